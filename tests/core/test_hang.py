@@ -94,32 +94,33 @@ def test_a_process_that_may_stand_still_is_looked_at_more_often(watched: Watched
     assert watched.watch.next_look_s == INTERVAL_S
 
 
-def test_a_silent_process_stands_still_a_second_after_its_promise(watched: Watched) -> None:
-    assert watched.look_for(LIMIT_S + CONFIRM_S - INTERVAL_S) is None
-
-    assert watched.reason_within(2 * INTERVAL_S) == SILENT
+UNTIL_S, MORE_S = LIMIT_S + CONFIRM_S - INTERVAL_S, CONFIRM_S + INTERVAL_S
 
 
-def test_a_process_may_promise_more_time(watched: Watched) -> None:
-    watched.heartbeat.beat(100.0)
-
-    assert watched.look_for(99.0) is None
-    assert watched.reason_within(3.0) == SILENT
-
-
-def test_a_process_has_its_own_time_to_start() -> None:
+@table(
+    "promised_s, state, starved, calm_s, then_s, reason",
+    [
+        # A silent process stands still a second after its promise.
+        (LIMIT_S, "S", 0.0, UNTIL_S, 2 * INTERVAL_S, SILENT),
+        # It may promise more time, and has its own to start.
+        (100.0, "S", 0.0, 99.0, 3.0, SILENT),
+        (None, "S", 0.0, 59.0, 3.0, SILENT),
+        # A stopped one stands still whatever it promised.
+        (100.0, "T", 0.0, 2.5, 1.0, "stopped by a signal"),
+        # A loop on a busy machine is noticed later.
+        (LIMIT_S, "S", 0.5, LIMIT_S + MORE_S, MORE_S, SILENT),
+    ],
+)
+def test_a_process_stands_still(
+    promised_s: float | None, state: str, starved: float, calm_s: float, then_s: float, reason: str
+) -> None:
     watched = Watched()
+    watched.process.state = state
+    if promised_s is not None:
+        watched.heartbeat.beat(promised_s)
 
-    assert watched.look_for(59.0) is None
-    assert watched.reason_within(3.0) == SILENT
-
-
-def test_a_stopped_process_stands_still_whatever_it_promised(watched: Watched) -> None:
-    watched.heartbeat.beat(100.0)
-    watched.process.state = "T"
-
-    assert watched.look_for(2.5) is None
-    assert watched.reason_within(1.0) == "stopped by a signal"
+    assert watched.look_for(calm_s, starved=starved) is None
+    assert watched.reason_within(then_s, starved=starved) == reason
 
 
 def test_a_process_that_continues_in_time_is_left_alone(watched: Watched) -> None:
@@ -148,11 +149,6 @@ def test_a_pause_of_the_whole_machine_harms_no_process(watched: Watched) -> None
 
 def test_a_process_that_gets_no_processor_is_not_blamed(watched: Watched) -> None:
     assert watched.look_for(1000.0, starved=1.0) is None
-
-
-def test_a_loop_on_a_busy_machine_is_noticed_later(watched: Watched) -> None:
-    assert watched.look_for(LIMIT_S + CONFIRM_S + INTERVAL_S, starved=0.5) is None
-    assert watched.reason_within(CONFIRM_S + INTERVAL_S, starved=0.5) == SILENT
 
 
 def test_a_new_beat_forgets_the_time_before(watched: Watched) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import table
 from vinery_serving.core.errors import LimitReached, Overloaded
 from vinery_serving.core.turns import FairTurns, TurnMessages
 
@@ -52,36 +53,30 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def turns_of(num_slots: int, max_waiting: int = 100, wait_s: float = 60) -> FairTurns:
-    return FairTurns(num_slots, max_waiting=max_waiting, wait_s=wait_s, messages=MESSAGES)
+def turns_of(num_slots: int, max_waiting: int = 100, wait_s: float = 60, **most: int) -> FairTurns:
+    return FairTurns(num_slots, max_waiting=max_waiting, wait_s=wait_s, messages=MESSAGES, **most)
 
 
-async def test_one_key_never_has_all_slots() -> None:
-    work = Work(turns_of(3))
+@table(
+    "turns, begun, started, in_the_end",
+    [
+        # One key never has all slots.
+        (turns_of(3), "aaaa", "aa", "aaaa"),
+        (turns_of(3), "aaaab", "aab", "aabaa"),
+        # A single slot is for every key, and keys that wait go in turn.
+        (turns_of(1), "ab", "a", "ab"),
+        (turns_of(1), "aaaabbc", "a", "abcabaa"),
+        # A key has no more slots than each may have.
+        (turns_of(8, max_each=2), "aaab", "aab", "aaba"),
+    ],
+)
+async def test_keys_have_turns(turns: FairTurns, begun: str, started: str, in_the_end: str) -> None:
+    work = Work(turns)
 
-    await work.begin("a", "a", "a", "a")
-    assert work.started == ["a", "a"]
-    await work.begin("b")
-    assert work.started == ["a", "a", "b"]
+    await work.begin(*begun)
+    assert work.started == list(started)
     await work.end_all()
-
-
-async def test_a_single_slot_is_for_every_key() -> None:
-    work = Work(turns_of(1))
-
-    await work.begin("a", "b")
-    assert work.started == ["a"]
-    await work.end_all()
-    assert work.started == ["a", "b"]
-
-
-async def test_keys_that_wait_go_in_turn() -> None:
-    work = Work(turns_of(1))
-    await work.begin("a", "a", "a", "a", "b", "b", "c")
-
-    await work.end_all()
-
-    assert work.started == ["a", "b", "c", "a", "b", "a", "a"]
+    assert work.started == list(in_the_end)
 
 
 async def test_a_key_with_a_slot_waits_for_one_without() -> None:
@@ -106,14 +101,6 @@ async def test_the_queue_of_a_key_is_bounded_and_others_may_still_wait() -> None
 
     await work.begin("b")
     assert turns.num_waiting == 3
-    await work.end_all()
-
-
-async def test_a_key_has_no_more_slots_than_each_may_have() -> None:
-    work = Work(FairTurns(8, max_waiting=9, wait_s=60, messages=MESSAGES, max_each=2))
-    await work.begin("a", "a", "a", "b")
-
-    assert work.started == ["a", "a", "b"]
     await work.end_all()
 
 

@@ -31,6 +31,26 @@ def counted(unused: Unused) -> dict[str, int]:
     return dict(traffic.ignored)
 
 
+UNFIT = ["a b", "a,b", "ü", "a\r\nx: y", "", "a" * 65, 'a"']
+FIELDS = tuple(f"field{number}" for number in range(32))
+ALL = Unused(("chat_id",), 1, ("keep_alive",), ("store", "tools.mcp"))
+
+
+@table(
+    "unused, others, value",
+    [
+        # What was not done comes before what is unknown.
+        (ALL, ["model"], b"model, store, tools.mcp, keep_alive, chat_id"),
+        # A name that is unfit for a header is only counted.
+        *((Unused(("good", name), 2), [], b"good, +1 more") for name in UNFIT),
+        # The header has at most sixteen names.
+        (Unused(FIELDS, 1000), [], ", ".join([*FIELDS[:16], "+984 more"]).encode()),
+    ],
+)
+def test_what_took_no_effect_is_a_header(unused: Unused, others: list[str], value: bytes) -> None:
+    assert header_of(unused, *others) == [(b"x-vinery-ignored", value)]
+
+
 def test_a_request_that_takes_effect_has_no_header() -> None:
     assert header_of(Unused()) == []
 
@@ -45,27 +65,6 @@ def test_the_betas_of_a_client_are_named_with_the_fields_of_its_body() -> None:
     assert traffic.ignored == {"anthropic-beta": 1, "other": 1}
 
 
-def test_what_was_not_done_comes_before_what_is_unknown() -> None:
-    unused = Unused(("chat_id",), 1, ("keep_alive",), ("store", "tools.mcp"))
-
-    assert header_of(unused, "model") == [
-        (b"x-vinery-ignored", b"model, store, tools.mcp, keep_alive, chat_id")
-    ]
-
-
-@table("name", ["a b", "a,b", "ü", "a\r\nx: y", "", "a" * 65, 'a"'])
-def test_a_name_that_is_unfit_for_a_header_is_only_counted(name: str) -> None:
-    assert header_of(Unused(("good", name), 2)) == [(b"x-vinery-ignored", b"good, +1 more")]
-
-
-def test_the_header_has_at_most_sixteen_names() -> None:
-    names = tuple(f"field{number}" for number in range(32))
-
-    value = header_of(Unused(names, 1000))[0][1].decode()
-
-    assert value.split(", ") == [*names[:16], "+984 more"]
-
-
 @given(st.lists(st.text(max_size=200), max_size=40))
 def test_any_names_are_a_short_header(names: list[str]) -> None:
     value = ignored(names, len(names))
@@ -75,14 +74,11 @@ def test_any_names_are_a_short_header(names: list[str]) -> None:
     assert len(value) < 2000
 
 
-def test_names_of_clients_are_one_label() -> None:
+def test_known_names_are_their_own_labels_and_those_of_clients_are_one() -> None:
+    known = Unused(("x",), 1, ("options.num_gpu",), ("store", "tools.web_search", "tools.mine"))
+
+    assert counted(known) == {"num_gpu": 1, "store": 1, "tools.web_search": 1, "other": 1}
     assert counted(Unused(("chat_id", "features"), 2)) == {"other": 1}
-
-
-def test_known_names_are_their_own_labels() -> None:
-    unused = Unused(("x",), 1, ("options.num_gpu",), ("store", "tools.web_search", "tools.mine"))
-
-    assert counted(unused) == {"num_gpu": 1, "store": 1, "tools.web_search": 1, "other": 1}
 
 
 def test_a_strict_server_refuses_unknown_fields(settings: Settings) -> None:

@@ -29,12 +29,7 @@ from vinery_serving.requests.media import CallerMedia
 from vinery_serving.runtime.runtime import Runtime
 
 CALLER = Caller(
-    user_id=1,
-    username="ada",
-    key_id=5,
-    key_name="laptop",
-    project_id=3,
-    organization_id=2,
+    user_id=1, username="ada", key_id=5, key_name="laptop", project_id=3, organization_id=2
 )
 URL = UrlSource("https://pictures.example/a.png?secret")
 

@@ -18,6 +18,7 @@ from tests.requests.test_reservation import (
     num_used,
     prepared,
     reservation_of,
+    reserved,
     rule,
 )
 from tests.tables import table
@@ -68,8 +69,7 @@ def num_waiting(limits: LimitService) -> int:
 
 async def test_unused_tokens_go_to_the_next_request() -> None:
     limits = limits_of(rule(FIRST + 20))
-    first, second = reservation_of(limits, "1"), reservation_of(limits, "2")
-    await first.reserve(prepared(1000))
+    first, second = await reserved(limits), reservation_of(limits, "2")
     waiting = await in_queue(second, prepared(1000))
     await used(limits, first, 5)
     await waiting
@@ -90,8 +90,7 @@ async def test_the_first_request_is_served_first() -> None:
 
 async def test_once_no_tokens_can_be_returned_all_requests_are_refused() -> None:
     limits = limits_of(rule(FIRST))
-    first = reservation_of(limits, "first")
-    await first.reserve(prepared(1000))
+    first = await reserved(limits)
     waiting = [await in_queue(reservation_of(limits, str(n)), prepared(1000)) for n in range(5)]
     await used(limits, first, 128)
     answers = await asyncio.gather(*waiting, return_exceptions=True)
@@ -101,8 +100,7 @@ async def test_once_no_tokens_can_be_returned_all_requests_are_refused() -> None
 
 async def test_a_waiting_request_gets_the_last_tokens_as_its_last_grant() -> None:
     limits = limits_of(rule(FIRST + 20))
-    first, second = reservation_of(limits, "1"), reservation_of(limits, "2")
-    await first.reserve(prepared(1000))
+    first, second = await reserved(limits), reservation_of(limits, "2")
     waiting = await in_queue(second, prepared(1000))
     await used(limits, first, 100)
     await waiting
@@ -112,7 +110,7 @@ async def test_a_waiting_request_gets_the_last_tokens_as_its_last_grant() -> Non
 async def test_a_wait_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vinery_accounts.limits.queue, "MAX_QUOTA_WAIT_S", 0.05)
     limits = limits_of(rule(FIRST))
-    await reservation_of(limits, "1").reserve(prepared(1000))
+    await reserved(limits)
     with pytest.raises(LimitReached):
         await reservation_of(limits, "2").reserve(prepared(1000))
 
@@ -171,8 +169,7 @@ async def test_new_requests_do_not_take_tokens_that_an_earlier_request_waits_for
 
 async def test_queues_do_not_leak() -> None:
     limits = limits_of(rule(FIRST))
-    first = reservation_of(limits, "first")
-    await first.reserve(prepared(1000))
+    first = await reserved(limits)
     waiting = [await in_queue(reservation_of(limits, str(n)), prepared(1000)) for n in range(5)]
     for task in waiting[::2]:
         task.cancel()
@@ -198,8 +195,7 @@ async def waiting_for(
 
 async def test_a_request_waits_for_tokens_of_another_process() -> None:
     here, there = processes(FIRST + 20)
-    first, second = reservation_of(here, "1"), reservation_of(there, "2")
-    await first.reserve(prepared(1000))
+    first, second = await reserved(here), reservation_of(there, "2")
     waiting = await in_queue(second, prepared(1000))
     await used(here, first, 5)
     async with asyncio.timeout(60):
@@ -209,8 +205,7 @@ async def test_a_request_waits_for_tokens_of_another_process() -> None:
 
 async def test_a_cancelled_wait_for_another_process_wakes_the_next_request() -> None:
     here, there = processes(FIRST + NUM_PROMPT_TOKENS)
-    first, third = reservation_of(here, "1"), reservation_of(there, "3")
-    await first.reserve(prepared(1000))
+    first, third = await reserved(here), reservation_of(there, "3")
     gone = await in_queue(reservation_of(there, "2"), prepared(1000))
     waiting = await in_queue(third, prepared(1000))
     gone.cancel()
@@ -222,8 +217,7 @@ async def test_a_cancelled_wait_for_another_process_wakes_the_next_request() -> 
 
 async def test_once_no_process_can_return_tokens_all_requests_are_refused() -> None:
     here, there = processes(FIRST)
-    first = reservation_of(here, "first")
-    await first.reserve(prepared(1000))
+    first = await reserved(here)
     waiting = [await in_queue(reservation_of(there, str(n)), prepared(1000)) for n in range(5)]
     await used(here, first, 128)
     async with asyncio.timeout(60):
@@ -249,8 +243,7 @@ async def test_a_removed_or_larger_limit_ends_the_wait(amount: int | None) -> No
 
 async def test_a_cancelled_wait_wakes_the_next_request() -> None:
     limits = limits_of(rule(FIRST))
-    first, third = reservation_of(limits, "1"), reservation_of(limits, "3")
-    await first.reserve(prepared(1000))
+    first, third = await reserved(limits), reservation_of(limits, "3")
     gone = await in_queue(reservation_of(limits, "2"), prepared(1000))
     waiting = await in_queue(third, prepared(100))
     await used(limits, first, 0)
@@ -263,7 +256,7 @@ async def test_a_cancelled_wait_wakes_the_next_request() -> None:
 async def test_no_request_waits_for_metrics_that_are_never_returned(metric: Metric) -> None:
     amount = 1 if metric is Metric.REQUESTS else NUM_PROMPT_TOKENS
     limits = limits_of(rule(amount, metric=metric))
-    await reservation_of(limits, "1").reserve(prepared(1000))
+    await reserved(limits)
     async with asyncio.timeout(60):
         with pytest.raises(LimitReached):
             await reservation_of(limits, "2").reserve(prepared(1000))

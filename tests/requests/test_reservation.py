@@ -60,22 +60,27 @@ def reservation_of(limits: LimitService, request_id: str = "r") -> Reservation:
     return Reservation(limits, ANONYMOUS, request_id)
 
 
+async def reserved(limits: LimitService, request: PreparedRequest | None = None) -> Reservation:
+    """A request of up to 1,000 tokens that has its reservation."""
+    quota = reservation_of(limits)
+    await quota.reserve(request or prepared(1000))
+    return quota
+
+
 async def num_used(limits: LimitService) -> int:
     (level,) = await limits.levels(list(limits.book.rules))
     return level.num_used
 
 
 async def test_without_a_limit_nothing_is_counted() -> None:
-    quota = reservation_of(limits_of())
-    await quota.reserve(prepared(1000))
+    quota = await reserved(limits_of())
     assert quota.token_source is None
     assert quota.headers == []
 
 
 async def test_the_prompt_and_the_first_tokens_are_reserved_and_can_be_extended() -> None:
     limits = limits_of(rule(10_000))
-    quota = reservation_of(limits)
-    await quota.reserve(prepared(1000))
+    quota = await reserved(limits)
     assert await num_used(limits) == NUM_PROMPT_TOKENS + 128
     assert (quota.num_granted, quota.is_last) == (128, False)
     await quota.extend(64)
@@ -97,26 +102,21 @@ async def test_pictures_are_refused_before_they_are_fetched_if_a_quota_is_used_u
     assert [bound.metric for bound in late.bound_limits] == [metric]
 
 
-async def test_a_quota_that_has_room_is_charged_nothing_for_the_look() -> None:
-    for metric in (Metric.TOKENS, Metric.REQUESTS):
-        limits = limits_of(rule(12, metric=metric))
+async def test_a_look_is_charged_nothing_and_rates_refuse_no_pictures() -> None:
+    for of_rule, num_media in (
+        ({"metric": Metric.TOKENS}, 3),
+        ({"metric": Metric.REQUESTS}, 3),
+        ({"window": Window.MINUTE}, 64),
+    ):
+        limits = limits_of(rule(12, **of_rule))  # type: ignore[arg-type]
         for number in range(20):
-            await reservation_of(limits, f"r{number}").refuse_media("small", 3)
+            await reservation_of(limits, f"r{number}").refuse_media("small", num_media)
         assert await num_used(limits) == 0
-
-
-async def test_rates_refuse_no_pictures_before_they_are_known() -> None:
-    limits = limits_of(rule(12, window=Window.MINUTE))
-
-    await reservation_of(limits).refuse_media("small", 64)
-
-    assert await num_used(limits) == 0
 
 
 async def test_no_more_is_reserved_than_the_answer_may_have() -> None:
     limits = limits_of(rule(10_000))
-    quota = reservation_of(limits)
-    await quota.reserve(prepared(30, num_answers=3))
+    quota = await reserved(limits, prepared(30, num_answers=3))
     assert await num_used(limits) == NUM_PROMPT_TOKENS + 90
     assert quota.num_granted == 90
     assert quota.token_source is None  # there is nothing to ask for
@@ -124,8 +124,7 @@ async def test_no_more_is_reserved_than_the_answer_may_have() -> None:
 
 async def test_a_request_gets_the_last_tokens_as_its_last_grant() -> None:
     limits = limits_of(rule(50))
-    quota = reservation_of(limits)
-    await quota.reserve(prepared(1000))
+    quota = await reserved(limits)
     assert await num_used(limits) == 50
     assert (quota.num_granted, quota.is_last) == (40, True)
     assert [bound.limit_id for bound in quota.bound_limits] == [1]
@@ -137,7 +136,7 @@ async def test_a_request_gets_the_last_tokens_as_its_last_grant() -> None:
 
 async def test_a_bucket_refuses_a_request_instead_of_granting_its_last_tokens() -> None:
     limits = limits_of(rule(200, window=Window.MINUTE))
-    await reservation_of(limits).reserve(prepared(1000))
+    await reserved(limits)
     with pytest.raises(LimitReached) as refused:
         await reservation_of(limits, "next").reserve(prepared(1000))
     assert refused.value.code == "rate_limit_exceeded"
@@ -147,8 +146,7 @@ async def test_a_bucket_refuses_a_request_instead_of_granting_its_last_tokens() 
 
 async def test_a_quota_that_is_used_up_ends_the_answer() -> None:
     limits = limits_of(rule(170))
-    quota = reservation_of(limits)
-    await quota.reserve(prepared(1000))
+    quota = await reserved(limits)
     for _ in range(2):
         await quota.extend(64)
         assert (quota.num_granted, quota.is_last) == (160, True)
@@ -161,8 +159,7 @@ async def test_a_running_answer_gets_what_its_present_limits_leave(num_processes
         return rule(num_processes * amount)
 
     limits = limits_of(amounting_to(150), num_processes=num_processes)
-    quota = reservation_of(limits)
-    await quota.reserve(prepared(1000))
+    quota = await reserved(limits)
 
     follow(limits, amounting_to(10_000))
     await quota.extend(64)
@@ -177,8 +174,7 @@ async def test_a_running_answer_gets_what_its_present_limits_leave(num_processes
 
 async def test_a_limit_that_was_removed_ends_no_answer() -> None:
     limits = limits_of(rule(150))
-    quota = reservation_of(limits)
-    await quota.reserve(prepared(1000))
+    quota = await reserved(limits)
 
     follow(limits)
     await quota.extend(64)
@@ -197,8 +193,7 @@ async def test_a_beam_search_is_reserved_as_a_whole_or_refused() -> None:
 
 
 async def test_a_shadow_limit_refuses_nothing_and_is_recorded() -> None:
-    quota = reservation_of(limits_of(rule(5, is_shadow=True)))
-    await quota.reserve(prepared(20))
+    quota = await reserved(limits_of(rule(5, is_shadow=True)), prepared(20))
     assert [bound.is_shadow for bound in quota.bound_limits] == [True]
 
 
