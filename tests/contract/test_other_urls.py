@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import openai
 import pytest
@@ -12,8 +14,7 @@ from tests.tables import table
 from .tiny_chat import CAPITAL, MODEL, PARIS, QUESTION
 
 
-@pytest.fixture
-def azure(running: Running) -> openai.AzureOpenAI:
+def azure(running: Running, **options: Any) -> openai.AzureOpenAI:
     """Azure's client, which sends its key as `api-key` and names the model in the path."""
     return openai.AzureOpenAI(
         azure_endpoint=running.base_url,
@@ -21,45 +22,31 @@ def azure(running: Running) -> openai.AzureOpenAI:
         api_version="2024-10-21",
         max_retries=0,
         timeout=60,
+        **options,
     )
 
 
-def test_azures_client_chats_with_a_deployment(azure: openai.AzureOpenAI) -> None:
-    answer = azure.chat.completions.create(model=MODEL, messages=QUESTION)
+def test_azures_client_chats_streams_completes_responds_and_lists_models(running: Running) -> None:
+    client = azure(running)
 
-    assert answer.choices[0].message.content == PARIS
-    assert answer.model == MODEL
+    answer = client.chat.completions.create(model=MODEL, messages=QUESTION)
+    chunks = client.chat.completions.create(model=MODEL, messages=QUESTION, stream=True)
 
-
-def test_azures_client_streams(azure: openai.AzureOpenAI) -> None:
-    chunks = azure.chat.completions.create(model=MODEL, messages=QUESTION, stream=True)
-
+    assert (answer.choices[0].message.content, answer.model) == (PARIS, MODEL)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == PARIS
-
-
-def test_azures_client_completes_lists_models_and_responds(azure: openai.AzureOpenAI) -> None:
-    assert azure.completions.create(model=MODEL, prompt="Hello", max_tokens=2).model == MODEL
-    assert MODEL in [model.id for model in azure.models.list()]
-    assert azure.responses.create(model=MODEL, input=CAPITAL).output_text == PARIS
+    assert client.completions.create(model=MODEL, prompt="Hello", max_tokens=2).model == MODEL
+    assert MODEL in [model.id for model in client.models.list()]
+    assert client.responses.create(model=MODEL, input=CAPITAL).output_text == PARIS
 
 
 def test_the_deployment_of_the_path_replaces_the_model_of_the_body(running: Running) -> None:
-    client = openai.AzureOpenAI(
-        azure_endpoint=running.base_url,
-        azure_deployment=MODEL,
-        api_key=running.api_key,
-        api_version="2024-10-21",
-    )
+    client = azure(running, azure_deployment=MODEL)
 
     answer = client.chat.completions.create(model="gpt-4o", messages=QUESTION)
 
     assert answer.model == MODEL
-
-
-def test_an_unknown_deployment_is_an_unknown_model(azure: openai.AzureOpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as refused:
-        azure.chat.completions.create(model="none", messages=[{"role": "user", "content": "Hi"}])
-
+        azure(running).chat.completions.create(model="none", messages=QUESTION)
     assert refused.value.code == "model_not_found"
 
 
@@ -71,10 +58,7 @@ def test_openais_client_works_with_a_base_url_that_has_too_much(
     headers = {"authorization": f"Bearer {running.api_key}"}
 
     chat = httpx.post(
-        f"{url}/chat/completions",
-        headers=headers,
-        json={"messages": QUESTION},
-        timeout=60,
+        f"{url}/chat/completions", headers=headers, json={"messages": QUESTION}, timeout=60
     )
     models = httpx.get(f"{url}/models", headers=headers)
 
