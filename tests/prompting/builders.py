@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vinery_serving.core.media import MediaPart
 from vinery_serving.core.request import Conversation, Message, Role, TextPart, ToolCall
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.capabilities import TemplateCapabilities
@@ -27,6 +28,11 @@ def a_message(role: str, text: str = "", **fields: Any) -> Message:
 def a_chat(*turns: tuple[str, str] | Message, **fields: Any) -> Conversation:
     messages = [turn if isinstance(turn, Message) else a_message(*turn) for turn in turns]
     return Conversation(tuple(messages), **fields)
+
+
+def a_question(*parts: str | MediaPart, role: Role = Role.USER) -> Message:
+    content = (TextPart(part) if isinstance(part, str) else part for part in parts)
+    return Message(role, tuple(content))
 
 
 def a_calling_chat(arguments: str, **fields: Any) -> Conversation:

@@ -25,14 +25,10 @@ def test_a_variable_may_have_any_name(name, value):
         text = rendered(TINY, a_chat(("user", "Hi"), template_kwargs={name: value}))
     except InvalidRequest as error:
         assert error.param == "messages"
+        assert name not in ("self", "loop")
     else:
         assert "Hi" in text
-
-
-def test_the_name_self_is_no_error():
-    chat = a_chat(("user", "Hi"), template_kwargs={"self": 1, "loop": 1})
-
-    assert rendered(TINY, chat) == rendered(TINY, a_chat(("user", "Hi")))
+        assert name not in ("self", "loop") or text == rendered(TINY, a_chat(("user", "Hi")))
 
 
 @table("error", [AssertionError, RuntimeError, NameError, KeyError, OSError])

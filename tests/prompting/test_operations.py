@@ -14,55 +14,39 @@ RENDERERS = [
     renderer_of(text)
     for text in (TINY, templates.CHATML, templates.LEADING_SYSTEM, templates.PARTS)
 ]
+HI = ("user", "Hi")
 CALL = ToolCall("c", "f", '{"a": [1]}')
+CALLING = a_message("assistant", tool_calls=(CALL,))
 DOCUMENTED = ChatRenderer(ChatTemplate("{{ documents }}{{ messages[0].content }}"))
 
 
-@table("renderer", RENDERERS)
+def called_with(arguments):
+    call = ToolCall("c", "f", arguments)
+    return a_chat(HI, a_message("assistant", tool_calls=(call,)))
+
+
 @table(
-    "chat",
+    "renderer, chat, size",
     [
-        lambda n: a_chat(*[("user", "Hi")] * n),
-        lambda n: a_chat(*[("user", "Hi"), ("system", "Be brief.")] * n),
-        lambda n: a_chat(("user", "Hi"), a_message("assistant", tool_calls=(CALL,) * n)),
-        lambda n: a_chat(
-            ("user", "Hi"),
-            a_message("assistant", tool_calls=(CALL,)),
-            *[a_message("tool", "Done", tool_call_id="c")] * n,
+        *(
+            (renderer, chat, 200)
+            for renderer in RENDERERS
+            for chat in (
+                lambda n: a_chat(*[HI] * n),
+                lambda n: a_chat(*[HI, ("system", "Be brief.")] * n),
+                lambda n: a_chat(HI, a_message("assistant", tool_calls=(CALL,) * n)),
+                lambda n: a_chat(HI, CALLING, *[a_message("tool", "Done", tool_call_id="c")] * n),
+                lambda n: a_chat(HI, template_kwargs={f"k{at}": at for at in range(n)}),
+            )
         ),
-        lambda n: a_chat(("user", "Hi"), template_kwargs={f"k{at}": at for at in range(n)}),
+        (RENDERERS[0], lambda n: a_chat(HI, tools=(Tool("f"),) * n), 200),
+        (RENDERERS[0], lambda n: called_with('{"a": [' + "[1]," * n + "1]}"), 2000),
+        (DOCUMENTED, lambda n: a_chat(HI, rendering=Rendering(documents=({"a": "b"},) * n)), 200),
     ],
 )
-def test_a_conversation_of_twice_the_size(renderer, chat):
+def test_a_conversation_of_twice_the_size(renderer, chat, size):
     def work(size):
         conversation = chat(size)
         return lambda: renderer.render(conversation)
 
-    assert growth(work, 200) < 2.1
-
-
-@table(
-    "renderer, chat",
-    [
-        (RENDERERS[0], lambda n: a_chat(("user", "Hi"), tools=(Tool("f"),) * n)),
-        (
-            DOCUMENTED,
-            lambda n: a_chat(("user", "Hi"), rendering=Rendering(documents=({"a": "b"},) * n)),
-        ),
-    ],
-)
-def test_twice_the_tools_or_documents(renderer, chat):
-    def work(size):
-        conversation = chat(size)
-        return lambda: renderer.render(conversation)
-
-    assert growth(work, 200) < 2.1
-
-
-def test_arguments_of_twice_the_size():
-    def work(size):
-        call = ToolCall("c", "f", '{"a": [' + "[1]," * size + "1]}")
-        conversation = a_chat(("user", "Hi"), a_message("assistant", tool_calls=(call,)))
-        return lambda: RENDERERS[0].render(conversation)
-
-    assert growth(work, 2000) < 2.1
+    assert growth(work, size) < 2.1

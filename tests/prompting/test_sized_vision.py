@@ -14,13 +14,13 @@ from tests.engine.family_models import FAMILIES, a_family_folder
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Picture
-from vinery_serving.core.request import Conversation, Message, Rendering, Role, TextPart
+from vinery_serving.core.request import Rendering
 from vinery_serving.engine.vision import VisionModel
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.transport.messages import MediaInput
 
-from .builders import a_chat
+from .builders import a_chat, a_question
 
 MANY = 10**9
 # A picture as the processor of each family writes it into the text, without the repeated token.
@@ -53,11 +53,6 @@ def a_picture(assets: ModelAssets, width: int = 90, height: int = 60) -> MediaPa
     return MediaPart(MediaKind.IMAGE, Picture(height, width, bytes(width * height * 3)), "p")
 
 
-def a_question(*parts: str | MediaPart, role: Role = Role.USER) -> Message:
-    content = (TextPart(part) if isinstance(part, str) else part for part in parts)
-    return Message(role, tuple(content))
-
-
 def test_each_picture_has_its_tokens(name, assets):
     small, wide = a_picture(assets), a_picture(assets, 300, 40)
     prompt = assets.render(a_chat(a_question(small, "or", wide, "which?")))
@@ -83,17 +78,15 @@ def test_pictures_of_several_turns_keep_their_order(assets):
     assert [each.source for each in assets.render(chat).media] == [first.source, second.source]
 
 
-def test_a_picture_without_a_text_beside_it_is_shown(assets):
-    one = a_picture(assets)
+def test_pictures_are_shown_without_a_text_or_a_template(assets):
+    one, text = a_picture(assets), assets.render(a_chat(("user", "Hello")))
+    bare = a_chat(a_question("Look", one), rendering=Rendering(uses_template=False))
 
     assert len(assets.render(a_chat(a_question(one, one))).media) == 2
-
-
-def test_a_chat_without_a_template_shows_pictures(assets):
-    question = a_question("Look", a_picture(assets))
-    chat = Conversation((question,), rendering=Rendering(uses_template=False))
-
-    assert len(assets.render(chat).media) == 1
+    assert len(assets.render(bare).media) == 1
+    # A text alone has none.
+    assert text.media == ()
+    assert text.num_tokens == len(assets.tokenizer.encode(text.text or ""))
 
 
 def test_the_engine_takes_what_the_gateway_renders(assets):
@@ -108,13 +101,6 @@ def test_the_engine_takes_what_the_gateway_renders(assets):
     model.check(np.array(prompt.token_ids, np.int64), media)
 
     assert len(media) == 2
-
-
-def test_a_text_alone_has_no_picture(assets):
-    prompt = assets.render(a_chat(("user", "Hello")))
-
-    assert prompt.media == ()
-    assert prompt.num_tokens == len(assets.tokenizer.encode(prompt.text or ""))
 
 
 @table("has_picture", [False, True])

@@ -16,7 +16,7 @@ from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.qwen_vision import QwenProcessor
 
-from .builders import MODEL, a_chat, a_copy_of_the_model
+from .builders import MODEL, a_chat, a_copy_of_the_model, a_question
 
 MANY = 10**9
 SIDE = 28
@@ -79,11 +79,6 @@ def a_clip(num_frames: int = 4) -> MediaPart:
     side = 2 * SIDE
     clip = Clip(num_frames, side, side, bytes(side * side * 3 * num_frames), 1.0)
     return MediaPart(MediaKind.VIDEO, clip, "v")
-
-
-def a_question(*parts: str | MediaPart, role: Role = Role.USER) -> Message:
-    content = (TextPart(part) if isinstance(part, str) else part for part in parts)
-    return Message(role, tuple(content))
 
 
 def pads(assets: ModelAssets, token_ids: tuple[int, ...]) -> list[int]:
