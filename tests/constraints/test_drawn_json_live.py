@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from tests.engine.conftest import TINY_CHAT
 from tests.examples import FACTOR, examples
+from tests.output.builders import object_of
 from tests.tables import table
 from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
 from vinery_serving.constraints.json_schema.translator import json_grammar
@@ -101,19 +102,11 @@ _FORMATS = ["date", "date-time", "time", "email", "uuid", "ipv4", "ipv6"]
 _FORMATS += ["uri", "hostname", "duration", "binary"]
 _VALUES = ["a", 'é"\\\n', 1, 2.5, None, True, [1, {"a": None}], {"b": []}, "", "\u2028"]
 _DEFS: Schema = {
-    "list": {
-        "type": "object",
-        "properties": {
-            "v": {"type": "integer"},
-            "next": {"anyOf": [{"$ref": "#/$defs/list"}, {"type": "null"}]},
-        },
-        "required": ["v", "next"],
-        "additionalProperties": False,
-    },
-    "tree": {
-        "type": "object",
-        "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/tree"}, "maxItems": 2}},
-    },
+    "list": object_of(
+        v={"type": "integer"}, next={"anyOf": [{"$ref": "#/$defs/list"}, {"type": "null"}]}
+    )
+    | {"additionalProperties": False},
+    "tree": object_of([], kids={"type": "array", "items": {"$ref": "#/$defs/tree"}, "maxItems": 2}),
 }
 
 
@@ -266,20 +259,12 @@ def test_generated_texts_fit_the_schema(
 
 
 USUAL_AND_LESS_USUAL: dict[str, Schema] = {
-    "nested": {
-        "type": "object",
-        "properties": {
-            "user": {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string", "maxLength": 12},
-                    "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
-                },
-                "required": ["name", "tags"],
-            }
-        },
-        "required": ["user"],
-    },
+    "nested": object_of(
+        user=object_of(
+            name={"type": "string", "maxLength": 12},
+            tags={"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
+        )
+    ),
     "any of": {"anyOf": [{"type": "boolean"}, {"enum": ["x", "y"]}]},
     "a date": {"type": "string", "format": "date"},
     "a pattern": {"type": "string", "pattern": r"^\d{3}-\d{4}$"},
@@ -294,20 +279,11 @@ USUAL_AND_LESS_USUAL: dict[str, Schema] = {
         "additionalProperties": False,
         "maxProperties": 2,
     },
-    "a sum": {
-        "allOf": [
-            {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]},
-            {"type": "object", "properties": {"b": {"type": "null"}}, "required": ["b"]},
-        ]
-    },
-    "numbers": {
-        "type": "object",
-        "properties": {
-            "p": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-            "n": {"type": "integer", "multipleOf": 5, "minimum": 0, "maximum": 100},
-        },
-        "required": ["p", "n"],
-    },
+    "a sum": {"allOf": [object_of(a={"type": "boolean"}), object_of(b={"type": "null"})]},
+    "numbers": object_of(
+        p={"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        n={"type": "integer", "multipleOf": 5, "minimum": 0, "maximum": 100},
+    ),
     "escapes": {"enum": ['é"\\\n']},
     "a constant": {"const": {"a": [1, None]}},
     "a small number": {"type": "integer", "minimum": 1, "maximum": 5},
@@ -315,7 +291,7 @@ USUAL_AND_LESS_USUAL: dict[str, Schema] = {
     "a list": {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
     "nulls": {"type": "array", "items": {"type": "null"}, "maxItems": 2},
     "a word": {"type": "string", "minLength": 2, "maxLength": 4},
-    "options": {"type": "object", "properties": {name: {"type": "boolean"} for name in "ab"}},
+    "options": object_of([], a={"type": "boolean"}, b={"type": "boolean"}),
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.output.builders import object_of
 from tests.output.rotation import rotated
 from tests.output.tiny_chat import Model, asked, calls_of, straight
 from tests.tables import table
@@ -25,28 +26,14 @@ from .conftest import Refusal
 pytestmark = pytest.mark.live
 
 # All values have a bounded length: under an unfamiliar grammar a weak model finds no end.
+RANK = {"type": "integer", "minimum": 1, "maximum": 9}
 PICK = Tool(
     "pick",
     "Pick a city",
-    {
-        "type": "object",
-        "properties": {
-            "city": {"enum": ["Paris; }", 'London "]']},
-            "rank": {"type": "integer", "minimum": 1, "maximum": 9},
-            "is_big": {"type": "boolean"},
-        },
-        "required": ["city", "rank", "is_big"],
-    },
+    object_of(city={"enum": ["Paris; }", 'London "]']}, rank=RANK, is_big={"type": "boolean"}),
 )
-NOTE = Tool(
-    "note",
-    "Write something down",
-    {
-        "type": "object",
-        "properties": {"text": {"type": "string", "minLength": 60, "maxLength": 70}},
-        "required": ["text"],
-    },
-)
+LONG = {"type": "string", "minLength": 60, "maxLength": 70}
+NOTE = Tool("note", "Write something down", object_of(text=LONG))
 PING = Tool("ping", "Ping")
 TOOLS = (PICK, NOTE, PING)
 NAMES = {tool.name for tool in TOOLS}
@@ -65,9 +52,7 @@ CALLING = [
 
 NAMED = (CALLING, [False, True])
 STRICT = Tool("strict", None, PICK.parameters, strict=True)
-DATED = Tool(
-    "dated", None, {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}
-)
+DATED = Tool("dated", None, object_of([], day={"type": "string", "format": "date"}))
 
 
 def some_families(*, from_: int) -> Callable[[Callable[..., Any]], Any]:

@@ -14,68 +14,12 @@ from vinery_serving.constraints.json_schema.translator import json_grammar, json
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "grammars"
 
-# Each has a file of its name, with exactly this grammar.
-TYPICAL: dict[str, Any] = {
-    "any_object": {"type": "object"},
-    "person": {
-        "title": "Person",
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "age": {"type": "integer", "minimum": 0},
-            "mail": {"anyOf": [{"type": "string", "maxLength": 40}, {"type": "null"}]},
-        },
-        "required": ["name", "age"],
-        "additionalProperties": False,
-    },
-    "tree": {
-        "$defs": {
-            "node": {
-                "type": "object",
-                "properties": {
-                    "kind": {"enum": ["leaf", "branch"]},
-                    "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}},
-                },
-                "required": ["kind"],
-            }
-        },
-        "$ref": "#/$defs/node",
-    },
-    "union": {
-        "oneOf": [
-            {
-                "type": "object",
-                "properties": {"type": {"const": "cat"}, "lives": {"type": "integer"}},
-                "required": ["type", "lives"],
-            },
-            {
-                "type": "object",
-                "properties": {"type": {"const": "dog"}, "is_good": {"type": "boolean"}},
-                "required": ["type"],
-            },
-        ],
-        "discriminator": {"propertyName": "type"},
-    },
-    "bounds": {
-        "type": "array",
-        "items": {"type": "integer", "exclusiveMinimum": -10, "maximum": 120},
-        "minItems": 1,
-        "maxItems": 3,
-    },
-    "pair": {"type": "array", "prefixItems": [{"type": "boolean"}, {"type": "number"}]},
-    "words": {
-        "type": "object",
-        "propertyNames": {"pattern": "^[a-z]+$"},
-        "additionalProperties": {"type": "string", "pattern": "^\\w+@\\w+$", "minLength": 4},
-        "maxProperties": 2,
-    },
-    "day": {"type": "string", "format": "date"},
-}
 
+@table("path", sorted(GOLDEN.glob("*.json")))
+def test_typical_schemas_have_exactly_these_grammars(path: Path) -> None:
+    schema = json.loads(path.read_text())
 
-@table("name", TYPICAL)
-def test_typical_schemas_have_exactly_these_grammars(name: str) -> None:
-    assert json_grammar(TYPICAL[name], is_strict=True) == (GOLDEN / f"{name}.ebnf").read_text()
+    assert json_grammar(schema, is_strict=True) == path.with_suffix(".ebnf").read_text()
 
 
 def test_a_compact_grammar_has_no_blanks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -21,56 +22,10 @@ from vinery_serving.core.request import TextGrammar, TextSyntax
 
 from .lark_texts import Rules, fits, generated_text
 
-PATCH = r"""
-start: begin_patch hunk+ end_patch
-begin_patch: "*** Begin Patch" LF
-end_patch: "*** End Patch" LF?
-
-hunk: add_hunk | delete_hunk | update_hunk
-add_hunk: "*** Add File: " filename LF add_line+
-delete_hunk: "*** Delete File: " filename LF
-update_hunk: "*** Update File: " filename LF change_move? change?
-
-filename: /(.+)/
-add_line: "+" /(.+)/ LF -> line
-
-change_move: "*** Move to: " filename LF
-change: (change_context | change_line)+ eof_line?
-change_context: ("@@" | "@@ " /(.+)/) LF
-change_line: ("+" | "-" | " ") /(.+)/ LF
-eof_line: "*** End of File" LF
-
-%import common.LF
-"""
-SUMS = r"""
-// A comment.
-start: sum
-?sum: product ("+" product | "-" product)*
-?product: atom ("*"i atom)*
-atom: NUMBER -> number | "-" atom | "(" sum ")"
-NUMBER.2: /[0-9]+/ ["." /[0-9]+/]
-%ignore " "
-%ignore /#[a-z]*;/
-"""
-LISTS = r"""
-start: "[" [item ("," item)*] "]"
-item: WORD~2..3
-    | ESCAPED_STRING
-    | "x".."z"
-    | KEYWORD
-WORD: ("a".."c" | "é") "\n"?
-KEYWORD: /select|from[^x]/i
-%import common (ESCAPED_STRING, WS)
-%ignore WS
-"""
-SQL = r"""
-start: "SELECT " column (", " column)* " FROM " NAME (" LIMIT " INT)? ";"
-column: NAME | "COUNT(" ("*" | NAME) ")"
-NAME: CNAME
-%import common.CNAME
-%import common.INT
-"""
-GRAMMARS = {"patch": PATCH, "sums": SUMS, "lists": LISTS, "sql": SQL}
+GRAMMARS = {
+    path.stem: path.read_text() for path in (Path(__file__).parent / "grammars").glob("*.lark")
+}
+PATCH = GRAMMARS["patch"]
 
 
 @cache

@@ -33,6 +33,12 @@ WEATHER = Tool("get_weather", "Get the weather", {"type": "object", "properties"
 Folded = list[tuple[str, str]]
 
 
+def object_of(required: Sequence[str] | None = None, **properties: Any) -> dict[str, Any]:
+    """The schema of an object. Without `required`, all its properties are."""
+    names = list(properties) if required is None else list(required)
+    return {"type": "object", "properties": properties, "required": names}
+
+
 class Parsing:
     """A parser with a writer of its own: what it is fed comes back as events."""
 

@@ -11,7 +11,7 @@ from tests.tables import table
 from vinery_serving.constraints.arguments import PYTHON_NOTATION
 from vinery_serving.core.request import Tool
 
-from .builders import Folded, a_parser, folded
+from .builders import Folded, a_parser, folded, object_of
 
 # A name, and the JSON text of the arguments; or the arguments themselves.
 JsonCall = tuple[str, str]
@@ -232,24 +232,21 @@ AS_MESSAGES: dict[str, tuple[str, Writer]] = {
 }
 OTHER_WRITERS = AMONG_TEXT | AS_MESSAGES
 
-_ANYTHING: dict[str, Any] = {}
 TOOLS = [
     Tool(
         "get_weather",
         None,
-        {
-            "type": "object",
-            "properties": {
-                "city": {"type": "string"},
-                "days": {"type": "integer"},
-                "at": {"type": "array"},
-                "more": {"type": "object"},
-                "is_hot": {"type": "boolean"},
-                "any": _ANYTHING,
-            },
-        },
+        object_of(
+            [],
+            city={"type": "string"},
+            days={"type": "integer"},
+            at={"type": "array"},
+            more={"type": "object"},
+            is_hot={"type": "boolean"},
+            any={},
+        ),
     ),
-    Tool("get_time", None, {"type": "object", "properties": {"zone": {"type": "number"}}}),
+    Tool("get_time", None, object_of([], zone={"type": "number"})),
     Tool("ping"),
 ]
 PARIS: Call = ("get_weather", {"city": "Paris"})

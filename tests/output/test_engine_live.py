@@ -18,24 +18,14 @@ from vinery_serving.core.request import (
 )
 
 from . import tiny_chat
+from .builders import object_of
 from .tiny_chat import calls_of
 
 pytestmark = pytest.mark.live
 
-WEATHER = Tool(
-    "get_weather",
-    "Get the weather",
-    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-)
-ADD = Tool(
-    "add",
-    "Add two numbers",
-    {
-        "type": "object",
-        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
-        "required": ["a", "b"],
-    },
-)
+NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
+WEATHER = Tool("get_weather", "Get the weather", object_of(city=TEXT))
+ADD = Tool("add", "Add two numbers", object_of(a=NUMBER, b=NUMBER))
 PING = Tool("ping", "Ping")
 TOOLS = (WEATHER, ADD, PING)
 
@@ -157,11 +147,7 @@ def test_a_grammar_holds_for_the_answer_after_reasoning(model, grammar, thinking
 
 @pytest.mark.smoke
 def test_json_holds_for_the_answer_after_reasoning(model):
-    schema = {
-        "type": "object",
-        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
-        "required": ["name", "age"],
-    }
+    schema = object_of(name=TEXT, age=NUMBER)
     question = "Give me JSON for a person named Bob who is 4 years old."
     grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
 

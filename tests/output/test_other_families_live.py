@@ -14,6 +14,7 @@ from vinery_serving.constraints.families.registry import by_name
 from vinery_serving.core.events import ReasoningDelta, TextDelta, ToolCallStarted
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
+from .builders import object_of
 from .rotation import rotated
 from .tiny_chat import Model, asked, calls_of, straight
 
@@ -65,18 +66,11 @@ SCHEMAS = [
         lambda it: len(it) in (2, 3) and set(it) <= {True, False},
     ),
     (
-        {
-            "type": "object",
-            "properties": {
-                "name": {"type": "string", "maxLength": 3},
-                "inner": {
-                    "type": "object",
-                    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
-                    "required": ["n"],
-                },
-            },
-            "required": ["inner"],
-        },
+        object_of(
+            ["inner"],
+            name={"type": "string", "maxLength": 3},
+            inner=object_of(n={"type": "integer", "minimum": 0, "maximum": 9}),
+        ),
         lambda it: it["inner"]["n"] in range(10) and it.keys() <= {"name", "inner"},
     ),
     ({"$ref": "#/$defs/size"}, lambda it: it in ("s", "m", 40)),

@@ -1,0 +1,41 @@
+"""Small chat templates, each of a style that models in the wild have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def _text(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.jinja").read_text()
+
+
+# Any role is printed as it comes.
+CHATML = _text("chatml")
+# Gemma: no system role, and user and assistant must take turns.
+NO_SYSTEM = _text("no_system")
+# One system message at the start, later ones are lost; the developer role is lost.
+LEADING_SYSTEM = _text("leading_system")
+DEVELOPER_AWARE = _text("developer_aware")
+# Vision models: content is a list of parts.
+PARTS = _text("parts")
+# DeepSeek: arguments are pasted as text, and calls are shown only beside null content.
+TEXT_ARGUMENTS = _text("text_arguments")
+# DeepSeek R1: content that is not null is an answer, even beside calls.
+EMPTY_ANSWERS = _text("empty_answers")
+# Some models print the dict itself when given one.
+PRINTED_ARGUMENTS = _text("printed_arguments")
+# Qwen 3 Coder: the template takes the arguments apart.
+ITEMIZED_ARGUMENTS = _text("itemized_arguments")
+# Qwen 3: reasoning is rendered only after the last question, and the prompt opens it.
+REASONING = _text("reasoning")
+TOOLS = _text("tools")
+# Mistral v0.3 and Nemo: ids of calls must have nine characters, in the call and in its result.
+SHORT_IDS = _text("short_ids")
+# Falcon 3: without tools, calls and results are left out, and null content raises.
+CALLS_BESIDE_TOOLS = _text("calls_beside_tools")
+# Command R's template for tools: it reads a list of them, and the description of each parameter.
+LISTED_TOOLS = _text("listed_tools")
+# gpt-oss: the description of a tool is a part of a longer text.
+JOINED_DESCRIPTION = _text("joined_description")
+# gpt-oss and Llama 3: a turn has one call, and text or reasoning before it, not both.
+SINGLE_CALLS = _text("single_calls")
