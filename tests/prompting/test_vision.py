@@ -17,27 +17,11 @@ from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.qwen_vision import QwenProcessor
 
 from .builders import MODEL, a_chat, a_copy_of_the_model, a_question
+from .templates import VISION_PARTS as PARTS
+from .templates import VISION_STRINGS as STRINGS
 
 MANY = 10**9
 SIDE = 28
-PARTS = """\
-{%- for message in messages -%}
-<|im_start|>{{ message.role }}
-{% if message.content is string %}{{ message.content }}{% else %}
-{%- for part in message.content -%}
-{%- if part.type == 'image' and message.role in ('user', 'tool') -%}
-<|vision_start|><|image_pad|><|vision_end|>
-{%- elif part.type == 'video' -%}<|vision_start|><|video_pad|><|vision_end|>
-{%- elif part.type == 'text' -%}{{ part.text }}{%- endif -%}
-{%- endfor -%}{%- endif -%}<|im_end|>
-{% endfor -%}
-"""
-STRINGS = """\
-{%- for message in messages -%}
-<|im_start|>{{ message.role }}
-{{ message.content | trim }}<|im_end|>
-{% endfor -%}
-"""
 LIMITS = {"min_pixels": 4 * SIDE**2, "max_pixels": 16 * SIDE**2}
 # The tokens of the reference model that serve as those of pictures.
 NAMES = {

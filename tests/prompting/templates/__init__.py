@@ -39,3 +39,6 @@ LISTED_TOOLS = _text("listed_tools")
 JOINED_DESCRIPTION = _text("joined_description")
 # gpt-oss and Llama 3: a turn has one call, and text or reasoning before it, not both.
 SINGLE_CALLS = _text("single_calls")
+# Qwen's vision models: pictures are shown in messages of users and tools only.
+VISION_PARTS = _text("vision_parts")
+VISION_STRINGS = _text("vision_strings")
