@@ -63,6 +63,11 @@ UNUSUAL: Rows = {
     "white space before what is no call is kept": row(
         "hermes", "\n<tool_call>?", [("text", "\n<tool_call>?")]
     ),
+    "a line break in a string that is cut has its escape, also before a tag": row(
+        "hermes",
+        '<tool_call>{"name": "f", "arguments": {"a": "\n</tool_call>',
+        [("open f", '{"a": "\\n</tool_call>')],
+    ),
     "a call cut after its arguments is complete": row(
         "hermes", a_call().split("}\n")[0], [WEATHER]
     ),

@@ -19,6 +19,7 @@ from vinery_serving.output.parsers.string_ends import Context, StringContext
 _MAX_HELD: Final = 2048
 
 _JSON_ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _UNFINISHED_JSON: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _PYTHON_ESCAPE: Final = re.compile(
     r"""\\(?: u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
@@ -285,9 +286,10 @@ class StringText:
         return True
 
     def _write_cut(self) -> None:
-        """Pass on the rest of a string that is cut."""
+        """Pass on the rest of a string that is cut. The escape at its end may be cut, too."""
         rest = self._lexer.take_all()
-        self._write(rest if self._escapes is Escapes.JSON else inside(rest))
+        is_json = self._escapes is Escapes.JSON
+        self._write(_CONTROL.sub(lambda found: inside(found[0]), rest) if is_json else inside(rest))
 
 
 def _json_escape(text: str, at: int) -> tuple[int, str]:
