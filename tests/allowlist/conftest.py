@@ -1,7 +1,5 @@
 """A project whose media have rules."""
 
-from __future__ import annotations
-
 import pytest
 
 from vinery_accounts.models import Organization, Project

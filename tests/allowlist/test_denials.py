@@ -1,7 +1,5 @@
 """Refused media are counted in memory and stored by a thread, in a bounded number of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """Media rules in Django's admin."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client

@@ -1,7 +1,5 @@
 """The rules of a caller: those of the platform, narrowed by its organisation and its project."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

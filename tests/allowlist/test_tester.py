@@ -1,7 +1,5 @@
 """The tester shows each step that a request would take, and keeps nothing."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 All of them call `tester.test`, which fetches as a request does, but not through the endpoints.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Skips without Chromium, which is no Python package: on Debian, `apt-get install chromium`.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,21 +90,6 @@ class Administrator:
     def wait_for_message(self, text: str) -> None:
         """Wait for the page's message about the last action."""
         self.page.get_by_role("status").get_by_text(text).wait_for()
-
-    def row(self, text: str) -> sync_api.Locator:
-        """The row of a list with a cell of exactly this text."""
-        cell = self.page.locator("th, td").get_by_text(text, exact=True)
-        return self.page.locator("#result_list tbody tr").filter(has=cell)
-
-    def act_on(self, text: str, action: str) -> None:
-        """Choose an action of a list for one row, and run it."""
-        self.row(text).locator("input.action-select").check()
-        self.page.get_by_label("Action:").select_option(label=action)
-        follow(self.page.get_by_role("button", name="Go"))
-
-    def messages(self) -> str:
-        """The message of the page about the last action."""
-        return self.page.locator("ul.messagelist").inner_text()
 
     def error_at(self, field: str) -> str:
         """The error of a form at one field."""

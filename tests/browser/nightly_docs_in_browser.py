@@ -1,7 +1,5 @@
 """Each API in each viewer renders, and a call of the management API is answered."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

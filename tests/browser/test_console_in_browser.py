@@ -1,8 +1,6 @@
 """What people do in the console of a running platform, in a real browser, at a desk and on a
 phone."""
 
-from __future__ import annotations
-
 import re
 
 import httpx
@@ -137,40 +135,6 @@ def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administr
     admin.page.wait_for_url("**/console/limits/")
 
 
-def test_a_limit_is_set_changed_and_removed_by_hand(admin: Administrator) -> None:
-    page = _go(admin, "limits/")
-    admin.follow("Set a limit")
-    page.get_by_label("Applies to").select_option(label="A model")
-    page.get_by_label("Limit").select_option("tokens")
-    page.get_by_label("Window").select_option("week")
-    page.get_by_label("Weeks begin on").select_option("Sunday")
-    page.get_by_label("Amount").fill("4242")
-    admin.press("Set the limit")
-    error = page.locator(".field-model .errorlist")
-    assert "Name the model" in error.inner_text()
-    assert page.get_by_label("Amount").input_value() == "4242"
-    assert admin.fits()
-    page.get_by_label("Model:").fill("not-loaded")
-    admin.press("Set the limit")
-    admin.wait_for_message("The limit is set.")
-
-    row = page.get_by_role("row").filter(has_text="The model not-loaded")
-    assert "Sunday 00:00 UTC" in row.inner_text()
-    follow(row.get_by_role("link", name="Change"))
-    assert admin.fits()
-    page.get_by_label("Amount").fill("5555")
-    admin.press("Save")
-    admin.wait_for_message("The limit is changed.")
-    assert "5,555" in row.inner_text()
-
-    follow(row.get_by_role("link", name="Change"))
-    admin.follow("Remove")
-    assert admin.fits()
-    admin.press("Remove")
-    admin.wait_for_message("The limit is removed.")
-    assert row.count() == 0
-
-
 def test_a_page_that_is_not_there_looks_like_the_others(admin: Administrator) -> None:
     admin.page.set_viewport_size(PHONE)
     page = _go(admin, "nothing/")
@@ -185,105 +149,6 @@ def test_a_page_that_is_not_there_looks_like_the_others(admin: Administrator) ->
 
     admin.follow("To the overview")
     page.wait_for_url("**/console/")
-
-
-def test_the_period_and_what_is_grouped_by_are_chosen_by_hand(admin: Administrator) -> None:
-    ask(admin.platform)
-    page = _go(admin, "usage/")
-    admin.follow("By key")
-    page.get_by_label("Period").select_option("7d")
-    admin.press("Apply")
-
-    row = page.get_by_role("row").filter(has_text="first key")
-
-    def is_counted() -> bool:
-        page.reload()
-        numbers = row.locator("[data-name=Requests]").all_inner_texts()
-        return [int(number.replace(",", "")) >= 1 for number in numbers] == [True]
-
-    until(is_counted)
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Export all requests").click()
-    assert download.value.suggested_filename == "usage.csv"
-    assert download.value.path().read_text().startswith("request_id,")
-
-
-# -- The owner of an organisation
-
-
-def test_an_owner_adds_a_member_a_project_a_key_and_a_webhook_and_reads_the_log(
-    chromium: sync_api.Browser, admin: Administrator
-) -> None:
-    name = "browser-member"
-    _add_admin(chromium, admin, name)
-    secret = _add_project_with_a_key(admin, owner=name)
-    until(lambda: ask(admin.platform, secret).status_code == 200)
-    _add_and_remove_a_webhook(admin)
-
-    page = _go(admin, "audit/")
-    page.get_by_label("Action").fill("membership.update")
-    admin.press("Search")
-    entry = page.get_by_role("row").filter(has_text=f"{name} is admin")
-    entry.get_by_text("1 value").click()
-    assert "member → admin" in entry.inner_text()
-
-
-def _add_admin(chromium: sync_api.Browser, admin: Administrator, name: str) -> None:
-    """Create a user, who sets a password and signs in, and give another role."""
-    page = _go(admin, "members/")
-    admin.follow("Create a user")
-    page.get_by_label("User name").fill(name)
-    page.get_by_label("Where").select_option(label="All of default")
-    admin.press("Create")
-    link = page.locator("#link").inner_text()
-    with someone_at(chromium, admin.platform) as member:
-        member.page.goto(link)
-        for field in member.page.locator("input[type=password]").all():
-            field.fill("a long password of a member")
-        member.press("Set the password")
-        member.go("accounts/login/")
-        member.log_in(name, "a long password of a member")
-        assert member.page.url.endswith("/console/")
-    follow(page.get_by_role("link", name="Done"))
-
-    row = page.get_by_role("row").filter(has_text=name)
-    assert "member" in row.inner_text()
-    follow(row.get_by_role("link", name="Manage"))
-    page.get_by_label("Role").select_option("admin")
-    admin.press("Change the role")
-    admin.wait_for_message(f"{name} is admin of default.")
-
-
-def _add_project_with_a_key(admin: Administrator, *, owner: str) -> str:
-    """Return the secret of the key."""
-    page = _go(admin, "projects/")
-    admin.follow("Create a project")
-    page.get_by_label("Name").fill("browser project")
-    organization = page.locator("select[name=organization]")  # other tests may have added some
-    if organization.count():
-        organization.select_option(label="default")
-    admin.press("Create")
-    admin.wait_for_message("is created")
-
-    _go(admin, "keys/new/")
-    page.get_by_label("Name").fill("of the member")
-    page.get_by_label("Owner").fill(owner)
-    page.get_by_label("Project").select_option(label="default / browser project")
-    admin.press("Create")
-    return page.locator("#secret").inner_text()
-
-
-def _add_and_remove_a_webhook(admin: Administrator) -> None:
-    page = _go(admin, "webhooks/new/")
-    page.get_by_label("Name").fill("browser pager")
-    page.get_by_label("URL").fill("https://hooks.invalid/vinery")
-    admin.press("Create")
-    assert page.locator("#secret").inner_text().startswith("whsec_")
-    follow(page.get_by_role("link", name="Done"))
-    admin.press("Send a test")
-    admin.wait_for_message("The test was not delivered.")
-    admin.follow("Remove the webhook")
-    admin.press("Remove")
 
 
 def test_the_menu_of_a_phone_opens_without_a_script(admin: Administrator) -> None:

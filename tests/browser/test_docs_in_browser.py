@@ -4,8 +4,6 @@ Each API in each viewer, and a call of the management API, are tried each night.
 hundreds of operations.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.browser import viewers

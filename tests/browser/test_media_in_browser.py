@@ -1,9 +1,5 @@
 """An administrator allows hosts of media in the console, and tests a URL, on a running platform."""
 
-from __future__ import annotations
-
-import json
-import re
 from collections.abc import Iterator
 
 import httpx
@@ -21,53 +17,6 @@ TINY_VISION = TINY_CHAT.with_name("tiny-vision")
 
 HOST = "cdn.b\u00fccher.example"
 STORED = "cdn.xn--bcher-kva.example"
-
-
-def _change(admin: Administrator) -> None:
-    row = admin.page.locator("tr").filter(has_text=STORED)
-    follow(row.get_by_role("link", name=re.compile("Change")))
-
-
-@pytest.fixture
-def no_rule(running: Running) -> None:
-    """Other tests have written rules on the same platform."""
-    for rule in json.loads(vinery(running, "media", "list", "--json")):
-        vinery(running, "media", "deny", rule["what"], "--remove")
-
-
-@pytest.mark.usefixtures("no_rule")
-def test_a_host_is_allowed_tested_changed_and_removed(admin: Administrator) -> None:
-    page = admin.go("console/media/")
-    assert "Nothing is allowed until a rule allows it." in admin.main()
-
-    admin.follow("Allow the first host")
-    page.get_by_label("Host").fill("*")
-    admin.press("Save")
-    assert "would allow every host" in page.locator(".errorlist").inner_text()
-    page.get_by_label("Host").fill(HOST)
-    page.get_by_text("More options").click()
-    page.get_by_label("Ports").fill("8443, 443")
-    admin.press("Save")
-    assert "It is in force within a second." in admin.main()
-    row = page.locator("tr").filter(has_text=STORED)
-    assert "443, 8443" in row.inner_text()
-
-    admin.follow("Test a URL")
-    page.get_by_label("URL or path").fill("https://other.example/cat.png")
-    admin.press("Test")
-    assert "https://other.example/cat.png is refused" in admin.main()
-    assert "do not allow https://other.example" in admin.main()
-
-    page = admin.go("console/media/")
-    _change(admin)
-    page.get_by_label("Note").fill("pictures of the shop")
-    admin.press("Save")
-    assert "pictures of the shop" in admin.main()
-
-    _change(admin)
-    admin.follow("Remove")
-    admin.press("Remove")
-    assert f"{STORED} is removed." in admin.main()
 
 
 # -- A refusal of a request

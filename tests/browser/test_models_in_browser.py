@@ -1,7 +1,5 @@
 """An administrator adds models in the console, watches them load, acts on them and removes them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import threading
@@ -139,21 +137,6 @@ def test_a_model_of_an_archive_is_named_and_tuned(admin: Administrator, archive:
     page.get_by_text("New lines appear by themselves.").wait_for()
     assert admin.fits()
     page.goto("about:blank")  # its script would miss the model that is removed now
-
-
-def test_a_checkpoint_that_cannot_be_converted_is_explained(admin: Administrator) -> None:
-    page = admin.go("console/models/add/")
-    admin.follow("Convert a checkpoint")
-    page.get_by_label("Folder of the checkpoint").fill(str(TINY_CHAT))
-    page.get_by_label("Name:").fill("converted")
-    page.get_by_text("More options").click()
-    page.get_by_label("Group size").fill("64")
-    admin.press("Convert and serve")
-    assert "for int4 and not for int8" in page.locator(".field-group_size").inner_text()
-    page.get_by_label("Precision").select_option("int4")
-    admin.press("Convert and serve")
-    assert "holds an OpenVINO model already" in page.locator(".field-folder").inner_text()
-    assert admin.fits()
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 Errors of scripts, of the content security policy and missing files are looked for after each test.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.browser.conftest import PHONE, Administrator, ask
@@ -35,6 +33,8 @@ PAGES = (
     *("console/models/add/folder/", "console/models/add/file/", "console/models/add/convert/"),
     "console/models/aliases/new/",
 )
+# Of these, the page of the first row too.
+ROWS = tuple(f"console/{name}/" for name in ("keys", "limits", "members", "projects", "media"))
 LONG_HOST = f"{'sub-domain.' * 20}example.org"
 OPEN_ALL = "document.querySelectorAll('main details').forEach(each => { each.open = true })"
 FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
@@ -49,15 +49,23 @@ def test_every_page_fits_on_a_phone(admin: Administrator) -> None:
     long = f"model-{'m' * 120}"
     assert ask(admin.platform, model=long).status_code == 404
     vinery(admin.platform, "media", "allow", LONG_HOST, "--note", "word" * 40)
+    limit = ("--metric", "requests", "--window", "day", "--amount", "5")
+    vinery(admin.platform, "limit", "set", "--model", "not-loaded", *limit)
     try:
         until(lambda: long in admin.go(USAGE).inner_text("#result_list"))
         wide_lists = {path for path in LISTS if not admin.go(path).evaluate(LISTS_FIT)}
         admin.page.set_viewport_size(PHONE)
-        wide_pages = {path for path in PAGES if not _fits(admin, path)}
+        rows = [_first_row(admin, path) for path in ROWS]
+        wide_pages = {path for path in (*PAGES, *rows) if not _fits(admin, path)}
     finally:
         vinery(admin.platform, "media", "deny", LONG_HOST, "--remove")
 
     assert wide_lists == wide_pages == set()
+
+
+def _first_row(admin: Administrator, path: str) -> str:
+    link = admin.go(path).locator(f"main tbody a[href^='/{path}']").first
+    return str(link.get_attribute("href")).removeprefix("/")
 
 
 def _fits(admin: Administrator, path: str) -> bool:

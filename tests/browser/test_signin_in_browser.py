@@ -1,8 +1,6 @@
 """How a person signs in to a running platform, in a real browser: with a password, with a second
 factor that they set up there, and with a recovery code."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import struct
@@ -85,10 +83,3 @@ def test_a_second_factor_is_set_up_used_and_recovered(
     page.get_by_label("Code").fill(recovery_codes[0])
     stranger.press("Log in")
     assert page.url == admin
-
-
-def test_a_wrong_password_is_reported_at_its_field(stranger: Administrator) -> None:
-    stranger.go("accounts/login/")
-    stranger.log_in(password="not it")
-
-    assert "not correct" in stranger.page.locator(".errornote").inner_text()

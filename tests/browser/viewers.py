@@ -1,7 +1,5 @@
 """Swagger UI in a browser: a key for its calls, and a call."""
 
-from __future__ import annotations
-
 import re
 
 from playwright import sync_api

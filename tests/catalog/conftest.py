@@ -1,7 +1,5 @@
 """The pages of models, for a superuser, and one model that is served."""
 
-from __future__ import annotations
-
 from html import unescape
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Who is no administrator sees names and states of models, and finds no page of one."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

@@ -1,7 +1,5 @@
 """Administrators add models from archives, GGUF files and checkpoints in the console."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -90,18 +88,6 @@ def test_a_digest_must_be_one(root: Client) -> None:
     assert "64 hexadecimal digits" in error_at(text_of(root.post(FILE, form)), "sha256")
 
 
-def test_a_name_that_is_served_is_replaced_on_request_only(root: Client, tmp_path: Path) -> None:
-    registry.add_model(TINY_CHAT, name="small")
-    path = write_gguf(tmp_path / "small.gguf", "llama")
-    form = {"what": str(path), "device": "CPU"}
-
-    text = text_of(root.post(FILE, form))
-    assert "Another model is served under this name." in error_at(text, "name")
-
-    root.post(FILE, form | {"replaces": "on"})
-    assert ModelJob.objects.get().model.folder == str(TINY_CHAT)
-
-
 @pytest.mark.parametrize("what", ["https://store/m.zip", "/models/m.gguf"])
 def test_a_url_on_the_page_of_hubs_leads_to_the_page_for_it(
     root: Client, hub: FakeHub, what: str
@@ -145,14 +131,10 @@ def test_a_checkpoint_is_converted_with_the_options_of_the_form(
 @table(
     "changed, field, sentence",
     [
-        ({"folder": "/nowhere"}, "folder", "There is no folder /nowhere."),
         ({"folder": "tiny"}, "folder", "Write an absolute path"),
         ({"folder": str(TINY_CHAT)}, "folder", "holds an OpenVINO model already"),
         ({"precision": "int1"}, "precision", "int1 is not one of the available choices"),
         ({"group_size": "64"}, "group_size", "group_size is for int4 and not for int8."),
-        ({"ratio": "2", "precision": "int4"}, "ratio", "ratio must be from 0 to 1."),
-        ({"sym": "on", "precision": "fp16"}, "sym", "sym is for int8 and int4"),
-        ({"memory_limit_mb": "-1"}, "memory_limit_mb", "must not be negative"),
         ({"task": "image-text-to-text"}, "task", "cannot be converted for the task"),
         ({"name": "a b"}, "name", "Use letters, digits"),
     ],

@@ -1,7 +1,5 @@
 """Administrators find models of a hub and of the catalogue, judge and pull them in the console."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Aliases of models: what they may name, and what becomes of them when a model changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

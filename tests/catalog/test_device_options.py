@@ -1,7 +1,5 @@
 """Options that a device or a model does not take are refused where they are set."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names of devices are checked against the devices that the node has found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -19,25 +17,24 @@ def known(*found: Device) -> DeviceList:
     return DeviceList(found, 0.0)
 
 
+ONE_CPU, ONE_GPU, TWO_GPUS = known(CPU), known(CPU, GPU), known(CPU, GPU_0, GPU_1)
+OF_ANY_MACHINE = ("CPU", "AUTO", "AUTO:CPU", "AUTO:-NPU", "AUTO:-NPU,CPU", "HETERO:CPU")
+
+
 @table(
-    "text",
+    "found, text",
     [
-        *("CPU", "AUTO", "AUTO:CPU", "AUTO:-NPU", "AUTO:-NPU,CPU", "HETERO:CPU"),
-        *("BATCH:CPU", "BATCH:CPU(4)"),
+        *((ONE_CPU, text) for text in (*OF_ANY_MACHINE, "BATCH:CPU", "BATCH:CPU(4)")),
+        # One GPU has two names; of several, the first has them.
+        *((ONE_GPU, text) for text in ("GPU", "GPU.0", "AUTO:GPU,CPU", "HETERO:GPU.0, CPU")),
+        (ONE_GPU, "BATCH:GPU"),
+        *((TWO_GPUS, text) for text in ("GPU", "GPU.0", "GPU.1", "AUTO:GPU.1,GPU.0")),
+        # Until the devices are known, there may be any.
+        *((None, text) for text in ("GPU", "AUTO:GPU,NPU", "XYZ")),
     ],
 )
-def test_a_machine_without_a_gpu_has_these(text: str) -> None:
-    check_device(text, known(CPU))
-
-
-@table("text", ["GPU", "GPU.0", "AUTO:GPU,CPU", "HETERO:GPU.0, CPU", "BATCH:GPU"])
-def test_one_gpu_has_two_names(text: str) -> None:
-    check_device(text, known(CPU, GPU))
-
-
-@table("text", ["GPU", "GPU.0", "GPU.1", "AUTO:GPU.1,GPU.0"])
-def test_gpu_is_the_first_of_several(text: str) -> None:
-    check_device(text, known(CPU, GPU_0, GPU_1))
+def test_a_device_of_the_machine_is_accepted(found: DeviceList | None, text: str) -> None:
+    check_device(text, found)
 
 
 @table(
@@ -49,7 +46,7 @@ def test_gpu_is_the_first_of_several(text: str) -> None:
 )
 def test_a_device_that_is_not_there_is_refused_with_those_that_are(text: str, missing: str) -> None:
     with pytest.raises(ValueError, match="There is no device") as error:
-        check_device(text, known(CPU))
+        check_device(text, ONE_CPU)
 
     assert str(error.value) == (
         f"There is no device {missing} on this machine. Devices: CPU (Intel Core Ultra 7). After "
@@ -57,36 +54,31 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(text: str, mi
     )
 
 
+NO_DEVICE = r"is not a device\. Write a name such as CPU"
+
+
+@table(
+    "text, sentence",
+    [
+        *((text, NO_DEVICE) for text in ("", "AUTO:", "AUTO:,", "HETERO:CPU,", "GPU 1", "CPU;GPU")),
+        ("é", NO_DEVICE),
+        ("HETERO", "HETERO needs devices, such as HETERO:GPU"),
+        ("BATCH", "BATCH needs devices, such as BATCH:GPU"),
+        ("MULTI:GPU,CPU", "Write AUTO:GPU,CPU to let OpenVINO choose a device"),
+    ],
+)
+@table("found", [None, ONE_CPU])
+def test_what_cannot_be_a_device_is_refused_even_when_none_is_known(
+    found: DeviceList | None, text: str, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        check_device(text, found)
+
+
 @table("text", ["cpu", "Cpu", "AUTO:cpu"])
 def test_devices_are_written_in_capitals(text: str) -> None:
     with pytest.raises(ValueError, match=r"Did you mean CPU\?"):
-        check_device(text, known(CPU))
-
-
-@table("text", ["", "AUTO:", "AUTO:,", "HETERO:CPU,", "GPU 1", "CPU;GPU", "é"])
-@table("list_", [None, known(CPU)])
-def test_what_cannot_be_a_device_is_refused_even_when_none_is_known(
-    text: str, list_: DeviceList | None
-) -> None:
-    with pytest.raises(ValueError, match=r"is not a device\. Write a name such as CPU"):
-        check_device(text, list_)
-
-
-@table("compound", ["HETERO", "BATCH"])
-def test_a_compound_of_nothing_is_refused(compound: str) -> None:
-    with pytest.raises(ValueError, match=f"{compound} needs devices, such as {compound}:GPU"):
-        check_device(compound, None)
-
-
-@table("list_", [None, known(CPU)])
-def test_multi_is_refused_with_what_does_the_same(list_: DeviceList | None) -> None:
-    with pytest.raises(ValueError, match="Write AUTO:GPU,CPU to let OpenVINO choose a device"):
-        check_device("MULTI:GPU,CPU", list_)
-
-
-@table("text", ["GPU", "AUTO:GPU,NPU", "XYZ"])
-def test_any_device_is_accepted_until_they_are_known(text: str) -> None:
-    check_device(text, None)
+        check_device(text, ONE_CPU)
 
 
 def test_the_devices_that_were_found_are_read_by_other_processes(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The last lines of an engine are on the pages of administrators, and on no others."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

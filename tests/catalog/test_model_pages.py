@@ -1,7 +1,5 @@
 """Administrators see a model in the console, act on it, change it, and add models from folders."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from pathlib import Path

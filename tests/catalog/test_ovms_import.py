@@ -1,7 +1,5 @@
 """What an OpenVINO Model Server serves becomes served models, with a report of the differences."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

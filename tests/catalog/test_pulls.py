@@ -1,7 +1,5 @@
 """Models of a hub are judged, pulled by the node's job and served from their own folder."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

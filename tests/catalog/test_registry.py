@@ -1,7 +1,5 @@
 """Changes of served models are in the audit log, from the command line and from the admin."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +55,16 @@ def test_changes_by_the_admin_are_audited(client: Client) -> None:
     stamp = model.updated_at
     page = reverse("admin:serving_servedmodel_change", args=[model.pk])
     client.post(page, form | {"device": "GPU"})
-    chosen = {"action": "load", "_selected_action": [model.pk]}
-    client.post(reverse("admin:serving_servedmodel_changelist"), chosen)
+    for action in ("load", "unload", "load"):
+        chosen = {"action": action, "_selected_action": [model.pk]}
+        client.post(reverse("admin:serving_servedmodel_changelist"), chosen)
     model.refresh_from_db()
     assert (model.device, model.is_loaded) == ("GPU", True)
     assert model.updated_at > stamp
     client.post(reverse("admin:serving_servedmodel_delete", args=[model.pk]), {"post": "yes"})
 
-    assert audited() == ["model.create", "model.update", "model.load", "model.delete"]
+    switched = ("model.load", "model.unload", "model.load")
+    assert audited() == ["model.create", "model.update", *switched, "model.delete"]
     assert set(AuditEntry.objects.values_list("actor", flat=True)) == {"root"}
 
 

@@ -1,7 +1,5 @@
 """Administrators ask for the self-test of a vision model, and see its result with the model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -11,6 +9,7 @@ from django.urls import reverse
 
 from tests.catalog.conftest import LIST, text_of
 from tests.catalog.conftest import MODELS as FOLDERS
+from tests.tables import table
 from vinery.cli import model as command
 from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.resources.base import EVERYTHING, Conflict
@@ -83,22 +82,24 @@ def test_a_text_model_is_refused_with_a_sentence(root: Client, ask: Ask) -> None
     assert "model.self-test" not in actions()
 
 
-@ASKS
-@pytest.mark.parametrize(
-    ("is_loaded", "state", "advice"),
+@table(
+    "folder, is_loaded, state, reason",
     [
-        (False, EngineState.UNLOADED, "it is unloaded: load it"),
-        (True, EngineState.LOADING, "it is loading: wait until it is ready"),
-        (True, EngineState.FAILED, "it is failed: wait until it is ready"),
+        ("tiny-chat", True, EngineState.READY, "takes text only"),
+        ("tiny-vision", False, EngineState.UNLOADED, "is not loaded, it is unloaded: load it"),
+        ("tiny-vision", True, EngineState.LOADING, "it is loading: wait until it is ready"),
+        ("tiny-vision", True, EngineState.FAILED, "it is failed: wait until it is ready"),
     ],
 )
-def test_a_model_without_an_engine_must_be_loaded_first(
-    root: Client, ask: Ask, is_loaded: bool, state: EngineState, advice: str
+def test_a_model_without_an_engine_that_sees_is_not_tested(
+    folder: str, is_loaded: bool, state: EngineState, reason: str
 ) -> None:
-    model = served("seer", "tiny-vision", state)
+    ServedModel.objects.all().delete()
+    served("model", folder, state)
     ServedModel.objects.update(is_loaded=is_loaded)
 
-    assert f"eer is not loaded, {advice}" in ask(root, model)
+    with pytest.raises(Conflict, match=reason):
+        MODELS.act(EVERYTHING, MODELS.action("self-test"), ServedModel.objects.get())
 
 
 def test_the_result_stands_with_the_model_for_administrators_alone(
@@ -130,8 +131,3 @@ def test_a_text_model_has_no_result(root: Client) -> None:
         is None
     )
     assert "Self-test" not in text_of(root.get(LIST))
-
-
-def test_the_api_conflicts_where_no_test_is_possible() -> None:
-    with pytest.raises(Conflict, match="takes text only"):
-        MODELS.act(EVERYTHING, MODELS.action("self-test"), served("chat", "tiny-chat"))

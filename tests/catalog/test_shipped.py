@@ -1,7 +1,5 @@
 """Models that ship with Vinery are added by name, by command, in the admin and through the API."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A model's page in the console has its speed card: a button, a plot of earlier runs, a table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

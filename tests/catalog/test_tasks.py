@@ -1,7 +1,5 @@
 """What a model does is read from its folder, and its options must suit that."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Administrators look for faster options of a model in the console, and set the best."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

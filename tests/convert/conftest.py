@@ -1,7 +1,5 @@
 """The real exporter is tested in an environment: `make test-convert` makes one and names it."""
 
-from __future__ import annotations
-
 import os
 
 _has_environment = os.environ.get("VINERY_TEST_CONVERT_ENVIRONMENT")

@@ -1,8 +1,6 @@
 """The commands and programs of the guides, run beside a platform as a reader would run them, and
 their configurations of nginx and Caddy, each in front of it with TLS."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

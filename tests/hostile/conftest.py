@@ -5,8 +5,6 @@ time and memory, and all of the neighbour's are served.
 Nothing here is measured by the clock: `python -m benchmarks.hostile` does that.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every hostile request of the corpus, and every hostile client by itself."""
 
-from __future__ import annotations
-
 import time
 from typing import Final
 

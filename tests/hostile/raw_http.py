@@ -1,7 +1,5 @@
 """Raw HTTP requests, right and wrong, and a client that reads whatever comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

@@ -3,8 +3,6 @@
 `VINERY_TEST_SEED` chooses the requests. All of the corpus is sent each night.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

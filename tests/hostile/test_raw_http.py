@@ -1,8 +1,6 @@
 """Raw HTTP that is wrong: it is refused or the connection is closed, on both servers; the next
 client is served, and the log has no traceback."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Archives of models, and archives that no model comes in."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile

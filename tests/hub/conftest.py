@@ -1,7 +1,5 @@
 """A hub on this machine, and an environment in which no other one is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import huggingface_hub

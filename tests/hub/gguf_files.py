@@ -1,7 +1,5 @@
 """Writes GGUF files with random weights, and the tokenizer and template of the reference model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

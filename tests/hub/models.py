@@ -1,7 +1,5 @@
 """Files of repositories, small enough to be made in a test."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Archives are unpacked below their folder only, and within limits."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

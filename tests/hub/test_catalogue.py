@@ -1,7 +1,5 @@
 """The catalogue is whole, names what fits a machine, and can be compared with a hub."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A GGUF file becomes a folder that the gateway and the engine read."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Archives at s3:// addresses, from a store that speaks S3 by the client that Vinery uses."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import hashlib

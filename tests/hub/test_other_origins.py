@@ -1,7 +1,5 @@
 """Models from archives and from files of this machine, by the job that pulls them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files are fetched once, checked, and appear together: whatever goes wrong on the way."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

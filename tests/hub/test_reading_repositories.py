@@ -1,7 +1,5 @@
 """What a hub lists is read with the real client, and every refusal names what to do."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fakes.hub import FakeHub, Fault

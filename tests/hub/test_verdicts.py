@@ -1,7 +1,5 @@
 """Whether a model will load is answered from a hub's list of files and its configuration."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

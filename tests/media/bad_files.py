@@ -2,8 +2,6 @@
 type, or of two types. All are made here, from good files that are small.
 """
 
-from __future__ import annotations
-
 import gzip
 import struct
 from collections.abc import Callable, Iterator

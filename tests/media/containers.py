@@ -1,7 +1,5 @@
 """The containers of pictures, videos and documents, part by part, and small good files."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from functools import cache

@@ -1,7 +1,5 @@
 """Decodes files in worker processes, as requests do: one file in each call, with its limits."""
 
-from __future__ import annotations
-
 import resource
 import signal
 from typing import Any

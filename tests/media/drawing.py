@@ -1,7 +1,5 @@
 """Pictures that tests draw, and what their decoded pixels should be."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any

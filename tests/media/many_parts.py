@@ -1,8 +1,6 @@
 """Files of so many parts that a decoder would only read structure, which costs it seconds. Each is
 below the limit of bytes, and most are valid."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Iterator

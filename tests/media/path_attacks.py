@@ -3,8 +3,6 @@
 `{folder}` is the allowed folder, `{outside}` a folder beside it, which has the file `secret`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

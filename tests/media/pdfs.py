@@ -1,7 +1,5 @@
 """PDFs that tests write, object by object."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 

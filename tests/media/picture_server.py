@@ -1,7 +1,5 @@
 """A web server with a picture, a page, and a redirect from one to the other."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

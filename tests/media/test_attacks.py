@@ -4,8 +4,6 @@ A server listens on one port of all addresses of this machine, and the connectio
 are recorded: where a rule allows the host, the address check alone stands between them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

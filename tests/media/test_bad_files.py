@@ -2,8 +2,6 @@
 part, or shows what other programs show, and the memory of the workers stays bounded.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The cache keeps files for a short time, within one project, and within its bytes."""
 
-from __future__ import annotations
-
 import hashlib
 
 from tests.fakes.clock import FakeClock

@@ -1,7 +1,5 @@
 """Videos and animations are decoded to frames in even steps, upright and in their colours."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise

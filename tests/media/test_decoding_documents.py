@@ -1,7 +1,5 @@
 """PDFs are decoded to pictures of their pages, and their text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pictures of every format are decoded to what they show: upright, on white, in 8 bits."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace
@@ -128,19 +126,72 @@ def with_alpha(values: tuple[int, ...]) -> Image.Image:
     return image
 
 
+def index_of(image: Image.Image, x: int, y: int) -> int:
+    index = image.getpixel((x, y))
+    assert isinstance(index, int)
+    return index
+
+
+def greys(shown: tuple[Any, ...]) -> tuple[Any, ...]:
+    image = quadrants(colours=shown).convert("L").convert("RGB")
+    return tuple(image.getpixel((x, y)) for y in (10, 50) for x in (10, 80))
+
+
+FINE = {"quality": 95}
+NOT_RED = (WHITE, GREEN, BLUE, BLACK)
+SEEN_THROUGH = with_alpha((255, 0, 128, 128))
+ON_WHITE = (RED, WHITE, (137, 142, 227), (127, 127, 127))
+GREY, GREYS = quadrants().convert("L"), greys(QUADRANTS)
+GREY_SEEN_THROUGH = with_alpha((255, 0, 255, 128)).convert("LA")
+DEEP_GREY = Image.fromarray(np.asarray(GREY).astype(np.uint16) * 257)
+PALETTE = quadrants().convert("P", palette=Image.Palette.ADAPTIVE, colors=4)
+RED_INDEX, GREEN_INDEX = index_of(PALETTE, 10, 10), index_of(PALETTE, 80, 10)
+ALPHAS = bytes({RED_INDEX: 0, GREEN_INDEX: 255}.get(index, 255) for index in range(4))
+INK = quadrants(colours=(RED, GREEN, BLUE, WHITE)).convert("CMYK")
+FRAMES = {
+    "save_all": True,
+    "append_images": [quadrants(colours=(WHITE,) * 4), quadrants(colours=(BLACK,) * 4)],
+}
+
+
 @table(
-    "file_type, options",
+    "image, file_type, options, shown, tolerance",
     [
-        ("PNG", {}),
-        ("WEBP", {"lossless": True, "exact": True}),
-        ("TIFF", {}),
-        ("AVIF", {"quality": 95}),
+        *((SEEN_THROUGH, each, {}, ON_WHITE, 4) for each in ("PNG", "TIFF")),
+        (SEEN_THROUGH, "WEBP", {"lossless": True, "exact": True}, ON_WHITE, 4),
+        (SEEN_THROUGH, "AVIF", FINE, ON_WHITE, 4),
+        # A colour may be transparent, of a palette or without one.
+        (PALETTE, "PNG", {}, QUADRANTS, 0),
+        (PALETTE, "GIF", {"transparency": RED_INDEX}, NOT_RED, 0),
+        (PALETTE, "PNG", {"transparency": ALPHAS}, NOT_RED, 0),
+        (quadrants(), "PNG", {"transparency": RED}, NOT_RED, 0),
+        (GREY, "PNG", {"transparency": index_of(GREY, 10, 10)}, (WHITE, *GREYS[1:]), 0),
+        *((GREY, each, {}, GREYS, 4) for each in ("PNG", "TIFF", "BMP")),
+        *((GREY, each, FINE, GREYS, 4) for each in ("JPEG", "WEBP", "AVIF")),
+        (GREY_SEEN_THROUGH, "PNG", {}, (GREYS[0], WHITE, GREYS[2], (127, 127, 127)), 0),
+        *((DEEP_GREY, each, {}, GREYS, 0) for each in ("PNG", "TIFF")),
+        # Not inverted.
+        (INK, "JPEG", FINE, (RED, GREEN, BLUE, WHITE), 6),
+        (INK, "TIFF", {}, (RED, GREEN, BLUE, WHITE), 6),
+        (quadrants().convert("YCbCr"), "TIFF", {}, QUADRANTS, 3),
+        # Of several frames, the first.
+        *((quadrants(), each, FRAMES, QUADRANTS, 4) for each in ("GIF", "PNG", "TIFF")),
+        (quadrants(), "WEBP", {"lossless": True, **FRAMES}, QUADRANTS, 4),
+        *((quadrants(), each, FINE | FRAMES, QUADRANTS, 4) for each in ("AVIF", "MPO")),
     ],
 )
-def test_transparency_is_shown_on_white(file_type: str, options: dict[str, Any]) -> None:
-    picture = decoded(saved(with_alpha((255, 0, 128, 128)), file_type, **options))
+def test_a_picture_of_any_mode_is_shown_in_its_colours_on_white(
+    image: Image.Image,
+    file_type: str,
+    options: dict[str, Any],
+    shown: tuple[Any, ...],
+    tolerance: int,
+) -> None:
+    assert_shows(decoded(saved(image, file_type, **options)), shown, tolerance)
 
-    assert_shows(picture, (RED, WHITE, (137, 142, 227), (127, 127, 127)), tolerance=4)
+
+def test_a_jpeg_of_inks_has_the_marker_of_inverted_values() -> None:
+    assert b"Adobe" in saved(INK, "JPEG", **FINE)
 
 
 def test_what_is_transparent_does_not_tint_its_neighbours_when_scaled() -> None:
@@ -155,28 +206,6 @@ def test_what_is_transparent_does_not_tint_its_neighbours_when_scaled() -> None:
         assert green == pytest.approx(255 if y > 3 else 20, abs=40)
 
 
-def palette_picture(**info: Any) -> Image.Image:
-    image = quadrants().convert("P", palette=Image.Palette.ADAPTIVE, colors=4)
-    image.info.update(info)
-    return image
-
-
-def index_of(image: Image.Image, x: int, y: int) -> int:
-    index = image.getpixel((x, y))
-    assert isinstance(index, int)
-    return index
-
-
-def test_a_palette_gives_its_colours_and_its_transparent_ones_white() -> None:
-    image = palette_picture()
-    red, green = index_of(image, 10, 10), index_of(image, 80, 10)
-    alphas = bytes({red: 0, green: 255}.get(index, 255) for index in range(4))
-
-    assert_shows(decoded(saved(image, "PNG")))
-    assert_shows(decoded(saved(image, "GIF", transparency=red)), (WHITE, GREEN, BLUE, BLACK))
-    assert_shows(decoded(saved(image, "PNG", transparency=alphas)), (WHITE, GREEN, BLUE, BLACK))
-
-
 @table("bits", [1, 2, 4, 8])
 def test_a_palette_of_any_depth_is_read(bits: int) -> None:
     image = Image.new("P", (8, 8), 1)
@@ -185,35 +214,6 @@ def test_a_palette_of_any_depth_is_read(bits: int) -> None:
     picture = decoded(saved(image, "PNG", bits=bits))
 
     assert_shows(picture, (GREEN,) * 4)
-
-
-def test_a_transparent_colour_without_an_alpha_channel_is_white() -> None:
-    grey = quadrants().convert("L")
-    shade = index_of(grey, 10, 10)
-
-    assert_shows(decoded(saved(quadrants(), "PNG", transparency=RED)), (WHITE, GREEN, BLUE, BLACK))
-    assert_shows(decoded(saved(grey, "PNG", transparency=shade)), (WHITE, *greys(QUADRANTS)[1:]))
-
-
-def greys(shown: tuple[Any, ...]) -> tuple[Any, ...]:
-    image = quadrants(colours=shown).convert("L").convert("RGB")
-    return tuple(image.getpixel((x, y)) for y in (10, 50) for x in (10, 80))
-
-
-@table("file_type", ["JPEG", "PNG", "TIFF", "BMP", "WEBP", "AVIF"])
-def test_grey_is_grey(file_type: str) -> None:
-    options = {"quality": 95} if file_type in ("JPEG", "WEBP", "AVIF") else {}
-
-    picture = decoded(saved(quadrants().convert("L"), file_type, **options))
-
-    assert_shows(picture, greys(QUADRANTS), tolerance=4)
-
-
-def test_grey_with_alpha_is_on_white() -> None:
-    picture = decoded(saved(with_alpha((255, 0, 255, 128)).convert("LA"), "PNG"))
-
-    red, _, blue, _ = greys(QUADRANTS)
-    assert_shows(picture, (red, WHITE, blue, (127, 127, 127)))
 
 
 @table("file_type", ["PNG", "TIFF", "BMP"])
@@ -226,15 +226,6 @@ def test_one_bit_is_black_and_white_and_smooth_when_scaled(file_type: str) -> No
     assert_shows(decoded(saved(image, file_type)), (BLACK, WHITE, WHITE, BLACK))
     half = decoded(saved(stripes, file_type), to_size(16, 16))
     assert_shows(half, ((128, 128, 128),) * 4, tolerance=3)
-
-
-@table("file_type", ["PNG", "TIFF"])
-def test_16_bits_keep_their_brightness(file_type: str) -> None:
-    values = np.asarray(quadrants().convert("L")).astype(np.uint16) * 257
-
-    picture = decoded(saved(Image.fromarray(values), file_type))
-
-    assert_shows(picture, greys(QUADRANTS))
 
 
 def test_a_transparent_value_of_16_bits_is_white() -> None:
@@ -274,39 +265,11 @@ def test_values_of_32_bits_are_scaled_to_their_usual_white(
     assert list(picture.pixels[::3]) == seen
 
 
-@table("file_type", ["JPEG", "TIFF"])
-def test_cmyk_is_shown_in_its_colours_and_not_inverted(file_type: str) -> None:
-    image = quadrants(colours=(RED, GREEN, BLUE, WHITE)).convert("CMYK")
-    options = {"quality": 95} if file_type == "JPEG" else {}
-
-    data = saved(image, file_type, **options)
-
-    if file_type == "JPEG":
-        assert b"Adobe" in data, "the marker of inverted values"
-    assert_shows(decoded(data), (RED, GREEN, BLUE, WHITE), tolerance=6)
-
-
-def test_ycbcr_is_read() -> None:
-    assert_shows(decoded(saved(quadrants().convert("YCbCr"), "TIFF")), tolerance=3)
-
-
 def test_lab_colours_are_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match=r"not read \(LAB\): save it as RGB") as refusal:
         decoded(saved(Image.new("LAB", (8, 8)), "TIFF"))
 
     assert refusal.value.param == PARAM
-
-
-@table("file_type", ["GIF", "PNG", "WEBP", "AVIF", "TIFF", "MPO"])
-def test_of_several_frames_the_first_is_the_picture(file_type: str) -> None:
-    others = [quadrants(colours=(WHITE,) * 4), quadrants(colours=(BLACK,) * 4)]
-    options = {"lossless": True} if file_type == "WEBP" else {}
-    if file_type in ("MPO", "AVIF"):
-        options = {"quality": 95}
-
-    data = saved(quadrants(), file_type, save_all=True, append_images=others, **options)
-
-    assert_shows(decoded(data), tolerance=4)
 
 
 @table("file_type", ["PNG", "BMP", "TIFF"])

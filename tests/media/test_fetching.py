@@ -1,7 +1,5 @@
 """Media are fetched under the policy of their caller, with real servers on this machine."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterable, Sequence

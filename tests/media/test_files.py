@@ -1,7 +1,5 @@
 """Local files are read without following links, and only regular ones."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names of hosts in rules: lower case, punycode, and none with two readings."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.tables import table

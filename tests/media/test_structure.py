@@ -1,7 +1,5 @@
 """Files of many parts, as programs and cameras write them, are decoded."""
 
-from __future__ import annotations
-
 from io import BytesIO
 
 import pytest

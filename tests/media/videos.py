@@ -1,7 +1,5 @@
 """Videos that tests encode."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from io import BytesIO
 from typing import Any

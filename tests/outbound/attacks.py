@@ -5,8 +5,6 @@ names, and the forbidden IPv6 addresses. `{port}` is the port of a server that l
 addresses of this machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final

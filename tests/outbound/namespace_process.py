@@ -4,8 +4,6 @@ Linux gives such a network to root, and to users where the administrator allows 
 server listens on the addresses of this machine. Prints what happened as JSON.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A network whose name server is given by the test, and that keeps each connection it makes."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

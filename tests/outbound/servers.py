@@ -1,7 +1,5 @@
 """Real servers on this machine that send exactly the bytes of a test."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import ssl

@@ -1,7 +1,5 @@
 """Which addresses belong to ordinary public hosts."""
 
-from __future__ import annotations
-
 from tests.outbound.attacks import FORBIDDEN_IPV4, FORBIDDEN_IPV6, plain
 from tests.tables import table
 from vinery_accounts.outbound.addresses import is_within, read_networks, why_not_public

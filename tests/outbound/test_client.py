@@ -1,7 +1,5 @@
 """One request to an address that was checked, with real servers on this machine."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

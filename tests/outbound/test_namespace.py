@@ -1,7 +1,5 @@
 """Not one connection reaches a forbidden address, counted where each of them has a server."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

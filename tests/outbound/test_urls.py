@@ -1,7 +1,5 @@
 """A URL is read in one way only, and what other programs may read differently is refused."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest
