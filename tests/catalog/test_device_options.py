@@ -176,8 +176,7 @@ def head(folder: Path, graph: str, config: str = "{}") -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize(
-    ("option", "graph", "config", "words"),
+@table("option, graph, config, words",
     [
         ("draft_model", EAGLE, "{}", "is an EAGLE-3 head: set the option eagle3_head to it."),
         ("draft_model", "<net/>", ARCHITECTURE, "is an EAGLE-3 head: set the option eagle3_head"),
