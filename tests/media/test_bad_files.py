@@ -41,64 +41,39 @@ MOST_BYTES = 512 * 2**20
 
 # What is damaged in these does not matter, or nothing is: they show the drawn quadrants.
 WHOLE = frozenset(
-    {
-        "avi-huge",
-        "avi-lying-list",
-        "avif-larger-than-coded",
-        "avif-mdat-empty",
-        "avif-mdat-huge",
-        "gif-and-html-as-picture",
-        "jpeg-and-pdf-as-picture",
-        "jpeg-damaged-exif",
-        "jpeg-exif-loop",
-        "jpeg-segment-of-length-0",
-        "jpeg-with-script-as-picture",
-        "mp4-65535",
-        "mp4-avcC-huge",
-        "mp4-mdia-empty",
-        "mp4-mdia-huge",
-        "mp4-moov-empty",
-        "mp4-moov-huge",
-        "mp4-no-timescale",
-        "mp4-stbl-empty",
-        "mp4-stbl-huge",
-        "mp4-stco-huge",
-        "mp4-stco-many",
-        "mp4-trak-huge",
-        "mp4-zero",
-        "mpo-lying-index",
-        "pdf-a-billion-pages",
-        "pdf-and-zip",
-        "pdf-negative-count",
-        "pdf-table-of-itself",
-        "png-and-zip-as-picture",
-        "webm-cut-at-6/8",
-        "webm-cut-at-7/8",
-        "webm-other-type",
-    }
+    (
+        *("avi-huge", "avi-lying-list", "avif-larger-than-coded", "avif-mdat-empty"),
+        *("avif-mdat-huge", "gif-and-html-as-picture", "jpeg-and-pdf-as-picture"),
+        *("jpeg-damaged-exif", "jpeg-exif-loop", "jpeg-segment-of-length-0"),
+        *("jpeg-with-script-as-picture", "mp4-65535", "mp4-avcC-huge", "mp4-mdia-empty"),
+        *("mp4-mdia-huge", "mp4-moov-empty", "mp4-moov-huge", "mp4-no-timescale"),
+        *("mp4-stbl-empty", "mp4-stbl-huge", "mp4-stco-huge", "mp4-stco-many", "mp4-trak-huge"),
+        *("mp4-zero", "mpo-lying-index", "pdf-a-billion-pages", "pdf-and-zip"),
+        *("pdf-negative-count", "pdf-table-of-itself", "png-and-zip-as-picture"),
+        *("webm-cut-at-6/8", "webm-cut-at-7/8", "webm-other-type"),
+    )
 )
 # Their decoding is ended by its limit of processor time. No header shows what they cost.
 ENDED = frozenset({"pdf-forms-in-forms"})
 # Valid as far as the decoder looks, without the drawn quadrants: the colour that is shown.
 PLAIN = {
-    "pdf-image-garbage-CCITTFaxDecode": BLACK,
-    "pdf-image-of-20000": BLACK,
-    "png-40-megapixels": BLACK,
-    "png-data-before-header": BLACK,
-    "png-more-data-than-rows": BLACK,
-    "png-more-rows-than-data": BLACK,
-    "tiff-directories-in-a-loop": BLACK,
-    "tiff-exif-in-a-loop": BLACK,
-    "pdf-form-of-itself": WHITE,
-    "pdf-image-garbage-DCTDecode": WHITE,
-    "pdf-image-garbage-JBIG2Decode": WHITE,
-    "pdf-image-garbage-JPXDecode": WHITE,
-    "pdf-image-of-100000": WHITE,
-    "pdf-image-of-2147483647": WHITE,
-    "pdf-open-brackets": WHITE,
-    "pdf-page-of-size-huge": WHITE,
-    "pdf-page-of-size-words": WHITE,
-    "pdf-page-of-size-zero": WHITE,
+    **dict.fromkeys(
+        (
+            *("pdf-image-garbage-CCITTFaxDecode", "pdf-image-of-20000", "png-40-megapixels"),
+            *("png-data-before-header", "png-more-data-than-rows", "png-more-rows-than-data"),
+            *("tiff-directories-in-a-loop", "tiff-exif-in-a-loop"),
+        ),
+        BLACK,
+    ),
+    **dict.fromkeys(
+        (
+            *("pdf-form-of-itself", "pdf-image-garbage-DCTDecode"),
+            *("pdf-image-garbage-JBIG2Decode", "pdf-image-garbage-JPXDecode"),
+            *("pdf-image-of-100000", "pdf-image-of-2147483647", "pdf-open-brackets"),
+            *("pdf-page-of-size-huge", "pdf-page-of-size-words", "pdf-page-of-size-zero"),
+        ),
+        WHITE,
+    ),
     "jpeg-more-rows-than-data": (128, 128, 128),
 }
 # What the refusal of a file names.
