@@ -329,16 +329,17 @@ async def test_a_service_that_hangs_is_replaced_and_its_stack_logged(
 
 
 class Memory:
-    """The memory of processes as the supervisor reads it: that of the first one is too large."""
+    """The memory of processes as the supervisor reads it. That of the first one is too large, when
+    it has begun: before, the signal to end when idle would kill it."""
 
     def __init__(self) -> None:
         self.num_looks: Counter[int] = Counter()
-        self._first: int | None = None
+        self.script: Script | None = None
 
     def __call__(self, pid: int) -> int:
-        self._first = self._first or pid
         self.num_looks[pid] += 1
-        return 300 << 20 if pid == self._first else 100 << 20
+        begun = self.script.pids() if self.script is not None else []
+        return 300 << 20 if begun[:1] == [pid] else 100 << 20
 
 
 @pytest.fixture
@@ -349,14 +350,15 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     return memory
 
 
-def large(script: MakeScript, code: str = _SERVING, **options: Any) -> Script:
-    return script("one", code, beats=True, max_memory_mb=200, **options)
+def large(script: MakeScript, memory: Memory, code: str = _SERVING, **options: Any) -> Script:
+    memory.script = script("one", code, beats=True, max_memory_mb=200, **options)
+    return memory.script
 
 
 async def test_a_service_with_too_much_memory_ends_when_its_successor_serves_and_it_is_idle(
     script: MakeScript, memory: Memory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = large(script)
+    one = large(script, memory)
     async with supervised(one):
         await until(lambda: one.pids("asked"))
         old, new = one.pids()
@@ -372,9 +374,8 @@ async def test_a_service_with_too_much_memory_ends_when_its_successor_serves_and
     assert "ended after" not in caplog.text
 
 
-@pytest.mark.usefixtures("memory")
-async def test_both_processes_end_with_the_supervisor(script: MakeScript) -> None:
-    one = large(script, is_front=True)
+async def test_both_processes_end_with_the_supervisor(script: MakeScript, memory: Memory) -> None:
+    one = large(script, memory, is_front=True)
     async with supervised(one) as (supervisor, running):
         await until(lambda: one.pids("asked"))
 
@@ -384,11 +385,10 @@ async def test_both_processes_end_with_the_supervisor(script: MakeScript) -> Non
         assert not any(map(is_alive, one.pids()))
 
 
-@pytest.mark.usefixtures("memory")
 async def test_a_successor_that_dies_is_restarted_beside_its_predecessor(
-    script: MakeScript,
+    script: MakeScript, memory: Memory
 ) -> None:
-    one = large(script)
+    one = large(script, memory)
     async with supervised(one):
         await until(lambda: one.pids("asked"))
         old, new = one.pids()
@@ -399,12 +399,14 @@ async def test_a_successor_that_dies_is_restarted_beside_its_predecessor(
         assert is_alive(old)
 
 
-@pytest.mark.usefixtures("memory")
 async def test_a_process_goes_on_while_no_successor_serves(
-    script: MakeScript, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    script: MakeScript,
+    memory: Memory,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("vinery.process.supervisor.START_LIMIT_S", 0.2)
-    one = large(script, _NEVER_SERVES)
+    one = large(script, memory, _NEVER_SERVES)
     async with supervised(one) as (supervisor, _):
         await until_started(supervisor, one)
         first = one.pids()[0]
@@ -416,11 +418,10 @@ async def test_a_process_goes_on_while_no_successor_serves(
         assert one.pids("asked") == []
 
 
-@pytest.mark.usefixtures("memory")
 async def test_a_process_that_dies_while_its_successor_starts_is_restarted_once(
-    script: MakeScript,
+    script: MakeScript, memory: Memory
 ) -> None:
-    one = large(script, _NEVER_SERVES)
+    one = large(script, memory, _NEVER_SERVES)
     async with supervised(one):
         await until(lambda: len(one.pids()) == 2)
 
