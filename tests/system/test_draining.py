@@ -18,6 +18,7 @@ import pytest
 
 from tests.conftest import Running, run_platform, runs, until
 from tests.platform_.edge_server import read_to_end, status_of
+from tests.system.clients import http_of
 from tests.system.ledger import rows
 
 pytestmark = pytest.mark.system
@@ -37,7 +38,7 @@ LAST = {
     "/v1/responses": "response.completed",
     "/v1/messages": "message_stop",
 }
-ENDLESS = {"prompt": "Once", "ignore_eos": True, "max_tokens": 1900, "n": 16, "stream": True}
+ENDLESS = {"prompt": "Once", "ignore_eos": True, "max_tokens": 1900, "n": 4, "stream": True}
 
 
 @pytest.fixture(scope="module", params=["uvicorn", "daphne"])
@@ -77,11 +78,6 @@ class HalfSent:
             return read_to_end(self._connection)
 
 
-def client_of(platform: Running) -> httpx.Client:
-    headers = {"authorization": f"Bearer {platform.api_key}"}
-    return httpx.Client(base_url=platform.base_url, headers=headers, timeout=60)
-
-
 @contextmanager
 def streaming(
     platform: Running, bodies: dict[str, dict[str, Any]]
@@ -91,7 +87,7 @@ def streaming(
     def read(path: str, body: dict[str, Any], begun: Future[None]) -> str:
         text = ""
         with (
-            client_of(platform) as client,
+            http_of(platform) as client,
             client.stream("POST", path, json={"model": "tiny-chat", **body}) as answer,
         ):
             for part in answer.iter_text():
@@ -141,7 +137,7 @@ def test_sigterm_lets_a_web_process_answer_what_runs_and_refuse_the_rest(
     platform: Running,
 ) -> None:
     (first,) = platform.pids("web")
-    with client_of(platform) as idle, streaming(platform, STREAMS) as streams:
+    with http_of(platform) as idle, streaming(platform, STREAMS) as streams:
         idle.get("/livez")
         half_sent = HalfSent(platform)
 
