@@ -111,6 +111,7 @@ async def ask(change: Callable[[ModelJob], ModelJob], job: ModelJob) -> None:
     await in_thread(send)
 
 
+@pytest.mark.stores
 def test_a_result_gives_the_model_its_folder(tmp_path: Path) -> None:
     job = begin(tmp_path, result={"folder": str(TINY_CHAT)})
     assert job.model.shown_state is ShownState.PULLING
@@ -220,6 +221,7 @@ def test_a_cancelled_job_discards_what_it_has_made(tmp_path: Path) -> None:
     assert ServedModel.objects.get().shown_state is ShownState.REGISTERED
 
 
+@pytest.mark.stores
 def test_the_next_node_begins_a_job_again(tmp_path: Path) -> None:
     job = begin(tmp_path, blocks=True)
 
@@ -248,6 +250,7 @@ def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.stores
 def test_jobs_of_a_kind_take_turns(tmp_path: Path) -> None:
     first, second, of_another_kind = (
         jobs.begin(model_without_files(name), kind, {"begun": str(tmp_path / name), "blocks": True})
@@ -286,6 +289,7 @@ def test_the_process_ends_with_its_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.stores
 def test_the_history_of_a_model_is_bounded() -> None:
     model = model_without_files()
     for number in range(MAX_EVENTS + 60):

@@ -19,6 +19,7 @@ from vinery_serving.node import keeper, status
 from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.reconciler import _read_specs
 
+pytestmark = pytest.mark.stores
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 
 

@@ -263,6 +263,7 @@ async def test_a_failed_refresh_is_logged_and_repeated(
 
 
 @pytest.mark.django_db
+@pytest.mark.stores
 def test_a_model_is_failing_whose_engine_fails_again_and_again_or_is_no_longer_tried() -> None:
     for name, state, num_failures in (
         ("a", EngineState.RETRYING, 1),
