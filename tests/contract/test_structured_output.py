@@ -14,9 +14,14 @@ from pydantic import BaseModel, Field
 from tests.tables import table
 
 from .conftest import TREES
-from .constraints import CONSTRAINTS, ENDPOINTS, FORMATS, QUESTION, answered, fields_of
-from .tiny_chat import MODEL, WEATHER, refusal
+from .tiny_chat import MODEL, WEATHER, refusal, text_of
 
+QUESTION = "Tell me about Alice as JSON."
+ENDPOINTS: dict[str, dict[str, Any]] = {
+    "chat/completions": {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 300},
+    "completions": {"prompt": QUESTION, "max_tokens": 300},
+    "responses": {"input": QUESTION, "max_output_tokens": 300},
+}
 ASKED: Any = {"model": MODEL, "messages": [{"role": "user", "content": QUESTION}]}
 
 
@@ -159,27 +164,86 @@ def test_an_answer_beside_tools_fits_its_format(client: openai.OpenAI) -> None:
 
 # -- Every constraint --------------------------------------------------------------------------
 
-NAMES = [*CONSTRAINTS, *FORMATS]
+YES_OR_NO = {"enum": ["yes", "no"]}
+TAG = {"type": "structural_tag", "format": {"type": "const_string", "value": "yes"}}
+CONSTRAINTS: dict[str, dict[str, Any]] = {
+    "guided_json": {"guided_json": YES_OR_NO},
+    "guided_json as text": {"guided_json": json.dumps(YES_OR_NO)},
+    "guided_regex": {"guided_regex": "^(?:yes|no)$"},
+    "guided_choice": {"guided_choice": ["yes", "no"]},
+    "guided_grammar": {"guided_grammar": 'root ::= "yes" | "no"'},
+    "structural_tag": {"structural_tag": json.dumps(TAG)},
+    **{
+        f"structured_outputs.{name}": {"structured_outputs": {name: value}}
+        for name, value in {
+            "json": YES_OR_NO,
+            "regex": "yes|no",
+            "choice": ["yes", "no"],
+            "grammar": 'root ::= "yes" | "no"',
+            "structural_tag": TAG,
+        }.items()
+    },
+}
+FORMATS: dict[str, dict[str, Any]] = {
+    "json_schema": {"type": "json_schema", "name": "n", "schema": YES_OR_NO, "strict": True},
+    "structural_tag": TAG,
+    "a bare string": {"type": "const_string", "value": "yes"},
+    "a bare regex": {"type": "regex", "pattern": "yes|no"},
+    "a bare choice": {
+        "type": "or",
+        "elements": [
+            {"type": "const_string", "value": "yes"},
+            {"type": "grammar", "grammar": 'root ::= "n" "o"'},
+        ],
+    },
+    "a bare sequence": {
+        "type": "sequence",
+        "elements": [{"type": "const_string", "value": "y"}, {"type": "regex", "pattern": "es"}],
+    },
+    "a bare tag": {
+        "type": "tag",
+        "begin": "",
+        "content": {"type": "json_schema", "json_schema": YES_OR_NO},
+        "end": "",
+    },
+}
 
 
-@table("name", NAMES)
-def test_every_constraint_holds(raw: httpx.Client, name: str) -> None:
-    """Each on one endpoint; by night on each of both trees."""
-    at = NAMES.index(name)
-    endpoint = [*ENDPOINTS][at % 3]
+def fields_of(name: str, endpoint: str) -> dict[str, Any]:
+    """The fields of one of the constraints or formats."""
+    if name in CONSTRAINTS:
+        return CONSTRAINTS[name]
+    if endpoint == "responses":
+        return {"text": {"format": FORMATS[name]}}
+    wanted = FORMATS[name]
+    if name == "json_schema":
+        wanted = {"type": "json_schema", "json_schema": wanted}
+    return {"response_format": wanted}
 
-    text = answered(raw, TREES[at % 2], endpoint, **fields_of(name, endpoint))
 
-    assert text.strip('"') in ("yes", "no")
+def answered(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
+    """Return the text of a complete answer."""
+    body = {"model": MODEL, **ENDPOINTS[endpoint], **fields}
+    reply = raw.post(f"/{tree}/{endpoint}", json=body)
+    assert reply.status_code == 200, reply.text
+    answer = reply.json()
+    if endpoint == "responses":
+        assert answer["status"] == "completed"
+    else:
+        [choice] = answer["choices"]
+        assert choice["finish_reason"] == "stop"
+    return text_of(answer)
 
 
 @table("tree", TREES)
 @table("endpoint", ENDPOINTS)
-def test_every_endpoint_is_constrained(raw: httpx.Client, tree: str, endpoint: str) -> None:
-    for name in ("guided_choice", "json_schema"):
-        text = answered(raw, tree, endpoint, **fields_of(name, endpoint))
+@table("name", [*CONSTRAINTS, *FORMATS])
+def test_every_constraint_holds_on_every_endpoint(
+    raw: httpx.Client, tree: str, endpoint: str, name: str
+) -> None:
+    text = answered(raw, tree, endpoint, **fields_of(name, endpoint))
 
-        assert text.strip('"') in ("yes", "no")
+    assert text.strip('"') in ("yes", "no")
 
 
 def test_strict_clients_can_read_an_answer_in_a_tag(client: openai.OpenAI) -> None:
