@@ -23,6 +23,7 @@ from vinery_serving.http.bodies import FREE_BYTES, BodyBudget, BodyLimits, Clien
 Message = MutableMapping[str, Any]
 
 LIMITS = BodyLimits(max_bytes=2**20, timeout_s=60.0)
+SILENT = r"Nothing .* arrived for 0.01 s"
 
 
 def receiving(*messages: Message) -> Any:
@@ -58,9 +59,19 @@ async def test_a_body_in_chunks_is_joined() -> None:
     assert await read(receive) == b"abc"
 
 
-async def test_a_body_that_is_too_large_is_refused_before_its_end() -> None:
-    with pytest.raises(BodyTooLarge):
-        await read(receiving(chunk(b"abcd", more=True)), BodyLimits(3, 60.0))
+@table(
+    "messages, limits, error, words",
+    [
+        ([chunk(b"abcd", more=True)], BodyLimits(3, 60.0), BodyTooLarge, None),
+        ([chunk(b"a", more=True), {"type": "http.disconnect"}], LIMITS, ClientGone, None),
+        ([chunk(b"a", more=True)], BodyLimits(9, 60.0, silence_s=0.01), InvalidRequest, SILENT),
+    ],
+)
+async def test_a_body_that_is_too_large_or_does_not_arrive_is_refused_before_its_end(
+    messages: list[Message], limits: BodyLimits, error: type[Exception], words: str | None
+) -> None:
+    with pytest.raises(error, match=words):
+        await read(receiving(*messages), limits)
 
 
 async def test_a_body_that_is_announced_as_too_large_is_not_read() -> None:
@@ -69,16 +80,6 @@ async def test_a_body_that_is_announced_as_too_large_is_not_read() -> None:
 
     with pytest.raises(BodyTooLarge):
         await read(receive, announced=LIMITS.max_bytes + 1)
-
-
-async def test_a_disconnect_during_the_body_is_noticed() -> None:
-    with pytest.raises(ClientGone):
-        await read(receiving(chunk(b"a", more=True), {"type": "http.disconnect"}))
-
-
-async def test_a_client_that_sends_nothing_times_out() -> None:
-    with pytest.raises(InvalidRequest, match=r"Nothing .* arrived for 0.01 s"):
-        await read(receiving(chunk(b"a", more=True)), BodyLimits(9, 60.0, silence_s=0.01))
 
 
 async def test_a_body_that_trickles_in_times_out() -> None:
