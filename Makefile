@@ -51,7 +51,7 @@ lock: #- Write requirements.lock, with hashes from the package index
 
 # Without bytecode, every worker would compile all tests, and every started process all code.
 test test-all test-beyond test-stores test-nightly test-times: export PYTHONDONTWRITEBYTECODE :=
-test: install-dev ## Test everything but the whole platform: 8 minutes on two cores
+test: install-dev #- Test all but what needs the whole platform, a browser or much of the real engine
 	@$(PYTEST) -m "not (live or system) or smoke" $(PYTEST_ARGS)
 
 test-all: install-dev #- Run the other tests, too: real models, the whole platform, browsers, attacks
@@ -63,9 +63,9 @@ test-beyond: install-dev #- Run what test-all has beyond test
 test-stores: install-dev #- Run what can differ between stores on PostgreSQL and Redis, with two web processes
 	@VINERY_TEST_SCALED=1 $(PYTEST) -m stores $(PYTEST_ARGS)
 
-test-nightly: install-dev #- Run whole tables and products, and draw ten times the examples
-	@$(PYTEST) -o python_files="nightly_*.py" $(PYTEST_ARGS)
-	@VINERY_TEST_EXAMPLES=10 $(PYTEST) -m hypothesis --timeout=1800 -o faulthandler_timeout=2000 $(PYTEST_ARGS)
+test-nightly: install-dev #- Run all tests with ten times the drawn examples, and whole tables and products
+	@VINERY_TEST_EXAMPLES=10 $(PYTEST) -o python_files="test_*.py nightly_*.py" --timeout=3000 \
+		-o faulthandler_timeout=3300 $(PYTEST_ARGS)
 
 test-times: install-dev #- Run all tests, and show where their time goes
 	@mkdir -p build

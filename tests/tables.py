@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -20,6 +21,15 @@ _MAX_SHOWN: Final = 5  # failures with their tracebacks
 _FAILURES: Final = (Exception, BaseExceptionGroup, pytest.fail.Exception)
 
 
+@dataclass(frozen=True)
+class _Row:
+    name: str | None
+    values: dict[str, Any]
+
+    def __str__(self) -> str:
+        return self.name or ", ".join(repr(each)[:80] for each in self.values.values())
+
+
 def table(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
     """As `pytest.mark.parametrize`, in one test. Two tables on one test are their product.
 
@@ -27,23 +37,23 @@ def table(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
     test gets its fixtures once, for all rows.
     """
     fields = names.replace(",", " ").split()
-    named = [_named(fields, row) for row in rows]
-    assert named, "a table without rows proves nothing"
+    table_rows = [_row_of(fields, row) for row in rows]
+    assert table_rows, "a table without rows proves nothing"
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
         def each_row(*of_class: Any, **fixtures: Any) -> None:
-            with _gathering(len(named)) as failures:
-                for name, values in named:
-                    with _row(name, failures):
-                        test(*of_class, **fixtures, **values)
+            with _gathering(len(table_rows)) as failures:
+                for row in table_rows:
+                    with _trying(row, failures):
+                        test(*of_class, **fixtures, **row.values)
 
         @functools.wraps(test)
         async def each_row_in_a_loop(*of_class: Any, **fixtures: Any) -> None:
-            with _gathering(len(named)) as failures:
-                for name, values in named:
-                    with _row(name, failures):
-                        await test(*of_class, **fixtures, **values)
+            with _gathering(len(table_rows)) as failures:
+                for row in table_rows:
+                    with _trying(row, failures):
+                        await test(*of_class, **fixtures, **row.values)
 
         loop = each_row_in_a_loop if inspect.iscoroutinefunction(test) else each_row
         # pytest reads from the signature which fixtures a test needs.
@@ -55,22 +65,20 @@ def table(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
     return decorate
 
 
-def _named(fields: list[str], row: Any) -> tuple[str, dict[str, Any]]:
-    """The row's name in a failure, and its values by field."""
+def _row_of(fields: list[str], row: Any) -> _Row:
     name = None
     if isinstance(row, type(pytest.param())):
         assert not row.marks, "a row of a table has no marks of its own"
         name, row = row.id, row.values if len(fields) > 1 else row.values[0]
-    values = dict(zip(fields, row if len(fields) > 1 else (row,), strict=True))
-    return str(name or ", ".join(repr(each)[:80] for each in values.values())), values
+    return _Row(name, dict(zip(fields, row if len(fields) > 1 else (row,), strict=True)))
 
 
 @contextmanager
-def _row(name: str, failures: list[BaseException]) -> Iterator[None]:
+def _trying(row: _Row, failures: list[BaseException]) -> Iterator[None]:
     try:
         yield
     except _FAILURES as error:
-        error.add_note(f"in the row: {name}")
+        error.add_note(f"in the row: {row}")
         failures.append(error)
 
 

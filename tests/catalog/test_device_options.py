@@ -176,7 +176,8 @@ def head(folder: Path, graph: str, config: str = "{}") -> str:
     return str(folder)
 
 
-@table("option, graph, config, words",
+@table(
+    "option, graph, config, words",
     [
         ("draft_model", EAGLE, "{}", "is an EAGLE-3 head: set the option eagle3_head to it."),
         ("draft_model", "<net/>", ARCHITECTURE, "is an EAGLE-3 head: set the option eagle3_head"),
