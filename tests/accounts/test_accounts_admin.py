@@ -37,12 +37,7 @@ def shown_names(client: Client, **query: str) -> set[str]:
     return {key.name for key in client.get(KEYS, query).context["cl"].result_list}
 
 
-# -- Limits
-
-
-def test_a_quota_shows_its_usage_but_not_to_staff_that_of_the_platform(
-    client: Client, request: pytest.FixtureRequest
-) -> None:
+def test_staff_see_no_usage_of_the_platform(client: Client, request: pytest.FixtureRequest) -> None:
     limits = [
         changes.add(Limit(scope="platform", metric="tokens", window=window, amount=1000))
         for window in ("day", "minute")
@@ -55,9 +50,6 @@ def test_a_quota_shows_its_usage_but_not_to_staff_that_of_the_platform(
     request.getfixturevalue("staff")  # signs in
     assert "1000" in page(client, quota)
     assert "left." not in page(client, quota)
-
-
-# -- Keys
 
 
 def test_a_new_key_is_shown_once(client: Client, root: User, alice: User) -> None:
@@ -185,9 +177,6 @@ def test_staff_revoke_superusers_delete_keys(client: Client, staff: User, new_ke
     assert list(ApiKey.objects.all()) == [other]
 
 
-# -- Usage
-
-
 @pytest.fixture
 def usage(db: None) -> None:
     """Store three records of today, one of last week and one of last year."""
@@ -243,7 +232,7 @@ def test_the_totals_are_the_sums_of_the_filtered_records(
     }
 
 
-def test_the_totals_are_on_the_page(client: Client, usage: None) -> None:
+def test_the_page_has_the_totals_and_edits_no_record(client: Client, usage: None) -> None:
     text = page(client, USAGE)
 
     for shown in (
@@ -256,8 +245,6 @@ def test_the_totals_are_on_the_page(client: Client, usage: None) -> None:
     assert re.findall(r'class="field-media_used">(.*?)<', text) == ["-", "2 (1,234)", "-"]
     assert "media with" not in text_of(client.get(USAGE, {"model": "other"}))
 
-
-def test_the_page_counts_records_once(client: Client, usage: None) -> None:
     with CaptureQueriesContext(connection) as queries:
         client.get(USAGE, {"outcome__exact": "ok"})
 
@@ -266,8 +253,6 @@ def test_the_page_counts_records_once(client: Client, usage: None) -> None:
     assert "SUM(" in counts[0]
     assert "created_at" in counts[0]
 
-
-def test_usage_records_cannot_be_edited(client: Client, usage: None) -> None:
     row = UsageRecord.objects.get(request_id="r1")
     change = reverse("admin:accounts_usagerecord_change", args=[row.pk])
 

@@ -61,11 +61,8 @@ def member_of(scope: Any, role: str) -> User:
     return user
 
 
-# -- What it may do
-
-
-def test_an_admin_key_manages_every_organisation(
-    as_admin_key: Api, admin_key: NewKey, acme: Organization
+def test_an_admin_key_manages_every_organisation_and_people_and_lists_mark_it(
+    as_admin_key: Api, admin_key: NewKey, acme: Organization, client: Client, new_key: Keys
 ) -> None:
     new = as_admin_key.post("organizations/", {"name": "Umbrella"})
     entry = AuditEntry.objects.latest("number")
@@ -89,8 +86,15 @@ def test_an_admin_key_manages_every_organisation(
     assert entry.actor == f"root, admin key terraform ({admin_key.key.hint})"
     assert entry.actor_id == admin_key.key.owner_id
 
+    person = {"username": "carol", "password": "a long enough password", "organization": acme.pk}
+    path = f"users/{as_admin_key.post('users/', person)['id']}/"
 
-def test_lists_mark_it(as_admin_key: Api, admin_key: NewKey, client: Client, new_key: Keys) -> None:
+    changed = as_admin_key.patch(path, {"email": "carol@example.com"})
+
+    assert changed["is_email_confirmed"] is True
+    assert User.objects.get(username="carol").check_password(person["password"])
+    assert as_admin_key.post(f"{path}deactivate/", status=200)["is_active"] is False
+
     new_key()
     client.force_login(admin_key.key.owner)
 
@@ -108,10 +112,9 @@ def test_an_admin_key_alone_generates_nothing(admin_key: NewKey, table: KeyTable
         grants.check_scope(Scope.INFERENCE)
 
 
-# -- Who gets one
-
-
-def test_an_administrator_creates_and_rotates_one(administrator: User, search: Project) -> None:
+def test_only_administrators_create_an_admin_key_and_own_one(
+    administrator: User, search: Project, acme: Organization, path: str, client: Client
+) -> None:
     root = session_of(administrator)
 
     new = root.post("keys/", {"name": "ci", "project": search.pk, "scopes": ["admin"]})
@@ -120,6 +123,26 @@ def test_an_administrator_creates_and_rotates_one(administrator: User, search: P
     for each in (new, newer):
         assert each["secret"].startswith("vny_admin_")
         assert each["scopes"] == ["admin"]
+
+    owner = member_of(acme, Role.OWNER)
+    body = {"name": "x", "project": search.pk, "scopes": ["admin"], "owner": owner.pk}
+
+    assert root.error("POST", "keys/", body)[::2] == (400, "owner")
+    with pytest.raises(ValidationError, match="Only administrators"):
+        create_key(owner=owner, project=search, name="x", scopes=["admin"])
+    plain = create_key(owner=administrator, project=search, name="plain").key
+    assert root.error("PATCH", f"keys/{plain.pk}/", {"scopes": ["admin"]})[::2] == (400, "scopes")
+    assert root.error("PATCH", path, {"scopes": ["inference"]})[::2] == (400, "scopes")
+    assert root.patch(path, {"scopes": ["inference", "admin"]})["scopes"] == ["inference", "admin"]
+
+    form = {"name": "x", "project": search.pk, "scopes": ["admin"], "once": "1"}
+    for user, is_offered in ((administrator, True), (owner, False)):
+        client.force_login(user)
+        page = client.get("/console/keys/new/").content.decode()
+        assert ('value="admin"' in page) is is_offered
+        made = client.post("/console/keys/new/", form).content.decode()
+        assert ("vny_admin_" in made) is is_offered
+    assert ApiKey.objects.filter(name="x").count() == 1
 
 
 def caller(name: str, admin_key: NewKey, scope: Organization) -> Api:
@@ -157,37 +180,6 @@ def test_no_other_caller_rotates_changes_or_resumes_an_admin_key(
     assert api.post(f"{path}revoke/", status=200)["state"] == "revoked"
 
 
-def test_an_admin_key_has_an_administrator_as_its_owner_and_remains_one(
-    administrator: User, acme: Organization, search: Project, path: str
-) -> None:
-    owner, root = member_of(acme, Role.OWNER), session_of(administrator)
-    body = {"name": "x", "project": search.pk, "scopes": ["admin"], "owner": owner.pk}
-
-    assert root.error("POST", "keys/", body)[::2] == (400, "owner")
-    with pytest.raises(ValidationError, match="Only administrators"):
-        create_key(owner=owner, project=search, name="x", scopes=["admin"])
-    plain = create_key(owner=administrator, project=search, name="plain").key
-    assert root.error("PATCH", f"keys/{plain.pk}/", {"scopes": ["admin"]})[::2] == (400, "scopes")
-    assert root.error("PATCH", path, {"scopes": ["inference"]})[::2] == (400, "scopes")
-    assert root.patch(path, {"scopes": ["inference", "admin"]})["scopes"] == ["inference", "admin"]
-
-
-def test_forms_offer_the_scope_to_administrators_only(
-    administrator: User, acme: Organization, search: Project, client: Client
-) -> None:
-    form = {"name": "x", "project": search.pk, "scopes": ["admin"], "once": "1"}
-    for user, is_offered in ((administrator, True), (member_of(acme, Role.OWNER), False)):
-        client.force_login(user)
-        page = client.get("/console/keys/new/").content.decode()
-        assert ('value="admin"' in page) is is_offered
-        made = client.post("/console/keys/new/", form).content.decode()
-        assert ("vny_admin_" in made) is is_offered
-    assert ApiKey.objects.filter(name="x").count() == 1
-
-
-# -- Administrators stay above admin keys
-
-
 @table("mark", ["is_superuser", "is_staff"])
 def test_an_admin_key_changes_no_administrator(as_admin_key: Api, bob: User, mark: str) -> None:
     marks = {"is_superuser": False, "is_staff": False} | {mark: True}
@@ -198,20 +190,6 @@ def test_an_admin_key_changes_no_administrator(as_admin_key: Api, bob: User, mar
     assert as_admin_key.error("PATCH", path, {"email": "mallory@example.com"})[0] == 403
     assert as_admin_key.error("POST", f"{path}deactivate/")[0] == 403
     assert as_admin_key.error("DELETE", path)[0] == 403
-
-
-def test_an_admin_key_creates_and_changes_people(as_admin_key: Api, acme: Organization) -> None:
-    person = {"username": "carol", "password": "a long enough password", "organization": acme.pk}
-    path = f"users/{as_admin_key.post('users/', person)['id']}/"
-
-    changed = as_admin_key.patch(path, {"email": "carol@example.com"})
-
-    assert changed["is_email_confirmed"] is True
-    assert User.objects.get(username="carol").check_password(person["password"])
-    assert as_admin_key.post(f"{path}deactivate/", status=200)["is_active"] is False
-
-
-# -- When it ends
 
 
 def test_a_demoted_administrator_s_key_is_refused(as_admin_key: Api, admin_key: NewKey) -> None:

@@ -43,7 +43,7 @@ def alert(db: None) -> Alert:
     return alert
 
 
-def test_alerts_are_listed(run: Run, alert: Alert) -> None:
+def test_alerts_and_reminders_of_keys_are_listed(run: Run, alert: Alert, search: Project) -> None:
     _, text, _ = run("alerts", "list")
     assert "Acme / search" in text and "e-mail to olga: pending" in text
 
@@ -55,8 +55,6 @@ def test_alerts_are_listed(run: Run, alert: Alert) -> None:
         [row] = json.loads(run("alerts", "list", "--json")[1])
         assert row["messages"] == [f"e-mail to olga: pending after {words} (connection refused)"]
 
-
-def test_reminders_of_keys_are_listed(run: Run, alert: Alert, search: Project) -> None:
     olga = User.objects.get(username="olga")
     keys = [create_key(owner=olga, project=search, name=name).key for name in ("ci", "crawler")]
     for key in keys:
@@ -75,7 +73,7 @@ def test_reminders_of_keys_are_listed(run: Run, alert: Alert, search: Project) -
     assert [row["key_id"] for row in json.loads(text)] == [keys[0].pk]
 
 
-def test_a_webhook_is_added_tested_and_removed(run: Run, receiver: Receiver) -> None:
+def test_a_webhook_is_added_tested_removed_and_changed(run: Run, receiver: Receiver) -> None:
     changes.add(Organization(name="Acme"))
     status, text, _ = run("alerts", "add-webhook", "pager", receiver.url, "--organization", "Acme")
     assert status == 0
@@ -95,8 +93,6 @@ def test_a_webhook_is_added_tested_and_removed(run: Run, receiver: Receiver) -> 
     acts = AuditEntry.objects.filter(target_kind="webhook").order_by("number")
     assert [entry.action for entry in acts] == ["webhook.create", "webhook.delete"]
 
-
-def test_only_the_named_fields_of_a_webhook_are_changed(run: Run) -> None:
     run("alerts", "add-webhook", "pager", URL)
     webhook = Webhook.objects.get()
     for command in ("change-webhook", "rotate-webhook", "remove-webhook"):

@@ -40,9 +40,6 @@ def newest() -> AuditEntry:
     return AuditEntry.objects.latest("number")
 
 
-# -- Entries
-
-
 def test_an_entry_has_actor_action_target_and_address(db: None) -> None:
     with acting_as(ROOT):
         organization = changes.add(Organization(name="acme"))
@@ -57,7 +54,7 @@ def test_an_entry_has_actor_action_target_and_address(db: None) -> None:
     assert entry.number == 2
 
 
-def test_every_change_of_a_key_is_logged(new_key: Keys, alice: User) -> None:
+def test_every_change_of_a_key_is_logged_and_moves_the_stamp(new_key: Keys, alice: User) -> None:
     key = new_key().key
     start = len(actions()) - 1
     changes.change(key, name="renamed", allowed_models=["small"])
@@ -79,6 +76,17 @@ def test_every_change_of_a_key_is_logged(new_key: Keys, alice: User) -> None:
     assert set(rotation.after) == {"expires_at", "replaced_by_id"}
     of_keys = AuditEntry.objects.filter(target_kind="key")
     assert {entry.organization_id for entry in of_keys} == {key.project.organization_id}
+
+    key = new_key().key
+    limit = changes.add(
+        Limit(scope="key", scope_id=key.pk, metric="requests", window="day", amount=1)
+    )
+    for row, values in ((key, {"name": "b"}), (limit, {"amount": 2})):
+        row.refresh_from_db()
+        stamp = row.updated_at
+        changes.change(row, **values)
+        row.refresh_from_db()
+        assert row.updated_at > stamp
 
 
 def test_changes_of_limits_weights_users_and_projects_are_logged(alice: User) -> None:
@@ -135,30 +143,7 @@ def test_no_secret_is_logged(new_key: Keys, alice: User) -> None:
     assert "user.password" in actions()
 
 
-def test_a_change_to_the_same_value_is_not_logged(alice: User) -> None:
-    acme = changes.add(Organization(name="acme"))
-    stamp = acme.updated_at
-    changes.change(acme, name="acme", is_active=True)
-
-    acme.refresh_from_db()
-    assert actions() == ["organization.create"]
-    assert acme.updated_at == stamp
-
-
-def test_every_change_moves_the_stamp(new_key: Keys) -> None:
-    key = new_key().key
-    limit = changes.add(
-        Limit(scope="key", scope_id=key.pk, metric="requests", window="day", amount=1)
-    )
-    for row, values in ((key, {"name": "b"}), (limit, {"amount": 2})):
-        row.refresh_from_db()
-        stamp = row.updated_at
-        changes.change(row, **values)
-        row.refresh_from_db()
-        assert row.updated_at > stamp
-
-
-def test_a_rolled_back_change_has_no_entry(alice: User) -> None:
+def test_no_change_is_logged_that_was_undone_or_invalid_or_changed_nothing(alice: User) -> None:
     with pytest.raises(RuntimeError), transaction.atomic():
         changes.set_active(alice, False)
         raise RuntimeError
@@ -167,8 +152,14 @@ def test_a_rolled_back_change_has_no_entry(alice: User) -> None:
     changes.set_active(alice, False)
     assert verify().num_entries == 1
 
+    acme = changes.add(Organization(name="acme"))
+    stamp = acme.updated_at
+    changes.change(acme, name="acme", is_active=True)
 
-def test_invalid_values_are_neither_stored_nor_logged(alice: User) -> None:
+    acme.refresh_from_db()
+    assert actions()[1:] == ["organization.create"]
+    assert acme.updated_at == stamp
+
     limit = changes.add(
         Limit(scope="user", scope_id=alice.pk, metric="tokens", window="day", amount=1)
     )
@@ -178,7 +169,7 @@ def test_invalid_values_are_neither_stored_nor_logged(alice: User) -> None:
         changes.add(Limit(scope="project", scope_id=99, metric="tokens", window="day", amount=1))
     limit.refresh_from_db()
     assert limit.amount == 1
-    assert actions() == ["limit.create"]
+    assert actions()[2:] == ["limit.create"]
 
 
 def test_organisations_keep_an_owner_and_the_platform_a_superuser(alice: User, bob: User) -> None:
@@ -198,16 +189,11 @@ def test_organisations_keep_an_owner_and_the_platform_a_superuser(alice: User, b
     changes.set_active(User.objects.get(pk=root.pk), False)
 
 
-# -- Actors
-
-
-def test_the_actor_is_the_system_by_default(alice: User) -> None:
+def test_the_actor_is_the_user_of_a_request_and_else_the_system(alice: User) -> None:
     assert current_actor() is SYSTEM
     changes.set_active(alice, False)
     assert newest().actor == "system"
 
-
-def test_the_actor_of_a_request_is_its_user_with_its_address(alice: User) -> None:
     request = HttpRequest()
     request.META["REMOTE_ADDR"] = "::ffff:192.0.2.7"
     seen: list[Actor] = []
@@ -241,9 +227,6 @@ async def test_the_actor_of_an_asynchronous_request_is_its_user() -> None:
         return HttpResponse()
 
     assert (await actor_middleware(view)(HttpRequest())).status_code == 200
-
-
-# -- Searching
 
 
 @pytest.mark.stores

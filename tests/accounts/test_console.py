@@ -23,23 +23,18 @@ from vinery_accounts.usage.entries import Outcome
 pytestmark = pytest.mark.django_db
 
 
-# -- Sign-in
-
-
 def url_after(client: Client, address: str) -> str:
     response: Any = client.get(address)
     return str(response.url)
 
 
-def test_users_are_led_to_the_console_and_others_to_the_sign_in(root: User, alice: User) -> None:
+def test_users_are_led_to_the_console_without_foreign_code(root: User, alice: User) -> None:
     assert url_after(Client(), "/console/") == "/accounts/login/?next=/console/"
     assert url_after(Client(), "/") == "/accounts/login/"
     for user, is_administrator in ((root, True), (alice, False)):
         assert url_after(signed_in(user), "/") == "/console/"
         assert ("Administration" in page(signed_in(user), "/console/")) is is_administrator
 
-
-def test_pages_forbid_inline_and_foreign_code(root: User) -> None:
     response = signed_in(root).get("/console/")
 
     policy = response.headers["Content-Security-Policy"]
@@ -49,18 +44,13 @@ def test_pages_forbid_inline_and_foreign_code(root: User) -> None:
     assert response.headers["Cache-Control"] == "no-store, private"
 
 
-# -- Overview
-
-
-def test_before_the_first_request_numbers_are_zero_and_there_is_advice(alice: User) -> None:
+def test_the_overview_adds_up_the_period_or_has_advice(alice: User) -> None:
     text = page(signed_in(alice), "/console/")
 
     assert numbers(text) == ["0", "0", "0", "0"]
     assert "create an API key</a>" in text
     assert "<svg" not in text
 
-
-def test_the_overview_adds_up_the_period(alice: User) -> None:
     failed: dict[str, Any] = {"outcome": Outcome.FAILED, "http_status": 500}
     store(used(alice, "r1"), used(alice, "r2", **failed), used(alice, "old", minutes_ago=3000))
 
@@ -97,9 +87,7 @@ def test_energy_is_shown_in_watt_hours(millijoules: float, result: str) -> None:
     assert words.energy(millijoules) == result
 
 
-def test_users_see_their_own_usage_and_admins_that_of_their_organisation(
-    alice: User, bob: User, root: User
-) -> None:
+def test_users_see_the_usage_of_their_scope(alice: User, bob: User, root: User) -> None:
     organization = first_project().organization
     for user, role in ((alice, Role.ADMIN), (bob, Role.MEMBER)):
         set_role(user, organization, role)
@@ -147,9 +135,6 @@ def test_an_invalid_period_is_reported_and_the_last_day_is_shown(
 
     assert complaint in text
     assert tile(text, "requests") == "1"
-
-
-# -- Quotas on the overview
 
 
 def quota_cells(text: str, name: str) -> list[str]:

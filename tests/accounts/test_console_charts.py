@@ -46,6 +46,10 @@ def drawn(shown: Chart) -> ElementTree.Element:
     return root
 
 
+def bars_of(root: ElementTree.Element) -> list[ElementTree.Element]:
+    return root.findall("g[@class='shapes']/rect")
+
+
 def labels_of(root: ElementTree.Element) -> list[str | None]:
     return [label.text for label in root.findall(".//text[@class='x']")]
 
@@ -64,7 +68,7 @@ numbers = st.floats(0, 1e12) | st.integers(0, 10)
 def test_bars_are_stacked_within_the_frame(rows: list[list[float | None]]) -> None:
     root = drawn(chart(*rows))
 
-    for bar in root.findall("g[@class='shapes']/rect"):
+    for bar in bars_of(root):
         top, height = float(bar.attrib["y"]), float(bar.attrib["height"])
         assert height >= 0
         assert 9.9 <= top <= top + height <= 164.1
@@ -72,11 +76,10 @@ def test_bars_are_stacked_within_the_frame(rows: list[list[float | None]]) -> No
     assert num_tooltips == len(rows[0])
 
 
-def test_heights_are_in_proportion() -> None:
+def test_bars_have_heights_in_proportion_equal_widths_and_their_colours() -> None:
     root = drawn(chart([1, 2, 4], [1, 0, 0]))
 
-    bars = root.findall("g[@class='shapes']/rect")
-    heights = [(bar.attrib["class"], float(bar.attrib["height"])) for bar in bars]
+    heights = [(bar.attrib["class"], float(bar.attrib["height"])) for bar in bars_of(root)]
     unit = heights[0][1]
     assert heights == [
         ("colour-1", unit),
@@ -84,6 +87,17 @@ def test_heights_are_in_proportion() -> None:
         ("colour-1", pytest.approx(2 * unit, abs=0.02)),
         ("colour-1", pytest.approx(4 * unit, abs=0.05)),
     ]
+
+    whole = points(START, timedelta(hours=1), 3)
+    part = Point(whole[-1].until, whole[-1].until + timedelta(minutes=2), Figures())
+
+    root = drawn(chart([1, 1, 1, 1], points=[*whole, part]))
+
+    assert len({bar.attrib["width"] for bar in bars_of(root)}) == 1
+
+    failed = chart(series=[Series("failed", [1], "failed")], points=points(START, timedelta(1), 1))
+
+    assert [bar.attrib["class"] for bar in bars_of(drawn(failed))] == ["colour-failed"]
 
 
 def test_a_chart_of_zeros_has_an_axis_to_one_and_names_are_escaped() -> None:
@@ -109,20 +123,11 @@ def test_lines_end_where_values_are_missing_and_reach_the_largest() -> None:
     assert shown.largest_text == "40"
 
 
-@table(
-    "number, result",
-    [(0, "0"), (7, "7"), (999, "999"), (999.9, "1k"), (1234, "1.23k"), (2_000_000, "2M")],
-)
-def test_numbers_are_short(number: float, result: str) -> None:
-    assert charts.short(number) == result
-
-
-@table(
-    "ms, result",
-    [(0, "0 ms"), (12.34, "12.3 ms"), (999.7, "1 s"), (1250, "1.25 s"), (180_000, "3 min")],
-)
-def test_durations_have_their_unit(ms: float, result: str) -> None:
-    assert charts.duration(ms) == result
+def test_numbers_are_short_and_durations_have_their_unit() -> None:
+    numbers = {0: "0", 7: "7", 999: "999", 999.9: "1k", 1234: "1.23k", 2_000_000: "2M"}
+    assert {each: charts.short(each) for each in numbers} == numbers
+    durations = {0: "0 ms", 12.34: "12.3 ms", 999.7: "1 s", 1250: "1.25 s", 180_000: "3 min"}
+    assert {each: charts.duration(each) for each in durations} == durations
 
 
 @given(st.floats(1e-3, 1e12))
@@ -151,16 +156,6 @@ def test_ticks_are_at_round_times(minute: int, length: timedelta, result: list[s
     assert labels_of(root) == result
 
 
-def test_a_part_of_an_hour_has_a_column_as_wide_as_the_others() -> None:
-    whole = points(START, timedelta(hours=1), 3)
-    part = Point(whole[-1].until, whole[-1].until + timedelta(minutes=2), Figures())
-
-    root = drawn(chart([1, 1, 1, 1], points=[*whole, part]))
-
-    bars = root.findall("g[@class='shapes']/rect")
-    assert len({bar.attrib["width"] for bar in bars}) == 1
-
-
 def test_thirty_days_have_labels_every_five_days_without_a_time() -> None:
     days = points(START, timedelta(days=1), 30)
     part = Point(days[-1].until, days[-1].until + timedelta(hours=3), Figures())
@@ -170,24 +165,11 @@ def test_thirty_days_have_labels_every_five_days_without_a_time() -> None:
     assert labels_of(root) == ["03 Mar", "08 Mar", "13 Mar", "18 Mar", "23 Mar", "28 Mar"]
 
 
-def test_a_series_of_failures_has_a_colour_of_its_own() -> None:
-    root = drawn(
-        chart(series=[Series("failed", [1], "failed")], points=points(START, timedelta(1), 1))
-    )
-
-    assert [bar.attrib["class"] for bar in root.findall("g[@class='shapes']/rect")] == [
-        "colour-failed"
-    ]
-
-
-# -- Tags
-
-
 def rendered(text: str, **context: object) -> str:
     return " ".join(Template(text).render(Context(context)).split())
 
 
-def test_a_table_has_its_escaped_columns_and_figures_are_marked() -> None:
+def test_tables_have_escaped_columns_and_figures_and_states_are_marked() -> None:
     row = "{% for each in rows %}<tr><td>{{ each }}</td></tr>{% endfor %}"
 
     page = rendered('{% table "Host|#Bytes|" %}' + row + "{% endtable %}", rows=["<b>"])
@@ -200,7 +182,5 @@ def test_a_table_has_its_escaped_columns_and_figures_are_marked() -> None:
 
     assert '<th>&lt;b&gt;</th><th class="figure">&lt;i&gt;</th>' in page
 
-
-def test_an_active_row_has_a_mark_and_another_one_its_own_word() -> None:
     assert rendered('{% state 1 "disabled" %}') == '<span class="state state-active">active</span>'
     assert rendered('{% state 0 "disabled" %}') == '<span class="state">disabled</span>'

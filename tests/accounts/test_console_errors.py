@@ -35,7 +35,7 @@ def console_page(response: Any, status: int) -> str:
     return text
 
 
-def test_a_missing_page_is_404(alice: User) -> None:
+def test_a_missing_page_is_404_and_a_forbidden_one_403_each_in_its_own_layout(alice: User) -> None:
     for path in ("nothing/", "limits/999/", "keys/999/revoke/", "limits/x/"):
         text = console_page(signed_in(alice).get(f"/console/{path}"), 404)
         assert "There is no such page" in text
@@ -43,8 +43,6 @@ def test_a_missing_page_is_404(alice: User) -> None:
         assert "999" not in text
     assert "Log out" not in console_page(Client().get("/console/nothing/"), 404)
 
-
-def test_a_forbidden_page_and_an_expired_form_are_403(alice: User) -> None:
     text = console_page(signed_in(alice).get("/console/limits/new/"), 403)
 
     assert "You may not do this" in text
@@ -54,6 +52,14 @@ def test_a_forbidden_page_and_an_expired_form_are_403(alice: User) -> None:
     text = console_page(client.post("/console/keys/new/", {"name": "x"}), 403)
 
     assert "open for too long" in text
+
+    client = signed_in(alice, enforce_csrf_checks=True)
+
+    assert client.get("/api/nothing").headers["Content-Type"] == "application/json"
+    assert "console.css" not in client.get("/accounts/nothing/").content.decode()
+    refused = client.post("/accounts/logout/")
+    assert refused.status_code == 403
+    assert "console.css" not in refused.content.decode()
 
 
 @table(
@@ -105,9 +111,7 @@ def test_every_page_reports_that_the_database_is_unavailable(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_page_of_the_asynchronous_server_reports_that_the_database_is_unavailable(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_asynchronous_page_reports_that_too(monkeypatch: pytest.MonkeyPatch) -> None:
     client = AsyncClient(raise_request_exception=False)
     await client.aforce_login(await sync_to_async(User.objects.create_user)("alice"))
     monkeypatch.setattr("django.contrib.auth.get_user", _unavailable)
@@ -117,13 +121,3 @@ async def test_a_page_of_the_asynchronous_server_reports_that_the_database_is_un
     await sync_to_async(connections.close_all)()
 
     assert "The database does not answer" in console_page(response, 503)
-
-
-def test_other_pages_keep_their_own_error_pages(alice: User) -> None:
-    client = signed_in(alice, enforce_csrf_checks=True)
-
-    assert client.get("/api/nothing").headers["Content-Type"] == "application/json"
-    assert "console.css" not in client.get("/accounts/nothing/").content.decode()
-    refused = client.post("/accounts/logout/")
-    assert refused.status_code == 403
-    assert "console.css" not in refused.content.decode()

@@ -66,9 +66,6 @@ def link_in(text: str) -> str:
     return found[1]
 
 
-# -- Which pages a role opens
-
-
 @table(
     "role, of_project, opened",
     [
@@ -96,12 +93,7 @@ def test_the_menu_has_the_pages_that_the_role_opens_and_no_other_is_answered(
         assert "ours two" not in page(client, "/console/projects/")
 
 
-# -- The list
-
-
-def test_the_list_has_roles_sign_ins_and_second_factors_of_the_own_organisation_alone(
-    client: Client, ours: Tenant, theirs: Tenant
-) -> None:
+def test_the_list_has_the_own_members_alone(client: Client, ours: Tenant, theirs: Tenant) -> None:
     bob = member_of(ours, "bob", email="bob@ours.example").user
     bob.last_login = timezone.now().replace(year=2026, month=3, day=14)
     bob.save()
@@ -123,9 +115,6 @@ def test_the_list_has_roles_sign_ins_and_second_factors_of_the_own_organisation_
     ]
     assert [each.status_code for each in asked] == [404, 404, 404]
 
-
-def test_the_list_is_searched_by_name_role_and_project(client: Client, ours: Tenant) -> None:
-    member_of(ours, "bob")
     changes.set_role(member_of(ours, "carol").user, ours.one, Role.ADMIN)
 
     for query, names in {
@@ -139,12 +128,7 @@ def test_the_list_is_searched_by_name_role_and_project(client: Client, ours: Ten
         assert re.findall(r'<th scope="row">(\w+)', text) == names
 
 
-# -- New users
-
-
-def test_an_owner_creates_a_user_who_sets_a_password_with_the_link(
-    client: Client, ours: Tenant, theirs: Tenant
-) -> None:
+def test_a_new_user_sets_a_password_by_link(client: Client, ours: Tenant, theirs: Tenant) -> None:
     text = text_of(new_user(client, "bob", ours.organization, email="bob@ours.example"))
 
     link, visitor = link_in(text), Client()
@@ -177,9 +161,7 @@ def test_a_new_link_is_given_until_the_user_has_signed_in(client: Client, ours: 
     assert list(entries.values_list("actor", "target")) == [("alice", "bob")]
 
 
-def test_an_admin_creates_service_accounts_and_no_people_and_invites_no_one(
-    admin: Client, ours: Tenant, alice: User
-) -> None:
+def test_an_admin_creates_service_accounts_alone(admin: Client, ours: Tenant, alice: User) -> None:
     assert new_user(admin, "robot", ours.one, is_service="on").status_code == 302
     assert new_user(admin, "bob", ours.one).status_code == 403
     invited = admin.post(f"{MEMBERS}invite/", form_of("alice", ours.organization, role="owner"))
@@ -190,10 +172,31 @@ def test_an_admin_creates_service_accounts_and_no_people_and_invites_no_one(
     assert not Invitation.objects.exists()
 
 
-# -- Invitations
+def test_only_an_accepted_invitation_gives_a_role(client: Client, ours: Tenant, bob: User) -> None:
+    invite(client, "bob", ours)
+    signed_in(bob).post(address_of_invitation("decline"))
+    assert not Invitation.objects.exists()
 
+    invite(client, "bob", ours)
+    address = address_of_invitation("withdraw")
+    assert "Withdraw the invitation of bob?" in page(client, address)
+    client.post(address)
 
-def test_an_invited_user_accepts_in_the_console(client: Client, ours: Tenant, bob: User) -> None:
+    assert not Invitation.objects.exists()
+    assert not bob.memberships.exists()
+
+    invite(client, "bob", ours)
+    Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+
+    assert "invites you" not in page(signed_in(bob), "/console/")
+    assert signed_in(bob).post(address_of_invitation("accept")).status_code == 404
+
+    invitation = changes.invite("bob", ours.organization, Role.OWNER)
+    changes.remove(Invitation.objects.get(pk=invitation.pk))
+    with pytest.raises(ValidationError, match="was withdrawn"):
+        changes.accept(invitation)
+    assert not bob.memberships.exists()
+
     text = invite(client, "bob", ours)
     assert "bob is invited" in text
     assert not bob.memberships.exists()
@@ -211,43 +214,11 @@ def test_an_invited_user_accepts_in_the_console(client: Client, ours: Tenant, bo
     assert "bob" in page(client, MEMBERS)
 
 
-def test_invitations_are_declined_and_withdrawn(client: Client, ours: Tenant, bob: User) -> None:
-    invite(client, "bob", ours)
-    signed_in(bob).post(address_of_invitation("decline"))
-    assert not Invitation.objects.exists()
-
-    invite(client, "bob", ours)
-    address = address_of_invitation("withdraw")
-    assert "Withdraw the invitation of bob?" in page(client, address)
-    client.post(address)
-
-    assert not Invitation.objects.exists()
-    assert not bob.memberships.exists()
-
-
-def test_an_invitation_does_not_reveal_whether_there_is_such_a_user(
-    client: Client, ours: Tenant, bob: User
-) -> None:
+def test_an_invitation_reveals_no_user(client: Client, ours: Tenant, bob: User) -> None:
     texts = [invite(client, name, ours) for name in ("bob", "nemo")]
 
     known, unknown = (re.findall(r'role="status">(.*?)</p>', text) for text in texts)
     assert [each.replace("bob", "nemo") for each in known] == unknown != []
-
-
-def test_an_invitation_that_has_expired_or_was_withdrawn_meanwhile_gives_no_role(
-    client: Client, ours: Tenant, bob: User
-) -> None:
-    invite(client, "bob", ours)
-    Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-
-    assert "invites you" not in page(signed_in(bob), "/console/")
-    assert signed_in(bob).post(address_of_invitation("accept")).status_code == 404
-
-    invitation = changes.invite("bob", ours.organization, Role.OWNER)
-    changes.remove(Invitation.objects.get(pk=invitation.pk))
-    with pytest.raises(ValidationError, match="was withdrawn"):
-        changes.accept(invitation)
-    assert not bob.memberships.exists()
 
 
 def test_a_member_of_an_organisation_gets_a_role_at_once(client: Client, ours: Tenant) -> None:
@@ -259,12 +230,7 @@ def test_a_member_of_an_organisation_gets_a_role_at_once(client: Client, ours: T
     assert Membership.objects.get(project=ours.one).role == Role.ADMIN
 
 
-# -- Roles and accounts
-
-
-def test_an_owner_changes_and_takes_a_role_but_not_that_of_the_last_owner(
-    client: Client, owner: User, ours: Tenant
-) -> None:
+def test_only_the_last_owner_keeps_the_role(client: Client, owner: User, ours: Tenant) -> None:
     address = address_of(member_of(ours, "bob"))
 
     assert "bob is admin of ours." in sent(client, address, {"role": "admin"})
@@ -283,25 +249,21 @@ def test_an_owner_changes_and_takes_a_role_but_not_that_of_the_last_owner(
     assert own.role == Role.OWNER
 
 
-def test_a_deactivated_member_is_signed_out_with_all_keys(client: Client, ours: Tenant) -> None:
-    membership = member_of(ours, "bob")
-    create_key(owner=membership.user, project=ours.one, name="laptop")
-    theirs, address = signed_in(membership.user), address_of(membership)
-
-    client.post(f"{address}deactivate/")
-    assert theirs.get("/console/").status_code == 302
-    assert "deactivated" in page(client, address)
-    client.post(f"{address}activate/")
-
-    assert theirs.get("/console/").status_code == 200
-
-
-def test_an_owner_does_not_deactivate_who_belongs_to_another_organisation_too(
+def test_a_member_is_signed_out_and_deactivated(
     client: Client, ours: Tenant, theirs: Tenant
 ) -> None:
     membership = member_of(ours, "bob")
+    create_key(owner=membership.user, project=ours.one, name="laptop")
+    his, address = signed_in(membership.user), address_of(membership)
+
+    client.post(f"{address}deactivate/")
+    assert his.get("/console/").status_code == 302
+    assert "deactivated" in page(client, address)
+    client.post(f"{address}activate/")
+
+    assert his.get("/console/").status_code == 200
+
     changes.set_role(membership.user, theirs.organization, Role.MEMBER)
-    address = address_of(membership)
 
     assert "Deactivate" not in page(client, address)
     assert statuses(client, f"{address}deactivate/") == {403}

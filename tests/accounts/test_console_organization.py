@@ -46,10 +46,9 @@ def address(ours: Tenant) -> str:
     return f"{PROJECTS}{ours.one.pk}/"
 
 
-# -- Projects
-
-
-def test_a_project_is_created_renamed_and_logs_prompts(client: Client, ours: Tenant) -> None:
+def test_a_project_is_created_changed_deactivated_and_removed_after_a_confirmation(
+    client: Client, ours: Tenant, owner: User, address: str
+) -> None:
     values = {"organization": ours.organization.pk, "name": "search"}
     assert "The project search is created." in sent(client, f"{PROJECTS}new/", values)
     taken = sent(client, f"{PROJECTS}new/", values)
@@ -67,10 +66,6 @@ def test_a_project_is_created_renamed_and_logs_prompts(client: Client, ours: Ten
     assert "find</a>" in page(client, PROJECTS)
     assert 'data-name="Prompt logging">24 hours<' in page(client, PROJECTS)
 
-
-def test_a_project_is_deactivated_and_removed_after_a_confirmation(
-    client: Client, owner: User, ours: Tenant, address: str
-) -> None:
     assert "Deactivate ours / ours one?" in page(client, f"{address}deactivate/")
     client.post(f"{address}deactivate/")
     assert "deactivated: its keys are refused" in page(client, address)
@@ -100,9 +95,6 @@ def test_an_admin_of_a_project_logs_no_prompts(ours: Tenant, alice: User, addres
     assert client.get(f"{PROJECTS}{ours.two.pk}/").status_code == 404
 
 
-# -- Webhooks
-
-
 def webhook_of(organization: Organization | None) -> Webhook:
     return changes.add(make_webhook("pager", URL, organization)[0])
 
@@ -113,7 +105,7 @@ def failed_delivery(webhook: Webhook, organization_id: int) -> Delivery:
     return Delivery.objects.create(alert=alert, webhook=webhook, due_at=timezone.now(), **state)
 
 
-def test_the_secret_of_a_new_webhook_is_shown_once(client: Client, ours: Tenant) -> None:
+def test_a_webhook_is_created_rotated_and_removed(client: Client, ours: Tenant) -> None:
     new, own = f"{WEBHOOKS}new/", {"organization": ours.organization.pk, "name": "pager"}
     of_platform = own | {"organization": "", "url": URL}
     assert "This field is required." in sent(client, new, of_platform)
@@ -128,44 +120,6 @@ def test_the_secret_of_a_new_webhook_is_shown_once(client: Client, ours: Tenant)
     assert webhook.organization == ours.organization
     assert secret[1] not in page(client, f"{WEBHOOKS}{webhook.pk}/")
 
-
-def test_a_test_reports_whether_it_was_delivered(
-    client: Client, ours: Tenant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address, sent_types = f"{WEBHOOKS}{webhook_of(ours.organization).pk}/test/", []
-    monkeypatch.setattr(webhooks, "send", lambda webhook, event: sent_types.append(event["type"]))
-    assert "The test was delivered." in sent(client, address)
-    assert sent_types == ["webhook.test"]
-
-    def refuse(*_: Any) -> None:
-        raise NotDelivered("The receiver answered 404.")
-
-    monkeypatch.setattr(webhooks, "send", refuse)
-    failed = "The test was not delivered. The receiver answered 404."
-    assert failed in sent(client, address)
-
-
-def test_failed_deliveries_are_listed_and_tried_again(client: Client, ours: Tenant) -> None:
-    webhook, of_platform = webhook_of(ours.organization), webhook_of(None)
-    assert client.get(f"{WEBHOOKS}{of_platform.pk}/").status_code == 404
-    delivery = failed_delivery(webhook, ours.organization.pk)
-    address = f"{WEBHOOKS}{webhook.pk}/"
-    text = page(client, address)
-    assert "The receiver answered 500." in text
-    assert "The receiver answered 500." in page(client, WEBHOOKS)
-    assert "Retry failed deliveries" in text
-
-    text = sent(client, f"{address}retry/")
-
-    assert "1 message will be sent again within a minute." in text
-    delivery.refresh_from_db()
-    assert (delivery.state, delivery.num_tries) == (DeliveryState.PENDING, 0)
-    assert delivery.due_at <= timezone.now()
-    assert "Retry failed deliveries" not in text
-
-
-def test_a_webhook_is_changed_rotated_and_removed(client: Client, ours: Tenant) -> None:
-    webhook = webhook_of(ours.organization)
     address = f"{WEBHOOKS}{webhook.pk}/"
     changed = {"name": "night", "url": f"{URL}night"}
     assert "The webhook is changed." in sent(client, address, changed)
@@ -183,11 +137,41 @@ def test_a_webhook_is_changed_rotated_and_removed(client: Client, ours: Tenant) 
     assert not Webhook.objects.exists()
 
 
-# -- Alerts
+def test_a_test_reports_whether_it_was_delivered_and_failed_deliveries_are_tried_again(
+    client: Client, ours: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webhook, of_platform = webhook_of(ours.organization), webhook_of(None)
+    address, sent_types = f"{WEBHOOKS}{webhook.pk}/test/", []
+    monkeypatch.setattr(webhooks, "send", lambda webhook, event: sent_types.append(event["type"]))
+    assert "The test was delivered." in sent(client, address)
+    assert sent_types == ["webhook.test"]
+
+    def refuse(*_: Any) -> None:
+        raise NotDelivered("The receiver answered 404.")
+
+    monkeypatch.setattr(webhooks, "send", refuse)
+    failed = "The test was not delivered. The receiver answered 404."
+    assert failed in sent(client, address)
+
+    assert client.get(f"{WEBHOOKS}{of_platform.pk}/").status_code == 404
+    delivery = failed_delivery(webhook, ours.organization.pk)
+    address = f"{WEBHOOKS}{webhook.pk}/"
+    text = page(client, address)
+    assert "The receiver answered 500." in text
+    assert "The receiver answered 500." in page(client, WEBHOOKS)
+    assert "Retry failed deliveries" in text
+
+    text = sent(client, f"{address}retry/")
+
+    assert "1 message will be sent again within a minute." in text
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.num_tries) == (DeliveryState.PENDING, 0)
+    assert delivery.due_at <= timezone.now()
+    assert "Retry failed deliveries" not in text
 
 
-def test_the_page_warns_while_alerts_reach_no_one(
-    client: Client, owner: User, ours: Tenant, settings: Any
+def test_alerts_are_shown_with_receivers_and_the_page_warns_while_they_reach_no_one(
+    client: Client, owner: User, ours: Tenant, settings: Any, theirs: Tenant
 ) -> None:
     warning = "Alerts are only shown here."
     settings.VINERY_HAS_EMAIL = False
@@ -204,6 +188,15 @@ def test_the_page_warns_while_alerts_reach_no_one(
     text = page(client, ALERTS)
     assert warning not in text
     assert "alice@ours.example" in text
+
+    failed_delivery(webhook, ours.organization.pk)
+    stored_alert(limit_id=2, organization_id=theirs.organization.pk, whose="theirs one")
+
+    text = page(client, ALERTS)
+
+    for shown in ("ours one", "webhook pager: failed", "The receiver answered 500."):
+        assert shown in text
+    assert "theirs one" not in text
 
 
 @pytest.mark.parametrize("is_administrator", [False, True])
@@ -229,21 +222,7 @@ def test_the_page_names_the_readers_of_what_its_user_leads(
     assert "alice@ours.example" in text
 
 
-def test_alerts_are_shown_with_receivers(client: Client, ours: Tenant, theirs: Tenant) -> None:
-    failed_delivery(webhook_of(ours.organization), ours.organization.pk)
-    stored_alert(limit_id=2, organization_id=theirs.organization.pk, whose="theirs one")
-
-    text = page(client, ALERTS)
-
-    for shown in ("ours one", "webhook pager: failed", "The receiver answered 500."):
-        assert shown in text
-    assert "theirs one" not in text
-
-
-# -- The audit log
-
-
-def test_the_log_is_filtered_by_actor_action_and_day(
+def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
     client: Client, ours: Tenant, theirs: Tenant, address: str
 ) -> None:
     client.post(address, {"name": "renamed", "capture_hours": "0"})
@@ -264,9 +243,7 @@ def test_the_log_is_filtered_by_actor_action_and_day(
     assert "<dt>name</dt><dd>ours one → renamed</dd>" in entry
     assert "vinery audit verify" in entry
 
-
-def test_a_long_log_has_pages(client: Client, ours: Tenant) -> None:
-    for number in range(60):
+    for number in range(59):
         changes.change(ours.one, name=f"name {number}")
 
     first = page(client, f"{AUDIT}?action=project.update")

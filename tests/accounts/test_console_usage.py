@@ -29,8 +29,8 @@ def test_requests_without_a_model_have_a_name_and_no_export(alice: User) -> None
 
     assert re.search(r'<a href="[^"]*model=">\(none\)</a>', text)
 
-    """The API cannot filter by an empty model. An export without a filter has all records."""
-    store(used(alice, "r1", model=""), used(alice, "r2", model="a"))
+    # The API cannot filter by an empty model. An export without a filter has all records.
+    store(used(alice, "r2", model="a"))
 
     text = page(signed_in(alice), "/console/usage/?model=")
 
@@ -38,7 +38,7 @@ def test_requests_without_a_model_have_a_name_and_no_export(alice: User) -> None
     assert "/api/usage/export" not in text
 
 
-def test_an_interval_is_chosen_by_its_name(alice: User) -> None:
+def test_usage_is_shown_by_every_dimension_and_interval(alice: User) -> None:
     text = page(signed_in(alice), "/console/usage/")
     select = re.search(r'<select name="granularity".*?</select>', text, re.DOTALL)
 
@@ -46,22 +46,11 @@ def test_an_interval_is_chosen_by_its_name(alice: User) -> None:
     names = re.findall(r"<option[^>]*>([\w ]+)</option>", select[0])
     assert names == ["Auto", "1 minute", "1 hour", "1 day"]
 
+    store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
 
-def test_each_group_of_usage_has_a_link_to_its_records(alice: User) -> None:
-    store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(alice, "r3", model="b"))
+    text = page(signed_in(alice), "/console/usage/?by=model")
 
-    text = page(signed_in(alice), "/console/usage/?by=model&period=7d")
-
-    rows = re.findall(r'scope="row">(?:<a href="(.*?)">)?(.*?)<.*?Requests">(\d+)', text, re.DOTALL)
-    assert rows == [
-        ("/console/usage/?by=model&amp;period=7d&amp;model=b", "b", "2"),
-        ("/console/usage/?by=model&amp;period=7d&amp;model=a", "a", "1"),
-        ("", "All", "3"),
-    ]
-
-
-def test_usage_is_shown_by_every_dimension(alice: User) -> None:
-    store(used(alice, "r1"))
+    assert "others: 2" in text
 
     client = signed_in(alice)
 
@@ -72,18 +61,43 @@ def test_usage_is_shown_by_every_dimension(alice: User) -> None:
         assert f'aria-label="Tokens by {name}' in text
 
 
-def test_small_groups_are_summed_as_others(alice: User) -> None:
-    store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
+def test_each_group_has_a_link_and_the_table_is_exported_as_shown(alice: User) -> None:
+    store(used(alice, "r1", model="=a"), used(alice, "r2", model="b"), used(alice, "r3", model="b"))
 
-    text = page(signed_in(alice), "/console/usage/?by=model")
+    text = page(signed_in(alice), "/console/usage/?by=model&period=7d")
 
-    assert "others: 2" in text
+    rows = re.findall(r'scope="row">(?:<a href="(.*?)">)?(.*?)<.*?Requests">(\d+)', text, re.DOTALL)
+    assert rows == [
+        ("/console/usage/?by=model&amp;period=7d&amp;model=b", "b", "2"),
+        ("/console/usage/?by=model&amp;period=7d&amp;model=%3Da", "=a", "1"),
+        ("", "All", "3"),
+    ]
+
+    response = signed_in(alice).get("/console/usage/table.csv?by=model&period=7d")
+
+    assert response.headers["Content-Disposition"] == 'attachment; filename="usage-by-model.csv"'
+    assert response.headers["Content-Type"] == "text/csv; charset=utf-8"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    exported = list(csv.DictReader(io.StringIO(response.content.decode())))
+    figures = [(row["model"], row["num_requests"]) for row in exported]
+    assert figures == [("b", "2"), ("'=a", "1"), ("all", "3")]
+    assert "/console/usage/table.csv?by=model&amp;period=7d" in text
 
 
 def test_the_export_has_the_rows_that_the_page_counts(alice: User, bob: User) -> None:
     store(used(alice, "r1", model="a"), used(alice, "r2", model="b"), used(bob, "r3", model="a"))
 
     assert exported(signed_in(alice), "/console/usage/?period=1h&model=a") == ["r1"]
+
+    none: dict[str, Any] = {"outcome": Outcome.FAILED, "http_status": None}
+    store(used(alice, "r5"), used(alice, "r6", http_status=404), used(alice, "r7", **none))
+    client = signed_in(alice)
+    grouped = page(client, "/console/usage/?by=status&period=1h")
+
+    for status, name, request_id in (("4xx", "4xx", "r6"), ("none", "(no answer)", "r7")):
+        link = re.search(rf'<a href="([^"]*status={status})">{re.escape(name)}</a>', grouped)
+        assert link is not None
+        assert exported(client, unescape(link[1])) == [request_id]
 
 
 def exported(client: Client, address: str) -> list[str]:
@@ -93,18 +107,6 @@ def exported(client: Client, address: str) -> list[str]:
     response: Any = client.get(unescape(found[1]))
     text = async_to_sync(_all_of)(response)
     return [row["request_id"] for row in csv.DictReader(io.StringIO(text))]
-
-
-def test_a_status_links_to_its_records(alice: User) -> None:
-    none: dict[str, Any] = {"outcome": Outcome.FAILED, "http_status": None}
-    store(used(alice, "r1"), used(alice, "r2", http_status=404), used(alice, "r3", **none))
-    client = signed_in(alice)
-    grouped = page(client, "/console/usage/?by=status&period=1h")
-
-    for status, name, request_id in (("4xx", "4xx", "r2"), ("none", "(no answer)", "r3")):
-        link = re.search(rf'<a href="([^"]*status={status})">{re.escape(name)}</a>', grouped)
-        assert link is not None
-        assert exported(client, unescape(link[1])) == [request_id]
 
 
 @table(
@@ -131,17 +133,8 @@ def test_wrong_parameters_are_ignored(alice: User, path: str, query: str, left_o
         assert f"{name}: {value}" not in text
 
 
-def test_an_ignored_parameter_filters_no_records(alice: User) -> None:
-    store(used(alice, "r1"))
-
-    assert tile(page(signed_in(alice), "/console/?status=fine&from=abc"), "requests") == "1"
-
-
 async def _all_of(response: Any) -> str:
     return b"".join([chunk async for chunk in response.streaming_content]).decode()
-
-
-# -- Months, and the export of the table
 
 
 def test_months_are_those_of_the_time_zone(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,31 +154,14 @@ def test_months_are_those_of_the_time_zone(alice: User, monkeypatch: pytest.Monk
     )
 
 
-def test_the_table_is_exported_as_it_is_shown(alice: User) -> None:
-    store(used(alice, "r1", model="=a"), used(alice, "r2", model="b"), used(alice, "r3", model="b"))
-
-    response = signed_in(alice).get("/console/usage/table.csv?by=model&period=7d")
-
-    assert response.headers["Content-Disposition"] == 'attachment; filename="usage-by-model.csv"'
-    assert response.headers["Content-Type"] == "text/csv; charset=utf-8"
-    assert response.headers["X-Content-Type-Options"] == "nosniff"
-    rows = list(csv.DictReader(io.StringIO(response.content.decode())))
-    assert [(row["model"], row["num_requests"]) for row in rows] == [
-        ("b", "2"),
-        ("'=a", "1"),
-        ("all", "3"),
-    ]
-    assert "/console/usage/table.csv?by=model&amp;period=7d" in page(
-        signed_in(alice), "/console/usage/?by=model&period=7d"
-    )
-
-
-def test_the_overview_compares_with_the_period_before(alice: User) -> None:
+def test_the_overview_compares_periods_and_ignores_wrong_filters(alice: User) -> None:
     store(used(alice, "r1"), used(alice, "r2"), used(alice, "r3"))
     store(used(alice, "old1", minutes_ago=2000), used(alice, "old2", minutes_ago=2000))
 
     assert "+50 % vs previous period" in page(signed_in(alice), "/console/")
     assert "vs previous period" not in page(signed_in(alice), "/console/?period=7d")
+
+    assert tile(page(signed_in(alice), "/console/?status=fine&from=abc"), "requests") == "3"
 
 
 def test_errors_of_clients_are_drawn_apart_from_failures(alice: User) -> None:

@@ -155,9 +155,6 @@ def test_no_spelling_of_a_name_gives_more_attempts(alice: User) -> None:
         assert signed_in_name(client) == "", spelling
 
 
-# -- Names that are HTML
-
-
 def test_names_are_text_on_every_page(administrator: Client) -> None:
     """Of rows and searches, on all pages of the URL configuration."""
     fill("acme", FIRST_ID, HTML)
@@ -182,14 +179,9 @@ def test_names_are_text_on_every_page(administrator: Client) -> None:
     assert len(escaped) > 40
 
 
-# -- Line ends in texts
-
-
 @pytest.mark.stores
 @table("end", ["\r\n", "\n", "\r", "\u2028", "\0"])
-def test_no_text_of_a_user_has_a_line_end_that_a_mail_or_the_log_would_show(
-    acme: Tenant, end: str
-) -> None:
+def test_no_text_has_a_line_end_that_a_mail_or_log_would_show(acme: Tenant, end: str) -> None:
     """A header of a mail, or a line of the log, could be forged with it."""
     client = signed_in(acme.users["owner"])
     text = f"a{end}Bcc: victim@elsewhere.example"

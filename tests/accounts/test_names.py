@@ -100,9 +100,6 @@ def test_user_names_are_unique_in_any_case(alice: User) -> None:
     assert changes.change(twin, email="twin@example.com").email == "twin@example.com"
 
 
-# -- Names stored by earlier releases
-
-
 def named(row: Model, name: str) -> None:
     type(row)._default_manager.filter(pk=row.pk).update(name=name)
     row.refresh_from_db()
@@ -137,9 +134,7 @@ def test_a_key_with_a_stored_unreadable_name_can_be_rotated(
     assert rotate_key(key, grace=timedelta(0)).key.name == after
 
 
-def test_a_scope_with_a_stored_unreadable_name_can_be_changed(
-    client: Client, root: User, search: Project
-) -> None:
+def test_a_scope_of_an_old_name_can_be_changed(client: Client, root: User, search: Project) -> None:
     named(search, "a/b")
     page = reverse("admin:accounts_project_change", args=[search.pk])
     form = {"name": "a/b", "capture_hours": "2", "capture_redactions": "[]", "is_active": "on"}

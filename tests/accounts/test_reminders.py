@@ -69,9 +69,6 @@ def readers() -> set[str]:
     return {each.receiver.split()[-1] for each in Delivery.objects.all()}
 
 
-# -- Times
-
-
 def test_reminders_are_sent_a_week_and_a_day_before_once(olga: User, search: Project) -> None:
     key_of(olga, search)
 
@@ -113,9 +110,7 @@ def test_a_key_with_a_short_life_has_no_reminder(
     check_times=st.lists(st.floats(0, 30), max_size=20),
     days=st.sets(st.integers(1, 20), max_size=4),
 )
-def test_checks_at_any_time_send_no_early_and_no_repeated_reminders(
-    check_times: list[float], days: set[int]
-) -> None:
+def test_no_reminder_is_early_or_repeated(check_times: list[float], days: set[int]) -> None:
     key = ApiKey(created_at=NOON)
     days_sent: list[int] = []
     for before in sorted(check_times, reverse=True):
@@ -178,11 +173,8 @@ def test_many_processes_write_each_reminder_once(olga: User, search: Project) ->
     assert Delivery.objects.count() == 1
 
 
-# -- Receivers
-
-
 @pytest.mark.parametrize("owner", ["service", "no address"])
-def test_admins_get_the_reminder_of_an_owner_without_an_address(
+def test_admins_stand_in_for_missing_addresses(
     search: Project, acme: Organization, owner: str
 ) -> None:
     elsewhere = changes.add(Project(organization=acme, name="elsewhere"))
@@ -207,9 +199,7 @@ def test_admins_get_the_reminder_of_an_owner_without_an_address(
     assert readers() == {"olivia", "adam", "paul"}
 
 
-def test_the_owner_and_webhooks_of_the_organisation_get_the_reminder(
-    olga: User, search: Project, acme: Organization
-) -> None:
+def test_owner_and_webhooks_get_reminders(olga: User, search: Project, acme: Organization) -> None:
     person("adam", acme, Role.ADMIN)
     for name, scope in (("ours", acme), ("platform", None)):
         changes.add(webhooks.make(name, "https://hooks.example.com/", scope)[0])
@@ -218,9 +208,6 @@ def test_the_owner_and_webhooks_of_the_organisation_get_the_reminder(
     check(END - DAY)
 
     assert readers() == {"ours", "olga"}
-
-
-# -- Messages
 
 
 def test_an_e_mail_has_the_key_and_its_expiry(olga: User, search: Project, settings: Any) -> None:

@@ -42,10 +42,7 @@ def refused(act: Callable[..., Any], *arguments: Any, **values: Any) -> list[str
     return list(error.value.message_dict)
 
 
-# -- Due
-
-
-def test_a_key_is_due_its_rotation_days_after_its_creation_if_it_has_some(new_key: Keys) -> None:
+def test_a_key_is_due_some_days_after_its_creation_or_rotation(new_key: Keys) -> None:
     key = new_key(rotate_every_days=90).key
 
     due_at = key.created_at + 90 * DAY
@@ -61,8 +58,6 @@ def test_a_key_is_due_its_rotation_days_after_its_creation_if_it_has_some(new_ke
     assert key.rotation_due_at is None
     assert not key.is_rotation_overdue(timezone.now() + 1000 * DAY)
 
-
-def test_a_rotation_restarts_the_interval(new_key: Keys) -> None:
     old = aged(new_key(rotate_every_days=90).key, 100)
     assert old.is_rotation_overdue(timezone.now())
 
@@ -75,10 +70,7 @@ def test_a_rotation_restarts_the_interval(new_key: Keys) -> None:
     assert not old.is_rotation_overdue(timezone.now())
 
 
-# -- Expiry
-
-
-def test_a_key_with_a_grace_period_expires_unless_it_was_rotated(new_key: Keys) -> None:
+def test_a_key_expires_after_its_grace_unless_rotated(new_key: Keys, table: KeyTable) -> None:
     created = new_key(rotate_every_days=90, rotation_grace_days=7)
     end = (created.key.created_at + 97 * DAY).replace(microsecond=0)
     assert abs(created.key.expires_at - end) <= timedelta(seconds=1)
@@ -90,8 +82,6 @@ def test_a_key_with_a_grace_period_expires_unless_it_was_rotated(new_key: Keys) 
     assert new.state_at(timezone.now() + 96 * DAY) is KeyState.ACTIVE
     assert new.state_at(timezone.now() + 98 * DAY) is KeyState.EXPIRED
 
-
-def test_the_key_table_refuses_a_key_after_its_grace_period(new_key: Keys, table: KeyTable) -> None:
     created = new_key(rotate_every_days=90, rotation_grace_days=7)
     aged(created.key, 98)
 
@@ -204,9 +194,6 @@ def test_after_any_change_the_expiry_follows_the_grace_period_or_the_set_time(
         assert end == own
 
 
-# -- Reminders
-
-
 @pytest.fixture
 def olga(db: None) -> User:
     return User.objects.create_user("olga", email="olga@example.com")
@@ -217,9 +204,7 @@ def check(at: datetime) -> list[tuple[str, int]]:
     return [(each.event, each.days_before) for each in found]
 
 
-def test_the_owner_gets_reminders_before_the_rotation_is_due_and_before_the_expiry(
-    olga: User, new_key: Keys
-) -> None:
+def test_the_owner_gets_reminders_of_rotation_and_expiry(olga: User, new_key: Keys) -> None:
     key = new_key(owner=olga, rotate_every_days=90, rotation_grace_days=7).key
     due_at: Any = key.rotation_due_at
     end: Any = key.expires_at

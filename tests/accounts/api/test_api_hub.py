@@ -26,7 +26,7 @@ def tiny(hub: FakeHub) -> str:
     return hub.add("acme/tiny", openvino_files(), tags=["openvino"], downloads=5)
 
 
-def test_a_model_is_judged_before_it_is_fetched(root: Api, hub: FakeHub) -> None:
+def test_a_model_is_judged_and_a_checkpoint_pulled_for_a_precision(root: Api, hub: FakeHub) -> None:
     hub.add_folder("acme/tiny", TINY_CHAT)
 
     verdict = root.post("models/check/", {"repository": "acme/tiny"}, 200)
@@ -35,8 +35,19 @@ def test_a_model_is_judged_before_it_is_fetched(root: Api, hub: FakeHub) -> None
     assert verdict["memory"]["weights_bytes"] == 4_780_421
     assert not hub.fetches("openvino_model.bin")
 
+    hub.add("acme/tiny-checkpoint", checkpoint_files())
+    body = {"repository": "acme/tiny-checkpoint", "precision": "fp16"}
 
-def test_a_hub_is_searched(root: Api, hub: FakeHub, tiny: str) -> None:
+    assert root.post("models/pull/", body)["parameters"]["precision"] == "fp16"
+    refused(root, "models/pull/", body | {"precision": "int1"})
+
+    entries = {each["name"]: each for each in root.get("catalog/")["data"]}
+
+    assert entries["tiny-chat"]["fits"] is True
+    assert entries["qwen3-8b"]["memory"]["total_bytes"] > 4_900_000_000
+
+
+def test_a_hub_is_searched_and_a_pull_is_a_job(root: Api, hub: FakeHub, tiny: str) -> None:
     hub.add("acme/tiny-checkpoint", openvino_files())
 
     (found,) = root.post("models/search/", {"text": "tiny"}, 200)["data"]
@@ -45,14 +56,18 @@ def test_a_hub_is_searched(root: Api, hub: FakeHub, tiny: str) -> None:
     assert found == {"name": "acme/tiny", "downloads": 5, "tag": "", "is_openvino": True}
     assert [each["name"] for each in every] == ["acme/tiny", "acme/tiny-checkpoint"]
 
-
-def test_a_pull_is_a_job_of_a_new_model(root: Api, tiny: str) -> None:
     job = root.post("models/pull/", {"repository": "acme/tiny", "name": "mine"})
 
     assert (job["kind"], job["state"], job["model"]) == ("pull", "waiting", "mine")
     assert job["parameters"]["commit"] == tiny
     (model,) = root.get("models/", name="mine")["data"]
     assert (model["state"], model["source"]) == ("pulling", {})
+
+    hub.fault("api", Fault(status=503))
+
+    response = root.request("POST", "models/check/", {"repository": "acme/tiny"})
+
+    assert "answers 503" in response.json()["error"]["message"]
 
 
 @table(
@@ -71,30 +86,7 @@ def test_what_cannot_be_pulled_is_refused_with_a_sentence(
     assert sentence in refused(root, "models/pull/", body)
 
 
-def test_a_hub_that_does_not_answer_is_named(root: Api, hub: FakeHub, tiny: str) -> None:
-    hub.fault("api", Fault(status=503))
-
-    response = root.request("POST", "models/check/", {"repository": "acme/tiny"})
-
-    assert "answers 503" in response.json()["error"]["message"]
-
-
-def test_the_catalogue_has_what_fits(root: Api) -> None:
-    entries = {each["name"]: each for each in root.get("catalog/")["data"]}
-
-    assert entries["tiny-chat"]["fits"] is True
-    assert entries["qwen3-8b"]["memory"]["total_bytes"] > 4_900_000_000
-
-
-def test_a_checkpoint_is_pulled_for_a_chosen_precision(root: Api, hub: FakeHub) -> None:
-    hub.add("acme/tiny-checkpoint", checkpoint_files())
-    body = {"repository": "acme/tiny-checkpoint", "precision": "fp16"}
-
-    assert root.post("models/pull/", body)["parameters"]["precision"] == "fp16"
-    refused(root, "models/pull/", body | {"precision": "int1"})
-
-
-def test_an_administrator_converts_a_checkpoint_into_a_new_model(root: Api, tmp_path: Path) -> None:
+def test_only_administrators_convert_a_checkpoint(root: Api, tmp_path: Path, ours: Tenant) -> None:
     source = str(write_checkpoint(tmp_path / "tiny"))
     body = {"folder": source, "name": "tiny", "options": {"precision": "int1"}}
     assert "int1" in refused(root, "models/convert/", body)
@@ -108,8 +100,6 @@ def test_an_administrator_converts_a_checkpoint_into_a_new_model(root: Api, tmp_
     (model,) = root.get("models/", name="tiny")["data"]
     assert (model["state"], model["is_loaded"]) == ("converting", False)
 
-
-def test_others_may_not(ours: Tenant) -> None:
     api, of_hub = as_user(ours.user("member")), {"repository": "acme/tiny"}
 
     assert api.request("GET", "catalog/").status_code == 403

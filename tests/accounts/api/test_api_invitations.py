@@ -33,24 +33,6 @@ def managing(ours: Tenant, owner: User) -> Api:
     return with_key(create_key(owner=owner, project=ours.one, scopes=[Scope.MANAGE], name="robot"))
 
 
-def test_an_owner_invites_and_the_user_accepts(owner: Api, ours: Tenant) -> None:
-    carol = as_user(ours.user("carol"))
-    created = owner.post("invitations/", offer(ours))
-    assert created["invited_by"] == "owner"
-    assert owner.column("invitations/", "username") == ["carol"]
-    assert carol.column("invitations/", "organization_name") == ["ours"]
-    # The answer is the same for a name that no user has.
-    unknown = owner.post("invitations/", offer(ours, "nemo"))
-    same = created.keys() - {"id", "username", "created_at", "expires_at"}
-    assert {name: created[name] for name in same} == {name: unknown[name] for name in same}
-
-    role = carol.post(f"invitations/{created['id']}/accept/", status=200)
-
-    assert (role["username"], role["role"]) == ("carol", "member")
-    assert Membership.objects.get(user__username="carol").organization == ours.organization
-    assert owner.column("invitations/", "username") == ["nemo"]
-
-
 @table("role", [Role.ADMIN, Role.MEMBER, Role.VIEWER])
 def test_only_owners_invite_and_see_invitations(ours: Tenant, owner: Api, role: str) -> None:
     created, other = owner.post("invitations/", offer(ours)), ours.as_role(role)
@@ -74,19 +56,6 @@ def test_an_owner_or_a_managing_key_of_a_project_invites_to_it_alone(ours: Tenan
     assert key.error("POST", f"invitations/{own['id']}/accept/")[0] == 403
 
 
-def test_a_new_invitation_replaces_the_one_of_the_same_name(owner: Api, ours: Tenant) -> None:
-    owner.post("invitations/", offer(ours))
-    owner.post("invitations/", offer(ours, role="viewer"))
-    owner.post("invitations/", {"username": "carol", "project": ours.one.pk})
-
-    assert owner.column("invitations/", "role") == ["viewer", "member"]
-
-    owner.delete(f"projects/{ours.one.pk}/")
-
-    assert not Project.objects.filter(pk=ours.one.pk).exists()
-    assert owner.column("invitations/", "role") == ["viewer"]
-
-
 def test_an_organisation_has_a_limited_number_of_open_invitations(
     owner: Api, ours: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,18 +72,42 @@ def test_an_organisation_has_a_limited_number_of_open_invitations(
         assert owner.error("POST", "invitations/", body) == (400, "invalid_value", "project")
 
 
-def test_the_user_declines_and_no_other_user_accepts(owner: Api, root: Api, ours: Tenant) -> None:
+def test_invitations_are_declined_replaced_accepted(owner: Api, root: Api, ours: Tenant) -> None:
     path = f"invitations/{owner.post('invitations/', offer(ours))['id']}/"
     for other in (owner, root):
         assert other.error("POST", f"{path}accept/")[0] == 403
 
-    as_user(ours.user("carol")).delete(path)
+    carol = as_user(ours.user("carol"))
+    carol.delete(path)
 
     assert not Invitation.objects.exists()
     assert not Membership.objects.filter(user__username="carol").exists()
 
+    owner.post("invitations/", offer(ours))
+    owner.post("invitations/", offer(ours, role="viewer"))
+    owner.post("invitations/", {"username": "carol", "project": ours.one.pk})
 
-# -- Links for new users
+    assert owner.column("invitations/", "role") == ["viewer", "member"]
+
+    owner.delete(f"projects/{ours.one.pk}/")
+
+    assert not Project.objects.filter(pk=ours.one.pk).exists()
+    assert owner.column("invitations/", "role") == ["viewer"]
+
+    created = owner.post("invitations/", offer(ours))
+    assert created["invited_by"] == "owner"
+    assert owner.column("invitations/", "username") == ["carol"]
+    assert carol.column("invitations/", "organization_name") == ["ours"]
+    # The answer is the same for a name that no user has.
+    unknown = owner.post("invitations/", offer(ours, "nemo"))
+    same = created.keys() - {"id", "username", "created_at", "expires_at"}
+    assert {name: created[name] for name in same} == {name: unknown[name] for name in same}
+
+    role = carol.post(f"invitations/{created['id']}/accept/", status=200)
+
+    assert (role["username"], role["role"]) == ("carol", "member")
+    assert Membership.objects.get(user__username="carol").organization == ours.organization
+    assert owner.column("invitations/", "username") == ["nemo"]
 
 
 def test_a_link_is_for_new_people_and_needs_a_session(owner: Api, admin: Api, ours: Tenant) -> None:
@@ -130,9 +123,6 @@ def test_a_link_is_for_new_people_and_needs_a_session(owner: Api, admin: Api, ou
     assert owner.error("POST", path)[0] == 409
     robot = {"username": "robot", "is_service": True, "project": ours.one.pk}
     assert owner.error("POST", f"users/{owner.post('users/', robot)['id']}/link/")[0] == 409
-
-
-# -- What owners see of roles and webhooks
 
 
 def test_second_factors_are_shown_to_those_who_lead(

@@ -81,6 +81,15 @@ def test_an_admin_changes_pauses_resumes_rotates_revokes_a_key(admin: Api, ours:
     ]
     assert {entry.ip for entry in mine} == {"127.0.0.1"}
 
+    key = ours.key(ours.one, allowed_endpoints=["completions"]).key
+    path = f"keys/{key.pk}/"
+    for name in ("owner", "project", "secret", "digest", "state"):
+        assert admin.error("PATCH", path, {name: 1}) == (400, "unknown_parameter", name)
+    ApiKey.objects.filter(pk=key.pk).update(allowed_endpoints=["gone"])
+
+    assert admin.patch(path, {"name": "new"})["endpoints"] == ["gone"]
+    assert admin.error("PATCH", path, {"endpoints": ["gone", "x"]})[2] == "endpoints"
+
 
 def test_members_manage_own_keys_and_read_others(member: Api, viewer: Api, ours: Tenant) -> None:
     other = f"keys/{ours.key(ours.one).key.pk}/"
@@ -95,7 +104,9 @@ def test_members_manage_own_keys_and_read_others(member: Api, viewer: Api, ours:
     assert not ApiKey.objects.exclude(name__in=["still mine", "key"]).exists()
 
 
-def test_admins_create_keys_for_members(admin: Api, member: Api, root: Api, ours: Tenant) -> None:
+def test_admins_create_keys_for_members_and_no_managing_key_of_an_owner(
+    admin: Api, member: Api, root: Api, ours: Tenant, owner: Api
+) -> None:
     bob, viewer = ours.user("bob", Role.MEMBER, ours.one), ours.user("passer-by", Role.VIEWER)
     body = {"name": "for bob", "project": ours.one.pk, "owner": bob.pk}
 
@@ -105,8 +116,6 @@ def test_admins_create_keys_for_members(admin: Api, member: Api, root: Api, ours
         error = admin.error("POST", "keys/", body | {"owner": other.pk})
         assert error == (400, "invalid_value", "owner")
 
-
-def test_an_admin_obtains_no_managing_key_of_an_owner(admin: Api, owner: Api, ours: Tenant) -> None:
     boss, scopes = named("owner"), ["inference", "manage"]
     body = {"name": "x", "project": ours.one.pk, "owner": boss.pk, "scopes": scopes}
     assert admin.error("POST", "keys/", body)[0] == 403
@@ -116,7 +125,7 @@ def test_an_admin_obtains_no_managing_key_of_an_owner(admin: Api, owner: Api, ou
     assert admin.error("PATCH", plain, {"scopes": ["manage"]})[0] == 403
     assert admin.error("PATCH", managing, {"scopes": ["inference"]})[0] == 403
     assert admin.post(f"{managing}pause/", status=200)["state"] == "paused"
-    assert ApiKey.objects.count() == 2
+    assert ApiKey.objects.count() == 3
     assert owner.post("keys/", body)["scopes"] == scopes
 
 
@@ -147,7 +156,7 @@ LATER = "2999-01-01T00:00Z"
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_the_api_refuses_an_invalid_key_and_names_the_parameter(
+def test_an_invalid_key_is_refused(
     admin: Api, ours: Tenant, body: dict[str, Any], param: str
 ) -> None:
     error = admin.error("POST", "keys/", {"name": "x", "project": ours.one.pk} | body)
@@ -183,17 +192,6 @@ def test_the_error_of_a_wrong_element_has_advice(
     assert wrong in error["message"] and hint in error["message"]
 
 
-def test_what_is_fixed_stays_and_a_removed_endpoint_may_stay(admin: Api, ours: Tenant) -> None:
-    key = ours.key(ours.one, allowed_endpoints=["completions"]).key
-    path = f"keys/{key.pk}/"
-    for name in ("owner", "project", "secret", "digest", "state"):
-        assert admin.error("PATCH", path, {name: 1}) == (400, "unknown_parameter", name)
-    ApiKey.objects.filter(pk=key.pk).update(allowed_endpoints=["gone"])
-
-    assert admin.patch(path, {"name": "new"})["endpoints"] == ["gone"]
-    assert admin.error("PATCH", path, {"endpoints": ["gone", "x"]})[2] == "endpoints"
-
-
 @pytest.mark.stores
 def test_the_list_of_keys_has_filters(admin: Api, ours: Tenant) -> None:
     paused, expired, revoked = (
@@ -220,10 +218,7 @@ def test_the_list_of_keys_has_filters(admin: Api, ours: Tenant) -> None:
     assert admin.error("GET", "keys/", state="dead") == (400, "invalid_value", "state")
 
 
-# -- Keys with the scope `manage`
-
-
-def test_the_error_names_the_key_if_its_owner_may_do_the_action(ours: Tenant) -> None:
+def test_only_a_key_with_the_manage_scope_manages_what_its_owner_may(ours: Tenant) -> None:
     api = ours.with_key(ours.one, owner=ours.user("boss", Role.OWNER), scopes=["manage"])
     limit = {"scope": "project", "metric": "tokens", "window": "day", "amount": 9}
     for project, text in (
@@ -233,6 +228,13 @@ def test_the_error_names_the_key_if_its_owner_may_do_the_action(ours: Tenant) ->
         response = api.request("POST", "limits/", limit | {"scope_id": project})
         assert response.status_code == 403
         assert response.json()["error"]["message"].startswith(text)
+
+    api = ours.with_key(ours.one, owner=named("boss"))
+
+    for path in ("keys/", "limits/", "audit/"):
+        assert api.error("GET", path) == (403, "missing_scope", None)
+    assert api.error("POST", "keys/", {})[:2] == (403, "missing_scope")
+    assert api.get("refusals/")["data"] == []  # The scope `usage` allows this path.
 
 
 def test_a_managing_key_manages_only_its_project(root: Api, ours: Tenant, theirs: Tenant) -> None:
@@ -257,9 +259,7 @@ def test_a_managing_key_manages_only_its_project(root: Api, ours: Tenant, theirs
 
 
 @table("boss", ["owner", "root"])
-def test_a_key_creates_no_people_and_changes_no_email_of_a_person(
-    owner: Api, root: Api, ours: Tenant, boss: str
-) -> None:
+def test_a_key_changes_no_email_of_a_person(owner: Api, root: Api, ours: Tenant, boss: str) -> None:
     api = ours.with_key(ours.one, owner=named(boss), scopes=["manage"])
     carol = ours.user(f"carol-{boss}", Role.MEMBER, ours.one)
     new = {"username": f"dave-{boss}", "project": ours.one.pk}
@@ -279,18 +279,6 @@ def test_a_key_creates_no_people_and_changes_no_email_of_a_person(
     assert owner.patch(path, {"email": "carol@acme.example"})["email"] == "carol@acme.example"
 
 
-def test_a_key_without_the_manage_scope_manages_nothing(ours: Tenant) -> None:
-    api = ours.with_key(ours.one, owner=ours.user("boss", Role.OWNER))
-
-    for path in ("keys/", "limits/", "audit/"):
-        assert api.error("GET", path) == (403, "missing_scope", None)
-    assert api.error("POST", "keys/", {})[:2] == (403, "missing_scope")
-    assert api.get("refusals/")["data"] == []  # The scope `usage` allows this path.
-
-
-# -- Credentials
-
-
 def test_the_api_refuses_revoked_malformed_and_missing_keys(member: Api, ours: Tenant) -> None:
     new = ours.key(ours.one, scopes=["manage"])
     api = with_key(new)
@@ -307,22 +295,17 @@ def test_the_api_refuses_revoked_malformed_and_missing_keys(member: Api, ours: T
         assert Api().error("GET", path)[:2] == (401, "invalid_api_key"), path
 
 
-def test_a_key_works_only_from_its_networks(ours: Tenant) -> None:
-    api = ours.with_key(ours.one, scopes=["manage"], allowed_networks=["10.0.0.0/8"])
+def test_a_key_works_only_from_its_networks_and_its_last_use_is_stored(ours: Tenant) -> None:
+    new = ours.key(ours.one, scopes=["manage"], allowed_networks=["10.0.0.0/8"])
+    api = with_key(new)
 
     assert api.error("GET", "keys/") == (403, "address_not_allowed", None)
     api.client = Client(REMOTE_ADDR="10.1.2.3")
     assert api.column("keys/") == ["key"]
     assert ApiKey.objects.get().last_used_ip == "10.1.2.3"
-
-
-def test_the_last_use_of_a_key_is_stored_at_most_once_a_minute(ours: Tenant) -> None:
-    new = ours.key(ours.one, scopes=["manage"])
-    api = with_key(new)
-    api.get("keys/")
     used_at = ApiKey.objects.get().last_used_at
     api.get("keys/")
-    assert ApiKey.objects.get().last_used_at == used_at
+    assert ApiKey.objects.get().last_used_at == used_at  # at most once a minute
     assert ApiKey.objects.get().updated_at == new.key.updated_at
 
 

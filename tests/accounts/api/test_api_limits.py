@@ -12,7 +12,7 @@ DAILY = {"metric": "tokens", "window": "day", "amount": 1000}
 OF_PLATFORM = {**DAILY, "scope": "platform"}
 
 
-def test_the_api_refuses_a_limit_of_an_unknown_or_invisible_object(
+def test_a_limit_is_of_a_visible_object(
     ours: Tenant, owner: Api, root: Api, theirs: Tenant
 ) -> None:
     for scope, invisible_id in (
@@ -26,9 +26,7 @@ def test_the_api_refuses_a_limit_of_an_unknown_or_invisible_object(
         assert root.error("POST", "limits/", body) == (400, "invalid_value", "scope_id")
 
 
-def test_admins_limit_keys_and_projects_and_superusers_limit_the_rest(
-    root: Api, owner: Api, admin: Api, ours: Tenant
-) -> None:
+def test_admins_limit_keys_and_projects(root: Api, owner: Api, admin: Api, ours: Tenant) -> None:
     of_organization = {**DAILY, "scope": "organization", "scope_id": ours.organization.pk}
 
     created = admin.post(
@@ -55,18 +53,7 @@ def test_admins_limit_keys_and_projects_and_superusers_limit_the_rest(
     assert root.patch(f"model-weights/{row['id']}/", {"output": 1000})["output"] == 1000
 
 
-def test_a_patch_of_a_limit_keeps_the_other_fields(root: Api) -> None:
-    body = {"scope": "model", "model": "tiny-chat", "metric": "tokens", "window": "day"}
-    more = {"amount": 9, "time_zone": "Europe/Berlin", "is_shadow": True, "alert_at": [90]}
-    path = f"limits/{root.post('limits/', body | more)['id']}/"
-
-    changed = root.patch(path, {"amount": 8})
-
-    assert {name: changed[name] for name in body | more} == body | more | {"amount": 8}
-    assert root.patch(path, {"alert_at": None})["is_shadow"] is True
-
-
-def test_a_weekly_limit_shows_and_changes_its_first_day(root: Api) -> None:
+def test_a_weekly_limit_has_a_first_day_and_a_patch_keeps_other_fields(root: Api) -> None:
     created = root.post("limits/", OF_PLATFORM | {"window": "week"})
 
     assert created["week_start"] == "monday"
@@ -76,6 +63,15 @@ def test_a_weekly_limit_shows_and_changes_its_first_day(root: Api) -> None:
     since, until = (datetime.fromisoformat(quota[name]) for name in ("window_start", "resets_at"))
     assert (quota["week_start"], since.strftime("%A")) == ("sunday", "Sunday")
     assert until - since == timedelta(days=7)
+
+    body = {"scope": "model", "model": "tiny-chat", "metric": "tokens", "window": "day"}
+    more = {"amount": 9, "time_zone": "Europe/Berlin", "is_shadow": True, "alert_at": [90]}
+    path = f"limits/{root.post('limits/', body | more)['id']}/"
+
+    changed = root.patch(path, {"amount": 8})
+
+    assert {name: changed[name] for name in body | more} == body | more | {"amount": 8}
+    assert root.patch(path, {"alert_at": None})["is_shadow"] is True
 
 
 @table(
@@ -98,7 +94,7 @@ def test_a_weekly_limit_shows_and_changes_its_first_day(root: Api) -> None:
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_the_api_refuses_an_invalid_limit_and_names_the_parameter(
+def test_an_invalid_limit_is_refused_by_parameter(
     root: Api, body: dict[str, Any], param: str
 ) -> None:
     assert root.error("POST", "limits/", OF_PLATFORM | body)[::2] == (400, param)

@@ -57,9 +57,7 @@ def audited() -> list[str]:
     return others
 
 
-def test_a_model_is_served_changed_and_removed_with_audit_entries(
-    root: Api, chat: dict[str, Any], path: str
-) -> None:
+def test_a_model_is_served_changed_and_removed(root: Api, chat: dict[str, Any], path: str) -> None:
     assert chat["device"] == "CPU"
     assert (chat["options"], chat["is_loaded"], chat["state"]) == ({}, True, "waiting")
 
@@ -166,7 +164,9 @@ def test_a_model_that_has_not_failed_is_not_tried_again(
     assert audited() == []
 
 
-def test_the_state_has_reason_and_first_error(root: Api, chat: dict[str, Any], path: str) -> None:
+def test_the_state_has_reason_first_error_and_the_last_line_of_the_log(
+    root: Api, chat: dict[str, Any], path: str, run_dir: Path
+) -> None:
     error = "There is not enough memory.\n\nstd::bad_alloc"
     report(EngineState.RETRYING, last_error=error, num_attempts=1, max_attempts=4)
 
@@ -178,8 +178,6 @@ def test_the_state_has_reason_and_first_error(root: Api, chat: dict[str, Any], p
     assert (engine["num_attempts"], engine["max_attempts"]) == (1, 4)
     assert engine["pid"] is engine["memory_bytes"] is engine["num_running"] is None
 
-
-def test_the_state_has_what_the_engine_has_logged_last(root: Api, path: str, run_dir: Path) -> None:
     assert root.get(f"{path}state/")["log"] is None
     LogFile(log_path(run_dir, engine_name("chat")), LogBounds()).write(
         f"{time_text(0)} ERROR engine-chat room: the weights do not fit\n".encode()

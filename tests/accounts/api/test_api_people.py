@@ -24,9 +24,6 @@ def key_of_root(ours: Tenant, scope: str) -> Api:
     return with_key(create_key(owner=owner, project=ours.one, name="robot", scopes=[scope]))
 
 
-# -- Organisations and projects
-
-
 def test_only_superusers_change_organizations(root: Api, owner: Api, ours: Tenant) -> None:
     path = f"organizations/{ours.organization.pk}/"
     assert owner.error("POST", "organizations/", {"name": "new"})[0] == 403
@@ -41,9 +38,7 @@ def test_only_superusers_change_organizations(root: Api, owner: Api, ours: Tenan
     assert root.error("POST", "organizations/", {"name": "new"}) == (400, "invalid_value", "name")
 
 
-def test_a_caller_without_the_permission_does_not_learn_which_names_exist(
-    owner: Api, ours: Tenant, theirs: Tenant
-) -> None:
+def test_a_refusal_reveals_no_names_that_exist(owner: Api, ours: Tenant, theirs: Tenant) -> None:
     ModelWeight.objects.create(model="tiny-chat", uncached=2, cached=1, output=1)
     for method, path, known in (
         ("PATCH", f"organizations/{ours.organization.pk}/", {"name": theirs.organization.name}),
@@ -80,9 +75,7 @@ def test_keys_of_an_inactive_project_or_user_do_not_work(owner: Api, ours: Tenan
         assert find_key(new.secret) == new.key
 
 
-def test_owners_delete_empty_projects_and_superusers_delete_empty_organizations(
-    root: Api, owner: Api, member: Api, ours: Tenant
-) -> None:
+def test_only_empty_scopes_are_deleted(root: Api, owner: Api, member: Api, ours: Tenant) -> None:
     one, two = (f"projects/{each.pk}/" for each in (ours.one, ours.two))
     scope, key = f"organizations/{ours.organization.pk}/", ours.key(ours.one).key
 
@@ -108,10 +101,7 @@ def test_owners_delete_empty_projects_and_superusers_delete_empty_organizations(
     ]
 
 
-# -- People
-
-
-def test_owners_create_people_and_admins_accounts(owner: Api, admin: Api, ours: Tenant) -> None:
+def test_only_owners_create_people(owner: Api, admin: Api, ours: Tenant, root: Api) -> None:
     person = {"username": "carol", "password": "correct-horse-7", **of(ours), "role": "viewer"}
 
     assert admin.error("POST", "users/", person)[0] == 403
@@ -130,6 +120,17 @@ def test_owners_create_people_and_admins_accounts(owner: Api, admin: Api, ours: 
     assert service.memberships.get().project == ours.one
     assert admin.post(f"users/{service.pk}/deactivate/", status=200)["is_active"] is False
     assert admin.error("POST", f"users/{carol.pk}/deactivate/")[0] == 403
+
+    assert owner.error("POST", "users/", {"username": "x"})[2] == "organization"
+    both = {"username": "x", **of(ours), "project": ours.one.pk}
+    assert owner.error("POST", "users/", both)[2] == "project"
+    assert root.post("users/", {"username": "x"})["is_superuser"] is False
+
+    body = {"username": "droid", "is_service": True, **of(ours), "role": "owner"}
+    assert admin.error("POST", "users/", body)[0] == 403
+    robot = owner.post("users/", body)["id"]
+    key = {"name": "x", "owner": robot, "project": ours.one.pk, "scopes": ["manage"]}
+    assert admin.error("POST", "keys/", key)[0] == 403
 
 
 @table(
@@ -154,21 +155,6 @@ def test_the_api_refuses_an_invalid_user_and_names_the_parameter(
     assert not User.objects.filter(username="carol").exists()
 
 
-def test_only_superusers_create_users_without_a_role(owner: Api, root: Api, ours: Tenant) -> None:
-    assert owner.error("POST", "users/", {"username": "x"})[2] == "organization"
-    both = {"username": "x", **of(ours), "project": ours.one.pk}
-    assert owner.error("POST", "users/", both)[2] == "project"
-    assert root.post("users/", {"username": "x"})["is_superuser"] is False
-
-
-def test_an_admin_gains_no_role_by_a_service_account(admin: Api, owner: Api, ours: Tenant) -> None:
-    body = {"username": "robot", "is_service": True, **of(ours), "role": "owner"}
-    assert admin.error("POST", "users/", body)[0] == 403
-    robot = owner.post("users/", body)["id"]
-    key = {"name": "x", "owner": robot, "project": ours.one.pk, "scopes": ["manage"]}
-    assert admin.error("POST", "keys/", key)[0] == 403
-
-
 def test_a_user_reads_their_own_account_and_roles(member: Api) -> None:
     me = member.get("users/me/")
     assert me["username"] == "member"
@@ -176,7 +162,7 @@ def test_a_user_reads_their_own_account_and_roles(member: Api) -> None:
     assert (role["organization_name"], role["role"]) == ("ours", "member")
 
 
-def test_the_list_of_users_has_filters_which_reveal_no_roles_that_the_caller_cannot_see(
+def test_filters_reveal_no_hidden_roles(
     owner: Api, root: Api, ours: Tenant, theirs: Tenant
 ) -> None:
     bob = ours.user("bob", Role.VIEWER)
@@ -230,10 +216,9 @@ def test_an_address_given_by_an_owner_is_unconfirmed(owner: Api, root: Api, ours
     assert owner.post("users/", {"username": "erin", **of(ours)})["is_email_confirmed"] is True
 
 
-# -- Roles
-
-
-def test_only_owners_grant_change_and_remove_roles(owner: Api, admin: Api, ours: Tenant) -> None:
+def test_only_owners_grant_change_and_remove_roles(
+    owner: Api, admin: Api, ours: Tenant, root: Api, theirs: Tenant
+) -> None:
     bob = ours.user("bob", Role.VIEWER, ours.two)
     body = {"user": bob.pk, **of(ours), "role": "admin"}
 
@@ -254,17 +239,11 @@ def test_only_owners_grant_change_and_remove_roles(owner: Api, admin: Api, ours:
     assert owner.error("DELETE", path)[::2] == (400, "role")
     assert owner.error("PATCH", path, {"role": "viewer"})[0] == 400
 
-
-def test_a_membership_needs_a_project_of_its_own(root: Api, ours: Tenant, theirs: Tenant) -> None:
-    bob = ours.user("bob", Role.VIEWER)
     body = {"user": bob.pk, **of(ours), "project": theirs.one.pk, "role": "member"}
     assert root.error("POST", "memberships/", body)[::2] == (400, "project")
 
 
-# -- Lost passwords and second factors
-
-
-def test_superusers_give_new_passwords(root: Api, owner: Api, ours: Tenant, alice: User) -> None:
+def test_administrators_recover_accounts(root: Api, owner: Api, ours: Tenant, alice: User) -> None:
     path = f"users/{alice.pk}/password/"
     given = "a password that is long"
 
@@ -283,25 +262,18 @@ def test_superusers_give_new_passwords(root: Api, owner: Api, ours: Tenant, alic
     robot = changes.add_user("robot", is_service=True, scope=ours.one)
     assert root.error("POST", f"users/{robot.pk}/password/")[0] == 400
 
-
-def give_factor(user: User) -> None:
-    Authenticator.objects.create(user=user, type=Authenticator.Type.RECOVERY_CODES, data={})
-
-
-def test_an_administrator_removes_a_second_factor(root: Api, alice: User) -> None:
     path = f"users/{alice.pk}/second_factor_off/"
-    give_factor(alice)
+    factor = {"user": alice, "type": Authenticator.Type.RECOVERY_CODES, "data": {}}
+    Authenticator.objects.create(**factor)
 
     assert root.post(path, status=204) is None
     assert not Authenticator.objects.exists()
     assert root.error("POST", path) == (409, "conflict", None)
     assert AuditEntry.objects.filter(action="user.second_factor_off").count() == 1
 
-
-def test_an_admin_key_recovers_no_administrators(root: Api, alice: User, ours: Tenant) -> None:
-    robot, chief = key_of_root(ours, "admin"), User.objects.get(username="root")
-    give_factor(alice)
+    api, chief = key_of_root(ours, "admin"), User.objects.get(username="root")
+    Authenticator.objects.create(**factor)
 
     for does, status in (("password", 200), ("second_factor_off", 204)):
-        robot.post(f"users/{alice.pk}/{does}/", status=status)
-        assert robot.error("POST", f"users/{chief.pk}/{does}/")[0] == 403
+        api.post(f"users/{alice.pk}/{does}/", status=status)
+        assert api.error("POST", f"users/{chief.pk}/{does}/")[0] == 403

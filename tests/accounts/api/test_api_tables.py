@@ -35,7 +35,7 @@ def test_invalid_utf_8_in_a_url_causes_no_server_error(root: Api, text: str) -> 
         assert root.client.get(f"/api/{path}").status_code in (200, 400, 404), path
 
 
-def test_an_id_is_the_number_of_a_visible_object(owner: Api, ours: Tenant, theirs: Tenant) -> None:
+def test_rows_have_their_ids_and_names(owner: Api, ours: Tenant, theirs: Tenant, root: Api) -> None:
     def error_message(project: object) -> str:
         response = owner.request("POST", "keys/", {"name": "x", "project": project})
         assert response.status_code == 400
@@ -48,8 +48,6 @@ def test_an_id_is_the_number_of_a_visible_object(owner: Api, ours: Tenant, their
         text = f"project: Project {absent} not found, or outside your roles."
         assert error_message(absent) == text
 
-
-def test_missing_rows_are_named_by_id(owner: Api, root: Api, ours: Tenant, theirs: Tenant) -> None:
     robot = ours.with_key(ours.one, scopes=["manage"])
 
     def message(api: Api, row_id: int) -> str:
@@ -61,8 +59,6 @@ def test_missing_rows_are_named_by_id(owner: Api, root: Api, ours: Tenant, their
         assert message(robot, absent) == text
     assert message(root, 10**9) == f"Project {10**9} not found."
 
-
-def test_a_project_name_is_unique_in_its_own(owner: Api, ours: Tenant, theirs: Tenant) -> None:
     path = f"projects/{ours.one.pk}/"
 
     assert owner.error("PATCH", path, {"name": ours.two.name})[:2] == (400, "invalid_value")

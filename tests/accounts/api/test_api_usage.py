@@ -52,7 +52,7 @@ def records(ours: Tenant, theirs: Tenant, viewer: Api) -> None:
     )
 
 
-def test_users_see_the_usage_of_their_projects(
+def test_users_and_keys_see_the_usage_of_their_projects(
     viewer: Api, root: Api, ours: Tenant, theirs: Tenant, records: None
 ) -> None:
     project_member = ours.as_role("member", ours.one)
@@ -64,8 +64,15 @@ def test_users_see_the_usage_of_their_projects(
     for query in ({"project": theirs.one.pk}, {"organization": theirs.organization.pk}):
         assert viewer.get("usage/", **PERIOD, **query)["totals"]["num_requests"] == 0
 
+    usage_client = ours.with_key(ours.one, scopes=["usage"])
+    assert usage_client.get("usage/", **PERIOD)["totals"]["num_requests"] == 2
+    inference_client = ours.with_key(ours.one, scopes=["inference"])
+    for path in ("usage/", "usage/export/"):
+        assert inference_client.error("GET", path) == (403, "missing_scope", None)
+        assert Api().error("GET", path)[0] == 401
 
-def test_usage_is_grouped_by_each_dimension(viewer: Api, ours: Tenant, records: None) -> None:
+
+def test_usage_is_grouped_also_over_time(viewer: Api, ours: Tenant, records: None) -> None:
     def groups(by: str, **query: Any) -> dict[Any, int]:
         usage = viewer.get("usage/", group_by=by, **PERIOD, **query)
         assert usage["num_groups"] == len(usage["groups"])
@@ -93,8 +100,6 @@ def test_usage_is_grouped_by_each_dimension(viewer: Api, ours: Tenant, records: 
     (group, _) = viewer.get("usage/", group_by="project", **PERIOD)["groups"]
     assert group["names"] == {"project": "ours one"}
 
-
-def test_usage_has_points_over_time(viewer: Api, records: None) -> None:
     usage = viewer.get("usage/", group_by="model", granularity="hour", **PERIOD)
 
     used = {
@@ -109,7 +114,7 @@ def test_usage_has_points_over_time(viewer: Api, records: None) -> None:
     assert [point["figures"]["num_requests"] for point in day] == [3, 0]
 
 
-def test_usage_has_the_media_of_each_group_and_point(viewer: Api, ours: Tenant) -> None:
+def test_usage_has_media_and_requests_without_a_status(viewer: Api, ours: Tenant) -> None:
     sums = ("num_media", "num_media_bytes", "num_media_pixels", "num_image_tokens")
     ids = {"organization_id": ours.organization.pk, "project_id": ours.one.pk}
 
@@ -137,6 +142,14 @@ def test_usage_has_the_media_of_each_group_and_point(viewer: Api, ours: Tenant) 
             found = [each["figures"]["num_media"] for each in points]
             assert [number for number in found if number] == [2, 1]
 
+    killed = admission("k", started_at=NOON, organization_id=ours.organization.pk)
+    store_settlements([settlement("k", admission=killed, outcome=Outcome.FAILED, http_status=None)])
+
+    (group,) = viewer.get("usage/", group_by="status", status="none", **PERIOD)["groups"]
+
+    assert (group["values"], group["names"]) == ({"status": None}, {"status": ""})
+    assert viewer.get("usage/", status="5xx", **PERIOD)["totals"]["num_requests"] == 0
+
 
 @table(
     "query, param",
@@ -161,29 +174,8 @@ def test_usage_has_the_media_of_each_group_and_point(viewer: Api, ours: Tenant) 
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_the_api_refuses_an_invalid_query_and_names_the_parameter(
-    viewer: Api, query: dict[str, Any], param: str
-) -> None:
+def test_an_invalid_parameter_is_named(viewer: Api, query: dict[str, Any], param: str) -> None:
     assert viewer.error("GET", "usage/", **{**PERIOD, **query})[::2] == (400, param)
-
-
-def test_a_request_without_a_response_has_no_status(viewer: Api, ours: Tenant) -> None:
-    killed = admission("k", started_at=NOON, organization_id=ours.organization.pk)
-    store_settlements([settlement("k", admission=killed, outcome=Outcome.FAILED, http_status=None)])
-
-    (group,) = viewer.get("usage/", group_by="status", status="none", **PERIOD)["groups"]
-
-    assert (group["values"], group["names"]) == ({"status": None}, {"status": ""})
-    assert viewer.get("usage/", status="5xx", **PERIOD)["totals"]["num_requests"] == 0
-
-
-def test_a_key_with_the_usage_scope_reads_usage_of_its_project(ours: Tenant, records: None) -> None:
-    usage_client = ours.with_key(ours.one, scopes=["usage"])
-    assert usage_client.get("usage/", **PERIOD)["totals"]["num_requests"] == 2
-    inference_client = ours.with_key(ours.one, scopes=["inference"])
-    for path in ("usage/", "usage/export/"):
-        assert inference_client.error("GET", path) == (403, "missing_scope", None)
-        assert Api().error("GET", path)[0] == 401
 
 
 @pytest.mark.django_db(transaction=True)

@@ -41,7 +41,7 @@ def test_a_limit_is_set_and_replaced(vinery_: Vinery, search: Project) -> None:
     assert "Europe/Berlin" not in vinery_("limit", "list").out
 
 
-def test_a_replaced_limit_keeps_the_fields_that_are_not_named(vinery_: Vinery) -> None:
+def test_a_replaced_limit_keeps_fields(vinery_: Vinery, capsys: pytest.CaptureFixture[str]) -> None:
     first = ("--time-zone", "Europe/Berlin", "--shadow", "--alert-at", "90")
     for amount, words, kept in (
         (9, first, ("Europe/Berlin", True, [90])),
@@ -54,6 +54,17 @@ def test_a_replaced_limit_keeps_the_fields_that_are_not_named(vinery_: Vinery) -
         limit = Limit.objects.get()
         assert limit.amount == amount
         assert (limit.time_zone, limit.is_shadow, limit.alert_at) == kept
+
+    words = (*SET, "--window", "day", "--amount", "9", "--alert-at")
+    for given, stored in (("90,50", [50, 90]), ("off", [])):
+        assert vinery_(*words, given).status == 0
+        assert Limit.objects.get().alert_at == stored
+    assert vinery_(*words, "500").status == 1
+    with pytest.raises(SystemExit):
+        vinery_(*words, "half")
+
+    wrong = "'half' is neither percentages like 50,80,100 nor off nor platform"
+    assert wrong in capsys.readouterr().err
 
 
 def test_a_week_begins_on_the_named_day(vinery_: Vinery) -> None:
@@ -104,19 +115,6 @@ def test_an_invalid_limit_is_refused(vinery_: Vinery, words: dict[str, Any], mes
 
     assert message in vinery_("limit", "set", "--platform", *given).refusal
     assert not Limit.objects.exists()
-
-
-def test_thresholds_are_set_by_command(vinery_: Vinery, capsys: pytest.CaptureFixture[str]) -> None:
-    words = (*SET, "--window", "day", "--amount", "9", "--alert-at")
-    for given, stored in (("90,50", [50, 90]), ("off", [])):
-        assert vinery_(*words, given).status == 0
-        assert Limit.objects.get().alert_at == stored
-    assert vinery_(*words, "500").status == 1
-    with pytest.raises(SystemExit):
-        vinery_(*words, "half")
-
-    wrong = "'half' is neither percentages like 50,80,100 nor off nor platform"
-    assert wrong in capsys.readouterr().err
 
 
 def test_weights_are_set_listed_and_removed(vinery_: Vinery) -> None:

@@ -16,7 +16,7 @@ from vinery_accounts.services.audit import verify
 pytestmark = pytest.mark.usefixtures("search")
 
 
-def test_changes_are_logged_with_the_user_of_the_operating_system(vinery_: Vinery) -> None:
+def test_changes_are_logged_and_the_log_is_verified_against_a_hash(vinery_: Vinery) -> None:
     num_before = AuditEntry.objects.count()
     vinery_("organization", "create", "other")
     vinery_(
@@ -29,6 +29,25 @@ def test_changes_are_logged_with_the_user_of_the_operating_system(vinery_: Viner
     (row,) = vinery_("audit", "list", "--search", "other", "--json").rows
     assert (row["action"], row["target"]) == ("organization.create", "other")
     assert vinery_("audit", "list", "--num", "1").out.count("\n") == 2
+
+    result = vinery_("audit", "verify")
+    kept = verify().newest_hash
+    assert result.status == 0
+    assert f"Newest hash: {kept}" in result.out
+    assert vinery_("audit", "verify", "--newest", kept).status == 0
+
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM accounts_auditentry WHERE hash = %s", [kept])
+    assert vinery_("audit", "verify").status == 0
+    result = vinery_("audit", "verify", "--newest", kept)
+    assert result.status == 1
+    assert result.err.startswith("vinery: The audit log is broken (cut). The chain ends with entry")
+
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE accounts_auditentry SET actor = 'mallory' WHERE number = 2")
+    result = vinery_("audit", "verify")
+    assert result.status == 1
+    assert "(changed). Entry 2" in result.err
 
 
 def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery) -> None:
@@ -107,24 +126,3 @@ def test_wrong_filters_fail(words: str, message: str, capsys: pytest.CaptureFixt
 
 def time_of(number: int) -> datetime:
     return AuditEntry.objects.get(number=number).created_at
-
-
-def test_the_log_is_verified_against_a_saved_hash(vinery_: Vinery) -> None:
-    result = vinery_("audit", "verify")
-    kept = verify().newest_hash
-    assert result.status == 0
-    assert f"Newest hash: {kept}" in result.out
-    assert vinery_("audit", "verify", "--newest", kept).status == 0
-
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM accounts_auditentry WHERE hash = %s", [kept])
-    assert vinery_("audit", "verify").status == 0
-    result = vinery_("audit", "verify", "--newest", kept)
-    assert result.status == 1
-    assert result.err.startswith("vinery: The audit log is broken (cut). The chain ends with entry")
-
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE accounts_auditentry SET actor = 'mallory' WHERE number = 2")
-    result = vinery_("audit", "verify")
-    assert result.status == 1
-    assert "(changed). Entry 2" in result.err

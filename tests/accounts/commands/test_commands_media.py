@@ -14,7 +14,7 @@ from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule
 from vinery_serving.media.denials import Denial, DenialReason
 
 
-def test_a_host_is_allowed_listed_and_denied(vinery_: Vinery) -> None:
+def test_a_host_is_allowed_listed_denied_and_allowed_again(vinery_: Vinery) -> None:
     allowed = vinery_("media", "allow", "Images.Example.org", "--port", "8443", "--note", "ours")
     assert allowed.out == (
         "images.example.org is allowed for the platform. In force within a second.\n"
@@ -29,14 +29,12 @@ def test_a_host_is_allowed_listed_and_denied(vinery_: Vinery) -> None:
     entries = AuditEntry.objects.filter(target_kind="media_rule").order_by("number")
     assert [entry.action for entry in entries] == ["media_rule.create", "media_rule.update"]
 
-
-def test_allowing_again_changes_the_rule_and_activates_it(vinery_: Vinery) -> None:
     vinery_("media", "allow", "a.example.org", "--type", "image/png", "--type", "image/jpeg")
     vinery_("media", "deny", "a.example.org")
 
     vinery_("media", "allow", "A.example.org", "--max-bytes", "5", "--scheme", "http")
 
-    rule = MediaRule.objects.get()
+    rule = MediaRule.objects.get(host="a.example.org")
     assert (rule.is_active, rule.max_bytes, rule.schemes) == (True, 5, ["http"])
     assert rule.content_types == ["image/jpeg", "image/png"]
 
@@ -91,7 +89,7 @@ def test_what_is_wrong_is_refused(vinery_: Vinery, words: tuple[str, ...], text:
     assert text in vinery_("media", *words).refusal
 
 
-def test_a_number_of_media_is_set_and_removed(vinery_: Vinery, search: Project) -> None:
+def test_a_number_of_media_is_set_and_refusals_are_listed(vinery_: Vinery, search: Project) -> None:
     assert vinery_("media", "limit", "4").out == "A request of the platform may have 4 media.\n"
     vinery_("media", "limit", "2", "--project", "search")
     vinery_("media", "limit", "3", "--project", "search")
@@ -100,8 +98,6 @@ def test_a_number_of_media_is_set_and_removed(vinery_: Vinery, search: Project) 
     assert vinery_("media", "limit", "off").out == "The number is removed.\n"
     assert vinery_("media", "limit", "off").out == "There was no number.\n"
 
-
-def test_refusals_are_listed_with_their_reason(vinery_: Vinery, search: Project) -> None:
     denial = Denial(DenialReason.NO_RULE, "platform", scheme="https", host="a.example", port=443)
     now = timezone.now()
     whose = Refused(search.organization_id, search.pk, denial)
@@ -111,9 +107,6 @@ def test_refusals_are_listed_with_their_reason(vinery_: Vinery, search: Project)
     (row,) = vinery_("media", "denials", "--json").rows
     assert row["why"] == "No rule of the platform allows it."
     assert row["num"] == 3
-
-
-# -- Testing
 
 
 def test_the_test_shows_what_each_level_decides(vinery_: Vinery, search: Project) -> None:
@@ -132,9 +125,6 @@ def test_the_test_shows_what_each_level_decides(vinery_: Vinery, search: Project
     wrong = vinery_("media", "test", "https://user:secret@a.example.org/")
     assert wrong.status == 1
     assert "Leave out the user and the password" in wrong.out
-
-
-# -- Importing
 
 
 def test_the_options_of_openvino_model_server_are_imported(vinery_: Vinery, tmp_path: Path) -> None:
@@ -165,9 +155,7 @@ def test_the_options_of_openvino_model_server_are_imported(vinery_: Vinery, tmp_
         '"--allowed_local_media_path", "{folder}"]',
     ],
 )
-def test_a_file_with_the_command_line_of_the_model_server_is_imported(
-    vinery_: Vinery, tmp_path: Path, text: str
-) -> None:
+def test_a_command_line_in_a_file_is_imported(vinery_: Vinery, tmp_path: Path, text: str) -> None:
     MediaRule.objects.all().delete()
     MediaFolder.objects.all().delete()
     folder, file = str(tmp_path.resolve()), tmp_path / "start"
@@ -186,7 +174,7 @@ def test_a_file_with_the_command_line_of_the_model_server_is_imported(
         (("a.example.org", "--allowed_local_media_path", "/none/such"), "There is no folder /none"),
     ],
 )
-def test_a_wrong_value_imports_nothing(
+def test_a_wrong_value_is_not_imported(
     vinery_: Vinery, words: tuple[str, ...], reason: str
 ) -> None:
     assert reason in vinery_("media", "import", "--allowed_media_domains", *words).refusal

@@ -13,9 +13,7 @@ from vinery_accounts.usage.store import store_settlements
 DIGEST, OTHER = "a" * 32, "b" * 32
 
 
-def test_usage_and_refusals_are_filtered_by_names_and_by_ids_of_deleted_rows(
-    vinery_: Vinery, search: Project
-) -> None:
+def test_usage_is_filtered_by_names_and_by_ids(vinery_: Vinery, search: Project) -> None:
     alice, key, acme = User.objects.get(username="alice"), created_key(vinery_), search.organization
     owners = {"user_id": alice.pk, "key_id": key.pk, "project_id": search.pk}
     owners["organization_id"] = acme.pk

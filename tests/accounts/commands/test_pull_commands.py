@@ -42,14 +42,12 @@ def test_pull_begins_a_job(vinery_: Vinery, hub: FakeHub) -> None:
     assert job.model.is_loaded is False
 
 
-def test_pull_of_a_shipped_model_adds_it(vinery_: Vinery) -> None:
+def test_pull_adds_a_shipped_model_and_reports_a_missing_one(vinery_: Vinery, hub: FakeHub) -> None:
     result = vinery_("model", "pull", "tiny-chat", "--name", "mine", "--no-serve")
 
     assert "mine ships with Vinery" in result.out
     assert ServedModel.objects.get().folder == str(TINY_CHAT)
 
-
-def test_pull_of_a_missing_repository_is_a_sentence(vinery_: Vinery, hub: FakeHub) -> None:
     result = vinery_("model", "pull", "acme/none", "--yes")
 
     assert (result.status, "has no repository acme/none" in result.err) == (1, True)
