@@ -1,7 +1,5 @@
 """Quotas that are nearly used up, and the check that writes their alerts."""
 
-from __future__ import annotations
-
 import itertools
 from datetime import datetime
 from typing import Any

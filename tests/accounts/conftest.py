@@ -1,7 +1,5 @@
 """Users, keys, an OpenID Connect issuer, and usage ledgers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 It prints how many it has answered, and how many still ran.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

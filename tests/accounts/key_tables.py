@@ -1,7 +1,5 @@
 """A key table with a clock of its own, and functions that query it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

@@ -5,8 +5,6 @@ tokens and userinfo. It checks what a real issuer checks, and it can send false 
 authorization page signs in every browser as the user of `claims`.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Helpers for tests of sign-in: users with passwords, TOTP codes, and the way through an issuer."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import struct

@@ -1,7 +1,5 @@
 """The first administrator and the first key of a new installation."""
 
-from __future__ import annotations
-
 import pytest
 
 from vinery_accounts.bootstrap import ensure_first_admin, ensure_first_key

@@ -1,7 +1,5 @@
 """Captures are encrypted, readable only by owners and admins of the organisation, and expire."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -56,9 +54,8 @@ def texts_of(request_id: str = "req_1") -> tuple[bytes, bytes]:
 # -- Stored
 
 
-def test_a_capture_can_be_read_and_is_stored_encrypted(project: Project) -> None:
+def test_a_capture_can_be_read_is_stored_encrypted_and_is_marked_if_cut(project: Project) -> None:
     assert store_captured([taken(project)])
-
     assert texts_of() == (BODY, ANSWER)
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM accounts_capture")
@@ -68,6 +65,10 @@ def test_a_capture_can_be_read_and_is_stored_encrypted(project: Project) -> None
     )
     for word in (b"anna", b"prompt", b"choices", b"tiny-chat"):
         assert word not in dump
+
+    store_captured([taken(project, "req_2", num_body_bytes=MAX_TEXT_BYTES + 1)])
+    cut = Capture.objects.get(request_id="req_2")
+    assert (cut.is_body_cut, cut.is_answer_cut, cut.num_body_bytes) == (True, False, 262145)
 
 
 def test_matches_of_the_redaction_rules_are_not_stored(project: Project) -> None:
@@ -84,15 +85,7 @@ def test_matches_of_the_redaction_rules_are_not_stored(project: Project) -> None
     assert texts_of("req_2")[0] == b""
 
 
-def test_a_cut_capture_is_marked(project: Project) -> None:
-    store_captured([taken(project, num_body_bytes=MAX_TEXT_BYTES + 1)])
-    row = Capture.objects.get()
-    assert (row.is_body_cut, row.is_answer_cut, row.num_body_bytes) == (True, False, 262145)
-
-
-def test_a_capture_is_unreadable_elsewhere_and_with_another_key(
-    project: Project, settings: Any
-) -> None:
+def test_a_capture_is_unreadable_with_another_row_or_key(project: Project, settings: Any) -> None:
     store_captured([taken(project), taken(project, "req_2")])
     first, second = Capture.objects.order_by("request_id")
     first.encrypted_texts = second.encrypted_texts
@@ -136,26 +129,22 @@ def test_turning_captures_off_or_removing_the_project_deletes_them(project: Proj
     assert not Capture.stored.exists()
 
 
-def test_a_shorter_retention_applies_to_stored_captures_a_longer_not(project: Project) -> None:
-    now = datetime.now(UTC)
-    store_captured(
-        [taken(project, created_at=now - timedelta(minutes=90)), taken(project, "req_2")]
-    )
-
-    changes.change(project, capture_hours=1)
-    assert [row.request_id for row in Capture.objects.all()] == ["req_2"]
-    assert Capture.stored.count() == 2
-    assert Capture.stored.delete_expired(now) == 1
-
-    changes.change(project, capture_hours=700)
-    assert Capture.objects.get().expires_at < now + timedelta(hours=2)
-
-
-def test_an_expired_capture_is_hidden_before_it_is_deleted(project: Project) -> None:
+def test_expired_captures_are_hidden_and_no_retention_gets_longer(project: Project) -> None:
     store_captured([taken(project, created_at=datetime.now(UTC) - timedelta(hours=3))])
     assert not Access(None, is_superuser=True).rows(Capture).exists()
     assert Capture.stored.delete_expired(datetime.now(UTC)) == 1
     assert not Capture.stored.exists()
+
+    now = datetime.now(UTC)
+    store_captured(
+        [taken(project, created_at=now - timedelta(minutes=90)), taken(project, "req_2")]
+    )
+    changes.change(project, capture_hours=1)
+    assert [row.request_id for row in Capture.objects.all()] == ["req_2"]
+    assert Capture.stored.count() == 2
+    assert Capture.stored.delete_expired(now) == 1
+    changes.change(project, capture_hours=700)
+    assert Capture.objects.get().expires_at < now + timedelta(hours=2)
 
 
 @rows("name, value", [("hours", 721), ("hours", -1), ("redactions", ["x"] * 21)])
@@ -257,7 +246,7 @@ def a(request_id: str, num_bytes: int = 10) -> CapturedRequest:
     return taken(Project(pk=1), request_id, body=b"x" * num_bytes, answer=b"")
 
 
-def test_while_the_database_is_unavailable_the_newest_are_dropped_and_counted() -> None:
+def test_the_queue_counts_what_it_cannot_hold_or_store(caplog: pytest.LogCaptureFixture) -> None:
     database = Database()
     queue = CaptureQueue(store=database.store, max_captures=3)
     database.is_unavailable = True
@@ -265,7 +254,6 @@ def test_while_the_database_is_unavailable_the_newest_are_dropped_and_counted() 
         queue.put(a(str(number)))
         queue.store()
     assert (len(queue), queue.num_dropped) == (3, 2)
-
     database.is_unavailable = False
     queue.store()
     queue.put(a("5"))
@@ -273,8 +261,6 @@ def test_while_the_database_is_unavailable_the_newest_are_dropped_and_counted() 
     assert database.stored == ["0", "1", "2", "5"]
     assert len(queue) == 0
 
-
-def test_the_queue_is_limited_in_bytes() -> None:
     database = Database()
     queue = CaptureQueue(store=database.store, max_bytes=100)
     for number, size in enumerate((60, 41, 40, 1)):
@@ -285,8 +271,6 @@ def test_the_queue_is_limited_in_bytes() -> None:
     queue.put(a("later", 100))
     assert len(queue) == 1
 
-
-def test_a_capture_that_cannot_be_stored_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
     database = Database()
     queue = CaptureQueue(store=database.store)
     database.poison = "1"

@@ -1,8 +1,6 @@
 """Secrets in the database are encrypted with Django's key, and each purpose has its own key. After
 reencryption, the newest key is enough to read them."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

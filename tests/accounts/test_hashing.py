@@ -1,7 +1,5 @@
 """Passwords are hashed as Django does, but one at a time and with a lower priority."""
 
-from __future__ import annotations
-
 import base64
 import os
 import threading

@@ -1,7 +1,5 @@
 """Authentication of callers from memory."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from ipaddress import ip_network
 from typing import Any
@@ -16,7 +14,9 @@ from vinery_accounts.keys.table import Caller, KeyTable
 from vinery_accounts.models import User
 
 
-def test_the_caller_of_a_key_is_returned(table: KeyTable, new_key: MakeKey, alice: User) -> None:
+def test_the_caller_of_a_key_is_returned_with_its_grants(
+    table: KeyTable, new_key: MakeKey, alice: User
+) -> None:
     created = new_key("laptop")
     table.refresh()
 
@@ -35,8 +35,6 @@ def test_the_caller_of_a_key_is_returned(table: KeyTable, new_key: MakeKey, alic
         grants=Grants(frozenset({"inference", "usage"})),
     )
 
-
-def test_the_caller_has_the_grants_of_the_key(table: KeyTable, new_key: MakeKey) -> None:
     created = new_key(
         scopes=["manage"],
         allowed_models=["small"],
@@ -44,7 +42,6 @@ def test_the_caller_has_the_grants_of_the_key(table: KeyTable, new_key: MakeKey)
         allowed_networks=["10.0.0.0/8"],
     )
     table.refresh()
-
     assert table.authenticate(bearer(created.secret)).grants == Grants(
         frozenset({"manage"}),
         frozenset({"small"}),
@@ -53,7 +50,7 @@ def test_the_caller_has_the_grants_of_the_key(table: KeyTable, new_key: MakeKey)
     )
 
 
-def test_a_paused_key_is_refused_until_it_is_resumed(table: KeyTable, new_key: MakeKey) -> None:
+def test_paused_keys_and_closed_projects_are_refused(table: KeyTable, new_key: MakeKey) -> None:
     created = new_key()
     table.refresh()
     pause_key(created.key)
@@ -63,10 +60,6 @@ def test_a_paused_key_is_refused_until_it_is_resumed(table: KeyTable, new_key: M
     table.refresh()
     assert table.authenticate(bearer(created.secret)).key_id == created.key.pk
 
-
-def test_keys_of_closed_projects_are_refused(table: KeyTable, new_key: MakeKey) -> None:
-    created = new_key()
-    table.refresh()
     for closed in (created.key.project, created.key.project.organization):
         for is_active in (False, True):
             closed.is_active = is_active
@@ -77,20 +70,14 @@ def test_keys_of_closed_projects_are_refused(table: KeyTable, new_key: MakeKey) 
         assert table.authenticate(bearer(created.secret)).key_id == created.key.pk
 
 
-def test_authentication_needs_no_query(
+def test_authentication_needs_no_query_and_one_of_the_known_forms(
     table: KeyTable, new_key: MakeKey, django_assert_num_queries: Any
 ) -> None:
     created = new_key()
     table.refresh()
-
     with django_assert_num_queries(0):
         table.authenticate(bearer(created.secret))
         assert refusal(table, bearer(new_secret())) is Refusal.UNKNOWN
-
-
-def test_the_scheme_may_be_in_any_case_as_text_or_bytes(table: KeyTable, new_key: MakeKey) -> None:
-    created = new_key()
-    table.refresh()
 
     for scheme in ("Bearer", "bearer", "BEARER", "bEaReR"):
         for form in (f"{scheme} {created.secret}", f"{scheme} {created.secret}".encode()):
@@ -103,38 +90,34 @@ MALFORMED = (
 )
 
 
-def test_other_forms_are_refused(table: KeyTable, new_key: MakeKey) -> None:
+def test_other_forms_are_refused_with_advice(table: KeyTable, new_key: MakeKey) -> None:
     secret = new_key().secret
     table.refresh()
-
     for nothing in (None, "", b"", "Bearer", "Bearer ", b"bearer   "):
         assert refusal(table, nothing) is Refusal.MISSING, nothing
     for form in MALFORMED:
         assert refusal(table, form.format(secret, secret)) is Refusal.MALFORMED, form
 
-
-def test_an_expired_key_is_refused(table: KeyTable, new_key: MakeKey, clock: FakeClock) -> None:
-    created = new_key(expires_at=clock.moment(60))
-    table.refresh()
-
-    assert table.authenticate(bearer(created.secret), now=clock.now_s + 59).key_name == "laptop"
-    assert refusal(table, bearer(created.secret), now=clock.now_s + 60) is Refusal.EXPIRED
-    clock.now_s += 61
-    assert refusal(table, bearer(created.secret)) is Refusal.EXPIRED
+    assert all(len(KeyRefused(reason).message) > 40 for reason in Refusal)
 
 
 def test_a_key_is_valid_until_it_is_revoked_or_expires(
     table: KeyTable, new_key: MakeKey, clock: FakeClock
 ) -> None:
+    created = new_key(expires_at=clock.moment(60))
+    table.refresh()
+    assert table.authenticate(bearer(created.secret), now=clock.now_s + 59).key_name == "laptop"
+    assert refusal(table, bearer(created.secret), now=clock.now_s + 60) is Refusal.EXPIRED
+    clock.now_s += 61
+    assert refusal(table, bearer(created.secret)) is Refusal.EXPIRED
+
     ends, lasts = new_key(expires_at=clock.moment(60)).key, new_key("lasts").key
     table.refresh()
     clock.now_s += 59
     assert table.is_valid(ends.pk) and table.is_valid(lasts.pk)
-
     clock.now_s += 1
     assert not table.is_valid(ends.pk)
     assert table.is_valid(lasts.pk)
-
     change_key(ends, expires_at=clock.moment(60))
     rotate_key(lasts, grace=timedelta(0))
     table.refresh()
@@ -152,7 +135,3 @@ def test_a_key_is_accepted_while_its_pepper_is_there(new_key: MakeKey) -> None:
 
     assert newer.authenticate(bearer(created.secret)).key_id == created.key.pk
     assert refusal(other, bearer(created.secret)) is Refusal.UNKNOWN
-
-
-def test_every_refusal_has_advice() -> None:
-    assert all(len(KeyRefused(reason).message) > 40 for reason in Refusal)

@@ -1,7 +1,5 @@
 """Networks from which a key may be used, for IPv4 and IPv6."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 import pytest

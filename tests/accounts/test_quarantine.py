@@ -1,8 +1,6 @@
 """Requests that ended two engines are kept for all web processes, until they expire or are
 released."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -89,28 +87,22 @@ def test_a_request_that_is_found_again_after_its_time_has_the_new_columns(db: No
     assert digests_in_force() == {DIGEST}
 
 
-def test_expired_requests_are_hidden_and_then_deleted(db: None) -> None:
-    stored_quarantined(DIGEST)
-    stored_quarantined(OTHER, expires_at=timezone.now() - timedelta(seconds=1))
-    assert [row.digest for row in QuarantinedRequest.objects.all()] == [DIGEST]
-
-    delete_old_quarantine()
-
-    assert [row.digest for row in QuarantinedRequest.stored.all()] == [DIGEST]
-
-
-def test_a_release_is_audited_once_and_accepts_the_request_again(acme: Organization) -> None:
+def test_a_release_is_audited_once_and_expired_requests_go(acme: Organization, db: None) -> None:
     row = stored_quarantined(DIGEST, organization_id=acme.pk)
     same = QuarantinedRequest.objects.get()
-
     assert release(row).pk == same.pk
     release(same)
-
     assert digests_in_force() == frozenset()
     entry = AuditEntry.objects.get(action="quarantine.release")
     assert (entry.target, entry.target_id) == (DIGEST, str(row.pk))
     assert (entry.organization_id, (entry.before or {})["model"]) == (acme.pk, "tiny-chat")
     assert audit.verify().broken is None
+
+    stored_quarantined(DIGEST)
+    stored_quarantined(OTHER, expires_at=timezone.now() - timedelta(seconds=1))
+    assert [row.digest for row in QuarantinedRequest.objects.all()] == [DIGEST]
+    delete_old_quarantine()
+    assert [row.digest for row in QuarantinedRequest.stored.all()] == [DIGEST]
 
 
 # -- The queue of a web process
@@ -135,46 +127,34 @@ class Database:
         return QuarantineQueue(keep_s, store=self.store, read=self.read, **more)
 
 
-def test_a_request_waits_while_the_database_is_unavailable() -> None:
+def test_waiting_requests_are_few_and_block_no_other(caplog: pytest.LogCaptureFixture) -> None:
     database = Database()
     queue = database.queue()
     queue.put(fatal())
     database.errors = [OperationalError("connection refused")]
-
     with pytest.raises(OperationalError):
         queue.sync()
     assert queue.waiting == {DIGEST}
-
     assert queue.sync() == {DIGEST, OTHER}
     assert (queue.waiting, queue.num_in_force) == (frozenset(), 2)
 
-
-def test_a_request_that_cannot_be_stored_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
     database = Database()
     queue = database.queue()
     queue.put(fatal("a" * 32))
     queue.put(fatal())
     database.errors = [DataError("value too long")]
-
     assert queue.sync() == {DIGEST, OTHER}
-
     assert queue.waiting == frozenset()
     assert f"quarantine not stored digest={'a' * 32}" in caplog.text
 
-
-def test_no_more_requests_wait_than_the_queue_holds(caplog: pytest.LogCaptureFixture) -> None:
     queue = Database().queue(max_waiting=1)
-
     queue.put(fatal("a" * 32))
     queue.put(fatal())
-
     assert queue.waiting == {"a" * 32}
     assert f"digest={DIGEST}: too many wait" in caplog.text
 
 
-def test_reading_the_quarantine_is_one_query_and_none_if_it_is_turned_off(
-    db: None, django_assert_num_queries: Any
-) -> None:
+def test_reading_needs_one_query_and_none_if_off(db: None, django_assert_num_queries: Any) -> None:
     stored_quarantined(OTHER)
 
     with django_assert_num_queries(1):

@@ -1,7 +1,5 @@
 """`vinery refusals` shows why limits refused requests, as a table and as JSON."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -84,11 +82,14 @@ def test_a_refusal_is_listed_with_its_explanation(run: Run) -> None:
     assert row.split()[-5:] == ["1000", "990.5", "31.0", "1.29", "refused"]
 
 
-def test_a_deleted_limit_is_shown_by_its_number(run: Run) -> None:
+def test_the_newest_refusals_are_listed_and_deleted_limits_by_number(run: Run) -> None:
     refused("r1")
-
     [row] = json.loads(run("list", "--json"))
     assert (row["whose"], row["limit_id"], row["wait_s"]) == ("the key 12", 5, 1.29)
+
+    for number in range(3):
+        refused(f"n{number}", created_at=NOW - timedelta(minutes=10 - number))
+    assert ids(run("list", "--json", "--num", "2")) == ["n2", "n1"]
 
 
 def test_the_effect_of_a_limit_follows_from_the_answer_of_the_request(run: Run) -> None:
@@ -104,13 +105,6 @@ def test_the_effect_of_a_limit_follows_from_the_answer_of_the_request(run: Run) 
     assert {row["request_id"]: row["effect"] for row in listed} == effects
     assert {row["request_id"]: row["effect"] for row in exported} == effects
     assert [row["effect"] for row in csv.DictReader(io.StringIO(run("export")))].count("") == 1
-
-
-def test_the_requested_number_of_newest_refusals_is_listed(run: Run) -> None:
-    for number in range(3):
-        refused(f"r{number}", created_at=NOW - timedelta(minutes=10 - number))
-
-    assert ids(run("list", "--json", "--num", "2")) == ["r2", "r1"]
 
 
 @table(

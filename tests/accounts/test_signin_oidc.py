@@ -1,8 +1,6 @@
 """Sign-in through an OpenID Connect issuer that runs on loopback: rights, accounts that it opens,
 and wrong answers of the issuer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -58,20 +56,15 @@ def test_a_new_user_gets_an_account_for_all_sign_ins(client: Client, issuer: Tes
     assert User.objects.count() == 1
 
 
-def test_a_new_user_gets_no_account_by_default(client: Client, issuer: TestIssuer) -> None:
+def test_a_new_user_gets_no_account_and_no_taken_name(client: Client, issuer: TestIssuer) -> None:
     issuer.allow()
-
     response = oidc_sign_in(client)
-
     assert "You have no account here" in response.content.decode()
     assert not User.objects.exists()
 
-
-def test_a_new_user_with_a_taken_name_gets_another_name(client: Client, issuer: TestIssuer) -> None:
+    issuer.allow(makes_accounts=True)
     person("ada", is_superuser=True)
-
     oidc_sign_in(client)
-
     assert signed_in_name(client) not in ("", "ada")
     assert not User.objects.get(username=signed_in_name(client)).is_superuser
 
@@ -88,19 +81,20 @@ def test_the_second_factor_is_asked_after_the_issuer(client: Client, issuer: Tes
     assert signed_in_name(client) == "ada"
 
 
-def test_a_user_of_the_issuer_cannot_set_a_password_and_its_tokens_are_not_kept(
-    client: Client, issuer: TestIssuer
-) -> None:
+def test_a_user_of_the_issuer_cannot_set_a_password(client: Client, issuer: TestIssuer) -> None:
     oidc_sign_in(client)
-
     page = client.get(reverse("account_change_password"), follow=True)
     client.post(reverse("account_set_password"), {"password1": "x" * 20, "password2": "x" * 20})
-
     assert "Your account has no password" in text_of(page)
     assert not User.objects.get().has_usable_password()
     assert not SocialToken.objects.exists()
     known = {"sub", "iss", "aud", "email", "email_verified", "preferred_username", "name"}
     assert SocialAccount.objects.get().extra_data.keys() == known
+
+    # Vinery has no pages for codes by mail, which allauth offers for a verified address.
+    EmailAddress.objects.update(verified=True)
+    for page in ("account_reauthenticate", "mfa_reauthenticate"):
+        assert client.get(reverse(page)).status_code == 403
 
 
 # -- Rights
@@ -147,7 +141,7 @@ def test_the_last_superuser_keeps_the_right(client: Client, issuer: TestIssuer) 
 # -- Requests
 
 
-def test_each_request_has_a_new_state_nonce_and_challenge_which_a_link_cannot_change(
+def test_each_request_has_its_own_state_which_no_link_sets(
     client: Client, issuer: TestIssuer
 ) -> None:
     oidc_sign_in(client)
@@ -163,20 +157,16 @@ def test_each_request_has_a_new_state_nonce_and_challenge_which_a_link_cannot_ch
     assert second["nonce"] != "mine"
 
 
-def test_a_link_alone_does_not_sign_in(client: Client, issuer: TestIssuer) -> None:
+def test_a_link_alone_does_not_sign_in_and_the_callback_has_the_public_url(
+    client: Client, issuer: TestIssuer, settings: Any
+) -> None:
     assert "Log in with single sign-on" in text_of(client.get(reverse("account_login")))
-
     response = client.get(reverse("openid_connect_login"))
-
     assert response.status_code == 200
     assert "You will be redirected to single sign-on" in text_of(response)
 
-
-def test_the_callback_has_the_public_url(client: Client, issuer: TestIssuer, settings: Any) -> None:
     settings.VINERY_PUBLIC_URL = "https://vinery.example"
-
     to_issuer = start_oidc(client)
-
     callback = urlencode({"redirect_uri": "https://vinery.example/accounts/oidc/login/callback/"})
     assert callback in to_issuer.url
 
@@ -251,18 +241,6 @@ def test_an_unverified_address_is_not_linked_nor_kept(issuer: TestIssuer, verifi
     assert User.objects.get(username="ada").email == ""
 
 
-def test_a_user_without_password_and_second_factor_cannot_sign_in_again_by_a_mailed_code(
-    client: Client, issuer: TestIssuer
-) -> None:
-    """Vinery has no pages for codes by mail, which allauth offers for a verified address."""
-    issuer.allow(makes_accounts=True)
-    oidc_sign_in(client)
-    EmailAddress.objects.update(verified=True)
-
-    for page in ("account_reauthenticate", "mfa_reauthenticate"):
-        assert client.get(reverse(page)).status_code == 403
-
-
 def test_an_address_of_two_accounts_links_to_neither(client: Client, issuer: TestIssuer) -> None:
     person("one", email="ada@example.com")
     person("two", email="ada@example.com")
@@ -308,7 +286,7 @@ def test_a_former_address_of_a_user_is_not_linked(client: Client, issuer: TestIs
 
 
 @table("field, value", [("is_active", False), ("is_service", True)])
-def test_an_account_that_may_not_sign_in_is_neither_linked_nor_opened(
+def test_a_refused_account_is_not_linked_or_opened(
     issuer: TestIssuer, field: str, value: bool
 ) -> None:
     User.objects.all().delete()
@@ -392,17 +370,6 @@ def test_a_token_of_another_signer_is_refused(issuer: TestIssuer, algorithm: str
     assert signed_in_name(client) == ""
 
 
-def test_false_answers_of_the_issuer_are_refused(client: Client, issuer: TestIssuer) -> None:
-    issuer.leaves_out_token = True
-    assert is_oidc_refused(oidc_sign_in(client))
-
-    issuer.leaves_out_token, issuer.userinfo = False, {"sub": "another"}
-    assert is_oidc_refused(oidc_sign_in(client))
-
-    issuer.userinfo, issuer.wrong_in_discovery = {}, {"issuer": _OTHER_ISSUER}
-    assert is_oidc_refused(start_oidc(client))
-
-
 def test_an_issuer_may_end_in_a_slash(client: Client, issuer: TestIssuer, settings: Any) -> None:
     name = f"{issuer.url}/"
     settings.VINERY_OIDC = replace(issuer.settings(makes_accounts=True), url=name)
@@ -413,34 +380,35 @@ def test_an_issuer_may_end_in_a_slash(client: Client, issuer: TestIssuer, settin
     assert signed_in_name(client) == "ada"
 
 
-def test_an_unavailable_issuer_is_reported_at_each_step(client: Client, issuer: TestIssuer) -> None:
+def test_a_wrong_or_silent_issuer_is_refused(client: Client, issuer: TestIssuer) -> None:
     to_issuer = start_oidc(client)
     back = httpx.get(to_issuer.url).headers["location"]
     issuer.is_down = True
-
     assert is_oidc_refused(client.get(back))
+    assert is_oidc_refused(start_oidc(client))
+
+    issuer.is_down, issuer.leaves_out_token = False, True
+    assert is_oidc_refused(oidc_sign_in(client))
+    issuer.leaves_out_token, issuer.userinfo = False, {"sub": "another"}
+    assert is_oidc_refused(oidc_sign_in(client))
+    issuer.userinfo, issuer.wrong_in_discovery = {}, {"issuer": _OTHER_ISSUER}
     assert is_oidc_refused(start_oidc(client))
 
 
 def test_an_answer_is_valid_once_in_its_own_session(client: Client, issuer: TestIssuer) -> None:
-    back = httpx.get(start_oidc(client).url).headers["location"]
-
-    assert is_oidc_refused(Client().get(back))
-    client.get(back)
-    assert signed_in_name(client) == "ada"
-    assert is_oidc_refused(client.get(back))
-
-
-def test_a_code_of_another_session_is_refused(client: Client, issuer: TestIssuer) -> None:
-    """The code fits neither the verifier nor the nonce of the session that receives it."""
+    # The code fits neither the verifier nor the nonce of the session that receives it.
     stolen = httpx.get(start_oidc(Client()).url).headers["location"]
     mine = httpx.get(start_oidc(client).url).headers["location"]
     code = httpx.URL(stolen).params["code"]
     state = httpx.URL(mine).params["state"]
-
     planted = client.get(f"{reverse('openid_connect_callback')}?code={code}&state={state}")
-
     assert is_oidc_refused(planted)
+
+    back = httpx.get(start_oidc(client).url).headers["location"]
+    assert is_oidc_refused(Client().get(back))
+    client.get(back)
+    assert signed_in_name(client) == "ada"
+    assert is_oidc_refused(client.get(back))
 
 
 def test_a_cancelled_sign_in_is_reported(client: Client, issuer: TestIssuer) -> None:

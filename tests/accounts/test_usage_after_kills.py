@@ -2,8 +2,6 @@
 are the sums of the records.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Entries of a usage journal."""
 
-from __future__ import annotations
-
 import logging
 from datetime import datetime
 
@@ -50,31 +48,20 @@ def test_a_part_of_a_line_is_not_an_entry(num_bytes: int) -> None:
     assert decode(line[:-1][:-num_bytes]) is None
 
 
-def test_half_a_character_in_a_model_name_loses_no_record() -> None:
+def test_damaged_lines_and_half_characters_lose_no_record(caplog: pytest.LogCaptureFixture) -> None:
     line = encode(settlement(model="a\ud800b"))
-
     (entry,) = entries_in(line)
     assert isinstance(entry, Settlement)
     assert entry.admission.model == "a?b"
     assert entry.num_output_tokens == 30
 
-
-def test_a_damaged_line_is_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     lines = encode(admission()) + b"\0\0\0\n" + encode(settlement())
-
     with caplog.at_level(logging.ERROR):
         assert list(entries_in(lines)) == [admission(), settlement()]
     assert "damaged line of 3 bytes" in caplog.text
 
 
-def test_a_journal_of_a_newer_program_can_be_read() -> None:
-    newer = msgspec.json.decode(encode(admission()))
-    newer["project"] = "vines"
-
-    assert decode(msgspec.json.encode(newer)) == admission()
-
-
-def test_a_journal_of_this_program_can_be_read_by_the_next() -> None:
+def test_a_journal_of_another_version_can_be_read() -> None:
     # The field names on the disk are fixed. A renamed field would lose records in an upgrade.
     line = (
         b'{"type":"settlement","admission":{"type":"admission","request_id":"r1","user_id":7,'
@@ -84,15 +71,24 @@ def test_a_journal_of_this_program_can_be_read_by_the_next() -> None:
         b'"num_prompt_tokens":11,"num_cached_tokens":8,"num_output_tokens":30,'
         b'"num_reasoning_tokens":20,"queue_ms":0.5,"first_token_ms":12.25,"total_ms":340.0}\n'
     )
-
     assert encode(settlement()) == line
     assert decode(line[:-2] + b',"error_code":""}') == settlement()
     assert decode(b'{"type":"checkpoint","progress":[["r1",1,2,3,4]]}') == Checkpoint(
         (("r1", 1, 2, 3, 4),)
     )
 
+    newer = msgspec.json.decode(encode(admission()))
+    newer["project"] = "vines"
+    assert decode(msgspec.json.encode(newer)) == admission()
 
-def test_a_time_without_a_zone_is_refused_at_once() -> None:
+    of_pictures = encode(admission(media=PICTURES))
+    assert (
+        b',"media":{"num_files":1,"num_bytes":691,"num_pixels":12544,"spans":[[4,20],[22,26]],'
+        b'"decode_ms":2.5}}\n' in of_pictures
+    )
+    assert decode(of_pictures) == admission(media=PICTURES)
+    assert b"media" not in encode(admission())
+
     with pytest.raises(ValueError, match="time zone"):
         admission(started_at=datetime(2026, 3, 1))
 
@@ -133,57 +129,32 @@ PICTURES = Media(
 )
 
 
-def test_an_interrupted_request_has_the_pictures_of_its_last_admission() -> None:
+def test_an_interrupted_request_has_the_pictures_that_its_engine_got() -> None:
     counts = Checkpoint((("r1", 30, 4, 7, 2),))
     requests = opened(admission("r1"), admission("r1", media=PICTURES), counts)
-
     [row] = requests.interrupted({})
-
     assert (row.num_prompt_tokens, row.num_image_tokens) == (30, 20)
     assert (row.num_media, row.num_media_bytes, row.num_media_pixels) == (1, 691, 12544)
     assert (row.decode_ms, row.fetch_ms) == (2.5, None)
 
-
-def test_pictures_that_no_engine_has_got_have_no_tokens() -> None:
     requests = opened(admission(media=PICTURES))
-
     [row] = requests.interrupted({})
     [counted] = requests.interrupted({"r1": ("r1", 30, 0, 2, 0)})
-
     assert (row.num_image_tokens, row.num_media) == (0, 1)
     assert counted.num_image_tokens == 20
 
 
-def test_the_field_names_of_pictures_are_fixed() -> None:
-    line = encode(admission(media=PICTURES))
-
-    assert (
-        b',"media":{"num_files":1,"num_bytes":691,"num_pixels":12544,"spans":[[4,20],[22,26]],'
-        b'"decode_ms":2.5}}\n' in line
-    )
-    assert decode(line) == admission(media=PICTURES)
-    assert b"media" not in encode(admission())
-
-
-def test_the_entries_of_open_requests_restore_them() -> None:
+def test_the_last_admission_of_a_request_counts_and_its_entries_restore_it() -> None:
     requests = opened(admission("r1"), admission("r2"), Checkpoint((("r1", 5, 4, 1, 0),)))
-
     copy = opened(*requests.entries())
-
     assert list(copy.interrupted({})) == list(requests.interrupted({}))
 
-
-def test_a_repeated_admission_keeps_the_counts() -> None:
     requests = opened(admission(), Checkpoint((("r1", 5, 4, 1, 0),)), admission())
-
     (interrupted,) = requests.interrupted({})
     assert interrupted.num_prompt_tokens == 5
 
-
-def test_the_last_admission_of_a_request_counts() -> None:
     last = admission(model="reference-chat")
     requests = opened(admission(model=""), admission("r2"), last)
-
     models = [each.admission.model for each in requests.interrupted({})]
     assert models == ["reference-chat", "reference-chat"]
     assert list(requests.entries()) == [admission("r1"), admission("r2")]

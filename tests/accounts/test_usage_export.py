@@ -1,7 +1,5 @@
 """Exports contain every usage record once, in fixed columns, without formulas of spreadsheets."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The usage ledger on a full or broken disk loses no request that it has admitted."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

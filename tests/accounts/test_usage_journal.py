@@ -1,7 +1,5 @@
 """The usage journal: an append-only file that one process owns while it lives."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path
@@ -37,15 +35,19 @@ def test_every_journal_has_a_file_of_its_own_for_its_owner_only(tmp_path: Path) 
     assert Journal.create(journal.path.parent).path != journal.path
 
 
-def test_appended_entries_are_read_in_whole_lines(journal: Journal) -> None:
+def test_entries_are_read_in_whole_lines_and_none_come_after_closing(journal: Journal) -> None:
     for line in (b"one\n", b"two\n", b"three\n"):
         journal.append(line)
-
     assert journal.read(0, 100) == b"one\ntwo\nthree\n"
     assert journal.read(0, 6) == b"one\n"
     assert journal.read(4, 4) == b"two\n"
     assert journal.read(8, 1) == b"three\n"
     assert journal.read(14, 100) == b""
+
+    journal.close()
+    journal.close()
+    with pytest.raises(OSError):
+        journal.append(b"late\n")
 
 
 def test_a_journal_can_be_adopted_once_after_its_owner_has_died(journal: Journal) -> None:
@@ -60,22 +62,7 @@ def test_a_journal_can_be_adopted_once_after_its_owner_has_died(journal: Journal
     assert Journal.adopt(journal.path) is None
 
 
-def test_a_journal_removed_before_its_lock_is_not_adopted(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal.close()
-    real_flock = journal_module.fcntl.flock
-
-    def another_finder_was_faster(fd: int, how: int) -> None:
-        journal.path.unlink()
-        real_flock(fd, how)
-
-    monkeypatch.setattr(journal_module.fcntl, "flock", another_finder_was_faster)
-
-    assert Journal.adopt(journal.path) is None
-
-
-def test_a_journal_rewritten_before_its_lock_is_not_adopted(
+def test_a_journal_rewritten_or_removed_before_its_lock_is_not_adopted(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_flock = journal_module.fcntl.flock
@@ -89,9 +76,17 @@ def test_a_journal_rewritten_before_its_lock_is_not_adopted(
         real_flock(fd, how)
 
     monkeypatch.setattr(journal_module.fcntl, "flock", is_rewritten_meanwhile)
-
     assert Journal.adopt(journal.path) is None
     assert is_rewritten
+
+    journal.close()
+
+    def another_finder_was_faster(fd: int, how: int) -> None:
+        journal.path.unlink()
+        real_flock(fd, how)
+
+    monkeypatch.setattr(journal_module.fcntl, "flock", another_finder_was_faster)
+    assert Journal.adopt(journal.path) is None
 
 
 def test_a_torn_last_line_is_left_out(journal: Journal) -> None:
@@ -164,15 +159,25 @@ def test_allocated_space_is_no_part_of_the_lines(journal: Journal) -> None:
     assert adopted.size_bytes == 6
 
 
-def test_allocated_space_shrinks_with_each_line_and_is_allocated_again(journal: Journal) -> None:
+def test_space_is_allocated_for_lines_and_replacements_and_given_back(journal: Journal) -> None:
     journal.allocate(1000)
     room_bytes = journal.room_bytes
     journal.append(b"one\n")
-
     assert journal.room_bytes == room_bytes - 4 >= 1000 - 4
-
     journal.allocate(room_bytes)
     assert journal.room_bytes >= room_bytes
+
+    journal.allocate_draft(5000)
+    journal.append(b"old\n")
+    journal.replace(b"new\n")
+    assert journal.room_bytes == 5000 - 4
+    assert journal.read(0, 100) == b"new\n"
+
+    journal.append(b"x" * 50_000 + b"\n")
+    journal.replace(b"new\n")
+    journal.clear_draft(1000)
+    assert journal.path.with_suffix(".draft").stat().st_size == 1000
+    assert journal.path.with_suffix(".draft").read_bytes() == bytes(1000)
 
 
 def test_without_space_zeros_are_written(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,26 +196,6 @@ def test_without_space_zeros_are_written(journal: Journal, monkeypatch: pytest.M
     monkeypatch.delattr(os, "posix_fallocate")
     journal.allocate(1_000_000)
     assert journal.path.stat().st_size >= 1_000_004
-
-
-def test_a_replacement_has_the_space_that_was_allocated_for_it(journal: Journal) -> None:
-    journal.allocate_draft(5000)
-    journal.append(b"old\n")
-
-    journal.replace(b"new\n")
-
-    assert journal.room_bytes == 5000 - 4
-    assert journal.read(0, 100) == b"new\n"
-
-
-def test_a_replaced_file_gives_back_what_a_long_backlog_took(journal: Journal) -> None:
-    journal.append(b"x" * 50_000 + b"\n")
-    journal.replace(b"new\n")
-
-    journal.clear_draft(1000)
-
-    assert journal.path.with_suffix(".draft").stat().st_size == 1000
-    assert journal.path.with_suffix(".draft").read_bytes() == bytes(1000)
 
 
 def test_without_links_no_file_is_kept(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,14 +271,6 @@ def test_a_directory_lists_journals_and_loses_dead_drafts(journal: Journal, tmp_
     sweep_drafts(tmp_path / "nowhere")
 
 
-def test_a_closed_journal_takes_no_more_lines(journal: Journal) -> None:
-    journal.close()
-    journal.close()
-
-    with pytest.raises(OSError):
-        journal.append(b"late\n")
-
-
 # -- Copies
 
 
@@ -314,9 +291,7 @@ def test_the_lines_of_a_journal_are_copied_while_its_owner_has_it(journal: Journ
     assert not is_owned(journal.path)
 
 
-def test_a_copy_is_not_that_of_a_draft_that_has_become_the_journal_again(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_copy_is_that_of_a_draft(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file is opened, becomes a draft, is cleared and read, and is the journal again."""
     journal.append(b"first\n")
     find_end, reads = journal_module._find_end, iter(range(100))

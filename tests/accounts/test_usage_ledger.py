@@ -1,7 +1,5 @@
 """The usage ledger of one web process."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Sequence
@@ -27,18 +25,12 @@ def test_a_settled_request_is_stored_by_the_next_flush(new_ledger: NewLedger) ->
     ledger.admit(admission())
     ledger.flush()
     assert new_ledger.shelf.rows == {}
-
     ledger.settle(settlement())
     ledger.flush()
-
     assert new_ledger.shelf.rows == {"r1": settlement()}
 
-
-def test_an_empty_checkpoint_writes_nothing(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
-
     ledger.checkpoint([])
-
     assert ledger.backlog_bytes == 0
 
 

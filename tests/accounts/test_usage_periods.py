@@ -1,7 +1,5 @@
 """The existing roll-ups of a period cover each second once."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -73,31 +71,22 @@ def test_existing_roll_ups_cover_every_second_once(
         assert {at_s: num for at_s, num in found.items() if num} == {begin_s: 1, end_s: -1}
 
 
-def test_the_runs_of_a_series_are_its_points() -> None:
+def test_a_series_is_read_in_runs_of_days_and_shorter_units_of_the_time_zone() -> None:
     borders = [0, 40, 100, 160, 220, 400]
-
     runs = list(periods.runs(borders))
-
     assert [(run.first, run.borders) for run in runs] == [
         (0, [0, 40]),
         (1, [40, 100, 160, 220]),
         (4, [220, 400]),
     ]
 
-
-def test_days_follow_the_time_zone_when_the_clock_changes() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     since = datetime(2026, 3, 28, tzinfo=berlin)
-
     borders = periods.borders(since, since + timedelta(days=3), Granularity.DAY, berlin, ALL_KEPT)
-
     hours = [(after - before) // HOUR_S for before, after in itertools.pairwise(borders)]
     assert hours == [24, 23, 24]
 
-
-def test_a_long_period_is_read_from_days_and_its_ends_from_shorter_units() -> None:
     start = 20 * DAY_S + 22 * HOUR_S + 59 * MINUTE_S
-
     assert periods.parts([start, 24 * DAY_S + MINUTE_S]) == [
         Part(MINUTE_S, start, start + MINUTE_S),
         Part(HOUR_S, start + MINUTE_S, 21 * DAY_S),
@@ -113,9 +102,7 @@ def test_a_long_period_is_read_from_days_and_its_ends_from_shorter_units() -> No
         ("America/New_York", 4, -1),
     ],
 )
-def test_days_of_other_zones_are_read_from_days_and_the_hours_between_two_midnights(
-    zone: str, hours: int, sign: int
-) -> None:
+def test_days_of_other_zones_are_read_from_days_and_hours(zone: str, hours: int, sign: int) -> None:
     since = datetime(2026, 7, 1, tzinfo=ZoneInfo(zone))
     until = since + timedelta(days=30)
     borders = periods.borders(since, until, Granularity.DAY, ZoneInfo(zone), ALL_KEPT)

@@ -1,7 +1,5 @@
 """Recovery of the journals of dead processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Reports equal the sums of the records, for any period, filter, group, time zone and reader."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -179,12 +177,18 @@ def check(figures: Any, rows: list[UsageRecord]) -> None:
 # -- Chosen questions ----------------------------------------------------------------
 
 
-def test_a_reader_without_access_sees_no_records() -> None:
+def test_a_question_has_a_length_a_zone_few_points_and_only_what_its_reader_may_see() -> None:
     store("r1", user_id=7)
-
     assert totals(day(visible={})).figures.num_requests == 0
     assert groups(day(visible={}), [Dimension.MODEL]).groups == ()
     assert totals(day(visible={Dimension.USER: frozenset({7})})).figures.num_requests == 1
+
+    with pytest.raises(ValueError, match="ends before it begins"):
+        day(until=NOON - timedelta(days=1))
+    with pytest.raises(ValueError, match="need a time zone"):
+        day(since=datetime(2026, 1, 1))
+    with pytest.raises(TooManyPoints):
+        series(day(since=NOON - timedelta(days=90), granularity=Granularity.HOUR))
 
 
 def test_the_largest_groups_come_first_and_the_others_are_counted() -> None:
@@ -246,14 +250,19 @@ def test_a_month_of_statuses_is_read_from_few_days(django_assert_num_queries: An
     assert (group.values, group.figures.num_requests) == (("4xx",), 1)
 
 
-def test_a_series_has_points_without_usage() -> None:
+def test_a_series_has_empty_points_and_a_month_only_days(django_assert_num_queries: Any) -> None:
     store("r1")
     store("r2", started_at=NOON + timedelta(hours=2))
-
     points = series(day(granularity=Granularity.HOUR))
-
     assert len(points) == 24
     assert [point.figures.num_requests for point in points[11:16]] == [0, 1, 0, 1, 0]
+
+    MinuteRollup.objects.all().delete()
+    HourRollup.objects.all().delete()
+    month = day(since=NOON - timedelta(days=20, hours=12))
+    # One query for the retention, one for the sums.
+    with django_assert_num_queries(2):
+        assert totals(month).figures.num_requests == 2
 
 
 def test_days_follow_the_reader_s_time_zone() -> None:
@@ -269,18 +278,6 @@ def test_days_follow_the_reader_s_time_zone() -> None:
     )
 
     assert [point.figures.num_requests for point in series(march)] == [0, 1, 0]
-
-
-def test_a_month_is_read_only_from_days(django_assert_num_queries: Any) -> None:
-    store("r1")
-    MinuteRollup.objects.all().delete()
-    HourRollup.objects.all().delete()
-
-    month = day(since=NOON - timedelta(days=20, hours=12))
-
-    # One query for the retention, one for the sums.
-    with django_assert_num_queries(2):
-        assert totals(month).figures.num_requests == 1
 
 
 @pytest.mark.parametrize(
@@ -299,12 +296,3 @@ def test_a_period_is_widened_to_the_kept_units(age: timedelta, widened_to: timed
 
     assert found.until - found.since == widened_to
     assert found.figures.num_requests == 1
-
-
-def test_a_question_has_a_length_a_zone_and_not_too_many_points() -> None:
-    with pytest.raises(ValueError, match="ends before it begins"):
-        day(until=NOON - timedelta(days=1))
-    with pytest.raises(ValueError, match="need a time zone"):
-        day(since=datetime(2026, 1, 1))
-    with pytest.raises(TooManyPoints):
-        series(day(since=NOON - timedelta(days=90), granularity=Granularity.HOUR))

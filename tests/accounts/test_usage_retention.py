@@ -1,7 +1,5 @@
 """Old usage records and roll-ups are deleted, and reports stay the same."""
 
-from __future__ import annotations
-
 import logging
 from datetime import UTC, datetime, timedelta
 
@@ -55,15 +53,21 @@ def test_each_table_has_its_own_retention() -> None:
     assert "by_day" not in deleted
 
 
-def test_totals_stay_after_the_records_are_deleted() -> None:
+def test_totals_stay_without_records_and_count_new_ones(caplog: pytest.LogCaptureFixture) -> None:
     fill()
     before = all_of_it()
-
     delete_old({**USUAL, "by_hour": 1}, NOON)
-
     assert before.num_requests == len(AGES)
     assert isinstance(before.total_ms, Percentiles)
     assert all_of_it() == before
+
+    with caplog.at_level(logging.ERROR):
+        fill()
+    assert all_of_it() == before
+    assert "2 requests from before" in caplog.text
+
+    store("late", started_at=NOON - timedelta(days=20))
+    assert all_of_it().num_requests == len(AGES) + 1
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
@@ -87,24 +91,3 @@ def test_whole_days_are_deleted() -> None:
     delete_old({"by_minute": 300}, NOON)
 
     assert retention.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
-
-
-def test_requests_older_than_the_records_count_once(caplog: pytest.LogCaptureFixture) -> None:
-    fill()
-    before = all_of_it()
-    delete_old(USUAL, NOON)
-
-    with caplog.at_level(logging.ERROR):
-        fill()
-
-    assert all_of_it() == before
-    assert "2 requests from before" in caplog.text
-
-
-def test_a_late_record_within_the_retention_is_counted_without_minutes() -> None:
-    fill()
-    delete_old(USUAL, NOON)
-
-    store("late", started_at=NOON - timedelta(days=20))
-
-    assert all_of_it().num_requests == len(AGES) + 1

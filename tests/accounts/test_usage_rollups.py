@@ -1,7 +1,5 @@
 """Roll-ups are the sums of the usage records, in any order and with repeats."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from importlib import import_module
 from typing import Any

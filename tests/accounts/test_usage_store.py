@@ -1,7 +1,5 @@
 """Each settlement is stored as one usage record."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -93,15 +91,12 @@ def test_the_limits_that_bound_a_request_are_stored_once() -> None:
     assert (second.is_shadow, second.wait_s) == (True, None)
 
 
-def test_the_first_settlement_of_a_request_is_kept() -> None:
+def test_the_first_settlement_of_a_request_is_kept(django_assert_num_queries: Any) -> None:
     store_settlements([settlement(num_output_tokens=1), settlement("r2")])
     store_settlements([settlement(num_output_tokens=2), settlement("r3")])
-
     assert UsageRecord.objects.count() == 3
     assert UsageRecord.objects.get(request_id="r1").num_output_tokens == 1
 
-
-def test_an_empty_batch_needs_no_query(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
         store_settlements([])
 
@@ -130,7 +125,7 @@ def test_an_invalid_value_is_adjusted_to_its_column(
     assert UsageRecord.objects.values_list(column, flat=True).get() == stored
 
 
-def test_a_key_has_the_time_of_its_last_use(new_key: MakeKey) -> None:
+def test_a_key_has_the_time_of_its_last_use_and_its_records_outlive_it(new_key: MakeKey) -> None:
     used, unused = new_key("used").key, new_key("unused").key
     stamp = used.updated_at
     store_settlements(
@@ -139,23 +134,18 @@ def test_a_key_has_the_time_of_its_last_use(new_key: MakeKey) -> None:
             for minute in (0, 5, -9)
         ]
     )
-
     used.refresh_from_db()
     unused.refresh_from_db()
     assert used.last_used_at == NOON + timedelta(minutes=5)
     assert used.updated_at == stamp
     assert unused.last_used_at is None
 
-
-def test_records_of_deleted_keys_are_stored(new_key: MakeKey) -> None:
     key = new_key().key
     key_id = key.pk
     key.owner.delete()
     assert not ApiKey.objects.exists()
-
-    store("r1", key_id=key_id)
-
-    assert UsageRecord.objects.get().key_id == key_id
+    store("deleted", key_id=key_id)
+    assert UsageRecord.objects.get(request_id="deleted").key_id == key_id
 
 
 def test_a_batch_is_stored_completely_or_not_at_all(new_key: MakeKey) -> None:
@@ -175,19 +165,14 @@ def test_a_batch_is_stored_completely_or_not_at_all(new_key: MakeKey) -> None:
 def test_settlements_of_dead_processes_are_weighted_when_they_are_stored() -> None:
     store("without weights")
     ModelWeight.objects.create(model="reference-chat", uncached=2, cached=0.5, output=3)
-
     store_settlements([settlement("weighed", weighted_tokens=1.0), settlement("dead")])
-
     weights = dict(UsageRecord.objects.values_list("request_id", "weighted_tokens"))
     assert weights == {"without weights": 41.0, "weighed": 1.0, "dead": 3 * 2 + 8 * 0.5 + 30 * 3}
 
-
-def test_new_tokens_of_pictures_are_weighted_for_dead_processes_too() -> None:
-    ModelWeight.objects.create(model="reference-chat", uncached=2, cached=0.5, output=3, image=10)
+    ModelWeight.objects.update(image=10)
     # 16 tokens of a picture, the first two of them cached.
     pictures = Media(num_files=1, num_bytes=5, num_pixels=9, spans=((6, 22),))
-    store("dead", media=pictures, num_prompt_tokens=30, num_image_tokens=16)
-
-    row = UsageRecord.objects.get()
+    store("pictures", media=pictures, num_prompt_tokens=30, num_image_tokens=16)
+    row = UsageRecord.objects.get(request_id="pictures")
     assert row.weighted_tokens == 8 * 0.5 + 14 * 10 + 8 * 2 + 30 * 3
     assert row.num_image_tokens == 16

@@ -1,7 +1,5 @@
 """Roll-ups equal records after repeats, late journals and kills. Differences are found."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -218,19 +216,14 @@ def test_a_roll_up_without_records_is_found() -> None:
     assert {each.column for each in found} >= {"num_requests", "histograms"}
 
 
-def test_a_day_without_records_balances() -> None:
+def test_only_days_with_all_their_records_are_checked() -> None:
     checked = list(verify(*TODAY))
-
     assert {(each.num_rows, each.differences) for each in checked} == {(0, ())}
 
-
-def test_only_days_with_all_their_records_are_checked() -> None:
     store("old", started_at=NOON - timedelta(days=15))
     store("young", started_at=NOON - timedelta(days=1))
     delete_old({"rows": 10}, NOON)
-
     checked = list(verify(*EVER))
-
     assert min(each.day for each in checked) == NOON - timedelta(days=10, hours=12)
     assert sum(each.num_rows for each in checked) == 1
     assert not any(each.differences for each in checked)

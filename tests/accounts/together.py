@@ -1,7 +1,5 @@
 """Functions that run in several threads at the same moment, like processes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Usage for tests: complete admissions and settlements, a store in memory, killed ledgers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real HTTP server on this machine that keeps the requests that it receives."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Rules and requests with only what a test is about."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence

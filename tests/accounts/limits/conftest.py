@@ -1,7 +1,5 @@
 """Both implementations of the limiter, made by the same call, on a fake clock."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import uuid

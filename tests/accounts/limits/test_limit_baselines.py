@@ -1,8 +1,6 @@
 """Baselines of quotas are the sums of the usage records of their window, whichever table has them.
 Baselines of buckets follow from the records of the last periods."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -198,7 +196,7 @@ class BucketBaselinesTest(HypothesisTestCase):
             assert found == level.num_used or not has_rested
 
 
-def test_a_bucket_counts_its_own_requests_alone(db: None) -> None:
+def test_a_bucket_counts_its_own_requests_alone(db: None, django_assert_num_queries: Any) -> None:
     store_settlements(
         [
             request(1, NOON, 1, "tiny", num_prompt_tokens=20),
@@ -232,13 +230,10 @@ def test_a_bucket_counts_its_own_requests_alone(db: None) -> None:
     }
     assert {baseline.since_ms for baseline in baselines} == {round(NOON.timestamp() * 1000) + 2000}
 
-
-def test_without_a_bucket_there_is_no_query(django_assert_num_queries: Any, db: None) -> None:
     with django_assert_num_queries(0):
         assert read_bucket_baselines([Rule(1, "platform", Metric.TOKENS, Window.DAY, 9)], 0.0) == []
 
 
-@pytest.mark.parametrize(("window", "num_minutes"), [(Window.MINUTE, 1), (Window.HOUR, 60)])
 def store_ones(*moments: datetime) -> None:
     """Requests with a token, at these moments."""
     store_settlements(
@@ -271,25 +266,19 @@ def used_in_months() -> list[int]:
     return [each.num_used for rule in MONTHS for each in read_baselines([rule], NOON.timestamp())]
 
 
-def test_a_month_is_whole_when_its_minutes_are_deleted(a_month_of_requests: None) -> None:
+def test_a_month_is_whole_without_its_minutes_and_first_rows(a_month_of_requests: None) -> None:
     expected = [in_rows(rule, NOON) for rule in MONTHS]
-
     retention.delete_old({"by_minute": 7}, NOON)
-
     assert used_in_months() == expected
     assert min(expected) > 100
 
-
-def test_a_month_is_whole_when_first_rows_and_minutes_are_gone(a_month_of_requests: None) -> None:
     of_whole_hours = [rule for rule in MONTHS if rule.time_zone in ("UTC", "Europe/Berlin")]
-    expected = {rule: in_rows(rule, NOON) for rule in of_whole_hours}
-
+    rows = {rule: in_rows(rule, NOON) for rule in of_whole_hours}
     retention.delete_old({"rows": 14, "by_minute": 7}, NOON)
-
     for rule in of_whole_hours:
-        assert in_rows(rule, NOON) < expected[rule]
+        assert in_rows(rule, NOON) < rows[rule]
         [baseline] = read_baselines([rule], NOON.timestamp())
-        assert baseline.num_used == expected[rule]
+        assert baseline.num_used == rows[rule]
 
 
 def test_what_no_engine_took_is_no_request(db: None) -> None:

@@ -1,7 +1,5 @@
 """Redis returns what a dead process had reserved, when the usage records show what it used."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
@@ -93,29 +91,19 @@ def dead_lease(process: Process) -> str:
     return lease_id
 
 
-def test_only_what_was_used_stays_used(process: Process) -> None:
+def test_only_what_was_used_stays_used_and_a_slot_is_free_at_once(process: Process) -> None:
     lease_id = dead_lease(process)
-
-    process.store_usage_of(lease_id, num_prompt=10, num_output=8)
-    process.store_usage_of(lease_id, num_prompt=10, num_output=8)
-
-    assert process.used() == [18, 8, 30, 1, 0]
-
-
-def test_a_request_that_no_engine_took_counts_as_none(process: Process) -> None:
-    lease_id = dead_lease(process)
-
     process.store_usage_of(lease_id, num_prompt=0, num_output=0)
-
     assert process.used() == [0, 0, 0, 0, 0]
 
+    lease_id = dead_lease(process)
+    process.store_usage_of(lease_id, num_prompt=10, num_output=8)
+    process.store_usage_of(lease_id, num_prompt=10, num_output=8)
+    assert process.used() == [18, 8, 30, 1, 0]
 
-def test_a_slot_is_free_at_once(process: Process) -> None:
     lease_id = process.reserve(request_for(*RULES))
     assert process.used()[-1] == 1
-
     process.store_usage_of(lease_id, num_prompt=1, num_output=1)
-
     assert process.used()[-1] == 0
 
 
@@ -141,32 +129,23 @@ def served(process: Process, settings: Any) -> Process:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_running_process_gives_back_what_the_dead_had(served: Process, tmp_path: Path) -> None:
+def test_a_process_gives_back_what_was_not_settled(served: Process, tmp_path: Path) -> None:
     lease_id, mine = some_lease(served)
     journal = Journal.create(tmp_path)
     for entry in (admission(lease_id), Checkpoint(((lease_id, 10, 0, 8, 0),))):
         journal.append(encode(entry))
     journal.close()
-
     ledger = UsageLedger(tmp_path, store_dead=store_then(settle_dead_leases), interval_s=0.01)
     ledger.start()
     until(lambda: not journal.path.exists())
     ledger.stop()
-
     assert served.run(lambda limiter: used(limiter, mine)) == [18]
 
-
-@pytest.mark.django_db(transaction=True)
-def test_a_process_that_ends_gives_back_what_it_has_not_settled(
-    served: Process, tmp_path: Path
-) -> None:
     lease_id, mine = some_lease(served)
     ledger = UsageLedger(tmp_path, store_dead=store_then(settle_dead_leases))
     ledger.admit(admission(lease_id))
     ledger.checkpoint([(lease_id, 10, 0, 8, 0)])
-
     ledger.stop()
-
     assert served.run(lambda limiter: used(limiter, mine)) == [18]
 
 

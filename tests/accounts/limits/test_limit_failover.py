@@ -1,7 +1,5 @@
 """Redis becomes unavailable, and available again."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random
@@ -96,31 +94,23 @@ async def test_nothing_differs_while_it_answers(refusing: FailoverLimiter) -> No
     assert not lease.is_local
 
 
-async def test_a_store_that_hangs_is_unavailable_after_the_deadline(
+async def test_a_store_that_hangs_is_unavailable_after_the_deadline_and_not_waited_for_then(
     store: FakeLimiter, failover: MakeFailover, clock: FakeClock
 ) -> None:
     limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=0.01)
     store.hangs = True
-
     with pytest.raises(LimitsUnavailable):
         await limiter.acquire(request_for(rule()))
-
     assert limiter.state.is_degraded
     assert limiter.state.unavailable_since_s == clock()
 
-
-async def test_no_request_waits_for_a_store_that_is_known_to_be_unavailable(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
+    await limiter.close()
     limiter = failover(store, UnavailablePolicy.REFUSE, probe_interval_s=3600.0)
-    store.is_unavailable = True
-    num_calls = 1
-
+    store.hangs, store.is_unavailable, store.num_calls = False, True, 0
     for _ in range(10):
         with pytest.raises(LimitsUnavailable):
             await limiter.acquire(request_for(rule()))
-
-    assert store.num_calls == num_calls
+    assert store.num_calls == 1
 
 
 async def test_refuse_lets_nothing_run_that_is_not_counted(refusing: FailoverLimiter) -> None:
@@ -137,7 +127,7 @@ async def test_refuse_lets_nothing_run_that_is_not_counted(refusing: FailoverLim
         await refusing.restore([UsageBaseline(tokens, 1)])
 
 
-async def test_allow_runs_all_requests_and_reports_how_many_were_not_counted(
+async def test_allow_reports_what_it_did_not_count(
     store: FakeLimiter, failover: MakeFailover
 ) -> None:
     limiter = failover(store, UnavailablePolicy.ALLOW)
@@ -192,7 +182,7 @@ async def test_a_share_of_a_quota_begins_with_a_share_of_what_was_used(
 
 
 @pytest.mark.parametrize("window", [Window.NONE, Window.DAY])
-async def test_a_share_begins_with_what_the_store_has_counted_and_no_record_has_yet(
+async def test_a_share_begins_with_the_store_s_count(
     sharing: FailoverLimiter, window: Window
 ) -> None:
     quota = rule(Metric.TOKENS, window, amount=100)
@@ -228,27 +218,22 @@ async def test_processes_in_an_outage_exceed_a_quota_by_no_more_than_was_under_w
     assert used <= 1000
 
 
-async def test_answers_go_on_within_the_share(sharing: FailoverLimiter) -> None:
+async def test_answers_go_on_within_the_share_of_the_amount_now(sharing: FailoverLimiter) -> None:
     tokens, requests, slot = rule(amount=100), rule(amount=100), slots(1)
     lease = await granted(sharing, request_for(tokens, requests, slot, num_input_tokens=49))
     store_of(sharing).is_unavailable = True
-
     grants = [(await sharing.extend(lease, 10)).num_output_tokens for _ in range(4)]
     # The store had counted 50 of 100, so 12 are left to each of four processes.
     assert grants == [10, 2, 0, 0]
     await sharing.settle(lease, ActualUsage(49, 13))
-
     await become_available(sharing)
     assert await used(sharing, tokens, slot) == [62, 0]
 
-
-async def test_the_share_is_one_of_the_amount_as_it_is_now(sharing: FailoverLimiter) -> None:
     tokens, slot = rule(amount=100), slots(4)
     of_store = await granted(sharing, request_for(slot, tokens))
     store_of(sharing).is_unavailable = True
     of_share = await granted(sharing, request_for(tokens))
     raised = replace(tokens, amount=200)
-
     assert (await sharing.extend(of_store, 20)).num_output_tokens == 20
     assert (await sharing.extend(of_share, 20)).num_output_tokens == 3
     assert (await sharing.extend(under(of_share, raised), 15)).num_output_tokens == 15
@@ -357,32 +342,27 @@ async def test_a_caller_that_leaves_leaves_nothing_behind(refusing: FailoverLimi
     caller = asyncio.create_task(refusing.acquire(request_for(tokens, slot)))
     while await used(store_of(refusing).inner, slot) == [0]:  # noqa: ASYNC110
         await asyncio.sleep(0)
-
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
     assert not refusing.state.is_degraded
     await become_available(refusing)
-
     assert await used(store_of(refusing).inner, tokens, slot) == [0, 0]
 
-
-async def test_a_settlement_that_is_interrupted_still_arrives(refusing: FailoverLimiter) -> None:
+    store_of(refusing).loses_answers = False
     tokens, slot = rule(), slots(1)
     lease = await granted(refusing, request_for(tokens, slot))
     store_of(refusing).hangs = True
     settling = asyncio.create_task(refusing.settle(lease, NO_USAGE))
     await asyncio.sleep(0.01)
-
     settling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await settling
     await become_available(refusing)
-
     assert await used(store_of(refusing).inner, tokens, slot) == [0, 0]
 
 
-async def test_a_store_that_has_lost_a_lease_is_treated_as_unavailable(
+async def test_a_store_without_a_lease_is_unavailable(
     store: FakeLimiter, failover: MakeFailover
 ) -> None:
     tokens = rule(amount=100)
@@ -410,49 +390,37 @@ async def test_a_share_begins_with_the_outage_after_an_update_too(sharing: Failo
 # -- Shares of processes without a store in common ---------------------------------------------
 
 
-async def test_shares_together_are_no_more_than_the_whole(clock: FakeClock) -> None:
+async def test_shares_are_at_least_one_and_together_not_too_many(clock: FakeClock) -> None:
     tokens = rule(amount=103)
     processes = [MemoryLimiter(4, clock=clock) for _ in range(4)]
     num_granted = 0
-
     for process in processes:
         while isinstance(await process.acquire(request_for(tokens)), Lease):
             num_granted += 1
-
     assert num_granted == 100
 
-
-async def test_a_share_is_at_least_one_unless_the_amount_is_zero(clock: FakeClock) -> None:
     process = MemoryLimiter(4, clock=clock)
-
     await granted(process, request_for(slots(2)))
     await denied(process, request_for(slots(0)))
 
+    with pytest.raises(ValueError, match="at least 1"):
+        MemoryLimiter(0)
 
-async def test_baselines_are_shared_too(clock: FakeClock) -> None:
+
+async def test_a_process_has_its_share_of_baselines_and_updates(clock: FakeClock) -> None:
     process = MemoryLimiter(4, clock=clock)
     budget = rule(amount=100)
     (level,) = await process.levels([budget])
     today_ms = int((clock() + level.reset_s - 86_400) * 1000)  # type: ignore[operator]
-
     await process.restore([UsageBaseline(budget, 41, since_ms=today_ms)])
-
     assert await used(process, budget) == [11]
 
-
-async def test_an_update_leaves_a_process_what_others_have_left(clock: FakeClock) -> None:
     process = MemoryLimiter(2, clock=clock)
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
     await granted(process, request_for(quota, num_input_tokens=9))
-
     for used_by_all, used_here in ((60, 10), (50, 10), (80, 30), (120, 50)):
         await process.restore([UsageBaseline(quota, used_by_all, is_update=True)])
         assert await used(process, quota) == [used_here]
-
-
-def test_shares_between_no_processes_are_an_error() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        MemoryLimiter(0)
 
 
 # -- Closing ---------------------------------------------------------------------------------------

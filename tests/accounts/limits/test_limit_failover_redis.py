@@ -1,8 +1,6 @@
 """A Redis server ends, and starts again; and a request that is cancelled while it talks to one ends
 at once, whenever that happens."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

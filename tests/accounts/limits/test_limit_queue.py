@@ -1,7 +1,5 @@
 """A short wait in a queue instead of a refusal."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
@@ -98,24 +96,19 @@ async def lease_of(task: asyncio.Task[Lease | Denial]) -> Lease:
     return answer
 
 
-async def test_a_slot_goes_to_the_request_that_waits_for_it() -> None:
+async def test_a_slot_goes_to_the_request_that_waits_for_it_and_a_bucket_is_waited_for() -> None:
     limiter, slot, first = await in_use()
     assert limiter.num_waiting == 0
     waiting = await queued(limiter, request_for(slot))
-
     await limiter.settle(first, ActualUsage())
-
     await lease_of(waiting)
     assert limiter.num_waiting == 0
     assert await used(limiter, slot) == [1]
 
-
-async def test_a_bucket_is_waited_for() -> None:
     limiter = Queueing()
     # A thousand a millisecond.
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
     await granted(limiter, request_for(bucket, num_input_tokens=59_999_999))
-
     await granted(limiter, request_for(bucket, num_input_tokens=5_000))
 
 
@@ -144,32 +137,33 @@ async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once() -> No
     assert (await denied(limiter, request_for(slow, num_input_tokens=8))).wait_s == 54.0
 
 
-async def test_after_its_time_a_wait_is_a_refusal() -> None:
+async def test_a_wait_ends_after_its_time_and_queues_are_bounded() -> None:
     limiter, slot, lease = await in_use(max_wait_s=0.02)
-
     denial = await denied(limiter, request_for(slot))
-
     assert denial.rule == slot
     assert limiter.num_waiting == 0
     await limiter.settle(lease, ActualUsage())
     await granted(limiter, request_for(slot))
 
+    limiter, slot, _ = await in_use(max_waiting=3, max_waiting_per_owner=2)
+    for owner in ("one", "one", "two"):
+        await queued(limiter, request_for(slot, owner=owner))
+    await denied(limiter, request_for(slot, owner="one"))
+    await denied(limiter, request_for(slot, owner="three"))
+    assert limiter.num_waiting == 3
 
-async def test_no_request_overtakes_in_a_queue() -> None:
+
+async def test_no_request_overtakes_in_a_queue_and_owners_are_served_in_turn() -> None:
     limiter, slot, lease = await in_use()
     waiting = [await queued(limiter, request_for(slot, owner="one")) for _ in range(5)]
-
     for task in waiting:
         assert not any(other.done() for other in waiting[waiting.index(task) :])
         await limiter.settle(lease, ActualUsage())
         lease = await lease_of(task)
 
-
-async def test_owners_are_served_in_turn() -> None:
     limiter, slot, lease = await in_use()
     greedy = [await queued(limiter, request_for(slot, owner="greedy")) for _ in range(4)]
     modest = await queued(limiter, request_for(slot, owner="modest"))
-
     served = []
     for _ in range(5):
         await limiter.settle(lease, ActualUsage())
@@ -179,7 +173,6 @@ async def test_owners_are_served_in_turn() -> None:
         (task,) = [task for task in (*greedy, modest) if task.done() and task not in served]
         served.append(task)
         lease = await lease_of(task)
-
     assert served.index(modest) == 1
 
 
@@ -221,34 +214,26 @@ async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for(owner
     await lease_of(late)
 
 
-async def test_an_owner_that_is_stuck_does_not_delay_another() -> None:
+async def test_a_wait_ends_with_a_larger_limit_and_no_owner_that_is_stuck_delays_another() -> None:
     limiter, mine, yours = Queueing(), slots(1), slots(1)
     await granted(limiter, request_for(mine))
     lease = await granted(limiter, request_for(yours))
     stuck = await queued(limiter, request_for(mine, owner="me"))
     waiting = await queued(limiter, request_for(yours, owner="you"))
-
     await limiter.settle(lease, ActualUsage())
-
     await lease_of(waiting)
     assert not stuck.done()
 
-
-async def test_queues_are_bounded() -> None:
-    limiter, slot, _ = await in_use(max_waiting=3, max_waiting_per_owner=2)
-    for owner in ("one", "one", "two"):
-        await queued(limiter, request_for(slot, owner=owner))
-
-    await denied(limiter, request_for(slot, owner="one"))
-    await denied(limiter, request_for(slot, owner="three"))
-
-    assert limiter.num_waiting == 3
+    slot = slots(1)
+    limiter = Queueing()
+    await granted(limiter, request_for(slot))
+    waiting = await queued(limiter, request_for(slot))
+    limiter.rules = (replace(slot, amount=2),)
+    await lease_of(waiting)
 
 
 @table("bounds", [{"max_waiting": 1}, {"max_wait_s": 0.01}])
-async def test_the_denial_of_a_later_request_has_nothing_of_the_limits_of_an_earlier_one(
-    bounds: dict[str, float],
-) -> None:
+async def test_a_denial_has_nothing_of_another_request(bounds: dict[str, float]) -> None:
     limiter, slot, _ = await in_use(**bounds)
     theirs = rule(window=Window.MINUTE, amount=777_777, scope="key:1")
     first = await queued(limiter, request_for(slot, theirs, num_input_tokens=100, owner="1"))
@@ -258,17 +243,6 @@ async def test_the_denial_of_a_later_request_has_nothing_of_the_limits_of_an_ear
     assert (denial.rule, denial.num_needed) == (slot, 1)
     assert theirs not in denial.reading.rules
     first.cancel()
-
-
-async def test_a_limit_that_is_larger_now_grants_a_waiting_request() -> None:
-    slot = slots(1)
-    limiter = Queueing()
-    await granted(limiter, request_for(slot))
-    waiting = await queued(limiter, request_for(slot))
-
-    limiter.rules = (replace(slot, amount=2),)
-
-    await lease_of(waiting)
 
 
 async def test_a_request_that_leaves_the_queue_leaves_nothing_behind() -> None:

@@ -1,7 +1,5 @@
 """What is Redis's own: one round trip, the server's clock, keys that end, scripts that get lost."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 import uuid
@@ -54,7 +52,7 @@ def skewed(redis_client: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch) ->
     return make
 
 
-async def test_every_call_is_one_round_trip(
+async def test_every_call_is_one_round_trip_and_lost_scripts_are_sent_again(
     limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await limiter.levels(ALL_KINDS)
@@ -79,12 +77,9 @@ async def test_every_call_is_one_round_trip(
 
     assert commands == ["EVALSHA"] * 5
 
-
-async def test_lost_scripts_are_sent_again(limiter: RedisLimiter, redis_client: Redis) -> None:
     tokens = rule()
     lease = await granted(limiter, request_for(tokens))
     await redis_client.script_flush()
-
     assert (await limiter.extend(lease, 7)).num_output_tokens == 7
     assert await used(limiter, tokens) == [8]
 

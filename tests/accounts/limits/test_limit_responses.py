@@ -1,7 +1,5 @@
 """Headers and refusals, word for word."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,10 +67,9 @@ def read_back_ms(words: str) -> int:
     return (total_s + int(whole)) * 1000 + int(fraction.ljust(3, "0"))
 
 
-def test_headers_have_limit_remaining_and_reset() -> None:
+def test_headers_have_limit_remaining_and_reset_of_the_rule_with_the_least_share_left() -> None:
     requests = (rule(Metric.REQUESTS, Window.MINUTE, 60), 1)
     tokens = (rule(Metric.TOKENS, Window.MINUTE, 150_000), 16)
-
     assert headers(reading(requests, tokens)) == {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "59",
@@ -82,59 +79,45 @@ def test_headers_have_limit_remaining_and_reset() -> None:
         "x-ratelimit-reset-tokens": "6ms",
     }
 
-
-def test_of_several_rules_the_headers_have_the_one_with_the_least_share_left() -> None:
     levels = [
         (rule(Metric.TOKENS, Window.MINUTE, 100), 50),
         (rule(Metric.TOKENS, Window.DAY, 1000), 900),
         (rule(Metric.INPUT_TOKENS, Window.MINUTE, 60), 20),
     ]
-
     assert headers(reading(*levels)) == {
         "x-ratelimit-limit-tokens": "1000",
         "x-ratelimit-remaining-tokens": "100",
         "x-ratelimit-reset-tokens": "12h0m0s",
     }
 
+    closed = (rule(Metric.REQUESTS, Window.MINUTE, 0), 0)
+    open_ = (rule(Metric.REQUESTS, Window.MINUTE, 9), 1)
+    assert headers(reading(open_, closed))["x-ratelimit-limit-requests"] == "0"
 
-def test_a_project_has_names_of_its_own() -> None:
+
+def test_projects_have_own_names_budgets_no_reset_and_uncounted_metrics_no_headers() -> None:
     levels = [
         (rule(Metric.TOKENS, Window.MINUTE, 100, scope="key:1"), 50),
         (rule(Metric.TOKENS, Window.MINUTE, 60_000, scope="project:7"), 3_000),
     ]
-
     found = headers(reading(*levels))
-
     assert found["x-ratelimit-limit-tokens"] == "100"
     assert found["x-ratelimit-limit-project-tokens"] == "60000"
     assert found["x-ratelimit-remaining-project-tokens"] == "57000"
     assert found["x-ratelimit-reset-project-tokens"] == "3s"
 
-
-def test_metrics_that_clients_cannot_count_have_no_headers() -> None:
     levels = [
         (slots(4), 1),
         (rule(Metric.WEIGHTED_TOKENS), 1),
         (rule(Metric.TOKENS, is_shadow=True), 1),
     ]
-
     assert headers(reading(*levels)) == {}
 
-
-def test_remaining_is_never_negative_and_a_budget_has_no_reset() -> None:
     owing = (rule(Metric.TOKENS, Window.NONE, 100), 130)
-
     assert headers(reading(owing)) == {
         "x-ratelimit-limit-tokens": "100",
         "x-ratelimit-remaining-tokens": "0",
     }
-
-
-def test_a_rule_that_lets_nothing_through_has_the_least_share() -> None:
-    closed = (rule(Metric.REQUESTS, Window.MINUTE, 0), 0)
-    open_ = (rule(Metric.REQUESTS, Window.MINUTE, 9), 1)
-
-    assert headers(reading(open_, closed))["x-ratelimit-limit-requests"] == "0"
 
 
 RATE = "Rate limit reached for tiny-chat on"

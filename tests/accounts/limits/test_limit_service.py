@@ -1,8 +1,6 @@
 """Quotas receive baselines of use before they bind, also after an outage of Redis. Buckets receive
 them when their limiter has lost its memory."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
@@ -78,8 +76,8 @@ def restored(store: FakeLimiter) -> list[int]:
     return [baseline.num_used for baseline in store.restored]
 
 
-def test_a_new_quota_begins_once_with_what_was_used_when_redis_answers(
-    limits: LimitService, store: FakeLimiter, quota: Limit
+def test_a_new_quota_begins_with_what_was_used_when_redis_answers_and_counts_what_ran_then(
+    limits: LimitService, store: FakeLimiter, quota: Limit, clock: FakeClock
 ) -> None:
     store.is_unavailable = True
     follow(limits)
@@ -88,6 +86,14 @@ def test_a_new_quota_begins_once_with_what_was_used_when_redis_answers(
     for _ in range(2):
         follow(limits)
         assert restored(store) == [12]
+
+    use_twelve("ran")
+    follow(limits)
+    assert restored(store) == [12]
+    clock.pass_s(FIRST_PAUSE_S)
+    follow(limits)
+    assert restored(store) == [12, 24]
+    assert [baseline.is_update for baseline in store.restored] == [False, True]
 
 
 def test_a_bucket_survives_a_start(limits: LimitService, store: FakeLimiter, bucket: Limit) -> None:
@@ -109,21 +115,6 @@ def test_a_new_bucket_of_a_running_process_is_full(
 
 
 # -- Later baselines ----------------------------------------------------------------------------
-
-
-def test_a_new_quota_counts_requests_that_ran_when_it_was_set(
-    limits: LimitService, store: FakeLimiter, quota: Limit, clock: FakeClock
-) -> None:
-    follow(limits)
-    use_twelve("ran")
-    follow(limits)
-    assert restored(store) == [12]
-
-    clock.pass_s(FIRST_PAUSE_S)
-    follow(limits)
-
-    assert restored(store) == [12, 24]
-    assert [baseline.is_update for baseline in store.restored] == [False, True]
 
 
 def test_a_quota_in_another_time_zone_and_back_begins_with_what_was_used(
@@ -224,36 +215,28 @@ def test_redis_without_its_data_counts_when_it_has_the_baselines(redis: OnRedis)
     assert redis.state == (False, [12])
     redis.restart_redis()
     assert redis.state == (True, [0])
-
     redis.follow()
-
     assert redis.state == (False, [12])
 
-
-def test_an_outage_between_two_checks_is_noticed(redis: OnRedis) -> None:
+    # An outage between two checks is noticed.
     limits = redis.limits
     read_before = limits.read_update()
     redis.restart_redis()
-
     redis.run(limits.follow(read_before))
     assert redis.state == (True, [0])
-
     redis.follow()
     assert redis.state == (False, [12])
 
-
-def test_redis_receives_its_baselines_again_after_an_outage_meanwhile(redis: OnRedis) -> None:
     redis.restart_redis()
     redis.store.is_unavailable = True
     redis.follow()
     assert redis.failover.state.is_degraded
-
     redis.start_redis()
     redis.follow()
     assert redis.state == (False, [12])
 
 
-def test_a_request_that_ran_when_redis_lost_its_data_counts_after_its_end(redis: OnRedis) -> None:
+def test_a_request_counts_that_ran_when_data_was_lost_or_read(redis: OnRedis) -> None:
     lease = redis.reserve()
     redis.restart_redis()
     redis.follow()
@@ -261,25 +244,19 @@ def test_a_request_that_ran_when_redis_lost_its_data_counts_after_its_end(redis:
         redis.clock.pass_s(LONGEST_PAUSE_S)
         redis.follow()
     assert redis.state == (False, [12])
-
     redis.settle(lease)
     redis.clock.pass_s(FIRST_PAUSE_S)
     redis.follow()
-
     assert redis.state == (False, [24])
 
-
-def test_a_request_that_ended_while_baselines_were_read_counts_soon(redis: OnRedis) -> None:
     redis.restart_redis()
     update = redis.limits.read_update()
     use_twelve("meanwhile")
     redis.run(redis.limits.follow(update))
-    assert redis.state == (False, [12])
-
+    assert redis.state == (False, [24])
     redis.clock.pass_s(FIRST_PAUSE_S)
     redis.follow()
-
-    assert redis.state == (False, [24])
+    assert redis.state == (False, [36])
 
 
 def test_a_bucket_continues_after_an_outage_of_redis(bucket: Limit, on_redis: OnRedis) -> None:
@@ -309,14 +286,29 @@ def schedule(now: FakeClock) -> ReconciliationSchedule:
     return ReconciliationSchedule(now)
 
 
-def test_a_quota_is_due_until_it_was_restored(schedule: ReconciliationSchedule) -> None:
+def test_a_quota_is_due_until_it_was_restored_and_again_when_it_comes_back_or_is_enforced(
+    schedule: ReconciliationSchedule, now: FakeClock
+) -> None:
     quota = rule()
     assert schedule.due([quota]) == schedule.due([quota]) == [quota]
     schedule.note_restored([quota])
     assert schedule.due([quota]) == []
 
+    quota, other = rule(), rule()
+    schedule.note_restored([quota, other])
+    schedule.keep([other])
+    assert not schedule.knows(quota)
+    assert schedule.due([quota, other]) == [quota]
 
-def test_reads_are_soon_at_first_and_then_less_and_less_often(
+    shadow = rule(is_shadow=True)
+    schedule.note_restored([shadow])
+    now.pass_s(LONGEST_PAUSE_S)
+    assert schedule.due([shadow]) == []
+    enforced = replace(shadow, is_shadow=False)
+    assert schedule.due([enforced]) == [enforced]
+
+
+def test_reads_are_soon_at_first_then_less_and_less_often_and_hurried_but_not_delayed(
     schedule: ReconciliationSchedule, now: FakeClock
 ) -> None:
     quota = rule()
@@ -331,32 +323,6 @@ def test_reads_are_soon_at_first_and_then_less_and_less_often(
     assert pauses == sorted(pauses)
     assert pauses[-2:] == [LONGEST_PAUSE_S] * 2
 
-
-def test_a_shadow_rule_is_restored_once_and_again_when_it_is_enforced(
-    schedule: ReconciliationSchedule, now: FakeClock
-) -> None:
-    shadow = rule(is_shadow=True)
-    schedule.note_restored([shadow])
-    now.pass_s(LONGEST_PAUSE_S)
-
-    assert schedule.due([shadow]) == []
-    enforced = replace(shadow, is_shadow=False)
-    assert schedule.due([enforced]) == [enforced]
-
-
-def test_a_quota_that_was_removed_and_comes_back_is_new(schedule: ReconciliationSchedule) -> None:
-    quota, other = rule(), rule()
-    schedule.note_restored([quota, other])
-
-    schedule.keep([other])
-
-    assert not schedule.knows(quota)
-    assert schedule.due([quota, other]) == [quota]
-
-
-def test_a_read_is_hurried_but_not_delayed(
-    schedule: ReconciliationSchedule, now: FakeClock
-) -> None:
     quota, unknown = rule(), rule()
     for _ in range(5):
         schedule.note_restored([quota])

@@ -1,7 +1,5 @@
 """How buckets refill, and when days, weeks and months begin."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -24,37 +22,26 @@ MONTH_TICK_MS = 30 * 24 * HOUR_MS // SCALE
 
 
 @table(
-    "limit, remaining, reset",
+    "limit, missing, tick_ms, words",
     [
-        (5_000, 4_999, "12ms"),
-        (160_000, 159_976, "9ms"),
-        (3_000, 2_999, "20ms"),
-        (250_000, 249_989, "2ms"),
+        # Of a reset: the limit without what remains.
+        (5_000, 5_000 - 4_999, 1, "12ms"),
+        (160_000, 160_000 - 159_976, 1, "9ms"),
+        (3_000, 3_000 - 2_999, 1, "20ms"),
+        (250_000, 250_000 - 249_989, 1, "2ms"),
+        # Of a wait: what is used and requested, without the limit.
+        (50_000, 47_949 + 3_006 - 50_000, 1, "1.146s"),
+        (30_000, 22_999 + 12_528 - 30_000, 1, "11.054s"),
+        (200_000, 195_869 + 4_412 - 200_000, 1, "84ms"),
+        (30_000, 14_567 + 24_754 - 30_000, 1, "18.642s"),
+        (30_000, 18_928 + 11_159 - 30_000, 1, "174ms"),
+        (100_000, 96_749 + 19_126 - 100_000, MONTH_TICK_MS, "114h18m0s"),
     ],
 )
-def test_resets_are_those_of_openai(limit: int, remaining: int, reset: str) -> None:
-    full_after_s = refill_s((limit - remaining) * SCALE, limit)
-
-    assert duration(full_after_s or 0.0) == reset
-
-
-@table(
-    "limit, used, requested, tick_ms, wait",
-    [
-        (50_000, 47_949, 3_006, 1, "1.146s"),
-        (30_000, 22_999, 12_528, 1, "11.054s"),
-        (200_000, 195_869, 4_412, 1, "84ms"),
-        (30_000, 14_567, 24_754, 1, "18.642s"),
-        (30_000, 18_928, 11_159, 1, "174ms"),
-        (100_000, 96_749, 19_126, MONTH_TICK_MS, "114h18m0s"),
-    ],
-)
-def test_waits_are_those_of_openai(
-    limit: int, used: int, requested: int, tick_ms: int, wait: str
+def test_resets_and_waits_are_those_of_openai(
+    limit: int, missing: int, tick_ms: int, words: str
 ) -> None:
-    wait_s = refill_s((used + requested - limit) * SCALE, limit, tick_ms)
-
-    assert duration(wait_s or 0.0) == wait
+    assert duration(refill_s(missing * SCALE, limit, tick_ms) or 0.0) == words
 
 
 @table("requested, wait_s", [(101, None), (100, 0.0)])
@@ -266,26 +253,19 @@ def test_a_day_has_one_date(zone: str, at_ms: int) -> None:
     assert date_at(end_ms) > date_at(at_ms)  # type: ignore[operator]
 
 
-def test_a_minute_is_not_of_the_calendar() -> None:
-    with pytest.raises(ValueError, match="minute"):
-        window_at(rule(window=Window.MINUTE), 0)
-
-
-def test_boundaries_follow_the_day() -> None:
+def test_boundaries_follow_the_day_and_the_rules_own_first_day() -> None:
     noon = datetime(2026, 6, 1, 12, tzinfo=UTC)
     days = [
         boundaries_at(rule(), int((noon + timedelta(days=n)).timestamp() * 1000)) for n in (0, 1, 0)
     ]
-
     assert days[0] == days[2]
     assert days[0][2] == days[1][1]
 
-
-def test_boundaries_are_those_of_the_rules_own_first_day() -> None:
     at_ms = ms(2026, 6, 4, zone="Europe/Berlin")  # a Thursday
-
     starts = [boundaries_at(berlins(Window.WEEK, day), at_ms)[1] for day in WEEKDAYS]
-
     berlin = ZoneInfo("Europe/Berlin")
-    days = [datetime.fromtimestamp(start_ms / 1000, berlin).day for start_ms in starts]
-    assert days == [1, 2, 3, 4, 29, 30, 31]
+    first = [datetime.fromtimestamp(start_ms / 1000, berlin).day for start_ms in starts]
+    assert first == [1, 2, 3, 4, 29, 30, 31]
+
+    with pytest.raises(ValueError, match="minute"):
+        window_at(rule(window=Window.MINUTE), 0)

@@ -1,7 +1,5 @@
 """A lease keeps a slot until it is settled, or until its process stops renewing it."""
 
-from __future__ import annotations
-
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import FakeClock
@@ -9,24 +7,19 @@ from vinery_accounts.limits.reservations import LEASE_TTL_S, RENEW_INTERVAL_S, A
 from vinery_accounts.limits.rules import Window
 
 
-async def test_a_slot_is_held_until_settled(limiter: Limiter) -> None:
+async def test_a_slot_is_held_for_each_answer_until_settled(limiter: Limiter) -> None:
     slot = slots(2)
     first = await granted(limiter, request_for(slot))
     await granted(limiter, request_for(slot))
-
     denial = await denied(limiter, request_for(slot))
     assert denial.wait_s == 1.0
     assert not denial.is_quota
     await limiter.settle(first, ActualUsage())
     await granted(limiter, request_for(slot))
-
     assert await used(limiter, slot) == [2]
 
-
-async def test_each_answer_of_a_request_holds_a_slot(limiter: Limiter) -> None:
     slot = slots(5)
     first = await granted(limiter, request_for(slot, num_answers=4))
-
     denial = await denied(limiter, request_for(slot, num_answers=2))
     assert (denial.num_needed, denial.wait_s, denial.is_too_large) == (2, 1.0, False)
     too_many = await denied(limiter, request_for(slot, num_answers=570))
@@ -34,14 +27,20 @@ async def test_each_answer_of_a_request_holds_a_slot(limiter: Limiter) -> None:
     await granted(limiter, request_for(slot))
     assert await used(limiter, slot) == [5]
     await limiter.settle(first, ActualUsage())
-
     assert await used(limiter, slot) == [1]
     await granted(limiter, request_for(slot, num_answers=4))
 
+    shadow = slots(5, is_shadow=True)
+    within = await granted(limiter, request_for(shadow, num_answers=4))
+    beyond = await granted(limiter, request_for(shadow, num_answers=4))
+    assert [denial.num_needed for denial in beyond.shadow_denials] == [4]
+    assert await used(limiter, shadow) == [4]
+    await limiter.settle(beyond, ActualUsage())
+    await limiter.settle(within, ActualUsage())
+    assert await used(limiter, shadow) == [0]
 
-async def test_a_renewed_request_keeps_all_its_slots_and_a_dead_one_loses_them(
-    limiter: Limiter, clock: FakeClock
-) -> None:
+
+async def test_only_renewed_leases_keep_their_slots(limiter: Limiter, clock: FakeClock) -> None:
     slot = slots(9)
     alive = await granted(limiter, request_for(slot, num_answers=3))
     await granted(limiter, request_for(slot, num_answers=4))
@@ -49,27 +48,10 @@ async def test_a_renewed_request_keeps_all_its_slots_and_a_dead_one_loses_them(
     await limiter.renew([alive])
     clock.pass_s(2)
     await limiter.renew([alive])
-
     assert await used(limiter, slot) == [3]
 
-
-async def test_a_shadow_limit_counts_answers_that_it_would_have_let_in(limiter: Limiter) -> None:
-    shadow = slots(5, is_shadow=True)
-    within = await granted(limiter, request_for(shadow, num_answers=4))
-    beyond = await granted(limiter, request_for(shadow, num_answers=4))
-
-    assert [denial.num_needed for denial in beyond.shadow_denials] == [4]
-    assert await used(limiter, shadow) == [4]
-    await limiter.settle(beyond, ActualUsage())
-    await limiter.settle(within, ActualUsage())
-
-    assert await used(limiter, shadow) == [0]
-
-
-async def test_a_dead_process_loses_what_it_reserved(limiter: Limiter, clock: FakeClock) -> None:
     slot, tokens = slots(1), rule(amount=100)
     dead = await granted(limiter, request_for(slot, tokens, num_input_tokens=49))
-
     clock.pass_s(LEASE_TTL_S - 0.001)
     await limiter.renew([])
     await denied(limiter, request_for(slot))
@@ -77,42 +59,52 @@ async def test_a_dead_process_loses_what_it_reserved(limiter: Limiter, clock: Fa
     await limiter.renew([])
     await limiter.renew([dead])  # it does not come back
     await granted(limiter, request_for(slot))
-
     assert await used(limiter, slot, tokens) == [1, 50]
     assert (await limiter.extend(dead, 1)).is_lost
 
+    slot = slots(3)
+    kept, settled, _ = [await granted(limiter, request_for(slot)) for _ in range(3)]
+    await limiter.settle(settled, ActualUsage())
+    assert await used(limiter, slot) == [2]
+    for _ in range(10):
+        clock.pass_s(LEASE_TTL_S / 2)
+        await limiter.renew([kept, settled])
+    assert await used(limiter, slot) == [1]
+    await limiter.settle(kept, ActualUsage())
+    assert await used(limiter, slot) == [0]
 
-async def test_redis_settles_a_lease_that_has_expired(redis_fresh: Fresh, clock: FakeClock) -> None:
+    quota = rule(amount=100)
+    kept = await granted(limiter, request_for(quota, num_output_tokens=50))
+    await granted(limiter, request_for(quota, num_output_tokens=50))
+    for _ in range(3):
+        clock.pass_s(LEASE_TTL_S - 1)
+        await limiter.renew([kept])
+    assert (await denied(limiter, request_for(quota))).is_returnable
+    clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
+    assert not (await denied(limiter, request_for(quota))).is_returnable
+
+
+async def test_redis_forgives_lost_heartbeats(redis_fresh: Fresh, clock: FakeClock) -> None:
     (store,) = redis_fresh(1)
     slot, budget = slots(1), rule(window=Window.NONE)
     unheard = await granted(store, request_for(slot, budget, num_output_tokens=60))
     clock.pass_s(LEASE_TTL_S)
     await granted(store, request_for(slot))
-
     for num_output_tokens in (10, 0):
         await store.settle(unheard, ActualUsage(num_output_tokens=num_output_tokens))
-
     assert await used(store, slot, budget) == [1, 10]
 
-
-async def test_renewed_leases_live_on_and_no_others(limiter: Limiter, clock: FakeClock) -> None:
-    slot = slots(3)
-    kept, settled, _ = [await granted(limiter, request_for(slot)) for _ in range(3)]
-    await limiter.settle(settled, ActualUsage())
-    assert await used(limiter, slot) == [2]
-
-    for _ in range(10):
-        clock.pass_s(LEASE_TTL_S / 2)
-        await limiter.renew([kept, settled])
-
-    assert await used(limiter, slot) == [1]
-    await limiter.settle(kept, ActualUsage())
-    assert await used(limiter, slot) == [0]
+    lease = await granted(store, request_for(slots(1)))
+    # Processes look each second whether it is time.
+    heartbeat_s = RENEW_INTERVAL_S + 1
+    for _ in range(2):
+        clock.pass_s(3 * heartbeat_s)
+        await store.renew([lease])
+    assert not (await store.extend(lease, 1)).is_lost
 
 
-async def test_a_dead_process_loses_its_slot_although_the_clock_was_set_back(
-    limiter: Limiter, clock: FakeClock
-) -> None:
+async def test_a_dead_process_loses_slots_at_any_clock(limiter: Limiter, clock: FakeClock) -> None:
     slot = slots(2)
     older = await granted(limiter, request_for(slot))
     clock.pass_s(-3600.0)
@@ -127,34 +119,7 @@ async def test_a_dead_process_loses_its_slot_although_the_clock_was_set_back(
     assert await used(limiter, slot) == [0]
 
 
-async def test_an_expired_lease_returns_no_quota(limiter: Limiter, clock: FakeClock) -> None:
-    quota = rule(amount=100)
-    kept = await granted(limiter, request_for(quota, num_output_tokens=50))
-    await granted(limiter, request_for(quota, num_output_tokens=50))
-    for _ in range(3):
-        clock.pass_s(LEASE_TTL_S - 1)
-        await limiter.renew([kept])
-
-    assert (await denied(limiter, request_for(quota))).is_returnable
-    clock.pass_s(LEASE_TTL_S)
-    await limiter.renew([])
-    assert not (await denied(limiter, request_for(quota))).is_returnable
-
-
-async def test_two_heartbeats_may_be_lost(redis_fresh: Fresh, clock: FakeClock) -> None:
-    (store,) = redis_fresh(1)
-    lease = await granted(store, request_for(slots(1)))
-    # Processes look each second whether it is time.
-    heartbeat_s = RENEW_INTERVAL_S + 1
-
-    for _ in range(2):
-        clock.pass_s(3 * heartbeat_s)
-        await store.renew([lease])
-
-    assert not (await store.extend(lease, 1)).is_lost
-
-
-async def test_a_process_that_stood_still_or_whose_clock_was_set_has_lost_no_lease(
+async def test_a_process_that_stood_still_keeps_leases(
     memory_fresh: Fresh, clock: FakeClock
 ) -> None:
     (limiter,) = memory_fresh(1)

@@ -1,7 +1,5 @@
 """Limits hold in any order of reservations, extensions, settlements and lost memories."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

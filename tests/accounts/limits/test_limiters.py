@@ -1,7 +1,5 @@
 """What every limiter does, in process and on Redis."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 
@@ -34,48 +32,36 @@ def refusing_rule(grant: Grant) -> Rule | None:
 # -- Reserve and settle -------------------------------------------------------------------
 
 
-async def test_a_request_reserves_its_input_and_its_first_output(limiter: Limiter) -> None:
+async def test_a_request_reserves_tokens_and_gets_back_the_unused(limiter: Limiter) -> None:
     metrics = (Metric.TOKENS, Metric.INPUT_TOKENS, Metric.OUTPUT_TOKENS, Metric.REQUESTS)
     asked = request_for(*map(rule, metrics), num_input_tokens=30, num_output_tokens=8)
-
     lease = await granted(limiter, asked)
-
     assert await used(limiter, *asked.rules) == [38, 30, 8, 1]
     assert [level.num_used for level in lease.reading.levels] == [38, 30, 8, 1]
 
-
-async def test_what_was_not_used_is_given_back(limiter: Limiter) -> None:
     rules = rule(Metric.TOKENS), rule(Metric.REQUESTS), rule(window=MINUTE), slots(2)
     ran, never_ran = [
         await granted(limiter, request_for(*rules, num_input_tokens=30)) for _ in "ab"
     ]
     await limiter.extend(ran, 20)
-
     await limiter.settle(ran, ActualUsage(num_input_tokens=30, num_output_tokens=5))
     await limiter.settle(never_ran, NO_USAGE)
-
     assert await used(limiter, *rules) == [35, 1, 35, 0]
 
 
-async def test_only_the_first_settlement_counts_and_no_later_extension(limiter: Limiter) -> None:
+async def test_only_the_first_settlement_counts_and_more_is_owed(limiter: Limiter) -> None:
     tokens, slot = rule(amount=100), slots(2)
     lease = await granted(limiter, request_for(tokens, slot, num_input_tokens=30))
     await granted(limiter, request_for(tokens, slot, num_input_tokens=30))
-
     for num_output_tokens in (1, 0, 50):
         await limiter.settle(lease, ActualUsage(10, num_output_tokens))
         assert (await limiter.extend(lease, 1)).is_lost
-
     assert await used(limiter, tokens, slot) == [11 + 31, 1]
 
-
-async def test_what_was_used_beyond_the_reservation_is_owed(limiter: Limiter) -> None:
     tokens = rule(amount=100)
     first = await granted(limiter, request_for(tokens))
     second = await granted(limiter, request_for(tokens))
-
     await limiter.settle(first, ActualUsage(num_input_tokens=150))
-
     (level,) = await limiter.levels([tokens])
     assert (level.num_used, level.num_remaining) == (151, -51)
     grant = await limiter.extend(second, 1)
@@ -129,20 +115,15 @@ async def test_a_lease_on_another_quota_makes_none_returnable(limiter: Limiter) 
     assert (denial.rule, denial.is_returnable) == (mine, False)
 
 
-async def test_an_id_cannot_be_leased_twice_at_a_time(limiter: Limiter) -> None:
+async def test_an_id_cannot_be_leased_twice_at_a_time_and_needs_no_rules(limiter: Limiter) -> None:
     asked = request_for(rule())
     lease = await granted(limiter, asked)
-
     with pytest.raises(LeaseExists):
         await limiter.acquire(asked)
     await limiter.settle(lease, NO_USAGE)
-
     await granted(limiter, asked)
 
-
-async def test_a_request_without_rules_is_granted(limiter: Limiter) -> None:
     lease = await granted(limiter, request_for())
-
     assert (await limiter.extend(lease, 1000)).num_output_tokens == 1000
     await limiter.settle(lease, ActualUsage())
 
@@ -184,74 +165,70 @@ async def test_a_denial_changes_nothing_anywhere(limiter: Limiter) -> None:
     assert denial.reading.levels == before
 
 
-async def test_of_several_refusals_the_longest_counts(limiter: Limiter) -> None:
+async def test_a_request_gets_the_last_token_or_the_longest_wait(limiter: Limiter) -> None:
     minute = rule(Metric.TOKENS, MINUTE, 60)
     day = rule(Metric.TOKENS, Window.DAY, 100)
     small = rule(Metric.TOKENS, MINUTE, 10)
     await granted(limiter, request_for(minute, day, num_input_tokens=59))
-
     assert (await denied(limiter, request_for(minute, day, num_input_tokens=49))).rule == day
     assert (await denied(limiter, request_for(minute, day, num_input_tokens=30))).rule == minute
     too_large = await denied(limiter, request_for(small, minute, day, num_input_tokens=49))
     assert too_large.rule == small
     assert too_large.is_too_large
 
-
-async def test_a_request_takes_the_last_token_but_not_one_more(limiter: Limiter) -> None:
     tokens = rule(amount=100)
     await granted(limiter, request_for(tokens, num_input_tokens=98, num_output_tokens=1))
-
     assert (await denied(limiter, request_for(tokens, num_input_tokens=1))).num_needed == 2
     await granted(limiter, request_for(tokens, num_input_tokens=0, num_output_tokens=1))
-
     assert await used(limiter, tokens) == [100]
 
-
-async def test_an_amount_of_nothing_lets_nothing_through(limiter: Limiter) -> None:
     for closed in (rule(Metric.REQUESTS, MINUTE, 0), slots(0), rule(amount=0)):
         denial = await denied(limiter, request_for(closed))
-
         assert denial.wait_s is None
         assert denial.is_quota
 
 
-async def test_a_changed_amount_keeps_what_is_used(limiter: Limiter) -> None:
+async def test_a_changed_rule_keeps_what_is_used_and_binds_answers(limiter: Limiter) -> None:
     tokens = rule(amount=100)
     await granted(limiter, request_for(tokens, num_input_tokens=79))
-
     (raised,) = await limiter.levels([replace(tokens, amount=1000)])
     (lowered,) = await limiter.levels([replace(tokens, amount=50)])
-
     assert (raised.num_remaining, lowered.num_remaining) == (920, -30)
     await denied(limiter, request_for(replace(tokens, amount=50)))
     # Another rule of the same kind counts apart.
     assert await used(limiter, tokens, rule(amount=100)) == [80, 0]
 
-
-async def test_an_answer_that_runs_obeys_an_amount_that_was_lowered(limiter: Limiter) -> None:
     requests, tokens = rule(Metric.REQUESTS), rule(amount=1000)
     lease = await granted(limiter, request_for(requests, tokens, num_output_tokens=100))
-
     lowered = under(lease, requests, replace(tokens, amount=120))
     grants = [(await limiter.extend(lowered, 15)).num_output_tokens for _ in range(3)]
-
     assert grants == [15, 5, 0]
 
-
-async def test_an_answer_that_runs_may_have_what_was_added(limiter: Limiter) -> None:
     tokens = rule(amount=100)
     lease = await granted(limiter, request_for(tokens, num_output_tokens=100))
-
     grant = await limiter.extend(under(lease, replace(tokens, amount=1000)), 500)
-
     assert (grant.num_output_tokens, grant.denial) == (500, None)
     await limiter.settle(lease, ActualUsage(num_output_tokens=600))
     assert await used(limiter, tokens) == [600]
 
+    tokens = rule(amount=100, scope="key:1")
+    running = await granted(limiter, request_for(tokens, num_input_tokens=59))
+    moved = replace(tokens, scope="key:2")
+    await granted(limiter, request_for(moved, num_input_tokens=19))
+    await limiter.settle(running, ActualUsage(num_input_tokens=50))
+    assert await used(limiter, moved) == [70]
 
-async def test_an_answer_from_before_does_not_refill_a_bucket_that_was_lowered(
-    limiter: Limiter, clock: FakeClock
-) -> None:
+    # The largest amounts are exact.
+    most = 100_000_000_000
+    rules = rule(amount=most), rule(window=MINUTE, amount=most)
+    lease = await granted(limiter, request_for(*rules, num_input_tokens=most - 2))
+    assert (await limiter.extend(lease, 5)).num_output_tokens == 1
+    assert await used(limiter, *rules) == [most, most]
+    await limiter.settle(lease, ActualUsage(most - 1, 0))
+    assert await used(limiter, *rules) == [most - 1, most - 1]
+
+
+async def test_an_old_answer_refills_no_lowered_bucket(limiter: Limiter, clock: FakeClock) -> None:
     before = rule(window=MINUTE, amount=600_000)
     after = replace(before, amount=60)
     runs, ends = [await granted(limiter, request_for(before)) for _ in range(2)]
@@ -266,61 +243,34 @@ async def test_an_answer_from_before_does_not_refill_a_bucket_that_was_lowered(
     assert await used(limiter, after) == [59]
 
 
-async def test_a_limit_that_goes_over_to_another_key_keeps_what_is_used(limiter: Limiter) -> None:
-    tokens = rule(amount=100, scope="key:1")
-    running = await granted(limiter, request_for(tokens, num_input_tokens=59))
-    moved = replace(tokens, scope="key:2")
-
-    await granted(limiter, request_for(moved, num_input_tokens=19))
-    await limiter.settle(running, ActualUsage(num_input_tokens=50))
-
-    assert await used(limiter, moved) == [70]
-
-
-async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
-    most = 100_000_000_000
-    rules = rule(amount=most), rule(window=MINUTE, amount=most)
-    lease = await granted(limiter, request_for(*rules, num_input_tokens=most - 2))
-
-    assert (await limiter.extend(lease, 5)).num_output_tokens == 1
-    assert await used(limiter, *rules) == [most, most]
-    await limiter.settle(lease, ActualUsage(most - 1, 0))
-    assert await used(limiter, *rules) == [most - 1, most - 1]
-
-
 # -- Extensions -----------------------------------------------------------------------------
 
 
-async def test_an_extension_grants_what_is_left_and_names_what_is_used_up(limiter: Limiter) -> None:
+async def test_an_extension_grants_what_is_left_and_names_the_limit(limiter: Limiter) -> None:
     tokens, outputs = rule(Metric.TOKENS, amount=100), rule(Metric.OUTPUT_TOKENS, amount=50)
     lease = await granted(limiter, request_for(tokens, outputs, num_input_tokens=20))
-
     whole = await limiter.extend(lease, 40)
     part = await limiter.extend(lease, 40)
     none = await limiter.extend(lease, 40)
-
     assert (whole.num_output_tokens, whole.denial) == (40, None)
     assert (part.num_output_tokens, refusing_rule(part)) == (9, outputs)
     assert (none.num_output_tokens, refusing_rule(none)) == (0, outputs)
     assert await used(limiter, tokens, outputs) == [70, 50]
 
-
-async def test_input_and_requests_do_not_bound_an_answer(limiter: Limiter) -> None:
+    # Input and requests do not bound an answer.
     full = rule(Metric.REQUESTS, amount=1), rule(Metric.INPUT_TOKENS, amount=10), slots(1)
     lease = await granted(limiter, request_for(*full, num_input_tokens=10))
-
     assert (await limiter.extend(lease, 1000)).num_output_tokens == 1000
 
 
 # -- Shadow rules -----------------------------------------------------------------------------
 
 
-async def test_a_shadow_rule_reports_what_it_would_have_refused(limiter: Limiter) -> None:
+async def test_a_shadow_rule_counts_as_if_enforced_but_refuses_none(limiter: Limiter) -> None:
     shadow = rule(Metric.REQUESTS, amount=1, is_shadow=True)
     tokens = rule(amount=100)
     first = await granted(limiter, request_for(shadow, tokens))
     second = await granted(limiter, request_for(shadow, tokens))
-
     assert first.shadow_denials == ()
     assert [denial.rule for denial in second.shadow_denials] == [shadow]
     # As if it were enforced: what it refuses it does not count.
@@ -328,13 +278,9 @@ async def test_a_shadow_rule_reports_what_it_would_have_refused(limiter: Limiter
     await limiter.settle(second, ActualUsage(0, 1))
     assert await used(limiter, shadow, tokens) == [1, 2]
 
-
-async def test_a_shadow_rule_gives_up_an_answer_that_it_would_have_ended(limiter: Limiter) -> None:
     shadow = rule(amount=20, is_shadow=True)
     lease = await granted(limiter, request_for(shadow, num_input_tokens=9))
-
     grants = [await limiter.extend(lease, 8) for _ in range(3)]
-
     assert [grant.num_output_tokens for grant in grants] == [8, 8, 8]
     assert [len(grant.shadow_denials) for grant in grants] == [0, 1, 0]
     assert all(grant.denial is None for grant in grants)
@@ -342,14 +288,11 @@ async def test_a_shadow_rule_gives_up_an_answer_that_it_would_have_ended(limiter
     await limiter.settle(lease, ActualUsage(9, 25))
     assert await used(limiter, shadow) == [20]
 
-
-async def test_a_shadow_slot_is_only_taken_when_it_is_free(limiter: Limiter) -> None:
     shadow = slots(1, is_shadow=True)
     first = await granted(limiter, request_for(shadow))
     second = await granted(limiter, request_for(shadow))
     await limiter.renew([first, second])
     assert await used(limiter, shadow) == [1]
-
     await limiter.settle(second, ActualUsage())
     assert await used(limiter, shadow) == [1]
     await limiter.settle(first, ActualUsage())
@@ -392,7 +335,7 @@ async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fr
 # -- Baselines ---------------------------------------------------------------------------------
 
 
-async def test_a_baseline_raises_what_is_used_in_its_window_and_never_lowers_it(
+async def test_a_baseline_raises_use_and_never_lowers_it(
     limiter: Limiter, clock: FakeClock
 ) -> None:
     today_ms, _ = window_at(rule(), int(clock() * 1000))
@@ -407,27 +350,22 @@ async def test_a_baseline_raises_what_is_used_in_its_window_and_never_lowers_it(
     assert await used(limiter, day, other_day, budget, yesterday) == [70, 80, 55, 0]
 
 
-async def test_a_bucket_continues_from_its_baseline(limiter: Limiter, clock: FakeClock) -> None:
+async def test_a_bucket_has_its_baseline_or_its_record(limiter: Limiter, clock: FakeClock) -> None:
     bucket, slow, slot = rule(window=MINUTE, amount=600), rule(window=MINUTE), slots(1)
     read_at_ms = int(clock() * 1000)
     clock.pass_s(3.0)
-
     await limiter.restore(
         [UsageBaseline(each, 90, since_ms=read_at_ms) for each in (bucket, slow)]
         + [UsageBaseline(slot, 1)]
     )
-
     assert await used(limiter, bucket, slow, slot) == [60, 85, 0]
     denial = await denied(limiter, request_for(bucket, num_input_tokens=569))
     assert denial.wait_s == pytest.approx(3.0)
     clock.pass_s(3.0)
     await granted(limiter, request_for(bucket, num_input_tokens=569))
 
-
-async def test_a_bucket_with_a_record_keeps_it(limiter: Limiter, clock: FakeClock) -> None:
     bucket, refilled = rule(window=MINUTE, amount=600), rule(window=MINUTE, amount=600)
     await granted(limiter, request_for(bucket, num_input_tokens=9))
-
     now_ms = int(clock() * 1000)
     await limiter.restore(
         [
@@ -435,7 +373,6 @@ async def test_a_bucket_with_a_record_keeps_it(limiter: Limiter, clock: FakeCloc
             UsageBaseline(refilled, 500, since_ms=now_ms - 60_000),
         ]
     )
-
     assert await used(limiter, bucket, refilled) == [10, 0]
 
 

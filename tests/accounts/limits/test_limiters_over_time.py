@@ -1,14 +1,12 @@
 """What time does to limits: windows begin, and buckets refill."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from tests.accounts.limits.builders import denied, granted, request_for, rule, used
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import START_S, FakeClock
 from tests.tables import table
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter, UsageBaseline
 from vinery_accounts.limits.rules import Metric, Weekday, Window
@@ -38,24 +36,22 @@ async def test_a_bucket_refills_in_a_line(
     assert remaining == [(0, 60.0), (240, 36.0), (480, 12.0), (600, 0.0)]
 
 
-async def test_a_bucket_of_an_hour_refills_each_60_ms(limiter: Limiter, clock: FakeClock) -> None:
+async def test_a_bucket_refills_and_grants_after_its_wait(
+    limiter: Limiter, clock: FakeClock
+) -> None:
     clock.now_s = 1_800_000_000.0
     tokens = rule(window=Window.HOUR, amount=60_000)
     await granted(limiter, request_for(tokens, num_input_tokens=59_999))
-
     num_used = []
     for seconds in (0.0, 0.059, 0.001, 0.03, 0.03, 86_400.0):
         clock.pass_s(seconds)
         num_used += await used(limiter, tokens)
-
     assert num_used == [60_000, 60_000, 59_999, 59_999, 59_998, 0]
 
-
-async def test_a_request_is_granted_after_its_wait(limiter: Limiter, clock: FakeClock) -> None:
+    clock.now_s = START_S
     tokens = rule(window=MINUTE, amount=50_000)
     await granted(limiter, request_for(tokens, num_input_tokens=47_948))
     asked = request_for(tokens, num_input_tokens=3_005)
-
     denial = await denied(limiter, asked)
     assert denial.wait_s == pytest.approx(1.146)
     clock.pass_s(1.145)
@@ -130,44 +126,34 @@ async def test_weeks_of_other_first_days_count_apart(limiter: Limiter, clock: Fa
     assert await used(limiter, by_monday, by_sunday) == [30, 70]
 
 
-async def test_a_late_settlement_spares_the_next_window(limiter: Limiter, clock: FakeClock) -> None:
+async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: FakeClock) -> None:
     go_to_midnight(clock)
     tokens = rule(amount=100)
     late = await granted(limiter, request_for(tokens, num_input_tokens=60))
     too_expensive = await granted(limiter, request_for(tokens, num_input_tokens=10))
     clock.pass_s(2.0)
     await granted(limiter, request_for(tokens, num_input_tokens=29))
-
     await limiter.settle(late, NO_USAGE)
     await limiter.settle(too_expensive, ActualUsage(50))
-
     assert await used(limiter, tokens) == [30]
 
-
-async def test_tokens_after_midnight_count_tomorrow(limiter: Limiter, clock: FakeClock) -> None:
     go_to_midnight(clock)
     tokens = rule(amount=100)
     lease = await granted(limiter, request_for(tokens, num_input_tokens=60))
     clock.pass_s(2.0)
-
     await limiter.extend(lease, 40)
     assert await used(limiter, tokens) == [40]
     # Of the 40 granted, 10 were generated: the last grants are the unused ones.
     await limiter.settle(lease, ActualUsage(num_input_tokens=60, num_output_tokens=11))
-
     assert await used(limiter, tokens) == [10]
 
-
-async def test_no_more_than_reserved_goes_back(limiter: Limiter, clock: FakeClock) -> None:
     go_to_midnight(clock)
     tokens = rule(amount=100)
     lease = await granted(limiter, request_for(tokens, num_input_tokens=60))
     clock.pass_s(2.0)
     await granted(limiter, request_for(tokens, num_input_tokens=29))
     await limiter.extend(lease, 10)
-
     await limiter.settle(lease, ActualUsage(num_input_tokens=20))
-
     assert await used(limiter, tokens) == [30]
 
 
@@ -232,40 +218,39 @@ async def run_on(limiter: Limiter, clock: FakeClock, seconds: float, *leases: Le
         await limiter.renew(leases)
 
 
-async def test_a_bucket_gets_back_nothing_refilled(limiter: Limiter, clock: FakeClock) -> None:
+async def test_a_bucket_gets_back_only_what_is_there(limiter: Limiter, clock: FakeClock) -> None:
     tokens = rule(window=MINUTE, amount=1000)
     idle = await granted(limiter, request_for(tokens, num_output_tokens=500))
     await run_on(limiter, clock, 60.0, idle)
     busy = await granted(limiter, request_for(tokens, num_input_tokens=999))
     await limiter.settle(busy, ActualUsage(999, 1))
-
     await limiter.settle(idle, NO_USAGE)
-
     assert await used(limiter, tokens) == [1000]
 
-
-async def test_a_bucket_gets_back_what_has_not_refilled(limiter: Limiter, clock: FakeClock) -> None:
     tokens = rule(window=MINUTE, amount=1000)
     idle = await granted(limiter, request_for(tokens, num_output_tokens=500))
     clock.pass_s(12.0)
     await granted(limiter, request_for(tokens, num_input_tokens=699))
-
     await limiter.settle(idle, NO_USAGE)
-
     assert await used(limiter, tokens) == [700]
 
-
-async def test_a_bucket_gets_the_same_back_only_once(limiter: Limiter, clock: FakeClock) -> None:
     tokens = rule(window=MINUTE, amount=1000)
-    idle = [await granted(limiter, request_for(tokens, num_output_tokens=300)) for _ in range(2)]
-    await run_on(limiter, clock, 30.0, *idle)
+    both = [await granted(limiter, request_for(tokens, num_output_tokens=300)) for _ in range(2)]
+    await run_on(limiter, clock, 30.0, *both)
     await granted(limiter, request_for(tokens, num_input_tokens=899))
     assert await used(limiter, tokens) == [1000]
-
-    for lease in idle:
+    for lease in both:
         await limiter.settle(lease, NO_USAGE)
-
     assert await used(limiter, tokens) == [900]
+
+    tokens = rule(window=MINUTE, amount=100_000)
+    leases = [
+        await granted(limiter, request_for(tokens, num_output_tokens=128)) for _ in range(200)
+    ]
+    for lease in leases:
+        await limiter.extend(lease, 64)
+        await limiter.settle(lease, ActualUsage(num_output_tokens=100))
+    assert await used(limiter, tokens) == [200 * 100]
 
 
 @table(
@@ -287,16 +272,3 @@ async def test_what_was_granted_last_is_what_a_bucket_gets_back(
     await limiter.settle(lease, ActualUsage(num_output_tokens=num_used_at_end))
 
     assert await used(limiter, tokens) == [num_used]
-
-
-async def test_a_bucket_gets_everything_back_of_many_that_came_at_once(limiter: Limiter) -> None:
-    tokens = rule(window=MINUTE, amount=100_000)
-    leases = [
-        await granted(limiter, request_for(tokens, num_output_tokens=128)) for _ in range(200)
-    ]
-
-    for lease in leases:
-        await limiter.extend(lease, 64)
-        await limiter.settle(lease, ActualUsage(num_output_tokens=100))
-
-    assert await used(limiter, tokens) == [200 * 100]

@@ -1,7 +1,5 @@
 """A limit of a key goes over to the key that replaces it, with what is used of it."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -45,14 +43,17 @@ def use(key: ApiKey, num_tokens: int) -> datetime:
     return now
 
 
-def test_the_limit_is_that_of_the_new_key_and_binds_the_old_one_meanwhile(key: ApiKey) -> None:
+def test_the_limit_is_that_of_the_new_key_and_binds_the_old_one_beside_its_own(key: ApiKey) -> None:
     new = rotate_key(key, grace=HOUR).key
-
     assert Limit.objects.get().scope_id == new.pk
     assert [rule.amount for rule in rules_of(new)] == [100]
     assert rules_of(key) == rules_of(new)
     entry = AuditEntry.objects.filter(target_kind="limit").latest("number")
     assert (entry.before, entry.after) == ({"scope_id": key.pk}, {"scope_id": new.pk})
+
+    limit(key, 7, "requests", "minute")
+    assert amounts_of(key) == [7, 100]
+    assert amounts_of(new) == [100]
 
 
 def limit(key: ApiKey, amount: int, metric: str = "tokens", window: str = "day") -> None:
@@ -80,17 +81,16 @@ def chain(key: ApiKey) -> tuple[ApiKey, ...]:
     return keys
 
 
-def test_a_further_limit_of_the_old_key_binds_it_beside_that_of_the_new_one(key: ApiKey) -> None:
-    new = rotate_key(key, grace=HOUR).key
-
-    limit(key, 7, "requests", "minute")
-
-    assert amounts_of(key) == [7, 100]
-    assert amounts_of(new) == [100]
-
-
-def test_each_key_has_its_own_limits_and_those_of_all_after_it(chain: tuple[ApiKey, ...]) -> None:
+def test_each_key_has_the_limits_after_it_and_the_use_before_it(chain: tuple[ApiKey, ...]) -> None:
     assert [amounts_of(key) for key in chain] == [[7, 8, 100], [8, 100], [100]]
+
+    first, second, third = chain
+    use(first, 20)
+    use(second, 30)
+    now = use(third, 40)
+    baselines = read_baselines(rules_of(first), now.timestamp())
+    found = {baseline.rule.amount: baseline.num_used for baseline in baselines}
+    assert found == {7: 20, 8: 50, 100: 90}
 
 
 def test_a_key_without_a_limit_of_its_own_hands_on_those_of_all_after_it(key: ApiKey) -> None:
@@ -102,16 +102,12 @@ def test_a_key_without_a_limit_of_its_own_hands_on_those_of_all_after_it(key: Ap
     assert [amounts_of(each) for each in keys] == [[8, 100], [8, 100], [8, 100], [100]]
 
 
-def test_a_key_in_between_may_be_deleted(key: ApiKey) -> None:
+def test_a_key_in_between_may_be_deleted_or_without_limit(key: ApiKey, new_key: MakeKey) -> None:
     _, second, newest = rotated(key, 2)
-
     changes.remove(second)
-
     key.refresh_from_db()
     assert rules_of(key) == rules_of(newest) != ()
 
-
-def test_a_key_without_a_limit_has_none_after_it(new_key: MakeKey) -> None:
     assert rules_of(rotate_key(new_key().key, grace=HOUR).key) == ()
 
 
@@ -157,36 +153,18 @@ def test_a_baseline_has_the_usage_of_all_keys_of_a_chain(key: ApiKey) -> None:
     assert baseline.num_used == 90
 
 
-def test_a_key_counts_what_those_before_it_have_used_alone(chain: tuple[ApiKey, ...]) -> None:
-    first, second, third = chain
-    use(first, 20)
-    use(second, 30)
-    now = use(third, 40)
-
-    baselines = read_baselines(rules_of(first), now.timestamp())
-
-    found = {baseline.rule.amount: baseline.num_used for baseline in baselines}
-    assert found == {7: 20, 8: 50, 100: 90}
-
-
-def test_a_request_of_an_old_key_fills_each_bucket_after_it_once(new_key: MakeKey) -> None:
+def test_the_baseline_of_a_bucket_has_the_usage_of_all_keys_once(new_key: MakeKey) -> None:
     keys = rotated(new_key().key, 2)
     for each, amount in zip(keys, (100, 200, 300), strict=True):
         limit(each, amount, window="minute")
     now = use(keys[0], 50)
-
     baselines = read_bucket_baselines(rules_of(keys[0]), now.timestamp())
-
     found = {baseline.rule.amount: baseline.num_used for baseline in baselines}
     assert found == {100: 50, 200: 50, 300: 50}
 
-
-def test_the_baseline_of_a_bucket_has_the_usage_of_all_keys(new_key: MakeKey) -> None:
     old = new_key().key
     limit(old, 100_000, window="minute")
     now = use(old, 90_000)
     new = rotate_key(old, grace=HOUR).key
-
     (baseline,) = read_bucket_baselines(rules_of(new), now.timestamp())
-
     assert baseline.num_used == 90_000
