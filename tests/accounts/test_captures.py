@@ -282,10 +282,9 @@ def test_the_queue_counts_what_it_cannot_hold_or_store(caplog: pytest.LogCapture
     assert "ValueError" in caplog.text
     assert "odd" not in caplog.text
 
-
-def test_concurrent_threads_lose_no_captures() -> None:
     database = Database()
     queue = CaptureQueue(store=database.store)
+    # Concurrent threads lose no captures.
     putting = threading.Thread(target=lambda: [queue.put(a(str(at))) for at in range(900)])
     putting.start()
     while putting.is_alive() or len(queue):

@@ -40,31 +40,23 @@ def settle(table: KeyTable, clock: FakeClock) -> Settle:
     return settled
 
 
-def test_a_refresh_without_changes_needs_one_query(
+def test_a_refresh_needs_one_query_and_reads_only_new_keys(
     table: KeyTable, settle: Settle, new_key: MakeKey, django_assert_num_queries: Any
 ) -> None:
-    new_key()
+    new_key("old")
     assert not table.is_loaded
     assert settle().is_loaded
-
     with django_assert_num_queries(1):
         table.refresh()
 
-
-def test_a_new_key_is_read_without_the_others(
-    settle: Settle, new_key: MakeKey, django_assert_num_queries: Any
-) -> None:
-    new_key("old")
     table = settle()
     # A read of the row would return the new name, but the row has no newer stamp.
     ApiKey.objects.filter(name="old").update(name="changed", updated_at=LONG_AGO)
     Project.objects.update(updated_at=LONG_AGO)
     Organization.objects.update(updated_at=LONG_AGO)
     created = new_key("new")
-
     with django_assert_num_queries(6):
         table.refresh()
-
     assert table.authenticate(bearer(created.secret)).key_name == "new"
     names = {entry.caller.key_name for entry in table._entries.values()}
     assert names == {"old", "new"}
@@ -125,9 +117,41 @@ def test_each_new_key_waits_for_its_own_admission(table: KeyTable, new_key: Make
     assert refusal(table, bearer(second.secret)) is Refusal.UNKNOWN
 
 
-def test_a_key_that_is_revoked_is_refused_without_waiting(
-    table: KeyTable, new_key: MakeKey, monkeypatch: pytest.MonkeyPatch
+def test_deleted_keys_are_unknown_beside_new_ones(
+    table: KeyTable, new_key: MakeKey, settle: Settle
 ) -> None:
+    known = new_key("known")
+    table.refresh()
+    coming = new_key("coming")
+    table.follow()
+    ApiKey.objects.filter(pk=coming.key.pk).delete()
+    table.follow()
+    table.admit(table.num_read)
+    assert refusal(table, bearer(coming.secret)) is Refusal.UNKNOWN
+    assert table.authenticate(bearer(known.secret)).key_name == "known"
+    assert len(table) == 1
+
+    gone = new_key("gone")
+    table = settle()
+    gone.key.delete()
+    come = new_key("come")
+    table.refresh()
+    assert len(table) == 2
+    assert refusal(table, bearer(gone.secret)) is Refusal.UNKNOWN
+    assert table.authenticate(bearer(come.secret)).key_name == "come"
+
+
+def test_neither_waiting_nor_revoked_keys_cause_a_full_load(
+    settle: Settle, new_key: MakeKey, monkeypatch: pytest.MonkeyPatch, table: KeyTable
+) -> None:
+    new_key("old")
+    table = settle()
+    new_key("new")
+    table.follow()
+    monkeypatch.setattr(table, "_load", pytest.fail)
+    table.follow()
+    assert len(table) == 2
+
     known = new_key("known")
     table.refresh()
     coming = new_key("coming")
@@ -135,43 +159,11 @@ def test_a_key_that_is_revoked_is_refused_without_waiting(
     for created in (known, coming):
         revoke_key(created.key)
     # If the number of keys were wrong afterwards, all keys would be read again.
-    monkeypatch.setattr(table, "_load", pytest.fail)
-
     table.follow()
-
     for created in (known, coming):
         assert refusal(table, bearer(created.secret)) is Refusal.REVOKED
     table.admit(table.num_read)
     assert refusal(table, bearer(coming.secret)) is Refusal.REVOKED
-
-
-def test_a_key_deleted_before_its_admission_is_unknown(table: KeyTable, new_key: MakeKey) -> None:
-    known = new_key("known")
-    table.refresh()
-    coming = new_key("coming")
-    table.follow()
-    ApiKey.objects.filter(pk=coming.key.pk).delete()
-
-    table.follow()
-    table.admit(table.num_read)
-
-    assert refusal(table, bearer(coming.secret)) is Refusal.UNKNOWN
-    assert table.authenticate(bearer(known.secret)).key_name == "known"
-    assert len(table) == 1
-
-
-def test_waiting_keys_do_not_cause_a_full_load(
-    settle: Settle, new_key: MakeKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new_key("old")
-    table = settle()
-    new_key("new")
-    table.follow()
-    monkeypatch.setattr(table, "_load", pytest.fail)
-
-    table.follow()
-
-    assert len(table) == 2
 
 
 # -- Changes ------------------------------------------------------------------------------------
@@ -265,19 +257,6 @@ def test_a_late_write_with_an_older_stamp_is_read(
     table.refresh()
 
     assert table.authenticate(bearer(late.secret)).key_name == "committed later"
-
-
-def test_a_deleted_and_a_new_key_are_noticed_together(settle: Settle, new_key: MakeKey) -> None:
-    gone = new_key("gone")
-    table = settle()
-    gone.key.delete()
-    come = new_key("come")
-
-    table.refresh()
-
-    assert len(table) == 1
-    assert refusal(table, bearer(gone.secret)) is Refusal.UNKNOWN
-    assert table.authenticate(bearer(come.secret)).key_name == "come"
 
 
 @pytest.mark.parametrize("num_before", [0, 1])

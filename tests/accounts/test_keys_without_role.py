@@ -124,7 +124,7 @@ def test_keys_of_superusers_and_services_need_no_role(search: Project) -> None:
 
 
 @pytest.mark.parametrize(("by", "may"), [("bob", True), ("owner", False)])
-def test_a_user_resumes_only_keys_that_they_have_paused(
+def test_a_user_resumes_only_keys_they_paused(
     search: Project, bob: User, by: str, may: bool
 ) -> None:
     changes.set_role(bob, search.organization, Role.MEMBER)

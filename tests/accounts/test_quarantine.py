@@ -66,25 +66,19 @@ def test_a_request_has_the_ids_and_names_that_are_known(acme: Organization) -> N
     assert (gone.key_id, gone.organization_id, gone.key_name) == (999_999, acme.pk, "")
 
 
-def test_the_same_request_of_two_processes_is_stored_once_and_expires_later(db: None) -> None:
+def test_a_request_is_stored_once_and_has_new_columns_after_its_time(db: None) -> None:
     store_fatal(fatal(), 60)
     first = QuarantinedRequest.objects.get()
-
     store_fatal(fatal(request_id="req_2"), DAY_S)
-
     row = QuarantinedRequest.objects.get()
     assert (row.pk, row.request_id, row.created_at) == (first.pk, "req_1", first.created_at)
     assert row.expires_at > first.expires_at + timedelta(hours=23)
 
-
-def test_a_request_that_is_found_again_after_its_time_has_the_new_columns(db: None) -> None:
-    stored_quarantined(DIGEST, expires_at=timezone.now())
-    assert digests_in_force() == frozenset()
-
-    store_fatal(fatal(request_id="req_2"), DAY_S)
-
-    assert QuarantinedRequest.stored.get().request_id == "req_2"
+    stored_quarantined(OTHER, expires_at=timezone.now())
     assert digests_in_force() == {DIGEST}
+    store_fatal(fatal(OTHER, request_id="req_2"), DAY_S)
+    assert QuarantinedRequest.stored.get(digest=OTHER).request_id == "req_2"
+    assert digests_in_force() == {DIGEST, OTHER}
 
 
 def test_a_release_is_audited_once_and_expired_requests_go(acme: Organization, db: None) -> None:

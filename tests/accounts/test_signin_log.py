@@ -147,23 +147,19 @@ def test_wrong_passwords_are_counted_and_logged_once_a_minute(client: Client, al
     assert (logged("sign_in_failed")[1].after or {})["num_times"] == 4
 
 
-def test_unknown_names_share_one_entry_without_a_misplaced_password(client: Client) -> None:
+def test_each_user_and_network_counts_and_unknown_names_do_not(client: Client, alice: User) -> None:
     for name in (PASSWORD, *(f"unknown{number}" for number in range(8))):
         sign_in(client, name, PASSWORD)
-
     entry = only("sign_in_failed")
     assert (entry.target, entry.target_id) == ("unknown account", "")
     assert PASSWORD not in everything()
 
-
-def test_each_network_and_each_user_has_its_own_counter(alice: User) -> None:
     person("bob")
     for address in ("192.0.2.1", "2001:db8::1", "2001:db8::2", "2001:db8:1::1"):
         for name in ("alice", "bob"):
             sign_in(Client(REMOTE_ADDR=address), name, "not it")
-
     found = [(entry.target, entry.ip) for entry in logged("sign_in_failed")]
-    assert found == [
+    assert found[1:] == [
         (name, address)
         for address in ("192.0.2.1", "2001:db8::1", "2001:db8:1::1")
         for name in ("alice", "bob")

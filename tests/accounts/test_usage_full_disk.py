@@ -38,7 +38,7 @@ def only_allocated(fd: int, content: bytes, offset: int) -> int:
     return REAL_PWRITE(fd, content[:room], offset)
 
 
-def test_a_running_request_is_settled_on_a_disk_that_fails(
+def test_on_a_disk_that_fails_requests_are_settled_or_counted_as_lost(
     new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = new_ledger()
@@ -46,12 +46,21 @@ def test_a_running_request_is_settled_on_a_disk_that_fails(
     fill_disk(monkeypatch)
     ledger.checkpoint([("r1", 1, 0, 0, 0)])
     ledger.settle(settlement())
-
     ledger.flush()
-
     assert new_ledger.shelf.outcomes == {"r1": Outcome.OK}
     assert ledger.num_lost == 0
     assert caplog.text.count("cannot write the usage journal") == 1
+
+    monkeypatch.undo()
+    ledger = new_ledger(max_spilled=2)
+    for number in range(5):
+        ledger.admit(admission(f"s{number}"))
+    fill_disk(monkeypatch)
+    for number in range(5):
+        ledger.settle(settlement(f"s{number}"))
+    ledger.flush()
+    assert sorted(new_ledger.shelf.rows) == ["r1", "s0", "s1"]
+    assert ledger.num_lost == 3
 
 
 def test_the_journal_is_completed_after_the_disk_is_repaired_without_what_was_refused(
@@ -184,22 +193,6 @@ def test_a_full_disk_and_a_kill_lose_no_admitted_request(tmp_path: Path, shelf: 
     assert by_outcome[Outcome.OK] == int(answered) > 50
     assert by_outcome[Outcome.INTERRUPTED] == int(running) == 3
     assert list(losses.read(tmp_path / "usage", LONG_AGO, LATER)) == []
-
-
-def test_records_that_fit_neither_disk_nor_memory_are_counted(
-    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = new_ledger(max_spilled=2)
-    for number in range(5):
-        ledger.admit(admission(f"r{number}"))
-    fill_disk(monkeypatch)
-
-    for number in range(5):
-        ledger.settle(settlement(f"r{number}"))
-    ledger.flush()
-
-    assert sorted(new_ledger.shelf.rows) == ["r0", "r1"]
-    assert ledger.num_lost == 3
 
 
 def test_a_read_only_folder_fails_at_the_start(tmp_path: Path) -> None:

@@ -27,14 +27,6 @@ def written_to(journal: Journal) -> bytes:
     return journal.path.read_bytes()
 
 
-def test_every_journal_has_a_file_of_its_own_for_its_owner_only(tmp_path: Path) -> None:
-    journal = Journal.create(tmp_path / "deep" / "usage")
-
-    assert journal.path.stat().st_mode & 0o777 == 0o600
-    assert journal.path.parent == tmp_path / "deep" / "usage"
-    assert Journal.create(journal.path.parent).path != journal.path
-
-
 def test_entries_are_read_in_whole_lines_and_none_come_after_closing(journal: Journal) -> None:
     for line in (b"one\n", b"two\n", b"three\n"):
         journal.append(line)
@@ -50,16 +42,19 @@ def test_entries_are_read_in_whole_lines_and_none_come_after_closing(journal: Jo
         journal.append(b"late\n")
 
 
-def test_a_journal_can_be_adopted_once_after_its_owner_has_died(journal: Journal) -> None:
+def test_a_journal_is_adopted_once_its_owner_has_died(journal: Journal, tmp_path: Path) -> None:
     journal.append(b"one\n")
     assert Journal.adopt(journal.path) is None
-
     adopted = orphaned(journal)
-
     assert adopted.read(0, 100) == b"one\n"
     assert Journal.adopt(journal.path) is None
     adopted.path.unlink()
     assert Journal.adopt(journal.path) is None
+
+    journal = Journal.create(tmp_path / "deep" / "usage")
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+    assert journal.path.parent == tmp_path / "deep" / "usage"
+    assert Journal.create(journal.path.parent).path != journal.path
 
 
 def test_a_journal_rewritten_or_removed_before_its_lock_is_not_adopted(
@@ -89,31 +84,25 @@ def test_a_journal_rewritten_or_removed_before_its_lock_is_not_adopted(
     assert Journal.adopt(journal.path) is None
 
 
-def test_a_torn_last_line_is_left_out(journal: Journal) -> None:
+def test_a_torn_last_line_is_left_out_and_allocated_space_is_no_line(journal: Journal) -> None:
     journal.append(b"one\n")
     with journal.path.open("ab") as torn:
         torn.write(b"tw")
-
     adopted = orphaned(journal)
-
     assert adopted.read(0, 100) == b"one\n"
     assert adopted.read(4, 100) == b""
     assert adopted.read(0, 1) == b"one\n"
 
-
-def test_a_short_write_is_undone(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.create(journal.path.parent)
+    journal.allocate(1000)
     journal.append(b"one\n")
-    real_pwrite = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, line, at: real_pwrite(fd, line[:-2], at))
-
-    with pytest.raises(OSError, match="whole"):
-        journal.append(b"a long line that does not fit\n")
-    assert journal.read(0, 100) == b"one\n"
-
-    monkeypatch.undo()
-    journal.append(b"two\n")
-    assert journal.read(0, 100) == b"one\ntwo\n"
-    assert orphaned(journal).read(0, 100) == b"one\ntwo\n"
+    with journal.path.open("r+b") as torn:
+        torn.seek(4)
+        torn.write(b"tw")
+    adopted = orphaned(journal)
+    assert adopted.path.stat().st_size > 1000
+    assert adopted.read(0, 10_000) == b"one\n"
+    assert adopted.size_bytes == 6
 
 
 def test_a_replaced_journal_keeps_its_owner(journal: Journal) -> None:
@@ -131,32 +120,30 @@ def test_a_replaced_journal_keeps_its_owner(journal: Journal) -> None:
     assert adopted.read(0, 1000) == b"4\nnew\n"
 
 
-def test_a_failed_replacement_is_undone(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_or_short_write_is_undone(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal.append(b"old\n")
     monkeypatch.setattr(os, "pwrite", lambda fd, lines, at: 0)
-
     with pytest.raises(OSError, match="whole"):
         journal.replace(b"new\n")
-
     monkeypatch.undo()
     journal.append(b"older\n")
     assert written_to(journal) == b"old\nolder\n"
     journal.close()
     assert list(journal.path.parent.iterdir()) == [journal.path]
 
-
-def test_allocated_space_is_no_part_of_the_lines(journal: Journal) -> None:
-    journal.allocate(1000)
+    journal = Journal.create(journal.path.parent)
     journal.append(b"one\n")
-    with journal.path.open("r+b") as torn:
-        torn.seek(4)
-        torn.write(b"tw")
-
-    adopted = orphaned(journal)
-
-    assert adopted.path.stat().st_size > 1000
-    assert adopted.read(0, 10_000) == b"one\n"
-    assert adopted.size_bytes == 6
+    real_pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, line, at: real_pwrite(fd, line[:-2], at))
+    with pytest.raises(OSError, match="whole"):
+        journal.append(b"a long line that does not fit\n")
+    assert journal.read(0, 100) == b"one\n"
+    monkeypatch.undo()
+    journal.append(b"two\n")
+    assert journal.read(0, 100) == b"one\ntwo\n"
+    assert orphaned(journal).read(0, 100) == b"one\ntwo\n"
 
 
 def test_space_is_allocated_for_lines_and_replacements_and_given_back(journal: Journal) -> None:

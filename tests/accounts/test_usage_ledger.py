@@ -52,14 +52,21 @@ def test_records_wait_on_the_disk_while_the_database_is_unavailable(new_ledger: 
     assert ledger.backlog_bytes == 0
 
 
-def test_several_batches_are_stored(new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_of_several_batches_has_a_bounded_size(
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("vinery_accounts.usage.ledger.BATCH_BYTES", 700)
     ledger = new_ledger()
     serve(ledger, *MANY)
-
     ledger.flush()
-
     assert len(new_ledger.shelf.rows) == 50
+
+    ledger = new_ledger(max_journal_bytes=4000)
+    for number in range(100):
+        serve(ledger, f"s{number}")
+        ledger.flush()
+    assert len(new_ledger.shelf.rows) == 150
+    assert ledger._journal.size_bytes < 8000
 
 
 # -- Shutdown and kills
@@ -112,16 +119,6 @@ def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
 # -- Compaction
 
 
-def test_the_journal_has_a_bounded_size(new_ledger: NewLedger) -> None:
-    ledger = new_ledger(max_journal_bytes=4000)
-    for number in range(100):
-        serve(ledger, f"r{number}")
-        ledger.flush()
-
-    assert len(new_ledger.shelf.rows) == 100
-    assert ledger._journal.size_bytes < 8000
-
-
 def test_a_rewrite_keeps_open_requests_and_unstored_records(new_ledger: NewLedger) -> None:
     ledger = new_ledger(max_journal_bytes=1)
     ledger.admit(admission("long"))
@@ -143,7 +140,7 @@ def test_a_rewrite_keeps_open_requests_and_unstored_records(new_ledger: NewLedge
     assert shelf.rows["long"].num_output_tokens == 3
 
 
-def test_many_open_requests_are_not_rewritten_in_every_pass(
+def test_neither_open_requests_nor_a_backlog_are_copied_in_every_pass(
     new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = new_ledger(max_journal_bytes=1000)
@@ -152,24 +149,18 @@ def test_many_open_requests_are_not_rewritten_in_every_pass(
     rewrites = []
     replace = Journal.replace
     monkeypatch.setattr(Journal, "replace", lambda *args: rewrites.append(args) or replace(*args))
-
     for _ in range(5):
         ledger.flush()
         ledger.checkpoint([("r1", 1, 0, 0, 0)])
-
     assert len(rewrites) == 1
 
-
-def test_no_long_backlog_is_copied(new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = new_ledger(max_journal_bytes=1000)
     for request_id in MANY:
         ledger.settle(settlement(request_id))
     new_ledger.shelf.num_failures_to_come = 1
     monkeypatch.setattr(Journal, "replace", lambda *args: pytest.fail("it was copied"))
-
     with pytest.raises(OperationalError):
         ledger.flush()
-
     assert new_ledger.shelf.rows == {}
 
 
@@ -232,25 +223,20 @@ def test_a_temporary_failure_of_the_database_loses_no_records(
     assert caplog.text.count("usage is not stored") == 3
 
 
-def test_a_ledger_can_be_started_once(new_ledger: NewLedger) -> None:
+def test_the_thread_starts_once_and_waits_longer_after_each_failure(
+    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger = new_ledger()
     ledger.start()
-
     with pytest.raises(RuntimeError):
         ledger.start()
     ledger.stop()
 
-
-def test_the_thread_waits_longer_after_each_failure_up_to_a_limit(
-    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
-) -> None:
     caplog.set_level(logging.CRITICAL)
     new_ledger.shelf.num_failures_to_come = 8
     ledger = new_ledger(interval_s=0.5)
     ledger.settle(settlement())
-
     delays = [0.5]
     for _ in range(9):
         delays.append(ledger._work(delays[-1]))
-
     assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 0.5]

@@ -42,15 +42,20 @@ def left(table: type[models.Model]) -> int:
     return rows.values("start_s").distinct().count()
 
 
-def test_each_table_has_its_own_retention() -> None:
+def test_each_table_has_its_own_retention_of_whole_days() -> None:
     fill()
-
     deleted = delete_old(USUAL, NOON)
-
     assert [left(table) for table in (UsageRecord, RefusedRequest)] == [3, 3]
     assert [left(table) for table in (MinuteRollup, HourRollup, DayRollup)] == [2, 4, 5]
     assert deleted["rows"] == deleted["refusals"] == 2
     assert "by_day" not in deleted
+
+    delete_old({"rows": 5, "by_minute": 7}, NOON)
+    assert retention.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
+    assert UsageRecord.objects.filter(request_id="r5").exists()
+    # A longer retention does not restore deleted records.
+    delete_old({"by_minute": 300}, NOON)
+    assert retention.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
 
 
 def test_totals_stay_without_records_and_count_new_ones(caplog: pytest.LogCaptureFixture) -> None:
@@ -77,17 +82,3 @@ def test_batches_of_any_size_delete_the_same_rows(batch_size: int) -> None:
     delete_old(dict.fromkeys(TABLES, 10), NOON, batch_size=batch_size)
 
     assert [left(table) for table in TABLES.values()] == [2] * len(TABLES)
-
-
-def test_whole_days_are_deleted() -> None:
-    fill()
-
-    delete_old({"rows": 5, "by_minute": 7}, NOON)
-
-    assert retention.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
-    assert UsageRecord.objects.filter(request_id="r5").exists()
-    # A longer retention does not restore deleted records.
-
-    delete_old({"by_minute": 300}, NOON)
-
-    assert retention.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)

@@ -77,28 +77,23 @@ def test_a_settlement_is_stored_as_a_record() -> None:
     }
 
 
-def test_the_limits_that_bound_a_request_are_stored_once() -> None:
-    bound = BoundLimit(9, "key:12", "tokens", "minute", 1000, 950.0, 80.0, 1.8)
-    shadow = BoundLimit(10, "platform", "requests", "day", 5, 5.0, 1.0, None, is_shadow=True)
-    refused = settlement(outcome=Outcome.REJECTED, bound_limits=(bound, shadow))
-
-    store_settlements([refused])
-    store_settlements([refused])
-
-    first, second = RefusedRequest.objects.order_by("limit_id")
-    assert (first.request_id, first.key_name, first.scope) == ("r1", "laptop", "key:12")
-    assert (first.level, first.needed, first.wait_s) == (950.0, 80.0, 1.8)
-    assert (second.is_shadow, second.wait_s) == (True, None)
-
-
 def test_the_first_settlement_of_a_request_is_kept(django_assert_num_queries: Any) -> None:
     store_settlements([settlement(num_output_tokens=1), settlement("r2")])
     store_settlements([settlement(num_output_tokens=2), settlement("r3")])
     assert UsageRecord.objects.count() == 3
     assert UsageRecord.objects.get(request_id="r1").num_output_tokens == 1
-
     with django_assert_num_queries(0):
         store_settlements([])
+
+    bound = BoundLimit(9, "key:12", "tokens", "minute", 1000, 950.0, 80.0, 1.8)
+    shadow = BoundLimit(10, "platform", "requests", "day", 5, 5.0, 1.0, None, is_shadow=True)
+    refused = settlement("bound", outcome=Outcome.REJECTED, bound_limits=(bound, shadow))
+    store_settlements([refused])
+    store_settlements([refused])
+    first, second = RefusedRequest.objects.order_by("limit_id")
+    assert (first.request_id, first.key_name, first.scope) == ("bound", "laptop", "key:12")
+    assert (first.level, first.needed, first.wait_s) == (950.0, 80.0, 1.8)
+    assert (second.is_shadow, second.wait_s) == (True, None)
 
 
 @table(

@@ -80,18 +80,30 @@ async def notice(limiter: FailoverLimiter) -> None:
 # -- Unavailable ------------------------------------------------------------------------------
 
 
-async def test_nothing_differs_while_it_answers(refusing: FailoverLimiter) -> None:
+async def test_nothing_differs_while_it_answers_or_by_old_baselines(
+    refusing: FailoverLimiter,
+) -> None:
     tokens = rule(amount=100)
-
     lease = await granted(refusing, request_for(tokens, num_input_tokens=9))
     assert (await refusing.extend(lease, 1000)).num_output_tokens == 90
     await refusing.renew([lease])
     await denied(refusing, request_for(tokens))
     await refusing.settle(lease, ActualUsage(9, 1))
-
     assert await used(refusing, tokens) == [10]
     assert not refusing.state.is_degraded
     assert not lease.is_local
+
+    for _ in range(2):
+        num_outages_when_read = refusing.num_outages
+        store_of(refusing).is_unavailable = True
+        with contextlib.suppress(LimitsUnavailable):
+            await refusing.restore([])
+        await notice(refusing)
+        refusing.resume(refusing.num_outages)
+        assert refusing.state.is_degraded  # it does not answer yet
+        await answer_again(refusing)
+        refusing.resume(num_outages_when_read)
+        assert refusing.state.is_degraded
 
 
 async def test_a_store_that_hangs_is_unavailable_after_the_deadline_and_not_waited_for_then(
@@ -117,7 +129,6 @@ async def test_refuse_lets_nothing_run_that_is_not_counted(refusing: FailoverLim
     tokens = rule()
     lease = await granted(refusing, request_for(tokens))
     store_of(refusing).is_unavailable = True
-
     assert (await refusing.extend(lease, 9)).num_output_tokens == 0
     with pytest.raises(LimitsUnavailable):
         await refusing.acquire(request_for(tokens))
@@ -125,6 +136,14 @@ async def test_refuse_lets_nothing_run_that_is_not_counted(refusing: FailoverLim
         await refusing.levels([tokens])
     with pytest.raises(LimitsUnavailable):
         await refusing.restore([UsageBaseline(tokens, 1)])
+
+    await notice(refusing)
+    await answer_again(refusing)
+    assert (await refusing.extend(lease, 9)).num_output_tokens == 0
+    refusing.resume(refusing.num_outages)
+    assert (await refusing.extend(lease, 9)).num_output_tokens == 9
+    assert not (await granted(refusing, request_for(rule()))).is_local
+    assert refusing.state.unavailable_since_s is None
 
 
 async def test_allow_reports_what_it_did_not_count(
@@ -147,10 +166,9 @@ async def test_allow_reports_what_it_did_not_count(
         await limiter.levels([tokens])
 
 
-async def test_each_process_counts_a_share(sharing: FailoverLimiter) -> None:
+async def test_each_process_counts_a_share_of_the_amount_now(sharing: FailoverLimiter) -> None:
     tokens, slot = rule(amount=100), slots(8)
     store_of(sharing).is_unavailable = True
-
     lease = await granted(sharing, request_for(tokens, slot, num_input_tokens=19))
     assert lease.is_local
     assert (await sharing.extend(lease, 10)).num_output_tokens == 5
@@ -159,8 +177,28 @@ async def test_each_process_counts_a_share(sharing: FailoverLimiter) -> None:
     levels = await sharing.levels([tokens])
     assert [(level.num_used, level.num_remaining) for level in levels] == [(25, 0)]
     await sharing.settle(lease, ActualUsage(19, 1))
-
     assert await used(sharing, tokens) == [20]
+
+    await become_available(sharing)
+    tokens, requests, slot = rule(amount=100), rule(amount=100), slots(1)
+    lease = await granted(sharing, request_for(tokens, requests, slot, num_input_tokens=49))
+    store_of(sharing).is_unavailable = True
+    grants = [(await sharing.extend(lease, 10)).num_output_tokens for _ in range(4)]
+    # The store had counted 50 of 100, so 12 are left to each of four processes.
+    assert grants == [10, 2, 0, 0]
+    await sharing.settle(lease, ActualUsage(49, 13))
+    await become_available(sharing)
+    assert await used(sharing, tokens, slot) == [62, 0]
+
+    tokens, slot = rule(amount=100), slots(4)
+    of_store = await granted(sharing, request_for(slot, tokens))
+    store_of(sharing).is_unavailable = True
+    of_share = await granted(sharing, request_for(tokens))
+    raised = replace(tokens, amount=200)
+    assert (await sharing.extend(of_store, 20)).num_output_tokens == 20
+    assert (await sharing.extend(of_share, 20)).num_output_tokens == 3
+    assert (await sharing.extend(under(of_share, raised), 15)).num_output_tokens == 15
+    assert (await sharing.extend(under(of_store, slot, raised), 15)).num_output_tokens == 10
 
 
 @pytest.mark.parametrize("is_restored_before", [True, False])
@@ -218,28 +256,6 @@ async def test_processes_in_an_outage_exceed_a_quota_by_no_more_than_was_under_w
     assert used <= 1000
 
 
-async def test_answers_go_on_within_the_share_of_the_amount_now(sharing: FailoverLimiter) -> None:
-    tokens, requests, slot = rule(amount=100), rule(amount=100), slots(1)
-    lease = await granted(sharing, request_for(tokens, requests, slot, num_input_tokens=49))
-    store_of(sharing).is_unavailable = True
-    grants = [(await sharing.extend(lease, 10)).num_output_tokens for _ in range(4)]
-    # The store had counted 50 of 100, so 12 are left to each of four processes.
-    assert grants == [10, 2, 0, 0]
-    await sharing.settle(lease, ActualUsage(49, 13))
-    await become_available(sharing)
-    assert await used(sharing, tokens, slot) == [62, 0]
-
-    tokens, slot = rule(amount=100), slots(4)
-    of_store = await granted(sharing, request_for(slot, tokens))
-    store_of(sharing).is_unavailable = True
-    of_share = await granted(sharing, request_for(tokens))
-    raised = replace(tokens, amount=200)
-    assert (await sharing.extend(of_store, 20)).num_output_tokens == 20
-    assert (await sharing.extend(of_share, 20)).num_output_tokens == 3
-    assert (await sharing.extend(under(of_share, raised), 15)).num_output_tokens == 15
-    assert (await sharing.extend(under(of_store, slot, raised), 15)).num_output_tokens == 10
-
-
 # -- Available again-----------------------------------------------------------------------------
 
 
@@ -270,35 +286,6 @@ async def test_a_store_without_its_data_counts_again_when_it_has_its_baselines(
     limiter.resume(limiter.num_outages)
     await denied(limiter, request_for(quota))
     assert not limiter.state.is_degraded
-
-
-async def test_answers_get_no_more_of_a_store_without_baselines(refusing: FailoverLimiter) -> None:
-    lease = await granted(refusing, request_for(rule()))
-    store_of(refusing).is_unavailable = True
-    await notice(refusing)
-
-    await answer_again(refusing)
-
-    assert (await refusing.extend(lease, 9)).num_output_tokens == 0
-    refusing.resume(refusing.num_outages)
-    assert (await refusing.extend(lease, 9)).num_output_tokens == 9
-    assert not (await granted(refusing, request_for(rule()))).is_local
-    assert refusing.state.unavailable_since_s is None
-
-
-async def test_baselines_from_before_an_outage_do_not_end_it(refusing: FailoverLimiter) -> None:
-    for _ in range(2):
-        num_outages_when_read = refusing.num_outages
-        store_of(refusing).is_unavailable = True
-        with contextlib.suppress(LimitsUnavailable):
-            await refusing.restore([])
-        await notice(refusing)
-        refusing.resume(refusing.num_outages)
-        assert refusing.state.is_degraded  # it does not answer yet
-        await answer_again(refusing)
-
-        refusing.resume(num_outages_when_read)
-        assert refusing.state.is_degraded
 
 
 @table(

@@ -112,7 +112,16 @@ async def test_a_slot_goes_to_the_request_that_waits_for_it_and_a_bucket_is_wait
     await granted(limiter, request_for(bucket, num_input_tokens=5_000))
 
 
-async def test_a_bucket_does_not_wait_for_another_s_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_what_frees_up_soon_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    limiter = Queueing(MemoryLimiter(clock=FakeClock()), max_wait_s=10.0)
+    day = rule(amount=10)
+    slow, small = rule(window=Window.MINUTE, amount=10), rule(window=Window.MINUTE, amount=5)
+    await granted(limiter, request_for(day, slow, num_input_tokens=9))
+    assert (await denied(limiter, request_for(day))).is_quota
+    assert (await denied(limiter, request_for(small, num_input_tokens=5))).is_too_large
+    # Nine tokens more, which refill at ten a minute.
+    assert (await denied(limiter, request_for(slow, num_input_tokens=8))).wait_s == 54.0
+
     monkeypatch.setattr(reservations, "SLOT_WAIT_S", 3600.0)
     limiter, slot = Queueing(), slots(1)
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
@@ -120,21 +129,8 @@ async def test_a_bucket_does_not_wait_for_another_s_slot(monkeypatch: pytest.Mon
     await queued(limiter, request_for(slot, owner="patient"))
     for _ in range(10):  # the queue makes an attempt, and pauses for an hour
         await asyncio.sleep(0)
-
     # A queue that tries again only when the slot may be free is too late.
     await granted(limiter, request_for(bucket, num_input_tokens=5_000, owner="quick"))
-
-
-async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once() -> None:
-    limiter = Queueing(MemoryLimiter(clock=FakeClock()), max_wait_s=10.0)
-    day = rule(amount=10)
-    slow, small = rule(window=Window.MINUTE, amount=10), rule(window=Window.MINUTE, amount=5)
-    await granted(limiter, request_for(day, slow, num_input_tokens=9))
-
-    assert (await denied(limiter, request_for(day))).is_quota
-    assert (await denied(limiter, request_for(small, num_input_tokens=5))).is_too_large
-    # Nine tokens more, which refill at ten a minute.
-    assert (await denied(limiter, request_for(slow, num_input_tokens=8))).wait_s == 54.0
 
 
 async def test_a_wait_ends_after_its_time_and_queues_are_bounded() -> None:
@@ -245,7 +241,7 @@ async def test_a_denial_has_nothing_of_another_request(bounds: dict[str, float])
     first.cancel()
 
 
-async def test_a_request_that_leaves_the_queue_leaves_nothing_behind() -> None:
+async def test_a_request_that_leaves_or_comes_too_late_leaves_nothing_behind() -> None:
     slow, slot, tokens = Slow(), slots(1), rule()
     slow.may_answer.set()
     limiter = Queueing(on_failover(slow))
@@ -269,8 +265,6 @@ async def test_a_request_that_leaves_the_queue_leaves_nothing_behind() -> None:
             await asyncio.sleep(0)
     assert limiter.num_waiting == 0
 
-
-async def test_a_lease_that_comes_when_the_time_is_over_goes_back() -> None:
     slow, slot = Slow(), slots(1)
     slow.may_answer.set()
     limiter = Queueing(on_failover(slow), max_wait_s=0.05)
@@ -278,7 +272,6 @@ async def test_a_lease_that_comes_when_the_time_is_over_goes_back() -> None:
     waiting = await queued(limiter, request_for(slot))
     slow.may_answer.clear()
     await limiter.settle(lease, ActualUsage())
-
     assert isinstance(await waiting, Denial)
     assert await used(limiter, slot) == [1]
     async with asyncio.timeout(60):

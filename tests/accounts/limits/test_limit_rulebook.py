@@ -139,13 +139,11 @@ def test_a_limit_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
         limit(**wrong)
 
 
-def test_choices_of_a_form_are_the_table() -> None:
+def test_choices_of_a_form_are_the_table_and_two_limits_of_one_kind_are_refused() -> None:
     assert dict(METRIC_CHOICES).keys() == {metric.value for metric in Metric}
     assert dict(WINDOW_CHOICES).keys() == {window.value for window in Window}
     assert [value for value, _ in WEEKDAY_CHOICES] == [day.value for day in Weekday]
 
-
-def test_two_limits_of_one_kind_are_refused() -> None:
     limit("platform")
     with pytest.raises(ValidationError, match="This limit exists already"):
         limit("platform", amount=5)

@@ -104,7 +104,7 @@ def test_a_bucket_survives_a_start(limits: LimitService, store: FakeLimiter, buc
     assert len(store.restored) == 1
 
 
-def test_a_new_bucket_of_a_running_process_is_full(
+def test_a_new_bucket_is_full_and_a_quota_in_another_time_zone_is_not(
     limits: LimitService, store: FakeLimiter, twelve_used: None
 ) -> None:
     follow(limits)
@@ -113,22 +113,17 @@ def test_a_new_bucket_of_a_running_process_is_full(
     assert len(list(limits.book.rules)) == 1
     assert restored(store) == []
 
-
-# -- Later baselines ----------------------------------------------------------------------------
-
-
-def test_a_quota_in_another_time_zone_and_back_begins_with_what_was_used(
-    limits: LimitService, store: FakeLimiter, twelve_used: None
-) -> None:
     quota = platform_limit("month")
     for time_zone in ("UTC", "Europe/Berlin", "UTC"):
         quota.time_zone = time_zone
         quota.save()
         follow(limits)
-
     zones = [baseline.rule.time_zone for baseline in store.restored]
     assert zones == ["UTC", "Europe/Berlin", "UTC"]
     assert not any(baseline.is_update for baseline in store.restored)
+
+
+# -- Later baselines ----------------------------------------------------------------------------
 
 
 # -- Outages of Redis ---------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, datetime
 
 import pytest
@@ -54,44 +54,19 @@ starts = st.sampled_from([NEARLY_MIDNIGHT_S, START_S])
 # -- Steps -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Acquire:
-    rules: tuple[Rule, ...]
-    num_input_tokens: int
-    num_output_tokens: int
-    num_cached_tokens: int
-    weights: Weights
-
-
-@dataclass(frozen=True)
-class Extend:
-    which: int
-    num_output_tokens: int
-
-
-@dataclass(frozen=True)
-class Settle:
-    which: int
-    input_share: float
-    output_share: float
-    num_requests: int
-
-
-@dataclass(frozen=True)
-class Renew:
-    every: int
-
-
-@dataclass(frozen=True)
-class Pass:
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Restart:
-    """The limiters lose their memory. The usage records stay."""
-
-
+Acquire = make_dataclass(
+    "Acquire",
+    ["rules", "num_input_tokens", "num_output_tokens", "num_cached_tokens", "weights"],
+    frozen=True,
+)
+Extend = make_dataclass("Extend", ["which", "num_output_tokens"], frozen=True)
+Settle = make_dataclass(
+    "Settle", ["which", "input_share", "output_share", "num_requests"], frozen=True
+)
+Renew = make_dataclass("Renew", ["every"], frozen=True)
+Pass = make_dataclass("Pass", ["seconds"], frozen=True)
+# The limiters lose their memory. The usage records stay.
+Restart = make_dataclass("Restart", [], frozen=True)
 Step = Acquire | Extend | Settle | Renew | Pass | Restart
 
 few_tokens = st.integers(0, 40)
@@ -335,7 +310,6 @@ async def test_limits_hold_in_any_order(
 ) -> None:
     clock.now_s = start_s
     system = System(lambda: fresh(2), clock)
-
     for step in steps:
         await system.take(step)
         await system.check()

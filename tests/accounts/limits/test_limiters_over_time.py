@@ -60,12 +60,13 @@ async def test_a_bucket_refills_and_grants_after_its_wait(
     await granted(limiter, asked)
 
 
-async def test_a_day_begins_at_the_midnight_of_its_zone(limiter: Limiter, clock: FakeClock) -> None:
+async def test_a_day_begins_at_midnight_and_a_budget_once(
+    limiter: Limiter, clock: FakeClock
+) -> None:
     # 18:30 in India, of an offset of five hours and a half.
     clock.now_s = datetime(2027, 3, 10, 13, 0, tzinfo=UTC).timestamp()
     tokens = rule(amount=100, time_zone="Asia/Kolkata")
     await granted(limiter, request_for(tokens, num_input_tokens=99))
-
     denial = await denied(limiter, request_for(tokens))
     assert denial.wait_s == 5.5 * 3600
     assert denial.is_quota
@@ -73,6 +74,13 @@ async def test_a_day_begins_at_the_midnight_of_its_zone(limiter: Limiter, clock:
     await denied(limiter, request_for(tokens))
     clock.pass_s(0.002)
     await granted(limiter, request_for(tokens))
+
+    budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100)
+    lease = await granted(limiter, request_for(budget, num_input_tokens=99))
+    await limiter.settle(lease, ActualUsage(99, 1))
+    clock.pass_s(400 * 86_400)
+    denial = await denied(limiter, request_for(budget))
+    assert (denial.wait_s, denial.is_quota, denial.level.reset_s) == (None, True, None)
 
 
 @table(
@@ -155,17 +163,6 @@ async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: Fake
     await limiter.extend(lease, 10)
     await limiter.settle(lease, ActualUsage(num_input_tokens=20))
     assert await used(limiter, tokens) == [30]
-
-
-async def test_a_budget_lasts_for_ever(limiter: Limiter, clock: FakeClock) -> None:
-    budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100)
-    lease = await granted(limiter, request_for(budget, num_input_tokens=99))
-    await limiter.settle(lease, ActualUsage(99, 1))
-
-    clock.pass_s(400 * 86_400)
-
-    denial = await denied(limiter, request_for(budget))
-    assert (denial.wait_s, denial.is_quota, denial.level.reset_s) == (None, True, None)
 
 
 @pytest.mark.parametrize(("window", "num_minutes"), [(Window.MINUTE, 1), (Window.HOUR, 60)])
