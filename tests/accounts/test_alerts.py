@@ -16,15 +16,7 @@ from tests.tables import table
 from vinery_accounts.alerts import quotas, webhooks
 from vinery_accounts.alerts.quotas import BEFORE_S, DAY_S, Use, runs_out_at
 from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.models import (
-    Alert,
-    Delivery,
-    Limit,
-    Organization,
-    Project,
-    Role,
-    User,
-)
+from vinery_accounts.models import Alert, Delivery, Limit, Organization, Project, Role, User
 from vinery_accounts.services import changes
 from vinery_accounts.services.access import Access
 

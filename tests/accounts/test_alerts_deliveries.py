@@ -228,23 +228,20 @@ def test_a_reminder_is_kept_until_long_after_its_event_and_batches_delete_the_sa
         assert delete_before(NOON - YEAR, batch_size=batch_size) == 3
 
 
-def test_the_worker_deletes_alerts_by_the_setting_and_expired_sessions(settings: Any) -> None:
+def test_every_scheduled_job_exists_and_the_worker_deletes_what_is_old(settings: Any) -> None:
+    for job in settings.CELERY_BEAT_SCHEDULE.values():
+        job_name = job["task"].removeprefix("vinery_accounts.tasks.")
+        task: Callable[[], None] = getattr(tasks, job_name)
+        assert task.name == job["task"]  # type: ignore[attr-defined]
+
     long_ago = timezone.now() - 2 * YEAR
     alert(long_ago, resets_at=long_ago)
     for days, num_left in ((0, 1), (365, 0)):
         settings.VINERY_RETENTION_ALERTS_DAYS = days
         tasks.delete_old_alerts()
         assert Alert.objects.count() == num_left
-
     now = timezone.now()
     for name, ends_at in (("over", now - timedelta(1)), ("open", now + timedelta(1))):
         Session.objects.create(session_key=name, session_data="", expire_date=ends_at)
     tasks.delete_expired_sessions()
     assert [session.session_key for session in Session.objects.all()] == ["open"]
-
-
-def test_every_scheduled_job_exists(settings: Any) -> None:
-    for job in settings.CELERY_BEAT_SCHEDULE.values():
-        name = job["task"].removeprefix("vinery_accounts.tasks.")
-        task: Callable[[], None] = getattr(tasks, name)
-        assert task.name == job["task"]  # type: ignore[attr-defined]

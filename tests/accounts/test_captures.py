@@ -32,16 +32,11 @@ def project(db: None) -> Project:
 
 
 def taken(project: Project, request_id: str = "req_1", **more: Any) -> CapturedRequest:
-    values: dict[str, Any] = {
-        "request_id": request_id,
-        "project_id": project.pk,
-        "created_at": datetime.now(UTC),
-        "dialect": "v1",
-        "endpoint": "completions",
-        "model": "tiny-chat",
-        "body": BODY,
-        "answer": ANSWER,
-    } | more
+    values: dict[str, Any] = (
+        {"request_id": request_id, "project_id": project.pk, "created_at": datetime.now(UTC)}
+        | {"dialect": "v1", "endpoint": "completions", "model": "tiny-chat"}
+        | {"body": BODY, "answer": ANSWER, **more}
+    )
     sizes = {f"num_{name}_bytes": len(values[name]) for name in ("body", "answer")}
     return CapturedRequest(**{**sizes, **values})
 

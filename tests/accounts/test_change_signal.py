@@ -51,13 +51,28 @@ def listening() -> Iterator[Counter]:
         listener.close()
 
 
-async def test_each_listener_gets_one_signal_for_those_that_are_due_at_once() -> None:
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+async def test_each_listener_gets_one_signal_and_leaves_no_pipe(folder: Path) -> None:
+    send()
+    assert folder.name not in names(folder.parent)
+    with listening():
+        assert len(names(folder)) == 1
+    assert names(folder) == []
+    with listening() as counter:
+        (living,) = names(folder)
+        os.mkfifo(folder / "killed")
+        send()
+        await counter.wait()
+        assert names(folder) == [living]
+
     with listening() as one, listening() as other:
         send()
         await one.wait()
         await other.wait()
         assert (one.num_signals, other.num_signals) == (1, 1)
-
     with listening() as counter:
         for _ in range(1000):
             send()
@@ -65,26 +80,6 @@ async def test_each_listener_gets_one_signal_for_those_that_are_due_at_once() ->
         send()
         await counter.wait()
         assert counter.num_signals == 2
-
-
-def names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()]
-
-
-async def test_no_pipe_is_left_without_its_listener(folder: Path) -> None:
-    send()
-    assert folder.name not in names(folder.parent)
-
-    with listening():
-        assert len(names(folder)) == 1
-    assert names(folder) == []
-
-    with listening() as counter:
-        (living,) = names(folder)
-        os.mkfifo(folder / "killed")
-        send()
-        await counter.wait()
-        assert names(folder) == [living]
 
 
 @pytest.mark.stores

@@ -13,15 +13,24 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from vinery_accounts.signin.hashing import PatientHasher
 
 
-def test_the_hash_is_that_of_django() -> None:
+def test_passwords_are_hashed_as_django_does_but_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded = PatientHasher().encode("secret", "salt", 2)
-
     assert encoded == PBKDF2PasswordHasher().encode("secret", "salt", 2)
     assert PatientHasher().verify("secret", encoded)
     assert not PatientHasher().verify("another", encoded)
 
+    def priority(*_: object, **__: object) -> bytes:
+        return str(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())).encode()
 
-def test_many_are_hashed_in_turn_with_a_lower_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode() -> str:  # in a thread of its own: a thread cannot raise its priority again
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 12)
+        return PatientHasher().encode("secret", "salt", 2)
+
+    monkeypatch.setattr(hashers, "pbkdf2", priority)
+    with ThreadPoolExecutor(1) as thread:
+        encoded = thread.submit(encode).result()
+    assert base64.b64decode(encoded.rsplit("$", 1)[1]) == b"12"
+
     running, most, priorities = 0, 0, set()
 
     def compute(*_: object, **__: object) -> bytes:
@@ -40,18 +49,3 @@ def test_many_are_hashed_in_turn_with_a_lower_priority(monkeypatch: pytest.Monke
     assert most == 1
     # The tests themselves may have been started with `nice`.
     assert priorities == {max(5, os.getpriority(os.PRIO_PROCESS, 0))}
-
-
-def test_a_process_started_with_nice_keeps_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    def priority(*_: object, **__: object) -> bytes:
-        return str(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())).encode()
-
-    def encode() -> str:  # in a thread of its own: a thread cannot raise its priority again
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 12)
-        return PatientHasher().encode("secret", "salt", 2)
-
-    monkeypatch.setattr(hashers, "pbkdf2", priority)
-    with ThreadPoolExecutor(1) as thread:
-        encoded = thread.submit(encode).result()
-
-    assert base64.b64decode(encoded.rsplit("$", 1)[1]) == b"12"

@@ -25,9 +25,7 @@ Settle = Callable[[], KeyTable]
 
 @pytest.fixture
 def settle(table: KeyTable, clock: FakeClock) -> Settle:
-    """Return a function that loads the table after a long time without changes, so that no late
-    write is expected.
-    """
+    """Load the table after a long time without changes, so that no late write is expected."""
 
     def settled() -> KeyTable:
         ApiKey.objects.update(updated_at=LONG_AGO)
@@ -81,27 +79,20 @@ def test_a_change_is_read_once_while_late_writes_are_expected(
     assert table.authenticate(bearer(created.secret)).key_name == "old"
 
 
-def test_a_change_before_the_first_load_is_read_once(table: KeyTable, new_key: MakeKey) -> None:
+def test_each_new_key_waits_for_its_own_admission(table: KeyTable, new_key: MakeKey) -> None:
     created = new_key("old")
     table.refresh()
     ApiKey._base_manager.filter(pk=created.key.pk).update(name="behind")
-
     table.refresh()
-
     assert table.authenticate(bearer(created.secret)).key_name == "old"
 
-
-# -- New keys -----------------------------------------------------------------------------------
-
-
-def test_each_new_key_waits_for_its_own_admission(table: KeyTable, new_key: MakeKey) -> None:
-    old = new_key("old")
+    old = new_key("older")
     table.refresh()
     created = new_key("new")
     table.follow()
     assert refusal(table, bearer(created.secret)) is Refusal.UNKNOWN
     assert not table.is_valid(created.key.pk)
-    assert table.authenticate(bearer(old.secret)).key_name == "old"
+    assert table.authenticate(bearer(old.secret)).key_name == "older"
     table.admit(table.num_read)
     assert table.authenticate(bearer(created.secret)).key_name == "new"
     assert table.is_valid(created.key.pk)
@@ -115,6 +106,9 @@ def test_each_new_key_waits_for_its_own_admission(table: KeyTable, new_key: Make
     table.admit(num_read)
     assert table.authenticate(bearer(first.secret)).key_name == "first"
     assert refusal(table, bearer(second.secret)) is Refusal.UNKNOWN
+
+
+# -- New keys -----------------------------------------------------------------------------------
 
 
 def test_deleted_keys_are_unknown_beside_new_ones(

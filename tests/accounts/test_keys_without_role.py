@@ -27,11 +27,6 @@ def acme(db: None) -> Organization:
     return created
 
 
-@pytest.fixture
-def shop(acme: Organization) -> Project:
-    return changes.add(Project(organization=acme, name="shop"))
-
-
 def key_of(owner: User, project: Project) -> ApiKey:
     return create_key(owner=owner, name="k", project=project).key
 
@@ -46,21 +41,25 @@ def state(key: ApiKey) -> KeyState:
     return key.state_at(timezone.now())
 
 
-def test_a_former_administrator_keeps_keys_of_roles(search: Project) -> None:
+def test_superusers_and_services_need_no_role_but_those_before_do(search: Project) -> None:
     User.objects.create_superuser("other")
     root = User.objects.create_superuser("root")
     elsewhere = another_project()
     changes.set_role(root, search.organization, Role.MEMBER)
     key, other = key_of(root, search), key_of(root, elsewhere)
-
     changes.change(root, is_superuser=False, is_staff=False)
-
     assert (state(key), state(other)) == (KeyState.ACTIVE, KeyState.PAUSED)
     (entry,) = AuditEntry.objects.filter(action="key.pause")
     assert entry.target_id == str(other.pk)
 
+    root, robot = User.objects.create_superuser("chief"), changes.add_user("robot", is_service=True)
+    keys = [key_of(each, search) for each in (root, robot)]
+    changes.remove(changes.set_role(root, search.organization, Role.MEMBER))
+    changes.remove(changes.set_role(robot, another_project().organization, Role.VIEWER))
+    assert [state(key) for key in keys] == [KeyState.ACTIVE] * 2
 
-def test_a_change_of_groups_pauses_no_key_that_stays_allowed(search: Project, bob: User) -> None:
+
+def test_keys_of_users_who_lose_their_role_are_paused(search: Project, bob: User) -> None:
     User.objects.create_superuser("other")
     issuer = Issuer(
         *("https://issuer.example", "id", "secret"),
@@ -78,8 +77,6 @@ def test_a_change_of_groups_pauses_no_key_that_stays_allowed(search: Project, bo
     grant(bob, {}, issuer, is_new=False)
     assert state(key) is KeyState.PAUSED
 
-
-def test_keys_of_removed_users_and_new_viewers_are_paused(search: Project, bob: User) -> None:
     role = changes.set_role(bob, search.organization, Role.MEMBER)
     elsewhere = another_project()
     changes.set_role(bob, elsewhere, Role.MEMBER)
@@ -89,7 +86,6 @@ def test_keys_of_removed_users_and_new_viewers_are_paused(search: Project, bob: 
     entry = AuditEntry.objects.order_by("-number").first()
     assert entry is not None
     assert (entry.action, entry.target_id) == ("key.pause", str(key.pk))
-
     for former in (Role.MEMBER, Role.ADMIN, Role.OWNER):
         changes.set_role(bob, search.organization, former)
         key = key_of(bob, search)
@@ -97,7 +93,8 @@ def test_keys_of_removed_users_and_new_viewers_are_paused(search: Project, bob: 
         assert state(key) is KeyState.PAUSED, former
 
 
-def test_keys_without_a_role_left_are_paused(search: Project, shop: Project, bob: User) -> None:
+def test_keys_without_a_role_left_are_paused(search: Project, bob: User) -> None:
+    shop = changes.add(Project(organization=search.organization, name="shop"))
     whole = changes.set_role(bob, search.organization, Role.MEMBER)
     changes.set_role(bob, search, Role.MEMBER)
     in_search, in_shop = key_of(bob, search), key_of(bob, shop)
@@ -111,16 +108,6 @@ def test_keys_without_a_role_left_are_paused(search: Project, shop: Project, bob
     in_search, in_shop = key_of(bob, search), key_of(bob, shop)
     changes.remove(roles[0])
     assert (state(in_search), state(in_shop)) == (KeyState.PAUSED, KeyState.ACTIVE)
-
-
-def test_keys_of_superusers_and_services_need_no_role(search: Project) -> None:
-    root, robot = User.objects.create_superuser("root"), changes.add_user("robot", is_service=True)
-    keys = [key_of(each, search) for each in (root, robot)]
-
-    changes.remove(changes.set_role(root, search.organization, Role.MEMBER))
-    changes.remove(changes.set_role(robot, another_project().organization, Role.VIEWER))
-
-    assert [state(key) for key in keys] == [KeyState.ACTIVE] * 2
 
 
 @pytest.mark.parametrize(("by", "may"), [("bob", True), ("owner", False)])

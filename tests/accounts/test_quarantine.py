@@ -25,45 +25,32 @@ OTHER = "f" * 32
 
 
 def fatal(digest: str = DIGEST, **more: Any) -> FatalRequest:
-    values: dict[str, Any] = {
-        "model": "tiny-chat",
-        "request_id": "req_1",
-        "organization_id": None,
-        "key_id": None,
-        "ended_at": datetime.now(UTC),
-    }
+    usual = {"model": "tiny-chat", "request_id": "req_1", "key_id": None}
+    values: dict[str, Any] = {"organization_id": None, "ended_at": datetime.now(UTC), **usual}
     return FatalRequest(digest, **{**values, **more})
 
 
-# -- Stored
-
-
-def test_a_request_is_stored_with_the_names_of_its_key_which_it_outlives(
-    new_key: MakeKey, search: Project, alice: User
+def test_a_request_is_stored_with_the_names_that_are_known_and_outlives_its_key(
+    acme: Organization, new_key: MakeKey, search: Project, alice: User
 ) -> None:
-    key = new_key(project=search).key
-
-    store_fatal(fatal(key_id=key.pk, organization_id=search.organization_id), DAY_S)
-    key.delete()
-    changes.remove(search)
-    changes.remove(search.organization)
-
-    row = QuarantinedRequest.objects.get()
-    assert (row.digest, row.model, row.request_id) == (DIGEST, "tiny-chat", "req_1")
-    assert (row.username, row.key_name, row.project_name) == ("alice", "laptop", "search")
-    assert (row.organization_name, row.user_id) == ("Acme", alice.pk)
-    assert timedelta(hours=23) < row.expires_at - row.created_at <= timedelta(hours=25)
-
-
-def test_a_request_has_the_ids_and_names_that_are_known(acme: Organization) -> None:
     store_fatal(fatal(model="m" * 300), DAY_S)
     store_fatal(fatal(OTHER, key_id=999_999, organization_id=acme.pk), DAY_S)
-
     row, gone = QuarantinedRequest.objects.order_by("digest")
     assert (row.key_id, row.user_id, row.project_id, row.organization_id) == (None,) * 4
     assert (row.username, row.key_name) == ("", "")
     assert row.model == "m" * 255
     assert (gone.key_id, gone.organization_id, gone.key_name) == (999_999, acme.pk, "")
+
+    key = new_key(project=search).key
+    store_fatal(fatal("d" * 32, key_id=key.pk, organization_id=search.organization_id), DAY_S)
+    key.delete()
+    changes.remove(search)
+    changes.remove(search.organization)
+    row = QuarantinedRequest.objects.get(digest="d" * 32)
+    assert (row.model, row.request_id) == ("tiny-chat", "req_1")
+    assert (row.username, row.key_name, row.project_name) == ("alice", "laptop", "search")
+    assert (row.organization_name, row.user_id) == ("Acme", alice.pk)
+    assert timedelta(hours=23) < row.expires_at - row.created_at <= timedelta(hours=25)
 
 
 def test_a_request_is_stored_once_and_has_new_columns_after_its_time(db: None) -> None:
@@ -97,9 +84,6 @@ def test_a_release_is_audited_once_and_expired_requests_go(acme: Organization, d
     assert [row.digest for row in QuarantinedRequest.objects.all()] == [DIGEST]
     delete_old_quarantine()
     assert [row.digest for row in QuarantinedRequest.stored.all()] == [DIGEST]
-
-
-# -- The queue of a web process
 
 
 class Database:
@@ -155,9 +139,6 @@ def test_reading_needs_one_query_and_none_if_off(db: None, django_assert_num_que
         assert QuarantineQueue(DAY_S).sync() == {OTHER}
     with django_assert_num_queries(0):
         assert QuarantineQueue(0).sync() == frozenset()
-
-
-# -- The admin
 
 
 def test_superusers_release_requests_in_the_admin(client: Client, root: User) -> None:

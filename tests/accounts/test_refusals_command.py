@@ -34,26 +34,13 @@ def run(db: None, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def refused(request_id: str, **values: Any) -> RefusedRequest:
-    usual = {
-        "created_at": NOW - timedelta(hours=1),
-        "user_id": 7,
-        "username": "alice",
-        "key_id": 12,
-        "key_name": "laptop",
-        "project_id": 3,
-        "project_name": "search",
-        "organization_id": 2,
-        "organization_name": "acme",
-        "model": "tiny-chat",
-        "limit_id": 5,
-        "scope": "key:12",
-        "metric": "tokens",
-        "window": "minute",
-        "amount": 1000,
-        "level": 990.5,
-        "needed": 31.0,
-        "wait_s": 1.29,
-    }
+    usual = (
+        {"created_at": NOW - timedelta(hours=1), "user_id": 7, "username": "alice"}
+        | {"key_id": 12, "key_name": "laptop", "project_id": 3, "project_name": "search"}
+        | {"organization_id": 2, "organization_name": "acme", "model": "tiny-chat"}
+        | {"limit_id": 5, "scope": "key:12", "metric": "tokens", "window": "minute"}
+        | {"amount": 1000, "level": 990.5, "needed": 31.0, "wait_s": 1.29}
+    )
     return stored_refusal(request_id, **{**usual, **values})
 
 

@@ -141,9 +141,7 @@ def test_the_last_superuser_keeps_the_right(client: Client, issuer: TestIssuer) 
 # -- Requests
 
 
-def test_each_request_has_its_own_state_which_no_link_sets(
-    client: Client, issuer: TestIssuer
-) -> None:
+def test_each_request_has_a_state_which_no_link_sets(client: Client, issuer: TestIssuer) -> None:
     oidc_sign_in(client)
     link = {"scope": "everything", "auth_params": "nonce=mine&prompt=none"}
     oidc_sign_in(Client(), **link)
@@ -197,9 +195,7 @@ def test_a_verified_address_is_linked_if_allowed(client: Client, issuer: TestIss
 
 
 def test_a_link_removes_the_access_of_the_former_user(client: Client, issuer: TestIssuer) -> None:
-    """The first user knows the password, and may have added a second factor or an issuer's
-    account.
-    """
+    """Who knows the password, and may have added a second factor or an issuer's account."""
     maker, countess = Client(), person("countess", email="ada@example.com")
     sign_in(maker, "countess")
     assert signed_in_name(maker) == "countess"

@@ -41,9 +41,7 @@ class DatabaseUnavailable(OperationalError):
 
 
 class Ledger(RuleBasedStateMachine):
-    """Two web processes, with a database and a disk that fail at times, and processes that are
-    killed.
-    """
+    """Two web processes, which are killed, with a database and a disk that fail at times."""
 
     running = Bundle("running")
 

@@ -100,7 +100,7 @@ def opened(*entries: Admission | Checkpoint | Settlement) -> OpenRequests:
     return requests
 
 
-def test_open_requests_are_interrupted_with_their_last_counts() -> None:
+def test_open_requests_are_interrupted_with_their_last_counts_and_admissions() -> None:
     requests = opened(
         admission("r1"),
         admission("r2"),
@@ -123,20 +123,24 @@ def test_open_requests_are_interrupted_with_their_last_counts() -> None:
     )
     assert (last.admission, last.num_output_tokens) == (admission("r3"), 0)
 
+    requests = opened(admission("r1"), admission("r2"), Checkpoint((("r1", 5, 4, 1, 0),)))
+    copy = opened(*requests.entries())
+    assert list(copy.interrupted({})) == list(requests.interrupted({}))
+    requests = opened(admission(), Checkpoint((("r1", 5, 4, 1, 0),)), admission())
+    (interrupted,) = requests.interrupted({})
+    assert interrupted.num_prompt_tokens == 5
+    latest = admission(model="reference-chat")
+    requests = opened(admission(model=""), admission("r2"), latest)
+    models = [each.admission.model for each in requests.interrupted({})]
+    assert models == ["reference-chat", "reference-chat"]
+    assert list(requests.entries()) == [admission("r1"), admission("r2")]
 
-PICTURES = Media(
-    num_files=1, num_bytes=691, num_pixels=12544, spans=((4, 20), (22, 26)), decode_ms=2.5
-)
-
-
-def test_an_interrupted_request_has_the_pictures_that_its_engine_got() -> None:
     counts = Checkpoint((("r1", 30, 4, 7, 2),))
     requests = opened(admission("r1"), admission("r1", media=PICTURES), counts)
     [row] = requests.interrupted({})
     assert (row.num_prompt_tokens, row.num_image_tokens) == (30, 20)
     assert (row.num_media, row.num_media_bytes, row.num_media_pixels) == (1, 691, 12544)
     assert (row.decode_ms, row.fetch_ms) == (2.5, None)
-
     requests = opened(admission(media=PICTURES))
     [row] = requests.interrupted({})
     [counted] = requests.interrupted({"r1": ("r1", 30, 0, 2, 0)})
@@ -144,17 +148,6 @@ def test_an_interrupted_request_has_the_pictures_that_its_engine_got() -> None:
     assert counted.num_image_tokens == 20
 
 
-def test_the_last_admission_of_a_request_counts_and_its_entries_restore_it() -> None:
-    requests = opened(admission("r1"), admission("r2"), Checkpoint((("r1", 5, 4, 1, 0),)))
-    copy = opened(*requests.entries())
-    assert list(copy.interrupted({})) == list(requests.interrupted({}))
-
-    requests = opened(admission(), Checkpoint((("r1", 5, 4, 1, 0),)), admission())
-    (interrupted,) = requests.interrupted({})
-    assert interrupted.num_prompt_tokens == 5
-
-    last = admission(model="reference-chat")
-    requests = opened(admission(model=""), admission("r2"), last)
-    models = [each.admission.model for each in requests.interrupted({})]
-    assert models == ["reference-chat", "reference-chat"]
-    assert list(requests.entries()) == [admission("r1"), admission("r2")]
+PICTURES = Media(
+    num_files=1, num_bytes=691, num_pixels=12544, spans=((4, 20), (22, 26)), decode_ms=2.5
+)

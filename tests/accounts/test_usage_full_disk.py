@@ -113,10 +113,11 @@ def test_a_kill_reports_settlements_that_could_neither_be_written_nor_stored(
     assert list(losses.read(new_ledger.folder, LONG_AGO, LONG_AGO)) == []
 
 
-def test_the_reserve_takes_each_admitted_request_to_its_end(
+def test_a_full_disk_stops_no_request_that_its_reserve_or_the_database_takes(
     new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = new_ledger(reserve_bytes=100_000)
+    ledger, stored = (new_ledger(reserve_bytes=100_000) for _ in range(2))
+    stored.flush()
     monkeypatch.setattr(os, "posix_fallocate", failing)
     monkeypatch.setattr(os, "pwrite", only_allocated)
     admitted = []
@@ -136,26 +137,16 @@ def test_the_reserve_takes_each_admitted_request_to_its_end(
 
     assert shelf.outcomes == dict.fromkeys(admitted, Outcome.OK)
 
-
-def test_a_full_disk_stops_no_request_while_the_database_stores_usage(
-    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = new_ledger(reserve_bytes=100_000)
-    ledger.flush()
-    monkeypatch.setattr(os, "posix_fallocate", failing)
-    monkeypatch.setattr(os, "pwrite", only_allocated)
-
     for number in range(2000):
-        serve(ledger, f"r{number}")
+        serve(stored, f"s{number}")
         if number % 20 == 0:
-            ledger.flush()
-    ledger.flush()
+            stored.flush()
+    stored.flush()
+    assert len(new_ledger.shelf.rows) == len(admitted) + 2000
 
-    assert len(new_ledger.shelf.rows) == 2000
 
-
-def test_requests_are_admitted_again_after_there_is_disk_space(
-    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
+def test_requests_are_admitted_when_there_is_disk_space_but_not_without_a_folder(
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("vinery_accounts.usage.ledger._ALLOCATION_INTERVAL_S", 0.0)
     with monkeypatch.context() as patch:
@@ -163,10 +154,12 @@ def test_requests_are_admitted_again_after_there_is_disk_space(
         ledger = new_ledger()
         with pytest.raises(NoRoomForUsage):
             ledger.admit(admission())
-
     ledger.admit(admission())
-
     assert ledger.has_room
+
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(OSError):
+        UsageLedger(tmp_path / "file", store=Shelf())
 
 
 def test_a_full_disk_and_a_kill_lose_no_admitted_request(tmp_path: Path, shelf: Shelf) -> None:
@@ -193,10 +186,3 @@ def test_a_full_disk_and_a_kill_lose_no_admitted_request(tmp_path: Path, shelf: 
     assert by_outcome[Outcome.OK] == int(answered) > 50
     assert by_outcome[Outcome.INTERRUPTED] == int(running) == 3
     assert list(losses.read(tmp_path / "usage", LONG_AGO, LATER)) == []
-
-
-def test_a_read_only_folder_fails_at_the_start(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a directory")
-
-    with pytest.raises(OSError):
-        UsageLedger(tmp_path / "file", store=Shelf())

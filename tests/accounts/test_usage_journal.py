@@ -42,21 +42,6 @@ def test_entries_are_read_in_whole_lines_and_none_come_after_closing(journal: Jo
         journal.append(b"late\n")
 
 
-def test_a_journal_is_adopted_once_its_owner_has_died(journal: Journal, tmp_path: Path) -> None:
-    journal.append(b"one\n")
-    assert Journal.adopt(journal.path) is None
-    adopted = orphaned(journal)
-    assert adopted.read(0, 100) == b"one\n"
-    assert Journal.adopt(journal.path) is None
-    adopted.path.unlink()
-    assert Journal.adopt(journal.path) is None
-
-    journal = Journal.create(tmp_path / "deep" / "usage")
-    assert journal.path.stat().st_mode & 0o777 == 0o600
-    assert journal.path.parent == tmp_path / "deep" / "usage"
-    assert Journal.create(journal.path.parent).path != journal.path
-
-
 def test_a_journal_rewritten_or_removed_before_its_lock_is_not_adopted(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,21 +88,6 @@ def test_a_torn_last_line_is_left_out_and_allocated_space_is_no_line(journal: Jo
     assert adopted.path.stat().st_size > 1000
     assert adopted.read(0, 10_000) == b"one\n"
     assert adopted.size_bytes == 6
-
-
-def test_a_replaced_journal_keeps_its_owner(journal: Journal) -> None:
-    for number in range(5):
-        journal.append(b"a long line that is replaced\n")
-        journal.replace(b"%d\n" % number)
-        if number % 2:
-            journal.clear_draft(1000)
-        journal.append(b"new\n")
-
-    assert written_to(journal).rstrip(b"\0") == journal.read(0, 100) == b"4\nnew\n"
-    assert Journal.adopt(journal.path) is None
-    adopted = orphaned(journal)
-    assert list(journal.path.parent.iterdir()) == [journal.path]
-    assert adopted.read(0, 1000) == b"4\nnew\n"
 
 
 def test_a_failed_or_short_write_is_undone(
@@ -167,36 +137,32 @@ def test_space_is_allocated_for_lines_and_replacements_and_given_back(journal: J
     assert journal.path.with_suffix(".draft").read_bytes() == bytes(1000)
 
 
-def test_without_space_zeros_are_written(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unsupported(*_: int) -> None:
-        raise OSError(22, "Invalid argument")
-
-    monkeypatch.setattr(os, "posix_fallocate", unsupported)
-    journal.append(b"one\n")
-
-    journal.allocate(1000)
-
-    assert journal.room_bytes >= 1000
-    assert written_to(journal).rstrip(b"\0") == b"one\n"
-    assert journal.path.stat().st_size >= 1004
-
-    monkeypatch.delattr(os, "posix_fallocate")
-    journal.allocate(1_000_000)
-    assert journal.path.stat().st_size >= 1_000_004
-
-
-def test_without_links_no_file_is_kept(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_links_no_file_is_kept_and_without_space_zeros_are_written(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_links(*names: object) -> None:
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(Path, "hardlink_to", no_links)
     journal.append(b"old\n")
-
     journal.replace(b"new\n")
     journal.replace(b"newer\n")
-
     assert written_to(journal) == b"newer\n"
     assert list(journal.path.parent.iterdir()) == [journal.path]
+
+    def unsupported(*_: int) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    journal = Journal.create(journal.path.parent)
+    journal.append(b"one\n")
+    journal.allocate(1000)
+    assert journal.room_bytes >= 1000
+    assert written_to(journal).rstrip(b"\0") == b"one\n"
+    assert journal.path.stat().st_size >= 1004
+    monkeypatch.delattr(os, "posix_fallocate")
+    journal.allocate(1_000_000)
+    assert journal.path.stat().st_size >= 1_000_004
 
 
 @pytest.mark.parametrize("step", ["link", "rename"])
@@ -231,31 +197,51 @@ def test_a_kill_during_a_replacement_leaves_one_journal(
     assert written_to(journal).rstrip(b"\0") == (b"new\n" if step == "rename" else b"old\n")
 
 
-def test_a_draft_that_was_removed_is_created_again(journal: Journal) -> None:
+def test_a_replaced_journal_keeps_its_owner_and_creates_its_draft_again(journal: Journal) -> None:
     journal.append(b"old\n")
     journal.allocate_draft(100)
     journal.path.with_suffix(".draft").unlink()
-
     with pytest.raises(FileNotFoundError):
         journal.replace(b"new\n")
     journal.append(b"older\n")
     assert journal.read(0, 100) == b"old\nolder\n"
-
     journal.replace(b"new\n")
     assert journal.read(0, 100) == b"new\n"
     assert written_to(journal) == b"new\n"
 
+    for number in range(5):
+        journal.append(b"a long line that is replaced\n")
+        journal.replace(b"%d\n" % number)
+        if number % 2:
+            journal.clear_draft(1000)
+        journal.append(b"new\n")
+    assert written_to(journal).rstrip(b"\0") == journal.read(0, 100) == b"4\nnew\n"
+    assert Journal.adopt(journal.path) is None
+    adopted = orphaned(journal)
+    assert list(journal.path.parent.iterdir()) == [journal.path]
+    assert adopted.read(0, 1000) == b"4\nnew\n"
 
-def test_a_directory_lists_journals_and_loses_dead_drafts(journal: Journal, tmp_path: Path) -> None:
+
+def test_a_folder_lists_journals_each_adopted_once(journal: Journal, tmp_path: Path) -> None:
     draft = journal.path.with_suffix(".draft")
     draft.write_bytes(b"half a rewri")
     assert journals_in(journal.path.parent) == [journal.path]
-
     sweep_drafts(journal.path.parent)
-
     assert list(journal.path.parent.iterdir()) == [journal.path]
     assert journals_in(tmp_path / "nowhere") == []
     sweep_drafts(tmp_path / "nowhere")
+
+    journal.append(b"one\n")
+    assert Journal.adopt(journal.path) is None
+    adopted = orphaned(journal)
+    assert adopted.read(0, 100) == b"one\n"
+    assert Journal.adopt(journal.path) is None
+    adopted.path.unlink()
+    assert Journal.adopt(journal.path) is None
+    journal = Journal.create(tmp_path / "deep" / "usage")
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+    assert journal.path.parent == tmp_path / "deep" / "usage"
+    assert Journal.create(journal.path.parent).path != journal.path
 
 
 # -- Copies

@@ -17,10 +17,7 @@ DEADLINE_S = 60.0
 MANY = [f"r{number}" for number in range(50)]
 
 
-# -- The queue
-
-
-def test_a_settled_request_is_stored_by_the_next_flush(new_ledger: NewLedger) -> None:
+def test_settled_requests_wait_on_the_disk_until_a_flush_stores_them(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
     ledger.admit(admission())
     ledger.flush()
@@ -28,13 +25,10 @@ def test_a_settled_request_is_stored_by_the_next_flush(new_ledger: NewLedger) ->
     ledger.settle(settlement())
     ledger.flush()
     assert new_ledger.shelf.rows == {"r1": settlement()}
-
     ledger = new_ledger()
     ledger.checkpoint([])
     assert ledger.backlog_bytes == 0
 
-
-def test_records_wait_on_the_disk_while_the_database_is_unavailable(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
     new_ledger.shelf.num_failures_to_come = 3
     for number, request_id in enumerate(MANY):
@@ -45,9 +39,7 @@ def test_records_wait_on_the_disk_while_the_database_is_unavailable(new_ledger: 
     assert list(ledger._requests.entries()) == []
     assert ledger.backlog_bytes > 0
     assert ledger._spilled == []
-
     ledger.flush()
-
     assert len(new_ledger.shelf.rows) == 50
     assert ledger.backlog_bytes == 0
 
@@ -69,10 +61,9 @@ def test_a_journal_of_several_batches_has_a_bounded_size(
     assert ledger._journal.size_bytes < 8000
 
 
-# -- Shutdown and kills
-
-
-def test_a_running_request_is_interrupted_with_its_last_counts(new_ledger: NewLedger) -> None:
+def test_a_process_that_dies_or_stops_settles_its_requests_or_leaves_its_journal(
+    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger = new_ledger()
     for request_id in ("running", "waiting"):
         ledger.admit(admission(request_id))
@@ -91,32 +82,20 @@ def test_a_running_request_is_interrupted_with_its_last_counts(new_ledger: NewLe
     assert shelf.rows["running"].num_output_tokens == 9
     assert list(new_ledger.folder.iterdir()) == []
 
-
-def test_stopping_settles_all_requests(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
-    ledger.admit(admission("running"))
-    serve(ledger, "done")
-
+    ledger.admit(admission("stopped"))
+    serve(ledger, "before")
     ledger.stop()
-
-    assert new_ledger.shelf.outcomes == {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
+    assert len(shelf.outcomes) == 5
+    assert (shelf.outcomes["before"], shelf.outcomes["stopped"]) == ("ok", "interrupted")
     assert list(new_ledger.folder.iterdir()) == []
 
-
-def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
-    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
-) -> None:
     ledger = new_ledger()
     serve(ledger, "r1")
     new_ledger.shelf.num_failures_to_come = 1
-
     ledger.stop()
-
     assert "until the next start" in caplog.text
-    assert new_ledger.recover().outcomes == {"r1": Outcome.OK}
-
-
-# -- Compaction
+    assert new_ledger.recover().outcomes["r1"] == Outcome.OK
 
 
 def test_a_rewrite_keeps_open_requests_and_unstored_records(new_ledger: NewLedger) -> None:
@@ -162,9 +141,6 @@ def test_neither_open_requests_nor_a_backlog_are_copied_in_every_pass(
     with pytest.raises(OperationalError):
         ledger.flush()
     assert new_ledger.shelf.rows == {}
-
-
-# -- The thread
 
 
 @pytest.mark.stores

@@ -94,6 +94,10 @@ def test_a_series_is_read_in_runs_of_days_and_shorter_units_of_the_time_zone() -
         Part(MINUTE_S, 24 * DAY_S, 24 * DAY_S + MINUTE_S),
     ]
 
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    with pytest.raises(TooManyPoints, match="coarser granularity or a shorter period"):
+        periods.borders(since, since + timedelta(days=30), Granularity.MINUTE, UTC, ALL_KEPT)
+
 
 @table(
     "zone, hours, sign",
@@ -128,10 +132,3 @@ def test_the_granularity_follows_the_length(length: timedelta, granularity: Gran
     since = datetime(2026, 1, 1, tzinfo=UTC)
 
     assert periods.usual_granularity(since, since + length) is granularity
-
-
-def test_too_many_points_are_refused_with_advice() -> None:
-    since = datetime(2026, 1, 1, tzinfo=UTC)
-
-    with pytest.raises(TooManyPoints, match="coarser granularity or a shorter period"):
-        periods.borders(since, since + timedelta(days=30), Granularity.MINUTE, UTC, ALL_KEPT)

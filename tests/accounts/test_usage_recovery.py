@@ -31,12 +31,16 @@ def write(journal: Journal, *entries: Admission | Settlement) -> None:
     journal.close()
 
 
-@pytest.fixture
-def orphan(tmp_path: Path) -> Path:
+def orphan_in(folder: Path) -> Path:
     """Return the journal of a dead process, with one settled and one running request."""
-    journal = Journal.create(tmp_path)
+    journal = Journal.create(folder)
     write(journal, admission("done"), admission("running"), settlement("done"))
     return journal.path
+
+
+@pytest.fixture
+def orphan(tmp_path: Path) -> Path:
+    return orphan_in(tmp_path)
 
 
 BOTH = {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
@@ -59,22 +63,18 @@ def test_recovery_returns_its_numbers_and_spares_the_living(orphan: Path, shelf:
 def test_tokens_made_after_the_gateway_died_are_charged(orphan: Path, shelf: Shelf) -> None:
     file = orphan.parent / "77-1.lost"
     file.write_text('["running", 9, 4, 30]\n["running", 9, 0, 12]\n["stranger", 1, 0, 1]\n')
-
     recover_orphans(orphan.parent, shelf)
-
     row = shelf.rows["running"]
     assert (row.num_prompt_tokens, row.num_cached_tokens, row.num_output_tokens) == (9, 4, 42)
     assert row.is_exact
     assert file.exists()
 
-
-def test_tokens_of_an_engine_that_died_before_are_not_charged(orphan: Path, shelf: Shelf) -> None:
+    orphan = orphan_in(orphan.parent)
+    shelf.rows.clear()
     with orphan.open("ab") as journal:
         journal.write(encode(Checkpoint((("running", 9, 0, 50, 20),))))
     (orphan.parent / "77-1.lost").write_text('["running", 9, 0, 12]\n')
-
     recover_orphans(orphan.parent, shelf)
-
     row = shelf.rows["running"]
     assert (row.num_prompt_tokens, row.num_output_tokens, row.num_reasoning_tokens) == (9, 12, 12)
 
@@ -94,13 +94,24 @@ def test_damaged_files_do_not_block_recovery(
     assert "cannot recover the usage journal" in caplog.text
 
 
-def test_a_journal_of_many_batches_is_recovered(
+def test_a_journal_is_recovered_in_many_batches_and_if_it_could_not_be_removed(
     orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "BATCH_BYTES", 10)
-
     recover_orphans(orphan.parent, shelf)
+    assert shelf.outcomes == BOTH
 
+    orphan = orphan_in(orphan.parent)
+    shelf.rows.clear()
+
+    def killed(journal: Journal) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "remove", killed)
+        with pytest.raises(Killed):
+            recover_orphans(orphan.parent, shelf)
+    recover_orphans(orphan.parent, shelf)
     assert shelf.outcomes == BOTH
 
 
@@ -128,39 +139,6 @@ def test_recovery_may_be_killed_while_it_stores(
     assert not orphan.exists()
 
 
-def test_recovery_may_be_killed_before_it_removes_the_file(
-    orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(journal: Journal) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "remove", killed)
-        with pytest.raises(Killed):
-            recover_orphans(orphan.parent, shelf)
-    recover_orphans(orphan.parent, shelf)
-
-    assert shelf.outcomes == BOTH
-
-
-def test_two_processes_do_not_recover_one_journal(
-    orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The second process does not wait for the lock, so both recover at once.
-    monkeypatch.setattr(recovery, "_MAX_TURN_S", 0.0)
-    found_by_other = []
-
-    def recover_meanwhile(settlements: Sequence[Settlement]) -> None:
-        found_by_other.append(recover_orphans(orphan.parent, shelf))
-        shelf(settlements)
-
-    found = recover_orphans(orphan.parent, recover_meanwhile)
-
-    assert found == Recovered(1, 1, 1)
-    assert set(found_by_other) == {Recovered()}
-    assert shelf.outcomes == BOTH
-
-
 @pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
 def test_concurrent_recoveries_store_every_record_once(tmp_path: Path) -> None:
@@ -182,7 +160,7 @@ def test_a_second_recovery_waits_for_the_first(
     is_storing, may_store, is_waiting = (threading.Event() for _ in range(3))
     is_ours = recovery._is_ours
 
-    def tell_who_waits(fd: int) -> bool:
+    def note_who_waits(fd: int) -> bool:
         if not (found := is_ours(fd)):
             is_waiting.set()
         return found
@@ -198,7 +176,7 @@ def test_a_second_recovery_waits_for_the_first(
 
     found: list[Recovered] = []
     seen: list[dict[str, str]] = []
-    monkeypatch.setattr(recovery, "_is_ours", tell_who_waits)
+    monkeypatch.setattr(recovery, "_is_ours", note_who_waits)
     first = threading.Thread(target=recover_orphans, args=(orphan.parent, store_slowly))
     second = threading.Thread(target=recover_second)
     first.start()
@@ -212,7 +190,7 @@ def test_a_second_recovery_waits_for_the_first(
     assert (found, seen) == ([Recovered()], [BOTH])
 
 
-def test_a_recovery_that_waits_too_long_leaves_the_journal_to_the_other(
+def test_two_processes_do_not_recover_one_journal(
     orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "_MAX_TURN_S", 0.0)
@@ -222,9 +200,21 @@ def test_a_recovery_that_waits_too_long_leaves_the_journal_to_the_other(
         found.append(recover_orphans(orphan.parent, shelf))
 
     recover_orphans(orphan.parent, recover_beside)
-
     assert found == [Recovered()] * 2
     assert shelf.rows == {}
+
+    # The second process does not wait for the lock, so both recover at once.
+    orphan = orphan_in(orphan.parent)
+    found_by_other = []
+
+    def recover_meanwhile(settlements: Sequence[Settlement]) -> None:
+        found_by_other.append(recover_orphans(orphan.parent, shelf))
+        shelf(settlements)
+
+    recovered = recover_orphans(orphan.parent, recover_meanwhile)
+    assert recovered == Recovered(1, 1, 1)
+    assert set(found_by_other) == {Recovered()}
+    assert shelf.outcomes == BOTH
 
 
 # A web process that serves until it is killed, and prints the number of each request.

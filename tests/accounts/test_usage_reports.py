@@ -219,17 +219,26 @@ def test_a_group_has_the_latest_name_of_its_id() -> None:
     ]
 
 
-def test_status_classes_have_names_and_unanswered_requests_have_none() -> None:
+def test_status_classes_have_names_and_days_follow_the_reader_s_time_zone() -> None:
     for number, status in enumerate([200, 400, 429, 429, None]):
         store(f"r{number}", http_status=status)
-
     found = groups(day(), [Dimension.STATUS])
-
     assert [(group.values, group.names, group.figures.num_requests) for group in found.groups] == [
         (("4xx",), ("4xx",), 3),
         (("2xx",), ("2xx",), 1),
         ((None,), ("",), 1),
     ]
+
+    berlin = ZoneInfo("Europe/Berlin")
+    store("late", started_at=datetime(2026, 3, 1, 23, 30, tzinfo=UTC))
+    march = Question(
+        since=datetime(2026, 3, 1, tzinfo=berlin),
+        until=datetime(2026, 3, 4, tzinfo=berlin),
+        visible=None,
+        zone=berlin,
+        granularity=Granularity.DAY,
+    )
+    assert [point.figures.num_requests for point in series(march)] == [5, 1, 0]
 
 
 def test_a_month_of_statuses_is_read_from_few_days(django_assert_num_queries: Any) -> None:
@@ -263,21 +272,6 @@ def test_a_series_has_empty_points_and_a_month_only_days(django_assert_num_queri
     # One query for the retention, one for the sums.
     with django_assert_num_queries(2):
         assert totals(month).figures.num_requests == 2
-
-
-def test_days_follow_the_reader_s_time_zone() -> None:
-    berlin = ZoneInfo("Europe/Berlin")
-    store("r1", started_at=datetime(2026, 3, 1, 23, 30, tzinfo=UTC))
-
-    march = Question(
-        since=datetime(2026, 3, 1, tzinfo=berlin),
-        until=datetime(2026, 3, 4, tzinfo=berlin),
-        visible=None,
-        zone=berlin,
-        granularity=Granularity.DAY,
-    )
-
-    assert [point.figures.num_requests for point in series(march)] == [0, 1, 0]
 
 
 @pytest.mark.parametrize(

@@ -101,12 +101,19 @@ def test_columns_of_other_dimensions_are_empty_in_a_slice() -> None:
     assert (model.key_id, model.key_name, model.user_id, model.username) == (None, "", None, "")
 
 
-def test_names_of_unknown_models_do_not_fill_the_tables() -> None:
+def test_neither_unknown_models_nor_histograms_fill_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = {"outcome": Outcome.REJECTED, "http_status": 404}
     store_settlements([settlement(f"r{n}", model=f"made-up-{n}", **unknown) for n in range(3)])
-
     assert [(row.num_requests, row.slice.model) for row in finest(DayRollup)] == [(3, "")]
     assert UsageRecord.objects.filter(model="made-up-1").exists()
+
+    monkeypatch.setattr(rollups, "_LONG_ROW_BYTES", 40)
+    for n in range(10):
+        store(f"h{n}", started_at=NOW[1] + timedelta(days=1), total_ms=100.0 + n)
+    row = finest(DayRollup)[-1]
+    counts = histogram.decode(bytes(row.histograms))
+    assert sum(counts.values()) == 30
+    assert len(bytes(row.histograms)) <= 40 + 4 * 3
 
 
 def test_an_upgrade_sums_up_the_media_of_stored_records() -> None:
@@ -126,18 +133,7 @@ def test_an_upgrade_sums_up_the_media_of_stored_records() -> None:
         assert checked.differences == ()
 
 
-def test_long_histograms_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollups, "_LONG_ROW_BYTES", 40)
-    for n in range(10):
-        store(f"r{n}", total_ms=100.0 + n)
-
-    row = finest(DayRollup)[0]
-    counts = histogram.decode(bytes(row.histograms))
-    assert sum(counts.values()) == 30
-    assert len(bytes(row.histograms)) <= 40 + 4 * 3
-
-
-def test_records_and_sums_are_stored_together_or_not_at_all() -> None:
+def test_records_and_sums_are_stored_together_in_slices_of_a_fixed_digest() -> None:
     def fails_at_the_last_level(execute: Any, sql: str, *args: Any) -> Any:
         if sql.startswith("INSERT INTO accounts_dayrollup"):
             raise OperationalError("gone in the middle")
@@ -145,15 +141,11 @@ def test_records_and_sums_are_stored_together_or_not_at_all() -> None:
 
     with connection.execute_wrapper(fails_at_the_last_level), pytest.raises(OperationalError):
         store("r1")
-
     assert not UsageRecord.objects.exists()
     assert not MinuteRollup.objects.exists()
     assert not UsageSlice.objects.exists()
 
-
-def test_the_digest_of_a_slice_does_not_change() -> None:
     store("r1")
-
     # Databases contain the digest. Another one would separate old and new usage of a slice.
     assert (
         UsageSlice.objects.get(dimensions=RollupDimensions.ALL).digest

@@ -16,34 +16,19 @@ from vinery_accounts.usage.store import store_settlements
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 
-IDENTITY = {
-    "project_id": 3,
-    "project_name": "search",
-    "organization_id": 2,
-    "organization_name": "acme",
-    "ip": "10.0.0.7",
-    "asked_model": "chat",
-    "client_request_id": "mine",
-    "num_request_bytes": 300,
-}
-USED = {
-    "num_image_tokens": 5,
-    "num_audio_tokens": 4,
-    "energy_mj": 2_500_000_000_000,
-    "prefill_ms": 10.5,
-    "weighted_tokens": 12.5,
-    "inter_token_ms": 7.5,
-    "num_response_bytes": 4000,
-    "num_continuations": 2,
-    "num_media": 3,
-    "num_media_bytes": 5000,
-    "num_media_pixels": 6000,
-    "fetch_ms": 20.5,
-    "decode_ms": 30.5,
-    "encode_ms": 40.5,
-    "finish_reason": "stop",
-    "error_code": "none",
-}
+IDENTITY = (
+    {"project_id": 3, "project_name": "search"}
+    | {"organization_id": 2, "organization_name": "acme", "ip": "10.0.0.7"}
+    | {"asked_model": "chat", "client_request_id": "mine", "num_request_bytes": 300}
+)
+USED = (
+    {"num_image_tokens": 5, "num_audio_tokens": 4, "weighted_tokens": 12.5}
+    | {"energy_mj": 2_500_000_000_000, "num_response_bytes": 4000, "num_continuations": 2}
+    | {"num_media": 3, "num_media_bytes": 5000, "num_media_pixels": 6000}
+    | {"prefill_ms": 10.5, "inter_token_ms": 7.5}
+    | {"fetch_ms": 20.5, "decode_ms": 30.5, "encode_ms": 40.5}
+    | {"finish_reason": "stop", "error_code": "none"}
+)
 
 
 def test_a_settlement_is_stored_as_a_record() -> None:
@@ -51,30 +36,15 @@ def test_a_settlement_is_stored_as_a_record() -> None:
 
     row = UsageRecord.objects.values().get()
     del row["id"]
-    assert row == {
-        "request_id": "r1",
-        "created_at": NOON,
-        "user_id": 7,
-        "username": "alice",
-        "key_id": None,
-        "key_name": "laptop",
-        "model": "reference-chat",
-        "endpoint": "chat/completions",
-        "dialect": "v1",
-        "is_streamed": True,
-        "num_prompt_tokens": 11,
-        "num_cached_tokens": 8,
-        "num_output_tokens": 30,
-        "num_reasoning_tokens": 20,
-        "queue_ms": 0.5,
-        "first_token_ms": 12.25,
-        "total_ms": 340.0,
-        "http_status": 200,
-        "outcome": "client_gone",
-        "is_exact": True,
-        **IDENTITY,
-        **USED,
-    }
+    assert row == (
+        {"request_id": "r1", "created_at": NOON, "user_id": 7, "username": "alice"}
+        | {"key_id": None, "key_name": "laptop", "model": "reference-chat"}
+        | {"endpoint": "chat/completions", "dialect": "v1", "is_streamed": True}
+        | {"num_prompt_tokens": 11, "num_cached_tokens": 8}
+        | {"num_output_tokens": 30, "num_reasoning_tokens": 20}
+        | {"queue_ms": 0.5, "first_token_ms": 12.25, "total_ms": 340.0}
+        | {"http_status": 200, "outcome": "client_gone", "is_exact": True, **IDENTITY, **USED}
+    )
 
 
 def test_the_first_settlement_of_a_request_is_kept(django_assert_num_queries: Any) -> None:
@@ -120,7 +90,18 @@ def test_an_invalid_value_is_adjusted_to_its_column(
     assert UsageRecord.objects.values_list(column, flat=True).get() == stored
 
 
-def test_a_key_has_the_time_of_its_last_use_and_its_records_outlive_it(new_key: MakeKey) -> None:
+def test_a_batch_is_stored_as_a_whole_and_marks_the_last_use_of_keys(new_key: MakeKey) -> None:
+    key = new_key().key
+
+    def fails_when_the_key_is_marked(execute: Any, sql: str, *args: Any) -> Any:
+        if sql.startswith("UPDATE"):
+            raise OperationalError("gone in the middle")
+        return execute(sql, *args)
+
+    with connection.execute_wrapper(fails_when_the_key_is_marked), pytest.raises(OperationalError):
+        store("r1", key_id=key.pk)
+    assert not UsageRecord.objects.exists()
+
     used, unused = new_key("used").key, new_key("unused").key
     stamp = used.updated_at
     store_settlements(
@@ -141,20 +122,6 @@ def test_a_key_has_the_time_of_its_last_use_and_its_records_outlive_it(new_key: 
     assert not ApiKey.objects.exists()
     store("deleted", key_id=key_id)
     assert UsageRecord.objects.get(request_id="deleted").key_id == key_id
-
-
-def test_a_batch_is_stored_completely_or_not_at_all(new_key: MakeKey) -> None:
-    key = new_key().key
-
-    def fails_when_the_key_is_marked(execute: Any, sql: str, *args: Any) -> Any:
-        if sql.startswith("UPDATE"):
-            raise OperationalError("gone in the middle")
-        return execute(sql, *args)
-
-    with connection.execute_wrapper(fails_when_the_key_is_marked), pytest.raises(OperationalError):
-        store("r1", key_id=key.pk)
-
-    assert not UsageRecord.objects.exists()
 
 
 def test_settlements_of_dead_processes_are_weighted_when_they_are_stored() -> None:

@@ -37,12 +37,6 @@ def differences() -> list[Difference]:
     return [difference for checked in verify(*TODAY) for difference in checked.differences]
 
 
-def store_some_requests() -> None:
-    """Store two requests in the same minute, and one an hour later with another key."""
-    store("r0", "r1")
-    store("r2", started_at=NOON + timedelta(hours=1), key_id=2)
-
-
 requests = st.builds(
     lambda number, age_s, **changes: settlement(
         f"r{number}", started_at=NOON - timedelta(seconds=age_s), **changes
@@ -120,12 +114,10 @@ def store_and_perhaps_die(batch: Sequence[Settlement], death: int | None) -> Non
         pass
 
 
-def test_a_wrong_sum_is_found_and_repaired() -> None:
+def test_a_wrong_sum_and_a_roll_up_without_records_are_found_and_histograms_joined() -> None:
     store("r1", "r2")
     HourRollup.objects.filter(slice__dimensions="all").update(num_output_tokens=61)
-
     [difference] = differences()
-
     assert (difference.unit, difference.start) == ("hour", NOON)
     assert (difference.column, difference.in_rows, difference.in_rollups) == (
         "num_output_tokens",
@@ -137,6 +129,14 @@ def test_a_wrong_sum_is_found_and_repaired() -> None:
         1
     ]
     assert differences() == []
+
+    for number in range(3):
+        store(f"h{number}", total_ms=5.0 - number)
+    assert differences() == []
+    UsageRecord.objects.filter(request_id="r2").delete()
+    found = differences()
+    assert {each.unit for each in found} == {"minute", "hour", "day"}
+    assert {each.column for each in found} >= {"num_requests", "histograms"}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -178,7 +178,9 @@ def with_changed_roll_up(rollups: type[Rollup], **changes: Any) -> list[Differen
 
 @pytest.fixture
 def stored(db: None) -> None:
-    store_some_requests()
+    """Two requests in the same minute, and one an hour later with another key."""
+    store("r0", "r1")
+    store("r2", started_at=NOON + timedelta(hours=1), key_id=2)
 
 
 @table("rollups", UNITS.values())
@@ -197,23 +199,6 @@ def test_a_wrong_histogram_is_found(
 
     assert (difference.column, difference.in_rows) == ("histograms", "3 measured")
     assert difference.in_rollups == f"{sum(counts.values())} measured"
-
-
-def test_concatenated_histograms_are_equal_to_one_histogram() -> None:
-    for number in range(3):
-        store(f"r{number}", total_ms=5.0 - number)
-
-    assert differences() == []
-
-
-def test_a_roll_up_without_records_is_found() -> None:
-    store_some_requests()
-
-    UsageRecord.objects.filter(request_id="r2").delete()
-
-    found = differences()
-    assert {each.unit for each in found} == {"minute", "hour", "day"}
-    assert {each.column for each in found} >= {"num_requests", "histograms"}
 
 
 def test_only_days_with_all_their_records_are_checked() -> None:

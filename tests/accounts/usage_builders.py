@@ -16,19 +16,10 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def admission(request_id: str = "r1", **changes: Any) -> Admission:
-    filled = {
-        "request_id": request_id,
-        "user_id": 7,
-        "username": "alice",
-        "key_id": None,
-        "key_name": "laptop",
-        "model": "reference-chat",
-        "endpoint": "chat/completions",
-        "dialect": "v1",
-        "is_streamed": True,
-        "started_at": NOON,
-    }
-    return Admission(**{**filled, **changes})
+    caller = {"user_id": 7, "username": "alice", "key_id": None, "key_name": "laptop"}
+    asked = {"model": "reference-chat", "endpoint": "chat/completions", "dialect": "v1"}
+    at = {"request_id": request_id, "is_streamed": True, "started_at": NOON}
+    return Admission(**{**caller, **asked, **at, **changes})
 
 
 _IDENTITY = frozenset(Admission.__struct_fields__)
@@ -37,19 +28,12 @@ _IDENTITY = frozenset(Admission.__struct_fields__)
 def settlement(request_id: str = "r1", **changes: Any) -> Settlement:
     """The changes may be those of its admission, too."""
     identity = {name: changes.pop(name) for name in _IDENTITY & changes.keys()}
-    filled = {
-        "admission": admission(request_id, **identity),
-        "outcome": Outcome.OK,
-        "http_status": 200,
-        "num_prompt_tokens": 11,
-        "num_cached_tokens": 8,
-        "num_output_tokens": 30,
-        "num_reasoning_tokens": 20,
-        "queue_ms": 0.5,
-        "first_token_ms": 12.25,
-        "total_ms": 340.0,
-    }
-    return Settlement(**{**filled, **changes})
+    ended = {"admission": admission(request_id, **identity), "outcome": Outcome.OK}
+    of_input = {"num_prompt_tokens": 11, "num_cached_tokens": 8}
+    of_output = {"num_output_tokens": 30, "num_reasoning_tokens": 20}
+    times = {"queue_ms": 0.5, "first_token_ms": 12.25, "total_ms": 340.0}
+    usual = {"http_status": 200, **of_input, **of_output, **times}
+    return Settlement(**{**ended, **usual, **changes})
 
 
 def store(*request_ids: str, **changes: Any) -> None:

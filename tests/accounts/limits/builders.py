@@ -3,13 +3,12 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import structs
 
 from vinery_accounts.limits.reservations import Denial, Lease, Level, ReservationRequest
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
-from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights
 
 _ids = itertools.count(1)
 
@@ -32,26 +31,10 @@ def slots(amount: int, **more: object) -> Rule:
 
 
 def request_for(
-    *rules: Rule,
-    num_input_tokens: int = 0,
-    num_output_tokens: int = 1,
-    num_cached_tokens: int = 0,
-    num_image_tokens: int = 0,
-    weights: Weights = EQUAL_WEIGHTS,
-    owner: str = "",
-    num_answers: int = 1,
+    *rules: Rule, num_input_tokens: int = 0, num_output_tokens: int = 1, **more: Any
 ) -> ReservationRequest:
-    return ReservationRequest(
-        f"req-{next(_ids)}",
-        rules,
-        num_input_tokens,
-        num_output_tokens,
-        num_cached_tokens,
-        num_image_tokens,
-        weights,
-        owner,
-        num_answers,
-    )
+    name = f"req-{next(_ids)}"
+    return ReservationRequest(name, rules, num_input_tokens, num_output_tokens, **more)
 
 
 class Reserves(Protocol):

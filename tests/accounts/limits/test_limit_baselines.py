@@ -252,27 +252,18 @@ def test_a_bucket_always_used_up_is_used_up(db: None, window: Window, num_minute
     assert baseline.num_used == 59
 
 
-@pytest.fixture
-def a_month_of_requests(db: None) -> None:
-    """One each four hours and a quarter, at any second, since the first of the month."""
+def test_a_month_is_whole_without_its_minutes_and_first_rows(db: None) -> None:
+    # One each four hours and a quarter, at any second, since the first of the month.
     start = NOON.replace(day=1) - timedelta(days=3)
     store_ones(*(start + timedelta(minutes=255 * n, seconds=n % 60) for n in range(170)))
-
-
-MONTHS = [Rule(1, "key:1", Metric.REQUESTS, Window.MONTH, 10**9, zone) for zone in ZONES]
-
-
-def used_in_months() -> list[int]:
-    return [each.num_used for rule in MONTHS for each in read_baselines([rule], NOON.timestamp())]
-
-
-def test_a_month_is_whole_without_its_minutes_and_first_rows(a_month_of_requests: None) -> None:
-    expected = [in_rows(rule, NOON) for rule in MONTHS]
+    months = [Rule(1, "key:1", Metric.REQUESTS, Window.MONTH, 10**9, zone) for zone in ZONES]
+    expected = [in_rows(rule, NOON) for rule in months]
     retention.delete_old({"by_minute": 7}, NOON)
-    assert used_in_months() == expected
+    found = [read_baselines([rule], NOON.timestamp()) for rule in months]
+    assert [each.num_used for baselines in found for each in baselines] == expected
     assert min(expected) > 100
 
-    of_whole_hours = [rule for rule in MONTHS if rule.time_zone in ("UTC", "Europe/Berlin")]
+    of_whole_hours = [rule for rule in months if rule.time_zone in ("UTC", "Europe/Berlin")]
     rows = {rule: in_rows(rule, NOON) for rule in of_whole_hours}
     retention.delete_old({"rows": 14, "by_minute": 7}, NOON)
     for rule in of_whole_hours:
@@ -281,22 +272,16 @@ def test_a_month_is_whole_without_its_minutes_and_first_rows(a_month_of_requests
         assert baseline.num_used == rows[rule]
 
 
-def test_what_no_engine_took_is_no_request(db: None) -> None:
-    rule = Rule(1, "key:1", Metric.REQUESTS, Window.DAY, 10)
-    store_settlements(
-        [request(1, NOON, 1, "tiny"), request(2, NOON, 1, "tiny", num_prompt_tokens=4)]
-    )
-
-    [baseline] = read_baselines([rule], NOON.timestamp())
-
-    assert baseline.num_used == 1
-
-
-def test_rows_are_read_of_a_broken_minute_alone(db: None) -> None:
+def test_no_request_counts_before_its_window_or_unserved(db: None) -> None:
     at = NOON - timedelta(hours=30, minutes=10, seconds=20)
     store_ones(*(at + timedelta(seconds=number) for number in range(-3, 30)))
     UsageRecord.objects.filter(created_at__gte=at.replace(second=0) + timedelta(minutes=1)).delete()
-
     found = used.used_since(round(at.timestamp() * 1000), "key_id", [1])
-
     assert found["1"].num_requests == 30
+
+    rule = Rule(1, "key:1", Metric.REQUESTS, Window.DAY, 10)
+    store_settlements(
+        [request(101, NOON, 1, "tiny"), request(102, NOON, 1, "tiny", num_prompt_tokens=4)]
+    )
+    [baseline] = read_baselines([rule], NOON.timestamp())
+    assert baseline.num_used == 1

@@ -121,16 +121,13 @@ def test_what_was_settled_is_left_alone(process: Process) -> None:
     assert process.used() == [40, 30, 40, 1, 0]
 
 
-@pytest.fixture
-def served(process: Process, settings: Any) -> Process:
-    """A process that counts where this server does."""
-    settings.VINERY_REDIS_URL, process.prefix = process.url, DEFAULT_PREFIX
-    return process
-
-
 @pytest.mark.django_db(transaction=True)
-def test_a_process_gives_back_what_was_not_settled(served: Process, tmp_path: Path) -> None:
-    lease_id, mine = some_lease(served)
+def test_a_process_gives_back_what_was_not_settled(
+    process: Process, settings: Any, tmp_path: Path
+) -> None:
+    # It counts where this server does.
+    settings.VINERY_REDIS_URL, process.prefix = process.url, DEFAULT_PREFIX
+    lease_id, mine = some_lease(process)
     journal = Journal.create(tmp_path)
     for entry in (admission(lease_id), Checkpoint(((lease_id, 10, 0, 8, 0),))):
         journal.append(encode(entry))
@@ -139,14 +136,14 @@ def test_a_process_gives_back_what_was_not_settled(served: Process, tmp_path: Pa
     ledger.start()
     until(lambda: not journal.path.exists())
     ledger.stop()
-    assert served.run(lambda limiter: used(limiter, mine)) == [18]
+    assert process.run(lambda limiter: used(limiter, mine)) == [18]
 
-    lease_id, mine = some_lease(served)
+    lease_id, mine = some_lease(process)
     ledger = UsageLedger(tmp_path, store_dead=store_then(settle_dead_leases))
     ledger.admit(admission(lease_id))
     ledger.checkpoint([(lease_id, 10, 0, 8, 0)])
     ledger.stop()
-    assert served.run(lambda limiter: used(limiter, mine)) == [18]
+    assert process.run(lambda limiter: used(limiter, mine)) == [18]
 
 
 def some_lease(process: Process) -> tuple[str, Rule]:

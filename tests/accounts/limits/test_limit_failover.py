@@ -77,12 +77,7 @@ async def notice(limiter: FailoverLimiter) -> None:
     assert limiter.state.is_degraded
 
 
-# -- Unavailable ------------------------------------------------------------------------------
-
-
-async def test_nothing_differs_while_it_answers_or_by_old_baselines(
-    refusing: FailoverLimiter,
-) -> None:
+async def test_nothing_differs_until_an_outage_has_begun(refusing: FailoverLimiter) -> None:
     tokens = rule(amount=100)
     lease = await granted(refusing, request_for(tokens, num_input_tokens=9))
     assert (await refusing.extend(lease, 1000)).num_output_tokens == 90
@@ -200,6 +195,12 @@ async def test_each_process_counts_a_share_of_the_amount_now(sharing: FailoverLi
     assert (await sharing.extend(under(of_share, raised), 15)).num_output_tokens == 15
     assert (await sharing.extend(under(of_store, slot, raised), 15)).num_output_tokens == 10
 
+    await become_available(sharing)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+    await sharing.restore([UsageBaseline(quota, 60, is_update=True)])
+    store_of(sharing).is_unavailable = True
+    assert await used(sharing, quota) == [15]
+
 
 @pytest.mark.parametrize("is_restored_before", [True, False])
 async def test_a_share_of_a_quota_begins_with_a_share_of_what_was_used(
@@ -256,9 +257,6 @@ async def test_processes_in_an_outage_exceed_a_quota_by_no_more_than_was_under_w
     assert used <= 1000
 
 
-# -- Available again-----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("policy", UnavailablePolicy)
 async def test_a_store_without_its_data_counts_again_when_it_has_its_baselines(
     store: FakeLimiter, failover: MakeFailover, policy: UnavailablePolicy
@@ -310,19 +308,6 @@ async def test_as_many_settlements_as_may_wait_until_the_store_is_available(
     assert await used(limiter, tokens, slot) == left
 
 
-async def test_a_lost_reservation_is_taken_back(store: FakeLimiter, failover: MakeFailover) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=0.01)
-    tokens, slot = rule(), slots(1)
-    store.loses_answers = True
-
-    with pytest.raises(LimitsUnavailable):
-        await limiter.acquire(request_for(tokens, slot))
-    assert await used(store.inner, tokens, slot) == [1, 1]
-    await become_available(limiter)
-
-    assert await used(store.inner, tokens, slot) == [0, 0]
-
-
 async def test_a_caller_that_leaves_leaves_nothing_behind(refusing: FailoverLimiter) -> None:
     tokens, slot = rule(), slots(1)
     store_of(refusing).loses_answers = True
@@ -349,7 +334,7 @@ async def test_a_caller_that_leaves_leaves_nothing_behind(refusing: FailoverLimi
     assert await used(store_of(refusing).inner, tokens, slot) == [0, 0]
 
 
-async def test_a_store_without_a_lease_is_unavailable(
+async def test_lost_leases_and_reservations_are_taken_back(
     store: FakeLimiter, failover: MakeFailover
 ) -> None:
     tokens = rule(amount=100)
@@ -361,23 +346,19 @@ async def test_a_store_without_a_lease_is_unavailable(
         limiter = failover(store, policy)
         lease = await granted(limiter, request_for(tokens))
         await store.inner.settle(lease, NO_USAGE)
-
         assert (await limiter.extend(lease, 9)).num_output_tokens == granted_on
 
-
-async def test_a_share_begins_with_the_outage_after_an_update_too(sharing: FailoverLimiter) -> None:
-    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
-
-    await sharing.restore([UsageBaseline(quota, 60, is_update=True)])
-    store_of(sharing).is_unavailable = True
-
-    assert await used(sharing, quota) == [15]
-
-
-# -- Shares of processes without a store in common ---------------------------------------------
+    limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=0.01)
+    tokens, slot = rule(), slots(1)
+    store.loses_answers = True
+    with pytest.raises(LimitsUnavailable):
+        await limiter.acquire(request_for(tokens, slot))
+    assert await used(store.inner, tokens, slot) == [1, 1]
+    await become_available(limiter)
+    assert await used(store.inner, tokens, slot) == [0, 0]
 
 
-async def test_shares_are_at_least_one_and_together_not_too_many(clock: FakeClock) -> None:
+async def test_shares_of_amounts_and_baselines_are_together_the_whole(clock: FakeClock) -> None:
     tokens = rule(amount=103)
     processes = [MemoryLimiter(4, clock=clock) for _ in range(4)]
     num_granted = 0
@@ -385,32 +366,24 @@ async def test_shares_are_at_least_one_and_together_not_too_many(clock: FakeCloc
         while isinstance(await process.acquire(request_for(tokens)), Lease):
             num_granted += 1
     assert num_granted == 100
-
     process = MemoryLimiter(4, clock=clock)
     await granted(process, request_for(slots(2)))
     await denied(process, request_for(slots(0)))
-
     with pytest.raises(ValueError, match="at least 1"):
         MemoryLimiter(0)
 
-
-async def test_a_process_has_its_share_of_baselines_and_updates(clock: FakeClock) -> None:
     process = MemoryLimiter(4, clock=clock)
     budget = rule(amount=100)
     (level,) = await process.levels([budget])
     today_ms = int((clock() + level.reset_s - 86_400) * 1000)  # type: ignore[operator]
     await process.restore([UsageBaseline(budget, 41, since_ms=today_ms)])
     assert await used(process, budget) == [11]
-
     process = MemoryLimiter(2, clock=clock)
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
     await granted(process, request_for(quota, num_input_tokens=9))
     for used_by_all, used_here in ((60, 10), (50, 10), (80, 30), (120, 50)):
         await process.restore([UsageBaseline(quota, used_by_all, is_update=True)])
         assert await used(process, quota) == [used_here]
-
-
-# -- Closing ---------------------------------------------------------------------------------------
 
 
 class LosesACancellation(FakeLimiter):

@@ -16,7 +16,7 @@ from vinery_accounts.limits.redis import RedisLimiter, connect
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, LimitsUnavailable
 
 
-async def test_a_redis_server_that_is_killed_and_started_again(
+async def test_a_redis_server_that_is_killed_and_started_again_serves_all_connections(
     tmp_path: Path, redis_program: str, failover: MakeFailover
 ) -> None:
     with OwnRedis(redis_program, tmp_path) as server:
@@ -39,10 +39,6 @@ async def test_a_redis_server_that_is_killed_and_started_again(
         await limiter.settle(meanwhile, ActualUsage(0, 1))
         await client.aclose()
 
-
-async def test_old_connections_do_not_make_a_restarted_server_unavailable_again(
-    tmp_path: Path, redis_program: str, failover: MakeFailover
-) -> None:
     tokens = rule(amount=100)
     with OwnRedis(redis_program, tmp_path) as server:
         client = connect(server.url)
@@ -83,8 +79,6 @@ async def test_the_restart_of_an_idle_redis_server_is_noticed(
         assert limiter.num_outages == 1
         await client.aclose()
 
-
-# -- Cancellation -------------------------------------------------------------------------------
 
 # A call is over after fewer passes of the event loop, even with a new connection.
 NUM_PASSES = 40

@@ -3,7 +3,6 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,18 +39,6 @@ def limiter(redis_client: Redis, prefix: str) -> RedisLimiter:
     return RedisLimiter(redis_client, prefix=prefix)
 
 
-@pytest.fixture
-def skewed(redis_client: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Makes limiters of processes whose clocks are wrong."""
-
-    def make(by_s: float) -> RedisLimiter:
-        limiter = RedisLimiter(redis_client, prefix=prefix)
-        monkeypatch.setattr(limiter, "_caller_ms", lambda: int((time.time() + by_s) * 1000))
-        return limiter
-
-    return make
-
-
 async def test_every_call_is_one_round_trip_and_lost_scripts_are_sent_again(
     limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,16 +70,21 @@ async def test_every_call_is_one_round_trip_and_lost_scripts_are_sent_again(
     assert (await limiter.extend(lease, 7)).num_output_tokens == 7
     assert await used(limiter, tokens) == [8]
 
+    async def fail(*_: object, **__: object) -> None:
+        raise RedisConnectionError("connection refused")
 
-async def test_all_keys_have_the_prefix_and_an_end_but_budgets(
+    monkeypatch.setattr(redis_client, "execute_command", fail)
+    with pytest.raises(LimitsUnavailable, match="connection refused"):
+        await limiter.acquire(request_for(rule()))
+
+
+async def test_all_keys_have_the_prefix_and_an_end_and_those_of_a_version_before_are_given_back(
     limiter: RedisLimiter, redis_client: Redis, prefix: str
 ) -> None:
     lease = await granted(limiter, request_for(*ALL_KINDS, num_input_tokens=60))
     await limiter.extend(lease, 1)
-
     ends = {key.decode(): await redis_client.pttl(key) async for key in redis_client.scan_iter()}
     ours = {key.removeprefix(prefix): ms for key, ms in ends.items() if key.startswith(prefix)}
-
     holders = {f"rule:{one.key}:held" for one in ALL_KINDS if one.may_be_returned}
     assert set(ours) == {f"lease:{lease.id}", *(f"rule:{one.key}" for one in ALL_KINDS), *holders}
     without_end = [key for key, ms in ours.items() if ms < 0]
@@ -103,14 +95,25 @@ async def test_all_keys_have_the_prefix_and_an_end_but_budgets(
     await limiter.settle(lease, NO_USAGE)
     assert [key async for key in redis_client.scan_iter(f"{prefix}*")] == []
 
+    bucket = rule(window=Window.MINUTE, amount=1)
+    lease = await granted(limiter, request_for(bucket))
+    lease_key = f"{prefix}lease:{lease.id}"
+    (part,) = msgspec.msgpack.decode(await redis_client.hget(lease_key, "parts"))
+    await redis_client.hset(lease_key, "parts", msgspec.msgpack.encode([part[:4]]))
+    await redis_client.hdel(f"{prefix}rule:{bucket.key}", "lows", "number")
+    await limiter.extend(lease, 0)
+    await limiter.settle(lease, NO_USAGE)
+    assert await used(limiter, bucket) == [0]
+
 
 @table("by_s", [-86_000.0, -3.0, 3.0, 86_000.0])
 async def test_clocks_of_web_processes_may_differ_by_a_day(
-    limiter: RedisLimiter, skewed: Callable[..., RedisLimiter], by_s: float
+    limiter: RedisLimiter, redis_client: Redis, prefix: str, by_s: float
 ) -> None:
     rules = rule(amount=100), rule(window=Window.MINUTE, amount=1), rule(window=Window.WEEK)
     await granted(limiter, request_for(*rules))
-    wrong = skewed(by_s)
+    wrong = RedisLimiter(redis_client, prefix=prefix)
+    wrong._caller_ms = lambda: int((time.time() + by_s) * 1000)  # type: ignore[method-assign]
 
     lease = await granted(wrong, request_for(rules[0], rules[2], num_input_tokens=9))
     assert await used(limiter, rules[0], rules[2]) == [11, 11]
@@ -119,22 +122,6 @@ async def test_clocks_of_web_processes_may_differ_by_a_day(
     await wrong.settle(lease, ActualUsage(9, 0))
 
     assert await used(limiter, rules[0], rules[2]) == [10, 10]
-
-
-async def test_what_a_version_before_has_stored_of_a_bucket_is_given_back(
-    limiter: RedisLimiter, redis_client: Redis, prefix: str
-) -> None:
-    bucket = rule(window=Window.MINUTE, amount=1)
-    lease = await granted(limiter, request_for(bucket))
-    lease_key = f"{prefix}lease:{lease.id}"
-    (part,) = msgspec.msgpack.decode(await redis_client.hget(lease_key, "parts"))
-    await redis_client.hset(lease_key, "parts", msgspec.msgpack.encode([part[:4]]))
-    await redis_client.hdel(f"{prefix}rule:{bucket.key}", "lows", "number")
-
-    await limiter.extend(lease, 0)
-    await limiter.settle(lease, NO_USAGE)
-
-    assert await used(limiter, bucket) == [0]
 
 
 async def test_two_zones_count_their_own_days_by_the_servers_clock(
@@ -158,18 +145,6 @@ async def test_two_zones_count_their_own_days_by_the_servers_clock(
         assert time.monotonic() - before < 60
         await asyncio.sleep(0.005)
     await granted(limiter, request_for(slot))
-
-
-async def test_a_server_that_does_not_answer_is_an_error(
-    limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object, **__: object) -> None:
-        raise RedisConnectionError("connection refused")
-
-    monkeypatch.setattr(redis_client, "execute_command", fail)
-
-    with pytest.raises(LimitsUnavailable, match="connection refused"):
-        await limiter.acquire(request_for(rule()))
 
 
 async def test_what_may_have_been_done_is_not_sent_again(

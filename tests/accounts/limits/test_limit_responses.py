@@ -29,19 +29,9 @@ def denial(rule: Rule, used: int, needed: int, *others: tuple[Rule, int]) -> Den
 @table(
     "seconds, words",
     [
-        (0.0, "0s"),
-        (0.0004, "0s"),
-        (0.012, "12ms"),
-        (0.999, "999ms"),
-        (1.0, "1s"),
-        (1.146, "1.146s"),
-        (1.1, "1.1s"),
-        (59.9999999, "1m0s"),
-        (61.05, "1m1.05s"),
-        (360.0, "6m0s"),
-        (3600.0, "1h0m0s"),
-        (3600.25, "1h0m0.25s"),
-        (411_480.0, "114h18m0s"),
+        *((0.0, "0s"), (0.0004, "0s"), (0.012, "12ms"), (0.999, "999ms"), (1.0, "1s")),
+        *((1.146, "1.146s"), (1.1, "1.1s"), (59.9999999, "1m0s"), (61.05, "1m1.05s")),
+        *((360.0, "6m0s"), (3600.0, "1h0m0s"), (3600.25, "1h0m0.25s"), (411_480.0, "114h18m0s")),
     ],
 )
 def test_durations_are_written_as_go_does(seconds: float, words: str) -> None:
@@ -178,7 +168,7 @@ QUOTA = "You exceeded your current quota of"
         ),
     ],
 )
-def test_a_refusal_says_what_is_left_and_what_to_do(
+def test_a_refusal_names_what_is_left_and_what_to_do(
     limited: Rule, used: int, needed: int, message: str, refused_as: tuple[str, str]
 ) -> None:
     refusal = refusal_of(denial(limited, used, needed), "tiny-chat")

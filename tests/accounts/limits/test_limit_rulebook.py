@@ -99,12 +99,18 @@ def test_changes_are_followed_and_rules_found_again(django_assert_num_queries: A
     assert amounts == [500, before[1].amount, MAX_AMOUNT]
 
 
-def test_a_change_that_becomes_visible_behind_a_later_one_is_seen() -> None:
+def test_late_changes_are_seen_and_choices_are_the_table_once() -> None:
     first, second = limit("platform"), limit("key", scope_id=12)
     following = book()
     Limit.objects.filter(pk=first.pk).update(amount=7, updated_at=second.updated_at)
     following.follow(following.read())
     assert sorted(rule.amount for rule in following.rules) == [7, 1000]
+
+    assert dict(METRIC_CHOICES).keys() == {metric.value for metric in Metric}
+    assert dict(WINDOW_CHOICES).keys() == {window.value for window in Window}
+    assert [value for value, _ in WEEKDAY_CHOICES] == [day.value for day in Weekday]
+    with pytest.raises(ValidationError, match="This limit exists already"):
+        limit("platform", amount=5)
 
 
 def test_weights_are_in_thousandths_and_a_wrong_one_does_not_affect_the_others() -> None:
@@ -137,13 +143,3 @@ def test_weights_are_in_thousandths_and_a_wrong_one_does_not_affect_the_others()
 def test_a_limit_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         limit(**wrong)
-
-
-def test_choices_of_a_form_are_the_table_and_two_limits_of_one_kind_are_refused() -> None:
-    assert dict(METRIC_CHOICES).keys() == {metric.value for metric in Metric}
-    assert dict(WINDOW_CHOICES).keys() == {window.value for window in Window}
-    assert [value for value, _ in WEEKDAY_CHOICES] == [day.value for day in Weekday]
-
-    limit("platform")
-    with pytest.raises(ValidationError, match="This limit exists already"):
-        limit("platform", amount=5)

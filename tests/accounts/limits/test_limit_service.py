@@ -36,13 +36,6 @@ def store(limits: LimitService, monkeypatch: pytest.MonkeyPatch) -> FakeLimiter:
 
 
 @pytest.fixture
-def clock(limits: LimitService, monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    fake = FakeClock()
-    monkeypatch.setattr(limits, "_schedule", ReconciliationSchedule(fake))
-    return fake
-
-
-@pytest.fixture
 def twelve_used() -> None:
     """A request has just used twelve tokens."""
     use_twelve("r")
@@ -77,8 +70,10 @@ def restored(store: FakeLimiter) -> list[int]:
 
 
 def test_a_new_quota_begins_with_what_was_used_when_redis_answers_and_counts_what_ran_then(
-    limits: LimitService, store: FakeLimiter, quota: Limit, clock: FakeClock
+    limits: LimitService, store: FakeLimiter, quota: Limit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(limits, "_schedule", ReconciliationSchedule(clock))
     store.is_unavailable = True
     follow(limits)
     assert [rule.id for rule in limits.book.rules] == [quota.pk]
@@ -121,12 +116,6 @@ def test_a_new_bucket_is_full_and_a_quota_in_another_time_zone_is_not(
     zones = [baseline.rule.time_zone for baseline in store.restored]
     assert zones == ["UTC", "Europe/Berlin", "UTC"]
     assert not any(baseline.is_update for baseline in store.restored)
-
-
-# -- Later baselines ----------------------------------------------------------------------------
-
-
-# -- Outages of Redis ---------------------------------------------------------------------------
 
 
 class OnRedis:
@@ -268,22 +257,9 @@ def test_a_bucket_continues_after_an_outage_of_redis(bucket: Limit, on_redis: On
     assert not is_degraded
 
 
-# -- When baselines are read again --------------------------------------------------------------
-
-
-@pytest.fixture
-def now() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def schedule(now: FakeClock) -> ReconciliationSchedule:
-    return ReconciliationSchedule(now)
-
-
-def test_a_quota_is_due_until_it_was_restored_and_again_when_it_comes_back_or_is_enforced(
-    schedule: ReconciliationSchedule, now: FakeClock
-) -> None:
+def test_a_quota_is_due_soon_at_first_then_less_often_and_when_it_is_new_or_enforced() -> None:
+    now = FakeClock()
+    schedule = ReconciliationSchedule(now)
     quota = rule()
     assert schedule.due([quota]) == schedule.due([quota]) == [quota]
     schedule.note_restored([quota])
@@ -302,10 +278,6 @@ def test_a_quota_is_due_until_it_was_restored_and_again_when_it_comes_back_or_is
     enforced = replace(shadow, is_shadow=False)
     assert schedule.due([enforced]) == [enforced]
 
-
-def test_reads_are_soon_at_first_then_less_and_less_often_and_hurried_but_not_delayed(
-    schedule: ReconciliationSchedule, now: FakeClock
-) -> None:
     quota = rule()
     pauses: list[float] = []
     for _ in range(9):

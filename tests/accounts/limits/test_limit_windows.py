@@ -51,10 +51,19 @@ def test_a_request_that_never_fits_has_no_wait(requested: int, wait_s: float | N
     assert denial_of(bucket, 0, requested * SCALE, Reading((bucket,), (0,), 0)).wait_s == wait_s
 
 
-def test_nothing_refills_of_an_amount_of_nothing_or_when_the_clock_was_set_back() -> None:
+def test_a_bucket_gets_back_nearly_all_that_is_there_and_nothing_of_nothing() -> None:
     assert refill_s(1, 0) is None
     assert refill_s(0, 0) == 0.0
     assert used_after(500, 60, 1_000, 0) == 500
+
+    # The additions are all unused, and return in the order in which they came: the worst one.
+    lows, used = Lows(), 0
+    for number in range(100):
+        lows.note(number, used)
+        used += 60  # and next to nothing drains
+    for number in range(100):
+        used -= lows.give_back(number, 60, used)
+    assert used <= 100 * 60 / 9
 
 
 @given(
@@ -122,19 +131,6 @@ def used_at(now_ms: int, taken: list[tuple[int, int]]) -> int:
         used = used_after(used, 1, then_ms, at_ms) + cost
         then_ms = at_ms
     return used_after(used, 1, then_ms, now_ms)
-
-
-def test_a_bucket_gets_back_nearly_all_that_is_there_of_it() -> None:
-    """The additions are all unused, and return in the order in which they came: the worst one."""
-    lows, used = Lows(), 0
-    for number in range(100):
-        lows.note(number, used)
-        used += 60  # and next to nothing drains
-
-    for number in range(100):
-        used -= lows.give_back(number, 60, used)
-
-    assert used <= 100 * 60 / 9
 
 
 # -- Calendars ----------------------------------------------------------------------------------

@@ -29,9 +29,6 @@ def refusing_rule(grant: Grant) -> Rule | None:
     return None if grant.denial is None else grant.denial.rule
 
 
-# -- Reserve and settle -------------------------------------------------------------------
-
-
 async def test_a_request_reserves_tokens_and_gets_back_the_unused(limiter: Limiter) -> None:
     metrics = (Metric.TOKENS, Metric.INPUT_TOKENS, Metric.OUTPUT_TOKENS, Metric.REQUESTS)
     asked = request_for(*map(rule, metrics), num_input_tokens=30, num_output_tokens=8)
@@ -144,10 +141,7 @@ async def test_weighted_tokens_count_by_their_weights(limiter: Limiter) -> None:
     assert await used(limiter, budget) == [72]
 
 
-# -- All or nothing -------------------------------------------------------------------------
-
-
-async def test_a_denial_changes_nothing_anywhere(limiter: Limiter) -> None:
+async def test_a_denial_changes_nothing_and_of_several_the_longest_counts(limiter: Limiter) -> None:
     rules = (
         rule(Metric.REQUESTS, MINUTE, scope="key:1"),
         rule(Metric.TOKENS, MINUTE, scope="user:1"),
@@ -157,15 +151,11 @@ async def test_a_denial_changes_nothing_anywhere(limiter: Limiter) -> None:
     )
     await granted(limiter, request_for(*rules, num_input_tokens=10))
     before = await limiter.levels(rules)
-
     denial = await denied(limiter, request_for(*rules, num_input_tokens=10))
-
     assert denial.rule == rules[-1]
     assert await limiter.levels(rules) == before
     assert denial.reading.levels == before
 
-
-async def test_a_request_gets_the_last_token_or_the_longest_wait(limiter: Limiter) -> None:
     minute = rule(Metric.TOKENS, MINUTE, 60)
     day = rule(Metric.TOKENS, Window.DAY, 100)
     small = rule(Metric.TOKENS, MINUTE, 10)
@@ -243,9 +233,6 @@ async def test_an_old_answer_refills_no_lowered_bucket(limiter: Limiter, clock: 
     assert await used(limiter, after) == [59]
 
 
-# -- Extensions -----------------------------------------------------------------------------
-
-
 async def test_an_extension_grants_what_is_left_and_names_the_limit(limiter: Limiter) -> None:
     tokens, outputs = rule(Metric.TOKENS, amount=100), rule(Metric.OUTPUT_TOKENS, amount=50)
     lease = await granted(limiter, request_for(tokens, outputs, num_input_tokens=20))
@@ -261,9 +248,6 @@ async def test_an_extension_grants_what_is_left_and_names_the_limit(limiter: Lim
     full = rule(Metric.REQUESTS, amount=1), rule(Metric.INPUT_TOKENS, amount=10), slots(1)
     lease = await granted(limiter, request_for(*full, num_input_tokens=10))
     assert (await limiter.extend(lease, 1000)).num_output_tokens == 1000
-
-
-# -- Shadow rules -----------------------------------------------------------------------------
 
 
 async def test_a_shadow_rule_counts_as_if_enforced_but_refuses_none(limiter: Limiter) -> None:
@@ -299,9 +283,6 @@ async def test_a_shadow_rule_counts_as_if_enforced_but_refuses_none(limiter: Lim
     assert await used(limiter, shadow) == [0]
 
 
-# -- Many at a time -------------------------------------------------------------------------------
-
-
 async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fresh) -> None:
     limiters = fresh(4)
     quota = rule(amount=10_000, scope="project:1")
@@ -332,25 +313,16 @@ async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fr
     assert await used(limiters[0], quota, all_slots) == [num_spent, 0]
 
 
-# -- Baselines ---------------------------------------------------------------------------------
-
-
-async def test_a_baseline_raises_use_and_never_lowers_it(
-    limiter: Limiter, clock: FakeClock
-) -> None:
+async def test_baselines_raise_what_is_used(limiter: Limiter, clock: FakeClock) -> None:
     today_ms, _ = window_at(rule(), int(clock() * 1000))
     day, other_day, budget = rule(amount=100), rule(amount=100), rule(window=Window.NONE)
     yesterday = rule(amount=100)
     await granted(limiter, request_for(other_day, num_input_tokens=79))
-
     days = [UsageBaseline(each, 70, since_ms=today_ms) for each in (day, other_day)]
     before = UsageBaseline(yesterday, 70, since_ms=today_ms - 86_400_000)
     await limiter.restore([*days, before, UsageBaseline(budget, 55)])
-
     assert await used(limiter, day, other_day, budget, yesterday) == [70, 80, 55, 0]
 
-
-async def test_a_bucket_has_its_baseline_or_its_record(limiter: Limiter, clock: FakeClock) -> None:
     bucket, slow, slot = rule(window=MINUTE, amount=600), rule(window=MINUTE), slots(1)
     read_at_ms = int(clock() * 1000)
     clock.pass_s(3.0)

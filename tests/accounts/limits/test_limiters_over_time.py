@@ -15,9 +15,6 @@ from vinery_accounts.limits.windows import window_at
 MINUTE = Window.MINUTE
 
 
-# -- Windows ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("window", "num_minutes"), [(Window.MINUTE, 1), (Window.HOUR, 60)])
 async def test_a_bucket_refills_in_a_line(
     limiter: Limiter, clock: FakeClock, window: Window, num_minutes: int
@@ -36,9 +33,7 @@ async def test_a_bucket_refills_in_a_line(
     assert remaining == [(0, 60.0), (240, 36.0), (480, 12.0), (600, 0.0)]
 
 
-async def test_a_bucket_refills_and_grants_after_its_wait(
-    limiter: Limiter, clock: FakeClock
-) -> None:
+async def test_a_bucket_refills_and_grants_in_time(limiter: Limiter, clock: FakeClock) -> None:
     clock.now_s = 1_800_000_000.0
     tokens = rule(window=Window.HOUR, amount=60_000)
     await granted(limiter, request_for(tokens, num_input_tokens=59_999))
@@ -60,9 +55,7 @@ async def test_a_bucket_refills_and_grants_after_its_wait(
     await granted(limiter, asked)
 
 
-async def test_a_day_begins_at_midnight_and_a_budget_once(
-    limiter: Limiter, clock: FakeClock
-) -> None:
+async def test_a_day_begins_at_its_own_midnight(limiter: Limiter, clock: FakeClock) -> None:
     # 18:30 in India, of an offset of five hours and a half.
     clock.now_s = datetime(2027, 3, 10, 13, 0, tzinfo=UTC).timestamp()
     tokens = rule(amount=100, time_zone="Asia/Kolkata")
@@ -203,9 +196,6 @@ def go_to_midnight(clock: FakeClock) -> None:
     """To the last second of the day, in UTC."""
     _, midnight_ms = window_at(rule(), int(clock() * 1000))
     clock.now_s = midnight_ms / 1000 - 1
-
-
-# -- What a bucket gets back --------------------------------------------------------------------
 
 
 async def run_on(limiter: Limiter, clock: FakeClock, seconds: float, *leases: Lease) -> None:

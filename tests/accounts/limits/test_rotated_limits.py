@@ -72,25 +72,19 @@ def rotated(key: ApiKey, num_times: int = 1) -> tuple[ApiKey, ...]:
     return tuple(keys)
 
 
-@pytest.fixture
-def chain(key: ApiKey) -> tuple[ApiKey, ...]:
-    """Three that took each other's slot, with 7, 8 and 100 tokens a day."""
-    keys = rotated(key, 2)
-    limit(keys[0], 7)
-    limit(keys[1], 8)
-    return keys
+def test_each_key_has_the_limits_after_it_and_the_use_before_it(key: ApiKey) -> None:
+    first, second, third = rotated(key, 2)
+    limit(first, 7)
+    limit(second, 8)
+    found = [amounts_of(each) for each in (first, second, third)]
+    assert found == [[7, 8, 100], [8, 100], [100]]
 
-
-def test_each_key_has_the_limits_after_it_and_the_use_before_it(chain: tuple[ApiKey, ...]) -> None:
-    assert [amounts_of(key) for key in chain] == [[7, 8, 100], [8, 100], [100]]
-
-    first, second, third = chain
     use(first, 20)
     use(second, 30)
     now = use(third, 40)
     baselines = read_baselines(rules_of(first), now.timestamp())
-    found = {baseline.rule.amount: baseline.num_used for baseline in baselines}
-    assert found == {7: 20, 8: 50, 100: 90}
+    num_used = {baseline.rule.amount: baseline.num_used for baseline in baselines}
+    assert num_used == {7: 20, 8: 50, 100: 90}
 
 
 def test_a_key_without_a_limit_of_its_own_hands_on_those_of_all_after_it(key: ApiKey) -> None:
