@@ -1,4 +1,4 @@
-"""Calls as models write them, odd and damaged: what holds for every one of them.
+"""Calls as models write them, odd and damaged, and vocabularies: what holds for every one of them.
 
 `python -m benchmarks.calls` shows more samples as a table.
 """
@@ -10,6 +10,9 @@ from benchmarks.calls.damage import KINDS, Sample, samples
 from benchmarks.calls.forms import FORMS
 from benchmarks.calls.reading import judge, num_in_order, read
 from benchmarks.calls.values import Call
+from benchmarks.random_models import HALF_BILLION_PLAN
+from benchmarks.shapes.corpus import SENTENCES
+from benchmarks.shapes.vocabulary import Vocabulary, token_id, train, unprintable_ids
 from tests.tables import table
 
 NUM_SAMPLES = 12
@@ -47,13 +50,10 @@ def test_a_call_whose_meaning_is_plain_is_read_whole(family: str, kind: str) -> 
         assert not verdict.has_markup, sample.text
 
 
-def test_a_seed_gives_the_same_samples() -> None:
+def test_a_seed_gives_the_same_samples_and_only_equal_calls_in_their_order_count() -> None:
     first, second = (list(samples("hermes", "mixed", 5, seed=3)) for _ in range(2))
-
     assert first == second
 
-
-def test_only_equal_calls_in_their_order_count_and_one_that_is_cut_has_no_end() -> None:
     one, two = Call("f", {"a": 1}), Call("f", {"a": True})
     assert num_in_order([one, two], [two, one]) == 1
     assert num_in_order([one, two], [one, Call("g", {}), two]) == 2
@@ -67,3 +67,46 @@ def test_the_table_has_a_row_for_each_family(capsys: pytest.CaptureFixture[str])
 
     rows = capsys.readouterr().out.splitlines()
     assert [row.split(" | ")[0] for row in rows[-2:]] == ["| hermes", "| onyx"]
+
+
+SPECIAL = ("<start>", "<end>", "<pad>")
+
+
+def vocabulary(size: int, prefix: str | None = None) -> Vocabulary:
+    return Vocabulary(size, SPECIAL, end="<end>", pad="<pad>", prefix=prefix)
+
+
+def test_the_half_billion_model_is_as_large_as_qwen2_and_a_vocabulary_has_its_tokens() -> None:
+    assert HALF_BILLION_PLAN.shape.num_parameters == 494_032_768
+
+    with pytest.raises(ValueError, match="among the special tokens"):
+        Vocabulary(400, ("<end>",), end="<end>", pad="<pad>")
+    with pytest.raises(ValueError, match="256 entries"):
+        vocabulary(200)
+    with pytest.raises(KeyError, match="<other>"):
+        token_id(train(vocabulary(300)), "<other>")
+
+
+@table("size", [259, 400, 2000])
+def test_a_vocabulary_has_exactly_its_size(size: int) -> None:
+    tokenizer = train(vocabulary(size))
+
+    assert tokenizer.get_vocab_size() == size
+    assert sorted(tokenizer.get_vocab().values()) == list(range(size))
+    assert tokenizer.to_str() == train(vocabulary(size)).to_str()
+
+
+def test_texts_come_back_as_they_were_after_a_prefix_and_answers_are_plain() -> None:
+    tokenizer = train(vocabulary(400))
+
+    for text in (*SENTENCES, "déjà vu 漢字 🙂\n\t x"):
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+    tokenizer = train(vocabulary(400, prefix="<start>"))
+    assert tokenizer.encode("hello").ids[0] == token_id(tokenizer, "<start>")
+    assert tokenizer.encode("hello", add_special_tokens=False).tokens[0] != "<start>"
+
+    tokenizer = train(vocabulary(1000))
+    spoken = set(range(1000)) - set(unprintable_ids(tokenizer))
+    assert len(spoken) == 1000 - 256 - len(SPECIAL)
+    assert all(tokenizer.decode([id_]).isascii() for id_ in spoken)

@@ -1,11 +1,13 @@
-"""All batches decode, with the hook and without, for every use of the hook."""
+"""The bare engine, with the logits hook and without, for every use of the hook."""
 
 from pathlib import Path
 
 import pytest
 
+from benchmarks.bare import BareEngine
 from benchmarks.hook import OFF, USES, uses
 from benchmarks.hook_batches import Batches
+from benchmarks.prompts import PromptSource, counting
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.transport.messages import LogitsSpec
@@ -43,3 +45,24 @@ def test_only_streams_with_a_use_are_handled_and_all_batches_take_as_many_steps(
     assert len({len(each) for each in times}) == 1
     assert set(handled) == {spec}
     assert len(handled) >= len(times.with_s)
+
+
+@pytest.mark.live
+def test_it_answers_many_prompts_at_once_in_chunks_of_a_token_but_not_without_a_model(
+    tmp_path: Path,
+) -> None:
+    source = PromptSource(TINY_CHAT, counting)
+    prompts = source.take(4)
+
+    with BareEngine(TINY_CHAT, OPTIONS) as bare:
+        run = bare.run(prompts, max_tokens=24)
+        texts = [bare.run(source.take(1), max_tokens=8).streams[0].text for _ in range(2)]
+
+    assert [stream.num_tokens for stream in run.streams] == [24] * 4
+    assert {len(stream.chunks_s) for stream in run.streams} == {24}
+    assert all(stream.text.startswith("1 2 3 4 5") for stream in run.streams)
+    assert [stream.num_prompt_tokens for stream in run.streams] == [len(p.ids) for p in prompts]
+    assert len(set(texts)) == 1
+
+    with pytest.raises(EOFError), BareEngine(tmp_path, OPTIONS):
+        pass

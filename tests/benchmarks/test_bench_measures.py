@@ -1,10 +1,25 @@
-"""Streams become numbers."""
+"""Streams become numbers, sides that run in turn ratios, and requests of an overload phases."""
+
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.compare import Comparison, PromptMismatch
 from benchmarks.measures import Run, Stream, medians, num_same_texts, percentile_ms, summary
+from benchmarks.overload import (
+    Outcome,
+    OverloadResult,
+    _back_after_s,
+    _goodput,
+    _retry_after,
+    _returns,
+    _summary,
+    table,
+)
+from benchmarks.prompts import Prompt, PromptSource, counting
 
 
 def stream(*chunks_s: float, num_tokens: int | None = None, text: str = "") -> Stream:
@@ -17,17 +32,14 @@ def stream(*chunks_s: float, num_tokens: int | None = None, text: str = "") -> S
     )
 
 
-def test_gaps_are_those_of_tokens() -> None:
+def test_gaps_are_those_of_tokens_and_a_run_lasts_from_first_request_to_last_chunk() -> None:
     assert stream(0.25, 0.5).first_token_s == 0.25
     merged = stream(1.0, 3.0, 5.0, num_tokens=6)
     assert merged.chunk_gaps_s == [2.0, 2.0]
     assert merged.token_gaps_s == [1.0, 1.0]
     assert summary(Run((stream(0.5),))).token_gap_p99_ms == 0.0
 
-
-def test_a_run_lasts_from_the_first_request_to_the_last_chunk() -> None:
     result = summary(Run((stream(0.5, 1.0), stream(0.5, 2.0)), web_cpu_s=0.002))
-
     assert result.tokens_per_s == 2.0
     assert result.web_cpu_us_per_token == 500.0
     assert result.client_cpu_us_per_token is None
@@ -42,19 +54,117 @@ def test_percentiles_lie_within_the_values(values: list[float]) -> None:
     assert low <= percentile_ms(values, 50) <= percentile_ms(values, 99) <= high * (1 + 1e-12)
 
 
-def test_a_median_is_taken_field_by_field() -> None:
+def test_a_median_is_taken_field_by_field_and_texts_are_the_same_but_for_spaces() -> None:
     rounds = [summary(Run((stream(first, 2.0),), web_cpu_s=1.0)) for first in (0.1, 0.5, 0.3)]
 
     middle = medians(rounds)
-
     assert middle.first_token_p50_ms == pytest.approx(300)
     assert middle.web_cpu_us_per_token == 500_000
     without = summary(Run((stream(0.1),), web_cpu_s=None))
     assert medians([*rounds, without]).web_cpu_us_per_token is None
 
-
-def test_texts_are_the_same_but_for_the_space_around_them() -> None:
     bare = Run((stream(1.0, text=" one two"), stream(1.0, text="three")))
-    server = Run((stream(1.0, text="one two"), stream(1.0, text="four")))
+    assert num_same_texts(bare, Run((stream(1.0, text="one two"), stream(1.0, text="four")))) == 1
 
-    assert num_same_texts(bare, server) == 1
+
+TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+
+
+@dataclass
+class FakeSide:
+    """Makes a token every `gap_s`, the first after `first_s`, and notes its turns.
+
+    Requests for one token are only to wake it: `num_wakes` counts them.
+    """
+
+    name: str
+    turns: list[tuple[str, tuple[int, ...]]]
+    gap_s: float = 1.0
+    first_s: float = 1.0
+    extra_prompt_tokens: int = 0
+    num_wakes: int = 0
+
+    def run(self, prompts: list[Prompt], max_tokens: int) -> Run:
+        if max_tokens == 1:
+            self.num_wakes += 1
+        else:
+            self.turns.append((self.name, tuple(prompts[0].ids)))
+        return Run(tuple(self._stream(prompt, max_tokens) for prompt in prompts))
+
+    def _stream(self, prompt: Prompt, max_tokens: int) -> Stream:
+        return Stream(
+            started_s=0.0,
+            chunks_s=tuple(self.first_s + self.gap_s * number for number in range(max_tokens)),
+            num_prompt_tokens=len(prompt.ids) + self.extra_prompt_tokens,
+            num_tokens=max_tokens,
+            text="same",
+        )
+
+
+def comparison(bare: FakeSide, server: FakeSide) -> Comparison:
+    prompts = PromptSource(TINY_CHAT, counting)
+    return Comparison(bare, server, prompts, show=lambda line: None, rest=lambda: None)
+
+
+def test_the_sides_take_turns_and_the_first_changes() -> None:
+    turns: list[tuple[str, tuple[int, ...]]] = []
+    bare, server = FakeSide("bare", turns), FakeSide("server", turns)
+
+    comparison(bare, server).point(num_streams=2, max_tokens=4, num_rounds=2)
+
+    assert [name for name, _ in turns] == ["bare", "server", "bare", "server", "server", "bare"]
+    assert (bare.num_wakes, server.num_wakes) == (3, 3), "each is woken before each run"
+    # A round has one prompt for both sides.
+    prompts = [prompt for _, prompt in turns]
+    assert prompts[::2] == prompts[1::2]
+    assert len(set(prompts)) == 3
+
+
+def test_half_the_speed_is_half_the_ratio_and_the_median_of_differences_is_added() -> None:
+    bare, server = FakeSide("bare", []), FakeSide("server", [], gap_s=2.0, first_s=2.0)
+
+    point = comparison(bare, server).point(num_streams=3, max_tokens=5, num_rounds=2)
+    assert point.throughput_ratio.median == pytest.approx(0.5)
+    assert point.token_gap_p50_ratio.median == pytest.approx(2.0)
+    assert point.same_texts == 1.0
+
+    bare, server = FakeSide("bare", []), FakeSide("server", [], first_s=1.003)
+
+    first = comparison(bare, server).first_token(num_requests=5)
+    assert first.added_ms.median == pytest.approx(3.0)
+    assert first.bare_p50_ms == pytest.approx(1000.0)
+    server.extra_prompt_tokens = 1
+    with pytest.raises(PromptMismatch, match="counts 30 prompt tokens"):
+        comparison(bare, server).first_token(num_requests=1)
+
+
+USUAL = [Outcome(number / 10, False, 200, 0.2, 1.0) for number in range(100)]
+
+
+def test_a_phase_has_answers_refusals_and_failures_apart() -> None:
+    refused = [Outcome(1.0, False, 503, None, 0.05, 7.0)] * 10
+    outcomes = [*USUAL, *refused, Outcome(2.0, True, 0), Outcome(2.0, True, 200, 0.4, 2.0)]
+
+    phase = _summary("5x", 11.2, outcomes, _goodput(outcomes, 0.0, 10.0))
+
+    assert (phase.num_requests, phase.num_failed) == (112, 1)
+    assert phase.goodput_per_s == pytest.approx(9.1), "the last ones end after the phase"
+    assert phase.short_first_token_ms == pytest.approx((200.0, 200.0))
+    assert phase.long_first_token_ms == pytest.approx((400.0, 400.0))
+    assert phase.refusal_ms == pytest.approx((50.0, 50.0))
+    assert phase.retry_after_s == (7.0, 7.0)
+    shown = table(OverloadResult(20.0, (phase, phase, phase)))
+    assert "45% of the best goodput; p99 of first tokens 200 ms, 1.0 times" in shown
+
+
+def test_clients_that_return_count_then_and_latency_after_the_last_late_token() -> None:
+    returned = [Outcome(at_s, False, status) for at_s, status in [(9.9, 200), (11.0, 503)]]
+    assert _returns(returned, 0.0, 10.0) == (1, 1)
+    assert _returns(returned, 10.0, 10.0) == (1, 0)
+    assert _retry_after(b"HTTP/1.1 503 x\r\nRetry-After: 12\r\n\r\n{}") == 12.0
+    assert _retry_after(b"HTTP/1.1 503 x\r\n\r\nretry-after: 12") is None
+
+    late = [Outcome(number / 10, False, 200, 5.0, 6.0) for number in range(30)]
+    assert _back_after_s(USUAL, USUAL) == 0.0
+    assert _back_after_s(USUAL, [*late, *USUAL[40:]]) == 3
+    assert _back_after_s(USUAL, late) == 3

@@ -1,14 +1,20 @@
-"""The report begins with the aims and their results."""
+"""The report begins with the aims and their results, and is published with a picture."""
 
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from xml.etree import ElementTree
 
+import pytest
+
+from benchmarks import performance
+from benchmarks.aims import Aim
 from benchmarks.calm import Calm
 from benchmarks.compare import FirstToken, Point, Spread
 from benchmarks.hook import OFF, HookPoint, HookResult
 from benchmarks.idle import CommandCost, IdleResult, ProcessCost
 from benchmarks.measures import Summary
+from benchmarks.picture import draw
 from benchmarks.recovery import Departure, RecoveryResult, Restart
 from benchmarks.report import ModelResult, Report, earlier, write
 from benchmarks.report import table as shown
@@ -63,9 +69,15 @@ def test_an_aim_is_met_at_its_number(ratio: float, added_ms: float, is_met: bool
     assert aims["0.5b at 8 streams, tokens/s by those of the bare loop"] is None, "not run"
 
 
-def test_the_table_shows_ratios_verdicts_and_a_busy_machine() -> None:
-    text = shown(report(ratio=0.84, busy=0.5))
+def hooked(ratio: float) -> Report:
+    point = HookPoint(
+        OFF, 1, Spread(ratio, 0.99, 1.04), Spread(1.01, 1, 1.02), 4.0, 4.0 * ratio, 10.0
+    )
+    return Report({}, MACHINE, hooks=(HookResult("32k", 32_000, (point,)),))
 
+
+def test_the_table_shows_ratios_verdicts_a_busy_machine_and_a_hook_that_may_cost_nothing() -> None:
+    text = shown(report(ratio=0.84, busy=0.5))
     assert " 0.840 " in text
     assert " (0.830-0.850) " in text
     assert ">= 0.85: 0.840, NOT met" in text
@@ -74,6 +86,15 @@ def test_the_table_shows_ratios_verdicts_and_a_busy_machine() -> None:
     assert len({len(row) for row in rows}) == 1, "the columns do not stand under each other"
     assert "server: other programs used 50% of the machine" in text
     assert "other programs" not in shown(report(ratio=1.0))
+
+    what = "32k at 1 stream, step time with the hook off by that without it"
+    assert {aim.what: aim.is_met for aim in hooked(1.02).aims}[what] is True
+    assert {aim.what: aim.is_met for aim in hooked(1.03).aims}[what] is False
+
+    title, columns, row, *_ = shown(hooked(1.02)).splitlines()
+    assert "(32,000 tokens)" in title
+    assert columns.split()[-3:] == ["without/without", "added", "us"]
+    assert row.split() == ["1", "off", "4.08", "/", "4.00", "1.020", "(0.990-1.040)", "1.010", "10"]
 
 
 def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path: Path) -> None:
@@ -91,25 +112,7 @@ def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path
     assert "tokens/s by those of the bare loop >= 0.85: 0.950, met (earlier 0.820)" in text
 
 
-def hooked(ratio: float) -> Report:
-    point = HookPoint(
-        OFF, 1, Spread(ratio, 0.99, 1.04), Spread(1.01, 1, 1.02), 4.0, 4.0 * ratio, 10.0
-    )
-    return Report({}, MACHINE, hooks=(HookResult("32k", 32_000, (point,)),))
-
-
-def test_a_hook_that_is_off_may_cost_nothing() -> None:
-    what = "32k at 1 stream, step time with the hook off by that without it"
-    assert {aim.what: aim.is_met for aim in hooked(1.02).aims}[what] is True
-    assert {aim.what: aim.is_met for aim in hooked(1.03).aims}[what] is False
-
-    title, columns, row, *_ = shown(hooked(1.02)).splitlines()
-    assert "(32,000 tokens)" in title
-    assert columns.split()[-3:] == ["without/without", "added", "us"]
-    assert row.split() == ["1", "off", "4.08", "/", "4.00", "1.020", "(0.990-1.040)", "1.010", "10"]
-
-
-def test_the_slowest_recovery_decides() -> None:
+def test_the_slowest_recovery_decides_and_an_idle_platform_has_a_row_for_each_process() -> None:
     departures = (
         Departure("closed", 1, Spread(20, 10, 30)),
         Departure("killed", 64, Spread(20, 10, 1001)),
@@ -122,8 +125,6 @@ def test_the_slowest_recovery_decides() -> None:
     assert aims["seconds of a killed engine, beside loading"] == (2.0, True)
     assert "3.00 (2.50), 4.50 (2.50)" in shown(recovered)
 
-
-def test_an_idle_platform_has_a_row_for_each_process() -> None:
     result = IdleResult(
         ready_s=3.5,
         processes=(ProcessCost("engine", 0.001, 1.5, 400.0), ProcessCost("web", 0.003, 12.0, 98.4)),
@@ -136,3 +137,50 @@ def test_an_idle_platform_has_a_row_for_each_process() -> None:
     assert aims["an idle platform, MB of memory without the engine"] == (98.4, True)
     assert aims["the slowest command, seconds"] == (0.45, False)
     assert "all: 0.40% of a core, 98 MB without the engine; ready after 3.5 s" in shown(idle)
+
+
+PUBLISHED_AT = datetime(2026, 3, 4, tzinfo=UTC)
+MEMORY = "an idle platform, MB of memory without the engine"
+READY = "a prepared platform, seconds until ready"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def idle(memory_mb: float) -> Report:
+    web = ProcessCost("web", 0.003, 12.0, memory_mb)
+    result = IdleResult(3.5, (web,), (CommandCost("--help", 0.1),))
+    return Report({}, {"cpu": "Some CPU", "num_cores": 4}, idle=result)
+
+
+def widths(aims: list[Aim]) -> list[float]:
+    """The lengths of the bars: the first rectangle is the background."""
+    rectangles = ElementTree.fromstring(draw(aims)).findall(f"{SVG}rect")
+    return [float(each.attrib["width"]) for each in rectangles[1:]]
+
+
+def test_a_row_has_the_aim_and_the_figures_and_a_bar_the_part_that_was_reached() -> None:
+    page = performance.page(idle(255.0), {MEMORY: 330.0}, PUBLISHED_AT)
+    assert f"| {MEMORY} | <= 220 | 255 | 330 | no |" in page
+    assert f"| {READY} | <= 4 | 3.5 | - | yes |" in page
+    assert "| not measured |" in page
+
+    half = Aim("tokens", 0.8, 0.4, is_least=True)
+    whole = Aim("seconds", 2.0, 2.0)
+    twice_as_slow = Aim("seconds", 2.0, 4.0)
+
+    short, long, slow = widths([half, whole, twice_as_slow])
+    assert (short, slow) == (long / 2, long / 2)
+    assert widths([Aim("seconds", 2.0, None)]) == []
+    assert len(widths([Aim("seconds", 2.0, 0.0)])) == 1
+
+
+def test_the_next_run_finds_these_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PAGE", "PICTURE", "FIGURES"):
+        monkeypatch.setattr(performance, name, tmp_path / name)
+
+    performance.publish(idle(255.0), {"hook": 1.01, MEMORY: 330.0}, PUBLISHED_AT)
+
+    found = earlier(tmp_path / "results", performance.FIGURES)
+    assert (found["hook"], found[MEMORY]) == (1.01, 255.0)
+    assert "Some CPU" in performance.PAGE.read_text()
+    assert performance.PICTURE.read_text().startswith("<svg")
+    assert json.loads(performance.FIGURES.read_text())["aims"]

@@ -21,8 +21,6 @@ _COMMAND = re.compile(
 
 
 class Block(NamedTuple):
-    """A fenced block of code."""
-
     language: str
     text: str
 

@@ -36,11 +36,10 @@ def rooms() -> dict[str, set[str]]:
 
 
 def package(room: str) -> str:
-    """The package of a room: `serving/core` of `serving/core`."""
     return "vinery_" + room.replace("/", ".")
 
 
-def test_each_row_of_the_room_table_is_an_import_contract() -> None:
+def test_each_row_of_the_room_table_is_an_import_contract_and_each_folder_a_room() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = {
         contract["source_modules"][0]: set(contract["forbidden_modules"])
@@ -49,22 +48,18 @@ def test_each_row_of_the_room_table_is_an_import_contract() -> None:
     }
     table = rooms()
     del table[WIRING]  # it may import every room
-
     assert contracts == {
         package(room): {package(each) for each in table if each not in (room, *may_import)}
         | {"vinery"}
         for room, may_import in table.items()
     }
 
-
-def test_each_folder_of_the_code_is_a_room() -> None:
     folders = {
         f"{package}/{folder.name}"
         for package in ("serving", "accounts")
         for folder in (REPOSITORY / package).iterdir()
         if (folder / "__init__.py").is_file() and folder.name != "migrations"
     }
-
     assert folders == rooms().keys() - {WIRING}
 
 
@@ -88,7 +83,7 @@ def imports() -> dict[str, set[str]]:
     return {module: graph.find_modules_directly_imported_by(module) & modules for module in modules}
 
 
-def test_no_two_folders_import_each_other() -> None:
+def test_no_two_folders_import_each_other_and_the_longest_import_chain_is_short() -> None:
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
     packages = {module for module in graph.modules if graph.find_children(module)}
 
@@ -101,16 +96,13 @@ def test_no_two_folders_import_each_other() -> None:
 
     assert not [(a, b) for a in pairs for b in pairs[a] if a < b and a in pairs[b]]
 
-
-def test_the_longest_import_chain_is_short() -> None:
-    graph = imports()
+    modules = imports()
 
     @cache
     def chain(module: str) -> tuple[str, ...]:
-        return (module, *max((chain(each) for each in graph[module]), key=len, default=()))
+        return (module, *max((chain(each) for each in modules[module]), key=len, default=()))
 
-    longest = max((chain(module) for module in graph), key=len)
-
+    longest = max((chain(module) for module in modules), key=len)
     assert len(longest) <= MAX_CHAIN, longest
 
 
@@ -151,9 +143,7 @@ def _names_in(node: ast.AST) -> list[str]:
 
 def test_the_glossary_is_short_and_retires_words() -> None:
     section = ARCHITECTURE.partition("## Glossary")[2].partition("\n## ")[0]
-    entries = [line for line in section.splitlines() if line.startswith("|")][2:]
-
-    assert len(entries) <= 40
+    assert len([line for line in section.splitlines() if line.startswith("|")][2:]) <= 40
     assert {"told", "away", "books"} <= retired_words(ARCHITECTURE)
 
 

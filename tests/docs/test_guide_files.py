@@ -1,9 +1,10 @@
-"""The files of the guides are valid for the programs that read them."""
+"""The guides: their files are valid, links lead somewhere, commands exist, and the site has all."""
 
 import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ import pytest
 import yaml
 
 from tests.conftest import REPOSITORY
+from tests.docs.markdown import DOCUMENTS, GUIDES, anchors, commands, links
+from tests.tables import table
+from vinery.cli.commands import COMMANDS, parser
+from vinery.config.setting_table import SETTINGS
+from vinery_serving.engine.option_parsing import option_documents
 
 FILES = REPOSITORY / "docs" / "guides" / "files"
 
@@ -23,29 +29,37 @@ def needs(program: str) -> pytest.MarkDecorator:
 def run(*command: str | Path) -> str:
     """What the program prints. It must succeed."""
     ended = subprocess.run(
-        [str(each) for each in command], capture_output=True, text=True, check=False
+        [*map(str, command)], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
 
 
 @needs("promtool")
-def test_prometheus_reads_its_configuration_and_the_alert_rules() -> None:
+def test_prometheus_reads_its_files_and_an_engine_that_is_not_ready_fires_its_alert() -> None:
     assert "15 rules found" in run("promtool", "check", "config", FILES / "prometheus.yml")
 
-
-@needs("promtool")
-def test_an_engine_that_is_not_ready_fires_its_alert_after_five_minutes() -> None:
     assert "SUCCESS" in run(
         "promtool", "test", "rules", Path(__file__).with_name("alert_cases.yaml")
     )
 
 
-def test_each_alert_has_a_severity_a_summary_and_a_cure() -> None:
+def test_each_alert_has_a_severity_a_summary_and_a_cure_and_panels_do_not_overlap() -> None:
     [group] = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
     for rule in group["rules"]:
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
         assert set(rule["annotations"]) == {"summary", "cure"}
+
+    panels = json.loads((FILES / "grafana.json").read_text())["panels"]
+    cells = [
+        (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
+        for panel in panels
+        for x in range(panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["h"])
+    ]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert len(cells) == len(set(cells))
+    assert all(0 <= x < 24 for x, _ in cells)
 
 
 @needs("caddy")
@@ -117,15 +131,100 @@ def metric_names() -> set[str]:
     return {name for text in texts for name in re.findall(r"\bvinery_\w+", text)}
 
 
-def test_panels_do_not_overlap_and_have_different_ids() -> None:
-    panels = json.loads((FILES / "grafana.json").read_text())["panels"]
-    cells = [
-        (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
-        for panel in panels
-        for x in range(panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["h"])
-    ]
+CONFIGURATION = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
 
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    assert len(cells) == len(set(cells))
-    assert all(0 <= x < 24 for x, _ in cells)
+
+@table("document", DOCUMENTS)
+def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
+    for link in links(document):
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+@table("document", [each for each in DOCUMENTS if each.name != "ARCHITECTURE.md"])
+def test_every_command_has_its_options(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in commands(document):
+        name = next((word for word in words if not word.startswith("-")), "")
+        try:
+            parser(*({name} & COMMANDS.keys())).parse_args(words)
+        except SystemExit as end:
+            assert not end.code, f"vinery {' '.join(words)}: {capsys.readouterr().err}"
+
+
+def test_the_site_and_the_readme_have_every_guide_and_navigation_no_page_twice() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    index = (REPOSITORY / "docs" / "index.md").read_text(encoding="utf-8")
+    for guide in GUIDES:
+        assert f"guides/{guide.name}" in CONFIGURATION
+        assert f"guides/{guide.name}" in index
+        assert f"docs/guides/{guide.name}" in readme
+    found = {words[0] for guide in GUIDES for words in commands(guide) if words}
+    assert {"up", "model", "key", "limit", "usage"} <= found
+
+    pages = yaml.safe_load(CONFIGURATION)["nav"]
+    listed = [page for section in pages for page in _paths(section)]
+    assert len(listed) == len(set(listed))
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
+    run(*command, "--site-dir", tmp_path)
+
+    assert (tmp_path / "guides" / "deployment" / "index.html").is_file()
+    pages = [page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")]
+    assert not [page for page in pages if "fonts.googleapis.com" in page]
+
+
+def test_every_setting_has_a_row_and_options_in_the_guide_from_model_server_exist() -> None:
+    text = (REPOSITORY / "docs" / "settings.md").read_text(encoding="utf-8")
+    fields = (REPOSITORY / "docs" / "parameters.md").read_text(encoding="utf-8")
+    names = {setting.name for setting in SETTINGS}
+    assert {name for name in names if f"`{name}`" not in text + fields} == set()
+
+    text = (REPOSITORY / "docs/guides/from-openvino-model-server.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"--option '?(\w+)=", text))
+    assert len(named) > 8
+    assert named - {option.name for option in option_documents()} == set()
+
+
+def test_troubleshooting_quotes_real_messages_and_names_codes_that_exist() -> None:
+    """`...` is for what varies. Messages may stand in several literals, one below the other."""
+    section = _section("A model does not load")
+    quoted = [
+        part.strip(" .:")
+        for row in re.findall(r"^\| (.+?) \|", section, re.M)[2:]
+        for part in row.split("...")
+        if len(part) > 8
+    ]
+    sources = (REPOSITORY / "serving").rglob("*.py")
+    code = "\n".join(source.read_text(encoding="utf-8") for source in sources)
+    text = re.sub(r'"\s+f?"', "", code)
+    assert len(quoted) > 10
+    assert [part for part in quoted if part not in text] == []
+
+    errors = (REPOSITORY / "docs" / "errors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", _section("Errors that clients see"), re.M)
+    named = {(status, code) for status, codes in rows for code in re.findall(r"`(\w+)`", codes)}
+    known = set(re.findall(r"^\| (\d+) \| `\w+` \| `(\w+)` \|", errors, re.M))
+    assert len(named) > 12
+    assert named - known == set()
+
+
+def _section(heading: str) -> str:
+    text = (REPOSITORY / "docs/guides/troubleshooting.md").read_text(encoding="utf-8")
+    return text.split(f"## {heading}\n")[1].split("\n## ")[0]
+
+
+def _paths(section: object) -> list[str]:
+    match section:
+        case str():
+            return [section]
+        case dict():
+            return [path for each in section.values() for path in _paths(each)]
+        case list():
+            return [path for each in section for path in _paths(each)]
+    return []

@@ -1,10 +1,12 @@
-"""The tables of parameters, content parts and answers agree with the code."""
+"""The generated documents are up to date, and their tables agree with the code."""
 
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
 
+from docs.__main__ import DOCUMENTS
 from docs.answers import ANSWERS
 from docs.markdown import SYSTEMS
 from docs.parameters import rows_of
@@ -57,9 +59,7 @@ def test_a_part_is_accepted_or_refused_as_documented(part: Part, tree: str) -> N
         for member in members
     ],
 )
-def test_an_answer_has_the_documented_members(
-    kind: type[BaseModel], path: str, is_present: bool
-) -> None:
+def test_an_answer_has_the_members(kind: type[BaseModel], path: str, is_present: bool) -> None:
     assert has(kind, path.split(".")) == is_present
 
 
@@ -71,3 +71,11 @@ def has(kind: Any, path: list[str]) -> bool:
         field = kind.model_fields.get(path[0])
         return field is not None and has(field.annotation, path[1:])
     return any(has(each, path) for each in get_args(kind))
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_up_to_date(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == DOCUMENTS[name](), "run `make docs`"

@@ -4,7 +4,6 @@ import pytest
 
 from tests.platform_.test_edge_connections import *  # noqa: F403
 from tests.platform_.test_edge_headers import *  # noqa: F403
-from tests.platform_.test_edge_memory import *  # noqa: F403
 
 
 @pytest.fixture(scope="module")

@@ -15,15 +15,7 @@ def new_python(
     *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run Python from nothing to its end, in a clean environment with these settings."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env=clean_environment() | dict(environment or {}),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    return _run([sys.executable, *arguments], environment or {})
 
 
 def run_python(
@@ -36,11 +28,15 @@ def run_python(
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run make in the repository to its end."""
+    return _run(["make", *words], {})
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["make", *words],
+        command,
         cwd=REPOSITORY,
-        env=clean_environment(),
+        env=clean_environment() | dict(environment),
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_S,
@@ -51,7 +47,6 @@ def make(*words: str) -> subprocess.CompletedProcess[str]:
 def vinery(
     *words: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the `vinery` command to its end."""
     return run_python("-m", "vinery.cli", *words, environment=environment, cwd=cwd)
 
 

@@ -28,14 +28,11 @@ def test_the_index_links_both_apis_in_both_viewers(client: Client) -> None:
     redirect = client.get("/docs")
     assert (redirect.status_code, redirect["Location"]) == (301, "/docs/")
     for viewer in ("redoc", "swagger-ui-dist"):
-        found = finders.find(f"drf_spectacular_sidecar/{viewer}/LICENSE")
-        assert Path(str(found)).is_file()
+        assert Path(str(finders.find(f"drf_spectacular_sidecar/{viewer}/LICENSE"))).is_file()
 
 
 @table("address", ["/docs/", *PAGES])
-def test_a_page_needs_no_key_and_loads_files_of_this_server_alone(
-    client: Client, address: str
-) -> None:
+def test_a_page_needs_no_key_and_loads_files_from_here_alone(client: Client, address: str) -> None:
     response = client.get(address)
 
     page = response.content.decode()
@@ -63,9 +60,7 @@ def test_the_pages_and_their_links_can_be_turned_off(client: Client, settings: S
 
 
 @table("path_", ["/redoc", "/swagger", "/api", "/api/docs/"])
-def test_an_unknown_path_names_the_pages_unless_they_are_off(
-    path_: str, client: Client, settings: Settings
-) -> None:
+def test_an_unknown_path_names_pages_if_on(path_: str, client: Client, settings: Settings) -> None:
     def message() -> str:
         response = client.get(path_)
         assert response.status_code == 404

@@ -1,20 +1,27 @@
-"""The archive of a backup, the folder for it, and how a restored state comes into a home."""
+"""The archive of a backup, how its state comes into a home, and the commands between two homes."""
 
 import gzip
 import io
+import json
+import re
 import shutil
 import signal
 import sqlite3
 import tarfile
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests import prepared_home, stores
+from tests.accounts.usage_builders import admission, settlement
+from tests.conftest import REPOSITORY, clean_environment
 from tests.platform_ import scripts
+from tests.platform_.scripts import vinery
 from tests.tables import table
 from vinery import __version__
 from vinery.backup import BackupFailed, archive, postgresql, swap
@@ -23,6 +30,8 @@ from vinery.cli import commands
 from vinery.config import secret_files
 from vinery.config.env import SettingError
 from vinery.config.home import Home
+from vinery_accounts.usage.entries import encode
+from vinery_accounts.usage.journal import Journal
 
 
 def a_state(folder: Path, text: str, *, has_config: bool = False) -> Path:
@@ -51,12 +60,8 @@ def content(folder: Path) -> dict[str, str]:
 def whole(tmp_path: Path) -> Path:
     """An archive of a small state."""
     target = tmp_path / "whole.tar.gz"
-    archive.write(
-        a_state(tmp_path / "state", "new"),
-        target,
-        archive.new_manifest("sqlite", ("accounts.0001_initial",)),
-        replace=False,
-    )
+    manifest = archive.new_manifest("sqlite", ("accounts.0001_initial",))
+    archive.write(a_state(tmp_path / "state", "new"), target, manifest, replace=False)
     return target
 
 
@@ -65,7 +70,6 @@ Change = Callable[[Members], None]
 
 
 def changed(source: Path, change: Change) -> Path:
-    """A copy of an archive with other members."""
     with tarfile.open(source) as tar:
         members = [(info, tar.extractfile(info).read()) for info in tar]  # type: ignore[union-attr]
     change(members)
@@ -78,8 +82,6 @@ def changed(source: Path, change: Change) -> Path:
 
 
 def with_manifest(source: Path, **values: Any) -> Path:
-    """A copy of an archive with another manifest."""
-
     def change(members: Members) -> None:
         info, text = members[0]
         members[0] = info, msgspec.json.encode({**msgspec.json.decode(text), **values})
@@ -87,11 +89,10 @@ def with_manifest(source: Path, **values: Any) -> Path:
     return changed(source, change)
 
 
-def test_an_archive_returns_what_was_written(whole: Path, tmp_path: Path) -> None:
+def test_an_archive_has_what_was_written_and_is_not_replaced(whole: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
 
     manifest = archive.read(whole, tmp_path / "out")
-
     assert content(tmp_path / "out") == content(tmp_path / "state")
     assert (manifest.version, manifest.database) == (__version__, "sqlite")
     assert manifest.migrations == ("accounts.0001_initial",)
@@ -99,11 +100,8 @@ def test_an_archive_returns_what_was_written(whole: Path, tmp_path: Path) -> Non
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
-
-def test_an_existing_file_is_kept_unless_it_may_be_replaced(whole: Path, tmp_path: Path) -> None:
     before, manifest = whole.read_bytes(), archive.new_manifest("sqlite", ())
     other = a_state(tmp_path / "other", "other")
-
     with pytest.raises(FileExistsError):
         archive.write(other, whole, manifest, replace=False)
     assert whole.read_bytes() == before
@@ -471,7 +469,7 @@ with workspace(Path(sys.argv[1])) as state:
 """
 
 
-def test_a_killed_backup_leaves_a_folder_that_the_next_one_removes(tmp_path: Path) -> None:
+def test_a_backup_removes_the_folder_of_a_killed_one_and_of_no_other(tmp_path: Path) -> None:
     killed = scripts.run_python("-c", _KILLED, str(tmp_path))
     [left] = tmp_path.iterdir()
     (tmp_path / ".vinery-backup-x" / "state").mkdir(parents=True)  # its removal was interrupted
@@ -484,8 +482,6 @@ def test_a_killed_backup_leaves_a_folder_that_the_next_one_removes(tmp_path: Pat
 
     assert list(tmp_path.iterdir()) == []
 
-
-def test_a_backup_leaves_those_alone_that_run_beside_it(tmp_path: Path) -> None:
     (tmp_path / ".vinery-backup-notes.txt").touch()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / ".vinery-backup-link").symlink_to(tmp_path / "elsewhere")
@@ -496,3 +492,94 @@ def test_a_backup_leaves_those_alone_that_run_beside_it(tmp_path: Path) -> None:
 
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {".vinery-backup-notes.txt", ".vinery-backup-link", "elsewhere"}
+
+
+of_two_homes = pytest.mark.skipif(stores.IS_SCALED, reason="both homes would have one server")
+
+RELEASES = REPOSITORY / "tests" / "releases"
+
+_RECOVER = """
+import django; django.setup()
+from django.conf import settings
+from vinery_accounts.models import UsageRecord
+from vinery_accounts.usage.recovery import recover_orphans
+recover_orphans(settings.HOME.usage)
+print(sorted(UsageRecord.objects.values_list("request_id", "outcome")))
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    clean = clean_environment()
+    return clean | prepared_home.copy_to(tmp_path / "home", clean)
+
+
+@of_two_homes
+def test_usage_in_the_journal_of_a_running_process_counts_once_after_a_restore(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    with closing(Journal.create(tmp_path / "home" / "usage")) as journal:
+        journal.allocate(100_000)
+        for entry in (admission("over"), settlement("over"), admission("open")):
+            journal.append(encode(entry))
+        made = vinery("backup", environment=environment, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    [made_file] = tmp_path.glob("vinery-backup-*.tar.gz")
+    assert re.fullmatch(r"vinery-backup-\d{8}T\d{6}Z\.tar\.gz", made_file.name)
+    assert made_file.stat().st_mode & 0o777 == 0o600
+
+    other = environment | {"VINERY_HOME": str(tmp_path / "other")}
+    restored = vinery("restore", str(made_file), environment=other, cwd=tmp_path)
+
+    assert restored.returncode == 0, restored.stderr
+    recovered = scripts.run_python(
+        "-c", _RECOVER, environment=other | {"DJANGO_SETTINGS_MODULE": "vinery.settings"}
+    )
+    assert recovered.stdout.strip() == "[('open', 'interrupted'), ('over', 'ok')]"
+    keys, restored_keys = (vinery("key", "list", environment=each) for each in (environment, other))
+    assert keys.stdout == restored_keys.stdout != ""
+
+
+@of_two_homes
+def test_what_is_outside_of_the_home_is_named_and_a_home_in_use_is_not_replaced(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    config = tmp_path / "elsewhere.toml"
+    config.write_text("web_workers = 1\n")
+    pepper = {"VINERY_KEY_PEPPER_2": "x" * 40, "VINERY_CONFIG": str(config)}
+    made = vinery("backup", "a.tar.gz", environment=environment | pepper, cwd=tmp_path)
+    assert "Not in the backup: VINERY_KEY_PEPPER_2, which the environment sets." in made.stdout
+    assert f"Not in the backup: the configuration file {config}." in made.stdout
+
+    again = vinery("backup", "a.tar.gz", environment=environment, cwd=tmp_path)
+
+    with closing(Journal.create(tmp_path / "home" / "usage")):
+        refused = vinery("restore", "a.tar.gz", "--yes", environment=environment, cwd=tmp_path)
+
+    assert made.returncode == 0, made.stderr
+    assert again.returncode == 1
+    assert "--force" in again.stderr
+    assert refused.returncode == 2
+    assert "uses the home folder" in refused.stderr
+
+
+@of_two_homes
+def test_an_older_backup_is_upgraded(environment: dict[str, str], tmp_path: Path) -> None:
+    expected = json.loads((RELEASES / "0.1.json").read_text())
+    state = tmp_path / "state"
+    (state / "secrets").mkdir(parents=True)
+    (state / "secrets" / "django_secret_key").write_text(expected["secret_key"])
+    (state / "secrets" / "key_pepper_1").write_text(expected["pepper"])
+    with closing(sqlite3.connect(state / "vinery.sqlite3")) as database:
+        dump = gzip.decompress((RELEASES / "0.1.sql.gz").read_bytes()).decode()
+        database.executescript(dump)
+        rows = database.execute("SELECT app, name FROM django_migrations").fetchall()
+    manifest = archive.Manifest("0.0.9", datetime.now(UTC), "sqlite", tuple(map(".".join, rows)))
+    archive.write(state, tmp_path / "old.tar.gz", manifest, replace=False)
+
+    home = environment | {"VINERY_HOME": str(tmp_path / "other")}
+    restored = vinery("restore", "old.tar.gz", environment=home, cwd=tmp_path)
+
+    assert restored.returncode == 0, restored.stderr
+    assert "The audit log is intact" in restored.stdout
+    assert "laptop" in vinery("key", "list", environment=home).stdout

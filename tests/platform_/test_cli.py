@@ -4,9 +4,9 @@ import argparse
 import os
 import subprocess
 import sys
+from collections import namedtuple
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -25,7 +25,6 @@ from vinery_serving.logs.lines import time_text
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Yield a parser and all its subparsers."""
     found = [parser]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -67,20 +66,13 @@ def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -
     assert large & loaded == set()
 
 
-class OldVersion(NamedTuple):
-    major: int
-    minor: int
-    micro: int
-
-
 def test_an_old_python_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "version_info", OldVersion(3, 10, 4))
+    old = namedtuple("OldVersion", "major minor micro")(3, 10, 4)
+    monkeypatch.setattr(sys, "version_info", old)
 
-    status = vinery.cli.main(["--help"])
-
-    assert status == 2
+    assert vinery.cli.main(["--help"]) == 2
     assert capsys.readouterr().err == "vinery: Python 3.11 or newer is needed, this is 3.10.\n"
 
 
@@ -105,76 +97,52 @@ def test_a_bad_setting_is_reported_in_one_line_that_names_it(
     assert message in scripts.refusal(*words, environment=environment | settings)
 
 
-def test_a_database_without_tables_is_reported_in_one_line(platform_home: Home) -> None:
-    (platform_home.path / "vinery.sqlite3").touch()
-    environment = {"VINERY_HOME": str(platform_home.path)}
-
-    line = scripts.refusal("key", "list", environment=environment, status=1)
-
-    assert line.startswith("vinery: The database cannot be used: no such table")
-    assert "vinery prepare" in line
-
-
 @table(
-    "words",
+    "command",
     [
-        ("key", "list"),
-        ("model", "list"),
-        ("usage", "show"),
-        ("audit", "verify"),
-        ("key", "create", "--name", "laptop"),
-        ("admin", "reset-password"),
-        ("env",),
-        ("status",),
-        ("web",),
-        ("node",),
-        ("jobs",),
+        *("key list", "model list", "usage show", "audit verify", "key create --name laptop"),
+        *("admin reset-password", "env", "status", "web", "node", "jobs"),
     ],
 )
-def test_no_command_but_up_and_prepare_makes_a_home(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_no_command_but_up_and_prepare_makes_a_home(tmp_path: Path, command: str) -> None:
     home = tmp_path / "none"
 
-    line = scripts.refusal(*words, environment={"VINERY_HOME": str(home), "VINERY_PORT": "0"})
+    environment = {"VINERY_HOME": str(home), "VINERY_PORT": "0"}
+    line = scripts.refusal(*command.split(), environment=environment)
 
     assert line.startswith(f"vinery: There is no Vinery home at {home}. Start it with")
     assert not home.exists()
 
 
-def test_a_command_makes_no_database_in_a_home_that_has_none(platform_home: Home) -> None:
+def test_a_home_without_a_database_or_tables_is_reported_and_gets_none(platform_home: Home) -> None:
     environment = {"VINERY_HOME": str(platform_home.path)}
-
     assert "There is no Vinery home at" in scripts.refusal("key", "list", environment=environment)
     assert not (platform_home.path / "vinery.sqlite3").exists()
 
+    (platform_home.path / "vinery.sqlite3").touch()
+    line = scripts.refusal("key", "list", environment=environment, status=1)
+    assert line.startswith("vinery: The database cannot be used: no such table")
+    assert "vinery prepare" in line
 
-def test_help_of_a_command_needs_no_home(tmp_path: Path) -> None:
+
+def test_help_needs_no_home_and_other_commands_name_the_user_to_run_as(tmp_path: Path) -> None:
     result = scripts.vinery("key", "--help", environment={"VINERY_HOME": str(tmp_path / "none")})
-
     assert result.returncode == 0
     assert not (tmp_path / "none").exists()
 
-
-def test_the_home_of_another_user_is_reported(tmp_path: Path) -> None:
-    """The folder cannot be opened, as another user's. Root may open all, so a loop of links."""
+    # The folder cannot be opened, as another user's. Root may open all, so a loop of links.
     (tmp_path / "secrets").symlink_to("secrets")
 
     line = scripts.refusal("key", "list", environment={"VINERY_HOME": str(tmp_path)})
-
     assert "Run this as the user that runs `vinery up`" in line
 
 
-@table(
-    "text, length",
-    [("12h", timedelta(hours=12)), ("30d", timedelta(days=30)), ("4w", timedelta(weeks=4))],
-)
-def test_a_period_is_read(text: str, length: timedelta) -> None:
-    assert period(text) == length
-
-
-@table("text", ["", "30", "d", "0d", "-1d", "1.5d", "30 d", "1y"])
-def test_an_invalid_period_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="12h, 30d or 4w"):
-        period(text)
+@table("text, hours", [("12h", 12), ("30d", 30 * 24), ("4w", 4 * 7 * 24)])
+def test_a_period_is_read_and_an_invalid_one_refused(text: str, hours: int) -> None:
+    assert period(text) == timedelta(hours=hours)
+    for invalid in ("", "30", "d", "0d", "-1d", "1.5d", "30 d", "1y"):
+        with pytest.raises(argparse.ArgumentTypeError, match="12h, 30d or 4w"):
+            period(invalid)
 
 
 @table(
@@ -198,9 +166,7 @@ def test_an_engine_option_is_read(text: str, pair: tuple[str, object] | None) ->
         option(text)
 
 
-def test_the_help_of_adding_a_model_explains_every_engine_option(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_of_adding_a_model_has_every_engine_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         commands.run(["model", "add", "--help"])
 
@@ -218,7 +184,7 @@ def test_a_table_is_as_wide_as_its_cells() -> None:
 
 
 @pytest.mark.parametrize("command", ["config", "logs"])
-def test_a_command_whose_output_is_not_read_to_its_end_prints_no_traceback(
+def test_a_command_whose_reader_leaves_prints_no_traceback(
     platform_home: Home, command: str
 ) -> None:
     log = f"{time_text(1)} INFO web-1 room: one\n".encode()

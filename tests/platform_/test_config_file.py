@@ -1,9 +1,11 @@
-"""`vinery.toml` gives settings to every command, and names the home."""
+"""`vinery.toml` and the environment give typed settings to every command, and name the home."""
 
 import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -86,9 +88,7 @@ def test_the_file_in_the_home_overrides_that_of_the_user(write: Write, tmp_path:
     assert [file.path.parent.name for file in files] == ["home", "vinery"]
 
 
-def test_a_named_file_overrides_the_home_and_replaces_that_of_the_user(
-    write: Write, tmp_path: Path
-) -> None:
+def test_a_named_file_replaces_that_of_user_before_home(write: Write, tmp_path: Path) -> None:
     write("port = 1\nweb_workers = 9\n")
     write("port = 2\nauth = false\n", "deploy/home/vinery.toml")
     named = write('home = "home"\nport = 3\n', "deploy/named.toml")
@@ -118,9 +118,7 @@ def test_values_are_written_as_toml_has_them(write: Write, monkeypatch: pytest.M
     assert env.text("REDIS_URL") == "redis://cache"
 
 
-def test_the_file_of_a_secret_is_found_beside_the_file_unless_the_environment_has_it(
-    write: Write,
-) -> None:
+def test_a_file_of_a_secret_is_beside_the_file_unless_the_environment_has_it(write: Write) -> None:
     write("s3cret\n", "user/vinery/key")
     write('secret_key_file = "key"\nkey_pepper_2_file = "key"\nkey_pepper_3_file = "key"\n')
     os.environ["VINERY_KEY_PEPPER_3"] = "of the environment"
@@ -255,13 +253,89 @@ def test_config_shows_each_setting_with_its_source_and_no_secret(write: Write, w
 
 
 @table("words", [("key", "list"), ("up",), ("config",)])
-def test_a_bad_file_is_reported_in_one_line(write: Write, words: tuple[str, ...]) -> None:
+def test_a_bad_or_no_file_is_reported_in_one_line(write: Write, words: tuple[str, ...]) -> None:
     path = write("prot = 8123\n", "named.toml")
 
     line = scripts.refusal("--config", str(path), *words, environment={})
 
     assert line == f"vinery: {path} has the unknown key prot. Did you mean port?\n"
+    assert "--config needs a file" in scripts.refusal(*words, "--config", environment={})
 
 
-def test_config_without_a_file_is_refused() -> None:
-    assert "--config needs a file" in scripts.refusal("config", "--config", environment={})
+NAME = "VINERY_EXAMPLE"
+Read = Callable[[], object]
+
+
+switch = partial(env.on_off, NAME, default=False)
+switch_that_is_on = partial(env.on_off, NAME, default=True)
+number = partial(env.integer, NAME, 5, at_least=1, at_most=9)
+choice = partial(env.choice, NAME, "uvicorn", among=("uvicorn", "daphne"))
+url = partial(env.url, NAME, schemes=("https",))
+secret_url = partial(env.url, NAME, schemes=("postgres",), is_secret=True)
+like = "percentages such as 50,80,100"
+percentages = partial(env.numbers, NAME, (50, 100), at_most=100, like=like)
+words, networks = partial(env.words, NAME), partial(env.networks, NAME)
+
+
+@table(
+    "read, value, expected",
+    [
+        *((switch, word, True) for word in ("on", "1", "true", "YES")),
+        *((switch_that_is_on, word, False) for word in ("off", "0", "False", "no")),
+        *((number, "1", 1), (number, "9", 9)),
+        (choice, "Daphne", "daphne"),
+        (url, "https://vinery.example/", "https://vinery.example"),
+        *((percentages, "90, 80,90", [80, 90]), (percentages, "1,100", [1, 100])),
+        (percentages, "off", []),
+        (words, "a, b ,,c", ["a", "b", "c"]),
+        (networks, "10.0.0.0/8, fd00::/8", [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]),
+        # An empty variable is an unset one.
+        *((switch_that_is_on, "  ", True), (number, "  ", 5), (choice, "  ", "uvicorn")),
+        (percentages, "  ", [50, 100]),
+    ],
+)
+def test_it_is_read(
+    monkeypatch: pytest.MonkeyPatch, read: Read, value: str, expected: object
+) -> None:
+    monkeypatch.setenv(NAME, value)
+
+    assert read() == expected
+
+
+@table(
+    "read, value, message",
+    [
+        (switch, "maybe", f"{NAME}='maybe'.*on or off"),
+        *((number, word, f"{NAME}=.*from 1 to 9") for word in ("0", "10", "-1", "nine", "3.5")),
+        (choice, "gunicorn", "daphne or uvicorn"),
+        *((url, word, "https://") for word in ("a.example", "ftp://a.example", "https://")),
+        (secret_url, "mysql://joe:hunter2@db/vinery", NAME),
+        *(
+            (percentages, word, f"{NAME}=.*50,80,100")
+            for word in ("0", "101", "half", "50;80", "-5", "off,50")
+        ),
+        (networks, "10.0.0.1/8", f"{NAME}: .*10.0.0.0/8"),
+    ],
+)
+def test_an_invalid_value_is_refused_by_name_and_a_password_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, read: Read, value: str, message: str
+) -> None:
+    monkeypatch.setenv(NAME, value)
+
+    with pytest.raises(SettingError, match=message) as refusal:
+        read()
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_a_secret_may_be_read_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    monkeypatch.setenv(f"{NAME}_FILE", str(file))
+    with pytest.raises(SettingError, match=f"{NAME}_FILE=.*secret cannot be read"):
+        env.secret(NAME)
+
+    file.write_text("s3cret\n")
+    assert env.secret(NAME) == "s3cret"
+
+    monkeypatch.setenv(NAME, "one")
+    with pytest.raises(SettingError, match=f"{NAME} and {NAME}_FILE are both set"):
+        env.secret(NAME)

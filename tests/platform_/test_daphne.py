@@ -32,15 +32,14 @@ def test_the_application_receives_startup_and_shutdown() -> None:
     assert result.stdout.split() == ["lifespan.startup", "lifespan.shutdown"], result.stderr
 
 
-test_silence = connections.test_a_connection_that_sends_nothing_is_closed
-test_unread_bodies = connections.test_an_unread_body_has_the_same_time
+test_silence = connections.test_a_connection_that_sends_nothing_or_no_body_is_closed
 test_unread_answers = connections.test_a_client_that_does_not_read_its_answer_is_ended
 test_one_address = connections.test_one_address_has_so_many_connections
-test_early_leaves = connections.test_clients_that_leave_early_leave_no_traceback
-test_the_end = connections.test_a_server_with_an_unfinished_header_stops_in_order
+test_early_leaves = connections.test_early_leaves_cause_no_traceback
+test_the_end = connections.test_half_a_header_delays_no_stop
 test_many_headers = headers.test_too_many_headers_are_refused
-test_endless_requests = headers.test_a_request_without_end_is_refused_and_costs_no_memory
+test_endless_requests = headers.test_an_endless_request_is_refused_and_costs_no_memory
 test_pipelining = headers.test_pipelined_requests_are_answered_in_order
 test_upgrades = headers.test_an_upgrade_is_answered_as_a_plain_request
-test_leave_to_send = headers.test_a_client_that_waits_for_leave_to_send_gets_it_from_the_application
+test_leave_to_send = headers.test_a_client_that_waits_to_send_gets_leave_from_the_application
 test_large_bodies = headers.test_a_large_body_arrives_whole

@@ -1,9 +1,9 @@
-"""While the database is unavailable, pages are refused with 503 and advice, in the format of each
-path. This holds whether the process already knows of the failure or the page meets the error.
-"""
+"""Pages of an unavailable database (503 in the format of each path) and of an unknown host name."""
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -60,11 +60,7 @@ def test_api_clients_get_json_without_asking_the_database() -> None:
 
     assert result(response)
     assert response.json()["error"]["code"] == "unavailable"
-
-
-@pytest.mark.usefixtures("noticed")
-def test_pages_that_need_no_database_are_not_refused() -> None:
-    assert Client().get("/nothing/").status_code == 404
+    assert Client().get("/nothing/").status_code == 404, "it needs no database"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -81,13 +77,6 @@ def visitor(db: None) -> Client:
     return client
 
 
-def failing(error: Exception) -> Callable[..., None]:
-    def fail(*_: Any) -> None:
-        raise error
-
-    return fail
-
-
 @table(
     "reader",
     [
@@ -100,14 +89,37 @@ def test_the_first_page_that_meets_the_failure_reports_it(
     visitor: Client, monkeypatch: pytest.MonkeyPatch, reader: str, path: str
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(reader, failing(OperationalError("secret of mine")))
+        patch.setattr(reader, Mock(side_effect=OperationalError("secret of mine")))
 
         assert "secret of mine" not in result(visitor.get(path))
 
 
-def test_another_database_error_is_a_server_error(
-    visitor: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("django.contrib.auth.get_user", failing(DataError("secret of mine")))
+def test_another_error_is_a_server_error(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "django.contrib.auth.get_user", Mock(side_effect=DataError("secret of mine"))
+    )
 
     assert "secret of mine" not in result(visitor.get("/admin/"), 500)
+
+
+@table("path", ["/", "/console/", "/accounts/login/", "/admin/login/"])
+def test_a_page_of_an_unknown_host_names_the_settings(path: str, client: Client, db: None) -> None:
+    response = client.get(path, headers={"host": "vinery.example"})
+
+    assert response.status_code == 400
+    page = response.content.decode()
+    assert "VINERY_PUBLIC_URL" in page
+    assert "VINERY_ALLOWED_HOSTS" in page
+    assert response["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("path", ["/", "/api/me"])
+def test_an_unknown_host_name_is_logged_in_one_warning_without_a_stack(
+    path: str, client: Client, db: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.get(path, headers={"host": "vinery.example"})
+
+    [record] = caplog.records
+    assert (record.levelno, record.exc_info) == (logging.WARNING, None)
+    assert "VINERY_ALLOWED_HOSTS" in record.getMessage()
+    assert vars(record)["fields"] == {"host": "vinery.example"}

@@ -1,24 +1,30 @@
-"""`vinery doctor` finds what is wrong, names a cure, and creates nothing."""
+"""`vinery doctor` and system checks find what is wrong, name a cure, and create nothing."""
 
 import json
 import os
+import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.checks import CheckMessage, Tags, run_checks
+from pytest_django import Settings
 
 from tests import prepared_home
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
 from tests.tables import table
+from vinery import checks
 from vinery.config.home import Home
 from vinery.doctor import home as home_checks
 from vinery.doctor import machine, stores
 from vinery.doctor.finding import Finding, Level
 from vinery.process.listening import Address, listen
+from vinery.settings.servers import database
 
 
 def diagnosis(environment: Mapping[str, str]) -> tuple[int, dict[str, Finding]]:
@@ -73,16 +79,10 @@ def test_every_warning_and_failure_has_a_cure(tmp_path: Path) -> None:
         (tmp_path / "home" / "secrets").mkdir(parents=True, mode=0o700)
         (tmp_path / "home").chmod(0o755)
 
-        status, found = diagnosis(
-            {
-                "VINERY_HOME": str(tmp_path / "home"),
-                "VINERY_HOST": "127.0.0.1",
-                "VINERY_PORT": port,
-                "VINERY_PROT": "1",
-                "DATABASE_URL": "postgres://unknown@127.0.0.1:9/none",
-                "REDIS_URL": "redis://127.0.0.1:9/0",
-            }
-        )
+        home = {"VINERY_HOME": str(tmp_path / "home"), "VINERY_HOST": "127.0.0.1"}
+        database = {"DATABASE_URL": "postgres://unknown@127.0.0.1:9/none"}
+        others = {"VINERY_PORT": port, "VINERY_PROT": "1", "REDIS_URL": "redis://127.0.0.1:9/0"}
+        status, found = diagnosis(home | database | others)
 
     bad = {check: finding for check, finding in found.items() if finding.level != Level.OK}
     assert status == 1
@@ -148,9 +148,7 @@ def test_a_processor_without_avx2_is_slow(tmp_path: Path, flags: str | None, lev
     assert levels(machine.processor(cpuinfo)) == {"cpu": level}
 
 
-def test_a_driver_that_crashes_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crashing_driver_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'a driver crashed' >&2; kill -ABRT $$\n")
     python.chmod(0o700)
@@ -166,8 +164,8 @@ def test_a_driver_that_crashes_is_a_failure(
 # -- The home -------------------------------------------------------------------------------
 
 
-def test_a_home_is_well_until_others_may_read_secrets_or_it_has_no_space_or_a_later_clock(
-    platform_home: Home, monkeypatch: pytest.MonkeyPatch
+def test_a_home_needs_private_secrets_beside_data_and_space_and_no_later_clock(
+    platform_home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert levels(home_checks.secrets()) == {"secrets": Level.OK}
     (platform_home.secrets / "key_pepper_1").chmod(0o644)
@@ -182,14 +180,62 @@ def test_a_home_is_well_until_others_may_read_secrets_or_it_has_no_space_or_a_la
     monkeypatch.setenv("VINERY_MIN_FREE_DISK_MB", "1000000")
     assert levels(home_checks.disk()) == {"disk": Level.WARNING}
 
-
-def test_a_home_that_holds_only_settings_has_no_secrets_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # A home that holds only settings has no secrets yet.
     monkeypatch.setenv("VINERY_HOME", str(tmp_path))
     (tmp_path / "vinery.toml").write_text("port = 0\n")
     assert levels(home_checks.secrets()) == {"secrets": Level.OK}
 
     (tmp_path / "vinery.sqlite3").touch()
-
     assert levels(home_checks.secrets()) == {"secrets": Level.FAILURE}
+
+
+def ids(messages: Iterable[CheckMessage]) -> list[str]:
+    return sorted(message.id or "" for message in messages)
+
+
+def test_a_usual_set_up_and_the_pages_of_the_admin_pass(settings: Settings, tmp_path: Path) -> None:
+    settings.HOME = Home(tmp_path)
+    assert run_checks(tags=[checks.VINERY]) == []
+
+    # The URLs import them. Django runs its checks in any order, so it may do so too late.
+    import_module("vinery.urls")
+    assert run_checks(tags=[Tags.admin]) == []
+
+
+def test_every_finding_has_a_hint_and_local_access_is_none(
+    settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "home").write_text("")
+    settings.HOME = Home(tmp_path / "home")
+    settings.VINERY_AUTH_ENABLED = False
+    settings.DEBUG = True
+    settings.VINERY_ADDRESS = Address("0.0.0.0", 8000)
+
+    found = run_checks(tags=[checks.VINERY])
+
+    assert ids(found) == ["vinery.E001", "vinery.E002", "vinery.E004"]
+    assert all(message.hint for message in found)
+    for host in ("127.0.0.1", "::1", "localhost"):
+        settings.VINERY_ADDRESS = Address(host, 8000)
+        assert ids(checks.open_access_is_local()) == [], host
+
+
+def test_sqlite_on_nfs_and_few_files_warn(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checks.filesystem_of(Path("/proc/self/not/there")) == "proc"
+
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.setattr(checks, "filesystem_of", lambda _: "nfs4")
+    sqlite = database(Home(Path("/srv/vinery")))
+    monkeypatch.setitem(settings.DATABASES, "default", sqlite)
+    assert ids(checks.sqlite_is_on_a_local_disk()) == ["vinery.W001"]
+
+    postgresql = sqlite | {"ENGINE": "django.db.backends.postgresql"}
+    monkeypatch.setitem(settings.DATABASES, "default", postgresql)
+    assert ids(checks.sqlite_is_on_a_local_disk()) == []
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    assert ids(checks.enough_files_can_be_open()) == ["vinery.W002"]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4096, 4096))
+    assert ids(checks.enough_files_can_be_open()) == []

@@ -1,18 +1,22 @@
-"""Readiness of a process that no longer follows changes, and metrics of requests and limits."""
+"""Readiness of a process, metrics of requests and limits, and who may read them."""
 
 import asyncio
 import os
 import time
 from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from vinery.health.application import _of_keys, _Shared
+from tests.tables import table
+from vinery.cli.web import behind
+from vinery.config import env
+from vinery.config.env import SettingError
+from vinery.health.application import HealthApplication, _of_keys, _Shared
 from vinery.health.metrics import (
     as_text,
     of_engines,
@@ -24,6 +28,7 @@ from vinery.health.metrics import (
     of_vllm_traffic,
     read_levels,
 )
+from vinery.health.metrics_access import MetricsAccess
 from vinery_accounts.limits.reservations import LimitsUnavailable, UsageBaseline
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import Metric, Rule, Window
@@ -63,17 +68,15 @@ async def test_requests_that_arrive_together_share_an_answer() -> None:
 
 def reported_by(families: Iterable[Family]) -> dict[tuple[str, ...], float]:
     """Return the samples by name and by the values of all labels except the process."""
-    return {
-        (
-            sample.name,
-            *(value for label, value in sorted(sample.labels.items()) if label != "pid"),
-        ): (sample.value)
-        for family in text_string_to_metric_families(as_text(families).decode())
-        for sample in family.samples
-    }
+    families = text_string_to_metric_families(as_text(families).decode())
+    reported = {}
+    for sample in (each for family in families for each in family.samples):
+        labels = [value for label, value in sorted(sample.labels.items()) if label != "pid"]
+        reported[sample.name, *labels] = sample.value
+    return reported
 
 
-def test_requests_and_refusals_are_reported_by_their_labels() -> None:
+def test_requests_refusals_and_buckets_of_durations_are_reported_by_their_labels() -> None:
     traffic = Traffic()
     traffic.models["small"] = ModelTraffic()
     traffic.models["small"].requests["completions", 499] = 3
@@ -83,6 +86,17 @@ def test_requests_and_refusals_are_reported_by_their_labels() -> None:
     assert result["vinery_requests_total", "completions", "small", "499"] == 3
     assert result["vinery_refusals_total", "shadow", "tokens", "key"] == 2
     assert result["vinery_ignored_fields_total", "store"] == 4
+
+    traffic = Traffic()
+    small = traffic.models["small"] = ModelTraffic()
+    for duration_ms in (20.0, 40.0, 90_000.0):
+        small.first_token.count(duration_ms)
+    result = reported_by(of_traffic(traffic))
+    name = "vinery_time_to_first_token_seconds"
+    bounds = ("0.01", "0.025", "0.05", "60.0", "+Inf")
+    assert [result[f"{name}_bucket", bound, "small"] for bound in bounds] == [0, 1, 2, 2, 3]
+    assert result[f"{name}_count", "small"] == 3
+    assert result[f"{name}_sum", "small"] == 90.06
 
 
 def test_refused_connections_are_reported_by_reason_and_many_in_one_line_of_the_log(
@@ -103,19 +117,6 @@ def test_refused_connections_are_reported_by_reason_and_many_in_one_line_of_the_
     assert result[name, "headers_too_large"] == 0
 
 
-def test_a_bucket_counts_all_shorter_durations() -> None:
-    traffic = Traffic()
-    small = traffic.models["small"] = ModelTraffic()
-    for duration_ms in (20.0, 40.0, 90_000.0):
-        small.first_token.count(duration_ms)
-    result = reported_by(of_traffic(traffic))
-    name = "vinery_time_to_first_token_seconds"
-    bounds = ("0.01", "0.025", "0.05", "60.0", "+Inf")
-    assert [result[f"{name}_bucket", bound, "small"] for bound in bounds] == [0, 1, 2, 2, 3]
-    assert result[f"{name}_count", "small"] == 3
-    assert result[f"{name}_sum", "small"] == 90.06
-
-
 def limits_of(*scopes: str) -> LimitService:
     limits = LimitService(LimitSettings())
     rules = {
@@ -126,7 +127,7 @@ def limits_of(*scopes: str) -> LimitService:
     return limits
 
 
-async def test_limits_are_reported_with_their_usage() -> None:
+async def test_limits_and_usage_are_reported_but_not_of_keys_or_users_or_with_no_store() -> None:
     limits = limits_of("platform", "organization:7")
     await limits._limiter.restore([UsageBaseline(rule, rule.id * 10) for rule in limits.book.rules])
     result = reported_by(of_limits(await read_levels(limits)))
@@ -138,8 +139,6 @@ async def test_limits_are_reported_with_their_usage() -> None:
         ("vinery_limit_amount", *organization, "false", "none"): 100,
     }
 
-
-async def test_limits_of_keys_and_users_or_without_a_store_are_not_exposed() -> None:
     limits = limits_of("key:1", "user:1", "project:1", "model:a:b")
     levels = await read_levels(limits)
     assert [level.rule.scope for level in levels] == ["project:1", "model:a:b"]
@@ -152,7 +151,7 @@ async def test_limits_of_keys_and_users_or_without_a_store_are_not_exposed() -> 
     assert await read_levels(limits) == ()
 
 
-def test_engines_are_reported_under_vllms_names() -> None:
+def test_engines_and_requests_of_a_process_are_reported_under_vllms_names() -> None:
     stats = EngineStats(
         num_running=2,
         num_waiting=3,
@@ -167,7 +166,6 @@ def test_engines_are_reported_under_vllms_names() -> None:
     silent = EngineHealth("silent", None)
 
     reported = reported_by(of_vllm_engines([EngineHealth("small", stats), silent]))
-
     assert reported == {
         ("vllm:num_requests_running", "0", "small"): 2,
         ("vllm:num_requests_waiting", "0", "small"): 3,
@@ -180,14 +178,11 @@ def test_engines_are_reported_under_vllms_names() -> None:
         ("vllm:spec_decode_num_accepted_tokens_total", "0", "small"): 15,
     }
 
-
-def test_requests_of_a_process_are_reported_under_vllms_names() -> None:
     traffic = Traffic()
     traffic.models["small"].finished["stop"] = 3
     traffic.models["small"].token_gap.count(20.0, times=9)
 
     reported = reported_by(of_vllm_traffic(traffic))
-
     assert reported["vllm:request_success_total", "stop", "small"] == 3
     assert reported["vllm:inter_token_latency_seconds_count", "small"] == 9
     assert reported["vllm:inter_token_latency_seconds_sum", "small"] == pytest.approx(0.18)
@@ -203,3 +198,68 @@ def test_restarts_device_and_memory_of_models_are_reported() -> None:
     assert reported["vinery_engine_restarts_total", "small"] == 4
     assert reported["vinery_engine_info", "GPU.1", "small", "ready"] == 1
     assert reported["vinery_engine_memory_bytes", "small", "0"] > 2**20
+
+
+TOKEN = "a-token-of-more-than-16"
+BEARER = ("authorization", f"Bearer {TOKEN}")
+
+
+def scope_of(client: str | None, *headers: tuple[str, str]) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "method": "GET",
+        "path": "/metrics",
+        "scheme": "http",
+        "client": None if client is None else (client, 4711),
+        "headers": [(name.encode(), value.encode()) for name, value in headers],
+    }
+
+
+@table("access", [MetricsAccess(is_public=True), MetricsAccess(TOKEN.encode())])
+def test_clients_need_the_token_but_for_those_on_this_machine(access: MetricsAccess) -> None:
+    for client in ("127.0.0.1", "::1", "127.9.9.9", "::ffff:127.0.0.1"):
+        assert access.permits(scope_of(client)), client
+    for other in ("203.0.113.9", "10.0.0.7", None, "not an address"):
+        assert not access.permits(scope_of(other)), other
+    for value in ("Bearer wrong", TOKEN, "Bearer ", f"Basic {TOKEN}"):
+        assert not access.permits(scope_of("203.0.113.9", ("authorization", value))), value
+
+
+def test_the_token_admits_from_everywhere_and_without_one_no_header() -> None:
+    access = MetricsAccess(TOKEN.encode(), is_public=True)
+    # A client of a proxy on this machine needs it.
+    for name in ("x-forwarded-for", "x-forwarded-proto", "forwarded", "via"):
+        assert not access.permits(scope_of("127.0.0.1", (name, "127.0.0.1"))), name
+        assert access.permits(scope_of("127.0.0.1", (name, "127.0.0.1"), BEARER)), name
+
+    assert access.permits(scope_of("203.0.113.9", BEARER))
+    assert access.permits(scope_of("203.0.113.9", ("authorization", f"bearer {TOKEN}")))
+    nothing = scope_of("203.0.113.9", ("authorization", "Bearer "))
+    assert not MetricsAccess(is_public=True).permits(nothing)
+    for client in ("203.0.113.9", "127.0.0.1", None):
+        assert MetricsAccess().permits(scope_of(client)), "without a public URL and a token"
+
+
+async def test_a_refused_client_gets_401_and_what_to_send() -> None:
+    health = HealthApplication(
+        cast(Runtime, SimpleNamespace()), MetricsAccess(TOKEN.encode(), is_public=True)
+    )
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(dict(message))
+
+    proxied = scope_of("127.0.0.1", ("x-forwarded-for", "203.0.113.9"))
+    await behind(health, [])(proxied, None, send)
+
+    assert sent[0]["status"] == 401
+    assert (b"www-authenticate", b"Bearer") in sent[0]["headers"]
+    assert b"VINERY_METRICS_TOKEN" in sent[1]["body"]
+
+
+@table("value", ["short", "with a space in it, and long", "not-ascii-é-but-long"])
+def test_a_weak_token_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("VINERY_METRICS_TOKEN", value)
+
+    with pytest.raises(SettingError, match="VINERY_METRICS_TOKEN"):
+        env.token("VINERY_METRICS_TOKEN")

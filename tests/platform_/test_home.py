@@ -1,16 +1,19 @@
-"""The home folder, and files that are written atomically."""
+"""The home folder, files that are written atomically, and `vinery prepare`, which keeps them."""
 
+import json
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
+from tests.platform_ import scripts
 from vinery.config.distribution import REPOSITORY
 from vinery.config.env import SettingError
 from vinery.config.home import Home, write_private
 
 
-def test_other_users_cannot_open_the_folders(tmp_path: Path) -> None:
+def test_others_cannot_open_a_home_that_keeps_its_files_and_follows_no_link(tmp_path: Path) -> None:
     home = Home(tmp_path / "deep" / "home")
 
     home.create()
@@ -18,6 +21,18 @@ def test_other_users_cannot_open_the_folders(tmp_path: Path) -> None:
     folders = [home.path, *home.path.iterdir()]
     assert len(folders) == 8
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+
+    outside = tmp_path / "outside"
+    outside.touch()
+    outside.chmod(0o644)
+    home = Home(tmp_path / "home")
+    home.create()
+    (home.path / "link").symlink_to(outside)
+    (home.run / "kept").write_text("x")
+
+    home.create()
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o644
+    assert (home.run / "kept").read_text() == "x"
 
 
 def test_an_open_home_is_closed_with_the_database_in_it(tmp_path: Path) -> None:
@@ -49,52 +64,33 @@ def test_a_shared_folder_is_no_home(tmp_path: Path, mode: int) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_an_open_folder_of_another_user_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_other_folder_or_file_is_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     (tmp_path / "home").mkdir(mode=0o755)
     (tmp_path / "home").chmod(0o755)
     monkeypatch.setattr(Path, "chmod", refuse)
-
     with pytest.raises(SettingError, match="belongs to another user"):
         Home(tmp_path / "home").create()
 
-
-def test_creating_a_home_again_keeps_its_files_and_follows_no_link(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.touch()
-    outside.chmod(0o644)
-    home = Home(tmp_path / "home")
-    home.create()
-    (home.path / "link").symlink_to(outside)
-    (home.run / "kept").write_text("x")
-
-    home.create()
-
-    assert stat.S_IMODE(outside.stat().st_mode) == 0o644
-    assert (home.run / "kept").read_text() == "x"
-
-
-def test_a_file_at_the_path_of_the_home_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "home").write_text("")
-
+    (tmp_path / "file").write_text("")
     with pytest.raises(SettingError, match=r"VINERY_HOME=.* cannot be written"):
-        Home(tmp_path / "home").create()
+        Home(tmp_path / "file").create()
 
 
 def test_the_default_is_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VINERY_HOME")
-
     assert Home.from_env().path == REPOSITORY / "var"
+
+    import platform
+
+    assert not (REPOSITORY / "platform" / "__init__.py").exists()
+    assert platform.python_implementation()
 
 
 @pytest.mark.parametrize("replace", [True, False])
-def test_a_written_file_replaces_the_old_one_atomically_or_not_at_all(
-    tmp_path: Path, replace: bool
-) -> None:
+def test_a_file_replaces_the_old_one_atomically_or_never(tmp_path: Path, replace: bool) -> None:
     file = tmp_path / "file"
     file.write_text("old")
 
@@ -105,9 +101,60 @@ def test_a_written_file_replaces_the_old_one_atomically_or_not_at_all(
     assert not replace or stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_the_project_folder_is_no_package() -> None:
-    """As a package, `platform/` would hide the standard library's module of that name."""
-    import platform
+def prepare(home: Path, **settings: str) -> dict[str, str]:
+    """Prepare a home, and return the content of `bootstrap.json`."""
+    result = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)} | settings)
+    assert result.returncode == 0, result.stderr
+    return credentials_in(home)
 
-    assert not (REPOSITORY / "platform" / "__init__.py").exists()
-    assert platform.python_implementation()
+
+def credentials_in(home: Path) -> dict[str, str]:
+    known: dict[str, str] = json.loads((home / "bootstrap.json").read_text())
+    return known
+
+
+@pytest.fixture(scope="module")
+def new_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home that was prepared once, on port 8765. Tests do not change it."""
+    home = tmp_path_factory.mktemp("prepare") / "home"
+    home.mkdir()
+    home.chmod(0o755)  # open, until it is prepared
+    prepare(home, VINERY_PORT="8765")
+    return home
+
+
+def test_the_first_prepare_creates_everything_for_its_user_alone(new_home: Path) -> None:
+    known = credentials_in(new_home)
+
+    assert known["base_url"] == "http://127.0.0.1:8765"
+    assert known["api_key"].startswith("vny_")
+    assert known["admin_user"] == "admin"
+    assert len(known["admin_password"]) >= 16
+    assert (new_home / "static" / "admin" / "css" / "base.css").is_file()
+    assert (new_home / "vinery.sqlite3").is_file()
+    files = [new_home, *new_home.rglob("*")]
+    assert [path for path in files if path.stat().st_mode & 0o077] == []
+
+
+def test_the_second_prepare_corrects_only_the_url(new_home: Path, tmp_path: Path) -> None:
+    home = Path(shutil.copytree(new_home, tmp_path / "home"))
+    first = credentials_in(home)
+    collected = (home / "static" / "admin" / "css" / "base.css").stat()
+
+    assert prepare(home, VINERY_PORT="8766") == first | {"base_url": "http://127.0.0.1:8766"}
+    assert (home / "static" / "admin" / "css" / "base.css").stat() == collected
+
+    (home / "bootstrap.json").unlink()
+    scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
+    assert not (home / "bootstrap.json").exists(), "a deleted file of credentials came back"
+
+
+@pytest.mark.stores
+def test_a_home_is_prepared_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
+    home = tmp_path / "home"
+    known = prepare(home, DATABASE_URL=postgres_url)
+
+    assert prepare(home, DATABASE_URL=postgres_url) == known
+    assert not (home / "vinery.sqlite3").exists()
+    environment = {"VINERY_HOME": str(home), "DATABASE_URL": postgres_url}
+    assert "first key" in scripts.vinery("key", "list", environment=environment).stdout

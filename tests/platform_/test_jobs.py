@@ -1,18 +1,24 @@
-"""The jobs process runs jobs from files and from Redis, and ends on SIGTERM."""
+"""Jobs run from files, whose messages are taken once, and from Redis, and end on SIGTERM."""
 
+import contextlib
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Empty
 
 import psutil
 import pytest
 from celery import Celery
 from django.conf import settings
+from kombu import Connection
 
 from tests.conftest import clean_environment, until
+from vinery import broker
+from vinery.broker import Channel
 from vinery.celery import app
 from vinery.config.home import Home
 
@@ -56,6 +62,12 @@ def worker(folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.
         process.wait()
 
 
+def folders_in(folder: Path) -> dict[str, str]:
+    """The options of a broker whose messages are files."""
+    messages, control = str(folder / "messages"), str(folder / "control")
+    return {"data_folder_in": messages, "data_folder_out": messages, "control_folder": control}
+
+
 def send(home: Path, task: str, *arguments: str, redis_url: str = "") -> None:
     """Send a message from this process to the worker of this home or of Redis."""
     if redis_url:
@@ -63,17 +75,11 @@ def send(home: Path, task: str, *arguments: str, redis_url: str = "") -> None:
     else:
         sender = Celery(broker="filesystem://localhost")
         sender.conf.broker_transport = "vinery.broker:Transport"
-        sender.conf.broker_transport_options = {
-            "data_folder_in": str(home / "broker" / "messages"),
-            "data_folder_out": str(home / "broker" / "messages"),
-            "control_folder": str(home / "broker" / "control"),
-        }
+        sender.conf.broker_transport_options = folders_in(home / "broker")
     sender.send_task(task, args=arguments, queue=settings.CELERY_TASK_DEFAULT_QUEUE)
 
 
-def test_it_runs_jobs_from_files_and_ends_with_no_message_taken(
-    tmp_path: Path, platform_home: Home
-) -> None:
+def test_it_runs_jobs_from_files_and_leaves_none_taken(tmp_path: Path, platform_home: Home) -> None:
     home = platform_home.path
     send(home, "tests.write", str(tmp_path / "before"), "sent before the start")
 
@@ -126,3 +132,77 @@ def test_usage_of_dead_processes_is_recovered() -> None:
     app.loader.import_default_modules()
 
     app.tasks["vinery_accounts.tasks.recover_usage"].apply(throw=True)
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Channel:
+    options = folders_in(tmp_path)
+    transport = "vinery.broker:Transport"
+    connection = Connection(
+        "filesystem://localhost", transport=transport, transport_options=options
+    )
+    return connection.channel()
+
+
+def take_all(channel: Channel, queue: str) -> list[object]:
+    taken = []
+    while True:
+        try:
+            taken.append(channel._get(queue))
+        except Empty:
+            return taken
+
+
+def test_whole_messages_arrive_in_order_in_their_queue(channel: Channel, tmp_path: Path) -> None:
+    for number in range(20):
+        channel._put("jobs", {"number": number})
+
+    assert take_all(channel, "jobs") == [{"number": number} for number in range(20)]
+    assert list((tmp_path / "messages").iterdir()) == [], "taken messages leave a file"
+
+    (tmp_path / "messages" / "1_x.jobs.msg.draft").write_text('{"half')
+    assert take_all(channel, "jobs") == []
+    assert channel._size("jobs") == 0
+
+    channel._put("jobs", {"for": "jobs"})
+    channel._put("other", {"for": "other"})
+    assert take_all(channel, "other") == [{"for": "other"}]
+    assert channel._size("jobs") == 1
+
+
+def test_workers_that_race_take_each_message_once(channel: Channel) -> None:
+    for number in range(200):
+        channel._put("jobs", number)
+    taken: list[object] = []
+
+    threads = [
+        threading.Thread(target=lambda: taken.extend(take_all(channel, "jobs"))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(taken) == list(range(200))  # type: ignore[type-var]
+
+
+def test_a_message_of_this_process_does_not_wait_for_the_next_look(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "_POLLING_INTERVAL_S", 600.0)
+    transport = channel.connection
+    taken: list[object] = []
+    channel.connection.cycle.get = lambda deliver, timeout: deliver(channel._get("jobs"), "jobs")
+    transport._deliver = lambda message, queue: taken.append(message)
+
+    def drain() -> None:
+        while not taken:
+            with contextlib.suppress(TimeoutError):
+                transport.drain_events(None)
+
+    worker = threading.Thread(target=drain)
+    worker.start()
+    channel._put("jobs", {"number": 1})
+    worker.join(60)
+
+    assert taken == [{"number": 1}]

@@ -1,15 +1,36 @@
-"""The listening socket refuses a port that another process uses."""
+"""Connections: their port, how many there may be, how much is read of each and sent when."""
 
+import asyncio
+import resource
 import socket
+from functools import partial
+from ipaddress import ip_network
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from tests.tables import table
 from vinery.config.env import SettingError
+from vinery.process.connections import (
+    MAX_HEADER_BYTES,
+    MAX_READ_BYTES,
+    MAX_READ_CHUNKED_BYTES,
+    MAX_UNSENT_BYTES,
+    MAX_WAITING_BYTES,
+    ConnectionLimits,
+    Connections,
+    descriptor_capacity,
+)
 from vinery.process.listening import Address, listen, server_for, server_from_env
+from vinery.process.uvicorn_protocol import LimitedProtocol, _OpenTransport, _Outbox, limited_by
+from vinery_serving.http.refusals import Reason, Refusals
 
 
-def test_a_port_in_use_is_refused_and_named_and_free_again_at_once() -> None:
+def test_a_host_elsewhere_and_a_port_in_use_are_refused_and_it_is_free_again_at_once() -> None:
     with listen(Address("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         client = socket.create_connection(server.getsockname(), timeout=5)
@@ -19,12 +40,9 @@ def test_a_port_in_use_is_refused_and_named_and_free_again_at_once() -> None:
     client.close()
 
     listen(Address("127.0.0.1", port)).close()
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
-def test_a_host_that_is_not_this_machine_is_refused(host: str) -> None:
-    with pytest.raises(SettingError, match=f"VINERY_HOST={host}"):
-        listen(Address(host, 0))
+    for host in ("192.0.2.1", "no.such.host.invalid"):
+        with pytest.raises(SettingError, match=f"VINERY_HOST={host}"):
+            listen(Address(host, 0))
 
 
 @table(
@@ -38,9 +56,7 @@ def test_a_host_that_is_not_this_machine_is_refused(host: str) -> None:
         ("192.0.2.7", False, "http://192.0.2.7:80"),
     ],
 )
-def test_clients_on_this_machine_get_a_url_that_they_can_reach(
-    host: str, is_loopback: bool, base_url: str
-) -> None:
+def test_local_clients_get_a_reachable_url(host: str, is_loopback: bool, base_url: str) -> None:
     address = Address(host, 80)
 
     assert address.is_loopback is is_loopback
@@ -61,3 +77,192 @@ def test_an_unknown_server_is_refused_and_daphne_for_ipv6(monkeypatch: pytest.Mo
     monkeypatch.setenv("VINERY_SERVER", "hypercorn")
     with pytest.raises(SettingError, match=r"VINERY_SERVER='hypercorn'.*daphne or uvicorn"):
         server_from_env()
+
+
+@table(
+    "addresses, num_refused",
+    [
+        (["192.0.2.1"] * 3, 1),
+        (["192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1"], 1),
+        (["192.0.2.1", "192.0.2.1", "192.0.2.2"], 0),
+        (["2001:db8::1", "2001:db8::2", "2001:db8::3"], 1),  # one client's network
+        (["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"], 0),
+        (["10.0.0.1"] * 3, 0),  # a proxy
+        ([None] * 3, 0),
+    ],
+)
+async def test_addresses_count_by_client(addresses: list[str | None], num_refused: int) -> None:
+    limits = ConnectionLimits(max_per_address=2, proxies=(ip_network("10.0.0.0/8"),))
+    table = Connections(limits, Refusals())
+
+    refusals = [table.open(Mock(), address) for address in addresses]
+
+    assert refusals.count(Reason.ADDRESS) == num_refused
+
+
+def test_a_part_of_the_descriptors_is_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    def capacity(soft: int) -> int:
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+        return descriptor_capacity()
+
+    assert [capacity(soft) for soft in (64, 316, 1024, 65_536)] == [16, 77, 696, 63_288]
+    assert capacity(resource.RLIM_INFINITY) > 100_000
+
+
+async def test_requests_ahead_of_answers_begin_in_turn_beside_those_of_others() -> None:
+    table = Connections(ConnectionLimits(), Refusals())
+    begun: list[int] = []
+    for number in range(100):
+        table.take_turn(partial(begun.append, number))
+
+    seen = []
+    while len(begun) < 100:
+        await asyncio.sleep(0)  # one pass of the event loop, in which others run, too
+        seen.append(len(begun))
+
+    assert begun == list(range(100))
+    assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= 8
+
+
+_POST = b"POST / HTTP/1.1\r\nhost: a\r\n"
+_LENGTH = _POST + b"content-length: 1000000\r\n\r\n"
+_CHUNKS = _POST + b"transfer-encoding: chunked\r\n\r\n"
+
+
+async def read_one_message(_scope: Any, receive: Any, _send: Any) -> None:
+    await receive()
+    await asyncio.Event().wait()
+
+
+def connection() -> Any:
+    """A protocol as the event loop has it, on a transport that sends nothing."""
+    config = uvicorn.Config(read_one_message, log_config=None)
+    new_protocol: Any = limited_by(Connections(ConnectionLimits(), Refusals()))
+    protocol = new_protocol(config=config, server_state=ServerState(), app_state={}, _loop=None)
+    transport = Mock()
+    transport.is_closing.return_value = False
+    transport.get_extra_info.return_value = None
+    protocol.connection_made(transport)
+    return protocol
+
+
+def feed(protocol: Any, data: bytes) -> None:
+    while data:
+        buffer = protocol.get_buffer(-1)
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        protocol.buffer_updated(size)
+        data = data[size:]
+
+
+async def test_a_header_is_read_to_its_limit_and_little_ahead_of_an_answer() -> None:
+    protocol = connection()
+    assert len(protocol.get_buffer(-1)) == MAX_HEADER_BYTES + 1
+    feed(protocol, _POST)
+    assert len(protocol.get_buffer(-1)) == MAX_HEADER_BYTES + 1 - len(_POST)
+    feed(protocol, b"\r\n")
+    assert len(protocol.get_buffer(-1)) == MAX_WAITING_BYTES
+
+
+@pytest.mark.parametrize(
+    ("head", "most"), [(_LENGTH, MAX_READ_BYTES), (_CHUNKS, MAX_READ_CHUNKED_BYTES)]
+)
+async def test_more_of_a_body_is_read_when_its_application_reads(head: bytes, most: int) -> None:
+    protocol = connection()
+    feed(protocol, head)
+    assert len(protocol.get_buffer(-1)) == MAX_WAITING_BYTES
+
+    feed(protocol, b"2\r\nab\r\n")
+    for _ in range(3):
+        await asyncio.sleep(0)  # the application takes it
+
+    assert len(protocol.get_buffer(-1)) == most
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+class Recording(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+        self.is_closed = False
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def write(self, data: Any) -> None:
+        self.sent.append(bytes(data))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def open_transport(below: Recording, outbox: _Outbox) -> _OpenTransport:
+    table = SimpleNamespace(closes=lambda connection: None)
+    protocol = SimpleNamespace(loop=asyncio.get_running_loop(), table=table, outbox=outbox)
+    return _OpenTransport(below, cast(LimitedProtocol, protocol))
+
+
+async def test_what_one_pass_writes_is_sent() -> None:
+    below = Recording()
+    transport = open_transport(below, _Outbox())
+    transport.write(HEAD)
+    transport.write(b"body")
+    transport.write(b"more")
+    assert below.sent == []
+    await asyncio.sleep(0)
+    assert below.sent == [HEAD + b"bodymore"]
+
+    # A head without a body is sent in the same moment.
+    transport.write(HEAD)
+    await asyncio.sleep(0)
+    transport.write(b"body")
+    await asyncio.sleep(0)
+    assert below.sent[1:] == [HEAD, b"body"]
+
+    # No more than a part of an answer waits.
+    part = b"x" * MAX_UNSENT_BYTES
+    transport.write(part)
+    transport.write(b"y")
+    assert below.sent[3:] == [part + b"y"]
+
+    # An unsent answer is sent before the connection closes.
+    transport.write(HEAD)
+    transport.close()
+    transport.write(b"too late")
+    await asyncio.sleep(0)
+    assert below.sent[4:] == [HEAD]
+
+
+async def test_all_connections_send_after_all_that_was_ready_has_run() -> None:
+    outbox, done = _Outbox(), list[object]()
+
+    class Noting(Recording):
+        def write(self, data: Any) -> None:
+            done.append(bytes(data))
+
+    async def answer(number: int) -> None:
+        done.append(number)
+        open_transport(Noting(), outbox).write(b"%d" % number)
+
+    await asyncio.gather(answer(1), answer(2), answer(3))
+    await asyncio.sleep(0)
+
+    assert done == [1, 2, 3, b"1", b"2", b"3"]
+
+
+async def test_a_connection_that_fails_does_not_hold_up_the_others() -> None:
+    below, outbox = Recording(), _Outbox()
+
+    class Failing(Recording):
+        def write(self, data: Any) -> None:
+            raise RuntimeError("no transport")
+
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    open_transport(Failing(), outbox).write(b"lost")
+    open_transport(below, outbox).write(b"body")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert below.sent == [b"body"]

@@ -1,8 +1,10 @@
-"""A log record is one line, and contains no key."""
+"""A log record is one line without a key, and the outputs of a log hold up no process."""
 
 import json
 import logging
+import os
 import sys
+import threading
 
 from django.urls import reverse
 from hypothesis import example, given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.tables import table
 from vinery.process.logs import ClientRecordLimit, logging_config
+from vinery.process.outputs import Output, write_all
 from vinery_serving.logs.lines import JsonFormatter, LineFormatter
 
 FORMATTER = LineFormatter("web-1")
@@ -46,8 +49,7 @@ def test_json_has_the_same_values_each_under_its_name() -> None:
 
     line = JsonFormatter("web-1").format(record)
 
-    text = FORMATTER.format(record)
-    assert text.endswith('status=200 reason="a b=c"')
+    assert FORMATTER.format(record).endswith('status=200 reason="a b=c"')
     assert line.isascii() and line.isprintable()
     assert json.loads(line) == {
         "time": "1970-01-01T00:00:00.500Z",
@@ -63,9 +65,7 @@ def test_json_has_the_same_values_each_under_its_name() -> None:
 
 @table("formatter", [FORMATTER, JsonFormatter("web-1")])
 @table("logger", ["vinery_serving.http.edge", "uvicorn.error", "asyncio", "django.request"])
-def test_an_error_of_a_request_is_logged_without_its_text(
-    formatter: logging.Formatter, logger: str
-) -> None:
+def test_an_error_is_logged_without_its_text(formatter: logging.Formatter, logger: str) -> None:
     try:
         int("the secret plan")
     except ValueError:
@@ -111,15 +111,13 @@ def test_the_key_of_a_link_to_set_a_password_is_blacked_out() -> None:
     assert line.endswith("Service Unavailable: /accounts/password/reset/key/***/")
 
 
-def test_libraries_stay_quiet_at_every_level() -> None:
+def test_libraries_stay_quiet_and_clients_cannot_fill_the_log_with_unknown_hosts() -> None:
     for level, celery in (("DEBUG", "WARNING"), ("INFO", "WARNING"), ("ERROR", "ERROR")):
         assert logging_config(level)["loggers"]["celery"]["level"] == celery
     config = logging_config("DEBUG")
     assert config["root"]["level"] == config["loggers"]["django"]["level"] == "INFO"
     assert config["loggers"]["vinery_serving"]["level"] == "DEBUG"
 
-
-def test_clients_cannot_fill_the_log_with_unknown_hosts() -> None:
     now = [0.0]
     limit = ClientRecordLimit(clock=lambda: now[0])
 
@@ -132,3 +130,57 @@ def test_clients_cannot_fill_the_log_with_unknown_hosts() -> None:
     assert num_passed("vinery_serving.http.edge") == 1000
     now[0] = 10.0
     assert num_passed("django.security.DisallowedHost") == 10
+
+
+def notice(num_lost: int) -> bytes:
+    return b"%d lost\n" % num_lost
+
+
+def test_lines_are_written_in_order() -> None:
+    written: list[bytes] = []
+    output = Output(lambda data: not written.append(data), notice)
+    for number in range(1000):
+        output.put(b"%d\n" % number, is_urgent=number % 7 == 0)
+    output.flush(30.0)
+
+    assert b"".join(written).split() == [b"%d" % number for number in range(1000)]
+
+
+def test_a_reader_that_stands_still_costs_lines_and_holds_up_no_one() -> None:
+    reader, writer = os.pipe()
+    output = Output(lambda data: write_all(writer, data), notice)
+    line = b"x" * 1023 + b"\n"
+
+    for _ in range(5000):
+        output.put(line)
+
+    received = bytearray()
+    while b"lost\n" not in received:
+        received += os.read(reader, 65536)
+    num_lost = int(received.split()[-2])
+    assert num_lost > 0
+    assert received.count(line) + num_lost == 5000
+    os.close(reader)
+    assert not write_all(writer, b"x\n"), "a closed reader is no error"
+
+
+def test_lines_that_a_disk_does_not_take_are_reported_when_it_does() -> None:
+    is_full = threading.Event()
+    is_full.set()
+    written = bytearray()
+
+    def write(data: bytes) -> bool:
+        if is_full.is_set():
+            return False
+        written.extend(data)
+        return True
+
+    output = Output(write, notice)
+    output.put(b"a\nb\n")
+    output.put(b"c\n")
+    output.flush(30.0)
+    is_full.clear()
+    output.put(b"d\n")
+    output.flush(30.0)
+
+    assert bytes(written) == b"d\n2 lost\n"

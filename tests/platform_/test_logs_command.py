@@ -5,7 +5,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,34 +99,20 @@ def test_lines_are_selected(
 
 
 def test_json_has_one_object_a_line(folder: Path, show: Show) -> None:
-    document = {
-        "time": time_text(1),
-        "level": "INFO",
-        "process": "web-1",
-        "logger": "room",
-        "message": "request",
-        "status": 200,
-    }
+    document = {"time": time_text(1), "level": "INFO", "process": "web-1", "logger": "room"}
+    document |= {"message": "request", "status": 200}
     LogFile(log_path(folder, "web-1"), LogBounds()).write(json_line(document).encode() + b"\n")
 
     assert json.loads(show("--json")[1][0]) == document
     assert show()[1] == ["1970-01-01T00:00:01.000Z INFO web-1 room: request status=200"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--model", "gone"), "no log of the model gone"),
-        (("--process", "gone"), "no log of the process gone"),
-    ],
-)
-def test_what_has_no_log_is_named_with_what_there_is(
-    busy: Path, show: Show, words: tuple[str, ...], message: str
-) -> None:
-    status, lines, error = show(*words)
+@table("what", ["model", "process"])
+def test_what_has_no_log_is_named_with_what_there_is(busy: Path, show: Show, what: str) -> None:
+    status, lines, error = show(f"--{what}", "gone")
 
     assert (status, lines) == (1, [])
-    assert message in error
+    assert f"no log of the {what} gone" in error
     assert "web-1, web-2" in error
     assert error.count("\n") == 1
 
@@ -170,10 +156,9 @@ def test_a_time_is_absolute_or_a_time_ago(text: str, second: int | None) -> None
         since(text)
 
 
-@pytest.fixture
-def following(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def test_new_lines_are_followed_across_rotations_and_new_processes(folder: Path) -> None:
     write(folder, "web-1", 1, "before")
-    process = subprocess.Popen(
+    following = subprocess.Popen(
         [sys.executable, "-m", "vinery.cli", "logs", "--follow"],
         env=clean_environment() | {"VINERY_HOME": str(folder.parent)},
         stdout=subprocess.PIPE,
@@ -181,24 +166,19 @@ def following(folder: Path) -> Iterator[subprocess.Popen[str]]:
         # A shell's background jobs ignore it, and so would this process.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    yield process
-    process.kill()
-    process.wait()
+    try:
+        assert following.stdout is not None
+        assert following.stdout.readline().endswith("before\n")
+        file = LogFile(log_path(folder, "web-1"), LogBounds(max_bytes=500, num_files=50))
+        for second in range(2, 52):
+            file.write(f"{time_text(second)} INFO web-1 room: {second}\n".encode())
+        seen = [following.stdout.readline().split()[-1] for _ in range(50)]
+        write(folder, engine_name("new"), 60, "a new process")
+        assert seen == [str(second) for second in range(2, 52)]
+        assert following.stdout.readline().endswith("a new process\n")
 
-
-def test_new_lines_are_followed_across_rotations_and_new_processes(
-    folder: Path, following: subprocess.Popen[str]
-) -> None:
-    assert following.stdout is not None
-    assert following.stdout.readline().endswith("before\n")
-    file = LogFile(log_path(folder, "web-1"), LogBounds(max_bytes=500, num_files=50))
-    for second in range(2, 52):
-        file.write(f"{time_text(second)} INFO web-1 room: {second}\n".encode())
-    seen = [following.stdout.readline().split()[-1] for _ in range(50)]
-    write(folder, engine_name("new"), 60, "a new process")
-
-    assert seen == [str(second) for second in range(2, 52)]
-    assert following.stdout.readline().endswith("a new process\n")
-
-    following.send_signal(signal.SIGINT)
-    assert following.wait(30) == 0
+        following.send_signal(signal.SIGINT)
+        assert following.wait(30) == 0
+    finally:
+        following.kill()
+        following.wait()

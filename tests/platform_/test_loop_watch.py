@@ -1,10 +1,13 @@
-"""The watch on the event loop: what it blames on the loop, and what it logs."""
+"""The watch on the event loop: what it blames on the loop, on a hypervisor, and what it logs."""
 
 import asyncio
 import logging
 import re
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -12,10 +15,11 @@ from hypothesis import strategies as st
 
 from tests.conftest import until
 from tests.fakes.clock import FakeClock
+from tests.tables import table
 from vinery.health.metrics import as_text, of_blocks
 from vinery.process import loop_watch
 from vinery.process.loop_watch import BlockCounts, LoopWatch, Times, blocked_s
-from vinery.process.stolen_time import StolenTime
+from vinery.process.stolen_time import Accounted, StolenTime, stolen_s
 
 TICK_S = 0.05
 
@@ -39,14 +43,12 @@ def after(
         (TICK_S + 0.3, {"waited_s": 0.3}, 0),  # it had no processor
     ],
 )
-def test_a_loop_is_blamed_for_what_it_did(
-    passed_s: float, more: dict[str, Any], block_s: float
-) -> None:
+def test_a_loop_is_blamed_for_acts(passed_s: float, more: dict[str, Any], block_s: float) -> None:
     assert after(passed_s, **more) == pytest.approx(block_s)
 
 
 @given(*[st.floats(0, 1000)] * 3, st.integers(0, 1000))
-def test_no_more_than_the_delay_is_blamed(
+def test_the_blame_is_bounded(
     passed_s: float, cpu_s: float, waited_s: float, num_looks: int
 ) -> None:
     blamed_s = after(passed_s, cpu_s=cpu_s, waited_s=waited_s, num_looks=num_looks)
@@ -70,17 +72,6 @@ def test_many_blocks_are_one_line_with_the_longest(caplog: pytest.LogCaptureFixt
     assert sum(watch.counts.nums) == 4
 
 
-class Stolen(StolenTime):
-    """What a hypervisor has taken."""
-
-    def __init__(self, taken_s: float) -> None:
-        super().__init__()
-        self.taken_s = taken_s
-
-    def since_mark_s(self) -> float:
-        return self.taken_s
-
-
 @pytest.mark.parametrize(
     ("block_s", "stolen_s", "expected"),
     [
@@ -93,7 +84,7 @@ def test_a_block_is_blamed_for_what_the_hypervisor_left(
     caplog: pytest.LogCaptureFixture, block_s: float, stolen_s: float, expected: list[str]
 ) -> None:
     clock = FakeClock(0.0)
-    watch = LoopWatch(clock, Stolen(stolen_s))
+    watch = LoopWatch(clock, Mock(StolenTime, since_mark_s=lambda: stolen_s))
     watch.tick(Times(clock(), 0, 0, 0, 0))
     clock.pass_s(TICK_S + block_s)
     watch.tick(Times(clock(), clock(), clock(), 0, 0))
@@ -156,3 +147,68 @@ def test_blocks_are_a_histogram() -> None:
     assert 'le="0.25",pid=' in text
     assert re.search(r'vinery_loop_block_seconds_bucket\{le="0.25",pid="\d+"\} 1\.0', text)
     assert re.search(r"vinery_loop_block_seconds_count\{pid=\"\d+\"\} 3\.0", text)
+
+
+# Columns of /proc/stat, which are user, nice, system, idle, iowait, irq, softirq, steal, ...
+BUSY, IDLE, STEAL = 0, 3, 7
+
+
+class Machine:
+    """A /proc/stat of some processors, whose columns a test fills."""
+
+    def __init__(self, folder: Path, num_processors: int = 2) -> None:
+        self._file = folder / "stat"
+        self._ticks = [[100] * 10 for _ in range(num_processors)]
+        self._clock = FakeClock(50.0)
+        self._write()
+        self.stolen = StolenTime(self._file, self._clock)
+        self.stolen.mark()
+
+    def pass_s(self, seconds: float, columns: Sequence[int | None]) -> None:
+        """Time passes that each processor adds to one column, or to none."""
+        self._clock.pass_s(seconds)
+        for ticks, column in zip(self._ticks, columns, strict=True):
+            if column is not None:
+                ticks[column] += round(seconds * 100)
+        self._write()
+
+    def _write(self) -> None:
+        total = map(sum, zip(*self._ticks, strict=True))
+        rows = ["cpu  " + " ".join(map(str, total))]
+        rows += [f"cpu{n} {' '.join(map(str, each))}" for n, each in enumerate(self._ticks)]
+        self._file.write_text("\n".join([*rows, "intr 1 2 3", "ctxt 7\n"]))
+
+
+@pytest.mark.parametrize(("column", "lost_s"), [(STEAL, 0.25), (None, 0.25), (BUSY, 0.0)])
+def test_what_one_processor_has_lost_since_the_mark_is_stolen(
+    tmp_path: Path, column: int | None, lost_s: float
+) -> None:
+    """The kernel reports it or not. A processor that comes or goes is no loss."""
+    machine = Machine(tmp_path)
+    machine.pass_s(2.0, (None, None))
+    machine.stolen.mark()
+    machine.pass_s(1.0, (BUSY, IDLE))
+    machine.pass_s(0.25, (BUSY, column))
+
+    assert machine.stolen.since_mark_s() == pytest.approx(lost_s)
+    assert stolen_s(Accounted(0.0, (1.0,)), Accounted(9.0, (1.0, 0.0))) == 0
+
+
+@table("content", [None, "", "cpu 0 0 0 0\ncpu0 0 0 0 0\n", "no numbers\ncpu0 a"])
+def test_without_the_kernels_count_nothing_is_stolen(tmp_path: Path, content: str | None) -> None:
+    file, clock = tmp_path / "stat", FakeClock()
+    if content is not None:
+        file.write_text(content)
+    stolen = StolenTime(file, clock)
+    stolen.mark()
+    clock.pass_s(5.0)
+
+    assert stolen.since_mark_s() == 0
+
+
+@given(*[st.lists(st.floats(0, 100), min_size=2, max_size=2)] * 2, st.floats(0, 100))
+def test_at_most_all_is_stolen(before: list[float], grown: list[float], passed_s: float) -> None:
+    after = [early + late for early, late in zip(before, grown, strict=True)]
+    taken_s = stolen_s(Accounted(0.0, tuple(before)), Accounted(passed_s, tuple(after)))
+
+    assert 0 <= taken_s <= passed_s

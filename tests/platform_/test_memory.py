@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import table
 from vinery.config.env import SettingError
 from vinery.process.memory import GivingBack, machine_bytes, max_web_memory_from_env, resident_bytes
 
@@ -39,13 +40,8 @@ class FakeHeap:
         self.freed = 0
 
 
-@pytest.fixture
-def heap() -> FakeHeap:
-    return FakeHeap()
-
-
-@pytest.mark.parametrize(
-    ("is_idle", "garbage", "freed", "calls"),
+@table(
+    "is_idle, garbage, freed, calls",
     [
         (True, 0, 10, []),  # it has not grown
         (True, 500, 500, ["collect", "trim"]),
@@ -53,15 +49,17 @@ def heap() -> FakeHeap:
     ],
 )
 def test_garbage_and_freed_memory_are_given_back_but_no_request_waits_for_it(
-    heap: FakeHeap, is_idle: bool, garbage: int, freed: int, calls: list[str]
+    is_idle: bool, garbage: int, freed: int, calls: list[str]
 ) -> None:
+    heap = FakeHeap()
     heap.is_idle, heap.garbage, heap.freed = is_idle, garbage * MIB, freed * MIB
     heap.giving.look()
 
     assert heap.calls == calls
 
 
-def test_a_process_that_needs_more_is_trimmed_more_and_more_rarely(heap: FakeHeap) -> None:
+def test_a_process_that_needs_more_is_trimmed_more_and_more_rarely() -> None:
+    heap = FakeHeap()
     heap.used = 900 * MIB
     trimmed_at = []
     for at in range(2000):
@@ -75,7 +73,8 @@ def test_a_process_that_needs_more_is_trimmed_more_and_more_rarely(heap: FakeHea
     assert gaps[-1] == 720
 
 
-def test_what_was_in_use_at_the_last_trim_is_given_back_when_it_is_garbage(heap: FakeHeap) -> None:
+def test_what_a_trim_or_a_busy_time_has_left_is_given_back_when_it_is_garbage() -> None:
+    heap = FakeHeap()
     heap.used = 900 * MIB
     heap.giving.look()
     heap.used, heap.garbage = 100 * MIB, 800 * MIB
@@ -84,18 +83,16 @@ def test_what_was_in_use_at_the_last_trim_is_given_back_when_it_is_garbage(heap:
 
     assert heap.garbage == heap.freed == 0
 
-
-def test_garbage_of_a_busy_time_is_given_back_later(heap: FakeHeap) -> None:
+    heap = FakeHeap()
     heap.is_idle, heap.garbage = False, 500 * MIB
     for _ in range(10):
         heap.giving.look()
     heap.is_idle = True
     heap.giving.look()
-
     assert heap.garbage == heap.freed == 0
 
 
-def test_a_container_has_less_than_its_machine(tmp_path: Path) -> None:
+def test_memory_limits_follow_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
 
     whole = machine_bytes(limit)
@@ -104,10 +101,6 @@ def test_a_container_has_less_than_its_machine(tmp_path: Path) -> None:
     limit.write_text("1073741824\n")
     assert machine_bytes(limit) == 1 << 30
 
-
-def test_the_limit_follows_from_the_machine_unless_it_is_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     assert 1024 <= max_web_memory_from_env() <= 4096
     monkeypatch.setenv("VINERY_WEB_MEMORY_MB", "0")
     assert max_web_memory_from_env() == 0
@@ -146,15 +139,12 @@ print(kept, left)
 """
 
 
-def test_a_real_process_gives_its_memory_back() -> None:
+def test_a_real_process_gives_its_memory_back_and_an_ended_one_has_none() -> None:
     command = [sys.executable, "-c", GROWING]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     kept_mb, left_mb = map(int, ended.stdout.split())
-
     assert kept_mb > 250, "without this the allocator gives it back itself"
     assert left_mb <= 50
 
-
-def test_an_ended_process_has_no_memory() -> None:
     assert resident_bytes(os.getpid()) > MIB
     assert resident_bytes(1 << 30) == 0

@@ -1,6 +1,7 @@
-"""`vinery model`, from adding a model to removing it."""
+"""`vinery model`, `vinery key` and `vinery admin`, from adding to removing."""
 
 import json
+import re
 from pathlib import Path
 
 from tests.platform_.conftest import Vinery
@@ -44,7 +45,7 @@ def test_an_alias_divides_requests_and_follows_a_new_name(vinery: Vinery) -> Non
         vinery("model", "remove", name)
 
 
-def test_a_model_is_added_and_removed(vinery: Vinery) -> None:
+def test_a_model_is_added_loaded_and_removed_or_changed_and_renamed(vinery: Vinery) -> None:
     added = vinery("model", "add", TINY_CHAT, "--name", "mine", "--option", "max_running=4")
     assert added.returncode == 0, added.stderr
     assert "mine" in vinery("model", "list").stdout
@@ -55,8 +56,6 @@ def test_a_model_is_added_and_removed(vinery: Vinery) -> None:
     assert vinery("model", "remove", "mine").returncode == 0
     assert "mine" not in vinery("model", "list").stdout
 
-
-def test_a_model_is_shown_changed_and_renamed(vinery: Vinery) -> None:
     added = ("--name", "first", "--option", "max_running=4", "--no-load")
     vinery("model", "add", TINY_CHAT, *added)
     vinery("weight", "set", "first", "--output", "2")
@@ -112,9 +111,7 @@ def test_a_second_prepare_does_not_restore_a_removed_model(vinery: Vinery) -> No
         (("remove", "missing"), "No model is served as missing"),
     ],
 )
-def test_a_mistake_is_reported_in_one_line(
-    vinery: Vinery, words: tuple[str, ...], reason: str
-) -> None:
+def test_a_mistake_is_one_line(vinery: Vinery, words: tuple[str, ...], reason: str) -> None:
     result = vinery("model", *words)
 
     assert result.returncode == 1
@@ -123,9 +120,7 @@ def test_a_mistake_is_reported_in_one_line(
     assert result.stderr.count("\n") == 1
 
 
-def test_a_model_is_shown_with_the_last_lines_of_its_engine(
-    vinery: Vinery, installation: dict[str, str]
-) -> None:
+def test_a_model_is_shown_with_engine_logs(vinery: Vinery, installation: dict[str, str]) -> None:
     vinery("model", "add", TINY_CHAT, "--name", "logged", "--no-load")
     assert "the log is on the host" in vinery("model", "show", "logged").stdout
     home = Path(installation["VINERY_HOME"])
@@ -136,3 +131,71 @@ def test_a_model_is_shown_with_the_last_lines_of_its_engine(
     assert json.loads(vinery("model", "show", "logged", "--json").stdout)["log"] == lines
     assert vinery("model", "logs", "logged", "-n", "2").stdout.splitlines() == lines[3:]
     assert vinery("model", "logs", "no-such-model").returncode == 1
+
+
+def row_of(vinery: Vinery, name: str) -> list[str]:
+    """Return the cells of one key in the table."""
+    lines = vinery("key", "list").stdout.splitlines()
+    return next(re.split(r"\s{2,}", line) for line in lines if name in line)
+
+
+def test_a_key_prints_only_its_secret_and_an_admin_key_is_marked_and_removed(
+    vinery: Vinery,
+) -> None:
+    result = vinery("key", "create", "--name", "laptop", "--expires-in", "30d")
+    assert result.returncode == 0
+    assert result.stdout.startswith("vny_live_")
+    assert result.stdout.count("\n") == 1
+    assert result.stdout.strip() not in vinery("key", "list").stdout
+
+    secret = vinery("key", "create", "--name", "terraform", "--scope", "admin").stdout
+    assert secret.startswith("vny_admin_")
+    listed = vinery("key", "list", "--scope", "admin").stdout.splitlines()
+    assert ["terraform" in line for line in listed] == [False, True]
+    hint = row_of(vinery, "terraform")[1]
+    assert vinery("key", "remove", hint).stdout == f"Removed: terraform ({hint}).\n"
+    assert "terraform" not in vinery("key", "list").stdout
+    for unknown in ("4711", "vny_live_none…xx"):
+        result = vinery("key", "revoke", unknown)
+        assert result.returncode == 1
+        assert result.stderr == f"vinery: There is no key {unknown}. See: vinery key list\n"
+
+
+def test_an_administrator_gets_a_new_password(vinery: Vinery, installation: dict[str, str]) -> None:
+    first = json.loads((Path(installation["VINERY_HOME"]) / "bootstrap.json").read_text())[
+        "admin_password"
+    ]
+
+    result = vinery("admin", "reset-password")
+
+    assert result.returncode == 0
+    assert len(result.stdout.strip()) >= 16
+    assert result.stdout.strip() != first
+    refused = vinery("admin", "reset-password", "--user", "charlie")
+    assert refused.returncode == 1
+    assert refused.stderr == "vinery: There is no administrator charlie.\n"
+
+
+def test_the_table_shows_when_a_key_is_due_to_be_rotated(vinery: Vinery) -> None:
+    vinery(
+        *("key", "create", "--name", "rotating"),
+        *("--rotate-every", "90d", "--rotation-grace", "1w"),
+    )
+    hint = row_of(vinery, "rotating")[1]
+
+    def known() -> dict[str, object]:
+        rows = json.loads(vinery("key", "list", "--json").stdout)
+        return next(row for row in rows if row["hint"] == hint)
+
+    result = known()
+    assert (result["rotate_every_days"], result["rotation_grace_days"]) == (90, 7)
+    assert result["is_rotation_overdue"] is False
+    assert result["rotation_due"] < result["expires"]  # type: ignore[operator]
+
+    assert vinery("key", "change", hint, "--rotation-grace", "never").returncode == 0
+    assert (known()["rotation_grace_days"], known()["expires"]) == (None, None)
+    refused = vinery("key", "change", hint, "--rotate-every", "12h")
+    assert "not a number of days" in refused.stderr
+    refused = vinery("key", "create", "--name", "wrong", "--rotation-grace", "1w")
+    assert refused.returncode == 1
+    assert "Also set after how many days" in refused.stderr

@@ -1,6 +1,6 @@
-"""The wheel has all that Vinery serves, the image is built from the same files, and
-`requirements.lock` has what pyproject.toml asks for."""
+"""What we ship: wheel, image, lock, containers, and `make install`; and what stops Vinery waits."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -8,12 +8,19 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.conftest import REPOSITORY
+from tests.platform_ import scripts
+from tests.tables import table
+from vinery.config.env import SettingError
+from vinery.process import draining, parent_watch
+from vinery.process.supervisor import _TOTAL_GRACE_S
 
 DOCKERFILE = (REPOSITORY / "docker" / "Dockerfile").read_text(encoding="utf-8")
 # Folders of the repository, and where the wheel has them.
@@ -72,20 +79,16 @@ def test_the_wheel_has_every_file_that_a_clone_serves_and_no_name_that_others_ma
     }
 
 
-def test_an_editable_install_copies_no_code(tmp_path: Path) -> None:
+def test_an_editable_install_has_no_code_and_the_image_nothing_ignored(tmp_path: Path) -> None:
     build = "import hatchling.build, sys; hatchling.build.build_editable(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=REPOSITORY, check=True)
     [path] = tmp_path.glob("*.whl")
 
     files = [name for name in zipfile.ZipFile(path).namelist() if ".dist-info/" not in name]
-
     assert files == ["_vinery.pth"]
 
-
-def test_the_image_copies_nothing_that_docker_ignores() -> None:
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     sent = [line.removeprefix("!") for line in lines if line.startswith("!")]
-
     assert sorted(sent) == sorted(copied_paths())
 
 
@@ -104,17 +107,199 @@ def locked() -> dict[str, str]:
     return found
 
 
-def test_the_locked_versions_are_in_the_ranges_of_the_project() -> None:
+def test_the_locked_versions_are_in_the_ranges_of_the_project_and_each_archive_has_a_hash() -> None:
     versions = locked()
     for text in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["build"]):
         requirement = Requirement(text)
         version = versions[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version, prereleases=True), f"{text}: {version}"
 
-
-def test_each_locked_archive_has_a_hash_and_none_an_address() -> None:
     assert len(ENTRIES) == len(locked()) > 50
     for entry in ENTRIES:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}(\s|$)", entry), entry
     assert "://" not in LOCK
     assert "index" not in LOCK
+
+
+FOLDER = REPOSITORY / "docker"
+WITH_GPU: dict[str, Any] = yaml.safe_load((FOLDER / "compose.gpu.yaml").read_text())
+COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+
+
+def test_every_secret_is_a_file_and_every_container_has_limits_and_gains_no_privileges() -> None:
+    used = {secret for service in SERVICES.values() for secret in service.get("secrets", ())}
+    assert used == set(COMPOSE["secrets"])
+    assert all(set(each) == {"file"} for each in COMPOSE["secrets"].values())
+
+    for service in SERVICES.values():
+        assert service["mem_limit"]
+        assert service["pids_limit"]
+        assert "no-new-privileges:true" in service["security_opt"]
+    mounts = [mount for service in SERVICES.values() for mount in service.get("tmpfs", ())]
+    assert mounts
+    assert all("size=" in mount for mount in mounts), "folders in memory"
+    assert "${MODELS:-./models}:/models:ro" in SERVICES["vinery"]["volumes"]
+
+
+def test_the_databases_are_inside_and_every_image_can_be_pinned_and_has_its_target() -> None:
+    inside = [name for name, service in SERVICES.items() if service["networks"] == ["inside"]]
+    assert inside == ["postgres", "redis"]
+    assert COMPOSE["networks"]["inside"] == {"internal": True}
+    assert not any("ports" in SERVICES[name] for name in inside)
+    assert SERVICES["vinery"]["ports"] == ["127.0.0.1:8000:8000"]
+
+    images = [service["image"] for service in SERVICES.values() if "image" in service]
+    images += SERVICES["vinery"]["build"]["args"].values()
+    assert len(images) == len(SERVICES)
+    for image in images:
+        assert re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[a-z]+:\d[\w.-]+\}", image), image
+
+    targets = [each["services"]["vinery"]["build"]["target"] for each in (COMPOSE, WITH_GPU)]
+    assert targets == ["cpu", "gpu"]
+    assert all(re.search(rf"^FROM \w+ AS {target}$", DOCKERFILE, re.M) for target in targets)
+    assert DOCKERFILE.rstrip().endswith("AS cpu")
+    # A GPU is opened by the group of the host.
+    vinery = WITH_GPU["services"]["vinery"]
+    assert vinery["devices"] == ["/dev/dri:/dev/dri"]
+    assert vinery["group_add"][0].startswith("${RENDER_GROUP:?")
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
+def test_redis_needs_its_password_which_no_argument_shows(tmp_path: Path) -> None:
+    secret = tmp_path / "redis_password"
+    secret.write_text("hunter2\n")
+    shell, option, script = SERVICES["redis"]["command"]
+    here = f"--port 0 --unixsocket {tmp_path}/socket -"
+    script = _inside(script.replace(" - <<", f" {here} <<"), secret)
+    server = subprocess.Popen([shell, option, script], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        ping = f"redis-cli -s {tmp_path}/socket ping"
+        wait = f"until {ping} 2>/dev/null; do sleep 0.05; done"
+        subprocess.run(["sh", "-c", wait], timeout=30, check=True, capture_output=True)
+        refused = subprocess.run(["sh", "-c", ping], capture_output=True, text=True, check=False)
+        arguments = Path(f"/proc/{server.pid}/cmdline").read_bytes()
+        kind, health = SERVICES["redis"]["healthcheck"]["test"]
+        check = _inside(health, secret).replace("redis-cli", f"redis-cli -s {tmp_path}/socket")
+        is_healthy = _succeeds(check)
+        secret.write_text("wrong\n")
+        is_healthy_with_another = _succeeds(check)
+    finally:
+        server.terminate()
+        server.wait(10)
+
+    assert kind == "CMD-SHELL"
+    assert "NOAUTH" in refused.stdout + refused.stderr
+    assert b"hunter2" not in arguments
+    assert (is_healthy, is_healthy_with_another) == (True, False)
+
+
+def _succeeds(command: str) -> bool:
+    return subprocess.run(["sh", "-c", command], capture_output=True, check=False).returncode == 0
+
+
+def _inside(script: str, secret: Path) -> str:
+    """The shell's text as Compose passes it on, with another path of the secret."""
+    return script.replace("$$", "$").replace("/run/secrets/redis_password", str(secret))
+
+
+FILES = REPOSITORY / "docs" / "guides" / "files"
+
+
+def needed_s(monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.delenv("VINERY_DRAIN_S", raising=False)
+    return draining.limit_from_env() + _TOTAL_GRACE_S
+
+
+def test_what_stops_vinery_waits_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = (FILES / "vinery.service").read_text()
+    compose = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text())
+    guide = (REPOSITORY / "docs" / "guides" / "deployment.md").read_text()
+    found = [
+        re.search(r"^TimeoutStopSec=(\d+)$", unit, re.M),
+        re.fullmatch(r"(\d+)s", compose["services"]["vinery"]["stop_grace_period"]),
+        re.search(r"^docker run .*--stop-timeout (\d+)", guide, re.M),
+    ]
+    assert all(match and int(match[1]) > needed_s(monkeypatch) for match in found)
+
+    kind, documents = "StatefulSet", yaml.safe_load_all((FILES / "kubernetes.yaml").read_text())
+    (pod,) = [each["spec"]["template"]["spec"] for each in documents if each["kind"] == kind]
+    words = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert words[0] == "sleep"
+    assert pod["terminationGracePeriodSeconds"] - int(words[1]) > needed_s(monkeypatch)
+
+
+def test_a_process_without_supervisor_has_a_short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VINERY_DRAIN_S", "600")
+    assert draining.limit_s() == 600
+
+    monkeypatch.setattr(parent_watch, "_watched", [os.getppid() + 1])
+    assert draining.limit_s() < parent_watch.GRACE_S - draining.CLOSE_WITHIN_S
+    monkeypatch.setenv("VINERY_DRAIN_S", "soon")
+    with pytest.raises(SettingError, match="VINERY_DRAIN_S"):
+        draining.limit_from_env()
+
+
+_RETRY = (
+    "WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnectionError("
+    "'Failed to establish a new connection: [Errno -3] Temporary failure in name resolution')'"
+)
+_NOTHING_FOUND = """\
+ERROR: Could not find a version that satisfies the requirement openvino==2026.4.1 (from vinery)
+ERROR: No matching distribution found for openvino==2026.4.1"""
+
+
+def make_install(folder: Path, output: str, status: int) -> subprocess.CompletedProcess[str]:
+    """Run it with a pip that prints this and ends with this status."""
+    venv = folder / "venv"
+    (venv / "bin").mkdir(parents=True, exist_ok=True)
+    (folder / "output").write_text(output)
+    python = venv / "bin" / "python"
+    python.write_text(f'#!/bin/sh\ncat "{folder}/output"\nexit {status}\n')
+    python.chmod(0o755)
+    return scripts.make("install", f"VENV={venv}")
+
+
+@table(
+    "output, reason, cure",
+    [
+        (f"{_RETRY}\n{_NOTHING_FOUND}", "pip could not reach the package index", "PIP_FIND_LINKS="),
+        ("ERROR: [Errno 28] No space left on device", "the disk is full", "Free some space"),
+        (
+            _NOTHING_FOUND,
+            "the package index has no openvino==2026.4.1 for this Python and this platform",
+            "PYTHON=python3.12",
+        ),
+        (
+            "SSLError(SSLCertVerificationError('CERTIFICATE_VERIFY_FAILED'))",
+            "the certificate of the package index is not trusted",
+            "PIP_CERT",
+        ),
+        ("ERROR: something new", "see pip's lines below", "PIP_FIND_LINKS="),
+    ],
+)
+def test_a_failed_installation_shows_its_reason_and_a_cure(
+    tmp_path: Path, output: str, reason: str, cure: str
+) -> None:
+    result = make_install(tmp_path, f"Collecting django\n{output}\n", 1)
+
+    assert result.returncode != 0
+    assert f"vinery: the installation failed: {reason}" in result.stderr
+    assert cure in result.stderr
+    assert not (tmp_path / "venv" / "runtime.stamp").exists()
+
+
+def test_pips_last_lines_are_shown_once_and_help_has_those_for_users_first(tmp_path: Path) -> None:
+    result = make_install(tmp_path, "ERROR: same\nERROR: same\nCollecting x\nERROR: other\n", 1)
+    assert result.stderr.count("ERROR: same") == 1
+    assert "ERROR: other" in result.stderr
+    assert "Collecting x" not in result.stderr
+
+    result = make_install(tmp_path, "Successfully installed vinery\n", 0)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (tmp_path / "venv" / "runtime.stamp").exists()
+
+    users, _, developers = scripts.make("help").stdout.partition("To work on it:")
+    assert "make up " in users
+    assert "make test " in developers
+    assert "make test " not in users

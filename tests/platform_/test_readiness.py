@@ -1,4 +1,4 @@
-"""The check whether a server is ready, and the banner after it."""
+"""Whether a server is ready, and what `vinery wait` and the banner after it print."""
 
 import asyncio
 import io
@@ -7,22 +7,28 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from django.utils import timezone
 
+from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery.cli import up, wait
+from vinery.cli import commands, up, wait
 from vinery.cli.ready import Readiness, models_for, readiness
+from vinery.cli.wait import Progress
 from vinery.config import credentials
 from vinery.config.credentials import Credentials
 from vinery.config.home import Home
 from vinery.process import running_server
 from vinery.process.listening import Address, listen
 from vinery.process.supervisor import Supervisor
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.models import ServedModel
 
 _MODELS = {"data": [{"id": "one"}, {"id": "two"}]}
 
@@ -62,30 +68,25 @@ def closed_url() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
-@table(
-    "status, state", [(200, Readiness.READY), (503, Readiness.LOADING), (500, Readiness.LOADING)]
-)
-def test_only_200_is_ready(
-    closed_url: str, monkeypatch: pytest.MonkeyPatch, status: int, state: Readiness
+def test_only_200_is_ready_and_what_does_not_answer_or_breaks_off_is_silent(
+    closed_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("http_proxy", closed_url)  # which is ignored
-    with server(status, {}) as url:
-        assert readiness(url) is state
-
-
-def test_a_server_that_does_not_answer_or_breaks_off_is_not_ready(closed_url: str) -> None:
     """The supervisor asks while web processes start and end, and must go on."""
+    monkeypatch.setenv("http_proxy", closed_url)  # which is ignored
+    states = {200: Readiness.READY, 503: Readiness.LOADING, 500: Readiness.LOADING}
+    for status, state in states.items():
+        with server(status, {}) as url:
+            assert readiness(url) is state
+
     assert readiness(closed_url) is Readiness.SILENT
     with server(503, {}, content_length=100) as url:
         assert readiness(url) is Readiness.SILENT
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "models"),
+@table(
+    "status, body, models",
     [
-        (200, _MODELS, ["one", "two"]),
-        (200, {"data": []}, []),
-        (401, {"error": {}}, []),
+        *((200, _MODELS, ["one", "two"]), (200, {"data": []}, []), (401, {"error": {}}, [])),
         (503, {"error": {}}, None),  # it does not count as a server without models
     ],
 )
@@ -103,9 +104,7 @@ def test_the_exit_status_of_the_health_check_is_its_result(status: int, exit_sta
     assert url in result.stdout + result.stderr
 
 
-def test_the_health_check_asks_the_server_that_runs_with_the_home(
-    tmp_path: Path, closed_url: str
-) -> None:
+def test_the_health_check_asks_the_server_of_the_home(tmp_path: Path, closed_url: str) -> None:
     """Another port may be in use than the configured one, such as a free one for VINERY_PORT=0."""
     home = Home(tmp_path / "home")
     home.create()
@@ -119,11 +118,11 @@ def test_the_health_check_asks_the_server_that_runs_with_the_home(
     assert result.returncode == 0
 
 
-@pytest.fixture
-def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    """Return what `vinery wait --example` prints about the server of a URL."""
-
-    def printed(url: str) -> str:
+def test_the_example_waits_for_the_models_of_a_busy_server_and_there_is_none_without_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def example(url: str) -> str:
+        """What `vinery wait --example` prints about the server of this URL."""
         home = Home(tmp_path)
         monkeypatch.setenv("VINERY_HOME", str(home.path))
         monkeypatch.setenv("VINERY_PORT", url.rpartition(":")[2])
@@ -131,29 +130,15 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         wait._print_example()
         return capsys.readouterr().out
 
-    return printed
-
-
-Example = Callable[[str], str]
-
-
-def test_the_example_waits_for_the_models_of_a_busy_server(example: Example) -> None:
     with server(200, _MODELS, num_silent=2) as url:
         assert wait.curl_line(url, "vny_key", "one") in example(url)
 
-
-@pytest.mark.parametrize(
-    ("models", "within_s"),
-    [({"data": []}, float("inf")), (_MODELS, 0.0)],
-    ids=["the key may use none", "no answer comes in time"],
-)
-def test_there_is_no_example_without_a_model(
-    example: Example, monkeypatch: pytest.MonkeyPatch, models: object, within_s: float
-) -> None:
-    monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", within_s)
-
-    with server(200, models, num_silent=2) as url:
-        assert example(url) == ""
+    monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", float("inf"))
+    with server(200, {"data": []}, num_silent=2) as url:
+        assert example(url) == "", "the key may use none"
+    monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", 0.0)
+    with server(200, _MODELS, num_silent=2) as url:
+        assert example(url) == "", "no answer comes in time"
 
 
 def greeting_of(url: str, folder: Path, *, is_terminal: bool) -> str:
@@ -175,12 +160,104 @@ def greeting_of(url: str, folder: Path, *, is_terminal: bool) -> str:
 
 
 @pytest.mark.parametrize(("status", "is_terminal"), [(200, True), (503, True), (200, False)])
-def test_addresses_are_printed_and_a_terminal_shows_the_key(
-    tmp_path: Path, status: int, is_terminal: bool
-) -> None:
+def test_only_a_terminal_shows_the_key_too(tmp_path: Path, status: int, is_terminal: bool) -> None:
     with server(status, _MODELS) as url:
         printed = greeting_of(url, tmp_path, is_terminal=is_terminal)
 
     assert f"{url}/console/" in printed
     assert ("vny_key" in printed) is is_terminal
     assert is_terminal or str(tmp_path / "bootstrap.json") in printed
+
+
+FOLDER = REPOSITORY / "models" / "tiny-chat"
+Serve = Callable[..., ServedModel]
+
+
+def test_a_state_is_reported_once_and_a_load_less_and_less_often() -> None:
+    def lines(*steps: tuple[float, str, float], reason: str = "") -> list[str]:
+        progress = Progress("m")
+        found = (
+            progress.lines(state, state, reason=reason, age_s=age_s, now_s=now_s)
+            for now_s, state, age_s in steps
+        )
+        return [line for each in found for line in each]
+
+    loading = [(second, "loading", second) for second in range(40)]
+    assert lines(*loading) == ["m: loading", *(f"m: loading ({n} s)" for n in (3, 6, 12, 24))]
+    # The time of a load counts from its beginning.
+    loaded = lines((100.0, "loading", 2.0), (103.0, "ready", 1.0))
+    assert loaded == ["m: loading", "m: ready after 4 s"]
+    assert lines((100.0, "ready", 50.0), (101.0, "ready", 51.0)) == ["m: ready"]
+    begun, failed = [(0.0, "waiting", 0.0), (0.5, "retrying", 0.0)], [(1.0, "failed", 0.0)]
+    no = "There is no folder /x."
+    found = lines(*begun, *failed, (9.0, "failed", 8.0), reason=no)
+    assert found == ["m: waiting", f"m: retrying: {no}", f"m: failed: {no}"]
+
+
+@pytest.fixture
+def serve() -> Serve:
+    """Serve a model in a state, without a node."""
+
+    def serve_model(
+        name: str, state: str = EngineState.READY, error: str = "", *, is_loaded: bool = True
+    ) -> ServedModel:
+        model = ServedModel.objects.create(name=name, folder=str(FOLDER), is_loaded=is_loaded)
+        EngineStatus.objects.create(model=model, state=state, last_error=error)
+        long_ago = timezone.now() - timedelta(minutes=5)
+        EngineStatus.objects.filter(model=model).update(changed_at=long_ago)
+        ServedModel.objects.filter(pk=model.pk).update(updated_at=long_ago)  # no change since
+        return model
+
+    return serve_model
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """Run the command, and return its status and its lines."""
+    monkeypatch.setattr(wait, "_POLL_S", 0.01)
+
+    def run_wait(*words: str) -> tuple[int, list[str]]:
+        arguments = commands.parser("wait").parse_args(["wait", *words])
+        return arguments.run(arguments), capsys.readouterr().out.splitlines()
+
+    return run_wait
+
+
+Run = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.mark.django_db
+def test_ready_and_failed_models_end_the_wait(serve: Serve, run: Run) -> None:
+    serve("good")
+    assert run() == (0, ["good: ready"])
+
+    serve("bad", EngineState.FAILED, "The weights do not fit.\n\nException from core.cpp")
+    assert run() == (1, ["bad: failed: The weights do not fit.", "good: ready"])
+    assert run("good") == (0, ["good: ready"])
+
+
+@pytest.mark.django_db
+def test_a_model_that_does_not_get_ready_ends_the_wait_too(serve: Serve, run: Run) -> None:
+    serve("slow", EngineState.LOADING)
+
+    status, lines = run("--timeout", "1")
+
+    assert status == 1
+    assert lines[0] == "slow: loading"
+    assert lines[-1].startswith("slow: not ready after 1 s. It goes on; see: ")
+
+
+@pytest.mark.django_db
+def test_without_a_model_that_gets_ready_it_shows_what_to_do(serve: Serve, run: Run) -> None:
+    status, [line] = run()
+    assert status == 0
+    assert line.startswith("No model is served yet. Add one: ")
+    assert line.endswith("vinery model add FOLDER --name NAME")
+
+    serve("idle", EngineState.UNLOADED, is_loaded=False)
+    status, [line] = run()
+    assert line.endswith("vinery model load NAME")
+    with pytest.raises(wait.Failure, match="No model is served as none"):
+        run("none")
+    with pytest.raises(wait.Failure, match="idle is not loaded"):
+        run("idle")

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ def test_a_stream_has_the_same_texts_as_the_whole_answer(name: str) -> None:
     assert whole
 
 
-def test_each_text_has_a_name() -> None:
+def test_each_text_has_a_name_and_a_truncated_response_those_that_it_has() -> None:
     assert texts_of((GOLDEN / "chat_two_calls.json").read_bytes()).keys() >= {
         "choice 0, call 0",
         "choice 0, call 1",
@@ -38,12 +37,9 @@ def test_each_text_has_a_name() -> None:
     for protocol in ("chat", "completions", "responses", "messages"):
         assert "error" in texts_of((GOLDEN / f"{protocol}_failure.sse").read_bytes())
 
-
-def test_of_a_truncated_response_the_texts_are_read_that_it_has() -> None:
     stream = (GOLDEN / "responses_plain.sse").read_bytes()
     whole = "".join(texts_of(stream).values())
-    cut = texts_of(stream[: stream.index(b"response.output_text.done")])
-    assert "".join(cut.values()) == whole
+    assert "".join(texts_of(stream[: stream.index(b"response.output_text.done")]).values()) == whole
     for answer in (b"", b"\xff", b"[1]", b"data: {", b'{"choices": []}'):
         assert texts_of(answer) == {}
 
@@ -62,16 +58,13 @@ def test_values_are_set_at_dotted_paths(path: str, value: Any, expected: dict[st
     assert json.loads(edited(json.dumps(body).encode(), [(path, value)])) == body | expected
 
 
-@table("path", ["messages.2", "messages.x.y", "n.x", "messages.-1"])
-def test_a_path_that_does_not_exist_is_refused(path: str) -> None:
-    with pytest.raises(Failure, match="does not exist"):
-        edited(b'{"messages": [1, 2], "n": 1}', [(path, 0)])
-
-
-def test_a_body_without_edits_is_sent_as_it_was() -> None:
+def test_a_body_without_edits_is_sent_as_it_was_and_no_edit_has_an_unknown_path() -> None:
     assert edited(b'{"a":1, "a":2', []) == b'{"a":1, "a":2'
     with pytest.raises(Failure, match="not JSON"):
         edited(b'{"a":1', [("a", 1)])
+    for path in ("messages.2", "messages.x.y", "n.x", "messages.-1"):
+        with pytest.raises(Failure, match="does not exist"):
+            edited(b'{"messages": [1, 2], "n": 1}', [(path, 0)])
 
 
 class _Server(BaseHTTPRequestHandler):
@@ -92,26 +85,18 @@ class _Server(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
+def test_a_request_follows_no_proxy_and_no_redirect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with HTTPServer(("127.0.0.1", 0), _Server) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert send(f"{url}/x", b"{}", "k", 5) == (200, "req_1", b"Bearer k")
+        response = send(f"{url}/redirect", b"{}", "k", 5)
         server.shutdown()
-
-
-def test_a_request_follows_no_proxy_and_no_redirect(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert send(f"{url}/x", b"{}", "k", 5) == (200, "req_1", b"Bearer k")
-    response = send(f"{url}/redirect", b"{}", "k", 5)
     assert response.status == 302
     assert "/elsewhere" not in _Server.asked
     assert "not from a Vinery server" in error_message(response)
 
-
-def test_an_unreachable_server_is_reported() -> None:
     for url in ("http://127.0.0.1:9/v1", "nowhere"):
         with pytest.raises(Failure, match="does not answer"):
             send(url, b"{}", "k", 5)
@@ -121,6 +106,4 @@ def test_a_missing_key_is_reported(platform_home: Home) -> None:
     (platform_home.path / "vinery.sqlite3").touch()
     environment = {"VINERY_HOME": str(platform_home.path)}
 
-    line = scripts.refusal("replay", "req_1", environment=environment, status=1)
-
-    assert "VINERY_API_KEY" in line
+    assert "VINERY_API_KEY" in scripts.refusal("replay", "req_1", environment=environment, status=1)

@@ -1,9 +1,11 @@
-"""The whole platform as `make up` starts it: it serves, restarts processes, and ends."""
+"""The whole platform as `make up` starts it serves, as in README, restarts processes, and ends."""
 
 import json
 import os
+import re
 import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ import psutil
 import pytest
 
 from tests import stores
-from tests.conftest import Running, run_platform, runs, until
+from tests.conftest import REPOSITORY, Running, run_platform, runs, until
 
 pytestmark = pytest.mark.system
 
@@ -29,7 +31,6 @@ class SecondStart(NamedTuple):
 
 
 def answer(running: Running) -> str:
-    """Return the answer of the reference model to a greeting."""
     response = httpx.post(
         f"{running.base_url}/v1/chat/completions",
         headers={"Authorization": f"Bearer {running.api_key}"},
@@ -48,13 +49,27 @@ def is_ready(running: Running) -> bool:
         return False
 
 
-def test_the_platform_serves_the_reference_model(running: Running) -> None:
+def test_the_platform_serves_a_model_static_files_and_the_administrator(running: Running) -> None:
     assert answer(running)
     assert [len(running.pids(role)) for role in ("node", "jobs", "engine")] == [1, 1, 1]
     assert len(running.pids("web")) == stores.NUM_WEB_PROCESSES
 
+    response = httpx.get(f"{running.base_url}/static/admin/css/base.css")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/css")
+    assert len(response.content) == int(response.headers["content-length"])
 
-def test_a_log_has_the_url_and_no_secret_and_the_credentials_are_private(running: Running) -> None:
+    with httpx.Client(base_url=running.base_url, follow_redirects=True) as browser:
+        browser.get("/admin/")
+        form = {"login": running.admin_user, "password": running.admin_password}
+        form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
+        page = browser.post("/accounts/login/?next=/admin/", data=form)
+
+    assert page.status_code == 200
+    assert page.url.path == "/admin/"
+
+
+def test_no_log_or_engine_has_a_secret_and_files_and_sockets_are_private(running: Running) -> None:
     until(lambda: "To see the credentials" in running.log.read_text())
 
     text = running.log.read_text()
@@ -63,44 +78,17 @@ def test_a_log_has_the_url_and_no_secret_and_the_credentials_are_private(running
     assert running.admin_password not in text
     assert stat.S_IMODE((running.home / "bootstrap.json").stat().st_mode) == 0o600
 
-
-def test_engines_know_no_secret_and_listen_to_their_owner_alone(running: Running) -> None:
     secrets = [path.read_text().strip() for path in (running.home / "secrets").iterdir()]
     engines = running.processes("engine")
     families = [each for engine in engines for each in (engine, *engine.children(recursive=True))]
     known = "\n".join(
         [f"{value}\n{each.cmdline()}" for each in families for value in each.environ().values()]
     )
-
     assert engines
     assert [secret for secret in (*secrets, running.api_key) if secret in known] == []
     sockets = [path for path in (running.home / "run").iterdir() if path.is_socket()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in sockets} <= {0o600}
     assert stat.S_IMODE((running.home / "run").stat().st_mode) == 0o700
-
-
-def test_static_files_of_the_admin_site_are_served(running: Running) -> None:
-    response = httpx.get(f"{running.base_url}/static/admin/css/base.css")
-
-    assert response.status_code == 200
-    assert response.headers["content-type"].startswith("text/css")
-    assert len(response.content) == int(response.headers["content-length"])
-
-
-def test_the_administrator_can_log_in(running: Running) -> None:
-    with httpx.Client(base_url=running.base_url, follow_redirects=True) as browser:
-        browser.get("/admin/")
-        page = browser.post(
-            "/accounts/login/?next=/admin/",
-            data={
-                "login": running.admin_user,
-                "password": running.admin_password,
-                "csrfmiddlewaretoken": browser.cookies["csrftoken"],
-            },
-        )
-
-    assert page.status_code == 200
-    assert page.url.path == "/admin/"
 
 
 @pytest.mark.parametrize("role", ["web", "node", "jobs"])
@@ -134,32 +122,22 @@ def second_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondSta
         yield SecondStart(first, printed, secrets, second)
 
 
-def test_a_second_start_keeps_keys_and_secrets(second_start: SecondStart) -> None:
+def test_a_second_start_keeps_secrets_from_logs_and_shows_curl(second_start: SecondStart) -> None:
     first, second = second_start.first, second_start.second
-
     assert (second.api_key, second.admin_password) == (first.api_key, first.admin_password)
     assert secrets_in(second.home) == second_start.secrets
     assert answer(second)
     assert first.admin_password in second_start.printed
     assert second.admin_password not in second.log.read_text()
 
-
-def test_credentials_that_a_terminal_shows_are_in_no_log_file(second_start: SecondStart) -> None:
-    second = second_start.second
-
     texts = [path.read_text() for path in (second.home / "logs").iterdir()]
-
     assert any(f"running at {second.base_url}" in text for text in texts)
     assert not [text for text in texts if second.api_key in text or second.admin_password in text]
 
-
-def test_the_curl_line_in_a_terminal_works(second_start: SecondStart) -> None:
-    text = second_start.second.log.read_text()
-
-    assert second_start.second.base_url in text
+    text = second.log.read_text()
+    assert second.base_url in text
     curl = next(line.strip() for line in text.splitlines() if line.strip().startswith("curl "))
-    result = os.popen(f"{curl} --silent").read()
-    assert json.loads(result)["object"] == "chat.completion"
+    assert json.loads(os.popen(f"{curl} --silent").read())["object"] == "chat.completion"
 
 
 def test_ctrl_c_in_a_terminal_ends_all_processes(second_start: SecondStart) -> None:
@@ -171,9 +149,7 @@ def test_ctrl_c_in_a_terminal_ends_all_processes(second_start: SecondStart) -> N
 
 
 @pytest.mark.stores
-def test_the_platform_runs_on_postgresql_and_redis(
-    tmp_path: Path, postgres_url: str, redis_url: str
-) -> None:
+def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     settings = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
 
     with run_platform(tmp_path / "home", settings) as running:
@@ -208,3 +184,55 @@ def make_up(folder: Path) -> tuple[str, ...]:
 
 def secrets_in(home: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in (home / "secrets").iterdir()}
+
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+
+def example(language: str) -> str:
+    """Return the first block of code in this language."""
+    match = re.search(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    assert match, f"README.md has no block of {language}"
+    return match[1]
+
+
+@pytest.fixture
+def shell_example(tmp_path: Path) -> str:
+    """The example for a shell, with `vinery` of this environment instead of `.venv`."""
+    program = tmp_path / "vinery"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vinery.cli "$@"\n')
+    program.chmod(0o755)
+    text = example("sh")
+    assert ".venv/bin/vinery env" in text
+    return text.replace(".venv/bin/vinery", str(program))
+
+
+def run(script: str, running: Running) -> str:
+    result = subprocess.run(
+        ["sh", "-ec", script],
+        env=dict(running.environment),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_examples_for_a_shell_and_python_get_answers(
+    running: Running, shell_example: str, tmp_path: Path
+) -> None:
+    assert "Paris" in run(shell_example, running)
+
+    (tmp_path / "example.py").write_text(example("python"))
+    setup = shell_example.partition("\n")[0]
+
+    printed = run(f'{setup}\n"{sys.executable}" "{tmp_path}/example.py"', running)
+    assert printed.split()[:3] == ["1", "2", "3"]
+
+
+def test_no_example_has_an_address_or_a_home_of_its_own() -> None:
+    blocks = re.findall(r"^```.*?^```", README, flags=re.MULTILINE | re.DOTALL)
+
+    assert not [block for block in blocks if "127.0.0.1:8000" in block or "var/" in block]

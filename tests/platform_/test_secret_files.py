@@ -1,18 +1,28 @@
-"""Secrets are created once, readable only by their owner, and never replaced."""
+"""Secrets are created once, private, and never replaced; `bootstrap.json` changes only its URL."""
 
+import json
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
+from django.test import Client
 
-from vinery.config import secret_files
+from tests.tables import table
+from vinery.cli import main
+from vinery.config import credentials, secret_files
+from vinery.config.credentials import Credentials
 from vinery.config.env import SettingError
 from vinery.config.home import Home, write_private
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.models import User, Webhook
+from vinery_accounts.services import changes
 
 
 def new_home(path: Path) -> Home:
-    """A home with its secrets."""
     home = Home(path)
     secret_files.create_missing(home)
     return home
@@ -22,7 +32,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_secrets_are_readable_by_their_owner_only_and_differ_between_homes(tmp_path: Path) -> None:
+def test_secrets_are_private_do_not_change_and_differ_between_homes(tmp_path: Path) -> None:
     home, other = new_home(tmp_path / "home"), new_home(tmp_path / "other")
 
     files = sorted(file.name for file in home.secrets.iterdir())
@@ -32,13 +42,9 @@ def test_secrets_are_readable_by_their_owner_only_and_differ_between_homes(tmp_p
     assert secret_files.django_key(home) != secret_files.django_key(other)
     assert secret_files.key_peppers(home) != secret_files.key_peppers(other)
 
-
-def test_a_stored_secret_does_not_change(tmp_path: Path) -> None:
-    home = new_home(tmp_path)
     before = secret_files.django_key(home), secret_files.key_peppers(home)
 
     secret_files.create_missing(home)
-
     assert (secret_files.django_key(home), secret_files.key_peppers(home)) == before
     # What Django accepts.
     assert len(before[0]) >= 50
@@ -53,14 +59,17 @@ def test_processes_that_start_together_read_the_same_secret(tmp_path: Path) -> N
     assert len(list((tmp_path / "secrets").iterdir())) == 2
 
 
-def test_reading_secrets_creates_none(tmp_path: Path) -> None:
+def test_reading_creates_no_secret_and_one_that_cannot_be_kept_is_reported(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-
     assert secret_files.django_key(home) == ""
     assert secret_files.key_peppers(home) == {}
     with pytest.raises(SettingError, match=r"There is no Vinery home at .*vinery up"):
         secret_files.require(home)
     assert not home.path.exists()
+
+    (tmp_path / "home").write_text("a file, not a folder")
+    with pytest.raises(SettingError, match=r"cannot be created: .*VINERY_HOME"):
+        secret_files.create_missing(home)
 
 
 def test_a_home_that_lacks_one_of_its_secrets_gets_it(tmp_path: Path) -> None:
@@ -76,9 +85,7 @@ def test_a_home_that_lacks_one_of_its_secrets_gets_it(tmp_path: Path) -> None:
     assert secret_files.django_key(home) == key
 
 
-def test_the_environment_overrides_the_files_and_needs_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_overrides_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VINERY_SECRET_KEY", "k" * 50)
     monkeypatch.setenv("VINERY_KEY_PEPPER_2", "p" * 32)
     home = Home(tmp_path / "home")
@@ -91,9 +98,7 @@ def test_the_environment_overrides_the_files_and_needs_none(
     assert not home.path.exists()
 
 
-def test_old_keys_are_separated_by_blanks_or_line_breaks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_keys_and_new_peppers_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = new_home(tmp_path)
     assert secret_files.old_django_keys(home) == []
 
@@ -108,22 +113,97 @@ def test_old_keys_are_separated_by_blanks_or_line_breaks(
     monkeypatch.setenv("VINERY_SECRET_KEY_FALLBACKS_FILE", str(tmp_path / "old"))
     assert secret_files.old_django_keys(home) == ["fifth"]
 
-
-def test_a_second_pepper_is_added_to_the_first_and_a_short_one_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = new_home(tmp_path)
     first = secret_files.key_peppers(home)[1]
     write_private(home.secrets / "key_pepper_2", "q" * 40 + "\n")
-
     assert secret_files.key_peppers(home) == {1: first, 2: b"q" * 40}
     monkeypatch.setenv("VINERY_KEY_PEPPER_1", "short")
     with pytest.raises(SettingError, match="VINERY_KEY_PEPPER_1 is too short"):
         secret_files.key_peppers(home)
 
 
-def test_a_secret_that_cannot_be_stored_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "home").write_text("a file, not a folder")
+FIRST = Credentials("http://127.0.0.1:8000", "vny_key", "admin", "pass")
 
-    with pytest.raises(SettingError, match=r"cannot be created: .*VINERY_HOME"):
-        secret_files.create_missing(Home(tmp_path / "home"))
+
+def test_the_file_has_four_names_that_clients_expect_and_changes_only_the_url(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "bootstrap.json"
+    credentials.update_url(file, "http://127.0.0.1:9000")
+    assert credentials.read(file) is None
+    assert list(tmp_path.iterdir()) == []
+
+    credentials.write(file, FIRST)
+    credentials.update_url(file, "http://127.0.0.1:9000")
+    assert credentials.read(file) == replace(FIRST, base_url="http://127.0.0.1:9000")
+
+    credentials.write(file, FIRST)
+    assert json.loads(file.read_text()) == {
+        "base_url": "http://127.0.0.1:8000",
+        "api_key": "vny_key",
+        "admin_user": "admin",
+        "admin_password": "pass",
+    }
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@table("content", ["", "[]", "{}", '{"base_url": "x"}'])
+def test_it_refuses_a_broken_file_by_name(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "bootstrap.json"
+    file.write_text(content)
+
+    with pytest.raises(SettingError, match=r"bootstrap\.json cannot be read"):
+        credentials.read(file)
+
+
+OLD = "an old key of Django, long and random".replace(" ", "-") * 2
+NEW = "a new key of Django, long and random".replace(" ", "-") * 2
+
+
+def sign_in() -> str:
+    """Store a user and a webhook, and return the cookie of a new session."""
+    User.objects.create_user("alice", password="correct horse battery")
+    changes.add(webhooks.make("pager", "https://hooks.example.com/")[0])
+    client = Client(headers={"host": "localhost"})
+    client.post("/accounts/login/", {"login": "alice", "password": "correct horse battery"})
+    return client.cookies[django_settings.SESSION_COOKIE_NAME].value
+
+
+def come_back(cookie: str) -> tuple[str, str, int]:
+    """Return the user of the session, the new cookie, and how many webhook secrets are readable."""
+    client = Client(headers={"host": "localhost"})
+    client.cookies[django_settings.SESSION_COOKIE_NAME] = cookie
+    page: Any = client.get("/accounts/")
+    username = page.wsgi_request.user.get_username()
+    try:
+        num_secrets = len([*webhooks._secrets(Webhook.objects.get())])
+    except webhooks.NotDelivered:
+        num_secrets = 0
+    return username, client.cookies[django_settings.SESSION_COOKIE_NAME].value, num_secrets
+
+
+@pytest.mark.django_db
+def test_sessions_and_secrets_live_on(settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def use_keys(newest: str, *older: str) -> None:
+        settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, list(older)
+
+    use_keys(OLD)
+    cookie = sign_in()
+
+    assert come_back(cookie) == ("alice", cookie, 1)
+    use_keys(NEW)
+    assert come_back(cookie) == ("", "", 0)
+    # Hosts with both keys in any order accept each other's sessions.
+    new_cookie = cookie
+    for keys in ((NEW, OLD), (OLD, NEW), (NEW, OLD)):
+        use_keys(*keys)
+        username, new_cookie, num_secrets = come_back(new_cookie)
+        assert (username, num_secrets) == ("alice", 1)
+    # The new cookie is signed only with the new key.
+    use_keys(NEW)
+    assert come_back(new_cookie) == ("alice", new_cookie, 0)
+
+    use_keys(NEW, OLD)
+    assert main(["admin", "reencrypt"]) == 0
+    assert capsys.readouterr().out.startswith("1 webhooks and second factors are encrypted")
+    use_keys(NEW)
+    assert come_back(new_cookie) == ("alice", new_cookie, 1)

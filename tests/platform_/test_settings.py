@@ -1,4 +1,4 @@
-"""Django's settings in different environments."""
+"""Django's settings, and those of sign-in and e-mail, in different environments."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests import prepared_home
+from tests.conftest import clean_environment
 from tests.platform_ import scripts
 from tests.tables import table
+from vinery.config.env import SettingError
+from vinery.settings.servers import issuer_from_env, mail_server_from_env
+from vinery_accounts.signin.issuer import Issuer
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits
@@ -33,72 +38,12 @@ def settings_with(*names: str, **environment: str) -> dict[str, Any]:
     return values
 
 
-MAIL = {"VINERY_EMAIL_URL": "smtp://mail.example"}
+# Under 0.0.0.0 the server cannot know its names, and passwords are reset by mail only if it does.
+CASES = Path(__file__).with_name("settings_of_environments.json")
 PUBLIC = {"VINERY_HOST": "0.0.0.0", "VINERY_PUBLIC_URL": "https://vinery.example:8443/"}
 
 
-@table(
-    "environment, expected",
-    [
-        (
-            {},
-            {
-                "DEBUG": False,
-                "VINERY_AUTH_ENABLED": True,
-                "VINERY_MAX_BODY_BYTES": 64 * 1024 * 1024,
-                "SESSION_COOKIE_SECURE": False,
-                "SECURE_SSL_REDIRECT": False,  # without TLS
-                "ALLOWED_HOSTS": ["127.0.0.1", "[::1]", "localhost"],
-                "DATABASES.default.NAME": "{home}/vinery.sqlite3",
-                "DATABASES.default.OPTIONS.transaction_mode": "IMMEDIATE",
-                "VINERY_RUN_DIR": "{home}/run",
-                "VINERY_CACHE_DIR": "{home}/cache",
-                "VINERY_USAGE_DIR": "{home}/usage",
-                "STATIC_ROOT": "{home}/static",
-                "VINERY_PASSWORD_RESET": False,
-            },
-        ),
-        (
-            PUBLIC,
-            {
-                "SESSION_COOKIE_SECURE": True,
-                "CSRF_COOKIE_SECURE": True,
-                "SECURE_SSL_REDIRECT": True,
-                "CSRF_TRUSTED_ORIGINS": ["https://vinery.example:8443"],
-                "ALLOWED_HOSTS": ["127.0.0.1", "[::1]", "localhost", "vinery.example"],
-            },
-        ),
-        ({"VINERY_HOST": "0.0.0.0"}, {"ALLOWED_HOSTS": ["*"]}),  # it cannot know its names
-        ({"VINERY_ALLOWED_HOSTS": "a.example, b"}, {"ALLOWED_HOSTS": ["a.example", "b"]}),
-        # Passwords are reset by mail only if the public name is known.
-        (MAIL, {"VINERY_PASSWORD_RESET": True}),
-        (MAIL | {"VINERY_HOST": "0.0.0.0"}, {"VINERY_PASSWORD_RESET": False}),
-        (MAIL | PUBLIC, {"VINERY_PASSWORD_RESET": True}),
-        (
-            {"DATABASE_URL": "postgres://u:p@db:5433/vinery?sslmode=require"},
-            {
-                "DATABASES.default.HOST": "db",
-                "DATABASES.default.PORT": 5433,
-                "DATABASES.default.NAME": "vinery",
-                "DATABASES.default.OPTIONS.sslmode": "require",
-                "DATABASES.default.OPTIONS.connect_timeout": 5,
-                "DATABASES.default.CONN_MAX_AGE": 0,
-            },
-        ),
-        (
-            {"DATABASE_URL": "postgres://u:p@db/vinery?connect_timeout=2"},
-            {"DATABASES.default.OPTIONS.connect_timeout": 2},
-        ),
-        (
-            {"DATABASE_URL": "sqlite:////tmp/other.sqlite3"},
-            {"DATABASES.default.NAME": "/tmp/other.sqlite3"},
-        ),
-        (
-            {"REDIS_URL": "redis://cache:6379/1"},
-            {"CELERY_BROKER_URL": "redis://cache:6379/1", "CELERY_BROKER_TRANSPORT": None},
-        ),
-    ],
-)
+@table("environment, expected", json.loads(CASES.read_text()))
 def test_settings_follow_from_the_environment(
     home: str, environment: dict[str, str], expected: dict[str, object]
 ) -> None:
@@ -114,7 +59,14 @@ def test_settings_follow_from_the_environment(
     assert {name: found(name) for name in expected} == expected
 
 
-def test_a_public_https_url_and_servers_have_more_settings(home: str) -> None:
+def test_a_password_may_be_in_a_file_and_a_public_url_and_servers_have_more_settings(
+    home: str, tmp_path: Path
+) -> None:
+    (tmp_path / "url").write_text("postgres://u:p@db/vinery\n")
+
+    values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL_FILE=str(tmp_path / "url"))
+    assert values["DATABASES"]["default"]["HOST"] == "db"
+
     values = settings_with("SECURE_HSTS_SECONDS", VINERY_HOME=home, **PUBLIC)
     assert values["SECURE_HSTS_SECONDS"] > 0
 
@@ -125,14 +77,6 @@ def test_a_public_https_url_and_servers_have_more_settings(home: str) -> None:
 
     values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL="sqlite:////tmp/a.sqlite3")
     assert "journal_mode=WAL" in values["DATABASES"]["default"]["OPTIONS"]["init_command"]
-
-
-def test_a_database_password_may_be_read_from_a_file(home: str, tmp_path: Path) -> None:
-    (tmp_path / "url").write_text("postgres://u:p@db/vinery\n")
-
-    values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL_FILE=str(tmp_path / "url"))
-
-    assert values["DATABASES"]["default"]["HOST"] == "db"
 
 
 def test_a_transaction_that_reads_and_then_writes_waits_for_its_lock(home: str) -> None:
@@ -163,27 +107,20 @@ with connection.cursor() as cursor:
     assert result.stdout.strip() == "100", result.stderr
 
 
-def test_a_setting_raises_the_limit_of_a_field(home: str) -> None:
+def test_settings_limit_fields_fetching_and_decoding_and_are_else_the_defaults(home: str) -> None:
     values = settings_with("VINERY_FIELD_LIMITS", VINERY_HOME=home, VINERY_MAX_TOOLS="200")
 
     defaults = {limit.name: limit.default for limit in FIELD_LIMITS}
     assert values["VINERY_FIELD_LIMITS"] == defaults | {"tools": 200}
 
-
-def test_settings_limit_fetching_and_decoding_and_are_else_the_defaults(home: str) -> None:
     names = ("VINERY_FETCH_LIMITS", "VINERY_DECODE_LIMITS")
     unset = settings_with(*names, VINERY_HOME=home)
     assert FetchLimits(**unset["VINERY_FETCH_LIMITS"]) == FetchLimits()
     assert DecodeLimits(**unset["VINERY_DECODE_LIMITS"]) == DecodeLimits()
 
-    values = settings_with(
-        *names,
-        VINERY_HOME=home,
-        VINERY_MEDIA_FETCHED_MB="10",
-        VINERY_MEDIA_CACHE_MB="0",
-        VINERY_MEDIA_DECODE_MS="2500",
-        VINERY_MEDIA_FRAMES="8",
-    )
+    bytes_ = {"VINERY_MEDIA_FETCHED_MB": "10", "VINERY_MEDIA_CACHE_MB": "0"}
+    decoded = {"VINERY_MEDIA_DECODE_MS": "2500", "VINERY_MEDIA_FRAMES": "8"}
+    values = settings_with(*names, VINERY_HOME=home, **bytes_, **decoded)
 
     fetching = FetchLimits(**values["VINERY_FETCH_LIMITS"])
     assert (fetching.max_bytes_of_request, fetching.cache_bytes) == (10 * 2**20, 0)
@@ -210,3 +147,127 @@ def test_a_wrong_limit_is_refused(home: str, variable: str, value: str, words: s
     assert result.returncode != 0
     assert f"{variable}={value}" in result.stderr.replace("'", "")
     assert words in result.stderr
+
+
+URL = "https://id.example/realms/main"
+
+
+def issuer(**more: str) -> Issuer | None:
+    named = {"ISSUER": URL, "CLIENT_ID": "vinery", "CLIENT_SECRET": "secret"} | more
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in named.items():
+            patch.setenv(f"VINERY_OIDC_{name}", value)
+        return issuer_from_env()
+
+
+def test_an_issuer_needs_few_settings_trusts_no_user_at_first_and_takes_all(tmp_path: Path) -> None:
+    assert issuer_from_env() is None
+    local = issuer(ISSUER="http://127.0.0.1:9000")
+    assert local is not None, "it needs no TLS"
+    assert local.url == "http://127.0.0.1:9000"
+    assert issuer() == Issuer(
+        url=URL,
+        client_id="vinery",
+        client_secret="secret",
+        name="single sign-on",
+        scopes=("openid", "profile", "email"),
+        makes_accounts=False,
+        links_by_email=False,
+    )
+
+    (tmp_path / "secret").write_text("from a file\n")
+
+    result = issuer(
+        CLIENT_SECRET="",
+        CLIENT_SECRET_FILE=str(tmp_path / "secret"),
+        NAME="Example",
+        SCOPES="email, groups",
+        SIGN_UP="on",
+        LINK_BY_EMAIL="on",
+        ORGANIZATION="Example",
+        GROUPS_CLAIM="groups",
+        ADMIN_GROUP="operators",
+        ROLES="leads=admin, cn=staff=member",
+    )
+    assert result == Issuer(
+        url=URL,
+        client_id="vinery",
+        client_secret="from a file",
+        name="Example",
+        scopes=("openid", "email", "groups"),
+        makes_accounts=True,
+        links_by_email=True,
+        organization="Example",
+        groups_claim="groups",
+        admin_group="operators",
+        roles={"leads": "admin", "cn=staff": "member"},
+    )
+    assert "from a file" not in repr(result)
+
+
+@table(
+    "wrong, message",
+    [
+        ({"ISSUER": "http://id.example"}, "Start it with https://"),
+        ({"ISSUER": "id.example"}, "Start it with https://"),
+        ({"CLIENT_ID": ""}, "set VINERY_OIDC_CLIENT_ID"),
+        ({"CLIENT_SECRET": ""}, "VINERY_OIDC_CLIENT_SECRET_FILE"),
+        ({"ROLES": "leads=king", "GROUPS_CLAIM": "groups"}, "'leads=king' is not a group"),
+        ({"ROLES": "leads", "GROUPS_CLAIM": "groups"}, "'leads' is not a group"),
+        ({"ROLES": "leads=admin"}, "need VINERY_OIDC_GROUPS_CLAIM"),
+        ({"ADMIN_GROUP": "operators"}, "need VINERY_OIDC_GROUPS_CLAIM"),
+        ({"SIGN_UP": "maybe"}, "VINERY_OIDC_SIGN_UP='maybe' is not a switch"),
+    ],
+)
+def test_an_invalid_setting_is_reported(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        issuer(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        ("smtp://mail.example", ("mail.example", 587, "", "", False, True)),
+        ("smtps://u:p%40s@mail.example", ("mail.example", 465, "u", "p@s", True, False)),
+        ("smtp+plain://localhost:1025", ("localhost", 1025, "", "", False, False)),
+    ],
+)
+def test_a_mail_server_is_read_from_its_url(
+    url: str, server: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("HOST", "PORT", "HOST_USER", "HOST_PASSWORD", "USE_SSL", "USE_TLS")
+    assert mail_server_from_env() == {}
+    monkeypatch.setenv("VINERY_EMAIL_URL", url)
+    expected = {f"EMAIL_{name}": value for name, value in zip(names, server, strict=True)}
+    assert mail_server_from_env() == expected
+    for wrong in ("http://mail", "smtp://:25", "smtp://mail:many"):
+        monkeypatch.setenv("VINERY_EMAIL_URL", wrong)
+        with pytest.raises(SettingError, match="VINERY_EMAIL_URL"):
+            mail_server_from_env()
+
+
+_TRY = """
+import sys
+from vinery.cli.shape import start_django
+start_django()
+from django.conf import settings
+settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # which takes no time
+from django.test import Client
+for _ in range(3):
+    page = Client().post(
+        "/accounts/login/", {"login": "admin", "password": "wrong"}, headers={"host": "localhost"}
+    )
+    print("blocked" if "Too many failed" in page.content.decode() else "wrong")
+"""
+
+
+@pytest.mark.stores
+def test_wrong_passwords_in_one_process_block_sign_in_in_another(tmp_path: Path) -> None:
+    home = prepared_home.copy_to(tmp_path / "home", clean_environment())
+
+    results = [scripts.run_python("-c", _TRY, environment=home) for _ in range(2)]
+
+    assert [each.stdout.split() for each in results] == [
+        ["wrong", "wrong", "wrong"],
+        ["wrong", "wrong", "blocked"],
+    ]

@@ -1,4 +1,4 @@
-"""`vinery status` and `vinery env` of a server that runs, and of one that does not."""
+"""`vinery status`, `vinery env` and `vinery devices`, with a server that runs and without."""
 
 import json
 import subprocess
@@ -9,13 +9,15 @@ import pytest
 from tests import forked_commands, prepared_home
 from tests.conftest import Running, clean_environment
 from tests.platform_ import scripts
+from tests.platform_.conftest import Vinery
+from vinery.config.home import REPOSITORY
+from vinery_serving.catalog import devices
 
 
 @pytest.mark.system
-def test_a_server_that_runs_is_described(running: Running) -> None:
+def test_a_server_that_runs_is_described_for_programs_people_and_a_shell(running: Running) -> None:
     result = forked_commands.run("status", "--json", environment=running.environment)
     report = json.loads(result.stdout)
-
     assert result.returncode == 0
     assert report["state"] == "ready"
     assert report["server"]["pid"] == running.pid
@@ -30,9 +32,6 @@ def test_a_server_that_runs_is_described(running: Running) -> None:
     assert report["database"].endswith("answers")
     assert report["versions"].keys() >= {"vinery", "openvino", "python"}
 
-
-@pytest.mark.system
-def test_it_prints_tables_for_people_and_lines_for_a_shell(running: Running) -> None:
     shown = forked_commands.run("status", environment=running.environment).stdout
     assert f"console   {running.base_url}/console/" in shown
     assert "PROCESS" in shown
@@ -44,11 +43,10 @@ def test_it_prints_tables_for_people_and_lines_for_a_shell(running: Running) -> 
     assert result.stdout.split() == [f"{running.base_url}/v1", running.api_key]
 
 
-def test_a_home_that_is_not_served_is_described(tmp_path: Path) -> None:
+def test_a_home_that_is_not_served_or_cannot_be_read_is_described(tmp_path: Path) -> None:
     environment = prepared_home.copy_to(tmp_path / "home", clean_environment())
 
     result = scripts.vinery("status", environment=environment)
-
     assert result.returncode == 3
     assert "not running" in result.stdout
     assert "tiny-chat" in result.stdout
@@ -56,13 +54,39 @@ def test_a_home_that_is_not_served_is_described(tmp_path: Path) -> None:
     (tmp_path / "home" / "bootstrap.json").unlink()
     assert "vinery key create" in scripts.refusal("env", environment=environment, status=1)
 
-
-def test_what_cannot_be_read_has_its_reason(tmp_path: Path) -> None:
-    home = tmp_path / "home"
+    home = tmp_path / "empty"
     home.mkdir()
 
     result = scripts.vinery("status", environment={"VINERY_HOME": str(home)})
-
     assert result.returncode == 3
     assert "There is no Vinery home at" in result.stdout
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.live
+def test_the_processor_is_listed_and_no_home_is_created(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    result = scripts.vinery("devices", environment={"VINERY_HOME": str(home)})
+
+    assert result.returncode == 0, result.stderr
+    head, *rows = result.stdout.splitlines()
+    assert head.split() == ["DEVICE", "NAME", "MEMORY", "DRIVER"]
+    assert any(row.startswith("CPU ") and "GiB" in row for row in rows)
+    assert not home.exists()
+
+
+@pytest.mark.live
+def test_a_home_then_knows_the_devices(vinery: Vinery, installation: dict[str, str]) -> None:
+    result = vinery("devices", "--json")
+    wrong = ("--name", "x", "--device", "XPU.3")
+    folder = str(REPOSITORY / "models" / "tiny-chat")
+    added = vinery("model", "add", folder, *wrong)
+
+    listed = json.loads(result.stdout)
+    assert {"CPU"} <= {each["device"] for each in listed}
+    known = devices.read(Path(installation["VINERY_HOME"]) / "run")
+    assert known is not None
+    assert known.names == [each["device"] for each in listed]
+    assert added.returncode == 1
+    assert "There is no device XPU.3 on this machine. Devices: " in added.stderr

@@ -1,18 +1,22 @@
-"""The supervisor, tested with small scripts."""
+"""The supervisor, and children that end with their parent, tested with small scripts."""
 
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.conftest import clean_environment
+from tests.conftest import until as until_then
 from vinery.process.supervisor import Service, Supervisor, delay_before_restart_s, describe
 
 # Scripts write lines such as "start 4711 one" into a journal that they share.
@@ -159,20 +163,23 @@ def messages_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.name != "asyncio"]
 
 
-async def test_a_killed_service_is_restarted_and_others_continue(script: MakeScript) -> None:
-    one, other = script("one"), script("other")
+async def test_a_killed_service_ends_with_its_processes_and_is_restarted_while_others_continue(
+    script: MakeScript,
+) -> None:
+    one, other = script("one", _PARENT), script("other")
     async with supervised(one, other):
-        await until(lambda: one.pids() and other.pids())
+        await until(lambda: one.pids("child") and other.pids())
 
         os.kill(one.pids()[0], signal.SIGKILL)
 
+        await until(lambda: not is_alive(one.pids("child")[0]))
         await until(lambda: len(one.pids()) == 2)
         assert is_alive(one.pids()[1])
         assert len(other.pids()) == 1
         assert os.getsid(other.pids()[0]) != os.getsid(0), "it gets signals of the terminal"
 
 
-async def test_a_requested_restart_has_no_delay(
+async def test_a_restart_can_be_at_once(
     script: MakeScript, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, other = script("one"), script("other")
@@ -188,32 +195,24 @@ async def test_a_requested_restart_has_no_delay(
     assert messages_of(caplog) == []
 
 
-async def test_a_service_that_dies_at_once_is_restarted_for_ever_and_each_exit_logged(
-    script: MakeScript, caplog: pytest.LogCaptureFixture
-) -> None:
-    short_lived = script("short", _SHORT_LIVED)
-    async with supervised(short_lived):
-        await until(lambda: len(short_lived.pids()) == 4)
-
-    message = messages_of(caplog)[0]
-    assert "short ended after" in message
-    assert "(exit status 3); restart in 0 s" in message
-
-
-async def test_a_missing_program_is_tried_again(
+async def test_a_service_that_dies_at_once_or_cannot_start_is_tried_for_ever_and_each_end_logged(
     script: MakeScript, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    missing = script("missing")
+    short_lived, missing = script("short", _SHORT_LIVED), script("missing")
     missing.service = Service("missing", (str(tmp_path / "no-such-program"),))
-    async with supervised(missing):
-        await until(lambda: len(messages_of(caplog)) >= 2)
 
-    assert "it could not start" in messages_of(caplog)[0]
+    def messages(name: str) -> list[str]:
+        return [each for each in messages_of(caplog) if name in each]
+
+    async with supervised(short_lived, missing):
+        await until(lambda: len(short_lived.pids()) >= 4 and len(messages("missing")) >= 2)
+
+    assert "short ended after" in messages("short")[0]
+    assert "(exit status 3); restart in 0 s" in messages("short")[0]
+    assert "it could not start" in messages("missing")[0]
 
 
-async def test_front_services_end_before_back_services_and_none_is_left(
-    script: MakeScript, tmp_path: Path
-) -> None:
+async def test_front_services_end_first_and_all_end(script: MakeScript, tmp_path: Path) -> None:
     back, front = script("back"), script("front", is_front=True)
     async with supervised(back, front) as (supervisor, running):
         await until(lambda: back.pids() and front.pids())
@@ -227,21 +226,7 @@ async def test_front_services_end_before_back_services_and_none_is_left(
     assert ends == ["front", "back"]
 
 
-async def test_a_service_that_ignores_sigterm_is_killed(
-    script: MakeScript, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", 0.2)
-    stubborn = script("stubborn", _STUBBORN)
-    async with supervised(stubborn) as (supervisor, running):
-        await until(stubborn.pids)
-
-        supervisor.stop()
-        await running
-
-        assert not is_alive(stubborn.pids()[0])
-
-
-async def test_back_services_have_their_own_time_to_end(
+async def test_back_services_get_their_own_time(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vinery.process.supervisor._FRONT_GRACE_S", 0.2)
@@ -257,7 +242,9 @@ async def test_back_services_have_their_own_time_to_end(
         await running
 
 
-async def test_kill_ends_services_at_once(script: MakeScript) -> None:
+async def test_a_deaf_service_is_killed(
+    script: MakeScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stubborn = script("stubborn", _STUBBORN)
     async with supervised(stubborn) as (supervisor, running):
         await until_started(supervisor, stubborn)
@@ -266,6 +253,16 @@ async def test_kill_ends_services_at_once(script: MakeScript) -> None:
         await running
 
         assert stubborn.pids("end") == [], "the service got SIGTERM"
+        assert not is_alive(stubborn.pids()[0])
+
+    monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", 0.2)
+    stubborn = script("deaf", _STUBBORN)
+    async with supervised(stubborn) as (supervisor, running):
+        await until(stubborn.pids)
+
+        supervisor.stop()
+        await running
+
         assert not is_alive(stubborn.pids()[0])
 
 
@@ -374,29 +371,21 @@ async def test_a_service_with_too_much_memory_ends_when_its_successor_serves_and
     assert "ended after" not in caplog.text
 
 
-async def test_both_processes_end_with_the_supervisor(script: MakeScript, memory: Memory) -> None:
-    one = large(script, memory, is_front=True)
-    async with supervised(one) as (supervisor, running):
-        await until(lambda: one.pids("asked"))
-
-        supervisor.stop()
-        await running
-
-        assert not any(map(is_alive, one.pids()))
-
-
-async def test_a_successor_that_dies_is_restarted_beside_its_predecessor(
+async def test_a_successor_that_dies_is_restarted_beside_its_predecessor_until_both_end(
     script: MakeScript, memory: Memory
 ) -> None:
-    one = large(script, memory)
-    async with supervised(one):
+    one = large(script, memory, is_front=True)
+    async with supervised(one) as (supervisor, running):
         await until(lambda: one.pids("asked"))
         old, new = one.pids()
 
         os.kill(new, signal.SIGKILL)
-
         await until(lambda: len(one.pids()) == 3)
         assert is_alive(old)
+
+        supervisor.stop()
+        await running
+        assert not any(map(is_alive, one.pids()))
 
 
 async def test_a_process_goes_on_while_no_successor_serves(
@@ -431,19 +420,7 @@ async def test_a_process_that_dies_while_its_successor_starts_is_restarted_once(
         assert is_alive(one.pids()[2])
 
 
-async def test_processes_of_a_service_end_with_it(script: MakeScript) -> None:
-    parent = script("parent", _PARENT)
-    async with supervised(parent):
-        await until(lambda: parent.pids("child"))
-
-        os.kill(parent.pids()[0], signal.SIGKILL)
-
-        await until(lambda: not is_alive(parent.pids("child")[0]))
-
-
-async def test_a_process_that_runs_once_returns_its_status_and_stop_ends_it(
-    script: MakeScript,
-) -> None:
+async def test_a_process_that_runs_once_has_a_status_and_stop_ends_it(script: MakeScript) -> None:
     assert await Supervisor(os.environ).run_once(script("short", _SHORT_LIVED).service) == 3
 
     once = script("once")
@@ -462,3 +439,96 @@ def test_the_first_restart_is_immediate_and_none_waits_long() -> None:
     assert delays_s == sorted(delays_s)
     assert describe(2) == "exit status 2"
     assert describe(-signal.SIGKILL) == "killed by SIGKILL"
+
+
+# Starts the child given as the first argument, tied to itself, and waits.
+_TYING = """
+import os, signal, subprocess, sys
+child = subprocess.Popen(
+    [sys.executable, "-c", *sys.argv[1:]],
+    env=os.environ | {"VINERY_PARENT_PID": str(os.getpid())},
+    start_new_session=True,
+)
+signal.pause()
+"""
+_TIED = """
+import os, signal, sys
+from vinery.process import parent_watch
+parent_watch.GRACE_S = 0.5
+{before}
+parent_watch.end_with(int(os.environ["VINERY_PARENT_PID"]), grace_s=0.5)
+{after}
+open(sys.argv[1], "w").write(str(os.getpid()))
+while True:
+    signal.pause()
+"""
+
+
+@contextmanager
+def tied_child(tmp_path: Path, *, before: str = "", after: str = "") -> Iterator[tuple[int, int]]:
+    """Yield the ids of a parent and its tied child. Both are running."""
+    file = tmp_path / "pid"
+    code = _TIED.format(before=before, after=after)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _TYING, code, str(file)], env=clean_environment()
+    )
+    try:
+        child_pid = until_then(lambda: int(file.read_text() or 0) if file.exists() else 0)
+        yield parent.pid, child_pid
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",  # it is killed
+        "import sys; sys.platform = 'darwin'",  # without help of the kernel a thread polls
+    ],
+)
+def test_the_child_of_a_killed_parent_ends(tmp_path: Path, before: str) -> None:
+    with tied_child(tmp_path, before=before) as (parent_pid, child_pid):
+        os.kill(parent_pid, signal.SIGKILL)
+
+        until_then(lambda: not psutil.pid_exists(child_pid))
+
+
+def test_a_process_of_the_child_ends_too(tmp_path: Path) -> None:
+    deaf_family = (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "import subprocess\n"
+        "grandchild = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        "open(sys.argv[1] + '.grandchild', 'w').write(str(grandchild.pid))"
+    )
+    with tied_child(tmp_path, before=deaf_family) as (parent_pid, _child_pid):
+        grandchild_pid = int((tmp_path / "pid.grandchild").read_text())
+
+        os.kill(parent_pid, signal.SIGKILL)
+
+        until_then(lambda: not psutil.pid_exists(grandchild_pid))
+
+
+def test_a_child_whose_parent_is_already_gone_ends(tmp_path: Path) -> None:
+    late = "os.environ['VINERY_PARENT_PID'] = '1073741824'"  # larger than any process id
+    file = tmp_path / "pid"
+    code = _TIED.format(before=late, after="")
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(file)], env=clean_environment(), start_new_session=True
+    )
+
+    assert child.wait(timeout=30) == -signal.SIGTERM
+
+
+def test_grandchildren_are_not_tied(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vinery.process import parent_watch
+
+    held: list[int] = []
+    monkeypatch.setattr(parent_watch, "end_with", held.append)
+    monkeypatch.setenv(parent_watch.PARENT_VARIABLE, "4711")
+
+    parent_watch.end_with_named_parent()
+    parent_watch.end_with_named_parent()
+
+    assert held == [4711]

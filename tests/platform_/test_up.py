@@ -1,25 +1,37 @@
-"""The decisions of `vinery up` before and while the supervisor works."""
+"""What `vinery up` decides and prints, and what a reload notices."""
 
+import asyncio
+import json
+import os
 import re
+import shlex
 import signal
+import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.clock import FakeClock
 from tests.platform_ import scripts
-from vinery.cli import commands, up
+from tests.tables import table
+from vinery.cli import commands, invocation, up
+from vinery.cli.greeting import Greeting
+from vinery.cli.wait import curl_line
+from vinery.config import env
+from vinery.config.credentials import Credentials
 from vinery.config.distribution import REPOSITORY
-from vinery.config.home import Home
-from vinery.process.listening import Address
-from vinery.process.supervisor import Supervisor
+from vinery.config.home import Home, default_path
+from vinery.process import reload, running_server
+from vinery.process.listening import Address, listen
+from vinery.process.reload import modification_times
+from vinery.process.supervisor import Service, Supervisor
 
 PLAN = up.Plan(Home(Path("/srv/vinery")), Address("127.0.0.1", 8000), num_web_workers=3)
 
 
 class Watched(Supervisor):
-    """A supervisor that records a call of `kill`."""
-
     def __init__(self) -> None:
         super().__init__({})
         self.is_killing = False
@@ -27,11 +39,6 @@ class Watched(Supervisor):
     def kill(self) -> None:
         self.is_killing = True
         super().kill()
-
-
-@pytest.fixture
-def supervisor() -> Watched:
-    return Watched()
 
 
 @pytest.mark.parametrize(
@@ -44,9 +51,9 @@ def supervisor() -> Watched:
     ],
 )
 def test_the_first_signal_stops_and_a_second_one_kills(
-    supervisor: Watched, number: signal.Signals, later_s: float, is_killing: bool
+    number: signal.Signals, later_s: float, is_killing: bool
 ) -> None:
-    clock = FakeClock()
+    supervisor, clock = Watched(), FakeClock()
     signals = up.EndSignals(supervisor, drain_s=30, clock=clock)
     signals.take(number)
     assert (supervisor.is_stopping, supervisor.is_killing) == (True, False)
@@ -56,31 +63,17 @@ def test_the_first_signal_stops_and_a_second_one_kills(
     assert supervisor.is_killing is is_killing
 
 
-def test_only_web_processes_get_the_socket_and_the_node_ends_last() -> None:
+def test_only_web_processes_get_the_socket_and_children_get_the_resolved_settings() -> None:
     services = PLAN.services(fd=7)
-
     assert [service.name for service in services] == ["node", "web-1", "web-2", "web-3", "jobs"]
     assert {service.name for service in services if service.fds} == {"web-1", "web-2", "web-3"}
     assert {service.fds for service in services} == {(), (7,)}
     # At the end, web processes may finish their answers. They need the node's engines.
     assert [service.name for service in services if not service.is_front] == ["node"]
 
-
-def test_children_get_the_resolved_settings() -> None:
     environment = PLAN.environment()
-
     assert environment["VINERY_HOME"] == "/srv/vinery"
     assert (environment["VINERY_HOST"], environment["VINERY_PORT"]) == ("127.0.0.1", "8000")
-
-
-def test_help_names_every_setting() -> None:
-    source = "\n".join(
-        file.read_text() for file in (REPOSITORY / "platform" / "vinery").rglob("*.py")
-    )
-    read = set(re.findall(r'env\.\w+\(\s*"([A-Z_]+)"', source))
-
-    assert len(read) >= 14
-    assert {name for name in read if name not in commands.parser().format_help()} == set()
 
 
 _SIGNAL_AFTER_THE_END = """
@@ -95,5 +88,282 @@ os.kill(os.getpid(), signal.SIGTERM)
 """
 
 
-def test_a_signal_after_the_end_keeps_the_exit_status() -> None:
+def test_help_names_every_setting_and_a_signal_after_the_end_keeps_the_exit_status() -> None:
+    source = "\n".join(
+        file.read_text() for file in (REPOSITORY / "platform" / "vinery").rglob("*.py")
+    )
+    read = set(re.findall(r'env\.\w+\(\s*"([A-Z_]+)"', source))
+    assert len(read) >= 14
+    assert {name for name in read if name not in commands.parser().format_help()} == set()
+
     assert scripts.run_python("-c", _SIGNAL_AFTER_THE_END).returncode == 0
+
+
+@pytest.fixture(autouse=True)
+def looked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the files have been read. They are read often."""
+    has_looked = threading.Event()
+
+    def look(folders: Sequence[Path]) -> dict[Path, int]:
+        times = modification_times(folders)
+        has_looked.set()
+        return times
+
+    monkeypatch.setattr(reload, "_POLL_S", 0.01)
+    monkeypatch.setattr(reload, "modification_times", look)
+    return has_looked
+
+
+async def test_each_change_of_a_file_is_noticed(tmp_path: Path, looked: threading.Event) -> None:
+    file, other = tmp_path / "sub" / "a.py", tmp_path / "b.pyc"
+    file.parent.mkdir()
+    changes = reload.changed_files([tmp_path])
+    noticed = asyncio.create_task(anext(changes))
+    assert await asyncio.to_thread(looked.wait, 60)
+
+    other.write_text("not source")
+    file.write_text("1")
+    assert await noticed == {file}
+
+    noticed = asyncio.create_task(anext(changes))
+    os.utime(file, (1, 1))
+    assert await noticed == {file}
+
+    noticed = asyncio.create_task(anext(changes))
+    file.unlink()
+    assert await noticed == {file}
+
+
+class RecordingSupervisor:
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+        self.has_restarted = asyncio.Event()
+
+    async def run_once(self, service: Service) -> int:
+        self.calls.append(service.name)
+        return 0
+
+    def restart(self, services: list[Service]) -> None:
+        self.calls.append([service.name for service in services])
+        self.has_restarted.set()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("accounts/tasks.py", [["web-1", "jobs"]]),
+        ("templates/base.html", [["web-1", "jobs"]]),
+        ("accounts/migrations/0002_new.py", ["prepare", ["web-1", "jobs"]]),
+        ("accounts/static/console.css", ["prepare", ["web-1", "jobs"]]),
+    ],
+)
+async def test_a_change_restarts_web_and_jobs_and_not_the_node(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    looked: threading.Event,
+    name: str,
+    expected: list[object],
+) -> None:
+    monkeypatch.setattr(up, "_SOURCES", (tmp_path,))
+    file = tmp_path / name
+    file.parent.mkdir(parents=True)
+    plan = up.Plan(Home(tmp_path / "home"), Address("127.0.0.1", 8000), 1, is_reloading=True)
+    supervisor = RecordingSupervisor()
+    task = asyncio.create_task(up._reload(plan, supervisor, plan.services(3)))  # type: ignore[arg-type]
+    assert await asyncio.to_thread(looked.wait, 60)
+
+    file.write_text("changed")
+    await asyncio.wait_for(supervisor.has_restarted.wait(), 30)
+
+    task.cancel()
+    assert supervisor.calls == expected
+
+
+async def test_files_are_not_watched_without_the_option(tmp_path: Path) -> None:
+    plan = up.Plan(Home(tmp_path), Address("127.0.0.1", 8000), 1)
+
+    await up._reload(plan, RecordingSupervisor(), plan.services(3))  # type: ignore[arg-type]
+
+
+URL = "http://127.0.0.1:8123"
+KNOWN = Credentials(URL, "vny_live_k", "admin", "pa55word")
+HOME = Home(Path("/srv/vinery"))
+GREETING = Greeting(URL, HOME, pid=77, vinery="VINERY_HOME=/srv/vinery vinery")
+
+
+def rows_of(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^  (\w+(?: \w+)?) {2,}(.+)$", text, flags=re.MULTILINE))
+
+
+def test_the_first_start_prints_all_addresses_and_credentials_and_later_ones_their_file() -> None:
+    rows = rows_of(GREETING.for_terminal(KNOWN, is_first_start=True))
+    assert rows["URL"] == URL
+    assert rows["console"] == f"{URL}/console/"
+    assert rows["API"].split()[0] == f"{URL}/v1"
+    assert (rows["user"], rows["password"]) == ("admin", "pa55word")
+    assert rows["API key"] == "vny_live_k"
+    assert rows["saved in"].split()[0] == "/srv/vinery/bootstrap.json"
+    assert "Ctrl-C" in rows["stop"]
+    assert rows["commands"] == "VINERY_HOME=/srv/vinery vinery --help"
+
+    later, log = GREETING.for_terminal(KNOWN, is_first_start=False), GREETING.for_log(KNOWN)
+    assert "pa55word" not in later + log
+    assert "/srv/vinery/bootstrap.json" in later
+    assert "vny_live_k" not in log
+    assert "To see the credentials: cat /srv/vinery/bootstrap.json" in log
+    assert f"{URL}/v1" in log
+
+    for text in (GREETING.for_log(None), GREETING.for_terminal(None, is_first_start=False)):
+        assert "VINERY_HOME=/srv/vinery vinery key create --name NAME" in text
+
+
+def test_public_addresses_come_first_a_second_start_names_the_process_and_curl_is_quoted() -> None:
+    proxied = Greeting(URL, HOME, 77, "vinery", public_url="https://vinery.example")
+    rows = rows_of(proxied.for_log(KNOWN))
+    assert rows["console"] == "https://vinery.example/console/"
+    assert rows["local"] == URL
+
+    text = GREETING.already_running()
+    assert "/srv/vinery (process 77)" in text
+    assert rows_of(text)["stop"].endswith("kill 77")
+
+    words = shlex.split(curl_line(URL, "vny_live_k", "it's $HOME"))
+    assert words[:2] == ["curl", f"{URL}/v1/chat/completions"]
+    assert "Authorization: Bearer vny_live_k" in words
+    assert json.loads(words[-1])["model"] == "it's $HOME"
+
+
+@table(
+    "home, is_from_file, needs_variable",
+    [(default_path(), False, False), (Path("/a b"), False, True), (Path("/a b"), True, False)],
+)
+def test_commands_name_the_home_if_other_shells_do_not_find_it(
+    monkeypatch: pytest.MonkeyPatch, home: Path, is_from_file: bool, needs_variable: bool
+) -> None:
+    monkeypatch.setenv("VINERY_HOME", str(home))
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(env, "_origins", {})
+    if is_from_file:
+        env.note_origin("VINERY_HOME", Path("/home/alice/.config/vinery/vinery.toml"))
+
+    words = shlex.split(invocation.vinery())
+
+    assert words[-1].endswith("vinery")
+    assert words[:-1] == (["VINERY_HOME=/a b"] if needs_variable else [])
+
+
+def test_commands_name_the_config_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "v.toml"
+    file.touch()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("VINERY_CONFIG", str(file))
+    monkeypatch.setenv("VINERY_HOME", str(default_path()))
+
+    assert invocation.vinery().startswith(f"VINERY_CONFIG={file} ")
+
+
+def test_the_program_is_named_from_the_folder_of_the_environment_and_elsewhere_by_its_whole_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    folder = Path(sys.executable).parent
+    whole = str(folder / "vinery")
+    for at, shown in (
+        (folder.parent, f"{folder.name}/vinery"),
+        (Path("/"), whole),
+        (tmp_path, whole),
+    ):
+        monkeypatch.chdir(at)
+        assert invocation.vinery().split()[-1] == shown
+
+
+def refusal(home: Path, **settings: str) -> str:
+    environment = {"VINERY_PORT": "0", "VINERY_HOME": str(home)} | settings
+    return scripts.refusal("up", environment=environment)
+
+
+def test_a_port_in_use_and_a_home_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+    with listen(Address("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+
+        line = refusal(tmp_path / "home", VINERY_PORT=port)
+
+    assert f"Port {port} on 127.0.0.1 is in use" in line
+    assert "VINERY_PORT" in line
+
+    (tmp_path / "file").write_text("a file, which stops root as well")
+    assert f"VINERY_HOME={tmp_path / 'file'} cannot be written" in refusal(tmp_path / "file")
+
+
+def test_a_second_start_reports_where_the_first_one_is_before_its_port(platform_home: Home) -> None:
+    with listen(Address("127.0.0.1", 0)) as used, platform_home.locked():
+        port = used.getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        running_server.write(platform_home, url, "1.0")
+        for asked in (str(port), "0"):
+            environment = {"VINERY_PORT": asked, "VINERY_HOME": str(platform_home.path)}
+
+            result = scripts.vinery("up", environment=environment)
+
+            assert result.returncode == 0
+            assert "already runs with the home" in result.stdout
+            assert f"(process {os.getpid()})" in result.stdout
+            assert f"{url}/console/" in result.stdout
+            assert f"{url}/v1" in result.stdout
+
+        line = refusal(platform_home.path, VINERY_PORT="1")
+        assert "already runs" in line
+        assert url in line
+        assert str(os.getpid()) in line
+
+
+def test_a_home_in_use_is_refused_and_notes_of_a_dead_server_are_not_read(
+    platform_home: Home,
+) -> None:
+    with platform_home.locked():
+        line = refusal(platform_home.path)
+    assert str(platform_home.path) in line
+    assert "is in use by process" in line
+
+    running_server.write(platform_home, "http://127.0.0.1:18500", "1.0")
+    assert running_server.read(platform_home) is None
+
+
+def test_open_access_to_the_network_and_a_silent_database_are_reported(tmp_path: Path) -> None:
+    settings = {"VINERY_AUTH": "off", "VINERY_HOST": "0.0.0.0", "VINERY_PORT": "0"}
+
+    result = scripts.vinery("up", environment={"VINERY_HOME": str(tmp_path / "home")} | settings)
+    assert result.returncode == 2
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("vinery: VINERY_AUTH=off would serve all clients")
+
+    with listen(Address("127.0.0.1", 0)) as free:
+        url = f"postgres://unknown@127.0.0.1:{free.getsockname()[1]}/nothing"
+
+    result = scripts.vinery(
+        "prepare", environment={"VINERY_HOME": str(tmp_path / "home"), "DATABASE_URL": url}
+    )
+    assert result.returncode == 1
+    assert "vinery: The database cannot be used" in result.stderr
+
+
+@table(
+    "is_old, line",
+    [
+        (True, "Python 3.11 or newer is needed, this is Python 3.8.1."),
+        (False, "Install Python 3.11 or newer"),
+    ],
+)
+def test_make_up_refuses_an_old_or_no_python(tmp_path: Path, is_old: bool, line: str) -> None:
+    interpreter = tmp_path / "python"
+    interpreter.unlink(missing_ok=True)
+    if is_old:
+        interpreter.write_text("#!/bin/sh\necho Python 3.8.1; exit 1\n")
+        interpreter.chmod(0o755)
+
+    result = scripts.make("up", f"PYTHON={interpreter}", f"VENV={tmp_path / 'venv'}")
+
+    [own_line] = [text for text in result.stderr.splitlines() if not text.startswith("make")]
+    assert result.returncode == 2
+    assert line in own_line
+    assert not (tmp_path / "venv").exists()

@@ -118,10 +118,13 @@ def secrets_of_the_release(settings: Any) -> None:
 
 @pytest.mark.usefixtures("upgraded")
 class TestUpgrade:
-    def test_no_record_is_lost(self) -> None:
+    def test_no_record_is_lost_and_the_audit_log_verifies_to_its_newest_entry(self) -> None:
         found = {name: apps.get_model(name)._base_manager.count() for name in EXPECTED["num_rows"]}
-
         assert found == EXPECTED["num_rows"] | {"serving.ServedModel": 1 + len(FILES)}
+
+        verdict = audit.verify(expected=EXPECTED["newest_hash"])
+        assert verdict.broken is None
+        assert verdict.num_entries == EXPECTED["num_rows"]["accounts.AuditEntry"]
 
     def test_keys_keep_their_state_and_permissions(self) -> None:
         table = KeyTable()
@@ -140,12 +143,10 @@ class TestUpgrade:
         assert grants.endpoints == {"chat/completions"}
         assert [str(network) for network in grants.networks or ()] == ["10.0.0.0/8"]
 
-    def test_an_address_that_an_administrator_gave_stays_confirmed(self) -> None:
+    def test_confirmed_addresses_and_limits_stay(self) -> None:
         assert User.objects.get(email="alice@example.org").is_email_confirmed
 
-    def test_limits_keep_their_values(self) -> None:
         columns = ("scope", "metric", "window", "amount", "time_zone", "week_start", "alert_at")
-
         assert set(map(str, Limit.objects.values_list(*columns))) == {
             "('project', 'tokens', 'day', 1000, 'Europe/Berlin', 'monday', [50, 100])",
             "('key', 'requests', 'minute', 60, 'UTC', 'monday', None)",
@@ -153,22 +154,17 @@ class TestUpgrade:
             "('model', 'weighted_tokens', 'week', 1000000, 'UTC', 'sunday', None)",
         }
 
-    def test_the_audit_log_verifies_to_its_newest_entry(self) -> None:
-        verdict = audit.verify(expected=EXPECTED["newest_hash"])
-
-        assert verdict.broken is None
-        assert verdict.num_entries == EXPECTED["num_rows"]["accounts.AuditEntry"]
-
-    def test_usage_reports_and_rollups_agree_with_the_records(self) -> None:
+    def test_usage_reports_agree_with_the_records_and_encrypted_texts_can_be_read(self) -> None:
         figures = totals(Question(since=MARCH[0], until=MARCH[1], visible=None)).figures
-
         assert figures.num_requests == UsageRecord.objects.count()
         assert {name: getattr(figures, name) for name in EXPECTED["usage"]} == EXPECTED["usage"]
         assert [day.differences for day in verify(*MARCH) if day.differences] == []
 
+        assert b"Write to" in decrypt(Capture.stored.get()).body
+        assert list(webhooks._secrets(Webhook.objects.get())) == [EXPECTED["webhook_secret"]]
+
     def test_models_keep_their_options_and_serve_all_keys_as_before(self) -> None:
         entries = runtime._read_models()[0]
-
         assert entries["tiny-chat"].options.max_running == 4
         assert {entries[name].options.max_waiting for name in FILES} == {OPTIONS["max_waiting"]}
         assert {name: entry.task for name, entry in entries.items()} == TASKS
@@ -176,14 +172,9 @@ class TestUpgrade:
         unloaded = {entry.name for entry in entries.values() if not entry.is_loaded}
         assert unloaded == {"completes", "embeds", "classifies"}
 
-    def test_models_are_neither_pinned_nor_put_to_sleep_sooner_than_the_settings_do(self) -> None:
         for model in ServedModel.objects.all():
             assert (model.is_pinned, model.idle_s, model.source) == (False, None, {})
             assert model.status.state == EngineState.UNLOADED
-
-    def test_encrypted_texts_and_secrets_can_be_read(self) -> None:
-        assert b"Write to" in decrypt(Capture.stored.get()).body
-        assert list(webhooks._secrets(Webhook.objects.get())) == [EXPECTED["webhook_secret"]]
 
 
 @pytest.mark.django_db
@@ -208,12 +199,11 @@ def test_an_address_that_an_owner_gave_before_the_upgrade_is_not_confirmed() -> 
     migration = import_module("vinery_accounts.migrations.0006_addresses_by_owners")
     migration.withdraw_confirmations(apps, None)
 
-    unconfirmed = User.objects.filter(is_email_confirmed=False)
-    assert set(unconfirmed) == by_owner
+    assert set(User.objects.filter(is_email_confirmed=False)) == by_owner
 
 
 @pytest.mark.skipif(stores.IS_SCALED, reason="a new home has no SQLite file")
-def test_the_schema_is_equal_to_that_of_a_new_home(
+def test_the_schema_is_that_of_a_new_home(
     upgraded: Any, tmp_path: Path, django_db_blocker: Any
 ) -> None:
     schema_after_upgrade = schema(upgraded)

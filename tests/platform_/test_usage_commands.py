@@ -49,7 +49,7 @@ def cells(line: str) -> list[str]:
     return re.split(r"\s{2,}", line)
 
 
-def test_usage_is_shown_for_each_interval_with_requests_and_the_total(vinery: Vinery) -> None:
+def test_usage_is_shown_for_each_interval_or_a_month_with_the_total(vinery: Vinery) -> None:
     result = vinery("usage", "show")
 
     heads, *points, total = result.stdout.splitlines()
@@ -58,8 +58,6 @@ def test_usage_is_shown_for_each_interval_with_requests_and_the_total(vinery: Vi
     assert sum(int(cells(point)[1]) for point in points) == 3
     assert cells(total)[:6] == ["TOTAL", "3", "0", "3,000", "0", "55"]
 
-
-def test_usage_of_a_calendar_month_is_shown(vinery: Vinery) -> None:
     now = datetime.now(UTC)
     first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     ages = (timedelta(minutes=30), timedelta(minutes=20), timedelta(minutes=10), timedelta(days=3))
@@ -67,12 +65,11 @@ def test_usage_of_a_calendar_month_is_shown(vinery: Vinery) -> None:
 
     this = vinery("usage", "show", "--month", "this").stdout.splitlines()
     last = vinery("usage", "show", "--month", "last").stdout.splitlines()
-
     assert cells(this[-1])[:2] == ["TOTAL", str(num_this)]
     assert cells(last[-1])[:2] == ["TOTAL", str(len(ages) - num_this)]
 
 
-def test_groups_of_usage_are_shown_the_largest_first(vinery: Vinery) -> None:
+def test_usage_is_shown_by_groups_the_largest_first_and_by_status(vinery: Vinery) -> None:
     result = vinery("usage", "show", "--by", "model", "--by", "key", "--last", "7d")
 
     _, *groups = [cells(line) for line in result.stdout.splitlines()]
@@ -86,14 +83,11 @@ def test_groups_of_usage_are_shown_the_largest_first(vinery: Vinery) -> None:
     filtered = vinery("usage", "show", "--by", "model", *filters)
     assert [cells(line)[0] for line in filtered.stdout.splitlines()] == ["MODEL", "small"]
 
-
-def test_usage_is_shown_and_exported_by_status(vinery: Vinery) -> None:
     last = ("--last", "7d")
 
     shown = vinery("usage", "show", "--by", "status", *last)
     unanswered = vinery("usage", "show", "--by", "model", "--status", "none", *last)
     answered = vinery("usage", "export", "--status", "2xx", "--status", "4xx", *last)
-
     assert [cells(line)[:2] for line in shown.stdout.splitlines()[1:]] == [["2xx", "3"], ["-", "1"]]
     assert [cells(line)[:2] for line in unanswered.stdout.splitlines()[1:]] == [["old", "1"]]
     rows = list(csv.DictReader(answered.stdout.splitlines()))
@@ -112,7 +106,7 @@ def test_usage_is_shown_and_exported_by_status(vinery: Vinery) -> None:
         (("--month", "this", "--last", "7d"), "not allowed with argument"),
     ],
 )
-def test_invalid_arguments_are_refused_with_a_message(
+def test_invalid_arguments_are_refused(
     vinery: Vinery, words: tuple[str, ...], message: str
 ) -> None:
     result = vinery("usage", "show", *words)
@@ -122,11 +116,10 @@ def test_invalid_arguments_are_refused_with_a_message(
     assert "Traceback" not in result.stderr
 
 
-def test_records_are_exported_to_a_file(vinery: Vinery, tmp_path: Path) -> None:
+def test_records_of_a_time_are_exported_to_a_file(vinery: Vinery, tmp_path: Path) -> None:
     file = tmp_path / "usage.csv"
 
     result = vinery("usage", "export", "--last", "7d", "--model", "large", "-o", str(file))
-
     assert (result.returncode, result.stdout) == (0, "")
     with file.open(newline="", encoding="utf-8") as rows:
         found = list(csv.DictReader(rows))
@@ -136,13 +129,10 @@ def test_records_are_exported_to_a_file(vinery: Vinery, tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert "cannot be written" in refused.stderr
 
-
-def test_records_between_two_times_are_exported(vinery: Vinery) -> None:
     yesterday = datetime.now(UTC) - timedelta(days=1)
     times = ("--from", "2020-01-01", "--to", yesterday.isoformat())
 
     result = vinery("usage", "export", "--format", "jsonl", *times)
-
     assert [json.loads(line)["request_id"] for line in result.stdout.splitlines()] == ["r4"]
 
 

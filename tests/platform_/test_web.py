@@ -1,37 +1,30 @@
-"""One web process before it serves, and the client address of a request behind proxies."""
+"""One web process: its threads, the client address behind proxies, and static files."""
 
 import argparse
 import socket
 import sys
-from collections.abc import Iterator
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
+from pytest_django import Settings
 
 from tests.tables import table
 from vinery.cli import web
 from vinery.cli.web import behind
 from vinery.process import heartbeats, uvicorn_server
+from vinery.web.middleware import StaticFilesMiddleware
 
 
-@pytest.fixture
-def switch_interval() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    yield
-    sys.setswitchinterval(before)
-
-
-@pytest.mark.usefixtures("switch_interval")
 def test_threads_give_the_event_loop_the_global_lock_within_half_a_millisecond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    served: list[float] = []
-
-    def serve(*_: Any, **__: Any) -> None:
-        served.append(sys.getswitchinterval())
-
-    monkeypatch.setattr(uvicorn_server, "serve", serve)
+    calls: list[object] = []
+    monkeypatch.setattr(sys, "setswitchinterval", calls.append)
+    monkeypatch.setattr(uvicorn_server, "serve", lambda *_, **__: calls.append("serve"))
     monkeypatch.setattr(heartbeats, "end", lambda: None)
     monkeypatch.setattr(web, "_application", lambda: None)
     monkeypatch.setattr(web, "start_django", lambda: None)
@@ -39,14 +32,13 @@ def test_threads_give_the_event_loop_the_global_lock_within_half_a_millisecond(
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert web.run(argparse.Namespace(fd=server.detach())) == 0
 
-    assert served == [pytest.approx(0.0005)]
+    assert calls == [pytest.approx(0.0005), "serve"]
 
 
 PROXIES = [ip_network("127.0.0.0/8"), ip_network("10.1.0.0/24")]
 
 
 async def client_of(peer: str, *forwarded: str) -> str:
-    """Return the client address that the application receives."""
     seen: dict[str, Any] = {}
 
     async def application(scope: dict[str, Any], *_: Any) -> None:
@@ -78,3 +70,51 @@ async def test_the_client_is_the_last_address_that_is_not_a_proxy(
     peer: str, forwarded: list[str], client: str
 ) -> None:
     assert await client_of(peer, *forwarded) == client
+
+
+BODY = b"body { color: green }"
+URL = "/static/site.css"
+
+
+@pytest.fixture
+def files(settings: Settings, tmp_path: Path) -> StaticFilesMiddleware:
+    (tmp_path / "site.css").write_bytes(BODY)
+    settings.STATIC_ROOT = tmp_path
+
+    def otherwise(_: HttpRequest) -> HttpResponse:
+        return HttpResponse("a view")
+
+    return StaticFilesMiddleware(otherwise)
+
+
+def test_a_file_is_sent_whole_and_once(files: StaticFilesMiddleware, rf: RequestFactory) -> None:
+    response = files(rf.get(URL))
+    assert (response.status_code, response.content) == (200, BODY)
+    assert response["Content-Type"] == 'text/css; charset="utf-8"'
+    assert response["Content-Length"] == str(len(BODY))
+    assert not response.streaming
+    assert files(rf.get(URL)).content is response.content, "answers share one copy"
+    head = files(rf.head(URL))
+    assert (head.status_code, head.content, head["Content-Length"]) == (200, b"", str(len(BODY)))
+
+    etag = files(rf.get(URL))["ETag"]
+
+    response = files(rf.get(URL, headers={"if-none-match": etag}))
+    assert (response.status_code, response.content) == (304, b"")
+
+
+def test_a_short_range_is_sent_and_other_methods_and_paths_are_not_served(
+    files: StaticFilesMiddleware, rf: RequestFactory, tmp_path: Path
+) -> None:
+    short = files(rf.get(URL, headers={"range": "bytes=0-3"}))
+    assert (short.status_code, short.content) == (206, b"body")
+
+    long = bytes(100_000)
+    (tmp_path / "long.css").write_bytes(long)
+    files.add_files(str(tmp_path), prefix="static/")
+    whole = files(rf.get("/static/long.css", headers={"range": "bytes=1-90000"}))
+    assert (whole.status_code, whole.content) == (200, long)
+
+    assert files(rf.post(URL)).status_code == 405
+    assert files(rf.get("/static/../secret")).content == b"a view"
+    assert files(rf.get("/v1/models")).content == b"a view"

@@ -1,8 +1,9 @@
-"""Worker processes answer, are limited, and are killed and replaced."""
+"""Worker processes answer, are limited and replaced, and run no code in the web process."""
 
 import asyncio
 import contextlib
 import os
+import pickle
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -11,19 +12,40 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.workers.conftest import LIMITS
-from tests.workers.jobs_for_tests import Colour, Grape
+from tests.examples import examples
+from tests.tables import table
+from tests.workers.jobs_for_tests import RESULT_TYPES, Colour, Grape
 from vinery_serving.core.errors import (
     ContextTooLong,
     InvalidRequest,
     Overloaded,
     UnsupportedParameter,
 )
+from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
 from vinery_serving.workers.process import JobFailed
+from vinery_serving.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
 
 _HANGING_S = 60
+LIMITS = WorkLimits(
+    num_processes=2, cpu_s=1, wall_s=60, memory_bytes=256 * 2**20, max_waiting=4, wait_s=60
+)
+
+
+@contextlib.asynccontextmanager
+async def pool_with(**limits: float) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool("tests.workers.jobs_for_tests", replace(LIMITS, **limits))  # type: ignore[arg-type]
+    yield pool
+    await pool.stop()
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[WorkerPool]:
+    async with pool_with() as pool:
+        yield pool
 
 
 async def call(pool: WorkerPool, job: str, *arguments: Any, key: int = 1, body: bytes = b"") -> Any:
@@ -57,18 +79,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_values_of_known_types_and_large_bodies_arrive(pool: WorkerPool) -> None:
+async def test_values_arrive_and_a_client_has_a_session_of_its_own(pool: WorkerPool) -> None:
     grape = Grape("Merlot", Colour.RED, tuple(range(1000)))
 
     answer = await call(pool, "echo", {"grapes": [grape, (1, None)], "big": 10**400})
-
     assert answer == {"grapes": [grape, (1, None)], "big": 10**400}
     assert await call(pool, "size", body=b"x" * 20_000_000) == 20_000_000
 
-
-async def test_the_calls_of_a_client_share_a_session_that_no_other_client_sees(
-    pool: WorkerPool,
-) -> None:
     async with pool.worker(1, "test") as worker:
         pid = await worker.call("pid")
         await worker.call("remember", "name", "Merlot")
@@ -79,7 +96,7 @@ async def test_the_calls_of_a_client_share_a_session_that_no_other_client_sees(
         assert await worker.call("remember", "name", "") is None
 
 
-async def test_refusals_come_back_as_they_are_and_cost_no_process(pool: WorkerPool) -> None:
+async def test_refusals_cost_no_process_and_defects_show_no_text(pool: WorkerPool) -> None:
     pid = await call(pool, "pid")
     with pytest.raises(ContextTooLong, match="maximum context length is 8 tokens") as caught:
         await call(pool, "refuse")
@@ -92,15 +109,11 @@ async def test_refusals_come_back_as_they_are_and_cost_no_process(pool: WorkerPo
     assert await call(pool, "pid") == pid
     assert pool.num_killed == 0
 
-
-async def test_a_defect_is_reported_with_its_stack_and_without_its_text(pool: WorkerPool) -> None:
     with pytest.raises(JobFailed, match=r"ZeroDivisionError \(at .*jobs_for_tests.py") as caught:
         await call(pool, "fail")
 
     assert "division by" not in str(caught.value)
 
-
-async def test_an_object_of_another_type_never_arrives(pool: WorkerPool) -> None:
     with pytest.raises(Exception, match=r".") as caught:
         await call(pool, "object")
 
@@ -125,55 +138,44 @@ async def test_work_ends_when_its_client_leaves(pool: WorkerPool) -> None:
     assert pool.num_ended["test", "left"] == 1
 
 
-async def test_endless_work_is_refused_when_its_cpu_time_is_used(pool: WorkerPool) -> None:
+async def test_work_that_uses_its_time_or_too_much_memory_is_refused(pool: WorkerPool) -> None:
     with pytest.raises(InvalidRequest, match="takes too long or too much memory"):
         await call(pool, "loop")
 
     assert await call(pool, "echo", 1) == 1
     assert pool.num_ended["test", "refused"] == 1
 
-
-async def test_work_that_waits_is_refused_at_its_deadline() -> None:
-    pool = WorkerPool("tests.workers.jobs_for_tests", replace(LIMITS, wall_s=0.5))
-    with pytest.raises(InvalidRequest, match="takes too long"):
-        await call(pool, "sleep", 1000)
-
-    await until(lambda: children_of(fork_server_pid(pool)) == [])
-    await pool.stop()
-
-
-async def test_work_that_needs_too_much_memory_is_refused(pool: WorkerPool) -> None:
     assert await call(pool, "grow", 100) == 100 * 2**20
     with pytest.raises(InvalidRequest, match="too much memory"):
         await call(pool, "grow", 400)
 
 
-async def test_a_process_that_has_grown_is_replaced(pool: WorkerPool) -> None:
+async def test_work_that_waits_is_refused_at_its_deadline() -> None:
+    async with pool_with(wall_s=0.5) as pool:
+        with pytest.raises(InvalidRequest, match="takes too long"):
+            await call(pool, "sleep", 1000)
+
+        await until(lambda: children_of(fork_server_pid(pool)) == [])
+
+
+async def test_a_process_that_has_grown_was_killed_or_dies_is_replaced(pool: WorkerPool) -> None:
     first = await call(pool, "pid")
     await call(pool, "grow", 200)
-
     assert await call(pool, "pid") != first
 
+    pid = await call(pool, "pid")
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: not children_of(fork_server_pid(pool)))
+    await until(lambda: not any(each.is_usable for each in pool._idle))
+    assert await call(pool, "pid") != pid
 
-async def test_a_worker_that_dies_costs_only_its_own_request(pool: WorkerPool) -> None:
     with pytest.raises(InvalidRequest):
         await call(pool, "die")
 
     assert await call(pool, "echo", 1) == 1
 
 
-async def test_a_worker_that_is_killed_while_idle_is_not_used(pool: WorkerPool) -> None:
-    pid = await call(pool, "pid")
-    os.kill(pid, signal.SIGKILL)
-    await until(lambda: not children_of(fork_server_pid(pool)))
-    await until(lambda: not any(each.is_usable for each in pool._idle))
-
-    assert await call(pool, "pid") != pid
-
-
-async def test_a_killed_fork_server_takes_its_workers_along_and_is_replaced(
-    pool: WorkerPool,
-) -> None:
+async def test_a_killed_fork_server_takes_its_workers_and_is_replaced(pool: WorkerPool) -> None:
     await call(pool, "pid")
     running = asyncio.create_task(call(pool, "sleep", 1000))
     await until(lambda: pool.num_running == 1)
@@ -238,13 +240,6 @@ async def test_a_fork_server_in_a_loop_is_replaced(caplog: pytest.LogCaptureFixt
     assert "jobs_for_tests.py" in caplog.text
 
 
-@contextlib.asynccontextmanager
-async def pool_with(**limits: float) -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool("tests.workers.jobs_for_tests", replace(LIMITS, **limits))  # type: ignore[arg-type]
-    yield pool
-    await pool.stop()
-
-
 async def test_a_fork_server_that_never_works_is_not_started_again_and_again(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +280,7 @@ async def test_a_worker_has_no_environment_no_files_and_writes_none(
     assert await call(pool, "limits") == (0, 0)
 
 
-async def test_a_process_for_one_use_serves_no_other_client(pool: WorkerPool) -> None:
+async def test_a_process_may_serve_once_and_later_ones_are_loaded(pool: WorkerPool) -> None:
     async with pool.worker(1, "test") as worker:
         worker.use_once()
         pid = await worker.call("pid")
@@ -294,10 +289,55 @@ async def test_a_process_for_one_use_serves_no_other_client(pool: WorkerPool) ->
     await until(lambda: not is_running(pid))
     assert await call(pool, "pid", key=2) != pid
 
-
-async def test_what_is_loaded_is_in_each_later_process(pool: WorkerPool) -> None:
     first = await call(pool, "pid")
     pool.load(["Merlot"])
-
     assert await call(pool, "loaded") == ["Merlot"]
     assert await call(pool, "pid") != first
+
+
+CODEC = Codec(RESULT_TYPES)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text()
+    | st.binary()
+    | st.builds(Grape, st.text(), st.just(Colour.RED), st.lists(st.integers(0, 2**40)).map(tuple)),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner),
+)
+
+
+class Runs:
+    def __reduce__(self) -> Any:
+        return os.system, ("true",)
+
+
+@settings(max_examples=examples(25))
+@given(VALUES)
+def test_what_is_written_is_read(value: object) -> None:
+    assert CODEC.loads(CODEC.dumps(value)) == value
+
+
+_OTHER = CODEC.dumps(InvalidRequest("x"))
+
+
+@table("data", [_OTHER, pickle.dumps(Runs()), pickle.dumps(Colour.RED), b"", b"\x80"])
+def test_an_answer_names_no_code(data: bytes) -> None:
+    with pytest.raises(BrokenAnswer):
+        CODEC.loads(data)
+
+
+@given(st.binary())
+def test_any_bytes_are_an_answer_or_broken(data: bytes) -> None:
+    with contextlib.suppress(BrokenAnswer):
+        CODEC.loads(data)
+
+
+def test_a_refusal_keeps_its_parts_and_a_broken_one_is_noticed() -> None:
+    error = decode_refusal(encode_refusal(InvalidRequest("No.", param="n", code="bad")))
+
+    assert type(error) is InvalidRequest
+    assert (error.message, error.param, error.code) == ("No.", "n", "bad")
+    for parts in ((), 5, ("Nothing", "a", None, None, "x"), None):
+        with pytest.raises(BrokenAnswer):
+            decode_refusal(pickle.dumps(parts))

@@ -1,0 +1,42 @@
+"""Whole tables of the benchmarks: all uses of the hook, calls in any parts, and recovery."""
+
+import pytest
+
+from benchmarks.calls.damage import KINDS
+from benchmarks.calls.forms import FORMS
+from benchmarks.hook import HookEffort, measure_hook, uses
+from benchmarks.platform_under_test import own_platform
+from benchmarks.recovery import measure_recovery
+from tests.benchmarks.test_bench_calls import check_parts
+from tests.benchmarks.test_bench_hook import OPTIONS, TINY_CHAT
+
+
+@pytest.mark.live
+def test_every_use_is_measured_at_every_number_of_streams() -> None:
+    effort = HookEffort(streams=(1, 3), num_rounds=2, round_s=0)
+
+    result = measure_hook("tiny-chat", TINY_CHAT, OPTIONS, effort)
+
+    measured = [(point.num_streams, point.use) for point in result.points]
+    assert measured == [(number, use) for number in effort.streams for use in uses(number)]
+    assert all(point.without_ms > 0 and point.with_ms > 0 for point in result.points)
+
+
+@pytest.mark.parametrize("family", FORMS)
+def test_a_call_is_read_the_same_in_any_parts(family: str) -> None:
+    for kind in KINDS:
+        check_parts(family, kind, number=3, distance=7)
+
+
+@pytest.mark.system
+def test_every_way_to_leave_frees_the_slot_and_a_killed_engine_is_replaced() -> None:
+    with own_platform() as platform:
+        result = measure_recovery(platform, streams=(1, 3), num_trials=1)
+
+    assert {(each.num_streams, each.way) for each in result.departures} == {
+        (number, way)
+        for number in (1, 3)
+        for way in ("closed", "closed its sending half", "killed")
+    }
+    (restart,) = result.restarts
+    assert restart.loading_s > 0
