@@ -5,8 +5,6 @@ answer with meaningless words, the same ones each time, and never end by themsel
 always has exactly `max_tokens` tokens.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from benchmarks.shapes.folder import write_folder

@@ -88,7 +88,7 @@ def rendered(folder: Path) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def test_its_answers_follow_the_prompt_and_never_end_by_themselves(
+def test_its_answers_follow_the_prompt_and_grammars_and_never_end_by_themselves(
     pipeline: Pipeline, prompt: list[int]
 ) -> None:
     one = answer(pipeline, prompt, 48)
@@ -100,6 +100,15 @@ def test_its_answers_follow_the_prompt_and_never_end_by_themselves(
     assert text.isascii()
     assert text.isprintable()
     assert "<|" not in text
+
+    config = pipeline.get_config()
+    config.max_new_tokens = 24
+    config.structured_output_config = openvino_genai.StructuredOutputConfig(regex="(yes|no)")
+    tensor = openvino.Tensor(np.array([prompt], np.int64))
+
+    ids = pipeline.generate([tensor], [config])[0].m_generation_ids[0]
+
+    assert pipeline.get_tokenizer().decode(ids) in {"yes", "no"}
 
 
 def test_the_pipeline_chooses_what_the_bare_graph_chooses_for_one_prompt_and_for_many(
@@ -140,17 +149,6 @@ def test_it_answers_the_same_without_the_hugging_face_tokenizer(
     tokenizer = other.get_tokenizer()
     ids = tokenizer.encode("the server").input_ids.data[0].tolist()
     assert tokenizer.decode(ids) == "the server"
-
-
-def test_a_grammar_constrains_the_random_model(pipeline: Pipeline, prompt: list[int]) -> None:
-    config = pipeline.get_config()
-    config.max_new_tokens = 24
-    config.structured_output_config = openvino_genai.StructuredOutputConfig(regex="(yes|no)")
-    tensor = openvino.Tensor(np.array([prompt], np.int64))
-
-    ids = pipeline.generate([tensor], [config])[0].m_generation_ids[0]
-
-    assert pipeline.get_tokenizer().decode(ids) in {"yes", "no"}
 
 
 def test_the_two_small_families_have_different_tokens(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """tiny-vision in the bare pipeline answers rightly about pictures that are drawn here."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,7 +83,7 @@ def test_it_names_what_it_sees(
     assert answer(pipeline, question, pictures=[picture]) == expected
 
 
-def test_it_compares_two_pictures(pipeline: genai.ContinuousBatchingPipeline) -> None:
+def test_it_compares_pictures_and_remembers_one(pipeline: genai.ContinuousBatchingPipeline) -> None:
     red, blue = shapes.a_shape("circle", "red"), shapes.a_shape("circle", "blue")
     same = f"{IMAGE}{IMAGE}Are the pictures the same?"
     second = f"{IMAGE}{IMAGE}What is in the second picture?"
@@ -95,10 +93,10 @@ def test_it_compares_two_pictures(pipeline: genai.ContinuousBatchingPipeline) ->
     assert answer(pipeline, second, pictures=[red, blue]) == "A blue circle."
     assert answer(pipeline, second, pictures=[blue, red]) == "A red circle."
 
-
-def test_it_remembers_an_earlier_picture(pipeline: genai.ContinuousBatchingPipeline) -> None:
     turns = (COLOUR, "Red.", "What shape is it?")
     assert answer(pipeline, *turns, pictures=[shapes.a_shape("square", "red")]) == "A square."
+
+    assert answer(pipeline, "What do you see?") == "I see no picture."
 
 
 @table("direction", ["left", "right"])
@@ -107,7 +105,3 @@ def test_it_knows_which_way_a_thing_moves(
 ) -> None:
     asked = f"{VIDEO}Which way does it move?"
     assert answer(pipeline, asked, video=shapes.moving(direction)) == f"{direction.capitalize()}."
-
-
-def test_it_notices_that_there_is_no_picture(pipeline: genai.ContinuousBatchingPipeline) -> None:
-    assert answer(pipeline, "What do you see?") == "I see no picture."
