@@ -1,7 +1,5 @@
 """Reading and writing the database from a test that runs in an event loop."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 from asgiref.sync import sync_to_async

@@ -5,8 +5,6 @@ starts from nothing is tested in `tests/platform_/test_cli.py`, and of each proc
 by every platform that tests start.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

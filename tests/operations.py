@@ -1,7 +1,5 @@
 """Counts the work of Python code, so that a test can check how it grows. Time is not measured."""
 
-from __future__ import annotations
-
 import cProfile
 import sys
 from collections.abc import Callable

@@ -1,10 +1,9 @@
 """A Redis server that a test may mistreat."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from pathlib import Path
+from typing import Self
 
 import redis
 
@@ -39,7 +38,7 @@ class OwnRedis:
             self._process.kill()
             self._process.wait()
 
-    def __enter__(self) -> OwnRedis:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -5,8 +5,6 @@ and making them costs more than the rest of a start. Tests of the first start it
 with an empty folder instead.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import shutil

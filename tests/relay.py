@@ -1,7 +1,5 @@
 """A way to a server on loopback that a test can cut, block and mend."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The whole answer that a list of events makes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from vinery_serving.core.events import Event

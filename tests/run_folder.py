@@ -4,8 +4,6 @@ The process that makes it removes it when it ends; the processes of pytest-xdist
 start inherit it. A run that was killed leaves its folder, and a later run removes that.
 """
 
-from __future__ import annotations
-
 import atexit
 import fcntl
 import os

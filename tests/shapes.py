@@ -1,7 +1,5 @@
 """Pictures of coloured shapes, arrows and digits, which tiny-vision has learned to name."""
 
-from __future__ import annotations
-
 import base64
 import io
 from typing import Any, Final

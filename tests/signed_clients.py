@@ -4,8 +4,6 @@
 middleware. What comes from a response is signed already.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings

@@ -4,8 +4,6 @@ Scaled, every home folder has a database of PostgreSQL and one of Redis for itse
 processes. The servers are those of VINERY_TEST_POSTGRES_URL and VINERY_TEST_REDIS_URL.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import uuid

@@ -1,7 +1,5 @@
 """The clock of all tests: it moves when the test moves it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Final
 

@@ -5,13 +5,12 @@ each connection, so they can also refuse, hang and die. `InMemoryEngine` has no 
 decides which updates arrive together.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import msgspec
 
@@ -72,19 +71,15 @@ class Gateway:
         return message
 
     def send(self, *messages: msgspec.Struct) -> None:
-        """Send messages to the gateway."""
         self._writer.write(b"".join(pack(message) for message in messages))
 
     def accept(self, submit: Submit) -> None:
-        """Accept a generation."""
         self.send(Accepted(submit.id))
 
     def tokens(self, submit: Submit, ids: Sequence[int], finish: str | None = None) -> None:
-        """Send output tokens of a generation."""
         self.send(StepOutputs((TokenOutput(submit.id, tuple(ids), finish, 0.001, 0),)))
 
     def leave(self) -> None:
-        """End the connection on purpose."""
         self.send(Leaving())
         self.die()
 
@@ -106,7 +101,7 @@ class FakeEngine:
         self._path = path
         self._scripts = list(scripts)
 
-    async def __aenter__(self) -> FakeEngine:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_unix_server(self._serve, str(self._path))
         return self
 
@@ -134,11 +129,9 @@ class CharacterDecoder:
     """A decoder for which each token is a character."""
 
     def feed(self, token_id: int) -> str:
-        """Return the token's character."""
         return chr(token_id)
 
     def feed_all(self, token_ids: Sequence[int]) -> str:
-        """Return the tokens' characters."""
         return "".join(map(chr, token_ids))
 
     def finish(self) -> str:
@@ -165,32 +158,28 @@ class InMemoryEngine:
         self.max_context = None  # any length
         self.gate = OverloadGate(self, "m", 0.0)
 
-    def choose(self, prompt_ids: bytes) -> InMemoryEngine:
-        """Return itself: there is one."""
+    def choose(self, prompt_ids: bytes) -> Self:
         return self
 
-    async def ready(self, *, goes_on: bool = False) -> tuple[InMemoryEngine, Hello]:
+    async def ready(self, *, goes_on: bool = False) -> tuple[Self, Hello]:
         """Return itself and the engine's first message."""
         return self, self.hello
 
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
     ) -> CharacterDecoder:
-        """Return a decoder of single characters."""
         return CharacterDecoder()
 
     def new_id(self) -> int:
-        """Return 1, 2, 3, ..."""
         self._num_ids += 1
         return self._num_ids
 
-    def submit(self, submits: Sequence[Submit]) -> InMemoryEngine:
+    def submit(self, submits: Sequence[Submit]) -> Self:
         """Return itself as the output stream."""
         self.submitted += submits
         return self
 
     async def next(self, timeout_s: float) -> list[GenerationUpdate]:
-        """Return the next list of the script."""
         return self._script.pop(0)
 
     def cancel(self, num_used: Mapping[int, int]) -> None:

@@ -8,8 +8,6 @@ Large files are redirected to another host name, as the public hub does. Every r
 `requests`, so that a test sees which bytes were fetched again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -158,20 +156,14 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Write nothing to standard error."""
 
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
         self._answer()
 
     def _answer(self) -> None:
         is_storage = self.headers.get("host", "").startswith("localhost")
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.hub.requests.append(Request(self.command, self.path, headers, is_storage))
+        asked = Request(self.command, self.path, _lower(self.headers), is_storage)
+        self.server.hub.requests.append(asked)
         path = unquote(urlsplit(self.path).path)
         if is_storage:
             self._send_large(path)
@@ -183,6 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._resolve(found[1], found[2], found[3])
         else:
             self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})
+
+    do_HEAD = do_GET = _answer  # noqa: N815
 
     def _send_found(self, asked: Mapping[str, list[str]]) -> None:
         """Answer a search, in the order in which the repositories were added."""

@@ -1,7 +1,5 @@
 """The limiter of all tests: a memory limiter behind faults that a test switches on."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@
 Every request is kept in `requests`, so that a test sees which bytes were fetched again.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping

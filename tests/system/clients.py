@@ -1,16 +1,15 @@
 """Clients of a running platform, and the models that they ask for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import anthropic
 import httpx
 import openai
+import pytest
 
-from tests.conftest import Running, until
-from tests.pooling_models import served
+from tests.conftest import Running, run_platform, until
 from tests.system.commands import command, vinery
 from tests.system.ledger import wait_until_seen
 
@@ -28,6 +27,35 @@ def openai_of(platform: Running, key: str = "", **changes: Any) -> openai.OpenAI
 def http_of(platform: Running, key: str = "") -> httpx.Client:
     """A client that keeps its connection."""
     return httpx.Client(base_url=platform.base_url, headers=bearer(platform, key), timeout=60)
+
+
+def async_http_of(platform: Running, **changes: Any) -> httpx.AsyncClient:
+    """The same in an event loop."""
+    settings = {"base_url": platform.base_url, "headers": bearer(platform), "timeout": 120}
+    return httpx.AsyncClient(**{**settings, **changes})
+
+
+def claude_of(platform: Running) -> anthropic.Anthropic:
+    key = platform.api_key
+    return anthropic.Anthropic(base_url=platform.base_url, api_key=key, max_retries=0, timeout=60)
+
+
+def platform_with(**settings: str) -> Any:
+    """A fixture: a platform for all tests of a module, with these settings."""
+
+    @pytest.fixture(scope="module")
+    def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+        with run_platform(tmp_path_factory.mktemp("platform") / "home", settings) as running:
+            yield running
+
+    return platform
+
+
+def is_ready(platform: Running) -> bool:
+    try:
+        return httpx.get(f"{platform.base_url}/readyz", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 def bearer(platform: Running, key: str = "") -> dict[str, str]:
@@ -53,6 +81,12 @@ def new_key(platform: Running, name: str, *words: str) -> str:
     """Its secret. Every web process knows it."""
     made = vinery(platform, "key", "create", "--name", name, *words)
     return next(word for word in made.split() if word.startswith("vny_"))
+
+
+def served(platform: Running) -> dict[str, Any]:
+    """The models that can answer now, by name."""
+    with http_of(platform) as client:
+        return {each["id"]: each for each in client.get("/v1/models").json()["data"]}
 
 
 @contextmanager

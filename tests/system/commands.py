@@ -1,7 +1,5 @@
 """Administration of a running platform as its administrator does it: by command."""
 
-from __future__ import annotations
-
 from tests import forked_commands
 from tests.conftest import Running
 from tests.system.ledger import wait_until_seen

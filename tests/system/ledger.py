@@ -1,11 +1,11 @@
 """Reading a running platform from outside: its database, its usage rows and its metrics."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections import Counter
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import httpx
@@ -34,6 +34,15 @@ class Row(NamedTuple):
     total_ms: float | None
     energy_mj: int | None
     num_continuations: int
+    is_exact: bool
+    error_code: str
+    created_at: Any  # of PostgreSQL a moment, of SQLite its text, in UTC
+
+    def arrived_at_s(self) -> float:
+        """A Unix time."""
+        at = self.created_at
+        moment = at if isinstance(at, datetime) else datetime.fromisoformat(at)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def rows(running: Running) -> list[Row]:
@@ -52,6 +61,23 @@ def execute(running: Running, sql: str, *values: object) -> list[Any]:
     file = running.home / "vinery.sqlite3"
     with closing(sqlite3.connect(file, timeout=30)) as database, database:
         return database.execute(sql, values).fetchall()
+
+
+@contextmanager
+def locked(running: Running, table: str) -> Iterator[None]:
+    """No other process writes to this table, in whichever database it is."""
+    if server := running.environment.get("DATABASE_URL"):
+        with psycopg.connect(server) as connection:
+            connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+            yield
+        return
+    file = running.home / "vinery.sqlite3"
+    with closing(sqlite3.connect(file, timeout=30, isolation_level=None)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        try:
+            yield
+        finally:
+            database.execute("ROLLBACK")
 
 
 def outcomes(running: Running) -> Counter[str]:

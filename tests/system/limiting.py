@@ -1,7 +1,5 @@
 """Limits of a running platform: setting them, asking until they bind, counting what was used."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -13,6 +11,7 @@ from typing import Any
 
 import httpx
 import openai
+import pytest
 
 from tests.conftest import Running, until
 from tests.system.clients import MODEL, bearer, http_of, openai_of, post
@@ -21,9 +20,13 @@ from tests.system.ledger import Row, execute, is_written, rows, wait_until_seen
 MAX_TRIES = 30
 # Of three to four hundred tokens: where four hundred are an hour's, a second one has to wait for
 # most of an hour.
-LONG: dict[str, Any] = {
-    "messages": [{"role": "user", "content": "one " * 130}],
-    "max_tokens": 100,
+LONG: dict[str, Any] = {"messages": [{"role": "user", "content": "one " * 130}], "max_tokens": 100}
+ENDLESS: Any = {
+    "model": MODEL,
+    "prompt": "Count:",
+    "max_tokens": 1900,
+    "stream": True,
+    "extra_body": {"ignore_eos": True},
 }
 
 
@@ -52,6 +55,13 @@ def remove_limits(platform: Running, *, window: str = "%") -> None:
     """All of them, or those of a window."""
     execute(platform, 'DELETE FROM accounts_limit WHERE "window" LIKE ?', window)
     wait_until_seen(platform)
+
+
+@pytest.fixture(autouse=True)
+def no_limits(platform: Running) -> Iterator[None]:
+    """Removes the limits of each test."""
+    yield
+    remove_limits(platform)
 
 
 def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Response:
@@ -198,13 +208,7 @@ async def leave_streams(platform: Running, num: int, *, num_connections: int) ->
 
     async def leave() -> None:
         async with free:
-            stream = await http.completions.create(
-                model=MODEL,
-                prompt="Count:",
-                max_tokens=1900,
-                stream=True,
-                extra_body={"ignore_eos": True},
-            )
+            stream = await http.completions.create(**ENDLESS)
             async with stream:
                 await anext(aiter(stream))
 
@@ -213,12 +217,6 @@ async def leave_streams(platform: Running, num: int, *, num_connections: int) ->
 
 
 def long_stream(openai_client: openai.OpenAI) -> Any:
-    stream = openai_client.completions.create(
-        model=MODEL,
-        prompt="Count:",
-        max_tokens=1900,
-        stream=True,
-        extra_body={"ignore_eos": True},
-    )
+    stream = openai_client.completions.create(**ENDLESS)
     next(iter(stream))
     return stream

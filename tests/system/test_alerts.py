@@ -4,8 +4,6 @@ threshold of a quota is reported, once, signed.
 The clock of the tries is minutes; here what waits is made due at once, and the worker is woken.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,12 +43,9 @@ def check_deliveries(platform: Running, receiver: Receiver) -> None:
         make_due(platform)
         wake(platform, "sweep_deliveries")
     until(lambda: states(platform) == [("sent", 3, "")])
-    assert [event["data"]["threshold_percent"] for event in events(receiver, secret)] == [
-        50,
-        50,
-        50,
-    ]
-    assert len({event["id"] for event in events(receiver, secret)}) == 1
+    found = events(receiver, secret)
+    assert [event["data"]["threshold_percent"] for event in found] == [50] * 3
+    assert len({event["id"] for event in found}) == 1
 
     # Four fifths, and a worker that dies while it sends.
     receiver.may_answer.clear()
@@ -72,10 +67,10 @@ def check_deliveries(platform: Running, receiver: Receiver) -> None:
 
     wake(platform, "check_quotas")
     wake(platform, "sweep_deliveries")
-    percents = [event["data"]["threshold_percent"] for event in events(receiver, secret)]
-    assert percents == [50, 50, 50, 80, 80, 100]
-    assert len({event["id"] for event in events(receiver, secret)}) == 3
-    assert [event["data"]["used"] for event in events(receiver, secret)][-1] == 100
+    found = events(receiver, secret)
+    assert [event["data"]["threshold_percent"] for event in found] == [50, 50, 50, 80, 80, 100]
+    assert len({event["id"] for event in found}) == 3
+    assert found[-1]["data"]["used"] == 100
     assert "100" in vinery(platform, "alerts", "list")
 
 
@@ -97,9 +92,7 @@ def make_due(platform: Running) -> None:
     """As if the time until the next try, or the lease of a dead worker, were over."""
     now = datetime.now(UTC).replace(tzinfo=None).isoformat(" ")
     execute(
-        platform,
-        "UPDATE accounts_delivery SET due_at = ?, error = '' WHERE state = 'pending'",
-        now,
+        platform, "UPDATE accounts_delivery SET due_at = ?, error = '' WHERE state = 'pending'", now
     )
 
 

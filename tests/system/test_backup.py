@@ -3,8 +3,6 @@
 The commands are those of docs/guides/backup.md.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Mapping

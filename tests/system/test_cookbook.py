@@ -1,7 +1,5 @@
 """The commands of docs/guides/management-api.md, run as they are against a running platform."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Embeddings, rerank and score on a running platform, with the models that ship."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +13,9 @@ from numpy.linalg import norm
 
 from docs.failures import WITH_OTHER_TASKS, Failure
 from tests.conftest import Running, until
-from tests.pooling_models import pooling_models, served
+from tests.pooling_models import pooling_models
 from tests.system import clients
-from tests.system.clients import openai_of
+from tests.system.clients import openai_of, served
 from tests.system.commands import vinery
 from tests.system.ledger import is_written, metric, rows
 from tests.system.limiting import limit, num_tokens, remove_limits
@@ -52,7 +50,7 @@ def cosine(a: list[float], b: list[float]) -> float:
     return float(dot(a, b) / (norm(a) * norm(b)))
 
 
-def test_openais_client_gets_vectors_that_order_texts_by_meaning(client: openai.OpenAI) -> None:
+def test_vectors_of_any_form_order_texts_by_sense(client: openai.OpenAI, platform: Running) -> None:
     answer = client.embeddings.create(model="tiny-embed", input=[CAT, KITTEN, TRAIN])
 
     cat, kitten, train = (each.embedding for each in answer.data)
@@ -61,10 +59,6 @@ def test_openais_client_gets_vectors_that_order_texts_by_meaning(client: openai.
     assert norm(cat) == pytest.approx(1, abs=1e-5)
     assert answer.usage.prompt_tokens == answer.usage.total_tokens > 20
 
-
-def test_numbers_and_base64_and_token_ids_give_the_same_vector(
-    platform: Running, client: openai.OpenAI
-) -> None:
     ids = post(platform, "/v1/tokenize", model="tiny-embed", prompt=CAT).json()["tokens"]
 
     packed = client.embeddings.create(model="tiny-embed", input=CAT).data[0].embedding
@@ -76,16 +70,13 @@ def test_numbers_and_base64_and_token_ids_give_the_same_vector(
     assert all(each.data[0].embedding == packed for each in answers)
     assert {each.usage.prompt_tokens for each in answers} == {len(ids)}
 
-
-def test_fewer_dimensions_are_the_first_ones_at_length_one(client: openai.OpenAI) -> None:
-    whole = client.embeddings.create(model="tiny-embed", input=CAT).data[0].embedding
     cut = client.embeddings.create(model="tiny-embed", input=CAT, dimensions=16).data[0].embedding
 
-    first = array(whole[:16])
+    first = array(packed[:16])
     assert cut == pytest.approx(list(first / norm(first)), abs=1e-6)
 
 
-def test_the_text_ranked_first_is_the_paraphrase(platform: Running) -> None:
+def test_the_paraphrase_is_ranked_first_and_score_and_rerank_agree(platform: Running) -> None:
     answer = post(
         platform,
         "/v2/rerank",
@@ -102,8 +93,6 @@ def test_the_text_ranked_first_is_the_paraphrase(platform: Running) -> None:
     assert 1 >= first["relevance_score"] > second["relevance_score"] >= 0
     assert answer["meta"]["tokens"]["input_tokens"] == answer["usage"]["total_tokens"]
 
-
-def test_score_and_rerank_agree_on_every_path(platform: Running) -> None:
     documents = [CAT, TRAIN]
     ranked = [
         post(platform, path, model="tiny-rerank", query=KITTEN, documents=documents).json()
@@ -121,9 +110,7 @@ def test_score_and_rerank_agree_on_every_path(platform: Running) -> None:
         assert by_index == dict(enumerate(scores))
 
 
-def test_a_large_request_is_read_in_a_worker_process_and_gives_the_same(
-    platform: Running, client: openai.OpenAI
-) -> None:
+def test_a_large_request_read_by_a_worker_is_equa(platform: Running, client: openai.OpenAI) -> None:
     texts = [f"{CAT} {number}" for number in range(300)]
 
     together = client.embeddings.create(model="tiny-embed", input=texts)
@@ -148,25 +135,19 @@ def test_what_cannot_be_done_is_refused_as_documented(platform: Running, row: Fa
         }
 
 
-def test_a_text_that_is_too_long_is_cut_where_the_request_asks_for_it(platform: Running) -> None:
+def test_the_only_model_for_a_task_is_meant_and_cuts_texts_as_asked(platform: Running) -> None:
     def num_used(**truncation: Any) -> int:
-        answer = post(
-            platform, "/v1/embeddings", model="tiny-embed", input="a " * 600, **truncation
-        ).json()
-        return int(answer["usage"]["prompt_tokens"])
+        answer = post(platform, "/v1/embeddings", input="a " * 600, **truncation)
+        return int(answer.json()["usage"]["prompt_tokens"])
 
     assert num_used(truncate=True) == num_used(truncate_prompt_tokens=-1) == 512
     assert num_used(truncate_prompt_tokens=10, truncation_side="left") == 10
 
-
-def test_no_model_named_means_the_only_one_for_the_endpoint(platform: Running) -> None:
     assert post(platform, "/v1/embeddings", input="Hi").json()["model"] == "tiny-embed"
     assert post(platform, "/rerank", query="a", documents=["b"]).json()["model"] == "tiny-rerank"
     chat = [{"role": "user", "content": "Hello!"}]
     assert post(platform, "/v1/chat/completions", messages=chat).json()["model"] == "tiny-chat"
 
-
-def test_models_show_their_tasks(platform: Running) -> None:
     tasks = {name: each["task"] for name, each in served(platform).items()}
 
     assert tasks["tiny-chat"] == "chat"
@@ -175,7 +156,7 @@ def test_models_show_their_tasks(platform: Running) -> None:
     assert {each["name"]: each["task"] for each in table}["tiny-rerank"] == "rerank"
 
 
-def test_each_request_has_a_usage_record_and_limits_count_its_tokens(platform: Running) -> None:
+def test_requests_are_recorded_limited_and_survive_their_engine(platform: Running) -> None:
     until(lambda: is_written(platform))
     since = len(rows(platform))
     try:
@@ -195,8 +176,6 @@ def test_each_request_has_a_usage_record_and_limits_count_its_tokens(platform: R
         (429, 0),
     ]
 
-
-def test_requests_go_on_when_their_engine_is_killed(platform: Running) -> None:
     until(lambda: is_written(platform))
     since, body = len(rows(platform)), {"model": "tiny-embed", "input": ["cat " * 400] * 50}
     with ThreadPoolExecutor(2) as threads:

@@ -1,7 +1,5 @@
 """Engines outlive all other processes of their platform, and end with the next one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psutil
@@ -32,7 +30,7 @@ def kill_all_but_engines(platform: Running) -> list[psutil.Process]:
     return left
 
 
-# That they end without a next start: nightly_engines.py
+# That they end without a next start: nightly_platforms.py
 def test_engines_outlive_all_other_processes_until_the_next_start(tmp_path: Path) -> None:
     with run_platform(tmp_path / "home") as platform:
         (pid,) = platform.pids("engine")

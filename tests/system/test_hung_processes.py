@@ -1,11 +1,8 @@
 """Processes that stand still are replaced, and their neighbours answer meanwhile."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,40 +10,28 @@ import httpx
 import psutil
 import pytest
 
-from tests.conftest import Running, clean_environment, run_platform, until
-from tests.system.clients import complete
+from tests.conftest import Running, clean_environment, until
+from tests.system.clients import complete, platform_with
 from tests.system.ledger import execute, metric, outcomes
 
 pytestmark = pytest.mark.system
 
 LOOPING = Path(__file__).with_name("looping")
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A platform with two web processes, whose processes loop when they are asked to."""
-    path = os.pathsep.join((str(LOOPING), clean_environment()["PYTHONPATH"]))
-    # A loop takes a core from all others until it is noticed.
-    settings = {"VINERY_WEB_WORKERS": "2", "VINERY_HUNG_AFTER_S": "2", "PYTHONPATH": path}
-    with run_platform(tmp_path_factory.mktemp("hung") / "home", settings) as running:
-        yield running
+PATH = os.pathsep.join((str(LOOPING), clean_environment()["PYTHONPATH"]))
+# Two web processes, and all processes loop when they are asked to. A loop takes a core from all
+# others until it is noticed.
+platform = platform_with(VINERY_WEB_WORKERS="2", VINERY_HUNG_AFTER_S="2", PYTHONPATH=PATH)
 
 
 def stop_one(platform: Running, role: str) -> psutil.Process:
-    process = platform.processes(role)[0]
-    stop(process)
-    return process
+    return stop(platform.processes(role)[0])
 
 
-def stop(process: psutil.Process) -> None:
+def stop(process: psutil.Process) -> psutil.Process:
     """The signal takes a moment, in which a web process may still accept a connection."""
     process.suspend()
     until(lambda: is_stopped(process))
-
-
-def drive_into_a_loop(platform: Running, pid: int) -> None:
-    os.kill(pid, signal.SIGRTMIN)
-    until((platform.home / f"looping-{pid}").exists)
+    return process
 
 
 def is_stopped(process: psutil.Process) -> bool:
@@ -62,13 +47,13 @@ def answer(platform: Running, max_tokens: int = 5) -> str:
     return str(response.json()["choices"][0]["text"])
 
 
-def test_both_web_processes_share_the_port_and_the_ledger(platform: Running) -> None:
+def test_web_processes_share_port_and_ledger_and_stopped_ones_are_replaced(
+    platform: Running,
+) -> None:
     assert len({answer(platform) for _ in range(10)}) == 1
     assert len(platform.pids("web")) == 2
     until(lambda: outcomes(platform) == {"ok": 10})
 
-
-def test_a_stopped_web_process_gets_no_connection_and_is_replaced(platform: Running) -> None:
     stopped = stop_one(platform, "web")
 
     num_answers = 0
@@ -123,7 +108,8 @@ def test_a_process_in_an_endless_loop_is_replaced(platform: Running, role: str) 
     num_processes = len(platform.pids(role))
     looping = platform.pids(role)[0]
     before = len(lines_of_hangs(platform))
-    drive_into_a_loop(platform, looping)
+    os.kill(looping, signal.SIGRTMIN)
+    until((platform.home / f"looping-{looping}").exists)
 
     if role == "web":  # the other one takes the connections
         assert httpx.get(f"{platform.base_url}/livez", timeout=60).status_code == 200

@@ -1,7 +1,5 @@
 """A short wait in a fair line instead of a refusal, with real clients and the real engine."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +10,10 @@ import openai
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.clients import MODEL, new_key, openai_of
+from tests.system import limiting
+from tests.system.clients import MODEL, new_key, openai_of, platform_with
 from tests.system.ledger import execute, metric, rows, wait_until_seen
-from tests.system.limiting import (
-    limit,
-    long_stream,
-    remove_limits,
-    settled_rows,
-    stopped,
-)
+from tests.system.limiting import limit, long_stream, settled_rows, stopped
 
 pytestmark = pytest.mark.system
 
@@ -30,33 +23,23 @@ SETTINGS = {
     "VINERY_WEB_WORKERS": "1",
     "VINERY_HUNG_AFTER_S": "0",  # tests stop the engine
 }
+# With one web process: each process has its own queues.
+platform = platform_with(**SETTINGS)
 # Rows are written in the order in which requests end.
 NAMES_BY_END = "SELECT key_name FROM accounts_usagerecord ORDER BY id"
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """With one web process: each process has its own queues."""
-    with run_platform(tmp_path_factory.mktemp("lines") / "home", SETTINGS) as running:
-        yield running
+def ann(platform: Running) -> openai.OpenAI:
+    return openai_of(platform, new_key(platform, "ann"))
 
 
 @pytest.fixture(scope="module")
-def ann(platform: Running) -> Iterator[openai.OpenAI]:
-    with openai_of(platform, new_key(platform, "ann")) as made:
-        yield made
+def ben(platform: Running) -> openai.OpenAI:
+    return openai_of(platform, new_key(platform, "ben"))
 
 
-@pytest.fixture(scope="module")
-def ben(platform: Running) -> Iterator[openai.OpenAI]:
-    with openai_of(platform, new_key(platform, "ben")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def no_limits(platform: Running) -> Iterator[None]:
-    yield
-    remove_limits(platform)
+no_limits = limiting.no_limits
 
 
 def test_a_bucket_that_is_empty_is_waited_for(
@@ -78,7 +61,7 @@ def test_a_bucket_that_is_empty_is_waited_for(
     assert int(answer.headers["x-ratelimit-remaining-requests"]) < 30
 
 
-def test_the_lines_of_two_keys_are_served_in_turn(
+def test_the_lines_of_two_keys_are_served_in_turn_and_who_leaves_one_is_not_served(
     platform: Running, ann: openai.OpenAI, ben: openai.OpenAI
 ) -> None:
     limit(platform, "concurrency", "none", 1)
@@ -99,6 +82,16 @@ def test_the_lines_of_two_keys_are_served_in_turn(
     _, *names = [name for (name,) in execute(platform, NAMES_BY_END)][before:]
     assert names == ["ann", "ben", "ann", "ben", "ann", "ann"]
 
+    before = settled_rows(platform, 0)
+    with slot_taken(platform):
+        with pytest.raises(openai.APITimeoutError):
+            ask(ann.with_options(timeout=2))
+        until(lambda: metric(platform, "vinery_requests_live") == 1)
+
+    ask(ben)
+    settled_rows(platform, before + 3)
+    assert statuses(platform, before) == {499: 1, 200: 1}
+
 
 def test_who_waits_longer_than_it_may_is_refused(tmp_path: Path) -> None:
     with run_platform(tmp_path / "home", {**SETTINGS, "VINERY_LIMITS_QUEUE_S": "1"}) as platform:
@@ -114,22 +107,6 @@ def test_who_waits_longer_than_it_may_is_refused(tmp_path: Path) -> None:
         ask(ann)
         settled_rows(platform, 3)
         assert statuses(platform, 0) == {200: 1, 429: 1}
-
-
-def test_who_leaves_a_line_is_not_served(
-    platform: Running, ann: openai.OpenAI, ben: openai.OpenAI
-) -> None:
-    limit(platform, "concurrency", "none", 1)
-    before = settled_rows(platform, 0)
-
-    with slot_taken(platform):
-        with pytest.raises(openai.APITimeoutError):
-            ask(ann.with_options(timeout=2))
-        until(lambda: metric(platform, "vinery_requests_live") == 1)
-
-    ask(ben)
-    settled_rows(platform, before + 3)
-    assert statuses(platform, before) == {499: 1, 200: 1}
 
 
 def ask(who: openai.OpenAI) -> None:

@@ -1,7 +1,5 @@
 """Limits and quotas of a running platform, with real clients and the real engine."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
@@ -10,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from datetime import time as clock_time
+from typing import Any
 
-import httpx
 import openai
 import pytest
 
-from tests.conftest import Running, run_platform, until
-from tests.system.clients import MODEL, http_of
+from tests.conftest import Running, until
+from tests.system import limiting
+from tests.system.clients import MODEL, http_of, is_ready, platform_with
 from tests.system.ledger import execute, labelled, rows, wait_until_seen
 from tests.system.limiting import (
     LONG,
@@ -43,18 +42,13 @@ from tests.tables import table
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    # Tests stop processes.
-    settings = {"VINERY_HUNG_AFTER_S": "0"}
-    with run_platform(tmp_path_factory.mktemp("limits") / "home", settings) as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def no_limits(platform: Running) -> Iterator[None]:
-    yield
-    remove_limits(platform)
+platform = platform_with(VINERY_HUNG_AFTER_S="0")  # tests stop processes
+no_limits = limiting.no_limits
+COUNTING: Any = {
+    "model": MODEL,
+    "messages": [{"role": "user", "content": "Count to 100."}],
+    "extra_body": {"ignore_eos": True},
+}
 
 
 # First: what earlier tests have used within the hour would count after the kill.
@@ -70,7 +64,7 @@ def test_limits_survive_the_process_that_counts_them(platform: Running) -> None:
     assert ask(platform, **LONG).status_code == 429
 
     killed = platform.kill("web")
-    until(lambda: platform.has_replaced("web", killed) and is_up(platform))
+    until(lambda: platform.has_replaced("web", killed) and is_ready(platform))
     refused = ask(platform, **LONG)
 
     restarted_at_s = time.time()
@@ -103,9 +97,7 @@ def test_every_answer_has_headers_with_the_level_of_limits(platform: Running) ->
     assert int(streamed["x-ratelimit-remaining-requests"]) < 60
 
 
-def test_a_retry_after_the_given_time_succeeds_and_an_earlier_one_does_not(
-    platform: Running,
-) -> None:
+def test_a_retry_succeeds_after_the_given_time_and_not_earlier(platform: Running) -> None:
     limit(platform, "requests", "minute", 10)
     before = settled_rows(platform, 0)
     heard: list[Heard] = []
@@ -168,9 +160,7 @@ def test_a_quota_that_is_used_up_is_asked_for_once(platform: Running, is_streame
 
 
 @table("is_shadow", [False, True])
-def test_a_refusal_is_counted_by_the_kind_of_its_limit_and_that_of_a_shadow_apart(
-    platform: Running, is_shadow: bool
-) -> None:
+def test_refusals_are_counted_by_limit_shadows_apart(platform: Running, is_shadow: bool) -> None:
     remove_limits(platform)
     limit(platform, "tokens", "day", 3, is_shadow=is_shadow)
     of = {"metric": "tokens", "scope": "platform"} | {
@@ -188,12 +178,7 @@ def test_a_refusal_is_counted_by_the_kind_of_its_limit_and_that_of_a_shadow_apar
 
 def test_an_answer_ends_at_the_token_at_which_a_quota_does(platform: Running) -> None:
     limit(platform, "output_tokens", "day", num_output_tokens(platform) + 100)
-    answer = client(platform).chat.completions.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": "Count to 100."}],
-        max_tokens=400,
-        extra_body={"ignore_eos": True},
-    )
+    answer = client(platform).chat.completions.create(**COUNTING, max_tokens=400)
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 100
     assert answer.choices[0].finish_reason == "length"
@@ -208,15 +193,9 @@ def test_an_engine_generates_nothing_that_was_not_granted(platform: Running) -> 
     limit(platform, "output_tokens", "day", num_output_tokens(platform) + 500)
     (engine,) = platform.processes("engine")
     chat = client(platform).chat.completions
-    with chat.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": "Count to 100."}],
-        max_tokens=1500,
-        stream=True,
-        extra_body={"ignore_eos": True},
-    ) as chunks:
+    with chat.create(**COUNTING, max_tokens=1500, stream=True) as chunks:
         next(iter(chunks))
-        with stopped(platform.pids("web")):  # nobody grants more
+        with stopped(platform.pids("web")):  # no process grants more
             until(lambda: engine.cpu_percent(0.2) < 20)  # it has generated what it may
         reasons = [each.choices[0].finish_reason for each in chunks if each.choices]
     assert reasons[-1] == "length"
@@ -302,42 +281,16 @@ def test_a_revoked_key_ends_its_running_streams(platform: Running) -> None:
     ):
         lines = response.iter_lines()
         next(lines)
-        with stopped(engines), paused(platform):
+        with stopped(engines), changed_keys(platform, "paused_at", "2026-01-01"):
             result = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-            wait_until_seen(platform)
             assert ask(platform).status_code == 401
     assert result[-1]["error"]["code"] == "invalid_api_key"
-    wait_until_seen(platform)
     assert ask(platform).status_code == 200
 
 
 @contextmanager
-def paused(platform: Running) -> Iterator[None]:
-    """Change all keys, as another process does."""
-    change = "UPDATE accounts_apikey SET paused_at = ?, updated_at = ?"
-    try:
-        execute(platform, change, "2026-01-01", now())
-        yield
-    finally:
-        execute(platform, change, None, now())
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-
-
-ONLY_FOR = [
-    ("scopes", ["usage"], "missing_scope"),
-    ("allowed_models", ["other"], "model_not_allowed"),
-    ("allowed_endpoints", ["responses"], "endpoint_not_allowed"),
-    ("allowed_networks", ["10.0.0.0/8"], "address_not_allowed"),
-]
-
-
-@table("column, value, code", ONLY_FOR)
-def test_a_key_is_only_for_what_it_was_made_for(
-    platform: Running, column: str, value: list[str], code: str
-) -> None:
+def changed_keys(platform: Running, column: str, value: str) -> Iterator[None]:
+    """All keys have this value, which another process has set, and every process knows."""
     ((usual,),) = execute(platform, f"SELECT CAST({column} AS TEXT) FROM accounts_apikey")
 
     def set_to(text: str) -> None:
@@ -346,19 +299,28 @@ def test_a_key_is_only_for_what_it_was_made_for(
         execute(platform, f"UPDATE accounts_apikey SET {column} = ?, updated_at = ?", text, now)
         wait_until_seen(platform)
 
-    before = len(rows(platform))
-    set_to(json.dumps(value))
+    set_to(value)
     try:
-        answer = ask(platform)
+        yield
     finally:
         set_to(usual)
+
+
+@table(
+    "column, value, code",
+    [
+        ("scopes", ["usage"], "missing_scope"),
+        ("allowed_models", ["other"], "model_not_allowed"),
+        ("allowed_endpoints", ["responses"], "endpoint_not_allowed"),
+        ("allowed_networks", ["10.0.0.0/8"], "address_not_allowed"),
+    ],
+)
+def test_a_key_is_only_for_what_it_was_made_for(
+    platform: Running, column: str, value: list[str], code: str
+) -> None:
+    before = len(rows(platform))
+    with changed_keys(platform, column, json.dumps(value)):
+        answer = ask(platform)
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, code)
     assert ask(platform).status_code == 200
     until(lambda: len(rows(platform)) > before)
-
-
-def is_up(platform: Running) -> bool:
-    try:
-        return httpx.get(f"{platform.base_url}/readyz", timeout=5).status_code == 200
-    except httpx.HTTPError:
-        return False

@@ -1,7 +1,5 @@
 """One limit over several web processes, counted in Redis, which may become unavailable."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -11,15 +9,9 @@ import pytest
 
 from tests.conftest import Running, run_platform, until
 from tests.own_redis import OwnRedis
+from tests.system import limiting
 from tests.system.ledger import metric, metrics, wait_until_seen
-from tests.system.limiting import (
-    LONG,
-    ask,
-    check_many_at_once,
-    limit,
-    remove_limits,
-    settled_rows,
-)
+from tests.system.limiting import LONG, ask, check_many_at_once, limit, settled_rows
 
 pytestmark = [pytest.mark.system, pytest.mark.stores]
 
@@ -47,10 +39,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory, redis_server: OwnRedis) -
         yield running
 
 
-@pytest.fixture(autouse=True)
-def no_limits(platform: Running) -> Iterator[None]:
-    yield
-    remove_limits(platform)
+no_limits = limiting.no_limits
 
 
 def test_many_at_once_share_one_quota(platform: Running) -> None:
@@ -59,17 +48,17 @@ def test_many_at_once_share_one_quota(platform: Running) -> None:
     assert len(platform.pids("web")) == NUM_WEB_PROCESSES
 
 
-def test_every_process_reports_the_same_quota(platform: Running) -> None:
+def test_every_process_reports_the_same_quota_and_its_own_numbers(platform: Running) -> None:
     limit(platform, "requests", "day", 1_000_000)
 
     result = [int(ask(platform).headers["x-ratelimit-remaining-requests"]) for _ in range(20)]
 
     assert result == list(range(result[0], result[0] - 20, -1))
+    named = [series for series in metrics(platform) if series.startswith("vinery_requests_live")]
+    assert len(named) == NUM_WEB_PROCESSES
 
 
-def test_an_unavailable_redis_is_reported_and_recovers(
-    platform: Running, redis_server: OwnRedis
-) -> None:
+def test_a_lost_redis_is_reported_and_recovers(platform: Running, redis_server: OwnRedis) -> None:
     limit(platform, "requests", "minute", 1000)
     assert health(platform)["limits"] == "counted"
     assert metric(platform, "vinery_limits_store_away") == 0
@@ -87,9 +76,7 @@ def test_an_unavailable_redis_is_reported_and_recovers(
     assert ask(platform).status_code == 200
 
 
-def test_a_redis_that_has_lost_its_data_gets_the_usage_again(
-    platform: Running, redis_server: OwnRedis
-) -> None:
+def test_a_redis_without_data_gets_usage_again(platform: Running, redis_server: OwnRedis) -> None:
     limit(platform, "tokens", "hour", 400)
     assert ask(platform, **LONG).status_code == 200
     settled_rows(platform, 0)
@@ -105,12 +92,6 @@ def test_a_redis_that_has_lost_its_data_gets_the_usage_again(
     refused = ask(platform, **LONG)
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
     assert "x-should-retry" not in refused.headers
-
-
-def test_each_process_reports_its_own_numbers(platform: Running) -> None:
-    named = [series for series in metrics(platform) if series.startswith("vinery_requests_live")]
-
-    assert len(named) == NUM_WEB_PROCESSES
 
 
 def health(platform: Running) -> dict[str, str]:

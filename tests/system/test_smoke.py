@@ -3,8 +3,6 @@
 Each test goes on with what those before it have done.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -18,9 +16,8 @@ import pytest
 from tests import shapes, stores
 from tests.conftest import Running, run_platform, until
 from tests.contract.tiny_chat import MODEL, PARIS, QUESTION, WEATHER, WEATHER_QUESTION
-from tests.pooling_models import served
 from tests.shapes import data_url, encoded
-from tests.system.clients import new_key, openai_of
+from tests.system.clients import new_key, openai_of, served
 from tests.system.commands import vinery
 from tests.system.ledger import is_written
 
@@ -28,7 +25,7 @@ pytestmark = [pytest.mark.system, pytest.mark.smoke]
 
 
 class Figures(NamedTuple):
-    """What the platform says about the requests of a key."""
+    """What the platform reports about the requests of a key."""
 
     num_requests: int
     num_errors: int
@@ -38,7 +35,7 @@ class Figures(NamedTuple):
 
 @dataclass
 class Story:
-    """The platform, one key of it, and what answers to this key have cost, as they say."""
+    """The platform, one key of it, and what answers to this key have cost, by their usage."""
 
     platform: Running
     client: openai.OpenAI
@@ -76,15 +73,13 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         yield Story(platform, openai_of(platform, new_key(platform, "smoke")))
 
 
-def test_it_comes_up_with_a_process_for_each_role(story: Story) -> None:
+def test_it_comes_up_chats_streams_and_calls_with_openais_client(story: Story) -> None:
     roles = ("web", "node", "jobs", "engine")
 
     nums = [len(story.platform.pids(role)) for role in roles]
 
     assert nums == [stores.NUM_WEB_PROCESSES, 1, 1, 1]
 
-
-def test_openais_client_chats_streams_and_gets_a_call(story: Story) -> None:
     assert story.chat(MODEL, QUESTION).content == PARIS
     assert "".join(story.stream(QUESTION)) == PARIS
     (call,) = story.chat(MODEL, WEATHER_QUESTION, tools=[WEATHER]).tool_calls

@@ -1,12 +1,9 @@
 """The other ways to run it: Daphne, no keys."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -14,13 +11,18 @@ import openai
 import pytest
 
 from tests.conftest import Running, run_platform, runs, until
-from tests.system.clients import bearer, new_key, openai_of
+from tests.system.clients import async_http_of, new_key, openai_of, platform_with
 from tests.system.ledger import is_idle, outcomes
 
 pytestmark = pytest.mark.system
 
 COUNT = " ".join(str(number) for number in range(1, 41))
 MESSAGES = [{"role": "user", "content": "Count to 40."}]
+
+# Two web processes behind a proxy, on Daphne. The last test that uses it kills it.
+daphne = platform_with(
+    VINERY_PUBLIC_URL="http://vinery.example", VINERY_SERVER="daphne", VINERY_WEB_WORKERS="2"
+)
 
 
 def client_of(running: Running, key: str = "") -> openai.OpenAI:
@@ -30,23 +32,11 @@ def client_of(running: Running, key: str = "") -> openai.OpenAI:
 async def leave_in_the_middle(running: Running) -> None:
     body = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 1900, "n": 8, "ignore_eos": True}
     async with (
-        httpx.AsyncClient(base_url=running.base_url, headers=bearer(running), timeout=60) as client,
+        async_http_of(running) as client,
         client.stream("POST", "/v1/completions", json=body | {"stream": True}) as response,
     ):
         async for _ in response.aiter_lines():
             return
-
-
-@pytest.fixture(scope="module")
-def daphne(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Two web processes behind a proxy, on Daphne. The last test that uses it kills it."""
-    settings = {
-        "VINERY_PUBLIC_URL": "http://vinery.example",
-        "VINERY_SERVER": "daphne",
-        "VINERY_WEB_WORKERS": "2",
-    }
-    with run_platform(tmp_path_factory.mktemp("daphne") / "home", settings) as running:
-        yield running
 
 
 def test_daphne_serves_the_same(daphne: Running) -> None:
@@ -84,8 +74,8 @@ def test_without_keys_every_local_client_may_call(tmp_path: Path) -> None:
         until(lambda: outcomes(running) == {"ok": 2})
 
 
-# On uvicorn: tests/guides/test_proxies.py
-def test_a_client_cannot_forge_its_address(daphne: Running) -> None:
+# On uvicorn: tests/guides/test_guides.py
+def test_no_client_forges_its_address_and_killed_supervisors_leave_nothing(daphne: Running) -> None:
     secret = new_key(daphne, "inside", "--network", "10.0.0.0/8")
 
     def status(forwarded: str) -> int:
@@ -95,8 +85,6 @@ def test_a_client_cannot_forge_its_address(daphne: Running) -> None:
 
     assert [status(each) for each in ("10.1.1.1", "10.1.1.1, 203.0.113.9")] == [200, 403]
 
-
-def test_a_killed_supervisor_leaves_no_process(daphne: Running) -> None:
     family = daphne.family()
 
     os.kill(daphne.pid, signal.SIGKILL)
