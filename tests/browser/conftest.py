@@ -14,6 +14,7 @@ import pytest
 from playwright import sync_api
 
 from tests.conftest import REPOSITORY, Running
+from tests.system.clients import post
 from tests.system.commands import vinery
 
 TINY_CHAT: Final = REPOSITORY / "models" / "tiny-chat"
@@ -184,15 +185,8 @@ def removed_after(platform: Running, model: str) -> Iterator[None]:
             vinery(platform, "model", "remove", model)
 
 
-def ask(platform: Running, key: str | None = None, model: str = "tiny-chat") -> httpx.Response:
+def ask(platform: Running, model: str = "tiny-chat", content: Any = "Hello!") -> httpx.Response:
     """A short answer of tiny-chat, or of another model."""
-    return httpx.post(
-        f"{platform.base_url}/v1/chat/completions",
-        headers={"Authorization": f"Bearer {key or platform.api_key}"},
-        json={
-            "model": model,
-            "messages": [{"role": "user", "content": "Hello!"}],
-            "max_completion_tokens": 5,
-        },
-        timeout=60.0,
-    )
+    messages = [{"role": "user", "content": content}]
+    body = {"model": model, "messages": messages, "max_completion_tokens": 5}
+    return post(platform, "/v1/chat/completions", body)

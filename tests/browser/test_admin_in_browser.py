@@ -17,7 +17,7 @@ USAGE = "accounts/usagerecord/"
 LISTS = (MODELS, KEYS, USAGE, "accounts/user/", "accounts/limit/", "accounts/auditentry/")
 
 
-def test_the_first_page_names_what_there_is_in_the_order_of_its_use(admin: Administrator) -> None:
+def test_the_admin_lists_all_explains_options_and_aligns_figures(admin: Administrator) -> None:
     admin.visit("")
 
     captions = admin.page.locator("#content-main caption").all_inner_texts()
@@ -31,6 +31,34 @@ def test_the_first_page_names_what_there_is_in_the_order_of_its_use(admin: Admin
         *("Alerts", "Key reminders", "Webhooks", "Audit entries", "Captures"),
         *("Media rules", "Media folders", "Numbers of media", "Refused media", "Groups"),
     ]
+
+    admin.visit(f"{MODELS}add/")
+    admin.page.get_by_label("Name:").fill("wrong")
+    admin.page.get_by_label("Folder:").fill("/nowhere")
+    admin.page.get_by_label("Options:").fill('{"max_runing": 3}')
+    admin.page.get_by_text("All options").click()
+    rows = admin.page.locator("details.options tbody tr").all_inner_texts()
+    assert [tuple(row.split("\t")) for row in rows] == [
+        (document.name, document.default or "-", document.meaning)
+        for document in option_documents()
+    ]
+
+    admin.press("Save")
+
+    assert admin.error_at("folder") == "There is no folder /nowhere."
+    assert admin.error_at("options") == ("There is no option max_runing. Did you mean max_running?")
+
+    request_id = ask(admin.platform).headers["x-request-id"]
+    rows = admin.page.locator("#result_list tbody tr")
+
+    def is_there() -> bool:
+        admin.visit(f"{USAGE}?q={request_id}")
+        return rows.count() == 1
+
+    until(is_there)
+    for name in ("num_prompt_tokens", "total_ms"):
+        align = "cell => getComputedStyle(cell).textAlign"
+        assert rows.locator(f".field-{name}").evaluate(align) == "right"
 
 
 @pytest.mark.parametrize(("is_open", "lists"), [("true", LISTS), ("false", LISTS[:1])])
@@ -54,37 +82,3 @@ def test_a_list_has_all_of_a_phone_for_itself(
 def _width(page: sync_api.Page, selector: str) -> float:
     box = page.locator(selector).bounding_box()
     return box["width"] if box else 0.0
-
-
-def test_the_form_of_a_model_explains_every_option_and_reports_errors_at_their_fields(
-    admin: Administrator,
-) -> None:
-    admin.visit(f"{MODELS}add/")
-    admin.page.get_by_label("Name:").fill("wrong")
-    admin.page.get_by_label("Folder:").fill("/nowhere")
-    admin.page.get_by_label("Options:").fill('{"max_runing": 3}')
-    admin.page.get_by_text("All options").click()
-    rows = admin.page.locator("details.options tbody tr").all_inner_texts()
-    assert [tuple(row.split("\t")) for row in rows] == [
-        (document.name, document.default or "-", document.meaning)
-        for document in option_documents()
-    ]
-
-    admin.press("Save")
-
-    assert admin.error_at("folder") == "There is no folder /nowhere."
-    assert admin.error_at("options") == ("There is no option max_runing. Did you mean max_running?")
-
-
-def test_figures_stand_to_the_right(admin: Administrator) -> None:
-    request_id = ask(admin.platform).headers["x-request-id"]
-    rows = admin.page.locator("#result_list tbody tr")
-
-    def is_there() -> bool:
-        admin.visit(f"{USAGE}?q={request_id}")
-        return rows.count() == 1
-
-    until(is_there)
-    for name in ("num_prompt_tokens", "total_ms"):
-        align = "cell => getComputedStyle(cell).textAlign"
-        assert rows.locator(f".field-{name}").evaluate(align) == "right"

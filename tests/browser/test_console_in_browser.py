@@ -17,9 +17,7 @@ def _go(admin: Administrator, path: str = "") -> sync_api.Page:
     return admin.go(f"console/{path}")
 
 
-def test_a_sign_in_leads_to_the_overview_with_the_figures_of_what_was_asked(
-    stranger: Administrator,
-) -> None:
+def test_a_sign_in_leads_to_the_overview_with_its_figures(stranger: Administrator) -> None:
     ask(stranger.platform)
     page = stranger.go("")
     assert page.url.endswith("/accounts/login/")
@@ -135,7 +133,7 @@ def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administr
     admin.page.wait_for_url("**/console/limits/")
 
 
-def test_a_page_that_is_not_there_looks_like_the_others(admin: Administrator) -> None:
+def test_a_missing_page_fits_a_phone_whose_menu_needs_no_script(admin: Administrator) -> None:
     admin.page.set_viewport_size(PHONE)
     page = _go(admin, "nothing/")
     assert page.get_by_role("heading", name="There is no such page").is_visible()
@@ -150,10 +148,6 @@ def test_a_page_that_is_not_there_looks_like_the_others(admin: Administrator) ->
     admin.follow("To the overview")
     page.wait_for_url("**/console/")
 
-
-def test_the_menu_of_a_phone_opens_without_a_script(admin: Administrator) -> None:
-    admin.page.set_viewport_size(PHONE)
-    page = _go(admin)
     menu = page.get_by_role("navigation", name="Pages")
     assert not menu.is_visible()
     page.get_by_role("button", name="Menu").click()

@@ -12,15 +12,13 @@ from tests.browser.conftest import Administrator
 pytestmark = pytest.mark.system
 
 
-def test_the_index_leads_to_an_api(stranger: Administrator) -> None:
+def test_the_index_leads_to_an_api_that_answers_authorised_calls(stranger: Administrator) -> None:
     page = stranger.go("docs/")
     page.get_by_role("link", name="Read it in Redoc").last.click()
 
     page.get_by_role("heading", name="Vinery management API").first.wait_for()
     page.get_by_role("heading", name="Create an organisation").wait_for()
 
-
-def test_an_authorised_call_of_the_openai_api_is_answered(stranger: Administrator) -> None:
     page = stranger.go("docs/openai/swagger/")
     body = (
         '{"model": "tiny-chat", "max_completion_tokens": 3, '

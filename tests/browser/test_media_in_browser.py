@@ -6,7 +6,7 @@ import httpx
 import pytest
 from playwright import sync_api
 
-from tests.browser.conftest import TINY_CHAT, Administrator, follow
+from tests.browser.conftest import TINY_CHAT, Administrator, ask, follow
 from tests.conftest import Running, until
 from tests.media.picture_server import picture, serving_a_picture
 from tests.system.commands import vinery
@@ -14,10 +14,6 @@ from tests.system.commands import vinery
 pytestmark = pytest.mark.system
 
 TINY_VISION = TINY_CHAT.with_name("tiny-vision")
-
-HOST = "cdn.b\u00fccher.example"
-STORED = "cdn.xn--bcher-kva.example"
-
 
 # -- A refusal of a request
 
@@ -44,16 +40,7 @@ def _answer_about(running: Running, model: str, url: str) -> httpx.Response:
         {"type": "text", "text": "What is it?"},
         {"type": "image_url", "image_url": {"url": url}},
     ]
-    return httpx.post(
-        f"{running.base_url}/v1/chat/completions",
-        headers={"Authorization": f"Bearer {running.api_key}"},
-        json={
-            "model": model,
-            "messages": [{"role": "user", "content": content}],
-            "max_completion_tokens": 4,
-        },
-        timeout=60,
-    )
+    return ask(running, model, content)
 
 
 def _code(response: httpx.Response) -> str:
@@ -81,9 +68,7 @@ def test_what_was_refused_is_allowed_by_one_click_for_each_reason(
     until(lambda: _code(_answer_about(running, viewer, url)) == "media_denied")
 
     _allow_refused(admin, host, "No rule of the platform allows it.")
-    until(
-        lambda: "not public" in _answer_about(running, viewer, url).json()["error"]["message"],
-    )
+    until(lambda: "not public" in _answer_about(running, viewer, url).json()["error"]["message"])
     _allow_refused(admin, host, "The address 127.0.0.1 is not public.")
     until(lambda: _answer_about(running, viewer, url).status_code == 200)
 

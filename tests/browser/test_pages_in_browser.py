@@ -3,6 +3,8 @@
 Errors of scripts, of the content security policy and missing files are looked for after each test.
 """
 
+from pathlib import Path
+
 import pytest
 
 from tests.browser.conftest import PHONE, Administrator, ask
@@ -16,23 +18,7 @@ LISTS = (
     *(USAGE, "admin/serving/servedmodel/", "admin/accounts/apikey/"),
     *("admin/accounts/user/", "admin/auth/group/"),
 )
-PAGES = (
-    *LISTS,
-    *("admin/", "admin/serving/servedmodel/add/", "admin/accounts/apikey/add/"),
-    *("accounts/", "accounts/2fa/", "accounts/sessions/", "accounts/password/change/"),
-    *("accounts/logout/", "accounts/login/", "accounts/password/reset/"),
-    *("console/", "console/usage/", "console/usage/?by=user&period=7d"),
-    *("console/keys/", "console/keys/?search=nothing&state=paused", "console/keys/new/"),
-    *("console/limits/", "console/limits/new/", "console/refusals/", "console/quarantine/"),
-    *("console/members/", "console/members/new/", "console/members/invite/"),
-    *("console/projects/", "console/projects/new/", "console/alerts/", "console/audit/"),
-    *("console/webhooks/", "console/webhooks/new/"),
-    *("console/media/", "console/media/rules/new/", "console/media/folders/new/"),
-    *("console/media/limits/new/", "console/media/test/"),
-    *("console/models/", "console/models/add/", "console/models/add/hub/"),
-    *("console/models/add/folder/", "console/models/add/file/", "console/models/add/convert/"),
-    "console/models/aliases/new/",
-)
+PAGES = (*LISTS, *Path(__file__).with_name("pages.txt").read_text(encoding="utf-8").split())
 # Of these, the page of the first row too.
 ROWS = tuple(f"console/{name}/" for name in ("keys", "limits", "members", "projects", "media"))
 LONG_HOST = f"{'sub-domain.' * 20}example.org"
@@ -74,20 +60,14 @@ def _fits(admin: Administrator, path: str) -> bool:
     return bool(page.evaluate(FITS))
 
 
-@pytest.mark.parametrize(
-    ("path", "light", "dark"),
-    [
+def test_the_colours_follow_the_scheme(admin: Administrator) -> None:
+    for path, *colours in (
         ("console/", "rgb(246, 246, 248)", "rgb(19, 19, 24)"),
         ("admin/", "rgb(255, 255, 255)", "rgb(18, 18, 18)"),
-    ],
-)
-def test_the_colours_follow_the_scheme(
-    admin: Administrator, path: str, light: str, dark: str
-) -> None:
-    page = admin.go(path)
-    grounds = []
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        grounds.append(page.evaluate(GROUND))
-
-    assert grounds == [light, dark]
+    ):
+        page = admin.go(path)
+        grounds = []
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            grounds.append(page.evaluate(GROUND))
+        assert grounds == colours, path

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-import httpx
 import pytest
 
 from benchmarks.hostile.case import Case
@@ -19,6 +18,7 @@ from benchmarks.hostile.corpus import corpus
 from benchmarks.hostile.send import Target, fault_of, send
 from benchmarks.hostile.watch import Neighbour, Web, neighbour_of
 from tests.conftest import Running, run_platform, until
+from tests.system.clients import http_of, new_key
 from tests.system.commands import vinery
 from vinery_serving.protocols.openapi.document import document
 
@@ -117,11 +117,11 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
     with run_platform(tmp_path_factory.mktemp("besieged") / "home") as running:
         vinery(running, "organization", "create", "neighbours")
         vinery(running, "project", "create", "quiet", "--organization", "neighbours")
-        made = vinery(running, "key", "create", "--name", "quiet", "--project", "neighbours/quiet")
+        quiet = new_key(running, "quiet", "--project", "neighbours/quiet")
         scopes = [word for name in ("inference", "usage", "manage") for word in ("--scope", name)]
-        hostile = vinery(running, "key", "create", "--name", "hostile", *scopes).split()[-1]
+        hostile = new_key(running, "hostile", *scopes)
         _warm_up(running)
-        with neighbour_of(running.base_url, made.split()[-1]) as neighbour:
+        with neighbour_of(running.base_url, quiet) as neighbour:
             web = Web.of(running.pid)
             target = Target(running.base_url, hostile)
             yield Besieged(running, target, neighbour, web, web.memory_of_each_mb())
@@ -129,7 +129,6 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
 
 def _warm_up(running: Running) -> None:
     """What is loaded with the first request of a kind is no growth."""
-    key = {"authorization": f"Bearer {running.api_key}"}
     schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
     for path, content in (
@@ -140,6 +139,6 @@ def _warm_up(running: Running) -> None:
         ("/accounts/login/", None),
     ):
         method = "GET" if content is None else "POST"
-        url = running.base_url + path
-        answer = httpx.request(method, url, json=content, headers=key, timeout=60)
+        with http_of(running) as client:
+            answer = client.request(method, path, json=content)
         assert answer.status_code == 200, answer.text

@@ -5,21 +5,18 @@
 
 import os
 import random
-import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from typing import Final
 
-import psycopg
 import pytest
 
 from benchmarks.hostile.clients import Client, clients
 from benchmarks.hostile.corpus.fields import fields
-from tests.conftest import Running, until
+from tests.conftest import until
 from tests.hostile.conftest import MOST_CPU_S, Besieged, cases, contents
-from tests.system.ledger import rows
+from tests.system.ledger import locked, rows
 from tests.system.limiting import ask
 
 LEAST_CASES: Final = 400
@@ -29,7 +26,7 @@ NUM_OF_EACH_KIND: Final = 12
 # -- The corpus itself --------------------------------------------------------------------
 
 
-def test_the_corpus_has_a_case_of_every_field_of_the_document() -> None:
+def test_the_corpus_is_large_and_has_every_field_of_the_document_and_its_bodies() -> None:
     sent = {case.name.partition(": ")[0] for case in cases() if not case.is_extra}
     by_any_path = {name.partition(" ")[2] for name in sent}
     every = {field.name for field in fields(contents())}
@@ -37,8 +34,6 @@ def test_the_corpus_has_a_case_of_every_field_of_the_document() -> None:
     assert every <= by_any_path
     assert len(every) > 200
 
-
-def test_the_corpus_has_the_fields_of_every_body_of_the_document() -> None:
     schemas = contents()["components"]["schemas"]
     found = {(field.path, field.name) for field in fields(contents())}
 
@@ -52,8 +47,6 @@ def test_the_corpus_has_the_fields_of_every_body_of_the_document() -> None:
     ):
         assert {(path, name) for name in schemas[body]["properties"]} <= found
 
-
-def test_the_corpus_is_large_and_its_names_are_unique() -> None:
     names = [case.name for case in cases()]
 
     assert len(names) == len(set(names))
@@ -108,28 +101,13 @@ def test_hostile_clients_at_once_are_bounded(
 @pytest.mark.system
 def test_requests_beside_a_locked_database_are_answered_and_recorded(besieged: Besieged) -> None:
     running = besieged.running
-    with locked_database(running):
+    with locked(running, "accounts_usagerecord"):
         answers = [ask(running, max_tokens=1) for _ in range(20)]
 
     assert {answer.status_code for answer in answers} == {200}
     ids = {answer.headers["x-request-id"] for answer in answers}
     until(lambda: ids <= {row.request_id for row in rows(running)})
     assert sum(row.request_id in ids for row in rows(running)) == len(ids)
-
-
-@contextmanager
-def locked_database(running: Running) -> Iterator[None]:
-    """No other process writes to the database, whichever it is."""
-    if server := running.environment.get("DATABASE_URL"):
-        with psycopg.connect(server) as database:
-            database.execute("LOCK TABLE accounts_usagerecord IN ACCESS EXCLUSIVE MODE")
-            yield
-        return
-    file = running.home / "vinery.sqlite3"
-    with closing(sqlite3.connect(file, timeout=30, isolation_level=None)) as database:
-        database.execute("BEGIN EXCLUSIVE")
-        yield
-        database.execute("ROLLBACK")
 
 
 @pytest.mark.system
