@@ -19,22 +19,15 @@ from vinery_serving.flow.directory import ModelEntry
 from vinery_serving.flow.overload import OverloadGate
 from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.suspects import Suspects
+from vinery_serving.transport import messages
 from vinery_serving.transport.client import GenerationUpdate
 from vinery_serving.transport.framing import FrameReader, pack
-from vinery_serving.transport.messages import (
-    PROTOCOL_VERSION,
-    Accepted,
-    Cancel,
-    Hello,
-    Leaving,
-    StepOutputs,
-    Submit,
-    ToEngine,
-    TokenOutput,
-)
+from vinery_serving.transport.messages import Cancel, Hello, Submit, ToEngine
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-HELLO = Hello(PROTOCOL_VERSION, 1, max_context=2048, vocab_size=3072, max_running=4, max_waiting=4)
+HELLO = Hello(
+    messages.PROTOCOL_VERSION, 1, max_context=2048, vocab_size=3072, max_running=4, max_waiting=4
+)
 
 
 class Gateway:
@@ -70,17 +63,18 @@ class Gateway:
             pass
         return message
 
-    def send(self, *messages: msgspec.Struct) -> None:
-        self._writer.write(b"".join(pack(message) for message in messages))
+    def send(self, *sent: msgspec.Struct) -> None:
+        self._writer.write(b"".join(pack(each) for each in sent))
 
     def accept(self, submit: Submit) -> None:
-        self.send(Accepted(submit.id))
+        self.send(messages.Accepted(submit.id))
 
     def tokens(self, submit: Submit, ids: Sequence[int], finish: str | None = None) -> None:
-        self.send(StepOutputs((TokenOutput(submit.id, tuple(ids), finish, 0.001, 0),)))
+        output = messages.TokenOutput(submit.id, tuple(ids), finish, 0.001, 0)
+        self.send(messages.StepOutputs((output,)))
 
     def leave(self) -> None:
-        self.send(Leaving())
+        self.send(messages.Leaving())
         self.die()
 
     def die(self) -> None:

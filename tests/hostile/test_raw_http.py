@@ -15,18 +15,8 @@ import pytest
 
 from tests import prepared_home
 from tests.conftest import REPOSITORY, clean_environment, until
-from tests.hostile.raw_http import (
-    LIVEZ,
-    Answer,
-    Request,
-    ask_all,
-    in_chunks,
-    mutated,
-    smuggled,
-    tolerated,
-    truncated,
-    with_length,
-)
+from tests.hostile import raw_http
+from tests.hostile.raw_http import Answer, Request, in_chunks, with_length
 
 pytestmark = pytest.mark.system
 
@@ -86,7 +76,7 @@ def ask(server: Server, *requests: Request) -> list[tuple[Request, Answer]]:
     """Send them all, and check what holds for every request: what comes back is HTTP, no request
     makes the server fail, and the next client is served."""
     before = psutil.Process(server.pid).memory_info().rss
-    answers = list(zip(requests, ask_all(server.address, requests), strict=True))
+    answers = list(zip(requests, raw_http.ask_all(server.address, requests), strict=True))
     for request, answer in answers:
         assert not [status for status in answer.statuses() if status >= 500], (request, answer)
     assert is_live(server.address)
@@ -121,24 +111,24 @@ def test_right_requests_are_answered_whole_pipelined_and_in_tiny_parts(server: S
 
     anonymous = with_length(b"vny_live_unknown")
     ask(server, *(Request("leaves", [anonymous], closes=True) for _ in range(50)))
-    ask(server, Request("livez", [LIVEZ]))
+    ask(server, Request("livez", [raw_http.LIVEZ]))
 
 
 def test_a_body_whose_end_is_not_certain_is_refused(server: Server) -> None:
     found = {
         request.name: (answer.statuses(), answer.is_closed)
-        for request, answer in ask(server, *smuggled(server.api_key))
+        for request, answer in ask(server, *raw_http.smuggled(server.api_key))
     }
 
     assert {name: each for name, each in found.items() if each != ([400], True)} == {}
 
 
 def test_odd_truncated_and_mutated_requests_are_answered_or_refused(server: Server) -> None:
-    answers = ask(server, *tolerated(server.api_key))
+    answers = ask(server, *raw_http.tolerated(server.api_key))
 
     assert [request.name for request, answer in answers if answer == Answer(b"", False)] == []
 
-    for request, answer in ask(server, *truncated(server.api_key)):
+    for request, answer in ask(server, *raw_http.truncated(server.api_key)):
         assert set(answer.statuses()) <= {400, 408}, (request, answer)
 
-    ask(server, *mutated(server.api_key, SEED, NUM_MUTATIONS))
+    ask(server, *raw_http.mutated(server.api_key, SEED, NUM_MUTATIONS))

@@ -17,26 +17,7 @@ from tests.conftest import Running, until
 from tests.system import limiting
 from tests.system.clients import MODEL, http_of, is_ready, platform_with
 from tests.system.ledger import execute, labelled, rows, wait_until_seen
-from tests.system.limiting import (
-    LONG,
-    Heard,
-    ask,
-    check_many_at_once,
-    client,
-    key_id,
-    leave_streams,
-    limit,
-    listening,
-    long_stream,
-    num_output_tokens,
-    num_tokens,
-    refused_rows,
-    remove_limits,
-    settled_rows,
-    stopped,
-    used_of_key,
-    waits,
-)
+from tests.system.limiting import LONG, ask, client, limit, num_tokens, remove_limits, settled_rows
 from tests.tables import table
 
 pytestmark = pytest.mark.system
@@ -54,7 +35,7 @@ COUNTING: Any = {
 # First: what earlier tests have used within the hour would count after the kill.
 @pytest.mark.stores
 def test_limits_survive_the_process_that_counts_them(platform: Running) -> None:
-    limit(platform, "output_tokens", "day", num_output_tokens(platform) + 250)
+    limit(platform, "output_tokens", "day", limiting.num_output_tokens(platform) + 250)
     limit(platform, "tokens", "hour", 400)
     asked_at_s = time.time()
     answer = ask(platform, **LONG)
@@ -100,8 +81,8 @@ def test_every_answer_has_headers_with_the_level_of_limits(platform: Running) ->
 def test_a_retry_succeeds_after_the_given_time_and_not_earlier(platform: Running) -> None:
     limit(platform, "requests", "minute", 10)
     before = settled_rows(platform, 0)
-    heard: list[Heard] = []
-    patient = client(platform, max_retries=2, http_client=listening(heard)).completions
+    heard: list[limiting.Heard] = []
+    patient = client(platform, max_retries=2, http_client=limiting.listening(heard)).completions
     num_calls = 0
     # The bucket refills by one in six seconds, so that it is empty after a little more than ten.
     while not any(each.status == 429 for each in heard):
@@ -116,16 +97,17 @@ def test_a_retry_succeeds_after_the_given_time_and_not_earlier(platform: Running
     assert 0 < retry_after_ms <= 6000  # until the next one has come
     assert answered.asked_at_s - refused.heard_at_s >= retry_after_ms / 1000
     settled_rows(platform, before + num_calls + 1)
-    assert [row.request_id for row in refused_rows(platform, before)] == [refused.request_id]
-    ((wait_s,),) = waits(platform, refused.request_id)
+    refused_ids = [row.request_id for row in limiting.refused_rows(platform, before)]
+    assert refused_ids == [refused.request_id]
+    ((wait_s,),) = limiting.waits(platform, refused.request_id)
     assert 0 <= retry_after_ms - wait_s * 1000 < 1
 
 
 def test_what_can_never_fit_is_asked_for_once(platform: Running) -> None:
     limit(platform, "tokens", "day", 3)
     before = settled_rows(platform, 0)
-    heard: list[Heard] = []
-    stubborn = client(platform, max_retries=5, http_client=listening(heard))
+    heard: list[limiting.Heard] = []
+    stubborn = client(platform, max_retries=5, http_client=limiting.listening(heard))
     with pytest.raises(openai.RateLimitError, match="Request too large") as refused:
         stubborn.completions.create(model=MODEL, prompt="a b c d e f g")
     assert refused.value.code == "rate_limit_exceeded"
@@ -144,8 +126,8 @@ def test_a_quota_that_is_used_up_is_asked_for_once(platform: Running, is_streame
     before = settled_rows(platform, 0)
     assert num_tokens(platform) == quota
 
-    heard: list[Heard] = []
-    stubborn = client(platform, max_retries=5, http_client=listening(heard))
+    heard: list[limiting.Heard] = []
+    stubborn = client(platform, max_retries=5, http_client=limiting.listening(heard))
     with pytest.raises(openai.RateLimitError) as refused:
         stubborn.completions.create(model=MODEL, prompt="one", max_tokens=1, stream=is_streamed)
 
@@ -154,8 +136,9 @@ def test_a_quota_that_is_used_up_is_asked_for_once(platform: Running, is_streame
     assert "retry-after" not in refused.value.response.headers
     assert [each.status for each in heard] == [429]
     assert settled_rows(platform, before + 1) == before + 1
-    assert [row.request_id for row in refused_rows(platform, before)] == [heard[0].request_id]
-    assert len(waits(platform, heard[0].request_id)) == 1
+    refused_ids = [row.request_id for row in limiting.refused_rows(platform, before)]
+    assert refused_ids == [heard[0].request_id]
+    assert len(limiting.waits(platform, heard[0].request_id)) == 1
     assert num_tokens(platform) == quota
 
 
@@ -177,7 +160,7 @@ def test_refusals_are_counted_by_limit_shadows_apart(platform: Running, is_shado
 
 
 def test_an_answer_ends_at_the_token_at_which_a_quota_does(platform: Running) -> None:
-    limit(platform, "output_tokens", "day", num_output_tokens(platform) + 100)
+    limit(platform, "output_tokens", "day", limiting.num_output_tokens(platform) + 100)
     answer = client(platform).chat.completions.create(**COUNTING, max_tokens=400)
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 100
@@ -190,12 +173,12 @@ def test_an_answer_ends_at_the_token_at_which_a_quota_does(platform: Running) ->
 
 def test_an_engine_generates_nothing_that_was_not_granted(platform: Running) -> None:
     before = settled_rows(platform, 0)
-    limit(platform, "output_tokens", "day", num_output_tokens(platform) + 500)
+    limit(platform, "output_tokens", "day", limiting.num_output_tokens(platform) + 500)
     (engine,) = platform.processes("engine")
     chat = client(platform).chat.completions
     with chat.create(**COUNTING, max_tokens=1500, stream=True) as chunks:
         next(iter(chunks))
-        with stopped(platform.pids("web")):  # no process grants more
+        with limiting.stopped(platform.pids("web")):  # no process grants more
             until(lambda: engine.cpu_percent(0.2) < 20)  # it has generated what it may
         reasons = [each.choices[0].finish_reason for each in chunks if each.choices]
     assert reasons[-1] == "length"
@@ -218,7 +201,7 @@ def test_responses_report_a_quota_too(platform: Running) -> None:
 @pytest.mark.parametrize("are_short", [False, True], ids=["long", "short"])
 def test_many_at_once_use_a_quota_up_and_no_more(platform: Running, are_short: bool) -> None:
     """Although more is reserved for short answers than they use."""
-    check_many_at_once(platform, 90, 2000, are_short=are_short)
+    limiting.check_many_at_once(platform, 90, 2000, are_short=are_short)
 
 
 def test_clients_that_leave_free_their_slots(platform: Running) -> None:
@@ -226,8 +209,8 @@ def test_clients_that_leave_free_their_slots(platform: Running) -> None:
     # Its types know no chunk of a completion without an end.
     engines = platform.pids("engine")
     with client(platform, _strict_response_validation=False) as openai_client:
-        streams = [long_stream(openai_client) for _ in range(2)]
-        with stopped(engines):
+        streams = [limiting.long_stream(openai_client) for _ in range(2)]
+        with limiting.stopped(engines):
             assert ask(platform).status_code == 429
         streams[0].close()
         until(lambda: ask(platform).status_code == 200)
@@ -236,18 +219,18 @@ def test_clients_that_leave_free_their_slots(platform: Running) -> None:
 
 def test_abandoned_streams_keep_no_slot_and_no_token(platform: Running) -> None:
     before = settled_rows(platform, 0)
-    limit(platform, "concurrency", "none", 1000, "key", scope_id=key_id(platform))
-    limit(platform, "tokens", "day", 10_000_000, "key", scope_id=key_id(platform))
+    limit(platform, "concurrency", "none", 1000, "key", scope_id=limiting.key_id(platform))
+    limit(platform, "tokens", "day", 10_000_000, "key", scope_id=limiting.key_id(platform))
 
-    asyncio.run(leave_streams(platform, 40, num_connections=20))
+    asyncio.run(limiting.leave_streams(platform, 40, num_connections=20))
 
     settled_rows(platform, before + 40)
     left = Counter(row.outcome for row in rows(platform)[before:])
     assert left.total() == 40
     # One that was made before its client got to leave is as good.
     assert left["client_gone"] > 0 and set(left) <= {"client_gone", "ok"}
-    until(lambda: used_of_key(platform, "concurrency") == 0)
-    until(lambda: used_of_key(platform, "tokens") == num_tokens(platform))
+    until(lambda: limiting.used_of_key(platform, "concurrency") == 0)
+    until(lambda: limiting.used_of_key(platform, "tokens") == num_tokens(platform))
 
 
 @pytest.mark.stores
@@ -281,7 +264,7 @@ def test_a_revoked_key_ends_its_running_streams(platform: Running) -> None:
     ):
         lines = response.iter_lines()
         next(lines)
-        with stopped(engines), changed_keys(platform, "paused_at", "2026-01-01"):
+        with limiting.stopped(engines), changed_keys(platform, "paused_at", "2026-01-01"):
             result = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
             assert ask(platform).status_code == 401
     assert result[-1]["error"]["code"] == "invalid_api_key"
