@@ -1,22 +1,15 @@
 """Kept texts on a running platform: none unless a project asks, and replays of those there are."""
 
-from __future__ import annotations
-
 import json
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 
 from tests.conftest import Running, until
-from tests.system.clients import bearer, new_key, post
+from tests.system.clients import http_of, new_key, post
 from tests.system.commands import vinery
-from tests.system.ledger import execute, is_written, metric, rows
-from tests.tables import table
+from tests.system.ledger import execute, is_written, locked, metric, rows
 
 pytestmark = pytest.mark.system
 
@@ -28,12 +21,13 @@ STORED = "SELECT request_id FROM accounts_capture WHERE request_id = ?"
 @pytest.fixture(scope="module")
 def capturing(running: Running) -> str:
     """A key of a project that keeps texts."""
-    vinery(running, "project", "create", "kept")
-    vinery(running, "project", "change", "kept", "--capture-hours", "2")
-    return key_in(running, "kept")
+    return key_of_project(running, "kept")
 
 
-def key_in(running: Running, project: str) -> str:
+def key_of_project(running: Running, project: str, *words: str) -> str:
+    """A key of a new project that keeps texts."""
+    vinery(running, "project", "create", project)
+    vinery(running, "project", "change", project, "--capture-hours", "2", *words)
     return new_key(running, project, "--project", project)
 
 
@@ -121,31 +115,20 @@ def test_a_chat_is_kept_shown_and_replayed_with_equal_answers(
     assert execute(running, execute_read, "capture.read", request_id)[0][0] == 4
 
 
-@table(
-    "path, headers",
-    [
+def test_errors_are_kept_as_their_client_got_them(running: Running, capturing: str) -> None:
+    for path, headers in (
         ("chat/completions", {}),
         ("chat/completions", {"anthropic-version": "2023-06-01"}),
         ("messages", {}),
-    ],
-)
-def test_an_error_is_kept_in_the_form_that_its_client_got(
-    running: Running, capturing: str, path: str, headers: dict[str, str]
-) -> None:
-    refused = httpx.post(
-        f"{running.base_url}/v1/{path}",
-        headers={**bearer(running, capturing), **headers},
-        json={"model": "tiny-chat", "messages": [], "max_tokens": 1},
-        timeout=60,
-    )
-    request_id = wait_until_kept(running, refused)
+    ):
+        body = {"model": "tiny-chat", "messages": [], "max_tokens": 1}
+        with http_of(running, capturing) as http:
+            refused = http.post(f"/v1/{path}", headers=headers, json=body)
+        request_id = wait_until_kept(running, refused)
+        assert refused.status_code == 400
+        shown = json.loads(vinery(running, "capture", "show", request_id, "--json"))
+        assert shown["answer"] == refused.text
 
-    assert refused.status_code == 400
-    shown = json.loads(vinery(running, "capture", "show", request_id, "--json"))
-    assert shown["answer"] == refused.text
-
-
-def test_a_refused_replay_names_the_reason(running: Running, capturing: str) -> None:
     request_id = wait_until_kept(running, ask(running, capturing))
     for words, result in (
         (("req_none",), "There is no capture of req_none"),
@@ -156,11 +139,8 @@ def test_a_refused_replay_names_the_reason(running: Running, capturing: str) -> 
             vinery(running, "replay", *words, "--key", capturing, "--url", running.base_url)
 
 
-def test_what_rules_find_is_not_kept_of_a_stream(running: Running) -> None:
-    vinery(running, "project", "create", "careful")
-    change = ("project", "change", "careful", "--capture-hours", "1")
-    vinery(running, *change, "--redact", "1 2 3", "--redact", "email")
-    key = key_in(running, "careful")
+def test_rules_keep_things_out_of_a_capture_and_turning_it_off_all(running: Running) -> None:
+    key = key_of_project(running, "careful", "--redact", "1 2 3", "--redact", "email")
     answer = ask(running, key, stream=True, text="Count to 5.")
     asked = {"model": "anna@mail.example", "prompt": "1 2 3"}
     refused = post(running, "/v1/completions", asked, key)
@@ -175,17 +155,7 @@ def test_what_rules_find_is_not_kept_of_a_stream(running: Running) -> None:
     assert "anna@" not in json.dumps(shown)
     assert shown[1]["redacted"]
 
-
-def text_of(stream: str) -> str:
-    lines = [line for line in stream.splitlines() if line.startswith("data: {")]
-    deltas = [json.loads(line[6:])["choices"][0]["delta"] for line in lines]
-    return "".join(delta.get("content") or "" for delta in deltas)
-
-
-def test_turning_it_off_leaves_nothing(running: Running) -> None:
-    vinery(running, "project", "create", "fickle")
-    vinery(running, "project", "change", "fickle", "--capture-hours", "2")
-    key = key_in(running, "fickle")
+    key = key_of_project(running, "fickle")
     wait_until_kept(running, ask(running, key))
     for _ in range(5):
         ask(running, key)
@@ -199,32 +169,19 @@ def test_turning_it_off_leaves_nothing(running: Running) -> None:
     assert not execute(running, "SELECT 1 FROM accounts_capture WHERE project_id = ?", project)
 
 
+def text_of(stream: str) -> str:
+    lines = [line for line in stream.splitlines() if line.startswith("data: {")]
+    deltas = [json.loads(line[6:])["choices"][0]["delta"] for line in lines]
+    return "".join(delta.get("content") or "" for delta in deltas)
+
+
 @pytest.mark.stores
-def test_while_the_database_is_unavailable_requests_are_served_and_captured_later(
-    running: Running, capturing: str
-) -> None:
+def test_beside_a_locked_database_captures_are_kept_later(running: Running, capturing: str) -> None:
     wait_until_settled(running)
-    with database_locked(running):
+    with locked(running, "accounts_capture"):
         answers = [ask(running, capturing) for _ in range(3)]
         until(lambda: metric(running, "vinery_captures_waiting") > 0)
         answers.append(ask(running, capturing))
     for answer in answers:
         wait_until_kept(running, answer)
     assert metric(running, "vinery_captures_dropped_total") == 0
-
-
-@contextmanager
-def database_locked(running: Running) -> Iterator[None]:
-    """Holds what captures are stored in."""
-    if server := running.environment.get("DATABASE_URL"):
-        with psycopg.connect(server) as connection:
-            connection.execute("LOCK TABLE accounts_capture IN ACCESS EXCLUSIVE MODE")
-            yield
-        return
-    file = running.home / "vinery.sqlite3"
-    with closing(sqlite3.connect(file, timeout=30, isolation_level=None)) as database:
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        finally:
-            database.execute("ROLLBACK")

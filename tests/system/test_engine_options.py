@@ -1,17 +1,19 @@
 """What an administrator may set for a model's engine, seen by its clients."""
 
-from __future__ import annotations
-
+import asyncio
 import json
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import REPOSITORY, Running
-from tests.system.clients import http_of, serving
+from tests.conftest import REPOSITORY, Running, until
+from tests.prompting.builders import name_markers
+from tests.system.clients import async_http_of, http_of, serving
 from tests.system.commands import vinery
+from tests.system.ledger import metric
 from tests.tables import table
 
 pytestmark = pytest.mark.system
@@ -34,14 +36,32 @@ BOUNDED = {
     "kv_cache_precision": "u8",
     "sparse_attention": {"num_recent_tokens": 256},
 }
+MARKERS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+CODER_OPTIONS = ("max_tokens_limit=12", "best_of_limit=2", "trust_request_chat_template=true")
+CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
+CHAT_WITH_CODER = {"model": "coder", "messages": CAPITAL}
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant\n<think>\n\n</think>{{ '\n\n' }}"
+)
+ENDLESS = (
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
+    "{% endfor %}{% endfor %}{% endfor %}"
+)
 COUNTING = {"messages": [{"role": "user", "content": "count to 30"}], "temperature": 0}
 
 
 @pytest.fixture(scope="module")
-def raw(running: Running) -> Iterator[httpx.Client]:
-    bounds = [f"--option={name}={json.dumps(value)}" for name, value in BOUNDED.items()]
-    models = {name: [CHAT, "--option", option] for name, option in OPTIONS.items()}
-    with serving(running, {**models, "bounded": [CHAT, *bounds]}), http_of(running) as client:
+def raw(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    coder = tmp_path_factory.mktemp("models") / "coder"
+    shutil.copytree(CHAT, coder, ignore=shutil.ignore_patterns("openvino_tokenizer*"))
+    name_markers(coder, MARKERS)
+    models = {
+        **{name: [CHAT, f"--option={option}"] for name, option in OPTIONS.items()},
+        "bounded": [CHAT, *(f"--option={key}={json.dumps(it)}" for key, it in BOUNDED.items())],
+        "coder": [coder, *(f"--option={option}" for option in CODER_OPTIONS)],
+    }
+    with serving(running, models), http_of(running) as client:
         yield client
 
 
@@ -57,9 +77,7 @@ def text_of(answer: Any) -> str:
 
 
 @table("model", ["drafting", "looking-up"])
-def test_speculation_changes_no_text_and_is_counted_in_the_usage(
-    model: str, raw: httpx.Client
-) -> None:
+def test_speculation_changes_no_text_and_is_in_the_usage(model: str, raw: httpx.Client) -> None:
     plain, ahead = ask(raw, "tiny-chat"), ask(raw, model)
     details = ahead["usage"]["completion_tokens_details"]
     assert text_of(ahead) == text_of(plain)
@@ -69,7 +87,7 @@ def test_speculation_changes_no_text_and_is_counted_in_the_usage(
     assert "accepted_prediction_tokens" not in plain["usage"]["completion_tokens_details"]
 
 
-def test_the_request_sets_how_many_tokens_are_proposed(raw: httpx.Client) -> None:
+def test_requests_set_how_much_is_proposed_of_texts_and_schemas(raw: httpx.Client) -> None:
     def rejected(**fields: Any) -> int:
         usage = ask(raw, "looking-up", **fields)["usage"]
         count: int = usage["completion_tokens_details"]["rejected_prediction_tokens"]
@@ -79,8 +97,6 @@ def test_the_request_sets_how_many_tokens_are_proposed(raw: httpx.Client) -> Non
     confident = ask(raw, "drafting", assistant_confidence_threshold=0.5)
     assert text_of(confident) == text_of(ask(raw, "tiny-chat"))
 
-
-def test_tools_and_schemas_work_with_proposals(raw: httpx.Client) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     shape = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     for model in ("drafting", "looking-up"):
@@ -90,7 +106,9 @@ def test_tools_and_schemas_work_with_proposals(raw: httpx.Client) -> None:
         assert "".join(token["token"] for token in tokens) == text_of(result)
 
 
-def test_the_administrator_sets_defaults_limits_and_the_chat_template(raw: httpx.Client) -> None:
+def test_the_administrator_sets_defaults_limits_and_the_chat_template_without_a_restart(
+    raw: httpx.Client, running: Running
+) -> None:
     message = {"messages": [{"role": "user", "content": "count"}], "model": "bounded"}
 
     short = raw.post("/v1/chat/completions", json=message).json()
@@ -105,14 +123,27 @@ def test_the_administrator_sets_defaults_limits_and_the_chat_template(raw: httpx
         "`temperature` must be at most 0.5, the limit of the model bounded."
     )
 
-
-def test_a_model_that_is_served_is_not_imported_again(raw: httpx.Client, running: Running) -> None:
     command = f"ovms --model_path {CHAT} --model_name bounded --rest_port 8000"
 
     report = vinery(running, "import-ovms", "--command", command)
 
     assert "bounded is served already, with other settings: it stays" in report
     assert "no counterpart: --rest_port: set VINERY_PORT" in report
+
+    engines = set(running.pids("engine"))
+
+    def num_tokens() -> int:
+        answer = raw.post("/v1/chat/completions", json=message)
+        assert answer.status_code == 200, answer.text
+        number: int = answer.json()["usage"]["completion_tokens"]
+        return number
+
+    defaults = json.dumps({**BOUNDED["defaults"], "max_tokens": 2})  # type: ignore[dict-item]
+    vinery(running, "model", "change", "bounded", "--option", f"defaults={defaults}")
+    assert num_tokens() == 2
+    vinery(running, "model", "change", "bounded", "--option", "chat_template=")
+    assert num_tokens() == 2
+    assert set(running.pids("engine")) == engines
 
 
 def test_a_processor_gets_the_arguments_of_its_requests(raw: httpx.Client) -> None:
@@ -123,29 +154,16 @@ def test_a_processor_gets_the_arguments_of_its_requests(raw: httpx.Client) -> No
     assert text_of(ask(raw, "processed")).startswith("1 2 3")
 
 
-REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
+CONFIDENCE = "assistant_confidence_threshold"
+BEAMS = {"use_beam_search": True, "n": 2, "temperature": None}
+REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("tiny-chat", {"num_assistant_tokens": 3}, "num_assistant_tokens", "with the option"),
     ("tiny-chat", {"max_ngram_size": 3}, "max_ngram_size", "with the option prompt_lookup"),
     ("drafting", {"max_ngram_size": 3}, "max_ngram_size", "with the option prompt_lookup"),
-    (
-        "looking-up",
-        {"assistant_confidence_threshold": 0.5},
-        "assistant_confidence_threshold",
-        "with the option draft_model",
-    ),
-    (
-        "drafting",
-        {"num_assistant_tokens": 3, "assistant_confidence_threshold": 0.5},
-        "assistant_confidence_threshold",
-        "exclude each other",
-    ),
-    (
-        "drafting",
-        {"use_beam_search": True, "n": 2, "temperature": None},
-        "use_beam_search",
-        "speculative decoding",
-    ),
-    ("processed", {"vllm_xargs": {"other": 1}}, None, "No logits processor"),  # type: ignore[list-item]
+    ("looking-up", {CONFIDENCE: 0.5}, CONFIDENCE, "with the option draft_model"),
+    ("drafting", {"num_assistant_tokens": 3, CONFIDENCE: 0.5}, CONFIDENCE, "exclude each other"),
+    ("drafting", BEAMS, "use_beam_search", "speculative decoding"),
+    ("processed", {"vllm_xargs": {"other": 1}}, None, "No logits processor"),
 ]
 
 
@@ -160,22 +178,67 @@ def test_what_a_model_is_not_served_for_is_refused(
     assert words in error["message"]
 
 
-def test_a_change_of_defaults_takes_effect_without_a_restart(
-    raw: httpx.Client, running: Running
-) -> None:
-    engines = set(running.pids("engine"))
-    message = {"messages": [{"role": "user", "content": "count"}], "model": "bounded"}
+# -- A model that fills in the middle, with limits and templates of requests
 
-    def num_tokens() -> int:
-        answer = raw.post("/v1/chat/completions", json=message)
-        assert answer.status_code == 200, answer.text
-        number: int = answer.json()["usage"]["completion_tokens"]
-        return number
 
-    assert num_tokens() == 4
-    defaults = json.dumps({**BOUNDED["defaults"], "max_tokens": 2})  # type: ignore[dict-item]
-    vinery(running, "model", "change", "bounded", "--option", f"defaults={defaults}")
-    assert num_tokens() == 2
-    vinery(running, "model", "change", "bounded", "--option", "chat_template=")
-    assert num_tokens() == 2
-    assert set(running.pids("engine")) == engines
+def complete(raw: httpx.Client, tree: str = "v1", **fields: Any) -> httpx.Response:
+    body = {"model": "coder", "prompt": "Once upon", **fields}
+    return raw.post(f"/{tree}/completions", json=body)
+
+
+def chat_with_coder(raw: httpx.Client, **fields: Any) -> httpx.Response:
+    return raw.post("/v1/chat/completions", json={**CHAT_WITH_CODER, **fields})
+
+
+@table("tree", ["v1", "v3"])
+def test_a_middle_is_filled_in_within_the_limits_of_the_model(raw: httpx.Client, tree: str) -> None:
+    usual = complete(raw, tree, ignore_eos=True).json()
+    assert usual["usage"]["completion_tokens"] == 12
+    assert usual["choices"][0]["finish_reason"] == "length"
+
+    assert complete(raw, tree, max_tokens=12).status_code == 200
+    error = complete(raw, tree, max_tokens=13).json()["error"]
+    assert error["param"] == "max_tokens"
+    assert "at most 12" in error["message"]
+    refused = chat_with_coder(raw, max_completion_tokens=13).json()["error"]
+    assert refused["param"] == "max_completion_tokens"
+    assert len(complete(raw, tree, n=2).json()["choices"]) == 2
+    assert complete(raw, tree, n=3).json()["error"]["param"] == "n"
+
+    def tokens(text: str) -> int:
+        answer = raw.post("/tokenize", json={"model": "coder", "prompt": text})
+        return int(answer.json()["count"])
+
+    answer = complete(raw, tree, suffix=" the end", echo=True, max_tokens=4).json()
+
+    assert answer["usage"]["prompt_tokens"] == 3 + tokens("Once upon") + tokens(" the end")
+    assert answer["choices"][0]["text"].startswith("Once upon")
+    assert answer["usage"]["completion_tokens"] >= 1
+
+
+def test_a_template_of_a_request_renders_its_chat(raw: httpx.Client) -> None:
+    own = chat_with_coder(raw).json()
+    brought = chat_with_coder(raw, chat_template=CHATML).json()
+    counted = raw.post("/tokenize", json={**CHAT_WITH_CODER, "chat_template": CHATML}).json()
+
+    assert brought["choices"][0]["message"] == own["choices"][0]["message"]
+    assert brought["usage"]["prompt_tokens"] == own["usage"]["prompt_tokens"] == counted["count"]
+
+
+async def test_an_endless_template_ends_beside_others(raw: httpx.Client, running: Running) -> None:
+    async with async_http_of(running) as others:
+        path = "/v1/chat/completions"
+        asked = others.post(path, json={**CHAT_WITH_CODER, "chat_template": ENDLESS})
+        endless = asyncio.create_task(asked)
+        await asyncio.to_thread(until, lambda: metric(running, "vinery_work_running") > 0)
+        answers = [await others.post(path, json=CHAT_WITH_CODER)]
+        was_endless = not endless.done()
+        answers += [await others.post(path, json=CHAT_WITH_CODER) for _ in range(2)]
+        response = await endless
+
+    assert [answer.status_code for answer in answers] == [200] * 3
+    assert was_endless
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == "chat_template"
+    assert "too long" in error["message"]

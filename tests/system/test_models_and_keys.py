@@ -1,10 +1,11 @@
 """Administration of a running platform: models and keys come and go without a restart."""
 
-from __future__ import annotations
-
 import json
+import shutil
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,30 +14,18 @@ import httpx
 import openai
 import pytest
 
-from tests.conftest import Running, until
-from tests.live.model_folders import (
-    without_tokenizer_json,
-    write_llama_folder,
-    write_qwen2_folder,
-)
+from tests.conftest import REPOSITORY, Running, until
+from tests.live.model_folders import without_tokenizer_json, write_llama_folder, write_qwen2_folder
 from tests.system.clients import answers, complete, http_of, new_key, openai_of, post, serving
 from tests.system.commands import vinery
-from tests.system.ledger import wait_until_seen
+from tests.system.ledger import execute, wait_until_seen
 
 pytestmark = pytest.mark.system
 
+TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 HELLO = [{"role": "user", "content": "Hello!"}]
-
-
-FOR_MINUTES = {
-    "model": "tiny-chat",
-    "prompt": "Count:",
-    "max_tokens": 1900,
-    "n": 8,
-    "ignore_eos": True,
-    "temperature": 0,
-    "stream": True,
-}
+FOR_MINUTES = {"model": "tiny-chat", "prompt": "Count:", "max_tokens": 1900, "stream": True}
+FOR_MINUTES |= {"n": 8, "ignore_eos": True, "temperature": 0}
 
 
 @pytest.fixture
@@ -93,9 +82,7 @@ def ask(running: Running, tree: str, path: str, **model: str | None) -> httpx.Re
     return post(running, f"/{tree}/{path}", {**EVERY_QUESTION[path], **model})
 
 
-def test_a_request_without_a_model_gets_the_only_one_or_an_error_with_all_names(
-    running: Running, tmp_path: Path
-) -> None:
+def test_who_names_no_model_gets_the_only_one_or_an_error(running: Running, tmp_path: Path) -> None:
     everywhere = [(tree, path) for tree in ("v1", "v3") for path in EVERY_QUESTION]
     unnamed: list[dict[str, str | None]] = [{}, {"model": None}, {"model": "default"}]
     for tree, path in everywhere:
@@ -119,9 +106,7 @@ def test_a_request_without_a_model_gets_the_only_one_or_an_error_with_all_names(
             assert ask(running, tree, path, model="tiny-chat").status_code == 200
 
 
-def test_an_alias_moves_to_another_model_and_no_request_fails(
-    running: Running, client: openai.OpenAI
-) -> None:
+def test_an_alias_moves_and_its_key_gets_no_others(running: Running, client: openai.OpenAI) -> None:
     vinery(running, "alias", "set", "gpt-4o", "tiny-chat")
     moved, ended = threading.Event(), threading.Event()
 
@@ -152,8 +137,6 @@ def test_an_alias_moves_to_another_model_and_no_request_fails(
         vinery(running, "alias", "remove", "gpt-4o")
     assert not answers(running, "gpt-4o")
 
-
-def test_a_key_for_an_alias_gets_its_models_and_no_others_by_name(running: Running) -> None:
     vinery(running, "alias", "set", "gpt-4o", "tiny-chat")
     of_alias, of_model, of_neither = (
         new_key(running, f"of {name}", "--model", name) for name in ("gpt-4o", "tiny-chat", "else")
@@ -168,9 +151,7 @@ def test_a_key_for_an_alias_gets_its_models_and_no_others_by_name(running: Runni
     vinery(running, "alias", "remove", "gpt-4o")
 
 
-def test_a_model_is_unloaded_and_loaded_without_a_restart(
-    running: Running, client: openai.OpenAI
-) -> None:
+def test_a_model_is_unloaded_and_loaded_by_command(running: Running, client: openai.OpenAI) -> None:
     # One that was removed before may still be about to end.
     (engine,) = until(lambda: len(pids := running.pids("engine")) == 1 and pids)
     vinery(running, "model", "unload", "tiny-chat")
@@ -209,9 +190,7 @@ def test_a_created_key_works_and_a_revoked_one_stops(running: Running) -> None:
 
 
 @pytest.mark.parametrize("end", ["rotated", "expired"])
-def test_a_key_that_is_rotated_without_grace_or_expires_ends_what_runs_with_it(
-    running: Running, end: str
-) -> None:
+def test_a_key_that_is_rotated_or_expires_ends_what_it_runs(running: Running, end: str) -> None:
     api = http_of(running, new_key(running, end, "--scope", "manage"))
     api.base_url = f"{running.base_url}/api/keys/"
     project = api.get("").json()["data"][0]["project"]
@@ -281,3 +260,176 @@ def test_a_model_of_one_project_does_not_exist_for_keys_of_another(
 
         vinery(running, "model", "change", "private", "--any-project")
         until(lambda: answers(running, "private"), timeout_s=60)
+
+
+# -- With an admin key, over `/api/models/`
+
+
+@pytest.fixture(scope="module")
+def api(running: Running) -> Iterator[httpx.Client]:
+    """A client with an admin key."""
+    with http_of(running, new_key(running, "automation", "--scope", "admin")) as client:
+        client.base_url = f"{running.base_url}/api"
+        yield client
+
+
+def model_named(api: httpx.Client, name: str) -> dict[str, Any]:
+    (model,) = api.get("/models/", params={"name": name}).json()["data"]
+    return dict(model)
+
+
+def wait_for(api: httpx.Client, model: dict[str, Any], state: str) -> dict[str, Any]:
+    """Wait until the model has the state. Returns it."""
+
+    def read() -> dict[str, Any] | None:
+        found = api.get(f"/models/{model['id']}/state/").json()
+        return found if found["state"] == state else None
+
+    found = until(read, timeout_s=60)
+    assert found
+    return dict(found)
+
+
+def test_the_reference_model_shows_its_engine_and_a_device_that_is_not_there_is_refused(
+    api: httpx.Client, running: Running
+) -> None:
+    engine = wait_for(api, model_named(api, "tiny-chat"), "ready")["engine"]
+
+    assert engine["pid"] in running.pids("engine")
+    assert engine["memory_bytes"] > 50_000_000
+    assert engine["max_context"] > 0
+    assert engine["reason"] == engine["last_error"] == ""
+
+    def is_idle() -> bool:
+        engine = model_named(api, "tiny-chat")["engine"]
+        return bool(engine["num_running"] == engine["num_waiting"] == 0)
+
+    until(is_idle)
+
+    known = api.get("/devices/").json()
+    assert "CPU" in {each["name"] for each in known["data"]}
+    body = {"name": "x", "folder": str(TINY_CHAT), "device": "XPU.7"}
+
+    refused = api.post("/models/", json=body)
+
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (400, "device")
+    assert "There is no device XPU.7 on this machine. Devices: CPU (" in error["message"]
+
+
+def test_a_model_comes_and_goes_by_api(api: httpx.Client, running: Running, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(TINY_CHAT, tmp_path / "model"))
+    weights = folder / "openvino_model.bin"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+
+    created = api.post("/models/", json={"name": "api-a", "folder": str(folder)})
+    assert created.status_code == 201
+    model = created.json()
+    failed = wait_for(api, model, "failed")
+    assert "The weights file openvino_model.bin is cut" in failed["engine"]["reason"]
+
+    stamps = weights.stat()
+    weights.write_bytes(whole)
+    assert weights.stat().st_size != stamps.st_size
+    assert api.post(f"/models/{model['id']}/retry/").status_code in (200, 409)
+    wait_for(api, model, "ready")
+    assert complete(running, "api-a").status_code == 200
+
+    renamed = api.patch(f"/models/{model['id']}/", json={"name": "api-b"}).json()
+    assert renamed["name"] == "api-b"
+    until(lambda: complete(running, "api-b").status_code == 200, timeout_s=60)
+    assert complete(running, "api-a").status_code == 404
+
+    assert api.post(f"/models/{model['id']}/unload/").json()["state"] == "unloading"
+    wait_for(api, model, "unloaded")
+    assert complete(running, "api-b").status_code == 503
+
+    assert api.delete(f"/models/{model['id']}/").status_code == 204
+    until(lambda: complete(running, "api-b").status_code == 404)
+
+
+# -- A model that cannot load is tried a few times, stays failed, and loads when it is corrected
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(TINY_CHAT, tmp_path / "model"))
+
+
+@contextmanager
+def added(platform: Running, folder: Path, name: str, *options: str) -> Iterator[None]:
+    """A model that cannot answer yet."""
+    vinery(platform, "model", "add", str(folder), "--name", name, *options)
+    yield
+    vinery(platform, "model", "remove", name)
+
+
+def state_of(platform: Running, name: str) -> tuple[str, str]:
+    """The state of a model, and its last error."""
+    rows = execute(
+        platform,
+        "SELECT e.state, e.last_error FROM serving_enginestatus e JOIN serving_servedmodel m "
+        "ON m.id = e.model_id WHERE m.name = ?",
+        name,
+    )
+    return rows[0] if rows else ("unloaded", "")
+
+
+@contextmanager
+def watching(platform: Running, name: str) -> Iterator[list[str]]:
+    """The states that follow each other meanwhile."""
+    states: list[str] = []
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.02):
+            state, _ = state_of(platform, name)
+            if not states or states[-1] != state:
+                states.append(state)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield states
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_a_failed_model_loads_when_it_is_whole_or_asked_to(running: Running, folder: Path) -> None:
+    weights = folder / "openvino_model.bin"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1000])
+
+    with watching(running, "cut") as states, added(running, folder, "cut"):
+        until(lambda: state_of(running, "cut")[0] == "failed")
+        refused = until(lambda: (found := complete(running, "cut")).status_code == 503 and found)
+        assert "failed to load" in refused.json()["error"]["message"]
+        assert refused.headers["retry-after"]
+        assert answers(running, "tiny-chat")
+        _, error = state_of(running, "cut")
+        assert f"it has {len(whole) - 1000:,} bytes, and the graph needs {len(whole):,}" in error
+        assert "is cut: it has" in vinery(running, "model", "list")
+
+        weights.write_bytes(whole)
+        until(lambda: states[-1] == "ready", timeout_s=60)
+
+        assert state_of(running, "cut") == ("ready", "")
+        assert answers(running, "cut")
+        assert states in (
+            ["unloaded", "failed", "loading", "ready"],
+            ["failed", "loading", "ready"],
+        )
+        until(lambda: len(running.pids("engine")) == 2)
+
+    option = ("--option", 'plugin={"PERFORMANCE_HINT": "FAST"}')
+    with watching(running, "picky") as states, added(running, folder, "picky", *option):
+        until(lambda: state_of(running, "picky")[0] == "failed")
+        _, error = state_of(running, "picky")
+        assert error.startswith("The property PERFORMANCE_HINT cannot be FAST.")
+        assert "does not load" in (running.home / "logs" / "engine-picky.log").read_text()
+
+        vinery(running, "model", "load", "picky")
+        until(lambda: states[-2:] == ["loading", "failed"] and len(states) > 3, timeout_s=60)
+        assert [each for each in states if each != "unloaded"] == ["loading", "failed"] * 2

@@ -1,28 +1,35 @@
-"""The values of a usage record, beside the tokens."""
+"""What a platform counts: the rows of requests with their values, also those with an unread body,
+and the metrics."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from tests.conftest import Running, run_platform, until
 from tests.engine.energy.counter_files import package, using
-from tests.system.clients import bearer, complete
-from tests.system.ledger import Row, execute, metric, rows
+from tests.system.clients import bearer, complete, http_of, new_key
+from tests.system.ledger import Row, execute, is_written, labelled, metric, metrics, rows
 
 pytestmark = pytest.mark.system
 
+GENERATION = "/v1/chat/completions"
+TOKENIZE = "/v1/tokenize"
+TIMES = ("time_to_first_token", "inter_token", "request", "queue")
+
+
+def post(running: Running, path: str = "/v1/completions", **more: Any) -> httpx.Response:
+    headers = {**bearer(running), **more.pop("headers", {})}
+    return httpx.post(running.base_url + path, headers=httpx.Headers(headers), timeout=60, **more)
+
 
 def ask(running: Running, headers: Mapping[str, str | bytes]) -> httpx.Response:
-    return httpx.post(
-        f"{running.base_url}/v1/completions",
-        headers=httpx.Headers({**bearer(running), **headers}),
-        json={"model": "tiny-chat", "prompt": "one two", "max_tokens": 3},
-        timeout=60,
-    )
+    body = {"model": "tiny-chat", "prompt": "one two", "max_tokens": 3}
+    return post(running, headers=headers, json=body)
 
 
 def row_of(running: Running, answer: httpx.Response) -> Row:
@@ -31,21 +38,18 @@ def row_of(running: Running, answer: httpx.Response) -> Row:
     return row
 
 
-def test_a_request_is_found_by_the_name_that_its_client_gave_it(running: Running) -> None:
+def test_a_request_is_found_by_its_clients_name_if_openai_would_take_it(running: Running) -> None:
     name = "mine-" + 507 * "x"
     answer = ask(running, {"x-client-request-id": name})
     assert answer.status_code == 200
     row = row_of(running, answer)
     sql = "SELECT request_id FROM accounts_usagerecord WHERE client_request_id = ?"
     assert [found[0] for found in execute(running, sql, name)] == [row.request_id]
-
-
-@pytest.mark.parametrize("name", [513 * "x", "größer"], ids=["too long", "not ASCII"])
-def test_a_name_that_openai_would_not_take_is_refused(running: Running, name: str) -> None:
-    answer = ask(running, {"x-client-request-id": name.encode()})
-    assert answer.status_code == 400
-    assert "x-client-request-id" in answer.json()["error"]["message"]
-    assert row_of(running, answer).outcome == "rejected"
+    for refused in (513 * "x", "größer"):
+        answer = ask(running, {"x-client-request-id": refused.encode()})
+        assert answer.status_code == 400
+        assert "x-client-request-id" in answer.json()["error"]["message"]
+        assert row_of(running, answer).outcome == "rejected"
 
 
 def test_the_parts_of_its_time_are_at_most_the_whole(running: Running) -> None:
@@ -58,9 +62,7 @@ def test_the_parts_of_its_time_are_at_most_the_whole(running: Running) -> None:
     assert row.queue_ms + row.prefill_ms <= row.first_token_ms
 
 
-def test_the_energy_of_requests_and_of_idleness_is_what_the_machine_counted(
-    tmp_path: Path,
-) -> None:
+def test_the_energy_of_requests_and_of_idleness_is_what_the_machine_counted(tmp_path: Path) -> None:
     counter = package(tmp_path / "sys")
     environment = {"VINERY_SYSFS": str(tmp_path / "sys")}
     names = ("vinery_engine_energy_joules_total", "vinery_engine_request_energy_joules_total")
@@ -76,3 +78,125 @@ def test_the_energy_of_requests_and_of_idleness_is_what_the_machine_counted(
     assert sum(energies) > 0
     assert sum(energies) / 1000 == pytest.approx(reported_j, abs=0.02)
     assert reported_j < counted_j
+
+
+# -- Unread bodies
+
+
+def rows_after(running: Running) -> Callable[[], list[Row]]:
+    """What returns the rows that are new since now."""
+    until(lambda: is_written(running))  # what others have just asked
+    before = {row.request_id for row in rows(running)}
+    return lambda: [row for row in rows(running) if row.request_id not in before]
+
+
+def leave_in_the_middle(running: Running, path: str, *, key: str) -> None:
+    """Promise a body, send a part of it, and go."""
+    url = urlsplit(running.base_url)
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: {url.netloc}\r\nauthorization: Bearer {key}\r\n"
+        "content-type: application/json\r\ncontent-length: 1000\r\n\r\n"
+    )
+    with socket.create_connection((url.hostname, url.port), timeout=10) as connection:
+        connection.sendall(head.encode() + b'{"messages": [')
+
+
+def only(found: list[Row]) -> Row:
+    (row,) = found
+    return row
+
+
+def test_a_body_of_another_kind_or_that_is_too_large_has_a_row(running: Running) -> None:
+    new_rows = rows_after(running)
+    answer = post(running, GENERATION, content=b"a=1", headers={"content-type": "text/plain"})
+    row = only(until(new_rows))
+    assert answer.status_code == row.http_status == 415
+    assert answer.headers["x-request-id"] == row.request_id
+    assert (row.outcome, row.endpoint, row.model) == ("rejected", "chat/completions", "")
+    assert row.key_name
+
+    new_rows = rows_after(running)
+    answer = post(running, GENERATION, content=bytes(64 * 2**20 + 1))
+    row = only(until(new_rows))
+    assert (answer.status_code, row.http_status, row.outcome) == (413, 413, "rejected")
+
+
+def test_who_leaves_in_a_body_has_a_row_if_it_has_a_key_and_is_metered(running: Running) -> None:
+    new_rows = rows_after(running)
+    leave_in_the_middle(running, GENERATION, key=running.api_key)
+    row = only(until(new_rows))
+    assert (row.outcome, row.http_status) == ("client_gone", 499)
+    assert (row.num_prompt_tokens, row.num_output_tokens) == (0, 0)
+
+    new_rows = rows_after(running)
+    leave_in_the_middle(running, GENERATION, key="vny_live_unknown")
+    refused = post(running, GENERATION, content=b"{}", headers={"authorization": "Bearer unknown"})
+    assert refused.status_code == 401
+    last = post(running, GENERATION, content=b"{")
+    assert only(until(new_rows)).request_id == last.headers["x-request-id"]
+
+    new_rows = rows_after(running)
+    leave_in_the_middle(running, TOKENIZE, key=running.api_key)
+    post(running, TOKENIZE, content=b"a", headers={"content-type": "text/plain"})
+    last = post(running, GENERATION, content=b"{")
+    assert only(until(new_rows)).request_id == last.headers["x-request-id"]
+
+
+# -- Metrics
+
+
+def status(running: Running, model: str = "tiny-chat") -> int:
+    return complete(running, model, max_tokens=5, ignore_eos=True).status_code
+
+
+def num_requests(running: Running, model: str, status: int) -> float:
+    of = {"model": model, "endpoint": "completions", "status": str(status)}
+    return labelled(running, "vinery_requests_total", **of)
+
+
+def test_requests_are_counted_by_status_and_by_a_model_that_is_served(running: Running) -> None:
+    before = num_requests(running, "tiny-chat", 200), num_requests(running, "unknown", 404)
+    assert [status(running) for _ in range(2)] == [200, 200]
+    assert [status(running, f"made-up-{number}") for number in range(3)] == [404] * 3
+    assert num_requests(running, "tiny-chat", 200) == before[0] + 2
+    assert num_requests(running, "unknown", 404) == before[1] + 3
+    series = metrics(running)
+    assert not [each for each in series if "made-up" in each]
+    lost = [num for each, num in series.items() if "vinery_usage_lost_total" in each]
+    assert lost
+    assert not any(lost)
+
+
+def test_a_request_is_in_a_bucket_of_each_time_and_under_vllms_names(running: Running) -> None:
+    name = {"model_name": "tiny-chat"}
+    names = ("request_success_total", "generation_tokens_total", "prefix_cache_queries_total")
+    names += ("e2e_request_latency_seconds_count", "time_to_first_token_seconds_count")
+    before = {each: labelled(running, f"vllm:{each}", **name) for each in names}
+    times_before = {each: of_time(running, each) for each in TIMES}
+    assert status(running) == 200
+
+    for each, (count_before, _, sum_before_s) in times_before.items():
+        count, bucket, sum_s = of_time(running, each)
+        assert count == bucket == count_before + 1, each
+        assert sum_s >= sum_before_s, each
+    for each in names:
+        until(lambda each=each: labelled(running, f"vllm:{each}", **name) > before[each])  # type: ignore[misc]
+    assert 0 <= labelled(running, "vllm:kv_cache_usage_perc", **name) <= 1
+
+    with http_of(running, new_key(running, "watching", "--scope", "admin")) as client:
+        answer = client.get("/api/models/", params={"name": "tiny-chat"})
+    engine = answer.json()["data"][0]["engine"]
+    assert engine["memory_bytes"] > 2**20
+    assert engine["work"]["first_token_s"]["p50"] > 0
+    assert 0 <= engine["work"]["prefix_hit_rate"] <= 1
+    assert engine["work"]["draft_acceptance"] is None
+
+
+def of_time(running: Running, name: str) -> tuple[float, float, float]:
+    """How many there were, how many in the last bucket, and their sum in seconds."""
+    family, of = f"vinery_{name}_seconds", {"model": "tiny-chat"}
+    return (
+        labelled(running, f"{family}_count", **of),
+        labelled(running, f"{family}_bucket", **of, le="+Inf"),
+        labelled(running, f"{family}_sum", **of),
+    )
