@@ -77,15 +77,10 @@ def test_vectors_of_any_form_order_texts_by_sense(client: openai.OpenAI, platfor
 
 
 def test_the_paraphrase_is_ranked_first_and_score_and_rerank_agree(platform: Running) -> None:
-    answer = post(
-        platform,
-        "/v2/rerank",
-        model="tiny-rerank",
-        query="Where does the kitten sleep?",
-        documents=[TRAIN, CAT, {"text": "The bill has not been paid.", "id": 7}],
-        top_n=2,
-        return_documents=True,
-    ).json()
+    documents: list[Any] = [TRAIN, CAT, {"text": "The bill has not been paid.", "id": 7}]
+    asked = {"query": "Where does the kitten sleep?", "documents": documents, "top_n": 2}
+    path = "/v2/rerank"
+    answer = post(platform, path, model="tiny-rerank", return_documents=True, **asked).json()
 
     first, second = answer["results"]
     assert first["index"] == 1

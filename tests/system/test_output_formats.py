@@ -1,7 +1,5 @@
 """The administrator chooses the output format of a served model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -71,31 +69,29 @@ def test_a_call_is_made_and_streamed_in_that_format(
     [call] = message.tool_calls or []
     chunks = until_in_parts(
         lambda: client.chat.completions.create(**asked, stream=True),
-        lambda chunk: [
-            each
-            for each in chunk.choices[0].delta.tool_calls or []
-            if each.function and each.function.arguments
-        ],
+        lambda chunk: "".join(arguments_in(chunk)),
     )
 
     assert bool(getattr(message, "reasoning", None)) == thinking
     assert call.type == "function"
     assert call.function.name == "pick"
     assert json.loads(call.function.arguments).keys() == {"city", "is_big"}
-    deltas = [each for chunk in chunks for each in chunk.choices[0].delta.tool_calls or []]
-    parts = [delta.function.arguments or "" for delta in deltas if delta.function]
+    parts = [each for chunk in chunks for each in arguments_in(chunk)]
     assert "".join(parts) == call.function.arguments
 
 
-def test_without_a_format_nothing_is_read_as_a_call(client: openai.OpenAI) -> None:
+def arguments_in(chunk: Any) -> list[str]:
+    calls = chunk.choices[0].delta.tool_calls or []
+    return [each.function.arguments or "" for each in calls if each.function]
+
+
+def test_without_a_format_there_is_no_call_nor_can_one_be_demanded(client: openai.OpenAI) -> None:
     [choice] = client.chat.completions.create(model="none", messages=QUESTION, tools=[PICK]).choices
 
     assert not choice.message.tool_calls
     assert choice.message.content
     assert choice.finish_reason == "stop"
 
-
-def test_without_a_format_a_call_cannot_be_demanded(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(
             model="none", messages=QUESTION, tools=[PICK], tool_choice="required"

@@ -1,9 +1,6 @@
 """Pictures as a user sends them, with OpenAI's client: inline, from a file of the server, and from
 another server under a rule that an administrator has written."""
 
-from __future__ import annotations
-
-import base64
 import csv
 import io
 import json
@@ -16,16 +13,17 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import anthropic
 import openai
 import pytest
 from PIL import Image
 
 from tests import forked_commands
 from tests.conftest import REPOSITORY, Running, until
-from tests.system.clients import answers, openai_of, post, serving
+from tests.engine.family_models import FAMILIES, a_family_folder
+from tests.shapes import data_url, encoded
+from tests.system.clients import answers, claude_of, openai_of, post, serving
 from tests.system.commands import vinery
 
 FOLDER = REPOSITORY / "models" / "tiny-vision"
@@ -38,13 +36,8 @@ IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
 AS_OTHERS = {"chat_template_kwargs": {}}
 
 
-def a_png(color: str = "red") -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (224, 224), color).save(file, "PNG")
-    return file.getvalue()
-
-
-INLINE = "data:image/png;base64," + base64.b64encode(a_png()).decode()
+PNG = encoded(Image.new("RGB", (224, 224), "red"))
+INLINE = data_url(PNG)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +49,7 @@ def client(running: Running) -> Iterator[openai.OpenAI]:
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pictures").resolve()
-    (folder / "red.png").write_bytes(a_png())
+    (folder / "red.png").write_bytes(PNG)
     return folder
 
 
@@ -94,9 +87,7 @@ def image_tokens(usage: Any) -> int | None:
     return getattr(usage.prompt_tokens_details, "image_tokens", None)
 
 
-def test_the_tokens_of_pictures_are_counted_as_the_tokenizer_counts_them(
-    client: openai.OpenAI, running: Running
-) -> None:
+def test_tokens_of_pictures_are_counted_in_any_api(client: openai.OpenAI, running: Running) -> None:
     for urls in ((), (INLINE,), (INLINE, INLINE)):
         answer = asked(client, *urls)
         counted = post(running, "/tokenize", {"model": NAME, "messages": question(*urls)})
@@ -104,22 +95,13 @@ def test_the_tokens_of_pictures_are_counted_as_the_tokenizer_counts_them(
         assert answer.usage.prompt_tokens == counted.json()["count"]
         assert (image_tokens(answer.usage) or 0) == IMAGE_TOKENS * len(urls)
 
-
-def test_a_picture_of_anthropics_client_is_that_of_openais(
-    client: openai.OpenAI, running: Running
-) -> None:
-    claude = anthropic.Anthropic(
-        base_url=running.base_url, api_key=running.api_key, max_retries=0, timeout=60
-    )
+    claude = claude_of(running)
     source = {"type": "base64", "media_type": "image/png", "data": INLINE.partition(",")[2]}
     content: Any = [{"type": "text", "text": "What is it?"}, {"type": "image", "source": source}]
     messages: Any = [{"role": "user", "content": content}]
 
     message = claude.messages.create(
-        model=NAME,
-        max_tokens=4,
-        messages=messages,
-        extra_body={"temperature": 0, **AS_OTHERS},
+        model=NAME, max_tokens=4, messages=messages, extra_body={"temperature": 0, **AS_OTHERS}
     )
     counted = claude.messages.count_tokens(model=NAME, messages=messages, extra_body=AS_OTHERS)
 
@@ -132,23 +114,25 @@ def test_a_picture_of_anthropics_client_is_that_of_openais(
     assert counted.input_tokens == num_prompt_tokens == answer.usage.prompt_tokens
 
 
-def test_a_text_model_refuses_a_picture_by_its_path(client: openai.OpenAI) -> None:
+def test_twenty_megabytes_are_taken_and_no_picture_by_a_text_model(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="takes text only") as caught:
         client.chat.completions.create(model="tiny-chat", messages=question(INLINE), max_tokens=2)
 
     assert caught.value.param == "messages[0].content[1].image_url"
 
+    large = encoded(Image.effect_noise((4400, 4400), 90), compress_level=0)
+    assert 18 * 2**20 < len(large) <= 20 * 2**20
+    assert image_tokens(asked(client, data_url(large)).usage) == IMAGE_TOKENS
 
-def test_a_rule_lets_a_url_in_within_a_second_and_another_path_stays_out(
-    client: openai.OpenAI, running: Running, port: int
+
+def test_a_rule_lets_a_url_in_within_a_second_or_a_folder_and_other_paths_stay_out(
+    client: openai.OpenAI, running: Running, port: int, pictures: Path
 ) -> None:
     url = f"http://localhost:{port}/red.png"
     with pytest.raises(openai.BadRequestError) as caught:
         asked(client, url)
-    assert (caught.value.code, caught.value.param) == (
-        "media_denied",
-        "messages[0].content[1].image_url",
-    )
+    assert caught.value.code == "media_denied"
+    assert caught.value.param == "messages[0].content[1].image_url"
     until(lambda: "localhost" in vinery(running, "media", "denials"), timeout_s=20)
 
     vinery(
@@ -166,17 +150,6 @@ def test_a_rule_lets_a_url_in_within_a_second_and_another_path_stays_out(
         asked(client, f"http://127.0.0.1:{port}/red.png")
     assert refused.value.code == "media_denied"
 
-
-def is_answered(client: openai.OpenAI, url: str) -> bool:
-    try:
-        return bool(asked(client, url))
-    except openai.BadRequestError:
-        return False
-
-
-def test_a_file_of_an_allowed_folder_is_read_by_its_url_and_on_v3_by_its_path(
-    client: openai.OpenAI, running: Running, pictures: Path
-) -> None:
     vinery(running, "media", "allow", str(pictures))
     until(lambda: is_answered(client, f"file://{pictures}/red.png"), timeout_s=10)
     on_v3 = client.with_options(base_url=f"{running.base_url}/v3")
@@ -191,17 +164,14 @@ def test_a_file_of_an_allowed_folder_is_read_by_its_url_and_on_v3_by_its_path(
     assert caught.value.code == "media_denied"
 
 
-def test_a_picture_of_twenty_megabytes_is_taken(client: openai.OpenAI) -> None:
-    noise = Image.effect_noise((4400, 4400), 90)
-    file = io.BytesIO()
-    noise.save(file, "PNG", compress_level=0)
-    assert 18 * 2**20 < len(file.getvalue()) <= 20 * 2**20
-    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-
-    assert image_tokens(asked(client, url).usage) == IMAGE_TOKENS
+def is_answered(client: openai.OpenAI, url: str) -> bool:
+    try:
+        return bool(asked(client, url))
+    except openai.BadRequestError:
+        return False
 
 
-def test_the_usage_record_has_the_media(client: openai.OpenAI, running: Running) -> None:
+def test_usage_has_the_media_also_of_two_engines(client: openai.OpenAI, running: Running) -> None:
     request_id = client.chat.completions.with_raw_response.create(
         model=NAME, messages=question(INLINE, INLINE), max_tokens=2
     ).headers["x-request-id"]
@@ -210,16 +180,12 @@ def test_the_usage_record_has_the_media(client: openai.OpenAI, running: Running)
 
     assert int(row["num_image_tokens"]) == 2 * IMAGE_TOKENS
     assert int(row["num_media"]) == 2
-    assert int(row["num_media_bytes"]) == 2 * len(a_png())
+    assert int(row["num_media_bytes"]) == 2 * len(PNG)
     assert int(row["num_media_pixels"]) == 2 * 112 * 112
     assert float(row["decode_ms"]) > 0
     assert float(row["encode_ms"]) > 0
     assert row["fetch_ms"] == ""
 
-
-def test_an_answer_that_a_second_engine_ends_has_its_picture_in_the_ledger(
-    client: openai.OpenAI, running: Running
-) -> None:
     asked: Any = {"model": NAME, "messages": question(INLINE), "max_tokens": 1000}
     stream: Any = {"stream": True, "stream_options": {"include_usage": True}}
     with client.chat.completions.create(
@@ -244,8 +210,8 @@ def exported(running: Running, request_id: str) -> dict[str, str] | None:
     return next((row for row in rows if row["request_id"] == request_id), None)
 
 
-def test_a_loaded_vision_model_is_tested_by_command_and_a_text_model_is_not(
-    client: openai.OpenAI, running: Running
+def test_a_loaded_vision_model_is_tested_by_command_and_by_the_recipe_of_the_guide(
+    client: openai.OpenAI, running: Running, tmp_path: Path
 ) -> None:
     tested = vinery(running, "model", "self-test", NAME)
     shown = json.loads(vinery(running, "model", "show", NAME, "--json"))["engine"]["picture_test"]
@@ -259,23 +225,16 @@ def test_a_loaded_vision_model_is_tested_by_command_and_a_text_model_is_not(
     assert refused.returncode == 1
     assert "tiny-chat takes text only" in refused.stderr
 
-
-def test_the_recipe_of_the_guide_sends_a_picture_from_disk(
-    client: openai.OpenAI, running: Running, tmp_path: Path
-) -> None:
     guide = (REPOSITORY / "docs/guides/clients.md").read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     [program] = [text for text in programs if "image_url" in text]
-    (tmp_path / "cat.png").write_bytes(a_png())
+    (tmp_path / "cat.png").write_bytes(PNG)
 
+    url = f"{running.base_url}/v1"
     run = subprocess.run(
         [sys.executable, "-c", program.replace("qwen2.5-vl", NAME)],
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "OPENAI_BASE_URL": f"{running.base_url}/v1",
-            "OPENAI_API_KEY": running.api_key,
-        },
+        env={**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": running.api_key},
         capture_output=True,
         text=True,
         timeout=120,
@@ -283,3 +242,73 @@ def test_the_recipe_of_the_guide_sends_a_picture_from_disk(
     )
 
     assert run.stdout.strip()
+
+
+# -- Models of other vision families
+
+OTHER = "other-seer"
+TOKENS_OF_FAMILIES = {  # of a picture of 300 x 300 pixels
+    "gemma3": 16,
+    "llava": 16,
+    "llava_next": 16 + 8 * 9,
+    "internvl_chat": 10 * 16,
+}
+
+
+class Seer(NamedTuple):
+    family: str
+    client: openai.OpenAI
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def seer(
+    request: pytest.FixtureRequest, running: Running, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Seer]:
+    folder = a_family_folder(request.param, tmp_path_factory.mktemp(request.param) / "model")
+    with serving(running, {OTHER: [folder]}):
+        yield Seer(request.param, openai_of(running))
+
+
+def a_picture(*, is_light_above: bool = True) -> Any:
+    image = Image.linear_gradient("L").resize((300, 300)).convert("RGB")
+    data = encoded(image.rotate(180) if is_light_above else image)
+    return {"type": "image_url", "image_url": {"url": data_url(data)}}
+
+
+def asked_of(seer: Seer, *parts: Any) -> Any:
+    content = [{"type": "text", "text": each} if isinstance(each, str) else each for each in parts]
+    messages: Any = [{"role": "user", "content": content}]
+    return seer.client.chat.completions.create(
+        model=OTHER, messages=messages, max_tokens=4, temperature=0, logprobs=True
+    )
+
+
+def logprobs(answer: Any) -> list[float]:
+    return [each.logprob for each in answer.choices[0].logprobs.content]
+
+
+def test_pictures_are_counted_discerned_cached_and_refused_far_behind(seer: Seer) -> None:
+    for num_pictures in range(4):
+        usage = asked_of(seer, "What is it?", *[a_picture()] * num_pictures).usage
+        counted = getattr(usage.prompt_tokens_details, "image_tokens", None) or 0
+        assert counted == num_pictures * TOKENS_OF_FAMILIES[seer.family]
+
+    one, other = (
+        logprobs(asked_of(seer, a_picture(is_light_above=each), "What is it?"))
+        for each in (True, False)
+    )
+
+    assert one != pytest.approx(other, abs=1e-2)
+
+    before = "Look closely at what is shown here before you answer any question: " * 2
+    pictures = [a_picture()] * 3
+    asked_of(seer, before, *pictures, "What is it?")
+    usage = asked_of(seer, before, *pictures, "How large is it?").usage
+
+    assert usage.prompt_tokens_details.cached_tokens > len(before)
+
+    if seer.family == "gemma3":
+        with pytest.raises(openai.BadRequestError, match="first 1024 tokens"):
+            asked_of(seer, "a" * 1500, a_picture(), "What is it?")
+    else:
+        assert asked_of(seer, "a" * 1500, a_picture(), "What is it?").usage.prompt_tokens > 1500

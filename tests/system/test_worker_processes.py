@@ -1,7 +1,5 @@
 """Large requests are read in processes that end with their clients and with the platform."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 
@@ -34,32 +32,23 @@ def fork_servers(running: Running) -> list[psutil.Process]:
     return [each for each in children if "vinery_serving.workers" in " ".join(each.cmdline())]
 
 
-def asked(running: Running) -> int:
-    """The status of an answer that a worker process gives."""
-    return post(running, {"prompt": "Hi there" * 2000}).status_code
-
-
-def test_seven_clients_that_leave_take_their_work_along(running: Running) -> None:
+def test_clients_that_leave_take_work_along_and_fork_servers_no_secret(running: Running) -> None:
     for _ in range(7):
         with contextlib.suppress(httpx.TimeoutException):
             post(running, {"prompt": LONG_TEXT}, timeout_s=0.2)
 
-    until(
-        lambda: metric(running, "vinery_work_running") + metric(running, "vinery_work_waiting") == 0
-    )
+    names = ("vinery_work_running", "vinery_work_waiting")
+    until(lambda: not any(metric(running, name) for name in names))
     num_done = labelled(running, "vinery_work_total", kind="tokens")
     assert num_done + metric(running, "vinery_work_killed_total") > 0
-    assert asked(running) == 200
+    assert post(running, {"prompt": "Hi there" * 2000}).status_code == 200
 
-
-# That a killed one is replaced: tests/workers/test_pool.py
-def test_the_fork_server_has_no_secret(running: Running) -> None:
+    # That a killed one is replaced: tests/workers/test_pool.py
     servers = fork_servers(running)
 
     assert servers
     for server in servers:
-        assert not [
-            name for name in server.environ() if name.startswith(("VINERY", "DATABASE", "REDIS"))
-        ]
+        own = ("VINERY", "DATABASE", "REDIS")
+        assert not [name for name in server.environ() if name.startswith(own)]
         assert "secrets" not in " ".join(server.cmdline())
         assert not [each for each in server.open_files() if "sqlite" in each.path]
