@@ -1,16 +1,16 @@
 """Killed processes, clients that leave, and many clients at once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 from tests.conftest import Running, until
+from tests.system.clients import async_http_of, http_of
 from tests.system.commands import vinery
 from tests.system.ledger import execute, is_idle, is_settled, is_written, metric, outcomes, rows
 from tests.system.load import leave_early
@@ -26,6 +26,9 @@ ENDLESS = {
     "temperature": 1.7,
     "top_p": 0.98,
 }
+# So long that it does not end by itself while engines are killed.
+FOREVER = {**ENDLESS, "max_tokens": 1900, "ignore_eos": True, "stream": True}
+FATAL = {**FOREVER, "prompt": "A request that ends engines"}
 COUNTING = {
     "model": "tiny-chat",
     "messages": [{"role": "user", "content": "Count to 60."}],
@@ -33,20 +36,9 @@ COUNTING = {
 }
 
 
-@pytest.fixture(scope="module")
-def platform(running: Running) -> Running:
-    """The platform that others use, too: whatever happens to it here, it comes back."""
-    return running
-
-
 @pytest.fixture
-async def http(platform: Running) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(
-        base_url=platform.base_url,
-        headers={"authorization": f"Bearer {platform.api_key}"},
-        timeout=120,
-        limits=httpx.Limits(max_connections=None),
-    ) as client:
+async def http(running: Running) -> AsyncIterator[httpx.AsyncClient]:
+    async with async_http_of(running, limits=httpx.Limits(max_connections=None)) as client:
         yield client
 
 
@@ -65,9 +57,7 @@ async def read_stream(client: httpx.AsyncClient, body: dict[str, object]) -> tup
     return text, errors
 
 
-async def test_64_parallel_streams_finish_with_equal_text_beside_bad_grammars(
-    http: httpx.AsyncClient,
-) -> None:
+async def test_64_streams_have_equal_text_beside_bad_grammars(http: httpx.AsyncClient) -> None:
     function = {"name": "f", "parameters": {"type": "object", "$ref": "#/none"}}
     bad = {
         "model": "tiny-chat",
@@ -83,28 +73,24 @@ async def test_64_parallel_streams_finish_with_equal_text_beside_bad_grammars(
     assert [await each for each in good] == [(COUNT, [])] * 64
 
 
-async def test_answers_survive_a_killed_engine_to_the_last_token(
-    platform: Running, http: httpx.AsyncClient
+async def test_answers_survive_a_killed_engine_and_a_change_of_its_options_to_the_last_token(
+    running: Running, http: httpx.AsyncClient
 ) -> None:
-    await until_async(lambda: is_idle(platform))
-    num_before = metric(platform, "vinery_engine_output_tokens_total")
+    await until_async(lambda: is_idle(running))
+    num_before = metric(running, "vinery_engine_output_tokens_total")
     streams = [asyncio.create_task(read_stream(http, COUNTING)) for _ in range(16)]
     await until_async(
-        lambda: metric(platform, "vinery_engine_output_tokens_total") > num_before + 200
+        lambda: metric(running, "vinery_engine_output_tokens_total") > num_before + 200
     )
-    platform.kill("engine")
+    running.kill("engine")
 
     answers = await asyncio.gather(*streams)
 
     assert Counter(text for text, _ in answers) == {COUNT: 16}
     assert not any(errors for _, errors in answers)
 
-
-async def test_answers_survive_a_change_of_the_engines_options(
-    platform: Running, http: httpx.AsyncClient
-) -> None:
-    await until_async(lambda: is_idle(platform) and is_written(platform))
-    before, old = len(rows(platform)), platform.pids("engine")
+    await until_async(lambda: is_idle(running) and is_written(running))
+    before, old = len(rows(running)), running.pids("engine")
     is_over = False
 
     async def ask_again_and_again() -> list[tuple[str, list[str]]]:
@@ -114,42 +100,40 @@ async def test_answers_survive_a_change_of_the_engines_options(
         return answers
 
     clients = [asyncio.create_task(ask_again_and_again()) for _ in range(4)]
-    await until_async(lambda: metric(platform, "vinery_engine_running") > 0)
-    set_options(platform, {"max_running": 12})
-    await until_async(lambda: platform.has_replaced("engine", old))
+    await until_async(lambda: metric(running, "vinery_engine_running") > 0)
+    set_options(running, {"max_running": 12})
+    await until_async(lambda: running.has_replaced("engine", old))
     is_over = True
     answers = [each for client in clients for each in await client]
-    set_options(platform, {})
-    await until_async(lambda: len(platform.pids("engine")) == len(old))
+    set_options(running, {})
+    await until_async(lambda: len(running.pids("engine")) == len(old))
 
     assert set(Counter(text for text, _ in answers)) == {COUNT}
     assert not any(errors for _, errors in answers)
-    await until_async(lambda: len(rows(platform)) == before + len(answers))
+    await until_async(lambda: len(rows(running)) == before + len(answers))
     # The engine with the former options finishes what it has.
-    assert not any(row.num_continuations for row in rows(platform)[before:])
+    assert not any(row.num_continuations for row in rows(running)[before:])
 
 
-def set_options(platform: Running, options: dict[str, int]) -> None:
+def set_options(running: Running, options: dict[str, int]) -> None:
     text = json.dumps(options)
-    execute(platform, "UPDATE serving_servedmodel SET options = ? WHERE name = 'tiny-chat'", text)
+    execute(running, "UPDATE serving_servedmodel SET options = ? WHERE name = 'tiny-chat'", text)
 
 
-async def test_a_killed_engine_is_back_and_nothing_hangs(
-    platform: Running, http: httpx.AsyncClient
-) -> None:
+async def test_nothing_hangs_on_a_killed_engine(running: Running, http: httpx.AsyncClient) -> None:
     bodies = [ENDLESS] * 40 + [{**ENDLESS, "stream": True}] * 44  # 64 are generated at a time
     asked = [asyncio.create_task(ask_until_admitted(http, body)) for body in bodies]
-    num_before = metric(platform, "vinery_engine_output_tokens_total")
-    await until_async(lambda: metric(platform, "vinery_engine_waiting") > 0)
-    await until_async(lambda: metric(platform, "vinery_engine_output_tokens_total") > num_before)
-    old = platform.kill("engine")
+    num_before = metric(running, "vinery_engine_output_tokens_total")
+    await until_async(lambda: metric(running, "vinery_engine_waiting") > 0)
+    await until_async(lambda: metric(running, "vinery_engine_output_tokens_total") > num_before)
+    old = running.kill("engine")
 
     answers = [await each for each in asked]
 
     assert {each.status_code for each in answers} == {200}
     assert not [each for each in answers if "engine_lost" in each.text]
     assert all(each.text.endswith("data: [DONE]\n\n") for each in answers[40:])
-    assert platform.pids("engine") != old
+    assert running.pids("engine") != old
     answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
     assert answer.status_code == 200
 
@@ -165,102 +149,123 @@ async def ask_until_admitted(client: httpx.AsyncClient, body: dict[str, object])
 
 
 @pytest.mark.stores
-async def test_a_killed_web_process_is_back_and_its_requests_are_in_the_ledger(
-    platform: Running, http: httpx.AsyncClient
+async def test_killed_web_processes_and_leaving_clients_lose_nothing(
+    running: Running, http: httpx.AsyncClient
 ) -> None:
-    await until_async(lambda: is_idle(platform) and is_written(platform))
-    before = len(rows(platform))
+    await until_async(lambda: is_idle(running) and is_written(running))
+    before = len(rows(running))
     # None may end by itself while all web processes are asked how many there are.
-    endless = {**ENDLESS, "max_tokens": 1900, "ignore_eos": True, "stream": True}
-    streams = [asyncio.create_task(http.post("/v1/completions", json=endless)) for _ in range(6)]
-    await until_async(lambda: metric(platform, "vinery_requests_live") == 6)
-    platform.kill("web")
+    streams = [asyncio.create_task(http.post("/v1/completions", json=FOREVER)) for _ in range(6)]
+    await until_async(lambda: metric(running, "vinery_requests_live") == 6)
+    running.kill("web")
     await asyncio.gather(*streams, return_exceptions=True)
 
     answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
 
     assert answer.status_code == 200
-    await until_async(lambda: len(rows(platform)) == before + 7)
-    assert Counter(row.outcome for row in rows(platform)[before:])["interrupted"] == 6
-    await until_async(lambda: is_idle(platform))
+    await until_async(lambda: len(rows(running)) == before + 7)
+    assert Counter(row.outcome for row in rows(running)[before:])["interrupted"] == 6
+    await until_async(lambda: is_idle(running))
 
+    await until_async(lambda: is_idle(running) and is_written(running))
+    before = len(rows(running))
 
-async def test_streams_do_not_notice_that_their_node_was_killed(
-    platform: Running, http: httpx.AsyncClient
-) -> None:
-    engines = platform.pids("engine")
-    long = {**COUNTING, "temperature": 0, "max_tokens": 1000, "ignore_eos": True}
-    streams = [asyncio.create_task(read_stream(http, long)) for _ in range(4)]
-    await until_async(lambda: metric(platform, "vinery_requests_live") == 4)
-    nodes = platform.kill("node")
+    await leave_early(running, COUNTING, 200)
 
-    answers = await asyncio.gather(*streams)
-
-    assert len({text for text, _ in answers}) == 1
-    assert not any(errors for _, errors in answers)
-    await until_async(lambda: platform.has_replaced("node", nodes))
-    assert platform.pids("engine") == engines
-
-
-async def test_the_next_node_replaces_an_adopted_engine_that_was_killed(
-    platform: Running, http: httpx.AsyncClient
-) -> None:
-    engines = platform.pids("engine")
-    platform.kill("node")
-    await until_async(lambda: num_adopted(platform, engines[0]) > 0)
-    platform.kill("engine")
-
-    answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
-
-    assert answer.status_code == 200
-    assert platform.has_replaced("engine", engines)
-
-
-def num_adopted(platform: Running, pid: int) -> int:
-    """How often a node has adopted this engine."""
-    return platform.log.read_text().count(f"engine adopted model=tiny-chat pid={pid}\n")
-
-
-async def test_a_killed_worker_is_back(platform: Running) -> None:
-    old = platform.kill("jobs")
-
-    await until_async(lambda: platform.has_replaced("jobs", old))
-
-
-@pytest.mark.stores
-async def test_clients_that_leave_at_random_leave_nothing_behind(
-    platform: Running, http: httpx.AsyncClient
-) -> None:
-    await until_async(lambda: is_idle(platform) and is_written(platform))
-    before = len(rows(platform))
-
-    await leave_early(platform, COUNTING, 200)
-
-    await until_async(lambda: is_idle(platform))
+    await until_async(lambda: is_idle(running))
     # A client that leaves while its request is still being read was never let in.
-    await until_async(lambda: is_settled(platform, before))
-    ended = Counter(row.outcome for row in rows(platform)[before:])
+    await until_async(lambda: is_settled(running, before))
+    ended = Counter(row.outcome for row in rows(running)[before:])
     assert set(ended) <= {"ok", "client_gone"}
     assert 180 <= sum(ended.values()) <= 200
     answer, _ = await read_stream(http, COUNTING)
     assert answer == COUNT
 
 
+async def test_streams_do_not_notice_killed_nodes_and_adopted_engines_and_workers_are_replaced(
+    running: Running, http: httpx.AsyncClient
+) -> None:
+    engines = running.pids("engine")
+    long = {**COUNTING, "temperature": 0, "max_tokens": 1000, "ignore_eos": True}
+    streams = [asyncio.create_task(read_stream(http, long)) for _ in range(4)]
+    await until_async(lambda: metric(running, "vinery_requests_live") == 4)
+    nodes = running.kill("node")
+
+    answers = await asyncio.gather(*streams)
+
+    assert len({text for text, _ in answers}) == 1
+    assert not any(errors for _, errors in answers)
+    await until_async(lambda: running.has_replaced("node", nodes))
+    assert running.pids("engine") == engines
+
+    engines, workers = running.pids("engine"), running.kill("jobs")
+    running.kill("node")
+    await until_async(lambda: num_adopted(running, engines[0]) > 0)
+    running.kill("engine")
+
+    answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
+
+    assert answer.status_code == 200
+    assert running.has_replaced("engine", engines)
+    await until_async(lambda: running.has_replaced("jobs", workers))
+
+
+def num_adopted(running: Running, pid: int) -> int:
+    """How often a node has adopted this engine."""
+    return running.log.read_text().count(f"engine adopted model=tiny-chat pid={pid}\n")
+
+
 async def until_async(condition: object) -> None:
     await asyncio.to_thread(until, condition, timeout_s=120)
 
 
+def test_a_request_that_ends_two_engines_is_refused_listed_and_released(running: Running) -> None:
+    until(lambda: is_idle(running))
+    with http_of(running) as client:
+        ended = answer_without_engines(running, client)
+        assert "engine_lost" in ended.text
+
+        refused = until(lambda: refusal(client))
+        assert refused.json()["error"]["code"] == "request_quarantined"
+        (row,) = json.loads(vinery(running, "quarantine", "list", "--json"))
+        assert (row["request_id"], row["model"]) == (ended.headers["x-request-id"], "tiny-chat")
+        assert row["key_id"] is not None
+        assert row["digest"] in refused.json()["error"]["message"]
+        assert row["digest"] in running.log.read_text()
+
+        vinery(running, "quarantine", "release", row["digest"])
+        with client.stream("POST", "/v1/completions", json=FATAL) as accepted:
+            assert accepted.status_code == 200
+
+
+def answer_without_engines(running: Running, client: httpx.Client) -> httpx.Response:
+    """Send the request, and kill each engine that runs it."""
+    with ThreadPoolExecutor(1) as sending:
+        answer = sending.submit(client.post, "/v1/completions", json=FATAL)
+        for _ in range(2):
+            until(lambda: metric(running, "vinery_engine_running") > 0 or answer.done())
+            killed = running.kill("engine")
+            until(lambda killed=killed: running.has_replaced("engine", killed))
+        return answer.result()
+
+
+def refusal(client: httpx.Client) -> httpx.Response | None:
+    """Send the request, and return the answer if it is an error."""
+    with client.stream("POST", "/v1/completions", json=FATAL) as answer:
+        if answer.status_code == 200:
+            return None
+        answer.read()
+        return answer
+
+
 @pytest.mark.stores
-def test_the_ledger_has_every_outcome_exactly_once(platform: Running) -> None:
-    ids = [row.request_id for row in rows(platform)]
+def test_ledger_audit_log_and_database_are_whole_after_all_kills(running: Running) -> None:
+    ids = [row.request_id for row in rows(running)]
 
     assert len(ids) == len(set(ids))
-    assert set(outcomes(platform)) <= {"ok", "client_gone", "failed", "rejected", "interrupted"}
+    assert set(outcomes(running)) <= {"ok", "client_gone", "failed", "rejected", "interrupted"}
 
-
-@pytest.mark.stores
-def test_database_audit_log_and_usage_are_whole_after_all_kills(platform: Running) -> None:
-    if "DATABASE_URL" not in platform.environment:
-        assert execute(platform, "PRAGMA integrity_check") == [("ok",)]
-    vinery(platform, "audit", "verify")
-    vinery(platform, "usage", "verify")
+    if "DATABASE_URL" not in running.environment:
+        assert execute(running, "PRAGMA integrity_check") == [("ok",)]
+    vinery(running, "audit", "verify")
+    vinery(running, "usage", "verify")

@@ -1,7 +1,5 @@
 """Five models with memory for two: they wake for requests, and make room for each other."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -25,6 +23,7 @@ pytestmark = pytest.mark.system
 SETTINGS = {"VINERY_MODEL_MEMORY_MB": "2600", "VINERY_MIN_AWAKE_S": "0"}
 NAMES = [f"chat-{number}" for number in range(5)]
 NUM_FIT = 2
+ENGINES = "serving_servedmodel JOIN serving_enginestatus ON model_id = serving_servedmodel.id"
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +44,7 @@ def add_models(platform: Running, names: Sequence[str]) -> None:
 
 
 def states(platform: Running) -> dict[str, str]:
-    query = (
-        "SELECT name, state FROM serving_servedmodel"
-        " JOIN serving_enginestatus ON model_id = serving_servedmodel.id"
-    )
-    return dict(execute(platform, query))
+    return dict(execute(platform, f"SELECT name, state FROM {ENGINES}"))
 
 
 def awake(platform: Running) -> set[str]:
@@ -75,11 +70,8 @@ def ask_all(platform: Running, names: Sequence[str], num_clients: int) -> list[i
 def seen_waits(platform: Running) -> Iterator[set[str]]:
     """The models for which requests were shown to wait meanwhile."""
     seen, is_over = set[str](), threading.Event()
-    query = (
-        "SELECT name FROM serving_servedmodel"
-        " JOIN serving_enginestatus ON model_id = serving_servedmodel.id"
-        " WHERE num_waiting_to_load > 0 AND waiting_since IS NOT NULL"
-    )
+    waiting = "num_waiting_to_load > 0 AND waiting_since IS NOT NULL"
+    query = f"SELECT name FROM {ENGINES} WHERE {waiting}"
 
     def look() -> None:
         while not is_over.wait(0.2):
@@ -108,7 +100,7 @@ def most_engines(platform: Running) -> int:
     return max(accumulate(steps))
 
 
-def test_as_many_models_are_loaded_at_the_start_as_fit(platform: Running) -> None:
+def test_as_many_models_as_fit_load_and_the_least_used_makes_room(platform: Running) -> None:
     assert len(awake(platform)) == NUM_FIT
 
     with http_of(platform) as client:
@@ -116,8 +108,6 @@ def test_as_many_models_are_loaded_at_the_start_as_fit(platform: Running) -> Non
     assert {each["id"] for each in listed} == set(NAMES), "those that are asleep can answer"
     assert {each["state"] for each in listed} == {"loaded", "asleep"}
 
-
-def test_the_least_recently_used_model_makes_room(platform: Running) -> None:
     used = sorted(awake(platform), reverse=True)
     for name in used:
         assert ask(platform, name) == 200
@@ -128,8 +118,17 @@ def test_the_least_recently_used_model_makes_room(platform: Running) -> None:
     assert went_to_sleep(platform)[num_before:] == used
 
 
-def test_no_request_fails_when_models_make_room_for_each_other(platform: Running) -> None:
+def test_no_request_fails_for_room_or_killed_nodes_and_engines(platform: Running) -> None:
     check_requests_at_random(platform, NAMES, num_requests=40, num_fit=NUM_FIT)
+
+    names = random.Random(8).choices(NAMES, k=12)
+    with ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(ask_all, platform, names, 12)
+        killed = platform.kill("node")
+        until(lambda: platform.has_replaced("node", killed))
+        os.kill(until(lambda: platform.pids("engine"))[0], signal.SIGKILL)
+        assert asked.result() == [200] * 12
+    until(lambda: len(platform.pids("engine")) <= NUM_FIT)
 
 
 def check_requests_at_random(
@@ -148,17 +147,6 @@ def check_requests_at_random(
 def any_waits(platform: Running) -> int:
     query = "SELECT SUM(num_waiting_to_load) FROM serving_enginestatus"
     return int(execute(platform, query)[0][0])
-
-
-def test_a_node_and_engines_that_are_killed_fail_no_request(platform: Running) -> None:
-    names = random.Random(8).choices(NAMES, k=12)
-    with ThreadPoolExecutor(1) as beside:
-        asked = beside.submit(ask_all, platform, names, 12)
-        killed = platform.kill("node")
-        until(lambda: platform.has_replaced("node", killed))
-        os.kill(until(lambda: platform.pids("engine"))[0], signal.SIGKILL)
-        assert asked.result() == [200] * 12
-    until(lambda: len(platform.pids("engine")) <= NUM_FIT)
 
 
 def test_a_pinned_model_stays_and_an_idle_one_sleeps(platform: Running) -> None:
