@@ -17,11 +17,11 @@ import httpx
 import pytest
 
 from tests import forked_commands
-from tests.conftest import REPOSITORY, Running, run_platform, until
+from tests.conftest import REPOSITORY, Running, until
 from tests.docs.markdown import blocks
 from tests.docs.test_guide_files import FILES, metric_names, nginx_configuration
-from tests.system.commands import vinery
-from tests.system.ledger import metrics
+from tests.system.clients import new_key, platform_with
+from tests.system.ledger import metric
 
 pytestmark = pytest.mark.system
 
@@ -37,11 +37,7 @@ RUNNABLE = [
 OF_REDIS = {"vinery_limits_store_away"}
 
 
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    home = tmp_path_factory.mktemp("guides") / "home"
-    with run_platform(home, {"VINERY_PUBLIC_URL": "https://vinery.example"}) as running:
-        yield running
+platform = platform_with(VINERY_PUBLIC_URL="https://vinery.example")
 
 
 # -- Commands and programs
@@ -132,18 +128,15 @@ def test_a_recipe_of_a_client_answers(
     assert words in capsys.readouterr().out
 
 
-def test_monitoring_names_every_metric(platform: Running) -> None:
-    page = httpx.get(f"{platform.base_url}/metrics").text
-    families = set(re.findall(r"^# TYPE (vinery_\w+)", page, re.M))
-    guide = (GUIDES / "monitoring.md").read_text(encoding="utf-8")
-
-    assert len(families) > 30
-    assert {name for name in families if f"`{name}`" not in guide} == set()
-
-
-def test_every_metric_of_the_dashboard_and_the_alerts_exists(platform: Running) -> None:
+def test_monitoring_names_every_metric_and_dashboard_and_alerts_no_other(platform: Running) -> None:
     page = httpx.get(f"{platform.base_url}/metrics").text
     families = set(re.findall(r"^# TYPE (\w+)", page, re.M))
+    own = {name for name in families if name.startswith("vinery_")}
+    guide = (GUIDES / "monitoring.md").read_text(encoding="utf-8")
+
+    assert len(own) > 30
+    assert {name for name in own if f"`{name}`" not in guide} == set()
+
     named = {re.sub(r"_(bucket|sum|count)$", "", name) for name in metric_names()}
 
     assert len(named) > 20
@@ -244,44 +237,31 @@ def test_a_stream_passes_without_being_buffered(client: httpx.Client, platform: 
     with client.stream("POST", "/v1/completions", json=body, extensions=SNI) as answer:
         lines = (line for line in answer.iter_lines() if line.startswith("data: "))
         first = next(lines)  # the answer goes on while this reader of lines is kept
-        num_live = sum(
-            value for name, value in metrics(platform).items() if "requests_live" in name
-        )
-    whole = client.post(
-        "/v1/completions", json=body | {"max_tokens": 3, "n": 1}, extensions=SNI
-    ).text
+        num_live = metric(platform, "vinery_requests_live")
+    short = body | {"max_tokens": 3, "n": 1}
+    whole = client.post("/v1/completions", json=short, extensions=SNI).text
 
     assert first.startswith("data: {")
     assert num_live == 1, "the answer had ended before its first token came"
     assert whole.strip().endswith("data: [DONE]")
 
 
-def test_a_client_cannot_choose_its_address(client: httpx.Client, platform: Running) -> None:
-    keys = {
-        network: re.findall(
-            r"vny_\w+",
-            vinery(*(platform, "key", "create", "--name", network, "--network", network)),
-        )[-1]
-        for network in ("127.0.0.0/8", "10.0.0.0/8")
-    }
-    statuses = {
-        network: client.get(
-            "/v1/models",
-            headers={"authorization": f"Bearer {key}", "x-forwarded-for": "10.9.9.9"},
-            extensions=SNI,
-        ).status_code
-        for network, key in keys.items()
-    }
+def test_no_client_chooses_its_address_and_the_sign_in_page_has_tls(
+    client: httpx.Client, platform: Running
+) -> None:
+    for network, status in (("127.0.0.0/8", 200), ("10.0.0.0/8", 403)):
+        key = new_key(platform, network, "--network", network)
+        headers = {"authorization": f"Bearer {key}", "x-forwarded-for": "10.9.9.9"}
+        answer = client.get("/v1/models", headers=headers, extensions=SNI)
+        assert answer.status_code == status, network
 
-    assert statuses == {"127.0.0.0/8": 200, "10.0.0.0/8": 403}
-
-
-def test_the_sign_in_page_is_served_over_tls(client: httpx.Client) -> None:
     page = client.get("/accounts/login/", extensions=SNI)
 
     assert page.status_code == 200
     assert "Secure" in page.headers["set-cookie"]
     assert "max-age=31536000" in page.headers["strict-transport-security"]
+
+    assert client.get("/metrics", extensions=SNI).status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/startupz"])
@@ -289,7 +269,3 @@ def test_probes_answer_for_the_address_of_a_pod(platform: Running, path: str) ->
     answer = httpx.get(f"{platform.base_url}{path}", headers={"host": "10.42.0.17:8000"})
 
     assert answer.status_code == 200
-
-
-def test_metrics_do_not_pass_the_proxy_without_the_token(client: httpx.Client) -> None:
-    assert client.get("/metrics", extensions=SNI).status_code == 401

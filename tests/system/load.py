@@ -1,7 +1,5 @@
 """Clients that use a model without a pause, and accept no failure; and those that leave early."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -12,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
-import openai
 
 from tests.conftest import Running, until
 from tests.system.clients import openai_of
@@ -41,18 +38,13 @@ class Load:
             self.num_answers += 1
 
     def _ask(self, *, is_streamed: bool) -> str:
-        messages: list[openai.types.chat.ChatCompletionMessageParam] = [
-            {"role": "user", "content": QUESTION}
-        ]
+        messages = [{"role": "user", "content": QUESTION}]
+        asked: Any = {"model": "tiny-chat", "messages": messages, "max_tokens": 12}
         completions = self._client.chat.completions
         if not is_streamed:
-            answer = completions.create(
-                model="tiny-chat", messages=messages, max_tokens=12, temperature=0
-            )
+            answer = completions.create(**asked, temperature=0)
             return answer.choices[0].message.content or ""
-        chunks = completions.create(
-            model="tiny-chat", messages=messages, max_tokens=12, temperature=0, stream=True
-        )
+        chunks = completions.create(**asked, temperature=0, stream=True)
         return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
     def wait_for_more(self) -> None:

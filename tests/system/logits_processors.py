@@ -1,7 +1,5 @@
 """Logits processors as an administrator would write them, one of them badly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

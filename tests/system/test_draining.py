@@ -1,7 +1,5 @@
 """A server that is stopped: requests that run are answered, and new ones refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -32,12 +30,8 @@ STREAMS: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "Hi", "stream": True},
     "/v1/messages": {"messages": [{"role": "user", "content": "Hi"}], **LONG},
 }
-LAST = {
-    "/v1/chat/completions": "data: [DONE]",
-    "/v1/completions": "data: [DONE]",
-    "/v1/responses": "response.completed",
-    "/v1/messages": "message_stop",
-}
+ENDS = ("data: [DONE]", "data: [DONE]", "response.completed", "message_stop")
+LAST = dict(zip(STREAMS, ENDS, strict=True))
 ENDLESS = {"prompt": "Once", "ignore_eos": True, "max_tokens": 1900, "n": 4, "stream": True}
 
 
@@ -133,9 +127,7 @@ def assert_refuses(platform: Running, idle: httpx.Client) -> None:
     assert "being stopped" in page.text
 
 
-def test_sigterm_lets_a_web_process_answer_what_runs_and_refuse_the_rest(
-    platform: Running,
-) -> None:
+def test_sigterm_refuses_what_is_new_and_a_second_one_ends_what_runs(platform: Running) -> None:
     (first,) = platform.pids("web")
     with http_of(platform) as idle, streaming(platform, STREAMS) as streams:
         idle.get("/livez")
@@ -156,10 +148,6 @@ def test_sigterm_lets_a_web_process_answer_what_runs_and_refuse_the_rest(
     assert first not in platform.pids("web")
     assert {row.outcome for row in until(lambda: rows(platform))} == {"ok"}
 
-
-def test_a_second_sigterm_ends_what_runs_with_errors_and_its_usage_is_recorded(
-    platform: Running,
-) -> None:
     (first,) = platform.pids("web")
     with streaming(platform, {"/v1/completions": ENDLESS}) as streams:
         half_sent = HalfSent(platform)
@@ -179,9 +167,7 @@ def test_a_second_sigterm_ends_what_runs_with_errors_and_its_usage_is_recorded(
     assert (row.outcome, row.http_status) == ("failed", 503)
 
 
-def test_sigterm_to_all_keeps_engine_and_node_until_the_answers_are_whole(
-    platform: Running,
-) -> None:
+def test_sigterm_to_all_keeps_engine_and_node_until_answers_are_whole(platform: Running) -> None:
     back = [*platform.processes("engine"), *platform.processes("node")]
     family = platform.family()
     with streaming(platform, STREAMS) as streams:

@@ -1,10 +1,9 @@
 """Logs of the running platform: structured, complete after a crash, and without any secret."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -15,7 +14,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.clients import bearer, http_of
+from tests.system.clients import async_http_of, http_of, is_ready
 from tests.system.commands import vinery
 from vinery_serving.logs.folder import engine_name, log_path
 
@@ -59,9 +58,7 @@ def assert_all_json(platform: Running) -> list[dict[str, Any]]:
 
 @pytest.fixture
 async def http(platform: Running) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(
-        base_url=platform.base_url, headers=bearer(platform), timeout=120
-    ) as client:
+    async with async_http_of(platform) as client:
         yield client
 
 
@@ -78,46 +75,8 @@ class Secrets:
 
 def requests_with(secret: Secrets) -> list[tuple[str, dict[str, Any]]]:
     """Requests of the API, by their paths, with a secret in each position."""
-    tool = {
-        "type": "function",
-        "function": {
-            "name": "find",
-            "description": secret("description"),
-            "parameters": {"type": "object", "properties": {secret("property"): {}}},
-        },
-    }
-    called = {
-        "role": "assistant",
-        "tool_calls": [
-            {
-                "id": "c1",
-                "type": "function",
-                "function": {"name": "find", "arguments": json.dumps({"q": secret("arguments")})},
-            }
-        ],
-    }
-    result = {"role": "tool", "tool_call_id": "c1", "content": secret("result")}
-    system = {"role": "system", "content": secret("system")}
-    user = {"role": "user", "content": secret("prompt"), "name": secret("name")}
-    hello = [{"role": "user", "content": "Hello"}]
-    chat = [
-        {"messages": [system, user, called, result], "tools": [tool]},
-        {"messages": hello, "guided_choice": [secret("answer")], "user": secret("user")},
-        {"messages": hello, "stop": [secret("stop")], "metadata": {"a": secret("metadata")}},
-        {"messages": hello, "guided_regex": f"({secret('regex')}"},
-        {"messages": hello, "guided_grammar": f"root ::= {secret('grammar')}"},
-        {"messages": hello, "guided_json": {"const": secret("schema")}},
-        {"messages": hello, "guided_json": {"type": secret("type")}},
-        {"messages": hello, "chat_template_kwargs": {"x": secret("template")}},
-        {"messages": hello, secret("field"): 1},
-        {"messages": hello, "temperature": secret("temperature")},
-        {"messages": [{"role": secret("role"), "content": ""}]},
-    ]
-    return [
-        *(("chat/completions", body) for body in chat),
-        ("completions", {"prompt": secret("completion"), "echo": True}),
-        ("responses", {"input": secret("input"), "instructions": secret("instructions")}),
-    ]
+    text = Path(__file__).with_name("requests_with_secrets.json").read_text(encoding="utf-8")
+    return json.loads(re.sub(r"<(\w+)>", lambda found: secret(found[1]), text))
 
 
 async def send_all(http: httpx.AsyncClient, secret: Secrets) -> None:
@@ -168,13 +127,6 @@ async def crash(platform: Running, http: httpx.AsyncClient, role: str, number: i
     await asyncio.to_thread(until, lambda: is_ready(platform), timeout_s=60)
 
 
-def is_ready(platform: Running) -> bool:
-    try:
-        return httpx.get(f"{platform.base_url}/readyz", timeout=5.0).status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
 def files(platform: Running) -> list[Path]:
     return [*(platform.home / "logs").iterdir(), platform.log]
 
@@ -208,15 +160,11 @@ async def test_no_secret_reaches_a_log_and_crashes_leave_their_stacks(
     assert "loop.py" in texts[log_path(platform.home / "logs", "engine-tiny-chat")]
 
 
-def test_each_line_of_standard_output_is_a_json_object(platform: Running) -> None:
+async def test_a_line_is_json_and_a_request_one(platform: Running, http: httpx.AsyncClient) -> None:
     processes = {document["process"] for document in assert_all_json(platform)}
 
     assert {"supervisor", "web-1", "node", "engine-tiny-chat"} <= processes
 
-
-async def test_a_request_is_one_line_with_its_values_by_name(
-    platform: Running, http: httpx.AsyncClient
-) -> None:
     body = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Hello"}]}
     answer = await http.post("/v1/chat/completions", json=body)
     request_id = answer.headers["x-request-id"]
@@ -232,7 +180,7 @@ async def test_a_request_is_one_line_with_its_values_by_name(
     assert document["process"] == "web-1"
 
 
-def test_the_files_are_private_and_one_for_each_process(platform: Running) -> None:
+async def test_logs_are_private_bounded_files_and_shown_by_command(platform: Running) -> None:
     folder = platform.home / "logs"
 
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -243,15 +191,11 @@ def test_the_files_are_private_and_one_for_each_process(platform: Running) -> No
         *("web-1.log", "engine-tiny-chat.log"),
     }
 
-
-def test_the_command_shows_the_logs_of_the_running_platform(platform: Running) -> None:
     lines = vinery(platform, "logs", "--model", "tiny-chat", "-n", "1000").splitlines()
 
     assert any("engine-tiny-chat" in line and ": ready" in line for line in lines)
     assert any(" node " in line and "engine ready" in line for line in lines)
 
-
-async def test_what_native_code_writes_is_bounded_too(platform: Running) -> None:
     path = log_path(platform.home / "logs", engine_name("tiny-chat"))
     with path.open("ab") as file:
         file.write(b"[ WARNING ] from a library\n" * 50_000)

@@ -1,18 +1,15 @@
 """A model gets other files, or other engines beside its first, while clients use it: no request
 fails, whatever is killed meanwhile."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY, Running, run_platform, until
-from tests.system.clients import post
+from tests.conftest import REPOSITORY, Running, until
+from tests.system.clients import platform_with, post
 from tests.system.commands import vinery
 from tests.system.ledger import execute, labelled, metric
 from tests.system.load import load
@@ -24,10 +21,7 @@ TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 TEXT = "The capital of France is Paris. " * 12
 
 
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with run_platform(tmp_path_factory.mktemp("versions") / "home") as platform:
-        yield platform
+platform = platform_with()
 
 
 @pytest.fixture
@@ -48,7 +42,7 @@ def change(platform: Running, folder: Path) -> None:
     vinery(platform, "model", "change", "tiny-chat", "--folder", str(folder))
 
 
-def test_a_new_version_takes_over_under_load(platform: Running, folder: Path) -> None:
+def test_a_new_version_takes_over_under_load_despite_kills(platform: Running, folder: Path) -> None:
     _, first, _ = state(platform)
     with load(platform):
         change(platform, folder)
@@ -60,10 +54,22 @@ def test_a_new_version_takes_over_under_load(platform: Running, folder: Path) ->
     change(platform, TINY_CHAT)
     until(lambda: len(pids := platform.pids("engine")) == 1 and pids != [second], timeout_s=60)
 
+    (first,) = platform.pids("engine")
+    with load(platform):
+        change(platform, folder)
+        until(lambda: len(platform.pids("engine")) == 2)
+        (new,) = set(platform.pids("engine")) - {first}
+        os.kill(new, signal.SIGKILL)
+        until(lambda: state(platform)[0] == "ready", timeout_s=60)
+        until(lambda: first not in platform.pids("engine"), timeout_s=60)
+        change(platform, TINY_CHAT)
+        until(lambda: len(platform.pids("engine")) == 2)
+        platform.kill("node")
+        until(lambda: len(platform.pids("engine")) == 1, timeout_s=60)
+        until(lambda: state(platform)[0] == "ready", timeout_s=60)
 
-def test_the_former_version_serves_while_the_new_one_cannot_load(
-    platform: Running, folder: Path
-) -> None:
+
+def test_the_former_version_serves_until_the_new_one_loads(platform: Running, folder: Path) -> None:
     (first,) = platform.pids("engine")
     weights = folder / "openvino_model.bin"
     weights.write_bytes(weights.read_bytes()[:1000])
@@ -80,22 +86,6 @@ def test_the_former_version_serves_while_the_new_one_cannot_load(
         until(lambda: state(platform) == ("ready", first, False))
         clients.wait_for_more()
     assert platform.pids("engine") == [first]
-
-
-def test_kills_while_a_new_version_loads_lose_no_request(platform: Running, folder: Path) -> None:
-    (first,) = platform.pids("engine")
-    with load(platform):
-        change(platform, folder)
-        until(lambda: len(platform.pids("engine")) == 2)
-        (new,) = set(platform.pids("engine")) - {first}
-        os.kill(new, signal.SIGKILL)
-        until(lambda: state(platform)[0] == "ready", timeout_s=60)
-        until(lambda: first not in platform.pids("engine"), timeout_s=60)
-        change(platform, TINY_CHAT)
-        until(lambda: len(platform.pids("engine")) == 2)
-        platform.kill("node")
-        until(lambda: len(platform.pids("engine")) == 1, timeout_s=60)
-        until(lambda: state(platform)[0] == "ready", timeout_s=60)
 
 
 # -- Several engines --------------------------------------------------------------------------
@@ -129,7 +119,7 @@ def chat(platform: Running, *texts: str) -> int:
     return cached
 
 
-def test_both_engines_answer_and_a_conversation_stays_on_one(platform: Running) -> None:
+def test_conversations_stay_on_one_engine_and_survive_its_end(platform: Running) -> None:
     set_replicas(platform, 2)
     before = num_tokens(platform)
     with load(platform):
@@ -140,18 +130,6 @@ def test_both_engines_answer_and_a_conversation_stays_on_one(platform: Running) 
     num_cached = [second_turn(platform, number) for number in range(4)]
     assert all(each >= 64 for each in num_cached), num_cached
 
-
-def second_turn(platform: Running, number: int) -> int:
-    """Begin a conversation, and go on when all web processes see the same load: none. Returns the
-    tokens in the cache."""
-    first = f"Talk {number}. {TEXT}"
-    until(lambda: metric(platform, "vinery_engine_running") == 0)
-    chat(platform, first)
-    until(lambda: metric(platform, "vinery_engine_running") == 0)
-    return chat(platform, first, "Paris.", "And Rome?")
-
-
-def test_no_request_fails_when_one_of_them_is_killed_or_given_up(platform: Running) -> None:
     with load(platform):
         os.kill(platform.pids("engine")[0], signal.SIGKILL)
         until(lambda: len(platform.pids("engine")) == 2)
@@ -162,8 +140,6 @@ def test_no_request_fails_when_one_of_them_is_killed_or_given_up(platform: Runni
         set_replicas(platform, 2)
     assert state(platform)[0] == "ready"
 
-
-def test_a_model_with_several_engines_sleeps_and_wakes(platform: Running) -> None:
     vinery(platform, "model", "change", "tiny-chat", "--idle-s", "1")
     until(lambda: state(platform)[0] == "asleep", timeout_s=60)
     vinery(platform, "model", "change", "tiny-chat", "--idle-s", "600")
@@ -171,3 +147,13 @@ def test_a_model_with_several_engines_sleeps_and_wakes(platform: Running) -> Non
     until(lambda: is_ready(platform, 2), timeout_s=60)
     shown = vinery(platform, "model", "show", "tiny-chat")
     assert "replica 1" in shown
+
+
+def second_turn(platform: Running, number: int) -> int:
+    """Begin a conversation, and go on when all web processes see the same load: none. Returns the
+    tokens in the cache."""
+    first = f"Talk {number}. {TEXT}"
+    until(lambda: metric(platform, "vinery_engine_running") == 0)
+    chat(platform, first)
+    until(lambda: metric(platform, "vinery_engine_running") == 0)
+    return chat(platform, first, "Paris.", "And Rome?")

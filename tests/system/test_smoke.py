@@ -48,13 +48,8 @@ class Story:
 
     def stream(self, messages: Any, **fields: Any) -> Iterator[str]:
         """The parts of its text."""
-        chunks = self.client.chat.completions.create(
-            model=MODEL,
-            messages=messages,
-            stream=True,
-            stream_options={"include_usage": True},
-            **fields,
-        )
+        fields |= {"stream": True, "stream_options": {"include_usage": True}}
+        chunks = self.client.chat.completions.create(model=MODEL, messages=messages, **fields)
         for chunk in chunks:
             if chunk.usage:
                 self.spent.append(chunk.usage)
@@ -125,7 +120,7 @@ def test_a_stream_outlives_its_engine(story: Story) -> None:
     assert story.chat(MODEL, QUESTION).content == PARIS
 
 
-def test_a_limit_of_a_new_key_refuses(story: Story) -> None:
+def test_a_limit_refuses_and_the_console_shows_usage_to_the_token(story: Story) -> None:
     limited = openai_of(story.platform, new_key(story.platform, "limited"))
     keys = json.loads(vinery(story.platform, "key", "list", "--json"))
     (number,) = [str(key["id"]) for key in keys if key["name"] == "limited"]
@@ -138,8 +133,6 @@ def test_a_limit_of_a_new_key_refuses(story: Story) -> None:
 
     assert refused.value.code == "insufficient_quota"
 
-
-def test_the_console_shows_the_usage_to_the_token(story: Story) -> None:
     until(lambda: is_written(story.platform))
 
     with httpx.Client(base_url=story.platform.base_url, follow_redirects=True) as browser:

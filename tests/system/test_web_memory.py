@@ -1,61 +1,38 @@
 """Web processes are replaced, by `vinery reload` or for their memory, and no request notices it."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 
 from tests import forked_commands
 from tests.conftest import Running, run_platform, until
-from tests.system.clients import bearer
+from tests.system.clients import async_http_of
 
 pytestmark = pytest.mark.system
 
 # Any web process has more.
 SETTINGS = {"VINERY_WEB_MEMORY_MB": "32", "VINERY_WEB_WORKERS": "1"}
-ENDLESS = {
-    "model": "tiny-chat",
-    "prompt": "Once upon a time",
-    "max_tokens": 200,
-    "ignore_eos": True,
-    "stream": True,
-}
+ENDLESS = {"model": "tiny-chat", "prompt": "Once upon a time", "max_tokens": 200}
+ENDLESS |= {"ignore_eos": True, "stream": True}
 
 
 async def test_reload_replaces_every_web_process_without_losing_a_request(tmp_path: Path) -> None:
     settings = {"VINERY_WEB_WORKERS": "2", "VINERY_SERVER": "daphne"}
     with run_platform(tmp_path / "home", settings) as platform:
-        first, second = platform.pids("web")
         (engine,) = platform.pids("engine")
-        begun = asyncio.Event()
-        streaming = [
-            asyncio.create_task(stream_until(platform, pid, begun)) for pid in (first, second)
-        ]
-        asking = [
-            asyncio.create_task(ask_until(platform, pid, keep))
-            for pid, keep in ((first, True), (second, False))
-        ]
-        await begun.wait()
-        done = await asyncio.to_thread(reload, platform)
-
-        async with asyncio.timeout(120):
-            texts = await asyncio.gather(*streaming)
-            await asyncio.gather(*asking)
+        async with clients_until_the_end_of(platform, *platform.pids("web")):
+            done = await asyncio.to_thread(reload, platform)
 
         assert done.returncode == 0
         assert len(platform.pids("web")) == 2
         assert platform.pids("engine") == [engine]
 
     assert reload(platform).returncode == 1  # it does not run any more
-    streams = [text for each in texts for text in each]
-    assert streams
-    assert all(text.endswith("data: [DONE]\n\n") for text in streams)
-    assert not any('"error"' in text for text in streams)
 
 
 async def test_a_large_web_process_is_replaced_without_losing_a_request(tmp_path: Path) -> None:
@@ -64,16 +41,29 @@ async def test_a_large_web_process_is_replaced_without_losing_a_request(tmp_path
         first = min(platform.pids("web"), key=begun_at_s)
         # A successor starts.
         await asyncio.to_thread(until, lambda: "and is replaced" in platform.log.read_text())
-        begun = asyncio.Event()
-        streams = [asyncio.create_task(stream_until(platform, first, begun)) for _ in range(2)]
-        short = [asyncio.create_task(ask_until(platform, first, keep)) for keep in (True, False)]
+        async with clients_until_the_end_of(platform, first, first):
+            pass
 
-        async with asyncio.timeout(120):
-            texts = await asyncio.gather(*streams)
-            await asyncio.gather(*short)
 
-    assert {text.endswith("data: [DONE]\n\n") for each in texts for text in each} == {True}
-    assert not any('"error"' in text for each in texts for text in each)
+@asynccontextmanager
+async def clients_until_the_end_of(
+    platform: Running, first: int, second: int
+) -> AsyncIterator[None]:
+    """Clients that ask until these processes have ended, and get whole answers."""
+    begun = asyncio.Event()
+    streaming = [asyncio.create_task(stream_until(platform, pid, begun)) for pid in (first, second)]
+    asking = [
+        asyncio.create_task(ask_until(platform, pid, keep))
+        for pid, keep in ((first, True), (second, False))
+    ]
+    await begun.wait()
+    yield
+    async with asyncio.timeout(120):
+        streams = [text for each in await asyncio.gather(*streaming) for text in each]
+        await asyncio.gather(*asking)
+    assert streams
+    assert all(text.endswith("data: [DONE]\n\n") for text in streams)
+    assert not any('"error"' in text for text in streams)
 
 
 def begun_at_s(pid: int) -> float:
@@ -82,10 +72,6 @@ def begun_at_s(pid: int) -> float:
 
 def is_over(first: int) -> bool:
     return not psutil.pid_exists(first)
-
-
-def client_of(platform: Running) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=platform.base_url, headers=bearer(platform), timeout=60)
 
 
 def reload(platform: Running) -> subprocess.CompletedProcess[str]:
@@ -97,7 +83,7 @@ async def stream_until(platform: Running, first: int, begun: asyncio.Event) -> l
     texts: list[str] = []
     while not (texts and is_over(first)):
         async with (
-            client_of(platform) as client,
+            async_http_of(platform) as client,
             client.stream("POST", "/v1/completions", json=ENDLESS) as answer,
         ):
             begun.set()
@@ -107,11 +93,11 @@ async def stream_until(platform: Running, first: int, begun: asyncio.Event) -> l
 
 async def ask_until(platform: Running, first: int, keeps_connection: bool) -> None:
     """Ask again and again, on one connection or on one for each request."""
-    client = client_of(platform)
+    client = async_http_of(platform)
     while not is_over(first):
         assert (await client.get("/v1/models")).status_code == 200
         if not keeps_connection:
             await client.aclose()
-            client = client_of(platform)
+            client = async_http_of(platform)
         await asyncio.sleep(0.1)
     await client.aclose()
