@@ -14,8 +14,7 @@ import pytest
 from playwright import sync_api
 
 from tests.conftest import REPOSITORY, Running
-from tests.system.clients import post
-from tests.system.commands import vinery
+from tests.system.clients import post, vinery
 
 TINY_CHAT: Final = REPOSITORY / "models" / "tiny-chat"
 DESK: Final = sync_api.ViewportSize(width=1280, height=800)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.browser import viewers
 from tests.browser.conftest import Administrator
-from tests.system.commands import vinery
+from tests.system.clients import vinery
 
 pytestmark = pytest.mark.system
 

@@ -9,7 +9,7 @@ from playwright import sync_api
 from tests.browser.conftest import TINY_CHAT, Administrator, ask, follow
 from tests.conftest import Running, until
 from tests.media.picture_server import picture, serving_a_picture
-from tests.system.commands import vinery
+from tests.system.clients import vinery
 
 pytestmark = pytest.mark.system
 

@@ -12,7 +12,7 @@ import pytest
 from tests.browser.conftest import TINY_CHAT, Administrator, ask, follow, removed_after
 from tests.conftest import Running, until
 from tests.fakes.hub import FakeHub, Fault
-from tests.system.commands import vinery
+from tests.system.clients import vinery
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.logs.lines import time_text

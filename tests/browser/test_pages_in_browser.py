@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.conftest import PHONE, Administrator, ask
 from tests.conftest import until
-from tests.system.commands import vinery
+from tests.system.clients import vinery
 
 pytestmark = pytest.mark.system
 

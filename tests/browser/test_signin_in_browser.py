@@ -12,7 +12,7 @@ import pytest
 
 from tests.browser.conftest import Administrator
 from tests.conftest import Running
-from tests.system.commands import vinery
+from tests.system.clients import vinery
 
 pytestmark = pytest.mark.system
 

@@ -18,8 +18,7 @@ from benchmarks.hostile.corpus import corpus
 from benchmarks.hostile.send import Target, fault_of, send
 from benchmarks.hostile.watch import Neighbour, Web, neighbour_of
 from tests.conftest import Running, run_platform, until
-from tests.system.clients import http_of, new_key
-from tests.system.commands import vinery
+from tests.system.clients import http_of, new_key, vinery
 from vinery_serving.protocols.openapi.document import document
 
 # CPU seconds of the web processes for one request: the worst need 1.2, on two processors that other

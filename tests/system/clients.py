@@ -1,4 +1,5 @@
-"""Clients of a running platform, and the models that they ask for."""
+"""Clients of a running platform, the commands of its administrator, and the models that it
+serves."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,8 +10,8 @@ import httpx
 import openai
 import pytest
 
+from tests import forked_commands
 from tests.conftest import Running, run_platform, until
-from tests.system.commands import command, vinery
 from tests.system.ledger import wait_until_seen
 
 MODEL = "tiny-chat"
@@ -75,6 +76,21 @@ def complete(platform: Running, model: str = MODEL, **fields: Any) -> httpx.Resp
 
 def answers(platform: Running, model: str) -> bool:
     return complete(platform, model).status_code == 200
+
+
+def vinery(platform: Running, *arguments: str) -> str:
+    """Run the `vinery` command beside the running platform. Returns what it printed, once every
+    web process has seen what it changed."""
+    printed = command(platform, *arguments)
+    wait_until_seen(platform)
+    return printed
+
+
+def command(platform: Running, *arguments: str) -> str:
+    """The same, which does not wait until anyone has seen it."""
+    result = forked_commands.run(*arguments, environment=platform.environment)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def new_key(platform: Running, name: str, *words: str) -> str:

@@ -12,7 +12,7 @@ from tests.conftest import Running, run_platform, runs, until
 from tests.own_redis import OwnRedis
 from tests.system import test_models_on_little_memory as little_memory
 from tests.system.limiting import check_many_at_once
-from tests.system.test_engines_and_nodes import kill_all_but_engines
+from tests.system.test_faults import kill_all_but_engines
 from tests.system.test_usage_after_kills import check_phase
 
 pytestmark = pytest.mark.system

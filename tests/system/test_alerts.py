@@ -15,7 +15,7 @@ import pytest
 from tests import forked_commands
 from tests.accounts.webhook_receiver import Receiver, receiving
 from tests.conftest import Running, run_platform, until
-from tests.system.commands import vinery
+from tests.system.clients import vinery
 from tests.system.ledger import execute, rows
 from tests.system.limiting import ask, limit
 

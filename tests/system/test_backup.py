@@ -14,8 +14,7 @@ import pytest
 
 from tests import forked_commands, prepared_home
 from tests.conftest import REPOSITORY, Running, clean_environment, run_platform, until
-from tests.system.clients import complete
-from tests.system.commands import command
+from tests.system.clients import command, complete
 from tests.system.ledger import is_written, outcomes, rows
 
 pytestmark = pytest.mark.system

@@ -7,8 +7,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running, until
-from tests.system.clients import http_of, new_key, post
-from tests.system.commands import vinery
+from tests.system.clients import http_of, new_key, post, vinery
 from tests.system.ledger import execute, is_written, locked, metric, rows
 
 pytestmark = pytest.mark.system
@@ -60,8 +59,7 @@ def wait_until_settled(running: Running) -> None:
 def replay(running: Running, request_id: str, key: str, *edits: str) -> dict[str, Any]:
     sets = [word for edit in edits for word in ("--set", edit)]
     words = ("replay", request_id, "--key", key, "--url", running.base_url, "--json", *sets)
-    result: dict[str, Any] = json.loads(vinery(running, *words))
-    return result
+    return dict(json.loads(vinery(running, *words)))
 
 
 def test_who_does_not_ask_for_it_leaves_no_trace(running: Running, capturing: str) -> None:

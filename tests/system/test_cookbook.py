@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,32 +117,23 @@ class Cookbook:
         return str(self.shell.run(f'printf \'{{"value": "%s"}}\' "${name}"')[0]["value"])
 
 
-@pytest.fixture(scope="module")
-def cookbook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cookbook]:
-    settings = {"VINERY_WEBHOOK_NETWORKS": "127.0.0.0/8"}
-    home = tmp_path_factory.mktemp("cookbook") / "home"
-    with receiving() as receiver, run_platform(home, settings) as platform:
-        key = new_key(platform, "automation", "--scope", "admin")
-        shell = Shell()
-        yield Cookbook(platform, key, receiver, shell)
-        shell.close()
-
-
-def test_the_guide_has_ten_tasks() -> None:
+def test_the_ten_tasks_do_what_the_guide_promises(tmp_path: Path) -> None:
+    """Each task goes on with what those before it have made."""
     found = sections()
-
     assert list(found) == [str(number) for number in range(11)]
     assert all("curl" in commands for number, commands in found.items() if number != "0")
 
-
-def test_the_ten_tasks_do_what_the_guide_promises(cookbook: Cookbook) -> None:
-    """Each task goes on with what those before it have made."""
-    cookbook.run(0)
-    project_id = create_a_project_with_its_users(cookbook)
-    key_id, secret = create_rotate_and_revoke_a_key(cookbook)
-    raise_a_quota_and_report_usage(cookbook, project_id)
-    serve_another_model(cookbook, secret)
-    send_a_test_and_read_the_log(cookbook, key_id)
+    settings = {"VINERY_WEBHOOK_NETWORKS": "127.0.0.0/8"}
+    with receiving() as receiver, run_platform(tmp_path / "home", settings) as platform:
+        key = new_key(platform, "automation", "--scope", "admin")
+        with closing(Shell()) as shell:
+            cookbook = Cookbook(platform, key, receiver, shell)
+            cookbook.run(0)
+            project_id = create_a_project_with_its_users(cookbook)
+            key_id, secret = create_rotate_and_revoke_a_key(cookbook)
+            raise_a_quota_and_report_usage(cookbook, project_id)
+            serve_another_model(cookbook, secret)
+            send_a_test_and_read_the_log(cookbook, key_id)
 
 
 def create_a_project_with_its_users(cookbook: Cookbook) -> int:

@@ -139,5 +139,4 @@ def probe(platform: Running, path: str) -> dict[str, Any]:
     """What a probe is result that succeeds."""
     response = answered(platform, path)
     assert response.status_code == 200, response.text
-    result: dict[str, Any] = response.json()
-    return result
+    return dict(response.json())

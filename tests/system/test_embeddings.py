@@ -15,8 +15,7 @@ from docs.failures import WITH_OTHER_TASKS, Failure
 from tests.conftest import Running, until
 from tests.pooling_models import pooling_models
 from tests.system import clients
-from tests.system.clients import openai_of, served
-from tests.system.commands import vinery
+from tests.system.clients import openai_of, served, vinery
 from tests.system.ledger import is_written, metric, rows
 from tests.system.limiting import limit, num_tokens, remove_limits
 from tests.tables import table

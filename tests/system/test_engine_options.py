@@ -11,8 +11,7 @@ import pytest
 
 from tests.conftest import REPOSITORY, Running, until
 from tests.prompting.builders import name_markers
-from tests.system.clients import async_http_of, http_of, serving
-from tests.system.commands import vinery
+from tests.system.clients import async_http_of, http_of, serving, vinery
 from tests.system.ledger import metric
 from tests.tables import table
 
@@ -72,8 +71,7 @@ def ask(raw: httpx.Client, model: str, **fields: Any) -> Any:
 
 
 def text_of(answer: Any) -> str:
-    text: str = answer["choices"][0]["message"]["content"]
-    return text
+    return str(answer["choices"][0]["message"]["content"])
 
 
 @table("model", ["drafting", "looking-up"])
@@ -90,8 +88,7 @@ def test_speculation_changes_no_text_and_is_in_the_usage(model: str, raw: httpx.
 def test_requests_set_how_much_is_proposed_of_texts_and_schemas(raw: httpx.Client) -> None:
     def rejected(**fields: Any) -> int:
         usage = ask(raw, "looking-up", **fields)["usage"]
-        count: int = usage["completion_tokens_details"]["rejected_prediction_tokens"]
-        return count
+        return int(usage["completion_tokens_details"]["rejected_prediction_tokens"])
 
     assert rejected(num_assistant_tokens=1) < rejected(num_assistant_tokens=8)
     confident = ask(raw, "drafting", assistant_confidence_threshold=0.5)
@@ -135,8 +132,7 @@ def test_the_administrator_sets_defaults_limits_and_the_chat_template_without_a_
     def num_tokens() -> int:
         answer = raw.post("/v1/chat/completions", json=message)
         assert answer.status_code == 200, answer.text
-        number: int = answer.json()["usage"]["completion_tokens"]
-        return number
+        return int(answer.json()["usage"]["completion_tokens"])
 
     defaults = json.dumps({**BOUNDED["defaults"], "max_tokens": 2})  # type: ignore[dict-item]
     vinery(running, "model", "change", "bounded", "--option", f"defaults={defaults}")

@@ -5,13 +5,14 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
-from tests.conftest import Running, until
-from tests.system.clients import async_http_of, http_of
-from tests.system.commands import vinery
+from tests.conftest import Running, run_platform, runs, until
+from tests.system.clients import async_http_of, complete, http_of, vinery
 from tests.system.ledger import execute, is_idle, is_settled, is_written, metric, outcomes, rows
 from tests.system.load import leave_early
 
@@ -269,3 +270,42 @@ def test_ledger_audit_log_and_database_are_whole_after_all_kills(running: Runnin
         assert execute(running, "PRAGMA integrity_check") == [("ok",)]
     vinery(running, "audit", "verify")
     vinery(running, "usage", "verify")
+
+
+# -- Engines outlive all other processes of their platform, and end with the next one
+
+
+def text_from(platform: Running) -> str:
+    response = complete(platform, max_tokens=50, temperature=0)
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["text"])
+
+
+def kill_all_but_engines(platform: Running) -> list[psutil.Process]:
+    """Returns the engines, with their own processes."""
+    engines = platform.processes("engine")
+    left = [each for engine in engines for each in (engine, *engine.children(recursive=True))]
+    supervisor, *others = platform.family()
+    supervisor.suspend()  # it would start others, and its end would end the node in order
+    for process in (*(each for each in others if each not in left), supervisor):
+        process.kill()
+    psutil.wait_procs([supervisor], timeout=30)
+    assert all(map(runs, left))
+    return left
+
+
+# That they end without a next start: nightly_platforms.py
+def test_engines_outlive_all_other_processes_until_the_next_start(tmp_path: Path) -> None:
+    with run_platform(tmp_path / "home") as platform:
+        (pid,) = platform.pids("engine")
+        expected = text_from(platform)
+        kill_all_but_engines(platform)
+    with run_platform(tmp_path / "home") as platform:
+        assert platform.pids("engine") == []  # it belongs to another supervisor's tree
+        assert f"engine adopted model=tiny-chat pid={pid}\n" in platform.log.read_text()
+        assert text_from(platform) == expected
+        engine = psutil.Process(pid)
+        platform.kill("node")
+        until(lambda: platform.log.read_text().count("engine adopted") == 2)
+        assert engine.is_running()
+    until(lambda: not runs(engine))

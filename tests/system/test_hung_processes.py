@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import Running, clean_environment, until
 from tests.system.clients import complete, platform_with
 from tests.system.ledger import execute, metric, outcomes
+from tests.tables import table
 
 pytestmark = pytest.mark.system
 
@@ -68,10 +69,8 @@ def test_web_processes_share_port_and_ledger_and_stopped_ones_are_replaced(
 
 
 # A jobs process has several threads, and the line has room for one stack.
-@pytest.mark.parametrize(("role", "file"), [("jobs", ".py:"), ("engine", "engine")])
-def test_a_stopped_process_is_replaced_with_its_stacks_in_the_log(
-    platform: Running, role: str, file: str
-) -> None:
+@table("role, file", [("jobs", ".py:"), ("engine", "engine")])
+def test_stopped_processes_are_replaced_and_logged(platform: Running, role: str, file: str) -> None:
     before = len(lines_of_hangs(platform))
     stopped = stop_one(platform, role)
 

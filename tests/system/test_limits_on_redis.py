@@ -97,5 +97,4 @@ def test_a_redis_without_data_gets_usage_again(platform: Running, redis_server: 
 def health(platform: Running) -> dict[str, str]:
     response = httpx.get(f"{platform.base_url}/readyz", timeout=30)
     assert response.status_code == 200
-    result: dict[str, str] = response.json()
-    return result
+    return dict(response.json())

@@ -16,8 +16,16 @@ import pytest
 
 from tests.conftest import REPOSITORY, Running, until
 from tests.live.model_folders import without_tokenizer_json, write_llama_folder, write_qwen2_folder
-from tests.system.clients import answers, complete, http_of, new_key, openai_of, post, serving
-from tests.system.commands import vinery
+from tests.system.clients import (
+    answers,
+    complete,
+    http_of,
+    new_key,
+    openai_of,
+    post,
+    serving,
+    vinery,
+)
 from tests.system.ledger import execute, wait_until_seen
 
 pytestmark = pytest.mark.system

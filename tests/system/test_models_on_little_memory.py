@@ -13,8 +13,7 @@ from itertools import accumulate
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.clients import http_of, post
-from tests.system.commands import command, vinery
+from tests.system.clients import command, http_of, post, vinery
 from tests.system.ledger import execute, wait_until_seen
 
 pytestmark = pytest.mark.system

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY, Running, until
-from tests.system.clients import platform_with, post
-from tests.system.commands import vinery
+from tests.system.clients import platform_with, post, vinery
 from tests.system.ledger import execute, labelled, metric
 from tests.system.load import load
 
@@ -115,8 +114,7 @@ def chat(platform: Running, *texts: str) -> int:
     body = {"model": "tiny-chat", "messages": messages, "max_tokens": 4, "temperature": 0}
     response = post(platform, "/v1/chat/completions", body)
     assert response.status_code == 200, response.text
-    cached: int = response.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
-    return cached
+    return int(response.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
 def test_conversations_stay_on_one_engine_and_survive_its_end(platform: Running) -> None:

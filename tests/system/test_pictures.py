@@ -23,8 +23,7 @@ from tests import forked_commands
 from tests.conftest import REPOSITORY, Running, until
 from tests.engine.family_models import FAMILIES, a_family_folder
 from tests.shapes import data_url, encoded
-from tests.system.clients import answers, claude_of, openai_of, post, serving
-from tests.system.commands import vinery
+from tests.system.clients import answers, claude_of, openai_of, post, serving, vinery
 
 FOLDER = REPOSITORY / "models" / "tiny-vision"
 pytestmark = pytest.mark.system

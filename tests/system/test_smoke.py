@@ -17,8 +17,7 @@ from tests import shapes, stores
 from tests.conftest import Running, run_platform, until
 from tests.contract.tiny_chat import MODEL, PARIS, QUESTION, WEATHER, WEATHER_QUESTION
 from tests.shapes import data_url, encoded
-from tests.system.clients import new_key, openai_of, served
-from tests.system.commands import vinery
+from tests.system.clients import new_key, openai_of, served, vinery
 from tests.system.ledger import is_written
 
 pytestmark = [pytest.mark.system, pytest.mark.smoke]
