@@ -1,7 +1,5 @@
 """LoRA adapters for tiny-chat, as PEFT writes them."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Mapping
@@ -48,9 +46,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> Path:
     return path
 
 
-def write_adapter(
-    folder: Path, tensors: Mapping[str, np.ndarray] | None = None, **config: Any
-) -> Path:
+def write_adapter(folder: Path, tensors: Any = None, **config: Any) -> Path:
     """Write a folder with weights and, for any `config`, PEFT's configuration."""
     folder.mkdir(exist_ok=True)
     given = matrices(8.0) if tensors is None else tensors

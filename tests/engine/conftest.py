@@ -43,6 +43,7 @@ TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 TINY_DRAFT = TINY_CHAT.with_name("tiny-draft")
 TINY_VISION = TINY_CHAT.with_name("tiny-vision")
 TIMEOUT_S = 60.0
+NO_REASONING = "<think>\n\n</think>\n\n"
 
 
 @dataclass
@@ -82,21 +83,13 @@ class Gateway:
         self.tokenizer = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
 
     def ids(self, text: str) -> list[int]:
-        prompt = (
-            f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-        )
+        prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{NO_REASONING}"
         return list(self.tokenizer.encode(prompt, add_special_tokens=False).ids)
 
     def submit(self, prompt: str | list[int], **values: Any) -> Submit:
         ids = self.ids(prompt) if isinstance(prompt, str) else prompt
-        defaults: dict[str, Any] = {
-            "sampling": SamplingParams(),
-            "max_new_tokens": 200,
-            "deadline_s": TIMEOUT_S,
-        }
-        return Submit(
-            id=self.client.new_id(), prompt_ids=array("i", ids).tobytes(), **{**defaults, **values}
-        )
+        asked = {"sampling": SamplingParams(), "max_new_tokens": 200, "deadline_s": TIMEOUT_S}
+        return Submit(self.client.new_id(), array("i", ids).tobytes(), **{**asked, **values})
 
     def start(self, *submits: Submit) -> OutputStream:
         return self.client.submit(submits)
@@ -153,7 +146,6 @@ class OwnGateway(Gateway):
         self.process = process
 
     def send_signal(self, number: signal.Signals) -> None:
-        assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
 
@@ -162,6 +154,20 @@ async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def serving(config: EngineConfig, **values: Any) -> AsyncIterator[OwnGateway]:
+    """An engine process of its own, and a client that is connected to it."""
+    process, client = EngineProcess(config, **values), EngineClient(config.socket_path)
+    try:
+        await process.start()
+        client.open()
+        await client.wait_connected(TIMEOUT_S)
+        yield OwnGateway(client, process)
+    finally:
+        await client.close()
+        await process.end()
 
 
 StartEngine = Callable[..., AbstractAsyncContextManager[OwnGateway]]
@@ -185,21 +191,11 @@ def engine_config(
 
 @pytest.fixture
 def start_engine(tmp_path: Path) -> StartEngine:
-    @asynccontextmanager
-    async def start(
+    def start(
         name: str = "e", *, replaces_hung: bool = True, folder: Path = TINY_CHAT, **options: Any
-    ) -> AsyncIterator[OwnGateway]:
+    ) -> AbstractAsyncContextManager[OwnGateway]:
         config = engine_config(tmp_path, name, options, folder)
-        process = EngineProcess(config, replaces_hung=replaces_hung)
-        client = EngineClient(config.socket_path)
-        try:
-            await process.start()
-            client.open()
-            await client.wait_connected(TIMEOUT_S)
-            yield OwnGateway(client, process)
-        finally:
-            await client.close()
-            await process.end()
+        return serving(config, replaces_hung=replaces_hung)
 
     return start
 
@@ -217,11 +213,9 @@ def engine_sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ)
             )
-            assert process.stdin is not None
             process.stdin.write(config.to_line())
             process.stdin.flush()
             processes[key] = process, config.socket_path
-            assert process.stdout is not None
             assert json.loads(process.stdout.readline())["event"] == "ready"
         return processes[key][1]
 

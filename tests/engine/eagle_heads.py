@@ -4,8 +4,6 @@ A head reads hidden states of three layers of its model beside the token after t
 parts by their names and by how they are connected, see `write_head`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,14 +79,11 @@ class _Random:
         return op.matmul(value, _floats(self.weights(num_out, 0.02, num_in)), False, True)
 
 
-def _attention(
-    random: _Random, value: Any, positions: Any, mask: Any, beam: Any
-) -> tuple[Any, list[Any]]:
+def _attention(random: _Random, value: Any, positions: Any, mask: Any, beam: Any) -> Any:
     """Returns the output, and the operations that keep keys and values."""
     angles = _angles(positions)
-    keys, new_keys = _kept(
-        _turned(_heads(random.linear(value, 2 * _SIZE, 128)), angles), beam, "key"
-    )
+    turned = _turned(_heads(random.linear(value, 2 * _SIZE, 128)), angles)
+    keys, new_keys = _kept(turned, beam, "key")
     values, new_values = _kept(_heads(random.linear(value, 2 * _SIZE, 128)), beam, "value")
     num_keys = op.gather(op.shape_of(mask), _ints(1), _ints(0))
     numbers = op.reshape(op.range(_ints(0), num_keys, _ints(1), "i64"), _ints([1, 1, -1]), False)

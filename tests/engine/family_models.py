@@ -1,7 +1,5 @@
 """Small random models of the vision families, unpacked, and prompts with their pictures."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from dataclasses import dataclass
@@ -12,48 +10,18 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
+from tests.engine.pictures import GREEDY
 from vinery_serving.core.media import Detail
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.vision import SizedGrid, VisionModel
-from vinery_serving.transport.messages import (
-    LogitsSpec,
-    LogprobsSpec,
-    MediaInput,
-    SamplingParams,
-    Submit,
-)
+from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, MediaInput, Submit
 
 Pixels = npt.NDArray[np.uint8]  # (height, width, 3)
 ARCHIVES: Final = Path(__file__).parent / "families"
 LOGPROBS: Final = LogitsSpec(logprobs=LogprobsSpec(num_top=2))
 # In pixels. The third is chosen for pictures that fill neither of its sides; none is symmetric.
 PINPOINTS: Final = [[56, 112], [168, 56], [112, 168], [224, 112]]
-
-
-GEMMA = """\
-{%- for message in messages -%}
-<start_of_turn>{{ 'model' if message.role == 'assistant' else message.role }}
-{% if message.content is string %}{{ message.content | trim }}{% else %}
-{%- for part in message.content -%}
-{%- if part.type == 'image' -%}<start_of_image>
-{%- elif part.type == 'text' -%}{{ part.text | trim }}{%- endif -%}
-{%- endfor -%}{%- endif -%}<end_of_turn>
-{% endfor -%}<start_of_turn>model
-"""
-LLAVA = """\
-{%- for message in messages -%}{{ message.role | upper }}: {% if message.content is string %}
-{{- message.content }}{% else %}
-{%- for part in message.content | selectattr('type', 'equalto', 'image') %}<image>
-{% endfor -%}
-{%- for part in message.content | selectattr('type', 'equalto', 'text') -%}
-{{ part.text }}{%- endfor -%}{%- endif %} {% endfor -%}ASSISTANT:"""
-BRACKETS = """\
-{%- for message in messages -%}[{{ message.role }}
-{{ message.content }}]
-{% endfor -%}"""
-# As the templates of the families show pictures; that of InternVL takes texts alone.
-TEMPLATES: Final = {"gemma3": GEMMA, "llava": LLAVA, "llava_next": LLAVA, "internvl_chat": BRACKETS}
 
 
 @dataclass(frozen=True)
@@ -63,6 +31,7 @@ class Change:
     archive: str
     config: dict[str, Any]
     processor: dict[str, Any]
+    template: str = ""  # that of the archive
 
 
 FAMILIES: Final = {
@@ -78,6 +47,7 @@ FAMILIES: Final = {
         "llava",
         {"model_type": "internvl_chat", "force_image_size": 56, "downsample_ratio": 1.0},
         {},
+        "internvl_chat",
     ),
 }
 
@@ -93,7 +63,9 @@ def a_family_folder(name: str, target: Path) -> Path:
     ):
         path = target / file
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
-    (target / "chat_template.jinja").write_text(TEMPLATES[name])
+    # As the templates of the families show pictures; that of InternVL takes texts alone.
+    template = ARCHIVES / f"{change.template or change.archive}.jinja"
+    (target / "chat_template.jinja").write_text(template.read_text())
     return target
 
 
@@ -146,19 +118,8 @@ def a_prompt(model: VisionModel, *parts: str | list[int] | Pixels, **values: Any
         shown = (model.start_id, *[model.image_id] * media[-1].num_tokens, model.end_id)
         ids += [id_ for id_ in shown if id_ is not None]
         pixels += part.tobytes()
-    defaults: dict[str, Any] = {
-        "sampling": SamplingParams(),
-        "max_new_tokens": 6,
-        "ignore_eos": True,
-        "deadline_s": 60.0,
-        "logits": LOGPROBS,
-    }
-    submit = Submit(
-        id=1,
-        prompt_ids=np.array(ids, "<i4").tobytes(),
-        media=tuple(media),
-        **{**defaults, **values},
-    )
+    asked = {**GREEDY, "max_new_tokens": 6, "logits": LOGPROBS, **values}
+    submit = Submit(1, np.array(ids, "<i4").tobytes(), media=tuple(media), **asked)
     generation = Generation.of(None, submit, model, pixels)
     generation.logits = LogitsHandler(submit, generation.prompt_ids)
     return generation

@@ -1,7 +1,5 @@
 """A pipeline in the test's process, generations for it, and the engine's loop around it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -9,17 +7,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pytest
 from msgspec import structs
 from tokenizers import Tokenizer
 
-from tests.engine.conftest import TINY_CHAT, Answer
+from tests.engine.conftest import NO_REASONING, TINY_CHAT, Answer, engine_config
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.loop import EngineLoop
-from vinery_serving.engine.options import EngineOptions
+from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import (
     Accepted,
@@ -43,15 +42,23 @@ def pipeline_of(folder: Path, home: Path, **options: object) -> Pipeline:
 
 
 def config_of(folder: Path, home: Path, **options: object) -> EngineConfig:
-    return EngineConfig(
-        name="model",
-        folder=folder,
-        device="CPU",
-        socket_path=home / "engine.sock",
-        cache_dir=home / "cache",
-        max_context=2048,
-        options=EngineOptions(num_threads=1, **options),  # type: ignore[arg-type]
-    )
+    config = engine_config(home, "engine", {"num_threads": 1, **options}, folder)
+    return structs.replace(config, name="model")
+
+
+def served(home: Path, **options: Any) -> Pipeline:
+    """tiny-chat with these options as administrators write them."""
+    parsed = parse_options(options)
+    return pipeline_of(TINY_CHAT, home, **{name: getattr(parsed, name) for name in options})
+
+
+def logprobs(of: Any) -> list[float]:
+    return [each.logprob for each in of.logprobs]
+
+
+def assert_alike(one: Any, other: Any, tolerance: float = 1e-3) -> None:
+    assert one.tokens == other.tokens
+    assert logprobs(one) == pytest.approx(logprobs(other), abs=tolerance)
 
 
 def emptied(pipeline: Pipeline) -> Iterator[Batch]:
@@ -68,7 +75,7 @@ def ids_of(text: str) -> list[int]:
 
 
 def chat(text: str, *, reasons: bool = False) -> list[int]:
-    reasoning = "<think>\n" if reasons else "<think>\n\n</think>\n\n"
+    reasoning = "<think>\n" if reasons else NO_REASONING
     prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{reasoning}"
     return ids_of(prompt)
 
@@ -131,6 +138,12 @@ def run(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
     return failed
 
 
+def done(batch: Batch, one: Generation) -> Generation:
+    """Run it to its end."""
+    assert run(batch, one) == []
+    return one
+
+
 def run_in_turn(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
     """Run them as the loop does: each is added as soon as it may join."""
     waiting, failed = list(generations), list[FailedGeneration]()
@@ -142,9 +155,7 @@ def run_in_turn(batch: Batch, *generations: Generation) -> list[FailedGeneration
 
 
 def tokens_of(batch: Batch, *args: object, **values: object) -> list[int]:
-    each = generation(*args, **values)  # type: ignore[arg-type]
-    assert run(batch, each) == []
-    return each.tokens
+    return done(batch, generation(*args, **values)).tokens  # type: ignore[arg-type]
 
 
 class Loop:

@@ -1,9 +1,5 @@
 """Whole products, of which the tests by day try pairs."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from tests.engine.test_known_tokens import SETTINGS, goes_on
@@ -16,7 +12,6 @@ from tests.engine.test_speculation import (
     plain_batch,
 )
 from tests.tables import table
-from vinery_serving.engine.batch import Batch
 
 __all__ = ["batch", "drafting", "plain", "plain_batch"]
 
@@ -25,22 +20,16 @@ pytestmark = pytest.mark.live
 
 @table("num_known", [1, 7, 39])
 @table("values", SETTINGS)
-def test_the_rest_is_what_the_lost_engine_would_have_generated(
-    plain_batch: Batch, num_known: int, values: dict[str, Any]
-) -> None:
+def test_the_rest_is_what_the_lost_engine_would_have_generated(plain_batch, num_known, values):
     goes_on(plain_batch, num_known, values)
 
 
 @table("num_known", [1, 7, 39])
 @table("values", [{}, {"sampling": SEEDED}])
-def test_an_answer_with_draft_tokens_goes_on_after_those_of_a_lost_engine(
-    batch: Batch, num_known: int, values: dict[str, Any]
-) -> None:
+def test_an_answer_with_draft_tokens_goes_on_after_those_of_a_lost_engine(batch, num_known, values):
     assert goes_on(batch, num_known, values).num_proposed > 0
 
 
 @table("temperature", [0.9, 1.2])
-def test_sampled_text_is_as_good_as_without_draft_tokens(
-    batch: Batch, plain_batch: Batch, temperature: float
-) -> None:
+def test_sampled_text_is_as_good_as_without_draft_tokens(batch, plain_batch, temperature):
     assert has_sampled_well(batch, plain_batch, temperature, num_seeds=24)

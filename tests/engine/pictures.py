@@ -1,7 +1,5 @@
 """Prompts with pictures for a pipeline in the test's process, without a gateway."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
@@ -17,10 +15,9 @@ from vinery_serving.engine.vision import VisionModel
 from vinery_serving.transport.messages import MediaInput, SamplingParams, Submit
 
 SIDE = 28
-IMAGE, VIDEO = (
-    "<|vision_start|><|image_pad|><|vision_end|>",
-    ("<|vision_start|><|video_pad|><|vision_end|>"),
-)
+GREEDY = {"sampling": SamplingParams(), "ignore_eos": True, "deadline_s": 60.0}
+IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
 Pixels = npt.NDArray[np.uint8]  # (height, width, 3), of a video (num_frames, height, width, 3)
 
 
@@ -79,21 +76,15 @@ def media_of(text: str, pictures: tuple[Pixels, ...]) -> tuple[list[int], tuple[
 def a_submit(text: str, *pictures: Pixels, **values: Any) -> Submit:
     """Greedy decoding of 8 tokens, whatever they are, unless `values` ask for something else."""
     ids, media = media_of(chat(text), pictures)
-    defaults: dict[str, Any] = {
-        "sampling": SamplingParams(),
-        "max_new_tokens": 8,
-        "ignore_eos": True,
-        "deadline_s": 60.0,
-    }
     prompt_ids = np.array(ids, dtype="<i4").tobytes()
-    return Submit(id=1, prompt_ids=prompt_ids, media=media, **{**defaults, **values})
+    asked = {**GREEDY, "max_new_tokens": 8, **values}
+    return Submit(id=1, prompt_ids=prompt_ids, media=media, **asked)
 
 
 def generation_of(submit: Submit) -> Generation:
     pixels = b"".join(each.pixels for each in submit.media)
-    bare = structs.replace(
-        submit, media=tuple(structs.replace(each, pixels=b"") for each in submit.media)
-    )
+    media = tuple(structs.replace(each, pixels=b"") for each in submit.media)
+    bare = structs.replace(submit, media=media)
     result = Generation.of(None, bare, vision_model(), pixels)
     if submit.logits is not None:
         result.logits = LogitsHandler(bare, result.prompt_ids)

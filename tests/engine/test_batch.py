@@ -1,18 +1,15 @@
 """How the batch recovers from failed steps, with the real engine, whose behaviour it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from tests.engine import in_process
-from tests.engine.in_process import run, step, tokens_of
+from tests.engine.in_process import done, run, step, tokens_of
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.energy.meter import EnergyTotals, RequestEnergy
 from vinery_serving.engine.generation import Generation
-from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import GrammarSpec, SamplingParams
 
 pytestmark = pytest.mark.live
@@ -35,8 +32,7 @@ def generation(text: str, **values: Any) -> Generation:
     ],
 )
 def test_a_grammar_that_fails_the_step_fails_alone(batch: Batch, values: dict[str, Any]) -> None:
-    expected = generation("Count to 30.", **values)
-    assert run(batch, expected) == []
+    expected = done(batch, generation("Count to 30.", **values))
     neighbours = [generation("Count to 30.", **values) for _ in range(6)]
     guilty = generation("hello", grammar=BAD_GRAMMAR)
     for neighbour in neighbours:
@@ -64,7 +60,7 @@ def test_new_generations_beside_guilty_ones_are_innocent_and_others_follow(batch
     assert batch.num_recoveries > 0
 
 
-def test_a_removed_generation_frees_its_slot(batch: Batch, pipeline: Pipeline) -> None:
+def test_a_removed_generation_frees_its_slot_and_only_metered_ones_report_work(batch, pipeline):
     removed = generation("Count to 60.", max_new_tokens=500)
     batch.add(removed)
     for _ in range(5):
@@ -77,8 +73,15 @@ def test_a_removed_generation_frees_its_slot(batch: Batch, pipeline: Pipeline) -
     assert len(batch) == 0
     assert not pipeline.has_work
 
+    metered, probe = generation("Count to 30."), generation("Hello.")
+    metered.energy = RequestEnergy(EnergyTotals())
+    batch.reports_work = True
+    batch.add(metered)
+    batch.add(probe)
+    assert {id(work.energy) for work in batch.step().works} == {id(metered.energy)}
 
-def test_the_hook_sees_how_much_of_a_prompt_was_cached(batch: Batch) -> None:
+
+def test_the_cached_part_of_a_prompt_is_seen_also_if_it_is_longer_than_a_step(batch: Batch) -> None:
     text = "Repeat after me: " + "red green blue apple river stone cloud table window " * 8
     first, second = generation(text), generation(text)
     run(batch, first)
@@ -86,12 +89,9 @@ def test_the_hook_sees_how_much_of_a_prompt_was_cached(batch: Batch) -> None:
 
     block = 32  # tokens in a block of the CPU's cache
     assert first.num_cached == 0
-    assert second.num_cached is not None
     assert second.num_cached % block == 0
     assert 0 < len(second.prompt_ids) - second.num_cached <= block
 
-
-def test_the_cached_part_of_prompts_longer_than_a_step_is_seen_too(batch: Batch) -> None:
     text = "red green blue apple river stone cloud table window garden music paper "
     shared = generation("Repeat: " + text * 50)
     run(batch, shared)
@@ -99,14 +99,4 @@ def test_the_cached_part_of_prompts_longer_than_a_step_is_seen_too(batch: Batch)
     run(batch, *together)
 
     for each in together:
-        assert each.num_cached is not None
         assert each.num_cached >= len(shared.prompt_ids) - 64
-
-
-def test_work_is_reported_for_metered_generations_only(batch: Batch) -> None:
-    metered, probe = generation("Count to 30."), generation("Hello.")
-    metered.energy = RequestEnergy(EnergyTotals())
-    batch.reports_work = True
-    batch.add(metered)
-    batch.add(probe)
-    assert {id(work.energy) for work in batch.step().works} == {id(metered.energy)}

@@ -1,7 +1,5 @@
 """How much of a lane's next prompt must be computed, as far as its last ones show."""
 
-from __future__ import annotations
-
 import pytest
 
 from vinery_serving.engine.cached_parts import CachedParts
@@ -9,7 +7,7 @@ from vinery_serving.engine.cached_parts import CachedParts
 ALICE, BOB = (1, 1), (2, 2)
 
 
-def test_each_lane_has_an_estimate_of_its_own_that_never_promises_everything() -> None:
+def test_each_lane_has_an_estimate_of_its_own_and_any_number_takes_bounded_memory() -> None:
     parts = CachedParts()
     for _ in range(100):
         parts.note(ALICE, num_cached=29, num_tokens=30)
@@ -19,8 +17,6 @@ def test_each_lane_has_an_estimate_of_its_own_that_never_promises_everything() -
     parts.note(ALICE, num_cached=0, num_tokens=30)
     assert parts.uncached(ALICE) == pytest.approx(0.2, abs=0.05)
 
-
-def test_any_number_of_lanes_takes_bounded_memory() -> None:
     parts = CachedParts()
     for number in range(3000):
         parts.note((number, number), num_cached=1, num_tokens=2)

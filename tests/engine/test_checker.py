@@ -1,7 +1,5 @@
 """The process that tries grammars ends with its engine, also inside a grammar without end."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -31,7 +29,6 @@ sys.stdin.read()
 def test_a_checker_ends_with_a_killed_engine_inside_a_grammar() -> None:
     command = [sys.executable, "-c", ENGINE, str(TINY_CHAT)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as engine:
-        assert engine.stdout is not None
         checker = psutil.Process(int(engine.stdout.readline()))
         until(lambda: checker.cpu_times().user > 0.5)
 

@@ -1,7 +1,5 @@
 """An engine that has run before reads its compiled graph, and answers as it did."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -10,12 +8,11 @@ import pytest
 
 from tests.engine.adapters import matrices, write_safetensors
 from tests.engine.conftest import TINY_CHAT, TINY_DRAFT, TINY_VISION
-from tests.engine.in_process import generation, pipeline_of, run
+from tests.engine.in_process import generation, pipeline_of, run, served
 from tests.engine.pictures import IMAGE, a_picture, asked
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.compiled_graph import KeptAttention
-from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec
 
@@ -25,11 +22,6 @@ SCORED = LogitsSpec(logprobs=LogprobsSpec(num_top=3))
 QUESTIONS = ("Count to 12.", "What is the capital of France?")
 EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}
 NUM_LAYERS, NUM_DRAFT_LAYERS = 5, 2
-
-
-def served(home: Path, **options: Any) -> Pipeline:
-    parsed = parse_options(options)
-    return pipeline_of(TINY_CHAT, home, **{name: getattr(parsed, name) for name in options})
 
 
 def answers(pipeline: Pipeline) -> list[Any]:
@@ -52,9 +44,7 @@ def num_read() -> int:
         ({"draft_model": str(TINY_DRAFT)}, NUM_LAYERS + NUM_DRAFT_LAYERS),
     ],
 )
-def test_a_second_start_reads_the_compiled_graph_and_answers_as_the_first(
-    tmp_path: Path, options: dict[str, Any], num_attentions: int
-) -> None:
+def test_a_second_start_reads_the_graph_and_answers_as_the_first(tmp_path, options, num_attentions):
     before = num_read()
     first = answers(served(tmp_path, **options))
     assert num_read() == before, "nothing was kept"
@@ -89,7 +79,16 @@ def test_a_damaged_graph_is_compiled_again(tmp_path: Path) -> None:
     assert kept.stat().st_size > len(damaged)
 
 
-def test_other_numbers_in_files_of_the_same_size_have_another_graph(tmp_path: Path) -> None:
+def test_other_weights_have_another_graph_as_have_adapters_of_the_same_size(tmp_path: Path) -> None:
+    folder = Path(copytree(TINY_CHAT, tmp_path / "model"))
+    first = answers(pipeline_of(folder, tmp_path))
+    weights = bytearray((folder / "openvino_model.bin").read_bytes())
+    weights[1_000_000:1_100_000] = bytes(100_000)
+    (folder / "openvino_model.bin").write_bytes(weights)
+
+    assert answers(pipeline_of(folder, tmp_path)) != first
+    assert len(list((tmp_path / "cache" / "compiled").rglob("*.blob"))) == 1
+
     adapters = [
         write_safetensors(tmp_path / f"{strength}.safetensors", matrices(strength))
         for strength in (8.0, 9.0)
@@ -99,14 +98,3 @@ def test_other_numbers_in_files_of_the_same_size_have_another_graph(tmp_path: Pa
 
     assert found[:2] == found[2:]
     assert found[0] != found[1]
-
-
-def test_changed_weights_have_another_graph(tmp_path: Path) -> None:
-    folder = Path(copytree(TINY_CHAT, tmp_path / "model"))
-    first = answers(pipeline_of(folder, tmp_path))
-    weights = bytearray((folder / "openvino_model.bin").read_bytes())
-    weights[1_000_000:1_100_000] = bytes(100_000)
-    (folder / "openvino_model.bin").write_bytes(weights)
-
-    assert answers(pipeline_of(folder, tmp_path)) != first
-    assert len(list((tmp_path / "cache" / "compiled").rglob("*.blob"))) == 1

@@ -1,16 +1,21 @@
 """EAGLE-3 heads: the same text in fewer steps, with everything that works beside a draft model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.eagle_heads import write_head
-from tests.engine.in_process import config_of, emptied, generation, pipeline_of, run, tokens_of
+from tests.engine.in_process import (
+    assert_alike,
+    config_of,
+    emptied,
+    generation,
+    pipeline_of,
+    run,
+    tokens_of,
+)
 from tests.engine.test_logits_handler import SCORED, scores
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
@@ -50,15 +55,11 @@ def batch(drafting: Pipeline) -> Iterator[Batch]:
     yield from emptied(drafting)
 
 
-def test_it_loads_with_all_that_needs_the_hook(drafting: Pipeline) -> None:
+def test_it_has_the_hook_and_gives_the_same_texts_in_fewer_steps(batch, drafting, plain, expected):
     assert drafting.has_logits_hook
     assert drafting.speculates
     assert drafting.supports_cache_salt
 
-
-def test_greedy_texts_side_by_side_are_the_same_in_fewer_steps(
-    batch: Batch, expected: list[list[int]]
-) -> None:
     answers = [generation(question, max_new_tokens=80) for question in QUESTIONS]
 
     assert run(batch, *answers) == []
@@ -67,25 +68,24 @@ def test_greedy_texts_side_by_side_are_the_same_in_fewer_steps(
     counted = answers[0]
     assert 0.4 * len(counted.tokens) < counted.num_accepted < counted.num_proposed
 
-
-def test_log_probabilities_are_those_without_a_head(batch: Batch, plain: Batch) -> None:
     spec = LogitsSpec(logprobs=LogprobsSpec(num_top=2), bias=((77, 2.0),))
     one, other = (generation("Count to 15.", spec) for _ in range(2))
 
     assert run(batch, one) == run(plain, other) == []
 
-    assert one.tokens == other.tokens
-    assert [each.logprob for each in one.logprobs] == pytest.approx(
-        [each.logprob for each in other.logprobs], abs=0.05
-    )
+    assert_alike(one, other, 0.05)
 
 
-def test_sampling_with_one_seed_gives_one_text(batch: Batch) -> None:
+def test_one_seed_gives_one_text_and_a_prompt_of_one_token_is_refused(batch: Batch) -> None:
     texts = [
         tokens_of(batch, "Tell me a story.", sampling=SamplingParams(temperature=1.9, seed=seed))
         for seed in (7, 7, 8)
     ]
     assert texts[0] == texts[1] != texts[2]
+
+    refusal = batch.add(generation([400], max_new_tokens=2))
+    assert "needs a prompt of two tokens at least" in str(refusal)
+    assert len(tokens_of(batch, [400, 401], max_new_tokens=2)) == 2
 
 
 def test_prompts_are_cached_by_key_and_scored(batch: Batch) -> None:
@@ -106,19 +106,11 @@ def test_prompts_are_cached_by_key_and_scored(batch: Batch) -> None:
     assert len(scores(scored)) == 299
 
 
-def test_a_prompt_of_one_token_is_refused(batch: Batch) -> None:
-    refusal = batch.add(generation([400], max_new_tokens=2))
-    assert "needs a prompt of two tokens at least" in str(refusal)
-    assert len(tokens_of(batch, [400, 401], max_new_tokens=2)) == 2
-
-
 @table(
     "layers, message",
     [((7, 8, 9), r"head .*head3 does not fit this model\. "), ((), "must be at least 10")],
 )
-def test_a_head_for_another_model_fails_to_load(
-    tmp_path: Path, layers: tuple[int, ...], message: str
-) -> None:
+def test_a_head_for_another_model_fails_to_load(tmp_path, layers, message):
     head = write_head(tmp_path / f"head{len(layers)}", {5: 6}, layers)
     with pytest.raises(RuntimeError, match=message):
         pipeline_of(TINY_CHAT, tmp_path, eagle3_head=str(head))

@@ -1,26 +1,15 @@
 """The engine process as a gateway sees it: a real process, socket and model."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.engine.conftest import (
-    TIMEOUT_S,
-    Answer,
-    Gateway,
-    OwnGateway,
-    SharedEngine,
-    StartEngine,
-    until,
-)
+from tests.engine.conftest import TIMEOUT_S, Answer, Gateway, OwnGateway, StartEngine, until
 from tests.tables import table
 from vinery_serving.node import engine_process
 from vinery_serving.node.engine_process import EngineDied
@@ -40,11 +29,23 @@ EOS = 2
 
 
 @pytest.mark.smoke
-async def test_it_answers_from_the_model(gateway: Gateway) -> None:
+async def test_it_answers_from_the_model_and_otherwise_for_another_seed(gateway: Gateway) -> None:
     (answer,) = await gateway.ask(gateway.submit(QUESTION))
     assert gateway.text(answer) == PARIS
     assert answer.finish == "stop"
     assert answer.num_cached_tokens is not None
+
+    async def poem(seed: int) -> list[int]:
+        sampling = SamplingParams(temperature=1.8, seed=seed)
+        submit = gateway.submit("Write a poem.", sampling=sampling, max_new_tokens=60)
+        (answer,) = await gateway.ask(submit)
+        return answer.tokens
+
+    # One after the other: in one batch, rounding may differ between rows.
+    first, same, other = await poem(7), await poem(7), await poem(8)
+
+    assert first == same
+    assert first != other
 
 
 async def test_an_engine_without_a_configuration_ends() -> None:
@@ -57,7 +58,7 @@ async def test_an_engine_without_a_configuration_ends() -> None:
 
 
 @pytest.mark.smoke
-async def test_invalid_requests_fail_alone_beside_64_streams(gateway: Gateway) -> None:
+async def test_invalid_and_costly_requests_fail_alone_beside_64_streams(gateway: Gateway) -> None:
     num_recoveries = (await gateway.stats()).num_recoveries
     (alone,) = await gateway.ask(gateway.submit("Count to 40."))
     good = [gateway.submit("Count to 40.") for _ in range(64)]
@@ -87,8 +88,6 @@ async def test_invalid_requests_fail_alone_beside_64_streams(gateway: Gateway) -
     assert {gateway.text(answer) for answer in answers} == {gateway.text(alone)}
     assert (await gateway.stats()).num_recoveries == num_recoveries
 
-
-async def test_a_costly_grammar_is_stopped_and_its_neighbours_go_on(gateway: Gateway) -> None:
     costly = GrammarSpec("regex", "((a{1,300}b{1,300}){1,300}|c){1,300}" * 8)
     neighbour = gateway.submit("Count to 40.")
     stream = gateway.start(neighbour)
@@ -98,13 +97,12 @@ async def test_a_costly_grammar_is_stopped_and_its_neighbours_go_on(gateway: Gat
         gateway.submit("hello", grammar=GrammarSpec("regex", "yes|no"), max_new_tokens=9)
     )
 
-    assert refused.rejection is not None
     assert refused.rejection.code == "invalid_grammar"
     assert answer.finish == "stop"
     assert gateway.text(again) in ("yes", "no")
 
 
-async def test_a_dead_gateway_frees_all_its_slots(gateway: Gateway) -> None:
+async def test_a_dead_or_invalid_gateway_and_a_late_request_end_alone(gateway: Gateway) -> None:
     other = EngineClient(gateway.client.path)
     other.open()
     await other.wait_connected(TIMEOUT_S)
@@ -119,27 +117,17 @@ async def test_a_dead_gateway_frees_all_its_slots(gateway: Gateway) -> None:
         while True:
             await stream.next(TIMEOUT_S)
 
-
-async def test_a_generation_past_its_deadline_is_rejected(gateway: Gateway) -> None:
     late = gateway.submit("Hi", max_new_tokens=2000, ignore_eos=True, deadline_s=0.01)
     (answer,) = await gateway.ask(late)
-    assert answer.rejection is not None
     assert answer.rejection.code == "deadline_exceeded"
     await gateway.stats_when_idle()
 
-
-async def test_one_seed_gives_one_text_and_two_seeds_two(gateway: Gateway) -> None:
-    async def poem(seed: int) -> list[int]:
-        sampling = SamplingParams(temperature=1.8, seed=seed)
-        submit = gateway.submit("Write a poem.", sampling=sampling, max_new_tokens=60)
-        (answer,) = await gateway.ask(submit)
-        return answer.tokens
-
-    # One after the other: in one batch, rounding may differ between rows.
-    first, same, other = await poem(7), await poem(7), await poem(8)
-
-    assert first == same
-    assert first != other
+    reader, writer = await asyncio.open_unix_connection(str(gateway.client.path))
+    writer.write(b"GET / HTTP/1.1\r\nHost: engine\r\n\r\n")
+    await writer.drain()
+    await reader.read()  # until the engine closes it
+    (answer,) = await gateway.ask(gateway.submit(QUESTION))
+    assert gateway.text(answer) == PARIS
 
 
 async def lost(stream: OutputStream) -> EngineDisconnected:
@@ -168,9 +156,7 @@ async def test_streams_know_that_an_end_was_planned(start_engine: StartEngine) -
 
 
 @pytest.mark.smoke
-async def test_a_killed_engine_ends_its_streams_and_leaves_no_files(
-    start_engine: StartEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_kill_ends_all_streams_and_leaves_no_files(start_engine, tmp_path, monkeypatch):
     system, own = tmp_path / "system", tmp_path / "e.tmp"
     system.mkdir()
     monkeypatch.setenv("TMPDIR", str(system))
@@ -198,9 +184,7 @@ async def test_without_a_watch_a_hanging_engine_is_killed(start_engine: StartEng
             await gateway.process.watch()
 
 
-async def test_a_stopped_engine_is_ended_whatever_a_step_may_take(
-    start_engine: StartEngine, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_stopped_engine_is_ended_whatever_a_step_may_take(start_engine, caplog):
     async with start_engine(step_timeout_s=600.0) as gateway:
         watching = asyncio.create_task(gateway.process.watch())
         stream, _ = await begun(gateway)
@@ -212,27 +196,22 @@ async def test_a_stopped_engine_is_ended_whatever_a_step_may_take(
     assert "engine/loop.py" in caplog.text, "the stacks are not in the log"
 
 
-async def test_an_engine_in_a_step_without_end_is_ended(
-    start_engine: StartEngine, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_engine_in_a_step_without_end_is_ended(start_engine, caplog):
     endless = "tests.system.logits_processors:endless"
     async with start_engine(step_timeout_s=600.0, logits_processors=[endless]) as gateway:
         watching = asyncio.create_task(gateway.process.watch())
         # The engine learns how long such steps take.
         for _ in range(3):
             await gateway.ask(gateway.submit("Count to 10."))
-        gateway.start(
-            gateway.submit("Count to 10.", logits=LogitsSpec(processor_args={"endless": True}))
-        )
+        endless = LogitsSpec(processor_args={"endless": True})
+        gateway.start(gateway.submit("Count to 10.", logits=endless))
 
         with pytest.raises(EngineDied, match=r"stood still .*: without a sign of life"):
             await asyncio.wait_for(watching, 3 * TIMEOUT_S)
     assert "logits_processors.py" in caplog.text, "the stacks are not in the log"
 
 
-async def test_an_engine_that_dies_before_or_during_a_ping_is_noticed_at_once(
-    start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_engine_that_dies_before_or_in_a_ping_is_seen_at_once(start_engine, monkeypatch):
     is_pinged = asyncio.Event()
 
     async def wait_connected(*_: object) -> None:
@@ -256,15 +235,6 @@ async def test_an_engine_that_dies_before_or_during_a_ping_is_noticed_at_once(
             await gateway.process._ping(engine)
 
 
-async def test_invalid_frames_end_only_their_own_connection(gateway: Gateway) -> None:
-    reader, writer = await asyncio.open_unix_connection(str(gateway.client.path))
-    writer.write(b"GET / HTTP/1.1\r\nHost: engine\r\n\r\n")
-    await writer.drain()
-    await reader.read()  # until the engine closes it
-    (answer,) = await gateway.ask(gateway.submit(QUESTION))
-    assert gateway.text(answer) == PARIS
-
-
 async def test_no_end_token_is_sampled_before_min_new_tokens(gateway: Gateway) -> None:
     usual, longer, endless = await gateway.ask(
         gateway.submit("Count to 5."),
@@ -286,9 +256,7 @@ async def test_no_end_token_is_sampled_before_min_new_tokens(gateway: Gateway) -
     assert len(later.tokens) > 20
 
 
-async def test_an_engine_shows_since_when_it_is_idle_but_no_options(
-    start_engine: StartEngine,
-) -> None:
+async def test_it_shows_since_when_it_is_idle_but_no_options(start_engine: StartEngine) -> None:
     async with start_engine(max_running=37) as gateway:
         process = gateway.process
         # It connects a moment before it says that it is idle.
@@ -299,15 +267,11 @@ async def test_an_engine_shows_since_when_it_is_idle_but_no_options(
         idle_since_s = process.idle_since_s
         words = psutil.Process(process.pid).cmdline()
 
-    assert loaded_at_s is not None
-    assert idle_since_s is not None
     assert loaded_at_s < idle_since_s <= time.monotonic()
     assert words[1:] == ["-m", "vinery_serving.engine", "tiny-chat"]
 
 
-async def test_an_engine_that_drains_finishes_what_it_has_and_gets_no_new_requests(
-    start_engine: StartEngine,
-) -> None:
+async def test_it_drains_what_it_has_and_gets_no_new_requests(start_engine: StartEngine) -> None:
     async with start_engine() as gateway:
         stream, running = await begun(gateway, num_granted=5)
         assert gateway.process.idle_since_s is None
@@ -334,9 +298,7 @@ async def test_an_engine_that_drains_finishes_what_it_has_and_gets_no_new_reques
 
 
 @table("options", [{}, {"prompt_lookup": True}])
-async def test_it_reports_its_speeds_waits_caches_and_draft_tokens(
-    shared_engine: SharedEngine, options: dict[str, bool]
-) -> None:
+async def test_it_reports_its_speeds_waits_caches_and_draft_tokens(shared_engine, options):
     async with shared_engine(**options) as gateway:
         submits = [gateway.submit("Count to 60.", max_new_tokens=200) for _ in range(2)]
         for each in submits:
@@ -347,7 +309,6 @@ async def test_it_reports_its_speeds_waits_caches_and_draft_tokens(
     assert stats.output_tokens_per_s > 0
     assert stats.prompt_tokens_per_s > 0
     assert stats.first_token_s is not None
-    assert stats.inter_token_s is not None
     assert 0 < stats.inter_token_s[0] <= stats.inter_token_s[1]
     assert stats.prefix_hit_rate is not None
     assert (stats.num_draft_tokens > 0) == bool(options)

@@ -1,7 +1,5 @@
 """The order between lanes, and within a lane, by any sequence of arrivals and admissions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -44,9 +42,7 @@ def taken(queue: FairQueue[Item], num: int) -> list[Any]:
         | st.tuples(st.just("back"), st.integers(0, 3))
     )
 )
-def test_of_one_lane_the_lowest_priority_is_first_and_then_the_first_to_arrive(
-    steps: list[Any],
-) -> None:
+def test_of_one_lane_the_lowest_priority_and_then_the_oldest_is_first(steps: list[Any]) -> None:
     queue = new_queue()
     expected: list[tuple[int, Item]] = []  # the latter in order of admission among equals
     for number, step in enumerate(steps):
@@ -70,13 +66,6 @@ def test_of_one_lane_the_lowest_priority_is_first_and_then_the_first_to_arrive(
         assert queue.num_of(ALICE) == len(expected)
 
 
-def test_a_key_with_one_prompt_comes_before_the_rest_of_a_key_with_hundreds() -> None:
-    queue = filled(570, ALICE, 1900.0)
-    taken(queue, 10)
-    queue.add(Item("neighbour", 30.0), BOB)
-    assert queue.pop().name == "neighbour"
-
-
 def test_keys_are_served_by_tokens_and_not_by_prompts() -> None:
     queue = filled(10, ALICE, 1000.0)
     for number in range(100):
@@ -87,8 +76,13 @@ def test_keys_are_served_by_tokens_and_not_by_prompts() -> None:
     assert served["long"] in (5, 6)
     assert served["short"] in (49, 50)
 
+    queue = filled(570, ALICE, 1900.0)
+    taken(queue, 10)
+    queue.add(Item("neighbour", 30.0), BOB)
+    assert queue.pop().name == "neighbour"
 
-def test_organisations_take_turns_and_then_their_keys() -> None:
+
+def test_organisations_and_then_keys_take_turns_whatever_their_priority_and_save_up_none() -> None:
     queue = new_queue()
     for lane in (ALICE, ALAN, BOB):
         for _ in range(20):
@@ -98,16 +92,12 @@ def test_organisations_take_turns_and_then_their_keys() -> None:
 
     assert served == {ALICE: 5, ALAN: 5, BOB: 10}
 
-
-def test_priority_does_not_let_a_key_overtake_another() -> None:
     queue = new_queue()
     for number in range(10):
         queue.add(Item((ALICE, number)), ALICE, priority=0)
         queue.add(Item((BOB, number)), BOB, priority=100)
     assert Counter(lane for lane, _ in taken(queue, 10)) == {ALICE: 5, BOB: 5}
 
-
-def test_an_idle_key_saves_up_no_turns() -> None:
     queue = filled(100, ALICE)
     taken(queue, 50)
     for number in range(50):
@@ -115,7 +105,7 @@ def test_an_idle_key_saves_up_no_turns() -> None:
     assert Counter(lane for lane, _ in taken(queue, 20))[BOB] in (9, 10, 11)
 
 
-def test_a_key_pays_later_for_what_cost_more_than_expected() -> None:
+def test_a_key_pays_later_for_what_cost_more_and_idle_lanes_are_forgotten() -> None:
     queue = filled(20, ALICE)
     queue.add(Item("first"), BOB)
     queue.add(Item("second"), BOB)
@@ -125,15 +115,6 @@ def test_a_key_pays_later_for_what_cost_more_than_expected() -> None:
 
     assert taken(queue, 1) == ["second"]
 
-
-def test_the_queue_reports_what_waits_of_each_lane() -> None:
-    queue = filled(3, ALICE, 10.0)
-    queue.add(Item("one", 5.0), BOB)
-    queue.discard(Item((ALICE, 2), 10.0))
-    assert queue.costs() == {ALICE: 20.0, BOB: 5.0}
-
-
-def test_idle_lanes_are_forgotten() -> None:
     queue = new_queue()
     for number in range(1500):
         queue.add(Item(number), (number, number))
@@ -141,10 +122,23 @@ def test_idle_lanes_are_forgotten() -> None:
     assert len(queue._organizations) <= 1024
 
 
+def test_the_queue_reports_what_waits_and_the_longest_lane_loses_its_last_item() -> None:
+    queue = filled(3, ALICE, 10.0)
+    queue.add(Item("one", 5.0), BOB)
+    queue.discard(Item((ALICE, 2), 10.0))
+    assert queue.costs() == {ALICE: 20.0, BOB: 5.0}
+
+    queue = filled(5, ALICE)
+    queue.add(Item("one"), BOB)
+
+    yielding = queue.last_to_yield((3, 4))
+
+    assert yielding.name == (ALICE, 4)
+    assert queue.last_to_yield(ALICE) is None
+
+
 @given(st.dictionaries(LANES, st.integers(1, 9)), LANES)
-def test_a_lane_yields_only_to_one_that_holds_less_even_afterwards(
-    holders: dict[Lane, int], lane: Lane
-) -> None:
+def test_a_lane_yields_only_to_one_that_holds_less(holders: dict[Lane, int], lane: Lane) -> None:
     yielding = yielding_lane(lane, Counter(holders))
     if yielding is None:
         return
@@ -172,17 +166,6 @@ def test_slots_are_even_when_no_lane_has_to_yield(holders: dict[Lane, int]) -> N
         assert total <= of_bob + 1
 
 
-def test_the_longest_lane_loses_its_last_item_to_another() -> None:
-    queue = filled(5, ALICE)
-    queue.add(Item("one"), BOB)
-
-    yielding = queue.last_to_yield((3, 4))
-
-    assert yielding is not None
-    assert yielding.name == (ALICE, 4)
-    assert queue.last_to_yield(ALICE) is None
-
-
 def test_a_lane_above_the_share_yields_to_a_lane_below_it_and_none_yields_to_a_lane_at_it() -> None:
     holders = Counter({ALICE: 5, BOB: 3, (2, 4): 3, (2, 5): 3})
     assert yielding_lane(BOB, holders, share=4) == ALICE, "although organisation 2 holds more"
@@ -192,7 +175,16 @@ def test_a_lane_above_the_share_yields_to_a_lane_below_it_and_none_yields_to_a_l
     assert yielding_lane(BOB, Counter({ALICE: 4, BOB: 4}), share=4) is None
 
 
-def test_an_item_that_waits_is_passed_by_others_of_its_lane_and_stays_the_first() -> None:
+def test_the_first_item_of_other_lanes_is_taken_and_one_that_waits_is_passed_by_its_lane() -> None:
+    queue = filled(2, ALICE)
+    assert queue.first_except({ALICE}) is None
+    queue.add(Item("bob"), BOB)
+
+    first = queue.first_except({ALICE})
+
+    assert first is queue.pop_except({ALICE})
+    assert first.name == "bob"
+
     queue = filled(3, ALICE)
     first = queue.first_except(set())
     assert first is not None
@@ -205,15 +197,3 @@ def test_an_item_that_waits_is_passed_by_others_of_its_lane_and_stays_the_first(
     assert queue.first_except(set()) is first
     assert len(queue) == 2
     assert queue.first_except(set(), lambda _: True) is None
-
-
-def test_the_first_item_of_other_lanes_is_the_one_that_is_taken() -> None:
-    queue = filled(2, ALICE)
-    assert queue.first_except({ALICE}) is None
-    queue.add(Item("bob"), BOB)
-
-    first = queue.first_except({ALICE})
-
-    assert first is not None
-    assert first is queue.pop_except({ALICE})
-    assert first.name == "bob"

@@ -1,10 +1,6 @@
 """One key's requests are not felt by another beyond its fair share of the engine."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,9 +16,7 @@ pytestmark = pytest.mark.live
 GREEDY, NEIGHBOUR = (1, 1), (2, 2)
 
 
-def test_hundreds_of_long_prompts_do_not_delay_another_key(
-    pipeline: Pipeline, tmp_path: Path
-) -> None:
+def test_hundreds_of_prompts_do_not_delay_another_key(pipeline: Pipeline, tmp_path: Path) -> None:
     with a_loop(pipeline, tmp_path, max_waiting=1000) as loop:
         for seed in range(300):
             loop.submit(random_ids(seed, 1900), max_new_tokens=1, lane=GREEDY)
@@ -43,9 +37,7 @@ def test_hundreds_of_long_prompts_do_not_delay_another_key(
         {"grammar": GrammarSpec("regex", "[0-9 ]{200}")},
     ],
 )
-def test_a_key_that_holds_all_slots_yields_one_and_loses_no_token(
-    pipeline: Pipeline, tmp_path: Path, values: dict[str, Any]
-) -> None:
+def test_a_key_that_holds_all_slots_yields_one_and_loses_no_token(pipeline, tmp_path, values):
     with a_loop(pipeline, tmp_path, max_running=2) as loop:
         endless = [
             loop.submit(f"Count to {number}.", max_new_tokens=70, lane=GREEDY, **values)
@@ -78,13 +70,7 @@ def refused(loop: Loop) -> list[int]:
         ({"max_running": 2, "max_waiting": 3, "max_share": 1}, [1] * 9, range(2 + 3, 9)),
     ],
 )
-def test_requests_beyond_the_queue_are_refused_and_all_others_are_answered(
-    pipeline: Pipeline,
-    tmp_path: Path,
-    options: dict[str, Any],
-    lanes: list[int],
-    expected: Sequence[int],
-) -> None:
+def test_requests_beyond_the_queue_alone_are_refused(pipeline, tmp_path, options, lanes, expected):
     with a_loop(pipeline, tmp_path, **options) as loop:
         ids = [loop.submit("Count.", max_new_tokens=3, lane=(lane, lane)) for lane in lanes]
         assert refused(loop) == [ids[at] for at in expected]
@@ -134,9 +120,7 @@ def test_the_engine_reports_what_waits(pipeline: Pipeline, tmp_path: Path) -> No
 
 
 @table("is_strict, expected", [(False, 4), (True, 1)])
-def test_a_key_that_is_alone_may_use_the_whole_engine_unless_the_share_is_strict(
-    pipeline: Pipeline, tmp_path: Path, *, is_strict: bool, expected: int
-) -> None:
+def test_a_key_alone_may_use_all_unless_shares_are_strict(pipeline, tmp_path, is_strict, expected):
     options = {"max_running": 4, "max_share": 0.25, "strict_share": is_strict}
     with a_loop(pipeline, tmp_path, **options) as loop:
         many = [loop.submit("Count to 60.", max_new_tokens=9, lane=GREEDY) for _ in range(6)]
@@ -148,7 +132,7 @@ def test_a_key_that_is_alone_may_use_the_whole_engine_unless_the_share_is_strict
 
 
 @pytest.mark.smoke
-def test_the_lowest_priority_number_is_admitted_first(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_the_lowest_priority_is_first_and_a_cancelled_one_frees_its_slot(pipeline, tmp_path):
     with a_loop(pipeline, tmp_path, max_running=1) as loop:
         running = loop.submit("Count to 60.", max_new_tokens=20)
         loop.turn()
@@ -158,9 +142,6 @@ def test_the_lowest_priority_number_is_admitted_first(pipeline: Pipeline, tmp_pa
 
         assert loop.ended == [running, *(waiting[at] for at in (1, 4, 3, 0, 2))]
 
-
-def test_a_cancelled_generation_frees_its_slot(pipeline: Pipeline, tmp_path: Path) -> None:
-    with a_loop(pipeline, tmp_path, max_running=1) as loop:
         endless = loop.submit("Count to 60.", max_new_tokens=2000)
         loop.until(lambda: loop.num_generated(endless) > 0)
         loop.cancel(endless, 0)

@@ -1,14 +1,12 @@
 """Speeds and waits of an engine."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fakes.clock import FakeClock
 from vinery_serving.engine.figures import Figures
 
 
-def test_speeds_are_those_of_the_last_ten_seconds() -> None:
+def test_speeds_are_those_of_the_last_ten_seconds_noted_once_a_second() -> None:
     clock = FakeClock()
     figures = Figures(clock)
     for second in range(30):
@@ -20,8 +18,6 @@ def test_speeds_are_those_of_the_last_ten_seconds() -> None:
     assert prompt == pytest.approx(100)
     assert output == 0
 
-
-def test_counters_are_noted_once_a_second() -> None:
     clock = FakeClock()
     figures = Figures(clock)
     for _ in range(100):

@@ -1,8 +1,5 @@
 """An engine whose compiled grammars take too much memory restarts in an idle moment."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -10,7 +7,6 @@ import pytest
 from tests.engine.in_process import Loop, NoChecks, a_loop
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.loop import _PROBE
-from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.process import PipelineBroken
 
 pytestmark = pytest.mark.live
@@ -25,16 +21,7 @@ def restarts(loop: Loop) -> None:
         loop.turn()
 
 
-def test_it_restarts_when_no_request_is_there(pipeline: Pipeline, tmp_path: Path) -> None:
-    with a_loop(pipeline, tmp_path) as loop:
-        fill(loop, 0.9)
-        loop.turn()  # with a probe
-        loop.until(lambda: not loop.loop._batch.has_work)
-        fill(loop, 1.1)
-        restarts(loop)
-
-
-def test_it_waits_for_running_generations(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_it_restarts_when_idle_and_admits_until_it_is_twice_as_full(pipeline, tmp_path):
     with a_loop(pipeline, tmp_path) as loop:
         running = loop.submit("hi", max_new_tokens=5)
         loop.until(lambda: loop.num_generated(running) > 0)
@@ -43,11 +30,12 @@ def test_it_waits_for_running_generations(pipeline: Pipeline, tmp_path: Path) ->
         assert len(answer.tokens) == 5
         restarts(loop)
 
+        fill(loop, 0.9)
+        loop.turn()  # with a probe
+        loop.until(lambda: not loop.loop._batch.has_work)
+        fill(loop, 1.1)
+        restarts(loop)
 
-def test_generations_are_admitted_until_it_is_twice_as_full(
-    pipeline: Pipeline, tmp_path: Path
-) -> None:
-    with a_loop(pipeline, tmp_path) as loop:
         waiting: Any = loop.loop._waiting
         for fullness, is_admitted in ((1.5, True), (2.5, False)):
             fill(loop, fullness)

@@ -1,7 +1,5 @@
 """API keys take turns at the grammar checkers. No process runs: a test answers for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -100,9 +98,7 @@ class Bench:
         self.results: list[tuple[object, str | None]] = []
 
     def ask(self, grammar: GrammarSpec, lane: tuple[int, int], name: object = None) -> Any:
-        return self.checks.check(
-            grammar, lambda refusal: self.results.append((name, refusal)), lane
-        )
+        return self.checks.check(grammar, lambda why: self.results.append((name, why)), lane)
 
     def wake(self, checker: FakeChecker, answer: str | None = None) -> None:
         """Let a checker send that it is ready, or its answer."""
@@ -182,7 +178,6 @@ def test_refusals_are_remembered_without_their_grammars() -> None:
     assert len(bench.results) == 6
     [(digest, refusal)] = bench.checks._refusals.items()
     assert len(digest) == 32
-    assert refusal is not None
     assert len(refusal) == 500
 
 
@@ -234,9 +229,7 @@ def test_a_grammar_that_another_key_has_asked_for_waits_in_both_lanes() -> None:
     assert costly(9) not in checker.sent[2:]
 
 
-def test_checkers_are_started_when_needed_and_end_when_idle(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_checkers_start_when_needed_and_end_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(max_checkers=4)
     lanes = [(number, number) for number in range(6)]
     for number, lane in enumerate(lanes):
@@ -247,9 +240,7 @@ def test_checkers_are_started_when_needed_and_end_when_idle(
         bench.wake(checker)
     while busy := [work for work in bench.checks._works if work.check is not None]:
         bench.wake(busy[0].checker, None)  # type: ignore[arg-type]
-    assert sorted(each.source for each in bench.sent) == sorted(
-        costly(number).source for number in range(6)
-    )
+    assert sorted(one.source for one in bench.sent) == sorted(costly(at).source for at in range(6))
     assert len(bench.compiler.compiled) == 6
     bench.checks.tick()
     assert len(bench.server.callbacks) == 4

@@ -1,7 +1,5 @@
 """A generation gets no token beyond its grant: it pauses there, or finishes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,7 +73,7 @@ def end_of(answer: Answer) -> tuple[int, str | None]:
 
 
 @pytest.mark.smoke
-def test_the_last_grant_ends_the_output_at_exactly_that_token(loop: Loop) -> None:
+def test_the_last_grant_ends_an_output_there_or_at_once_or_does_nothing(loop: Loop) -> None:
     capped, beside = begun(loop), begun(loop)
     loop.grant(capped, 50, is_last=True)
 
@@ -84,8 +82,6 @@ def test_the_last_grant_ends_the_output_at_exactly_that_token(loop: Loop) -> Non
     assert (end_of(short), end_of(long)) == ((50, FINISH_LENGTH), (NUM_TOKENS, FINISH_LENGTH))
     assert short.tokens == long.tokens[:50]
 
-
-def test_a_generation_beyond_its_last_grant_ends_at_once(loop: Loop) -> None:
     id_ = begun(loop)
     loop.until(lambda: loop.num_generated(id_) >= 20)
     num_generated = loop.num_generated(id_)
@@ -95,21 +91,6 @@ def test_a_generation_beyond_its_last_grant_ends_at_once(loop: Loop) -> None:
     assert not len(loop.loop._batch)
     assert end_of(*loop.finish(id_)) == (num_generated, FINISH_LENGTH)
 
-
-def test_a_waiting_generation_can_be_ended(single: Loop) -> None:
-    running, waiting = begun(single), begun(single)
-    single.grant(waiting, 0, is_last=True)
-    ends = [end_of(each) for each in single.finish(running, waiting)]
-    assert ends == [(NUM_TOKENS, FINISH_LENGTH), (0, FINISH_LENGTH)]
-
-
-def test_draft_tokens_do_not_exceed_the_grant(drafting: Loop) -> None:
-    id_ = begun(drafting)
-    drafting.grant(id_, 101, is_last=True)
-    assert end_of(*drafting.finish(id_)) == (101, FINISH_LENGTH)
-
-
-def test_a_last_grant_above_the_limit_or_for_beams_or_for_nothing_does_nothing(loop: Loop) -> None:
     limited = begun(loop, max_new_tokens=7)
     searched = begun(loop, max_new_tokens=12, beams=BeamSpec(2))
     for id_, num_tokens in ((limited, 1000), (searched, 3), (12345, 1)):
@@ -150,11 +131,9 @@ def test_a_pause_does_not_change_the_answer(loop: Loop, values: dict[str, Any]) 
     pauses_change_nothing(loop, values)
 
 
-def test_a_pause_does_not_change_the_answer_with_draft_tokens(drafting: Loop) -> None:
+def test_draft_tokens_change_nothing_at_pauses_and_do_not_exceed_a_grant(drafting: Loop) -> None:
     pauses_change_nothing(drafting, {})
 
-
-def test_each_token_has_one_log_probability_despite_pauses(drafting: Loop) -> None:
     spec = LogitsSpec(logprobs=LogprobsSpec(num_top=2))
     id_ = begun(drafting, max_new_tokens=60, num_granted=7, logits=spec)
     answer = drafting.answers[id_]
@@ -163,8 +142,12 @@ def test_each_token_has_one_log_probability_despite_pauses(drafting: Loop) -> No
         drafting.until(lambda num=num_granted: len(answer.tokens) == num)
         assert answer.num_logprobs == num_granted
 
+    id_ = begun(drafting)
+    drafting.grant(id_, 101, is_last=True)
+    assert end_of(*drafting.finish(id_)) == (101, FINISH_LENGTH)
 
-def test_a_paused_generation_frees_its_slot_and_is_the_next_to_get_one(single: Loop) -> None:
+
+def test_a_paused_generation_is_next_and_a_waiting_one_can_be_ended(single: Loop) -> None:
     first = begun(single, num_granted=5)
     others = [begun(single) for _ in range(3)]
     single.until(lambda: single.num_generated(others[0]) > 0)
@@ -175,14 +158,22 @@ def test_a_paused_generation_frees_its_slot_and_is_the_next_to_get_one(single: L
     assert single.ended == [others[0], first, *others[1:]]
     assert {len(each.tokens) for each in answers} == {NUM_TOKENS}
 
+    running, waiting = begun(single), begun(single)
+    single.grant(waiting, 0, is_last=True)
+    ends = [end_of(each) for each in single.finish(running, waiting)]
+    assert ends == [(NUM_TOKENS, FINISH_LENGTH), (0, FINISH_LENGTH)]
 
-def test_a_paused_generation_ends_with_its_last_grant(loop: Loop) -> None:
+
+def test_a_paused_generation_can_be_cancelled_or_ended_and_has_a_deadline(loop: Loop) -> None:
+    id_ = paused(loop)
+    loop.cancel(id_, 3)
+    stats = loop.loop._stats()
+    assert (stats.num_running, stats.num_waiting, stats.num_output_tokens) == (0, 0, 3)
+
     id_ = paused(loop)
     loop.grant(id_, 5, is_last=True)
     assert end_of(*loop.finish(id_)) == (5, FINISH_LENGTH)
 
-
-def test_a_paused_generation_has_a_deadline(loop: Loop) -> None:
     id_ = paused(loop)
     (generation,) = loop.loop._alive.values()
     generation.arrived_at -= generation.submit.deadline_s
@@ -190,12 +181,4 @@ def test_a_paused_generation_has_a_deadline(loop: Loop) -> None:
     (answer,) = loop.finish(id_)
 
     assert len(answer.tokens) == 5
-    assert answer.rejection is not None
     assert answer.rejection.code == DeadlineExceeded.code
-
-
-def test_a_paused_generation_can_be_cancelled(loop: Loop) -> None:
-    id_ = paused(loop)
-    loop.cancel(id_, 3)
-    stats = loop.loop._stats()
-    assert (stats.num_running, stats.num_waiting, stats.num_output_tokens) == (0, 0, 3)

@@ -1,7 +1,5 @@
 """The copy of a model's folder with the logits hook: what its graph gets, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +10,7 @@ import pytest
 from openvino import opset13 as ops
 
 from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import emptied, generation, pipeline_of, run, tokens_of
+from tests.engine.in_process import done, emptied, generation, pipeline_of, tokens_of
 from tests.engine.test_logits_handler import LONG_PROMPT, SCORED, scores
 from tests.live.model_folders import write_llama_folder, write_qwen2_folder
 from tests.tables import table
@@ -38,13 +36,7 @@ def edited(folder: Path, target: Path, *changes: tuple[str, str]) -> Path:
     return target
 
 
-def test_a_file_that_is_not_a_graph_is_named_in_the_error(tmp_path: Path) -> None:
-    (tmp_path / MODEL_FILE).write_text("no graph")
-    with pytest.raises(RuntimeError, match=r"openvino_model\.xml is not an OpenVINO graph"):
-        write_hooked_folder(tmp_path, tmp_path / "hooked")
-
-
-def test_the_copy_links_to_the_weights_and_replaces_an_old_one(tmp_path: Path) -> None:
+def test_the_copy_links_to_the_weights_and_has_a_salt_if_there_is_a_table(tmp_path: Path) -> None:
     write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
     features = write_hooked_folder(TINY_CHAT, tmp_path / "hooked")
     assert features == GraphFeatures(has_logits_hook=True, salt_modulus=3072, vocab_size=3072)
@@ -52,19 +44,21 @@ def test_the_copy_links_to_the_weights_and_replaces_an_old_one(tmp_path: Path) -
     graph = ElementTree.parse(tmp_path / "hooked" / MODEL_FILE).getroot()
     assert [layer.attrib["type"] for layer in graph.iter("layer")].count("LogitsHook") == 1
 
+    folder = edited(TINY_CHAT, tmp_path / "model", ('type="Gather"', 'type="Other"'))
+    assert write_hooked_folder(folder, tmp_path / "hooked") == GraphFeatures(
+        has_logits_hook=True, salt_modulus=0, vocab_size=3072
+    )
+
+    (tmp_path / MODEL_FILE).write_text("no graph")
+    with pytest.raises(RuntimeError, match=r"openvino_model\.xml is not an OpenVINO graph"):
+        write_hooked_folder(tmp_path, tmp_path / "hooked")
+
 
 @table("name", ["position_ids", "input_ids", "logits"])
 def test_a_graph_without_the_inputs_of_the_hook_is_not_copied(name: str, tmp_path: Path) -> None:
     folder = edited(TINY_CHAT, tmp_path / name, (f'names="{name}"', 'names="other"'))
     assert write_hooked_folder(folder, tmp_path / "hooked") == GraphFeatures()
     assert not (tmp_path / "hooked").exists()
-
-
-def test_a_graph_without_a_table_of_tokens_has_no_salt(tmp_path: Path) -> None:
-    folder = edited(TINY_CHAT, tmp_path / "model", ('type="Gather"', 'type="Other"'))
-    assert write_hooked_folder(folder, tmp_path / "hooked") == GraphFeatures(
-        has_logits_hook=True, salt_modulus=0, vocab_size=3072
-    )
 
 
 def with_int4_head(folder: Path, target: Path) -> Path:
@@ -89,8 +83,7 @@ def with_int4_head(folder: Path, target: Path) -> Path:
 
 def can_be_biased_and_scored(batch: Batch) -> None:
     biased = tokens_of(batch, PROMPT, LogitsSpec(bias=((77, 100.0),)), max_new_tokens=2)
-    scored = generation(PROMPT, SCORED, max_new_tokens=0)
-    assert run(batch, scored) == []
+    scored = done(batch, generation(PROMPT, SCORED, max_new_tokens=0))
     assert biased == [77, 77]
     assert len(scores(scored)) == len(PROMPT) - 1
 
@@ -98,21 +91,17 @@ def can_be_biased_and_scored(batch: Batch) -> None:
 def largest_salts_change_nothing(batch: Batch, pipeline: Pipeline) -> None:
     """The plugin computes remainders of integers with floats, which end at 2^24."""
     num_salts = pipeline._graph.num_salts
-    plain = generation(PROMPT, SCORED, max_new_tokens=3)
-    assert run(batch, plain) == []
+    plain = done(batch, generation(PROMPT, SCORED, max_new_tokens=3))
     for salt in (num_salts, num_salts // 2 + 1, 2**24 // pipeline._graph.salt_modulus + 1):
         pipeline._next_salt = salt
-        salted = generation(PROMPT, SCORED, max_new_tokens=3)
-        assert run(batch, salted) == []
+        salted = done(batch, generation(PROMPT, SCORED, max_new_tokens=3))
         assert salted.tokens == plain.tokens
         assert scores(salted) == pytest.approx(scores(plain), abs=0.05)
 
 
 @pytest.mark.live
 @table("write", [lambda _: TINY_CHAT, write_llama_folder, write_qwen2_folder])
-def test_models_of_all_architectures_can_be_biased_and_scored_with_any_salt(
-    write: Write, tmp_path: Path
-) -> None:
+def test_all_architectures_are_biased_and_scored_with_salts(write: Write, tmp_path: Path) -> None:
     pipeline = pipeline_of(write(tmp_path / write.__name__), tmp_path)
     assert pipeline.has_logits_hook
     assert pipeline.can_score_prompts

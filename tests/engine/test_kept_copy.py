@@ -1,9 +1,6 @@
 """The copy of a model's folder is made again only when it is not that of the folder."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,9 +61,7 @@ class Copies:
         (Copies.damage_note, 2),
     ],
 )
-def test_a_copy_is_made_again_after_a_change_alone(
-    tmp_path: Path, change: Callable[[Copies], None], number: int
-) -> None:
+def test_a_copy_is_made_again_after_a_change_alone(tmp_path, change, number):
     copies = Copies(tmp_path / change.__name__)
     assert copies.keep() == FEATURES
     change(copies)

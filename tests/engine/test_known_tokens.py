@@ -1,7 +1,5 @@
 """A generation goes on after the tokens that a lost engine has generated."""
 
-from __future__ import annotations
-
 from array import array
 from typing import Any
 
@@ -70,9 +68,7 @@ def goes_on(batch: Batch, num_known: int, values: dict[str, Any]) -> Generation:
 
 @pytest.mark.smoke
 @table("num_known, values", zip([1, 7, 39, 1, 7], SETTINGS, strict=True))
-def test_the_rest_is_what_the_lost_engine_would_have_generated(
-    batch: Batch, num_known: int, values: dict[str, Any]
-) -> None:
+def test_the_rest_is_what_the_lost_engine_would_have_generated(batch, num_known, values):
     goes_on(batch, num_known, values)
 
 
@@ -84,9 +80,7 @@ def test_the_rest_is_what_the_lost_engine_would_have_generated(
         {"grammar": DIGITS},
     ],
 )
-def test_an_answer_that_would_not_be_the_same_ends_with_the_documented_error(
-    batch: Batch, values: dict[str, Any]
-) -> None:
+def test_an_answer_that_would_not_be_the_same_ends_with_the_documented_error(batch, values):
     first = generation(**values)
     run(batch, first)
     others = [first.tokens[0], first.tokens[1] + 1, *first.tokens[2:5]]

@@ -1,7 +1,5 @@
 """Which nodes keep an engine, with a fake clock."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import closing
@@ -40,11 +38,6 @@ def server(tmp_path: Path) -> Iterator[SocketServer]:
         yield server
 
 
-@pytest.fixture
-def started(server: SocketServer) -> Started:
-    return Started(server)
-
-
 class FakeConnection(Connection):
     """The connection of a node."""
 
@@ -52,9 +45,8 @@ class FakeConnection(Connection):
         self.gets_broadcasts = True
 
 
-def test_an_engine_without_a_node_ends_after_a_while(
-    started: Started, server: SocketServer
-) -> None:
+def test_an_engine_ends_a_while_after_the_last_node_that_kept_or_adopted_it(server):
+    started = Started(server)
     started.clock.pass_s(1e6)
     assert not started.lifeline.has_ended
     started.kill_node()
@@ -64,8 +56,7 @@ def test_an_engine_without_a_node_ends_after_a_while(
     started.clock.pass_s(1)
     assert started.lifeline.has_ended
 
-
-def test_an_engine_runs_as_long_as_a_node_that_has_adopted_it(started: Started) -> None:
+    started = Started(server)
     node, gateway = FakeConnection(), FakeConnection()
     started.kill_node()
     started.lifeline.add(node)
@@ -77,8 +68,7 @@ def test_an_engine_runs_as_long_as_a_node_that_has_adopted_it(started: Started) 
     started.clock.pass_s(ORPHAN_S)
     assert started.lifeline.has_ended
 
-
-def test_a_node_that_came_before_the_last_one_was_dead_keeps_the_engine(started: Started) -> None:
+    started = Started(server)
     node = FakeConnection()
     started.lifeline.add(node)
     assert not node.gets_broadcasts, "of the load"

@@ -1,7 +1,5 @@
 """How a request's options change a row of logits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -41,9 +39,7 @@ LONG_WORD = LogitsSpec(bad_words=((0, 1, 2),))
         (LogitsSpec(allowed_ids=(0, 2), bad_words=((2,),)), [], [1, 5, 3], [1, OUT, OUT]),
     ],
 )
-def test_a_row_is_changed_as_the_request_has_it(
-    spec: LogitsSpec, tokens: list[int], row: list[float], expected: list[float]
-) -> None:
+def test_a_row_is_changed_as_requested(spec, tokens, row, expected):
     assert edited(LogitsEditor(spec), tokens, row) == expected
 
 
@@ -95,9 +91,7 @@ MARKED = ReasoningBudget(1, is_open=False, start=(THINK, 6), end=(END,), closing
         (MARKED, [THINK, 6, OTHER], END),
     ],
 )
-def test_a_budget_closes_reasoning(
-    budget: ReasoningBudget, tokens: list[int], expected: int | None
-) -> None:
+def test_a_budget_closes_reasoning(budget, tokens, expected):
     assert forced(budget, tokens) == expected
 
 

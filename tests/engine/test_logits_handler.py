@@ -1,7 +1,5 @@
 """Handling of logits in the real engine, beside generations that do neither."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import (
     TOKENIZER,
     chat,
+    done,
     emptied,
     generation,
     pipeline_of,
@@ -40,7 +39,7 @@ LONG_PROMPT = [10 + number % 500 for number in range(600)]  # more than two step
 
 
 @pytest.mark.smoke
-def test_tokens_are_forced_forbidden_and_allowed(batch: Batch) -> None:
+def test_tokens_are_forced_forbidden_and_allowed_and_neighbours_are_as_alone(batch: Batch) -> None:
     def tokens(**spec: object) -> list[int]:
         return tokens_of(batch, "Count to 15.", LogitsSpec(**spec))
 
@@ -57,9 +56,6 @@ def test_tokens_are_forced_forbidden_and_allowed(batch: Batch) -> None:
     spec = LogitsSpec(allowed_ids=(60, 61, 62))
     assert set(tokens_of(batch, "hello", spec, sampling=sampling)) <= {60, 61, 62}
 
-
-@pytest.mark.smoke
-def test_neighbours_of_a_biased_generation_are_as_alone(batch: Batch) -> None:
     question = "Count to 15."
     alone = tokens_of(batch, question)
     plain = [generation(question) for _ in range(4)]
@@ -88,7 +84,7 @@ def test_a_budget_ends_reasoning(batch: Batch) -> None:
 
 
 @pytest.mark.smoke
-def test_the_greedy_token_is_the_likeliest(batch: Batch) -> None:
+def test_the_greedy_token_is_the_likeliest_of_the_raw_distribution(batch: Batch) -> None:
     each = generation("Tell me a story.", LogitsSpec(logprobs=LogprobsSpec(num_top=20)))
     assert run(batch, each) == []
     assert len(each.logprobs) == len(each.tokens) > 3
@@ -98,23 +94,17 @@ def test_the_greedy_token_is_the_likeliest(batch: Batch) -> None:
         assert len(logprobs.others) == 20
         assert sum(np.exp(logprob) for _, logprob in logprobs.others) <= 1 + 1e-5
 
-
-def test_log_probabilities_are_of_the_raw_distribution(batch: Batch) -> None:
     logprobs = LogprobsSpec(num_top=2)
     plain = generation("hello", LogitsSpec(logprobs=logprobs), max_new_tokens=1)
-    biased = generation(
-        "hello", LogitsSpec(logprobs=logprobs, bias=((77, 100.0),)), max_new_tokens=1
-    )
+    spec = LogitsSpec(logprobs=logprobs, bias=((77, 100.0),))
+    biased = generation("hello", spec, max_new_tokens=1)
     assert run(batch, plain, biased) == []
     assert biased.tokens == [77]
-    assert [id_ for id_, _ in biased.logprobs[0].others] == [
-        id_ for id_, _ in plain.logprobs[0].others
-    ]
+    assert [id for id, _ in biased.logprobs[0].others] == [id for id, _ in plain.logprobs[0].others]
     assert biased.logprobs[0].logprob < -3
 
 
 def scores(generation: Generation) -> list[float]:
-    assert generation.logits is not None
     return [each.logprob for each in generation.logits.prompt_logprobs]
 
 
@@ -122,21 +112,17 @@ SCORED = LogitsSpec(prompt_logprobs=LogprobsSpec(num_top=2))
 
 
 @pytest.mark.smoke
-def test_a_scored_prompt_has_the_probabilities_of_its_tokens(batch: Batch) -> None:
-    generated = generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec()))
-    assert run(batch, generated) == []
+def test_a_prompt_is_scored_whole_and_right_beside_others(batch: Batch) -> None:
+    generated = done(batch, generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec())))
     whole = [*generated.prompt_ids.tolist(), *generated.tokens]
 
-    scored = generation(whole, SCORED, max_new_tokens=0)
-    assert run(batch, scored) == []
+    scored = done(batch, generation(whole, SCORED, max_new_tokens=0))
 
     assert scored.tokens == []
     assert len(scores(scored)) == len(whole) - 1
     expected = [each.logprob for each in generated.logprobs]
     assert scores(scored)[-len(expected) :] == pytest.approx(expected, abs=0.05)
 
-
-def test_a_prompt_is_scored_whole_however_much_of_it_is_cached(batch: Batch) -> None:
     tokens_of(batch, LONG_PROMPT, max_new_tokens=1)
     first = generation(LONG_PROMPT, SCORED, max_new_tokens=0)
     second = generation(LONG_PROMPT, SCORED, max_new_tokens=3)
@@ -148,11 +134,8 @@ def test_a_prompt_is_scored_whole_however_much_of_it_is_cached(batch: Batch) -> 
     assert scores(second) == pytest.approx(scores(first), abs=0.05)
     assert second.tokens == plain.tokens
     assert (first.num_cached, second.num_cached) == (0, 0)
-    assert plain.num_cached is not None
     assert plain.num_cached > 500
 
-
-def test_a_prompt_that_is_only_scored_takes_no_row_of_others(batch: Batch) -> None:
     expected = tokens_of(batch, "What is the capital of France?")
     one, other = (generation("What is the capital of France?") for _ in range(2))
     scored = [generation(LONG_PROMPT[:at], SCORED, max_new_tokens=0) for at in (20, 30)]
@@ -164,19 +147,14 @@ def test_a_prompt_that_is_only_scored_takes_no_row_of_others(batch: Batch) -> No
     assert [each.tokens for each in scored] == [[], []]
 
 
-def test_a_salt_that_was_used_before_is_replaced(batch: Batch, pipeline: Pipeline) -> None:
+def test_a_scored_request_has_a_new_salt_and_its_penalty(batch: Batch, pipeline: Pipeline) -> None:
     salt = pipeline._next_salt
-    first = generation(LONG_PROMPT, SCORED, max_new_tokens=0)
-    assert run(batch, first) == []
+    first = done(batch, generation(LONG_PROMPT, SCORED, max_new_tokens=0))
     pipeline._next_salt = salt
-    second = generation(LONG_PROMPT, SCORED, max_new_tokens=0)
-
-    assert run(batch, second) == []
+    second = done(batch, generation(LONG_PROMPT, SCORED, max_new_tokens=0))
 
     assert scores(second) == pytest.approx(scores(first), abs=0.05)
 
-
-def test_a_scored_request_keeps_its_repetition_penalty(batch: Batch) -> None:
     sampling = SamplingParams(repetition_penalty=3.0)
     plain = tokens_of(batch, "Count to 15.", sampling=sampling)
     assert plain != tokens_of(batch, "Count to 15.")
@@ -184,7 +162,7 @@ def test_a_scored_request_keeps_its_repetition_penalty(batch: Batch) -> None:
 
 
 @pytest.mark.smoke
-def test_a_failed_step_loses_no_log_probability(batch: Batch) -> None:
+def test_neither_a_failed_step_nor_a_processor_that_raises_disturbs_others(batch: Batch) -> None:
     def questions() -> list[Generation]:
         end = TOKENIZER.token_to_id("</think>")
         budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
@@ -209,14 +187,10 @@ def test_a_failed_step_loses_no_log_probability(batch: Batch) -> None:
 
     assert [each.generation for each in failed] == [bad]
     assert [each.tokens for each in disturbed] == [each.tokens for each in undisturbed]
-    assert [len(each.logprobs) for each in disturbed] == [
-        len(each.logprobs) for each in undisturbed
-    ]
+    assert [len(one.logprobs) for one in disturbed] == [len(one.logprobs) for one in undisturbed]
     assert len(disturbed[3].logprobs) == len(disturbed[3].tokens)
     assert scores(disturbed[2]) == pytest.approx(scores(undisturbed[2]), abs=0.05)
 
-
-def test_a_processor_that_raises_fails_its_request_alone(batch: Batch) -> None:
     def fails(tokens: object, _row: object) -> None:
         raise ValueError("an administrator's mistake")
 
@@ -233,13 +207,10 @@ def test_a_processor_that_raises_fails_its_request_alone(batch: Batch) -> None:
 @table(
     "options", [{"enable_prefix_caching": False}, {"plugin": {"INFERENCE_PRECISION_HINT": "bf16"}}]
 )
-def test_without_a_prefix_cache_and_with_16_bits_it_can_be_biased_and_scored(
-    options: dict[str, object], tmp_path: Path
-) -> None:
+def test_without_a_prefix_cache_and_with_16_bits_it_can_be_biased_and_scored(options, tmp_path):
     for batch in emptied(pipeline_of(TINY_CHAT, tmp_path, **options)):
         forced = tokens_of(batch, "hello", LogitsSpec(bias=((77, 100.0),)), max_new_tokens=3)
-        scored = generation(LONG_PROMPT, SCORED, max_new_tokens=0)
-        assert run(batch, scored) == []
+        scored = done(batch, generation(LONG_PROMPT, SCORED, max_new_tokens=0))
         assert forced == [77] * 3
         assert len(scores(scored)) == len(LONG_PROMPT) - 1
 
@@ -253,21 +224,22 @@ def searched(prompt: str | list[int], beams: BeamSpec = BEAMS, **values: object)
 
 
 @pytest.mark.smoke
-def test_beams_return_their_best_sequences_at_the_end(batch: Batch) -> None:
-    search = searched("What is the capital of France?")
-    assert run(batch, search) == []
+def test_beams_return_their_best_sequences_also_beside_biased_neighbours(batch: Batch) -> None:
+    search = done(batch, searched("What is the capital of France?"))
     best, second, third = search.tokens, *(other.tokens for other in search.other_beams)
     assert TOKENIZER.decode(best).strip() == "The capital of France is Paris."
     assert len({tuple(best), tuple(second), tuple(third)}) == 3
 
+    beams = BeamSpec(2, no_repeat_ngram_size=2)
+    search = done(batch, searched("Count to 15.", beams, max_new_tokens=40))
+    pairs = list(itertools.pairwise(search.tokens))
+    assert len(pairs) == len(set(pairs))
 
-def test_a_biased_neighbour_of_beams_gets_its_own_rows(batch: Batch) -> None:
     search = searched("Tell me a story.", max_new_tokens=12)
     late = searched(LONG_PROMPT, max_new_tokens=5)
     biased = generation("hello", LogitsSpec(bias=((77, 100.0),)), max_new_tokens=15)
     other = generation("hello", LogitsSpec(bias=((78, 100.0),)), max_new_tokens=15)
-    alone = searched("Tell me a story.", max_new_tokens=12)
-    assert run(batch, alone) == []
+    alone = done(batch, searched("Tell me a story.", max_new_tokens=12))
 
     assert run(batch, biased, search, late, other) == []
 
@@ -286,11 +258,3 @@ def test_a_failed_step_with_beams_ends_the_process(tmp_path: Path) -> None:
     with pytest.raises(PipelineBroken):
         while len(batch):
             batch.step()
-
-
-def test_a_sequence_that_must_not_repeat_does_not(batch: Batch) -> None:
-    beams = BeamSpec(2, no_repeat_ngram_size=2)
-    search = searched("Count to 15.", beams, max_new_tokens=40)
-    assert run(batch, search) == []
-    pairs = list(itertools.pairwise(search.tokens))
-    assert len(pairs) == len(set(pairs))

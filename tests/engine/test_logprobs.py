@@ -1,7 +1,5 @@
 """Log-probabilities of a row, against the definition in double precision."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -11,9 +9,8 @@ from hypothesis.extra import numpy as hnp
 from vinery_serving.engine.logprobs import RowLogprobs, top_ids
 from vinery_serving.transport.messages import LogprobsSpec
 
-rows = hnp.arrays(
-    np.float32, st.integers(2, 300), elements=st.floats(-60, 60, width=32), fill=st.nothing()
-)
+numbers = st.floats(-60, 60, width=32)
+rows = hnp.arrays(np.float32, st.integers(2, 300), elements=numbers, fill=st.nothing())
 # Long enough for the search by blocks, with many equal values.
 long_rows = hnp.arrays(np.float32, st.integers(6000, 9000), elements=st.sampled_from([-1, 0, 3, 7]))
 
@@ -24,9 +21,7 @@ def exact(row: np.ndarray[tuple[int], np.dtype[np.float32]]) -> np.ndarray[tuple
 
 
 @given(rows, st.data())
-def test_a_token_has_the_log_of_its_probability_and_the_rank_counts_likelier_ones(
-    row: np.ndarray, data: st.DataObject
-) -> None:
+def test_a_token_has_the_log_of_its_probability_and_the_rank_counts_likelier_ones(row, data):
     token_id = data.draw(st.integers(0, len(row) - 1))
     result = RowLogprobs(row, LogprobsSpec()).of(token_id)
     assert result.logprob == pytest.approx(exact(row)[token_id], abs=1e-3)
@@ -38,31 +33,28 @@ def test_the_best_are_those_of_a_full_sort(row: np.ndarray, num: int) -> None:
     assert top_ids(row, num) == np.argsort(-row, kind="stable")[:num].tolist()
 
 
-def test_the_row_may_be_changed_afterwards() -> None:
+def test_named_tokens_a_temperature_and_a_nucleus_are_as_requested() -> None:
+    row = np.array([5, 1, 4, 2], np.float32)
+    result = RowLogprobs(row, LogprobsSpec(num_top=2, token_ids=(1, 0))).of(3)
+    assert [id_ for id_, _ in result.others] == [0, 2, 1]
+
     row = np.array([1, 2, 3], np.float32)
     logprobs = RowLogprobs(row, LogprobsSpec(num_top=1))
     before = logprobs.of(0)
     row[:] = 0
     assert logprobs.of(0) == before
 
-
-def test_named_tokens_follow_the_top_ones_without_repetition() -> None:
-    row = np.array([5, 1, 4, 2], np.float32)
-    result = RowLogprobs(row, LogprobsSpec(num_top=2, token_ids=(1, 0))).of(3)
-    assert [id_ for id_, _ in result.others] == [0, 2, 1]
-
-
-def test_a_temperature_divides_the_logits() -> None:
     row = np.array([1, 2, 3], np.float32)
     result = RowLogprobs(row, LogprobsSpec(temperature=0.5)).of(1)
     assert result.logprob == pytest.approx(exact(row * 2)[1])
 
-
-def test_a_nucleus_shares_the_whole_among_its_tokens() -> None:
     row = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
     logprobs = RowLogprobs(row, LogprobsSpec(num_top=4, top_p=0.8))
     shares = [np.exp(logprob) for _, logprob in logprobs.of(0).others]
     assert shares == pytest.approx([0.625, 0.375, 0, 0])
+
+    row = np.array([0, -np.inf], np.float32)
+    assert RowLogprobs(row, LogprobsSpec()).of(1).logprob == -9999.0
 
 
 @example(np.repeat(np.array([7, -1], np.float32), [4, 5996]), 0.875)
@@ -75,8 +67,3 @@ def test_a_nucleus_is_the_smallest_set_with_its_probability(row: np.ndarray, top
     assert kept == order[: len(kept)].tolist()
     assert shares[kept].sum() >= top_p - 1e-4
     assert shares[kept[:-1]].sum() <= top_p + 1e-4
-
-
-def test_an_impossible_token_has_a_number_that_json_has() -> None:
-    row = np.array([0, -np.inf], np.float32)
-    assert RowLogprobs(row, LogprobsSpec()).of(1).logprob == -9999.0

@@ -1,7 +1,5 @@
 """LoRA adapters, with the real engine: a name of its own that answers differently."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +56,7 @@ def read(*paths: Path, alpha: float = 1.0) -> list[tuple[Path, float]]:
     ]
 
 
-def test_the_scale_is_that_of_pefts_configuration(tmp_path: Path) -> None:
+def test_the_scale_is_that_of_the_configuration_and_all_modules_may_change(tmp_path: Path) -> None:
     plain = write_adapter(tmp_path / "plain")
     scaled = write_adapter(tmp_path / "scaled", r=4, lora_alpha=16)
     rooted = write_adapter(tmp_path / "rooted", r=4, lora_alpha=16, use_rslora=True)
@@ -67,12 +65,8 @@ def test_the_scale_is_that_of_pefts_configuration(tmp_path: Path) -> None:
 
     assert scales == [0.5, 2.0, 4.0]
 
-
-def test_all_modules_of_the_graph_may_be_changed(tmp_path: Path) -> None:
-    tensors = {
-        **matrices(1.0, "self_attn.k_proj", (256, 128)),
-        **matrices(1.0, "mlp.down_proj", (768, 256)),
-    }
+    tensors = matrices(1.0, "self_attn.k_proj", (256, 128))
+    tensors |= matrices(1.0, "mlp.down_proj", (768, 256))
     assert read(write_adapter(tmp_path / "several", tensors))
 
 
@@ -109,9 +103,7 @@ PAIR = {
         (PAIR, {"modules_to_save": ["lm_head"]}, "was trained with modules_to_save"),
     ],
 )
-def test_an_adapter_that_would_be_ignored_is_refused(
-    tmp_path: Path, tensors: dict[str, np.ndarray], config: dict[str, Any], message: str
-) -> None:
+def test_an_adapter_that_would_be_ignored_is_refused(tmp_path, tensors, config, message):
     folder = write_adapter(tmp_path / "adapter", tensors, **config)
     with pytest.raises(RuntimeError, match=f"^The adapter {folder}.*{message}"):
         read(folder)

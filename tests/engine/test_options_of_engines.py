@@ -1,7 +1,5 @@
 """An engine process is started with those options only that it reads."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -44,9 +42,7 @@ def test_no_engine_and_no_node_reads_an_option_that_only_the_gateway_gets() -> N
         ({"unknown": 1}, True),
     ],
 )
-def test_a_change_needs_another_engine_only_for_an_option_of_the_engine(
-    options: dict[str, object], needs_another_engine: bool
-) -> None:
+def test_a_change_needs_another_engine_only_for_options_of_engines(options, needs_another_engine):
     before = ServedModel(name="m", folder="/m")
     after = ServedModel(name="m", folder="/m", options=options)
     assert (before.settings_digest != after.settings_digest) is needs_another_engine

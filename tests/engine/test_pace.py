@@ -1,28 +1,22 @@
 """How fast the wait queue is served, by a clock that the test moves."""
 
-from __future__ import annotations
-
 import pytest
 
 from vinery_serving.engine.pace import Pace
 
 
-def admit(
-    pace: Pace, start: float, duration_s: float, tokens_per_s: float, *, is_full: bool = True
-) -> float:
+def admit(pace: Pace, start: float, for_s: float, tokens_per_s: float, is_full=True) -> float:
     """Admit evenly for a while, in steps of 10 ms. Returns the time of the end."""
-    for number in range(round(duration_s * 100)):
-        pace.note(
-            start + number / 100, num_tokens=tokens_per_s / 100, is_waiting=True, is_full=is_full
-        )
-    return start + duration_s
+    for at in range(round(for_s * 100)):
+        pace.note(start + at / 100, num_tokens=tokens_per_s / 100, is_waiting=True, is_full=is_full)
+    return start + for_s
 
 
 def full_pace(pace: Pace) -> float:
     return pace.tokens_per_s(num_free=0, num_running=64)
 
 
-def test_the_pace_is_unknown_until_something_has_waited_for_a_moment() -> None:
+def test_the_pace_is_that_of_the_newest_seconds_once_something_has_waited() -> None:
     pace = Pace()
     assert full_pace(pace) == 0
     admit(pace, 0.0, 0.1, 500)
@@ -32,20 +26,27 @@ def test_the_pace_is_unknown_until_something_has_waited_for_a_moment() -> None:
 
     assert full_pace(pace) == pytest.approx(500, rel=0.1)
 
-
-def test_the_newest_seconds_count_most() -> None:
     pace = Pace()
     now = admit(pace, 0.0, 20.0, 5000)
     admit(pace, now, 10.0, 100)
     assert full_pace(pace) == pytest.approx(100, rel=0.5)
 
 
-def test_time_without_a_queue_does_not_count() -> None:
+def test_only_time_with_a_queue_counts_and_how_long_it_was_never_empty() -> None:
     pace = Pace()
     now = admit(pace, 0.0, 2.0, 500)
     pace.note(now, num_tokens=5.0, is_waiting=False, is_full=False)
     pace.note(now + 3600, num_tokens=500.0, is_waiting=False, is_full=False)
     assert full_pace(pace) == pytest.approx(500, rel=0.1)
+
+    pace = Pace()
+    assert pace.waiting_s(5.0) == 0
+    now = admit(pace, 10.0, 3.0, 100)
+    assert pace.waiting_s(now) == pytest.approx(3.0)
+
+    pace.note(now, num_tokens=1.0, is_waiting=False, is_full=False)
+
+    assert pace.waiting_s(now) == 0
 
 
 def test_prompts_that_wait_beside_free_slots_have_a_pace_of_their_own() -> None:
@@ -56,7 +57,7 @@ def test_prompts_that_wait_beside_free_slots_have_a_pace_of_their_own() -> None:
     assert full_pace(pace) == pytest.approx(300, rel=0.3)
 
 
-def test_means_follow_slowly() -> None:
+def test_means_follow_slowly_and_make_room_until_the_pace_is_measured() -> None:
     pace = Pace()
     for _ in range(100):
         pace.note_cost(100.0)
@@ -66,8 +67,6 @@ def test_means_follow_slowly() -> None:
     assert 100 < pace.mean_cost < 1000
     assert pace.mean_answer_s == pytest.approx(2.0)
 
-
-def test_running_answers_make_room_as_they_end_until_the_pace_is_measured() -> None:
     pace = Pace()
     pace.note_cost(100.0)
     pace.note_answer(10.0)
@@ -77,14 +76,3 @@ def test_running_answers_make_room_as_they_end_until_the_pace_is_measured() -> N
     now = admit(pace, 0.0, 1.0, 10)
     admit(pace, now, 600.0, 0)  # a long answer in the only slot does not stop the estimate
     assert pace.tokens_per_s(num_free=0, num_running=1) == pytest.approx(0.25 * 100 / 10)
-
-
-def test_the_pace_knows_for_how_long_the_queue_was_never_empty() -> None:
-    pace = Pace()
-    assert pace.waiting_s(5.0) == 0
-    now = admit(pace, 10.0, 3.0, 100)
-    assert pace.waiting_s(now) == pytest.approx(3.0)
-
-    pace.note(now, num_tokens=1.0, is_waiting=False, is_full=False)
-
-    assert pace.waiting_s(now) == 0

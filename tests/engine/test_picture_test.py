@@ -1,13 +1,10 @@
 """A vision model is shown known pictures, when it loads and by a message, beside requests."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.engine.conftest import TIMEOUT_S, TINY_VISION, Answer, Gateway, SharedEngine, StartEngine
+from tests.engine.conftest import TIMEOUT_S, TINY_VISION, Answer, Gateway, SharedEngine
 from tests.engine.test_pictures_process import a_question
 from tests.tables import table
 from vinery_serving.core.media import PictureVerdict
@@ -29,9 +26,7 @@ NUM_TOKENS = 150
         ({"red": [RED, (7, -0.6)], "blue": [BLUE, BLUE]}, PictureVerdict.FAILED, "red"),
     ],
 )
-def test_pictures_must_differ_from_each_other_and_not_from_themselves(
-    seen: Mapping[str, Sequence[tuple[int, float]]], verdict: PictureVerdict, named: str
-) -> None:
+def test_pictures_must_differ_from_each_other_and_not_from_themselves(seen, verdict, named):
     result = judged(seen)
     assert result.verdict is verdict
     assert named in result.summary
@@ -67,9 +62,7 @@ async def test_a_text_model_has_no_pictures_to_see(gateway: Gateway) -> None:
 
 
 @pytest.mark.live
-async def test_a_test_waits_for_a_slot_and_gets_it_and_none_waits_for_an_engine_that_ends(
-    start_engine: StartEngine,
-) -> None:
+async def test_a_test_waits_for_a_slot_and_none_waits_for_an_engine_that_ends(start_engine):
     async with start_engine(folder=TINY_VISION, max_running=1) as gateway:
         questions = [a_question(gateway, "Hello", max_new_tokens=20) for _ in range(3)]
         stream = gateway.start(*questions)

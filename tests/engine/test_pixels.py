@@ -1,7 +1,5 @@
 """Pixels that arrive before their request, and how often pictures are encoded."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest
@@ -20,7 +18,7 @@ def a_submit(id_: int, *sizes: tuple[int, int]) -> Submit:
     return Submit(id_, bytes(8), SamplingParams(), 1, 60.0, media=media)
 
 
-def test_the_parts_of_requests_and_gateways_are_kept_apart() -> None:
+def test_pixels_of_requests_and_gateways_are_kept_apart_and_dropped_with_them() -> None:
     pixels = ArrivingPixels()
     for connection, id_, part in (
         (ONE, 1, b"abc"),
@@ -35,16 +33,6 @@ def test_the_parts_of_requests_and_gateways_are_kept_apart() -> None:
     assert pixels.take(OTHER, a_submit(1, (1, 1))) == b"123"
     assert pixels.take(ONE, a_submit(1)) == b""
 
-
-@table("part", [b"", b"12", b"1234"])
-def test_a_request_with_other_pixels_than_its_pictures_have_is_refused(part: bytes) -> None:
-    pixels = ArrivingPixels()
-    pixels.add(ONE, MediaPixels(1, part))
-    with pytest.raises(ValueError, match="number of bytes"):
-        pixels.take(ONE, a_submit(1, (1, 1)))
-
-
-def test_pixels_of_a_lost_gateway_or_a_cancelled_request_are_dropped() -> None:
     pixels = ArrivingPixels()
     for connection in (ONE, OTHER):
         pixels.add(connection, MediaPixels(1, b"abc"))
@@ -56,7 +44,15 @@ def test_pixels_of_a_lost_gateway_or_a_cancelled_request_are_dropped() -> None:
             pixels.take(connection, a_submit(1, (1, 1)))
 
 
-def test_too_many_pixels_of_a_request_are_not_held() -> None:
+@table("part", [b"", b"12", b"1234"])
+def test_a_request_with_other_pixels_than_its_pictures_have_is_refused(part: bytes) -> None:
+    pixels = ArrivingPixels()
+    pixels.add(ONE, MediaPixels(1, part))
+    with pytest.raises(ValueError, match="number of bytes"):
+        pixels.take(ONE, a_submit(1, (1, 1)))
+
+
+def test_too_many_pixels_of_one_or_all_requests_are_not_held_until_some_are_taken() -> None:
     pixels = ArrivingPixels()
     part = bytes(MAX_MEDIA_BYTES // 2)
     for _ in range(4):
@@ -67,8 +63,6 @@ def test_too_many_pixels_of_a_request_are_not_held() -> None:
     pixels.add(ONE, MediaPixels(1, b"abc"))
     assert pixels.take(ONE, a_submit(1, (1, 1))) == b"abc"
 
-
-def test_too_many_pixels_of_all_requests_are_not_held_until_some_are_taken() -> None:
     pixels = ArrivingPixels()
     num_requests = (1 << 30) // MAX_MEDIA_BYTES + 1
     for id_ in range(num_requests):
@@ -112,9 +106,7 @@ def paced(num_steps: int, *, num_prefill_steps: int = 1) -> EncodingPace:
         (paced(1), {"now": 5.0}, True),
     ],
 )
-def test_a_picture_waits_for_steps_of_streams(
-    pace: EncodingPace, values: dict[str, Any], *, expected: bool
-) -> None:
+def test_a_picture_waits_for_steps_of_streams(pace, values, expected):
     usual = {"now": 1.0, "num_streams": 4, "is_idle": False}
     assert pace.may_encode(**{**usual, **values}) is expected
 

@@ -1,7 +1,5 @@
 """Prompts that differ inside a cached block are prefilled one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,26 +45,18 @@ BLOCK_IDS = tuple(range(BLOCK))
         ((0, 1), (*BLOCK_IDS, 3, 3), [(*BLOCK_IDS, 3, 4)], False),
     ],
 )
-def test_prompts_are_prefilled_together_if_they_share_no_partial_block(
-    added: tuple[int, ...],
-    prompt: tuple[int, ...],
-    beside: list[tuple[int, ...]],
-    *,
-    expected: bool,
-) -> None:
+def test_prompts_prefill_together_if_they_share_no_partial_block(added, prompt, beside, expected):
     blocks = PrefixBlocks()
     blocks.note_added(ids(*added))
     assert blocks.can_prefill(ids(*prompt), [waiting(*each) for each in beside]) is expected
 
 
-def test_a_half_prefilled_prompt_delays_prompts_that_begin_with_its_first_chunk() -> None:
+def test_half_prefilled_and_abandoned_prompts_delay_those_that_begin_with_a_chunk_of_them() -> None:
     blocks = PrefixBlocks()
     half_prefilled = Prefill(ids(1, 2, 4, 5), first_chunk_end=3)
     assert not blocks.can_prefill(ids(1, 2, 4, 9), [half_prefilled])
     assert blocks.can_prefill(ids(1, 2, 9, 9), [half_prefilled])
 
-
-def test_an_abandoned_prompt_may_have_ended_anywhere_behind_its_first_chunk() -> None:
     blocks = PrefixBlocks()
     blocks.note_abandoned(waiting(1, 2, 3))  # before its first step
     assert blocks.can_prefill(ids(1, 2, 3, 4), [waiting(1, 2, 3, 5)])
@@ -79,9 +69,7 @@ def test_an_abandoned_prompt_may_have_ended_anywhere_behind_its_first_chunk() ->
     "num_prompt_tokens, num_generated, is_exposed_then",
     [(BLOCK + 1, 0, True), (BLOCK + 1, 1, False), (2 * BLOCK, 1, True), (2 * BLOCK, 2, False)],
 )
-def test_a_prompt_that_ends_with_a_block_is_exposed_for_one_more_token(
-    num_prompt_tokens: int, num_generated: int, is_exposed_then: bool
-) -> None:
+def test_a_prompt_that_fills_a_block_is_exposed(num_prompt_tokens, num_generated, is_exposed_then):
     assert is_exposed(num_prompt_tokens, num_generated) is is_exposed_then
 
 
@@ -89,7 +77,7 @@ def half_prefilled(*numbers: int, num_prefilled: int, key: bytes | None = None) 
     return Prefill(ids(*numbers), first_chunk_end=1, num_prefilled=num_prefilled, key=key)
 
 
-def test_a_prompt_that_meets_a_half_prefilled_block_gets_another_key() -> None:
+def test_a_prompt_that_meets_a_half_prefilled_block_gets_another_key_if_it_has_the_same() -> None:
     blocks = PrefixBlocks()
     abandoned = range(2 * BLOCK)
     blocks.note_abandoned(half_prefilled(*abandoned, num_prefilled=5))
@@ -99,8 +87,6 @@ def test_a_prompt_that_meets_a_half_prefilled_block_gets_another_key() -> None:
     assert blocks.key_for(ids(*abandoned[: BLOCK - 1]), None) is None
     assert blocks.key_for(ids(*abandoned[: BLOCK - 1], 7), None) is None
 
-
-def test_a_prompt_abandoned_under_the_other_key_leads_to_a_third() -> None:
     blocks = PrefixBlocks()
     keys = [None]
     for num_prefilled in (5, 5, BLOCK, 5):
@@ -108,14 +94,10 @@ def test_a_prompt_abandoned_under_the_other_key_leads_to_a_third() -> None:
         keys.append(blocks.key_for(ids(*range(2 * BLOCK)), None))
     assert len(set(keys)) == 5
 
-
-def test_a_completely_prefilled_prompt_leaves_no_half_prefilled_block() -> None:
     blocks = PrefixBlocks()
     blocks.note_abandoned(half_prefilled(1, 2, 3, num_prefilled=3))
     assert blocks.key_for(ids(1, 2, 3, 4), None) is None
 
-
-def test_an_abandoned_prompt_with_a_key_does_not_affect_other_keys() -> None:
     blocks = PrefixBlocks()
     blocks.note_abandoned(half_prefilled(1, 2, 3, num_prefilled=1, key=b"alice's secret"))
     assert blocks.key_for(ids(1, 2, 3), None) is None
@@ -142,49 +124,36 @@ def answers(batch: Batch, *prompts: str, max_new_tokens: int = 8) -> list[str]:
     return [TOKENIZER.decode(each.tokens, skip_special_tokens=True) for each in generations]
 
 
-def generation(
-    prompt: str, max_new_tokens: int, sampling: SamplingParams | None = None
-) -> Generation:
+def generation(prompt: str, num: int, sampling: SamplingParams | None = None) -> Generation:
     """Return a generation that continues the text itself, without a chat template."""
     ids = ids_of(prompt)
-    return in_process.generation(ids, max_new_tokens=max_new_tokens, sampling=sampling)
+    return in_process.generation(ids, max_new_tokens=num, sampling=sampling)
 
 
 @pytest.mark.live
 @pytest.mark.smoke
-def test_no_prompt_gets_the_answer_of_another(batch: Batch) -> None:
+def test_prompts_and_chats_get_their_own_answers_and_keep_their_blocks(batch: Batch) -> None:
     for _ in range(3):
         answers(batch, "The capital", max_new_tokens=1)
         together = [f"The capital of {country} is" for country in ("France", "Italy", "Japan")]
         assert answers(batch, *together) == [" Paris.", " Rome.", " Tokyo."]
 
-
-@pytest.mark.live
-def test_chats_that_continue_the_same_text_get_their_own_answers(batch: Batch) -> None:
     end = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    beginning = "<|im_start|>user\nWhat is the"
-    answers(batch, beginning, max_new_tokens=1)
-    texts = answers(
-        batch, f"{beginning} capital of France?{end}", f"{beginning} opposite of hot?{end}"
-    )
+    start = "<|im_start|>user\nWhat is the"
+    answers(batch, start, max_new_tokens=1)
+    texts = answers(batch, f"{start} capital of France?{end}", f"{start} opposite of hot?{end}")
     assert texts[0] == "The capital of France is Paris."
     assert texts[0] not in texts[1]
 
-
-@pytest.mark.live
-def test_a_prompt_that_ends_with_a_block_keeps_it_when_another_joins(batch: Batch) -> None:
-    """Until there is a second token, the cache knows the full block by its former tokens."""
-    question = ids_of(f"<|im_end|>\n{CAPITAL_OF_FRANCE}")
+    # Until there is a second token, the cache knows the full block by its former tokens.
+    question = ids_of(f"<|im_end|>\n{FRANCE}")
     beginning = ids_of("<|im_start|>system\nBe very")
     filling = ids_of(" brief" * 2 * BLOCK)[: 2 * BLOCK - len(beginning) - len(question)]
     first = in_process.generation([*beginning, *filling, *question], max_new_tokens=12)
     assert len(first.prompt_ids) == 2 * BLOCK
-    run_in_turn(
-        batch, in_process.generation(first.prompt_ids[: BLOCK + 3].tolist(), max_new_tokens=1)
-    )
-    second = in_process.generation(
-        [*first.prompt_ids[: BLOCK + 3].tolist(), *ids_of(" blue" * 40)], max_new_tokens=3
-    )
+    beginning = first.prompt_ids[: BLOCK + 3].tolist()
+    run_in_turn(batch, in_process.generation(beginning, max_new_tokens=1))
+    second = in_process.generation([*beginning, *ids_of(" blue" * 40)], max_new_tokens=3)
     assert batch.add(first) is None
     while not first.tokens:
         step(batch)
@@ -194,9 +163,6 @@ def test_a_prompt_that_ends_with_a_block_keeps_it_when_another_joins(batch: Batc
     text = TOKENIZER.decode(first.tokens, skip_special_tokens=True)
     assert text == "The capital of France is Paris."
 
-
-@pytest.mark.live
-def test_prompts_without_an_earlier_prefix_are_prefilled_in_one_step(batch: Batch) -> None:
     several = [generation(f"Write {word} to them", 2) for word in ("red", "blue", "green")]
     for each in several:
         assert batch.may_join(each)
@@ -207,19 +173,17 @@ def test_prompts_without_an_earlier_prefix_are_prefilled_in_one_step(batch: Batc
         batch.remove(each)
 
 
-CAPITAL_OF_FRANCE = (
+FRANCE = (
     "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
     "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
-LONG_QUESTION = f"<|im_start|>system\nBe very brief.<|im_end|>\n{CAPITAL_OF_FRANCE}"
+LONG_QUESTION = f"<|im_start|>system\nBe very brief.<|im_end|>\n{FRANCE}"
 
 
 @pytest.mark.live
 @table("number", range(3))
-def test_a_prompt_abandoned_half_prefilled_does_not_affect_later_ones(
-    slow_batch: Batch, number: int
-) -> None:
-    abandoned = generation(f"<|im_start|>system\nBe {'very ' * number}brief.{CAPITAL_OF_FRANCE}", 8)
+def test_a_prompt_abandoned_halfway_affects_no_later_one(slow_batch: Batch, number: int) -> None:
+    abandoned = generation(f"<|im_start|>system\nBe {'very ' * number}brief.{FRANCE}", 8)
     assert len(abandoned.prompt_ids) > 24
     slow_batch.add(abandoned)
     slow_batch.step()
@@ -230,7 +194,7 @@ def test_a_prompt_abandoned_half_prefilled_does_not_affect_later_ones(
 
 
 @pytest.mark.live
-def test_without_salts_abandoned_prompts_are_prefilled_to_their_end(tmp_path: Path) -> None:
+def test_without_salts_prompts_are_prefilled_to_their_end_or_a_step_fails(tmp_path: Path) -> None:
     pipeline = pipeline_of(TINY_CHAT, tmp_path, **SLOW)
     pipeline.disable_salts()
     batch = Batch(pipeline, capacity=16)
@@ -243,33 +207,22 @@ def test_without_salts_abandoned_prompts_are_prefilled_to_their_end(tmp_path: Pa
     assert len(batch) == 1
     while batch.has_work:
         assert batch.step().generated == []
-    assert answers(batch, CAPITAL_OF_FRANCE, max_new_tokens=9) == [
-        "The capital of France is Paris."
-    ]
+    assert answers(batch, FRANCE, max_new_tokens=9) == ["The capital of France is Paris."]
 
-
-@pytest.mark.live
-def test_without_salts_a_step_that_fails_in_a_prompt_needs_a_new_process(tmp_path: Path) -> None:
-    pipeline = pipeline_of(TINY_CHAT, tmp_path, **SLOW)
-    pipeline.disable_salts()
-    batch = Batch(pipeline, capacity=16)
     bad = generation("Hi", 8)
     bad.submit = structs.replace(bad.submit, grammar=GrammarSpec("json_schema", '{"type": 7}'))
     batch.add(bad)
-    batch.add(generation(LONG_QUESTION, 8))
+    batch.add(generation(f"Hi. {LONG_QUESTION}", 8))
     with pytest.raises(PipelineBroken, match="half-prefilled"):
         batch.step()
 
 
 @pytest.mark.live
 @table("penalty", [0.5, 1.0, 3.0])
-def test_another_key_does_not_change_the_answer(
-    batch: Batch, slow_batch: Batch, penalty: float
-) -> None:
+def test_another_key_changes_no_answer(batch: Batch, slow_batch: Batch, penalty: float) -> None:
     sampling = SamplingParams(repetition_penalty=penalty)
-    abandoned, again, elsewhere = (
-        generation(f"Penalty {penalty}:{CAPITAL_OF_FRANCE}", 20, sampling) for _ in range(3)
-    )
+    prompt = f"Penalty {penalty}:{FRANCE}"
+    abandoned, again, elsewhere = (generation(prompt, 20, sampling) for _ in range(3))
     slow_batch.add(abandoned)
     slow_batch.step()
     slow_batch.remove(abandoned)

@@ -1,7 +1,5 @@
 """What part of the engine lanes have used of late, by a clock that the test moves."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -23,7 +21,7 @@ def run(use: RecentUse, start: float, duration_s: float, *, is_busy: bool = True
     return start + duration_s
 
 
-def test_lanes_share_what_the_engine_can_do() -> None:
+def test_lanes_share_what_the_engine_can_do_and_any_number_takes_bounded_memory() -> None:
     use = RecentUse()
     now = run(use, 0.0, 90.0)
 
@@ -34,6 +32,13 @@ def test_lanes_share_what_the_engine_can_do() -> None:
     assert dict(use.parts(now, 4000.0)) == pytest.approx({ALICE: 0.225, BOB: 0.025}, rel=0.1)
     assert not use.parts(now + 3600, 0.0)
 
+    use = RecentUse()
+    for number in range(3000):
+        use.note_admitted((number, 7), 1e6, 0.0)
+        use.note_running(Counter({(number, 7): 4}), number / 100, is_busy=True)
+    assert len(use._lanes) <= 1024
+    assert len(use.parts(30.0, 1000.0)) <= 256
+
 
 @table(
     "durations_s, is_busy, least, most",
@@ -43,9 +48,7 @@ def test_lanes_share_what_the_engine_can_do() -> None:
         ([60.0], False, 0.0, 0.0),  # it never had much to do
     ],
 )
-def test_the_used_part_follows_from_how_long_there_was_much_to_do(
-    durations_s: list[float], *, is_busy: bool, least: float, most: float
-) -> None:
+def test_a_used_part_follows_from_how_long_there_was_much_to_do(durations_s, is_busy, least, most):
     use, now = RecentUse(), 0.0
     for duration_s in durations_s:
         now = run(use, now, duration_s, is_busy=is_busy) + 1.0
@@ -54,12 +57,3 @@ def test_the_used_part_follows_from_how_long_there_was_much_to_do(
     if not is_busy:
         assert use.peak(now) == 0
         assert not use.parts(now, 5000.0)
-
-
-def test_any_number_of_lanes_is_counted_in_bounded_memory() -> None:
-    use = RecentUse()
-    for number in range(3000):
-        use.note_admitted((number, 7), 1e6, 0.0)
-        use.note_running(Counter({(number, 7): 4}), number / 100, is_busy=True)
-    assert len(use._lanes) <= 1024
-    assert len(use.parts(30.0, 1000.0)) <= 256

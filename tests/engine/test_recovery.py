@@ -5,8 +5,6 @@ an earlier sequence left partly filled: prefilled in one step, they would write 
 tokens. These tests look into the batch to prove that this case occurred.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -78,12 +76,8 @@ def fail_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
         {"grammar": GrammarSpec("regex", "([0-9]{1,2} ){12}x")},
     ],
 )
-def test_no_generation_gets_the_answer_of_another(
-    batch: Batch, uncached: Pipeline, values: dict[str, Any]
-) -> None:
-    alone, together, later = (
-        [generation(prompt, **values) for prompt in PROMPTS] for _ in range(3)
-    )
+def test_no_generation_gets_the_answer_of_another(batch, uncached, values):
+    alone, together, later = ([generation(each, **values) for each in PROMPTS] for _ in range(3))
     for each in alone:
         assert run(Batch(uncached, capacity=1), each) == []
     leave_partial_block(batch)
@@ -103,7 +97,7 @@ def test_no_generation_gets_the_answer_of_another(
         assert [text_of(each) for each in later] == TEXTS
 
 
-def test_innocents_that_share_no_partial_block_are_added_at_once(batch: Batch) -> None:
+def test_innocents_are_added_at_once_and_waiting_suspects_can_be_removed(batch: Batch) -> None:
     together = [generation(f"<|im_start|>user\n{text}{END}") for text in ("Hi.", "Count to 9.")]
     start(batch, together, num_tokens=2)
 
@@ -112,8 +106,6 @@ def test_innocents_that_share_no_partial_block_are_added_at_once(batch: Batch) -
     assert set(map(id, together)) <= set(map(id, batch._running))
     assert not set(map(id, together)) & set(map(id, batch._suspects))
 
-
-def test_a_waiting_suspect_can_be_removed(batch: Batch) -> None:
     leave_partial_block(batch)
     together = [generation(prompt) for prompt in PROMPTS]
     start(batch, together, num_tokens=4)
@@ -125,9 +117,7 @@ def test_a_waiting_suspect_can_be_removed(batch: Batch) -> None:
     run_in_turn(batch)
 
     assert len(removed.tokens) == num_tokens
-    others = [
-        (each, text) for each, text in zip(together, TEXTS, strict=True) if each is not removed
-    ]
+    others = [(one, text) for one, text in zip(together, TEXTS, strict=True) if one is not removed]
     assert [text_of(each) for each, _ in others] == [text for _, text in others]
 
 
@@ -135,9 +125,7 @@ def test_a_second_guilty_generation_does_not_affect_waiting_ones(batch: Batch) -
     leave_partial_block(batch)
     together = [generation(prompt) for prompt in PROMPTS]
     start(batch, together, num_tokens=4)
-    guilty = [
-        generation(f"<|im_start|>user\n{text}{END}", grammar=BAD_GRAMMAR) for text in ("a", "b")
-    ]
+    guilty = [generation(f"<|im_start|>user\n{at}{END}", grammar=BAD_GRAMMAR) for at in ("a", "b")]
     for each in guilty:
         batch.add(each)
 
@@ -147,9 +135,7 @@ def test_a_second_guilty_generation_does_not_affect_waiting_ones(batch: Batch) -
     assert [text_of(each) for each in together] == TEXTS
 
 
-def test_a_half_prefilled_prompt_does_not_affect_similar_ones(
-    batch: Batch, uncached: Pipeline
-) -> None:
+def test_a_half_prefilled_prompt_affects_no_similar_one(batch: Batch, uncached: Pipeline) -> None:
     """A failed step removes it while the cache has a partly filled block of it. Two other prompts
     begin with that block and continue it differently."""
     guilty = generation(f"<|im_start|>user\nhello{END}", grammar=BAD_GRAMMAR)

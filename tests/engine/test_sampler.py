@@ -1,7 +1,5 @@
 """Samples beside a draft model: the largest value of a prepared row is the sampled token."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -41,9 +39,7 @@ ROOTS = np.sqrt([0.4, 0.3, 0.2, 0.1])
         ({"top_k": 2}, [4 / 7, 3 / 7]),  # what is left adds up to one
     ],
 )
-def test_tokens_are_drawn_by_their_probabilities(
-    values: dict[str, float], expected: list[float]
-) -> None:
+def test_tokens_are_drawn_by_their_probabilities(values, expected):
     assert draws(**values) == pytest.approx(dict(enumerate(expected)), abs=0.03)
 
 
@@ -65,7 +61,7 @@ def test_only_the_likely_tokens_are_drawn(values: dict[str, float], expected: se
     assert set(draws(**values)) == expected
 
 
-def test_generated_tokens_get_their_penalties() -> None:
+def test_generated_tokens_get_penalties_and_forbidden_ones_are_not_drawn_unless_left_alone():
     tokens, row = (1, 1, 2), LOGITS.copy()
     sampling = SamplingParams(temperature=1.0, presence_penalty=0.5, frequency_penalty=0.25)
     plain = LOGITS.copy()
@@ -75,28 +71,20 @@ def test_generated_tokens_get_their_penalties() -> None:
 
     assert row - plain == pytest.approx([0, -1.0, -0.75, 0], abs=1e-5)
 
-
-def test_forbidden_tokens_are_never_drawn() -> None:
     logits = LOGITS.copy()
     logits[0] = -np.inf
     assert set(draws(logits)) == {1, 2, 3}
 
-
-def test_a_token_that_was_cut_off_is_drawn_if_a_grammar_forbids_all_others() -> None:
     row = LOGITS.copy()
     TokenSampler(SamplingParams(temperature=1.0, top_k=1)).prepare(row, ())
     row[:3] = -np.inf
     assert np.isfinite(row[3])
 
 
-def test_a_draw_depends_on_the_seed_and_on_the_number_of_tokens() -> None:
+def test_a_draw_depends_on_any_seed_and_on_the_number_of_tokens() -> None:
     by_seed = [draw(seed=seed) for seed in range(50)]
     by_number = [draw(tokens=(0,) * num) for num in range(50)]
     assert by_seed == [draw(seed=seed) for seed in range(50)]
     assert by_seed != by_number
     assert len(set(by_seed)) == len(set(by_number)) == 4
-
-
-@table("seed", [0, -1, 2**63, 2**64 - 1])
-def test_any_seed_is_taken(seed: int) -> None:
-    assert draw(seed=seed) in range(4)
+    assert {draw(seed=seed) for seed in (0, -1, 2**63, 2**64 - 1)} <= set(range(4))

@@ -3,19 +3,15 @@
 tiny-chat has blocks of 32 tokens.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.engine.conftest import TINY_CHAT, TINY_DRAFT
-from tests.engine.in_process import generation, generation_of, pipeline_of, run
+from tests.engine.conftest import TINY_DRAFT
+from tests.engine.in_process import generation, generation_of, logprobs, run, served
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.logits_hook import StepView
-from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, SamplingParams
 
@@ -31,11 +27,6 @@ UNCACHED = {"enable_prefix_caching": False}  # so that only running answers have
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("options")
-
-
-def served(home: Path, **options: Any) -> Pipeline:
-    parsed = parse_options(options)
-    return pipeline_of(TINY_CHAT, home, **{name: getattr(parsed, name) for name in options})
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +47,7 @@ def texts(pipeline: Pipeline, *questions: str) -> list[list[int]]:
 
 def peak_bytes(pipeline: Pipeline, num_tokens: int = 250) -> int:
     """Return the largest KV cache while four answers of this length are generated."""
-    answers = [
-        generation_of((1, number), [4, 5, 6 + number], max_new_tokens=num_tokens)
-        for number in range(4)
-    ]
+    answers = [generation_of((1, at), [4, 5, 6 + at], max_new_tokens=num_tokens) for at in range(4)]
     assert run(Batch(pipeline, capacity=16), *answers) == []
     assert [len(each.tokens) for each in answers] == [num_tokens] * 4
     return int(pipeline._pipeline.get_metrics().kv_cache_size_in_bytes)
@@ -68,7 +56,7 @@ def peak_bytes(pipeline: Pipeline, num_tokens: int = 250) -> int:
 def likelihoods(pipeline: Pipeline, question: str) -> list[float]:
     each = generation(question, SCORED, max_new_tokens=12)
     assert run(Batch(pipeline, capacity=16), each) == []
-    return [one.logprob for one in each.logprobs]
+    return logprobs(each)
 
 
 @table(
@@ -79,14 +67,7 @@ def likelihoods(pipeline: Pipeline, question: str) -> list[float]:
         ({"kv_cache_precision": "f32"}, 1.9, 2.1),
     ],
 )
-def test_the_size_of_the_cache_changes_and_short_answers_do_not(
-    home: Path,
-    plain: Pipeline,
-    plain_bytes: int,
-    options: dict[str, Any],
-    least: float,
-    most: float,
-) -> None:
+def test_its_cache_changes_and_short_answers_do_not(home, plain, plain_bytes, options, least, most):
     other = served(home, **UNCACHED, **options)
     assert texts(other) == texts(plain)
     assert least < peak_bytes(other) / plain_bytes < most
@@ -100,9 +81,7 @@ def test_the_size_of_the_cache_changes_and_short_answers_do_not(
         ({"apply_rotation": True}, {"cache_size_gb": 1}),
     ],
 )
-def test_each_way_to_evict_generates_long_sampled_answers(
-    home: Path, members: dict[str, Any], size: dict[str, int]
-) -> None:
+def test_each_way_to_evict_generates_long_sampled_answers(home, members, size):
     evicting = served(home, **UNCACHED, cache_eviction={**EVICTION, **members}, **size)
     sampling = SamplingParams(temperature=0.9, seed=3, repetition_penalty=1.1)
 
@@ -121,18 +100,14 @@ def test_each_way_to_evict_generates_long_sampled_answers(
         {"mode": "xattention", "threshold": 0.1, "block_size": 32, "num_last_dense_tokens": 1},
     ],
 )
-def test_sparse_attention_changes_long_prompts_only(
-    home: Path, plain: Pipeline, sparse: dict[str, Any]
-) -> None:
+def test_sparse_attention_changes_long_prompts_only(home, plain, sparse):
     sparsely = served(home, sparse_attention=sparse)
     long = f"{FILLER} My name is Ann. {FILLER} What is my name?"
     assert texts(sparsely) == texts(plain)
     assert likelihoods(sparsely, long) != pytest.approx(likelihoods(plain, long), abs=1e-3)
 
 
-def test_without_split_fuse_a_step_has_whole_prompts_or_decodes(
-    home: Path, plain: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_split_fuse_a_step_has_whole_prompts_or_decodes(home, plain, monkeypatch):
     whole = served(home, dynamic_split_fuse=False, max_num_batched_tokens=512, **UNCACHED)
     long = FILLER + "Count to 5."
     sizes: list[int] = []

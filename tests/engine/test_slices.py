@@ -1,7 +1,5 @@
 """A long prompt of one key is computed in slices while another key uses the engine."""
 
-from __future__ import annotations
-
 import time
 from array import array
 from itertools import count, pairwise
@@ -17,7 +15,6 @@ from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.slices import Slices
 from vinery_serving.transport.messages import Known, SamplingParams
 
@@ -134,9 +131,7 @@ def test_many_prompts_of_a_key_that_repeats_one_are_added_for_a_step(batch: Batc
         {"cache_key": bytes(range(16))},
     ],
 )
-def test_a_prompt_in_slices_has_the_same_answer_and_the_same_counts(
-    pipeline: Pipeline, values: dict[str, Any]
-) -> None:
+def test_a_prompt_in_slices_has_the_same_answer_and_the_same_counts(pipeline, values):
     seed = sum(map(ord, str(values)))
     cut, again = (generation(prompt(seed), **values) for _ in range(2))
     for batch in emptied(pipeline):
@@ -195,25 +190,11 @@ def test_answers_of_a_lost_engine_do_not_wait_for_a_long_prompt(batch: Batch) ->
     engine.finish(long)
 
 
-def test_what_left_the_batch_comes_back_whole(batch: Batch) -> None:
-    engine = Engine(batch)
-    paused = generation(prompt(320), max_new_tokens=40)
-    engine.waiting.add(paused)
-    while len(paused.tokens) < 4:
-        engine.step()
-    batch.remove(paused)
-    paused.rewind()
-
-    assert engine.waiting._slices.next_of(paused, time.monotonic()) is paused
-
-
-def test_a_key_that_is_alone_has_no_slices(batch: Batch) -> None:
+def test_neither_a_key_that_is_alone_nor_a_cached_prompt_waits(batch: Batch) -> None:
     engine = Engine(batch, is_shared=False)
     engine.run(generation(prompt(40)))
     assert set(engine.computed) == {NUM_LONG}
 
-
-def test_a_prompt_that_the_cache_has_is_not_delayed_for_long(batch: Batch) -> None:
     engine = Engine(batch)
     engine.run(generation(prompt(50)))
     engine.num_steps = 0
@@ -223,7 +204,7 @@ def test_a_prompt_that_the_cache_has_is_not_delayed_for_long(batch: Batch) -> No
     assert engine.num_steps <= 4
 
 
-def test_a_client_that_leaves_takes_its_slice_along(batch: Batch) -> None:
+def test_what_leaves_or_fails_takes_its_slice_along_and_comes_back_whole(batch: Batch) -> None:
     engine = Engine(batch)
     leaving = generation(prompt(60))
     engine.waiting.add(leaving)
@@ -238,9 +219,6 @@ def test_a_client_that_leaves_takes_its_slice_along(batch: Batch) -> None:
     engine.run(again)
     assert len(again.tokens) == 4
 
-
-def test_a_slice_that_fails_leaves_the_rest_to_the_prompt_itself(batch: Batch) -> None:
-    engine = Engine(batch)
     long = generation(prompt(70))
     engine.waiting.add(long)
     assert list(engine.waiting.admit()) == []
@@ -252,3 +230,12 @@ def test_a_slice_that_fails_leaves_the_rest_to_the_prompt_itself(batch: Batch) -
 
     assert long.is_uncut
     assert len(long.tokens) == 8
+
+    paused = generation(prompt(320), max_new_tokens=40)
+    engine.waiting.add(paused)
+    while len(paused.tokens) < 4:
+        engine.step()
+    batch.remove(paused)
+    paused.rewind()
+
+    assert engine.waiting._slices.next_of(paused, time.monotonic()) is paused

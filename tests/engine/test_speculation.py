@@ -1,7 +1,5 @@
 """Draft tokens, from a draft model or the prompt: the same text in fewer steps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +9,16 @@ import pytest
 from msgspec import structs
 
 from tests.engine.conftest import TINY_CHAT, TINY_DRAFT
-from tests.engine.in_process import TOKENIZER, chat, emptied, generation, pipeline_of, run
+from tests.engine.in_process import (
+    TOKENIZER,
+    assert_alike,
+    chat,
+    done,
+    emptied,
+    generation,
+    pipeline_of,
+    run,
+)
 from tests.engine.test_known_tokens import goes_on
 from tests.engine.test_logits_handler import SCORED, scores
 from tests.tables import table
@@ -63,7 +70,7 @@ def assisted(text: str, assist: SpeculationSpec, **values: Any) -> Generation:
 @pytest.mark.smoke
 def test_greedy_text_is_the_same_with_and_without(batch: Batch, plain_batch: Batch) -> None:
     expected, result = (
-        [generation(question, max_new_tokens=80) for question in QUESTIONS] for _ in range(2)
+        [generation(each, max_new_tokens=80) for each in QUESTIONS] for _ in range(2)
     )
     assert run(plain_batch, *expected) == run(batch, *result) == []
 
@@ -74,23 +81,8 @@ def test_greedy_text_is_the_same_with_and_without(batch: Batch, plain_batch: Bat
 
 
 @table("num_known, values", [(1, {}), (7, {"sampling": SEEDED}), (39, {})])
-def test_an_answer_goes_on_after_the_tokens_of_a_lost_engine(
-    batch: Batch, num_known: int, values: dict[str, Any]
-) -> None:
+def test_an_answer_goes_on_after_the_tokens_of_a_lost_engine(batch, num_known, values):
     assert goes_on(batch, num_known, values).num_proposed > 0
-
-
-def test_a_request_may_choose_the_number_of_draft_tokens(batch: Batch) -> None:
-    ngram = 3 if batch._pipeline._default_assist == SpeculationSpec(5, max_ngram_size=3) else 0
-    result = assisted("Count to 9.", SpeculationSpec(2, max_ngram_size=ngram))
-    batch.add(result)
-    most = 0
-    while len(batch):
-        before = result.num_proposed
-        for new in batch.step().generated:
-            new.generation.tokens += new.token_ids
-        most = max(most, result.num_proposed - before)
-    assert most == 2
 
 
 def test_each_row_is_handled_with_the_tokens_before_it(batch: Batch, plain_batch: Batch) -> None:
@@ -111,13 +103,10 @@ def test_each_row_is_handled_with_the_tokens_before_it(batch: Batch, plain_batch
     assert run(plain_batch, *expected) == run(batch, *result) == []
 
     for one, other in zip(result, expected, strict=True):
-        assert one.tokens == other.tokens
-        assert [each.logprob for each in one.logprobs] == pytest.approx(
-            [each.logprob for each in other.logprobs], abs=0.05
-        )
+        assert_alike(one, other, 0.05)
 
 
-def test_prompts_are_scored_and_their_cached_part_is_known(batch: Batch) -> None:
+def test_prompts_are_scored_and_a_request_may_choose_the_number_of_draft_tokens(batch):
     prompt = [10 + number % 500 for number in range(300)]
     first, again = (generation(prompt, max_new_tokens=2) for _ in range(2))
     scored = generation(prompt, SCORED, max_new_tokens=2)
@@ -128,10 +117,19 @@ def test_prompts_are_scored_and_their_cached_part_is_known(batch: Batch) -> None
     assert len(scores(scored)) == 299
     assert scored.tokens == first.tokens
 
+    ngram = 3 if batch._pipeline._default_assist == SpeculationSpec(5, max_ngram_size=3) else 0
+    result = assisted("Count to 9.", SpeculationSpec(2, max_ngram_size=ngram))
+    batch.add(result)
+    most = 0
+    while len(batch):
+        before = result.num_proposed
+        for new in batch.step().generated:
+            new.generation.tokens += new.token_ids
+        most = max(most, result.num_proposed - before)
+    assert most == 2
 
-def has_sampled_well(
-    batch: Batch, plain_batch: Batch, temperature: float, *, num_seeds: int
-) -> bool:
+
+def has_sampled_well(batch: Batch, plain_batch: Batch, temperature: float, num_seeds: int) -> bool:
     """Whether about as many texts count rightly as without draft tokens."""
     beginning = TOKENIZER.encode(" ".join(map(str, range(1, 25))), add_special_tokens=False).ids
 
@@ -149,8 +147,15 @@ def has_sampled_well(
     return num_right(batch) >= expected - num_seeds // 8
 
 
-def test_sampled_text_is_as_good_as_without(batch: Batch, plain_batch: Batch) -> None:
+def test_sampled_text_is_as_good_and_keeps_to_its_grammar(batch: Batch, plain_batch: Batch) -> None:
     assert has_sampled_well(batch, plain_batch, 1.2, num_seeds=8)
+
+    grammar = GrammarSpec(GrammarKind.REGEX.value, "([0-9]{2} ){8}x")
+    samplings = [SamplingParams(temperature=1.5, top_p=0.5, seed=seed) for seed in range(3)]
+    results = [generation("hello", sampling=each, grammar=grammar) for each in samplings]
+    assert run(batch, *results) == []
+    for each in results:
+        assert re.fullmatch("([0-9]{2} ){8}x", TOKENIZER.decode(each.tokens).strip())
 
 
 @table(
@@ -164,32 +169,18 @@ def test_sampled_text_is_as_good_as_without(batch: Batch, plain_batch: Batch) ->
         {"repetition_penalty": 1.2},
     ],
 )
-def test_each_sampling_parameter_gives_one_text_for_one_seed(
-    batch: Batch, values: dict[str, Any]
-) -> None:
+def test_each_parameter_gives_one_text_for_one_seed(batch: Batch, values: dict[str, Any]) -> None:
     sampling = SamplingParams(temperature=1.1, seed=5, **values)
     first, again = (generation("Tell me a story.", sampling=sampling) for _ in range(2))
     assert run(batch, first, again) == []
     assert first.tokens == again.tokens
 
 
-def test_sampled_text_keeps_to_its_grammar(batch: Batch) -> None:
-    grammar = GrammarSpec(GrammarKind.REGEX.value, "([0-9]{2} ){8}x")
-    samplings = [SamplingParams(temperature=1.5, top_p=0.5, seed=seed) for seed in range(3)]
-    results = [generation("hello", sampling=each, grammar=grammar) for each in samplings]
-    assert run(batch, *results) == []
-    for each in results:
-        assert re.fullmatch("([0-9]{2} ){8}x", TOKENIZER.decode(each.tokens).strip())
-
-
-def test_a_confidence_threshold_allows_many_draft_tokens(tmp_path: Path) -> None:
+def test_a_threshold_allows_many_draft_tokens_and_a_missing_folder_is_named(tmp_path: Path) -> None:
     for batch in emptied(pipeline_of(TINY_CHAT, tmp_path, draft_model=str(TINY_DRAFT))):
         assist = SpeculationSpec(confidence_threshold=0.5)
-        result = assisted("Count to 30.", assist, max_new_tokens=80)
-        assert run(batch, result) == []
+        result = done(batch, assisted("Count to 30.", assist, max_new_tokens=80))
         assert result.num_accepted > 20
 
-
-def test_a_missing_draft_folder_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"draft model's folder .*nowhere has no"):
         pipeline_of(TINY_CHAT, tmp_path, draft_model=str(tmp_path / "nowhere"))

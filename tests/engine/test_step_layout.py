@@ -1,7 +1,5 @@
 """Which tokens and rows of a step belong to which generation, against a scheduler like GenAI's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest
@@ -56,13 +54,7 @@ class Sequence:
         ),
     ],
 )
-def test_each_generation_has_its_tokens_and_rows(
-    positions: list[int],
-    token_ids: list[int],
-    num_rows: int,
-    running: list[Sequence],
-    expected: list[Span | None],
-) -> None:
+def test_each_generation_has_its_tokens_and_rows(positions, token_ids, num_rows, running, expected):
     assert locate_spans(positions, token_ids, num_rows, running) == expected
 
 
@@ -70,9 +62,7 @@ def test_each_generation_has_its_tokens_and_rows(
     "positions, token_ids, num_rows",
     [([3, 9], [1, 1], 1), ([0, 1], [5, 7], 1), ([0, 1], [5, 6], 2), ([0, 1, 0], [5, 6, 5], 1)],
 )
-def test_an_unknown_layout_is_refused(
-    positions: list[int], token_ids: list[int], num_rows: int
-) -> None:
+def test_an_unknown_layout_is_refused(positions, token_ids, num_rows):
     with pytest.raises(UnknownStepLayout):
         locate_spans(positions, token_ids, num_rows, [Sequence([5, 6])])
 
@@ -127,9 +117,7 @@ def schedule(running: list[Sequence], num_cached: list[int], budget: int) -> Sch
     ),
     st.integers(1, 40),
 )
-def test_every_span_is_the_one_that_the_scheduler_took(
-    plans: list[tuple[int, bool, int]], budget: int
-) -> None:
+def test_every_span_is_the_one_that_the_scheduler_took(plans, budget):
     running = [
         Sequence([100 * index + token for token in range(length)], is_decoding)
         for index, (length, is_decoding, _) in enumerate(plans)
@@ -144,20 +132,14 @@ def test_an_ambiguous_border_is_decided_by_the_following_generations() -> None:
     second = Sequence([4, 5, 6], is_decoding=True, max_draft_tokens=3)
     third = Sequence([7, 8, 9, 3], is_decoding=True, max_draft_tokens=0)
     found = locate_spans([1, 2, 3], [2, 6, 3], 3, [first, second, third])
-    assert found == [
-        Span(0, 1, 1, range(1)),
-        Span(1, 2, 1, range(1, 2)),
-        Span(2, 3, 1, range(2, 3)),
-    ]
+    assert found == [Span(at, at + 1, 1, range(at, at + 1)) for at in range(3)]
 
 
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 4)), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), max_size=3),
 )
-def test_draft_tokens_belong_to_the_generation_that_they_follow(
-    outputs: list[tuple[int, int]], prompts: list[tuple[int, int]]
-) -> None:
+def test_draft_tokens_belong_to_the_generation_that_they_follow(outputs, prompts):
     decoding = [
         Sequence(
             [100 * index + token for token in range(length)], is_decoding=True, max_draft_tokens=4

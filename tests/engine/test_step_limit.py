@@ -1,7 +1,5 @@
 """How long a step may take follows from what steps have taken."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,9 +21,7 @@ CEILING_S = 120.0
         ([(1, 5.0), *[(1, 0.003)] * 5000], 1, LEAST_S),  # one slow step is forgotten
     ],
 )
-def test_a_step_may_take_many_times_what_others_took(
-    steps: list[tuple[int, float]], num_tokens: int, expected_s: float
-) -> None:
+def test_a_step_may_take_many_times_what_others_took(steps, num_tokens, expected_s):
     limits = StepLimits(CEILING_S)
     for size, took_s in steps:
         limits.note(size, took_s)
@@ -36,9 +32,7 @@ def test_a_step_may_take_many_times_what_others_took(
     st.lists(st.tuples(st.integers(1, 4096), st.floats(0.0, 300.0)), max_size=50),
     st.integers(1, 4096),
 )
-def test_no_limit_is_above_the_option_or_below_the_smallest(
-    steps: list[tuple[int, float]], num_tokens: int
-) -> None:
+def test_no_limit_is_above_the_option_or_below_the_smallest(steps, num_tokens):
     limits = StepLimits(CEILING_S)
     for size, took_s in steps:
         limits.note(size, took_s)

@@ -1,7 +1,5 @@
 """Gemma 3, LLaVA, LLaVA-NeXT, InternVL and Qwen 2 VL in GenAI's pipeline: small models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +22,7 @@ from tests.engine.family_models import (
     noise,
     with_media,
 )
-from tests.engine.in_process import emptied, pipeline_of, run
+from tests.engine.in_process import assert_alike, done, emptied, logprobs, pipeline_of, run
 from tests.examples import examples
 from tests.tables import table
 from vinery_serving.core.media import Detail, PictureVerdict
@@ -67,23 +65,18 @@ def batch(pipeline: Pipeline) -> Iterator[Batch]:
 
 @pytest.fixture
 def model(pipeline: Pipeline) -> VisionModel:
-    assert pipeline.vision is not None
     return pipeline.vision
 
 
-def answered(batch: Batch, generation: Generation) -> Generation:
-    assert run(batch, generation) == []
-    return generation
-
-
-def logprobs(generation: Generation) -> list[float]:
-    return [each.logprob for each in generation.logprobs]
-
-
-def test_the_engine_sees_logits_and_isolates_keys(pipeline: Pipeline) -> None:
+def test_it_sees_logits_and_counts_the_tokens_of_several_pictures(batch, model, pipeline):
     assert pipeline.has_logits_hook
     assert pipeline.supports_cache_salt
     assert not pipeline.can_score_prompts
+
+    one, other = a_fitted_picture(model, 1), a_fitted_picture(model, 2, 300, 40)
+    for parts in (("Hi", one, one, "?"), ("Hi", one, "or", other, "?"), ("Hi",)):
+        each = done(batch, a_prompt(model, *parts))
+        assert each.handle.num_prompt_tokens == len(each.prompt_ids)
 
 
 @SHARED
@@ -93,36 +86,23 @@ def test_the_engine_sees_logits_and_isolates_keys(pipeline: Pipeline) -> None:
     detail=st.sampled_from(Detail),
     max_pixels=st.sampled_from((3_000, 7_000, 20_000, 100_000)),
 )
-def test_genai_counts_the_same_tokens(
-    batch: Batch, model: VisionModel, width: int, height: int, detail: Detail, max_pixels: int
-) -> None:
+def test_genai_counts_the_same_tokens(batch, model, width, height, detail, max_pixels):
     size = fitted_size(model, width, height, detail, max_pixels)
-    each = answered(batch, a_prompt(model, "a", noise(0, *size), "b", max_new_tokens=1))
-    assert each.handle is not None
+    each = done(batch, a_prompt(model, "a", noise(0, *size), "b", max_new_tokens=1))
     assert each.handle.num_prompt_tokens == len(each.prompt_ids)
 
 
-def test_genai_counts_the_tokens_of_several_pictures(batch: Batch, model: VisionModel) -> None:
-    one, other = a_fitted_picture(model, 1), a_fitted_picture(model, 2, 300, 40)
-    for parts in (("Hi", one, one, "?"), ("Hi", one, "or", other, "?"), ("Hi",)):
-        each = answered(batch, a_prompt(model, *parts))
-        assert each.handle is not None
-        assert each.handle.num_prompt_tokens == len(each.prompt_ids)
-
-
 @table("family", FAMILIES)
-def test_answers_are_those_of_genai_with_the_tokenizer_of_the_folder(
-    family: str, tmp_path: Path
-) -> None:
+def test_answers_are_those_of_genai_with_the_folders_tokens(family: str, tmp_path: Path) -> None:
     """The engine gives it coded ids, and leaves out the line breaks that GenAI adds."""
     folder = a_family_folder(family, tmp_path / family)
     pipeline = pipeline_of(folder, tmp_path, cache_size_gb=1)
-    model = the_model(pipeline)
+    model = pipeline.vision
     picture = a_fitted_picture(model, 1)
     added = {"gemma3": ("\n\n", "\n\n"), "internvl_chat": ("", "")}.get(family, ("", "\n"))
     before, behind = (ids_of(folder, text) for text in ("Look " + added[0], added[1] + "What?"))
     for batch in emptied(pipeline):
-        ours = answered(batch, a_prompt(model, before, picture, behind))
+        ours = done(batch, a_prompt(model, before, picture, behind))
 
     num_tokens, tokens, values = asked_of_genai(folder, f"Look {model.texts.shown}What?", picture)
 
@@ -136,9 +116,7 @@ def ids_of(folder: Path, text: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def asked_of_genai(
-    folder: Path, prompt: str, picture: Pixels
-) -> tuple[int, list[int], list[float]]:
+def asked_of_genai(folder: Path, text: str, picture: Pixels) -> tuple[int, list[int], list[float]]:
     """The tokens of the prompt, and those of the answer with their log-probabilities."""
     scheduler = genai.SchedulerConfig()
     scheduler.cache_size = 1
@@ -147,7 +125,7 @@ def asked_of_genai(
     config = genai.GenerationConfig()
     config.max_new_tokens, config.ignore_eos, config.logprobs = 6, True, 1
     config.apply_chat_template = False
-    handle = pipeline.add_request(1, prompt, [ov.Tensor(picture)], [], config)
+    handle = pipeline.add_request(1, text, [ov.Tensor(picture)], [], config)
     while pipeline.has_non_finished_requests():
         pipeline.step()
     (output,) = handle.read_all()
@@ -156,23 +134,20 @@ def asked_of_genai(
 
 
 @pytest.mark.smoke
-def test_answers_follow_the_pictures_and_their_order(batch: Batch, model: VisionModel) -> None:
+def test_answers_follow_pictures_and_order_and_a_second_question_reuses_them(batch, model):
     def of(*parts: str | Pixels) -> Generation:
-        return answered(batch, a_prompt(model, *parts))
+        return done(batch, a_prompt(model, *parts))
 
     one, other = a_fitted_picture(model, 1), a_fitted_picture(model, 2)
     first, again, another = (of("What? ", each, "!") for each in (one, one, other))
     forward = of("Which ", one, " or ", other, "?")
     backward = of("Which ", other, " or ", one, "?")
 
-    assert again.tokens == first.tokens
-    assert logprobs(again) == pytest.approx(logprobs(first), abs=1e-3)
+    assert_alike(again, first)
     assert logprobs(another) != pytest.approx(logprobs(first), abs=1e-2)
     assert logprobs(forward) != pytest.approx(logprobs(backward), abs=1e-2)
 
-
-def test_prompts_run_side_by_side(batch: Batch, model: VisionModel) -> None:
-    """Each has the answer that it has alone, so the step's rows are matched rightly."""
+    # Each has the answer that it has alone, so the step's rows are matched rightly.
     one, wide = a_fitted_picture(model, 1), a_fitted_picture(model, 2, 300, 40)
     asks: list[tuple[str | Pixels, ...]] = [
         ("Hello",),
@@ -180,48 +155,40 @@ def test_prompts_run_side_by_side(batch: Batch, model: VisionModel) -> None:
         (LONG, one, wide, "?"),
         ("Which ", wide, "and", one),
     ]
-    alone = [answered(batch, a_prompt(model, *parts)) for parts in asks]
+    alone = [done(batch, a_prompt(model, *parts)) for parts in asks]
     together = [a_prompt(model, *parts) for parts in asks]
 
     assert run(batch, *together) == []
 
     for each, beside in zip(alone, together, strict=True):
-        assert beside.tokens == each.tokens
-        assert logprobs(beside) == pytest.approx(logprobs(each), abs=1e-3)
+        assert_alike(beside, each)
 
-
-def test_a_second_question_reuses_the_picture(batch: Batch, model: VisionModel) -> None:
     one, other = (a_fitted_picture(model, seed, 300, 300) for seed in (3, 4))
-    answered(batch, a_prompt(model, LONG, one, one, one, one, "What?"))
+    done(batch, a_prompt(model, LONG, one, one, one, one, "What?"))
 
-    again = answered(batch, a_prompt(model, LONG, one, one, one, one, "And how large?"))
-    another = answered(batch, a_prompt(model, LONG, other, one, one, one, "And how large?"))
+    again = done(batch, a_prompt(model, LONG, one, one, one, one, "And how large?"))
+    another = done(batch, a_prompt(model, LONG, other, one, one, one, "And how large?"))
 
     start, end = again.submit.media[0].start, again.submit.media[3].start
-    assert again.num_cached is not None
     assert again.num_cached >= end // 32 * 32 > start
-    assert another.num_cached is not None
     assert another.num_cached <= start
 
 
 @table("has_picture", [True, False])
-def test_keys_do_not_share_cached_tokens_and_answer_alike(
-    batch: Batch, model: VisionModel, *, has_picture: bool
-) -> None:
+def test_keys_do_not_share_cached_tokens_and_answer_alike(batch, model, has_picture):
     shown = [a_fitted_picture(model, 5)] if has_picture else []
     first, other, none, again = (
-        answered(batch, a_prompt(model, f"{has_picture}: {LONG}", *shown, "What?", cache_key=key))
+        done(batch, a_prompt(model, f"{has_picture}: {LONG}", *shown, "What?", cache_key=key))
         for key in (KEY, OTHER_KEY, None, KEY)
     )
 
     assert first.num_cached == other.num_cached == none.num_cached == 0
     assert again.num_cached
     for each in (other, none, again):
-        assert each.tokens == first.tokens
-        assert logprobs(each) == pytest.approx(logprobs(first), abs=5e-3)
+        assert_alike(each, first, 5e-3)
 
 
-def test_the_test_pictures_look_different(batch: Batch, model: VisionModel) -> None:
+def test_the_test_pictures_look_different_and_a_picture_in_another_size_is_refused(batch, model):
     tests = PictureTests(model, batch)
     tests.begin(None)
     while tests.is_running:
@@ -231,11 +198,8 @@ def test_the_test_pictures_look_different(batch: Batch, model: VisionModel) -> N
             if new.finish is not None:
                 batch.remove(new.generation)
 
-    assert tests.newest is not None
     assert tests.newest.verdict is PictureVerdict.PASSED, tests.newest.summary
 
-
-def test_a_picture_in_another_size_than_its_tokens_is_refused(model: VisionModel) -> None:
     each = a_prompt(model, "What? ", a_fitted_picture(model, 1), "!")
     media = each.submit.media[0]
 
@@ -258,18 +222,13 @@ def test_a_picture_in_another_size_than_its_tokens_is_refused(model: VisionModel
 # Gemma 3: the tokens of a picture attend to those behind them
 
 
-def the_model(pipeline: Pipeline) -> VisionModel:
-    assert pipeline.vision is not None
-    return pipeline.vision
-
-
 def test_a_picture_is_computed_in_one_step(gemma: Path, tmp_path: Path) -> None:
     """GenAI divides prompts where a step is full: then half of a picture would not see the rest."""
     small = pipeline_of(gemma, tmp_path, max_num_batched_tokens=8, cache_size_gb=1)
-    model = the_model(small)
+    model = small.vision
     parts = (LONG, a_fitted_picture(model, 1), "!")
     for batch in emptied(small):
-        alone = answered(batch, a_prompt(model, *parts, cache_key=KEY))
+        alone = done(batch, a_prompt(model, *parts, cache_key=KEY))
         texts = [a_prompt(model, f"{at}" * 900, max_new_tokens=2) for at in "12"]
         beside = a_prompt(model, *parts, cache_key=OTHER_KEY)
         for text in texts:
@@ -281,13 +240,12 @@ def test_a_picture_is_computed_in_one_step(gemma: Path, tmp_path: Path) -> None:
 
     assert small.max_step_tokens == 2048
     assert beside.num_cached == 0
-    assert beside.tokens == alone.tokens
-    assert logprobs(beside) == pytest.approx(logprobs(alone), abs=2e-3)
+    assert_alike(beside, alone, 2e-3)
 
 
 def test_a_picture_behind_more_text_than_a_step_has_is_refused(gemma: Path, tmp_path: Path) -> None:
     pipeline = pipeline_of(gemma, tmp_path)
-    model = the_model(pipeline)
+    model = pipeline.vision
     picture = a_fitted_picture(model, 1)
     early = a_prompt(model, "a", picture, "b" * 1500)
     late = a_prompt(model, "a" * 1500, picture, "b")
@@ -305,10 +263,10 @@ def test_the_tokens_of_other_families_may_be_divided(name: str, tmp_path: Path) 
         home = tmp_path / f"{name} {num_tokens}"
         pipeline = pipeline_of(folder, home, max_num_batched_tokens=num_tokens)
         assert pipeline.max_step_tokens == num_tokens
-        model = the_model(pipeline)
+        model = pipeline.vision
         for batch in emptied(pipeline):
             parts = (LONG, a_fitted_picture(model, 1), "!")
-            answers.append(answered(batch, a_prompt(model, *parts)))
+            answers.append(done(batch, a_prompt(model, *parts)))
 
     one, other = answers
     assert one.tokens == other.tokens

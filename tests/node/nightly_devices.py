@@ -1,7 +1,5 @@
 """Devices of which the tests by day try a sample."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,6 @@ pytestmark = pytest.mark.live
 
 @pytest.mark.skipif(Path("/dev/dri").exists(), reason="this machine may have a GPU")
 @table("device", ["GPU", "GPU.1", "AUTO:GPU,CPU", "HETERO:GPU,CPU"])
-async def test_a_gpu_without_its_runtime_is_named(
-    tmp_path: Path, folder: Path, device: str
-) -> None:
+async def test_a_gpu_without_runtime_is_named(tmp_path: Path, folder: Path, device: str) -> None:
     failure = await failure_of(tmp_path, folder, device)
     assert failure.text.startswith("This machine has no GPU runtime")

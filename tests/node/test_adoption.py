@@ -1,7 +1,5 @@
 """A node finds engines that have outlived another one, and keeps those that it would start."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -16,14 +14,13 @@ import pytest
 from msgspec import structs
 
 from tests.conftest import REPOSITORY, clean_environment
-from tests.engine.conftest import TIMEOUT_S, OwnGateway, engine_config
+from tests.engine.conftest import TIMEOUT_S, OwnGateway, engine_config, serving
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node import adoption, digest
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.digest import with_digest
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.running_engine import end_engine
-from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
 
 ADDRESS = EngineAddress(7, "0123456789ab")
@@ -67,7 +64,6 @@ def a_stranger(socket: Path) -> AbstractContextManager[subprocess.Popen[str]]:
 
 
 def next_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
@@ -76,9 +72,7 @@ def socket(tmp_path: Path) -> Path:
     return engine_socket(tmp_path, ADDRESS)
 
 
-async def test_an_engine_is_found_by_its_socket_and_kept_until_its_end(
-    tmp_path: Path, socket: Path
-) -> None:
+async def test_it_is_found_by_its_socket_until_it_ends(tmp_path: Path, socket: Path) -> None:
     with listening(socket) as process:
         found = adoption.find(tmp_path)[ADDRESS]
         assert found.pid == process.pid
@@ -98,9 +92,7 @@ async def test_an_engine_is_found_by_its_socket_and_kept_until_its_end(
     assert adoption.find(tmp_path) == {}, "a socket without a process is no engine"
 
 
-async def test_a_process_that_gets_the_id_of_a_dead_engine_is_not_adopted(
-    tmp_path: Path, socket: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_with_the_id_of_a_dead_engine_is_not_adopted(tmp_path, socket, monkeypatch):
     open_pidfd = os.pidfd_open
     with listening(socket) as engine, a_stranger(socket) as stranger:
 
@@ -115,9 +107,7 @@ async def test_a_process_that_gets_the_id_of_a_dead_engine_is_not_adopted(
         assert stranger.poll() is None
 
 
-async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
-    tmp_path: Path, socket: Path
-) -> None:
+async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(tmp_path, socket):
     with listening(socket) as engine, a_stranger(socket) as stranger:
         found = adoption.find(tmp_path)[ADDRESS]
         engine.kill()
@@ -129,14 +119,12 @@ async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
         assert stranger.poll() is None
 
 
-async def test_an_engine_that_ignores_its_end_is_killed(tmp_path: Path, socket: Path) -> None:
+async def test_an_engine_that_ignores_its_end_is_killed_and_other_versions_differ(tmp_path, socket):
     stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{_LISTENING}"
     with listening(socket, sys.executable, "-c", stubborn, str(socket)) as process:
         await end_engine(adoption.find(tmp_path)[ADDRESS])
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL
 
-
-async def test_an_engine_of_another_version_has_no_digest(tmp_path: Path, socket: Path) -> None:
     other = _LISTENING.replace("lambda: HELLO", "lambda: type('Hello', (Struct,), {}, tag=1)()")
     other = f"from msgspec import Struct\n{other}"
     with listening(socket, sys.executable, "-c", other, str(socket)):
@@ -147,9 +135,7 @@ async def test_an_engine_of_another_version_has_no_digest(tmp_path: Path, socket
         found.close()
 
 
-def test_a_digest_covers_configuration_environment_and_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_digest_covers_configuration_environment_and_code(tmp_path, monkeypatch):
     def digest_of(environment: dict[str, str], **options: Any) -> str:
         return with_digest(engine_config(tmp_path, "e", options), environment).digest
 
@@ -178,34 +164,22 @@ def outlived(tmp_path: Path) -> Outlive:
 
     @asynccontextmanager
     async def start(**options: Any) -> AsyncIterator[tuple[OwnGateway, AdoptedEngine]]:
-        config = found_config(tmp_path, options)
-        node = EngineProcess(config)
-        client = EngineClient(config.socket_path)
-        try:
-            await node.start()
-            client.open()
-            await client.wait_connected(TIMEOUT_S)
-            abandon(node)
-            yield OwnGateway(client, node), adoption.find(tmp_path)[ADDRESS]
-        finally:
-            await client.close()
-            await node.end()
+        async with serving(found_config(tmp_path, options)) as gateway:
+            abandon(gateway.process)
+            yield gateway, adoption.find(tmp_path)[ADDRESS]
 
     return start
 
 
 def abandon(node: EngineProcess) -> None:
     """What the death of a node does to its engine."""
-    assert node._watching is not None
     node._watching.cancel()
     engine: Any = node._engine
     engine._process.stdin.close()
 
 
 @pytest.mark.live
-async def test_a_stream_goes_on_while_its_engine_is_adopted(
-    outlived: Outlive, tmp_path: Path
-) -> None:
+async def test_a_stream_goes_on_when_it_is_adopted(outlived: Outlive, tmp_path: Path) -> None:
     async with outlived() as (gateway, found):
         submit = gateway.submit("Count to 60.", max_new_tokens=1500, ignore_eos=True)
         stream = gateway.start(submit)
@@ -235,9 +209,7 @@ async def test_an_engine_with_other_options_is_ended(outlived: Outlive, tmp_path
 
 @pytest.mark.live
 @pytest.mark.parametrize("is_adopted", [True, False])
-async def test_an_engine_that_stands_still_is_ended_with_its_stacks_in_the_log(
-    outlived: Outlive, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_adopted: bool
-) -> None:
+async def test_an_engine_that_stands_still_ends_with_stacks(outlived, tmp_path, caplog, is_adopted):
     async with outlived() as (_, found), asyncio.timeout(TIMEOUT_S):
         node = EngineProcess(found_config(tmp_path, {}))
         if is_adopted:

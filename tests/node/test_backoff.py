@@ -1,7 +1,5 @@
 """The delays between the starts of an engine, and the number of attempts to load a model."""
 
-from __future__ import annotations
-
 from tests.tables import table
 from vinery_serving.node.backoff import Backoff, FailureKind, LoadAttempts
 
@@ -18,9 +16,7 @@ def delays(num: int, lived_s: float) -> list[float]:
         (3.5, [0.1, 0.1, 0.1]),  # it was stable
     ],
 )
-def test_an_engine_that_did_not_live_long_waits_longer(
-    lived_s: float, expected: list[float]
-) -> None:
+def test_an_engine_that_lived_shortly_waits_longer(lived_s: float, expected: list[float]) -> None:
     assert delays(len(expected), lived_s) == expected
 
 
@@ -32,9 +28,7 @@ def test_an_engine_that_did_not_live_long_waits_longer(
         (FailureKind.KILLED, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, None]),
     ],
 )
-def test_a_model_that_cannot_load_is_tried_a_few_times_with_growing_pauses(
-    kind: FailureKind, pauses_s: list[float | None]
-) -> None:
+def test_a_model_that_cannot_load_is_tried_a_few_times_with_growing_pauses(kind, pauses_s):
     attempts = LoadAttempts()
     assert [attempts.pause_after(kind) for _ in pauses_s] == pauses_s
     assert attempts.num_failed == attempts.max == len(pauses_s)

@@ -1,7 +1,5 @@
 """The node repeats what engines log from its start on, whatever happens to their files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from vinery_serving.logs.entries import LogEntry
@@ -16,7 +14,7 @@ def write(folder: Path, process: str, message: str) -> None:
     LogFile(log_path(folder, process), LogBounds()).write(line.encode())
 
 
-def test_lines_of_engines_are_repeated_from_now_on(tmp_path: Path) -> None:
+def test_lines_of_engines_are_repeated_and_a_new_log_is_followed(tmp_path: Path) -> None:
     old, new = engine_name("old"), engine_name("org/new")
     write(tmp_path, old, "before")
     repeated: list[LogEntry] = []
@@ -37,8 +35,6 @@ def test_lines_of_engines_are_repeated_from_now_on(tmp_path: Path) -> None:
     }
     assert len(repeated) == 3
 
-
-def test_a_removed_log_is_forgotten_and_a_new_one_followed(tmp_path: Path) -> None:
     engine = engine_name("tiny")
     write(tmp_path, engine, "before")
     repeated: list[LogEntry] = []

@@ -1,7 +1,5 @@
 """How much memory a model is expected to need, before and after it was measured."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace
@@ -33,12 +31,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_weights_are_the_files_of_the_model_and_of_its_draft_model(folder: Path) -> None:
+def test_weights_are_the_files_and_the_cache_has_its_option_or_one_context(folder: Path) -> None:
     assert estimate([folder], "CPU", EngineOptions()).weights_bytes == 3500
     assert estimate([folder, folder], "CPU", EngineOptions()).weights_bytes == 7000
 
-
-def test_the_cache_has_the_size_of_its_option_or_that_of_one_context(folder: Path) -> None:
     def cache_bytes(device: str = "CPU", **options: object) -> int:
         return estimate([folder], device, EngineOptions(**options)).cache_bytes  # type: ignore[arg-type]
 
@@ -53,14 +49,12 @@ def test_the_cache_has_the_size_of_its_option_or_that_of_one_context(folder: Pat
 
 
 @table("content", ["", "[]", '{"num_hidden_layers": "many"}'])
-def test_without_a_readable_configuration_the_cache_counts_for_nothing(
-    folder: Path, content: str
-) -> None:
+def test_without_a_configuration_the_cache_counts_for_nothing(folder: Path, content: str) -> None:
     (folder / "config.json").write_text(content)
     assert estimate([folder], "CPU", EngineOptions()).cache_bytes == 0
 
 
-def test_a_measurement_corrects_the_estimate() -> None:
+def test_a_measurement_corrects_the_estimate_and_a_refusal_names_all_figures() -> None:
     guess = Need(weights_bytes=5 * GIB, cache_bytes=GIB)
     measured = replace(guess, measured=Measured(loaded_bytes=2 * GIB, peak_bytes=2 * GIB))
     grown = replace(guess, measured=Measured(loaded_bytes=2 * GIB, peak_bytes=9 * GIB))
@@ -70,26 +64,20 @@ def test_a_measurement_corrects_the_estimate() -> None:
     assert grown.total_bytes == 9 * GIB
     assert "measured 2.00 GB after loading and 9.00 GB at most" in str(grown)
 
+    text = fit.unfit_text(Need(5 * GIB, GIB), 4 * GIB, "CPU", GIB)
+    assert "about 6.12 GB (weights 5.00 GB, KV cache 1.00 GB, process 0.12 GB)" in text
+    assert "models on CPU may use 4.00 GB, of which pinned models need 1.00 GB" in text
+    assert "VINERY_MODEL_MEMORY_MB" in text
 
-def test_a_process_is_measured_with_what_it_had_at_most() -> None:
+
+def test_a_process_is_measured_with_what_it_had_at_most_until_it_has_ended() -> None:
     loaded = measure(os.getpid())
-    assert loaded is not None
     assert loaded.peak_bytes - loaded.loaded_bytes < 20 * MIB, "what loading took is forgotten"
     large = bytearray(os.urandom(64 * MIB))
     del large
     later = measure(os.getpid(), loaded.loaded_bytes)
 
-    assert later is not None
     assert later.loaded_bytes == loaded.loaded_bytes
     assert later.peak_bytes > loaded.peak_bytes + 32 * MIB
 
-
-def test_a_process_that_has_ended_is_not_measured() -> None:
     assert measure(2**22 + 1) is None
-
-
-def test_a_refusal_names_all_figures_and_what_to_do() -> None:
-    text = fit.unfit_text(Need(5 * GIB, GIB), 4 * GIB, "CPU", GIB)
-    assert "about 6.12 GB (weights 5.00 GB, KV cache 1.00 GB, process 0.12 GB)" in text
-    assert "models on CPU may use 4.00 GB, of which pinned models need 1.00 GB" in text
-    assert "VINERY_MODEL_MEMORY_MB" in text

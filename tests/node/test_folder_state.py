@@ -1,7 +1,5 @@
 """The state of a model's files differs after each change of a file."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

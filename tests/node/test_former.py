@@ -1,7 +1,5 @@
 """An engine with former settings serves until the new one does, and then until it is unused."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import cast
@@ -21,8 +19,8 @@ FIRST, SECOND = EngineAddress(7, "1" * 12), EngineAddress(7, "2" * 12)
 class ScriptedEngine:
     """Serves until it drains or is ended. `idle_since` None: it has requests."""
 
-    def __init__(self) -> None:
-        self.idle_since: float | None = None
+    def __init__(self, idle_since: float | None = None) -> None:
+        self.idle_since = idle_since
         self.num_looks = 0
         self.is_draining = False
         self.has_ended = False
@@ -92,34 +90,28 @@ async def test_it_ends_after_its_last_request(formers: FormerEngines) -> None:
     assert formers._scheduler._models == {}
 
 
-async def test_it_takes_no_request_when_it_was_in_use_for_too_long(
-    formers: FormerEngines, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_takes_no_request_when_it_was_in_use_for_too_long(formers, monkeypatch):
     monkeypatch.setattr(former, "_PREPARED_WITHIN_S", 0.01)
     engine = add(formers)
     formers.retire(7, 0)
     await engine.until_ended()
 
 
-async def test_settings_in_force_again_get_their_engine_back(formers: FormerEngines) -> None:
+async def test_engines_that_drain_or_are_not_loaded_end_and_others_are_taken_back(formers):
+    engine = add(formers)
+    engine.is_draining = True
+    assert await formers.take(FIRST) is None
+    assert engine.has_ended
+
+    engine = add(formers)
+    await formers.end_others({(7, 0)})
+    assert not engine.has_ended
+    await formers.end_others({(8, 0)})
+    assert engine.has_ended
+
     engine, other = add(formers, FIRST), add(formers, SECOND)
     assert await formers.take(FIRST) is cast(EngineProcess, engine)
     await formers.end()
     assert other.has_ended
     assert not engine.has_ended
     assert await formers.take(FIRST) is None
-
-
-async def test_an_engine_that_drains_has_ended_before_the_next_one(formers: FormerEngines) -> None:
-    engine = add(formers)
-    engine.is_draining = True
-    assert await formers.take(FIRST) is None
-    assert engine.has_ended
-
-
-async def test_engines_of_models_that_are_not_loaded_any_more_end(formers: FormerEngines) -> None:
-    engine = add(formers)
-    await formers.end_others({(7, 0)})
-    assert not engine.has_ended
-    await formers.end_others({(8, 0)})
-    assert engine.has_ended

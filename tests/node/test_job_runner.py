@@ -1,7 +1,5 @@
 """The node carries out jobs: each in a process that may be killed, paused or cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess
@@ -134,9 +132,7 @@ def test_a_result_gives_the_model_its_folder(tmp_path: Path) -> None:
         (JobKind.PULL, {"num_kills": 99}, "It was begun 5 times", 5),
     ],
 )
-def test_a_job_fails_with_its_reason_and_can_be_begun_again(
-    tmp_path: Path, kind: JobKind, parameters: dict[str, Any], reason: str, num_processes: int
-) -> None:
+def test_jobs_fail_with_reasons_and_begin_again(tmp_path, kind, parameters, reason, num_processes):
     digest = model_without_files().settings_digest
     job = begin(tmp_path, kind, **parameters, settings_digest=digest)
 
@@ -145,9 +141,8 @@ def test_a_job_fails_with_its_reason_and_can_be_begun_again(
             await until(job, in_state(JobState.FAILED))
             assert len(processes(tmp_path)) == num_processes
             await ask(jobs.resume, job)
-            await until(
-                job, lambda row: len(processes(tmp_path)) > num_processes and not row.is_unfinished
-            )
+            await until(job, lambda _: len(processes(tmp_path)) > num_processes)
+            await until(job, lambda row: not row.is_unfinished)
 
     asyncio.run(run())
     assert reason in job.error
@@ -182,16 +177,14 @@ def test_a_measurement_of_a_model_that_cannot_be_measured_any_more_ends(tmp_path
         return job.error
 
     first = begin(tmp_path, JobKind.BENCH, **waits)
-    assert asyncio.run(run(first, does_not_load)) == (
-        "The model does not load: The weights are cut."
-    )
+    assert asyncio.run(run(first, does_not_load)) == "The model does not load: The weights are cut."
     EngineStatus.objects.update(state=EngineState.READY)
     second = begin(tmp_path, JobKind.BENCH, **waits)
     assert asyncio.run(run(second, changes)) == "The model was changed meanwhile. Measure it again."
     assert not any(map(is_alive, processes(tmp_path)))
 
 
-def test_a_paused_job_has_no_process_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
+def test_a_paused_job_has_no_process_and_goes_on_and_a_cancelled_one_is_discarded(tmp_path):
     job = begin(tmp_path, blocks=True)
 
     async def run() -> None:
@@ -202,17 +195,7 @@ def test_a_paused_job_has_no_process_and_goes_on_when_it_is_resumed(tmp_path: Pa
             assert not any(map(is_alive, processes(tmp_path)))
             await ask(jobs.resume, job)
             await until(job, lambda _: len(processes(tmp_path)) == 2)
-
-    asyncio.run(run())
-    assert job.num_attempts <= 1
-
-
-def test_a_cancelled_job_discards_what_it_has_made(tmp_path: Path) -> None:
-    job = begin(tmp_path, blocks=True)
-
-    async def run() -> None:
-        async with a_node():
-            await until(job, has_begun)
+            assert job.num_attempts <= 1
             await ask(jobs.cancel, job)
             await until(job, in_state(JobState.CANCELLED))
 
@@ -222,7 +205,7 @@ def test_a_cancelled_job_discards_what_it_has_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.stores
-def test_the_next_node_begins_a_job_again(tmp_path: Path) -> None:
+def test_the_next_node_begins_a_job_again_and_that_of_a_removed_model_ends(tmp_path: Path) -> None:
     job = begin(tmp_path, blocks=True)
 
     async def run() -> None:
@@ -230,21 +213,10 @@ def test_the_next_node_begins_a_job_again(tmp_path: Path) -> None:
             await until(job, has_begun)
         async with a_node():
             await until(job, lambda _: len(processes(tmp_path)) == 2)
-
-    asyncio.run(run())
-    assert job.num_attempts == 1
-
-
-def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
-    job = begin(tmp_path, blocks=True)
-
-    async def run() -> None:
-        async with a_node():
-            await until(job, has_begun)
-            (pid,) = processes(tmp_path)
+            assert job.num_attempts == 1
             await in_thread(lambda: job.model.delete())
             async with asyncio.timeout(30):
-                while is_alive(pid):  # noqa: ASYNC110
+                while any(map(is_alive, processes(tmp_path))):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
 
     asyncio.run(run())
@@ -268,10 +240,13 @@ def test_jobs_of_a_kind_take_turns(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_model_has_one_unfinished_job_of_a_kind(tmp_path: Path) -> None:
+def test_a_model_needs_a_folder_or_one_unfinished_job_of_a_kind(tmp_path: Path) -> None:
     begin(tmp_path)
     with pytest.raises(ValidationError, match="has a job of this kind"):
         begin(tmp_path)
+
+    with pytest.raises(ValidationError, match="This field is required"):
+        ServedModel(name="m", folder="").full_clean()
 
 
 def test_the_process_ends_with_its_node(tmp_path: Path) -> None:
@@ -297,8 +272,3 @@ def test_the_history_of_a_model_is_bounded() -> None:
     record(model.pk, "ready")  # which repeats the newest one
     assert MAX_EVENTS <= ModelEvent.objects.count() <= MAX_EVENTS + 50
     assert ModelEvent.objects.first().state == "ready"  # type: ignore[union-attr]
-
-
-def test_a_model_without_a_folder_needs_a_job_that_makes_it() -> None:
-    with pytest.raises(ValidationError, match="This field is required"):
-        ServedModel(name="m", folder="").full_clean()

@@ -3,8 +3,6 @@
 Engines, files and time are scripted; the pauses pass at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -243,13 +241,7 @@ TWICE = [(LOADING, ""), (RETRYING, NO_MEMORY)] * 2
         ),
     ],
 )
-async def test_a_model_is_tried_and_reported_so(
-    monkeypatch: pytest.MonkeyPatch,
-    ends: list[End],
-    changes: dict[str, Any],
-    reports: list[tuple[EngineState, str]] | None,
-    started_at: list[float],
-) -> None:
+async def test_a_model_is_tried_and_reported_so(monkeypatch, ends, changes, reports, started_at):
     script = scripted(monkeypatch)
     for name, value in changes.items():
         setattr(script, name, value)
@@ -270,9 +262,7 @@ async def test_an_engine_that_had_loaded_is_restarted_after_any_crash(script: Sc
 
 
 @table("num_steps", range(4))
-async def test_an_engine_that_was_found_ends_with_its_keeper_before_it_is_adopted(
-    monkeypatch: pytest.MonkeyPatch, num_steps: int
-) -> None:
+async def test_an_engine_that_is_found_ends_with_its_keeper_before_adoption(monkeypatch, num_steps):
     scripted(monkeypatch)
     ended: list[object] = []
 
@@ -338,9 +328,7 @@ async def test_a_model_that_was_asleep_stays_so_after_a_new_start(script: Script
     assert script.started_at == []
 
 
-async def test_a_model_that_never_fits_fails_with_figures_until_its_files_are_smaller(
-    script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_model_that_never_fits_fails_with_figures_until_it_is_smaller(script, monkeypatch):
     monkeypatch.setattr(keeper, "_FILES_INTERVAL_S", 0.01)
     script.ends, script.need = iter([LOADS]), Need(2000, 0)
     async with keeping(budget_bytes=1000) as a_keeper, asyncio.timeout(30):

@@ -1,10 +1,7 @@
 """Real engines that cannot load: each ends with an error that the node explains."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +72,7 @@ def use_an_unknown_operation(folder: Path) -> None:
         (use_an_unknown_operation, "does not know"),
     ],
 )
-async def test_damaged_files_are_named(
-    tmp_path: Path, break_: Callable[[Path], None], cause: str
-) -> None:
+async def test_damaged_files_are_named(tmp_path, break_, cause):
     folder = copied(tmp_path / break_.__name__)
     break_(folder)
 
@@ -90,9 +85,7 @@ async def test_damaged_files_are_named(
 
 @pytest.mark.skipif(Path("/dev/dri").exists(), reason="this machine may have a GPU")
 @table("device", ["GPU", "HETERO:GPU,CPU"])
-async def test_a_gpu_without_its_runtime_is_named(
-    tmp_path: Path, folder: Path, device: str
-) -> None:
+async def test_a_gpu_without_runtime_is_named(tmp_path: Path, folder: Path, device: str) -> None:
     failure = await failure_of(tmp_path, folder, device)
     assert failure.text.startswith("This machine has no GPU runtime")
 
@@ -115,17 +108,13 @@ async def test_an_npu_without_its_driver_is_named(tmp_path: Path, folder: Path) 
         ("CPU", {"cache_size_gb": 1_000_000}, "The KV cache of the option cache_size_gb is larger"),
     ],
 )
-async def test_a_wrong_device_or_option_is_named(
-    tmp_path: Path, folder: Path, device: str, options: dict[str, Any], cause: str
-) -> None:
+async def test_a_wrong_device_or_option_is_named(tmp_path, folder, device, options, cause):
     failure = await failure_of(tmp_path, folder, device, **options)
     assert failure.text.startswith(cause)
     assert failure.kind is FailureKind.FINAL
 
 
-async def test_too_little_memory_is_named_and_may_pass(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_little_memory_is_named_and_may_pass(tmp_path, folder, monkeypatch):
     limited = tmp_path / "python"
     limited.write_text(f'#!/bin/sh\nulimit -v 800000\nexec "{running_engine.sys.executable}" "$@"')
     limited.chmod(0o700)

@@ -1,7 +1,5 @@
 """Which models load and which make room, for any sizes, uses and requests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given
@@ -66,9 +64,7 @@ ON_GPU = [replace(waiting(id_), device="GPU") for id_ in range(5, 15)]
         ([replace(IDLE, waiting_since_s=999)], [], []),
     ],
 )
-def test_models_load_and_make_room(
-    models: list[ModelUse], wake: list[int], sleep: list[int]
-) -> None:
+def test_models_load_and_make_room(models, wake, sleep):
     assert plan(*models) == Plan(wake=wake, sleep=sleep)
 
 
@@ -87,29 +83,23 @@ def test_what_never_fits_is_named(models: list[ModelUse], wake: list[int], unfit
     assert (found.wake, found.unfit) == (wake, unfit)
 
 
-def test_a_model_loads_when_the_one_that_makes_room_has_ended() -> None:
+def test_a_model_waits_for_room_and_for_its_turn_until_the_next_look() -> None:
     models = [awake(1), replace(awake(2), phase=Phase.LEAVING), awake(3), waiting(4)]
     assert plan(*models) == Plan()
     models[1] = asleep(2)
     assert plan(*models).wake == [4]
 
-
-def test_a_model_that_has_just_woken_or_that_requests_wait_for_makes_no_room() -> None:
     found = plan(YOUNG, awake(2, waiting_since_s=999), awake(3, is_pinned=True), waiting(4))
     assert (found.sleep, found.next_at_s) == ([], NOW_S + 3)
     later = plan(YOUNG, awake(2, waiting_since_s=999), waiting(4), asleep(5, 10), now_s=NOW_S + 3)
     assert (later.sleep, later.wake) == ([], [4])
 
-
-def test_no_smaller_model_passes_the_one_that_is_next() -> None:
     large, small = waiting(2, 980, need_bytes=25), waiting(3, 990, need_bytes=5)
     assert plan(YOUNG, large, small) == Plan(next_at_s=NOW_S + 3)
     # What the large one leaves over is free for others.
     leaving = replace(YOUNG, phase=Phase.LEAVING)
     assert plan(leaving, large, small).wake == [3]
 
-
-def test_the_next_look_is_when_a_model_has_been_idle_for_long_enough() -> None:
     assert plan(replace(IDLE, idle_limit_s=101)) == Plan(next_at_s=1001)
 
 
@@ -117,19 +107,15 @@ def former(id_: int, need_bytes: int = 10) -> ModelUse:
     return replace(awake(id_, None), need_bytes=need_bytes, is_former=True)
 
 
-def test_others_make_room_for_a_new_version_and_not_the_one_that_it_replaces() -> None:
+def test_a_replaced_version_makes_room_for_its_next_one_alone_if_both_never_fit() -> None:
     new = replace(waiting(9), replaces=1)
     assert plan(former(1), awake(2), new).wake == [9]
     assert plan(former(1), awake(2), awake(3), new).sleep == [2]
 
-
-def test_a_version_makes_room_for_the_next_one_if_both_never_fit() -> None:
     found = plan(former(1, 16), awake(2), replace(waiting(9, need_bytes=15), replaces=1))
     assert found.sleep == [1]
     assert plan(former(1, 16), replace(waiting(9, need_bytes=14), replaces=1)).wake == [9]
 
-
-def test_a_version_that_is_replaced_makes_room_for_no_other_model() -> None:
     assert plan(former(1, 25), waiting(2)) == Plan()
 
 
@@ -150,17 +136,13 @@ machines = st.lists(uses, max_size=12, unique_by=lambda use: use.id)
 
 
 @given(machines)
-def test_what_loads_fits_beside_all_that_holds_memory(models: list[ModelUse]) -> None:
+def test_what_loads_fits_and_nothing_that_must_stay_makes_room(models: list[ModelUse]) -> None:
     found = plan(*models)
     held = [each for each in models if each.device == "CPU" and each.holds_memory]
     woken = [each for each in models if each.device == "CPU" and each.id in found.wake]
     assert all(each.phase is Phase.ASLEEP for each in models if each.id in found.wake)
     assert not woken or sum(each.need_bytes for each in held + woken) <= 30
 
-
-@given(machines)
-def test_nothing_that_must_stay_makes_room(models: list[ModelUse]) -> None:
-    found = plan(*models)
     for each in models:
         if each.id in found.sleep:
             assert each.phase is Phase.AWAKE
@@ -207,8 +189,7 @@ def test_each_model_that_is_waited_for_gets_its_turn(wanted: list[tuple[int, boo
             models[id_] = replace(models[id_], phase=Phase.ASLEEP)
         for id_ in found.wake:
             served.add(id_)
-            models[id_] = replace(
-                models[id_], phase=Phase.AWAKE, awake_since_s=now_s, waiting_since_s=None
-            )
+            use = replace(models[id_], phase=Phase.AWAKE, waiting_since_s=None)
+            models[id_] = replace(use, awake_since_s=now_s)
         now_s += 5
     assert served == {id_ for id_, (_, has_requests, _) in enumerate(wanted) if has_requests}

@@ -1,7 +1,5 @@
 """The state of a model with several engines follows from their reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from vinery_serving.catalog.engine_status import EngineState
@@ -15,7 +13,7 @@ def report(
     return states.of_model(Subject(7, digest, replica, "CPU"), values)
 
 
-def test_a_model_is_as_good_as_its_best_engine() -> None:
+def test_a_model_is_as_good_as_its_best_engine_that_runs_with_its_settings() -> None:
     states = ReplicaStates()
     assert report(states, 0, EngineState.READY, pid=11)["replicas"] == []
     found = report(states, 1, EngineState.FAILED, last_error="No memory.", num_restarts=2)
@@ -27,8 +25,6 @@ def test_a_model_is_as_good_as_its_best_engine() -> None:
     ]
     assert report(states, 0, EngineState.LOADING)["state"] == "loading"
 
-
-def test_an_engine_that_has_ended_and_one_with_former_settings_do_not_count() -> None:
     states = ReplicaStates()
     report(states, 0, EngineState.READY, pid=11)
     report(states, 1, EngineState.READY, pid=12)

@@ -1,11 +1,10 @@
 """Engines of one model load and sleep together, as far as there is memory."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 
+from tests.node.test_former import ScriptedEngine
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.planner import Phase
 from vinery_serving.node.scheduler import EngineScheduler, ModelMemory
@@ -13,17 +12,6 @@ from vinery_serving.node.spare import SpareEngines
 from vinery_serving.transport.waiting import Wait
 
 NEED = Need(0, 0, Measured(10, 10))
-
-
-class ScriptedEngine:
-    """Serves until it drains. `idle_since_s` None: it has requests."""
-
-    def __init__(self, idle_since_s: float | None) -> None:
-        self.idle_since_s = idle_since_s
-        self.is_draining = False
-
-    def drain(self) -> None:
-        self.is_draining = True
 
 
 @pytest.fixture
@@ -38,12 +26,10 @@ def add(scheduler: EngineScheduler, model_id: int, replica: int = 0) -> ModelMem
     return memory
 
 
-def awake(
-    scheduler: EngineScheduler, model_id: int, replica: int, idle_since_s: float | None
-) -> ModelMemory:
-    memory = scheduler.add(model_id, replica, f"m{model_id}", "CPU")
+def awake(scheduler: EngineScheduler, id_: int, replica: int, since_s: float | None) -> ModelMemory:
+    memory = scheduler.add(id_, replica, f"m{id_}", "CPU")
     memory.hold(NEED)
-    memory.wake(ScriptedEngine(idle_since_s))
+    memory.wake(ScriptedEngine(since_s))
     return memory
 
 

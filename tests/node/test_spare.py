@@ -1,16 +1,14 @@
 """A process that has imported what engines need: the next model gets it, and none is left over."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec import structs
 
-from tests.conftest import REPOSITORY
+from tests.engine.conftest import engine_config
 from vinery_serving.engine.config import EngineConfig, EngineLog
-from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node import spare
 from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.node.spare import SpareEngines
@@ -19,16 +17,8 @@ pytestmark = pytest.mark.live
 
 
 def config_of(home: Path) -> EngineConfig:
-    return EngineConfig(
-        name="tiny-chat",
-        folder=REPOSITORY / "models" / "tiny-chat",
-        device="CPU",
-        socket_path=home / "e.sock",
-        cache_dir=home / "cache",
-        max_context=2048,
-        options=EngineOptions(num_threads=1),
-        log=EngineLog(path=home / "engine.log"),
-    )
+    log = EngineLog(path=home / "engine.log")
+    return structs.replace(engine_config(home, "e", {"num_threads": 1}), log=log)
 
 
 async def test_a_model_loads_in_the_process_that_is_there_and_the_next_anew(tmp_path: Path) -> None:
@@ -50,9 +40,7 @@ async def test_a_model_loads_in_the_process_that_is_there_and_the_next_anew(tmp_
     assert not psutil.pid_exists(pid)
 
 
-async def test_a_killed_process_is_replaced_and_none_is_left_when_none_is_wanted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_killed_process_is_replaced_and_none_is_left_when_none_is_wanted(monkeypatch):
     monkeypatch.setattr(spare, "_CALM_S", 0.0)
     spares, pids = SpareEngines(), set[int]()
     async with asyncio.timeout(60):

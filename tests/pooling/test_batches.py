@@ -1,7 +1,5 @@
 """The order in which waiting texts are computed."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,21 +23,17 @@ def lengths(batch: list[WaitingText]) -> list[int]:
     return [each.num_tokens for each in batch]
 
 
-def test_texts_of_about_the_same_length_are_computed_together() -> None:
+def test_texts_of_a_length_are_computed_together_and_none_waits_for_long() -> None:
     texts = waiting(text(500), *[text(7) for _ in range(3)], max_tokens=1024)
     assert lengths(texts.next_batch()) == [500]
     assert lengths(texts.next_batch()) == [7, 7, 7]
     assert texts.next_batch() == []
 
-
-def test_short_texts_wait_for_one_batch_of_longer_ones_only() -> None:
     texts = waiting(*[text(500) for _ in range(5)])
     texts.next_batch()
     texts.add([text(4)])
     assert lengths(texts.next_batch()) == [4]
 
-
-def test_long_texts_are_not_passed_for_ever() -> None:
     texts = waiting(text(500), text(500))
     found = []
     for _ in range(4):
@@ -47,13 +41,9 @@ def test_long_texts_are_not_passed_for_ever() -> None:
         found += lengths(texts.next_batch())
     assert found.count(500) == 2
 
-
-def test_a_key_with_many_texts_does_not_make_another_wait_for_all_of_them() -> None:
     texts = waiting(*[text(8) for _ in range(100)], text(8, B))
     assert B in [each.lane for each in texts.next_batch()]
 
-
-def test_texts_of_a_request_that_was_cancelled_are_not_computed() -> None:
     cancelled, kept = object(), object()
     texts = waiting(*[text(8, owner=owner) for owner in (cancelled, kept, cancelled)])
 
@@ -67,9 +57,7 @@ LENGTHS = st.lists(st.integers(1, 300), max_size=20)
 
 
 @given(st.lists(st.tuples(LENGTHS, st.integers(0, 3)), max_size=15), st.integers(1, 600))
-def test_every_text_is_computed_once_and_no_batch_is_too_large(
-    rounds: list[tuple[list[int], int]], max_tokens: int
-) -> None:
+def test_every_text_is_computed_once(rounds: list[tuple[list[int], int]], max_tokens: int) -> None:
     texts, added, done = WaitingTexts(max_tokens), [], []
 
     def compute() -> bool:
@@ -95,9 +83,7 @@ def test_every_text_is_computed_once_and_no_batch_is_too_large(
 
 
 @given(st.lists(st.tuples(LENGTHS, st.integers(1, 3)), max_size=15))
-def test_the_shortest_text_waits_for_one_batch_of_longer_ones(
-    rounds: list[tuple[list[int], int]],
-) -> None:
+def test_the_shortest_text_waits_for_one_batch(rounds: list[tuple[list[int], int]]) -> None:
     texts, was_passed = WaitingTexts(64), False
     for arrived, num_batches in rounds:
         texts.add([text(each) for each in arrived])

@@ -1,7 +1,5 @@
 """The engine process of a pooling model, as the node and a gateway see it, with tiny-embed."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -14,13 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from tokenizers import Tokenizer
 
 from tests.conftest import REPOSITORY
+from tests.engine.conftest import engine_config, serving
 from tests.examples import examples
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, PoolingConfig
-from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.pooling.batches import WaitingText
 from vinery_serving.pooling.model import PoolingModel, Vectors, normalized, padded, pooled
@@ -36,17 +35,9 @@ TOLERANCE = 0.03
 
 
 def config_of(home: Path, folder: Path = EMBED, **options: Any) -> EngineConfig:
-    return EngineConfig(
-        name="tiny-embed",
-        folder=folder,
-        device="CPU",
-        socket_path=home / "e.sock",
-        cache_dir=home / "cache",
-        max_context=512,
-        options=EngineOptions(num_threads=1, **options),
-        task=Task.EMBEDDINGS,
-        pooling=PoolingConfig(pooling="mean"),
-    )
+    config = engine_config(home, "e", {"num_threads": 1, **options}, folder)
+    of_embeddings = {"task": Task.EMBEDDINGS, "pooling": PoolingConfig(pooling="mean")}
+    return structs.replace(config, name="tiny-embed", max_context=512, **of_embeddings)
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +47,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolingModel]:
 
 @asynccontextmanager
 async def an_engine(home: Path, **options: Any) -> AsyncIterator[tuple[EngineProcess, Any]]:
-    config = config_of(home, **options)
-    process, client = EngineProcess(config), EngineClient(config.socket_path)
-    try:
-        await process.start()
-        client.open()
-        await client.wait_connected(TIMEOUT_S)
-        yield process, client
-    finally:
-        await client.close()
-        await process.end()
+    async with serving(config_of(home, **options)) as gateway:
+        yield gateway.process, gateway.client
 
 
 def text(ids: Sequence[int]) -> WaitingText:
@@ -97,9 +80,7 @@ IDS = st.lists(st.integers(0, 2000), min_size=1, max_size=60)
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(IDS, min_size=1, max_size=8))
-def test_a_vector_does_not_depend_on_the_texts_beside_it(
-    model: PoolingModel, texts: list[list[int]]
-) -> None:
+def test_a_vector_is_the_same_beside_others(model: PoolingModel, texts: list[list[int]]) -> None:
     together = model.vectors([text(ids) for ids in texts])
     alone = np.concatenate([model.vectors([text(ids)]) for ids in texts])
     assert together == pytest.approx(alone, abs=TOLERANCE)
@@ -121,7 +102,7 @@ def test_vectors_are_those_of_genai(model: PoolingModel) -> None:
 
 
 @pytest.mark.smoke
-def test_padding_takes_no_part_in_any_pooling() -> None:
+def test_padding_takes_no_part_in_any_pooling_and_a_vector_of_zeros_stays() -> None:
     inputs = padded([text([1] * 3), text([1] * 9)], pad_id=7)
     mask = inputs["attention_mask"]
     states = np.zeros((2, mask.shape[1], 1), np.float32)
@@ -132,16 +113,11 @@ def test_padding_takes_no_part_in_any_pooling() -> None:
     assert pooled(states, mask, "mean")[0, 0] == 2
     assert pooled(states, mask, "last_token")[0, 0] == 3
 
-
-@pytest.mark.smoke
-def test_a_vector_of_zeros_has_no_direction_and_stays() -> None:
     assert normalized(np.zeros((1, 4), np.float32)).tolist() == [[0, 0, 0, 0]]
 
 
 @pytest.mark.smoke
-async def test_an_engine_answers_and_refuses_and_goes_on(
-    tmp_path: Path, model: PoolingModel
-) -> None:
+async def test_it_answers_and_refuses_and_goes_on(tmp_path: Path, model: PoolingModel) -> None:
     async with an_engine(tmp_path) as (_, client):
         assert client.hello.num_dimensions == 96
         many = [[2, 5 + number % 90, 3] * (1 + number % 40) for number in range(300)]
@@ -167,9 +143,7 @@ async def test_an_engine_answers_and_refuses_and_goes_on(
         assert isinstance(await answer(client, request(client, [5])), np.ndarray)
 
 
-async def test_a_full_queue_refuses_more_a_cancelled_request_leaves_it_and_a_kill_ends_all(
-    tmp_path: Path,
-) -> None:
+async def test_a_full_queue_refuses_a_cancel_empties_it_and_a_kill_ends_all(tmp_path: Path) -> None:
     async with an_engine(tmp_path, max_waiting=10) as (process, client):
         running = client.pool(request(client, *[[5] * 500] * 300, lane=(1, 1)))
         refused = await answer(client, request(client, [5], lane=(1, 1)))
@@ -181,7 +155,6 @@ async def test_a_full_queue_refuses_more_a_cancelled_request_leaves_it_and_a_kil
         assert isinstance(await answer(client, request(client, [5], lane=(1, 1))), np.ndarray)
 
         stream = client.pool(request(client, *[[5] * 500] * 400))
-        assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(EngineDisconnected) as lost:
             while isinstance(await stream.next(), list):
@@ -210,7 +183,6 @@ async def test_an_engine_that_drains_finishes_what_it_has_and_ends(tmp_path: Pat
 
 async def test_a_batch_that_hangs_ends_the_engine(tmp_path: Path) -> None:
     async with an_engine(tmp_path) as (process, _):
-        assert process.pid is not None
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(EngineDied, match="stood still"):
             async with asyncio.timeout(TIMEOUT_S):

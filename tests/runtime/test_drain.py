@@ -1,7 +1,5 @@
 """The end of a web process, with tasks instead of requests."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,9 +32,7 @@ async def running(drain: Drain) -> AsyncIterator[tuple[asyncio.Task[str], asynci
     task.cancel()
 
 
-async def test_requests_that_run_are_answered_before_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_running_requests_are_answered_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain_module, "_POLL_S", 0.0)
     drain = Drain()
     async with running(drain) as (request, may_end):
@@ -65,7 +61,7 @@ async def test_requests_end_with_an_error_at_the_limit_or_at_a_second_signal() -
             assert await request == ShuttingDown.code
 
 
-async def test_a_request_that_its_client_leaves_is_not_ended_by_the_server() -> None:
+async def test_a_client_that_leaves_is_not_ended_and_without_requests_nothing_waits() -> None:
     drain = Drain()
     async with running(drain) as (request, _):
         drain.begin()
@@ -74,8 +70,6 @@ async def test_a_request_that_its_client_leaves_is_not_ended_by_the_server() -> 
 
         assert await request == "left"
 
-
-async def test_without_requests_the_end_does_not_wait_for_the_limit() -> None:
     drain = Drain()
     drain.begin()
     await drain.finish(limit_s=600)

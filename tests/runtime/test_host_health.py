@@ -1,7 +1,5 @@
 """Host health: it is read from memory, and a check that does not come back is reported."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.fakes.clock import FakeClock
@@ -29,14 +27,21 @@ def test_a_database_that_failed_or_is_silent_for_seconds_is_unavailable_until_it
     assert not database.is_unavailable
 
 
-def test_enough_free_space_is_reported(tmp_path: Path) -> None:
+def test_each_disk_is_reported_once_with_all_its_contents(tmp_path: Path) -> None:
     disk = DiskHealth({"usage": tmp_path}, min_free_bytes=0)
     disk.check()
     assert (disk.is_healthy, disk.report) == (True, "enough")
     assert disk.disks[0].free_bytes > 0
 
+    folders = {"usage": tmp_path, "the database": Path("/proc")}
+    disk = DiskHealth(folders, min_free_bytes=1)
 
-def test_a_disk_is_reported_once_with_all_its_contents(tmp_path: Path) -> None:
+    disk.check()
+
+    # The kernel's file system has no free space.
+    assert disk.low == (Disk(("the database",), 0),)
+    assert disk.report == "low: 0 MiB for the database"
+
     (tmp_path / "usage").mkdir()
     folders = {"usage": tmp_path / "usage", "the database": tmp_path}
     disk = DiskHealth(folders, min_free_bytes=TERABYTES)
@@ -47,17 +52,6 @@ def test_a_disk_is_reported_once_with_all_its_contents(tmp_path: Path) -> None:
     free_mib = disk.disks[0].free_bytes // MIB
     assert disk.report == f"low: {free_mib} MiB for usage and the database"
     assert str(tmp_path) not in disk.report
-
-
-def test_each_disk_is_reported(tmp_path: Path) -> None:
-    folders = {"usage": tmp_path, "the database": Path("/proc")}
-    disk = DiskHealth(folders, min_free_bytes=1)
-
-    disk.check()
-
-    # The kernel's file system has no free space.
-    assert disk.low == (Disk(("the database",), 0),)
-    assert disk.report == "low: 0 MiB for the database"
 
 
 def test_a_missing_folder_or_a_silent_disk_cannot_be_read(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A web process stores the requests that end two engines, and refuses those of other processes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
@@ -21,9 +19,7 @@ from vinery_serving.transport.messages import SamplingParams, Submit
 
 MODEL = "tiny-chat"
 REQUEST = Submit(1, b"", SamplingParams(), 9, 9.0, lane=(3, 12), request_id="req_1")
-OTHER, ANOTHER = (
-    Submit(1, bytes([number, 0, 0, 0]), SamplingParams(), 9, 9.0) for number in (1, 2)
-)
+OTHER, ANOTHER = (Submit(1, bytes([at, 0, 0, 0]), SamplingParams(), 9, 9.0) for at in (1, 2))
 
 
 class Database:
@@ -75,9 +71,7 @@ async def until_stored(database: Database) -> None:
 
 
 @pytest.mark.parametrize(("submit", "ids"), [(REQUEST, (3, 12)), (OTHER, (None, None))])
-async def test_a_request_is_stored_at_once_with_its_key_and_organisation_if_it_has_them(
-    runtime: Runtime, database: Database, submit: Submit, ids: tuple[int | None, ...]
-) -> None:
+async def test_a_request_is_stored_with_its_key_and_organisation(runtime, database, submit, ids):
     runtime.directory.quarantine.add(MODEL, [submit])
     await until_stored(database)
     (row,) = database.rows.values()
@@ -86,9 +80,7 @@ async def test_a_request_is_stored_at_once_with_its_key_and_organisation_if_it_h
     assert [is_refused(runtime, each) for each in (submit, ANOTHER)] == [True, False]
 
 
-async def test_requests_of_other_processes_and_releases_follow_with_the_models(
-    runtime: Runtime, database: Database
-) -> None:
+async def test_requests_of_other_processes_and_releases_follow_with_the_models(runtime, database):
     here, there = runtime, Runtime()
     there.quarantine = QuarantineQueue(60, store=database.store, read=database.read)
     here.directory.quarantine.add(MODEL, [REQUEST])
@@ -105,9 +97,7 @@ async def test_requests_of_other_processes_and_releases_follow_with_the_models(
         assert not is_refused(each)
 
 
-async def test_a_request_is_refused_and_stored_later_if_the_database_is_unavailable(
-    runtime: Runtime, database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_request_is_refused_and_stored_later_without_a_database(runtime, database, caplog):
     database.is_unavailable = True
     runtime.directory.quarantine.add(MODEL, [REQUEST])
     await until(lambda: "snapshot not refreshed: connection refused" in caplog.text)
@@ -123,9 +113,7 @@ async def test_a_request_is_refused_and_stored_later_if_the_database_is_unavaila
     assert is_refused(runtime)
 
 
-async def test_a_request_that_is_put_during_a_refresh_stays_refused(
-    runtime: Runtime, database: Database
-) -> None:
+async def test_a_request_that_is_put_during_a_refresh_stays_refused(runtime, database):
     loop = asyncio.get_running_loop()
 
     def read_before_it_is_put() -> frozenset[str]:

@@ -1,7 +1,5 @@
 """A web process refreshes its keys and limits, whatever fails or waits."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools
@@ -131,9 +129,7 @@ async def until(is_so: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_an_inactive_key_ends_its_requests_while_limits_wait_for_their_store(
-    running: Runtime, keys: Keys, limits: Limits
-) -> None:
+async def test_an_inactive_key_ends_requests_while_limits_wait_for_a_store(running, keys, limits):
     request = asyncio.create_task(asyncio.Event().wait())
     live = LiveRequest("r", 7, Meter(), request)  # type: ignore[arg-type]
     running.live.add(live)
@@ -148,9 +144,7 @@ async def test_an_inactive_key_ends_its_requests_while_limits_wait_for_their_sto
     assert isinstance(live.ending, InvalidKey)
 
 
-async def test_keys_are_refreshed_while_used_quotas_are_summed(
-    running: Runtime, keys: Keys, limits: Limits, calls: list[str]
-) -> None:
+async def test_keys_are_refreshed_while_used_quotas_are_summed(running, keys, limits, calls):
     await limits.is_asked.wait()
     limits.may_be_read.clear()
     limits.may_answer.set()
@@ -162,9 +156,7 @@ async def test_keys_are_refreshed_while_used_quotas_are_summed(
         limits.may_be_read.set()
 
 
-async def test_new_keys_are_admitted_after_limits_that_were_read_later(
-    running: Runtime, keys: Keys, limits: Limits, calls: list[str]
-) -> None:
+async def test_new_keys_are_admitted_after_limits_that_are_read_later(running, keys, limits, calls):
     await limits.is_asked.wait()
     num_read = keys.num_read
     await until(lambda: keys.num_read >= num_read + 2)
@@ -179,9 +171,7 @@ async def test_new_keys_are_admitted_after_limits_that_were_read_later(
     assert calls.index(f"admit keys {len(asked)}") > calls.index("follow limits")
 
 
-async def test_without_a_commit_nothing_is_read(
-    replaced: Replaced, limits: Limits, calls: list[str]
-) -> None:
+async def test_without_a_commit_nothing_is_read(replaced, limits, calls):
     state = 1
     runtime = replaced(lambda: state)
     limits.may_answer.set()
@@ -216,9 +206,7 @@ async def test_media_rules_are_read_with_the_keys(replaced: Replaced, keys: Keys
         assert runtime.media_policies.num_read == keys.num_read == num_read  # type: ignore[attr-defined]
 
 
-async def test_what_failed_after_a_commit_is_read_again_without_another(
-    monkeypatch: pytest.MonkeyPatch, replaced: Replaced, limits: Limits
-) -> None:
+async def test_what_failed_after_a_commit_is_read_again_without_one(monkeypatch, replaced, limits):
     runtime = replaced(lambda: 1)
     limits.may_answer.set()
 
@@ -241,9 +229,7 @@ async def test_what_failed_after_a_commit_is_read_again_without_another(
 
 
 @table("error", [DatabaseError("unavailable"), OverflowError("too large"), KeyError(7)])
-async def test_a_failed_refresh_is_logged_and_repeated(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failed_refresh_is_logged_and_repeated(error, caplog):
     caplog.clear()
     is_done = asyncio.Event()
     calls = iter([error])
@@ -265,7 +251,7 @@ async def test_a_failed_refresh_is_logged_and_repeated(
 @pytest.mark.django_db
 @pytest.mark.stores
 def test_a_model_is_failing_whose_engine_fails_again_and_again_or_is_no_longer_tried() -> None:
-    for name, state, num_failures in (
+    for name, state, num in (
         ("a", EngineState.RETRYING, 1),
         ("b", EngineState.RETRYING, 2),
         ("c", EngineState.LOADING, 2),
@@ -274,9 +260,8 @@ def test_a_model_is_failing_whose_engine_fails_again_and_again_or_is_no_longer_t
         ("g", EngineState.ASLEEP, 0),
     ):
         model = ServedModel.objects.create(name=name, folder="/m")
-        EngineStatus.objects.create(
-            model=model, state=state, last_error="why", num_failures_in_row=num_failures
-        )
+        values = {"state": state, "num_failures_in_row": num}
+        EngineStatus.objects.create(model=model, last_error="why", **values)
     ServedModel.objects.create(name="f", folder="/m")
 
     ModelAlias.objects.create(name="chat", targets={"a": 9, "b": 1})

@@ -45,9 +45,7 @@ def a_document(home: Path, folder: Path = TINY_CHAT) -> JobDocument:
 
 
 @pytest.mark.live
-async def test_an_engine_is_measured_through_its_socket_beside_other_requests(
-    tmp_path: Path,
-) -> None:
+async def test_an_engine_is_measured_through_its_socket_beside_others(tmp_path: Path) -> None:
     document, output = a_document(tmp_path), io.StringIO()
     encode = bench_job.encode_of(TINY_CHAT)
     async with trial_engine(TINY_CHAT, "CPU", {}, 1024, 120) as engine:
@@ -60,9 +58,7 @@ async def test_an_engine_is_measured_through_its_socket_beside_other_requests(
     stages = [json.loads(line)["stage"] for line in output.getvalue().splitlines()]
     assert stages == [
         "waiting for the model",
-        "measuring",
-        "measuring 4 streams",
-        "measuring 16 streams",
+        *(f"measuring{each}" for each in ("", " 4 streams", " 16 streams")),
     ]
     assert [point["streams"] for point in result["points"]] == [1, 4, 16]
     assert all(value > 0 for point in result["points"] for value in point.values())
@@ -70,9 +66,7 @@ async def test_an_engine_is_measured_through_its_socket_beside_other_requests(
     assert set(result["versions"]) == {"openvino", "openvino-genai"}
 
 
-async def test_a_measurement_waits_for_its_model_as_a_request_does_and_ends_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_measurement_waits_for_its_model_as_requests_do_and_may_end(tmp_path, monkeypatch):
     """The node hears of it, and wakes the model."""
     has_seen = threading.Event()
 
@@ -84,9 +78,8 @@ async def test_a_measurement_waits_for_its_model_as_a_request_does_and_ends_with
     document, heard = a_document(tmp_path), asyncio.Event()
     node = WaitingServer(tmp_path / "run", heard.set)
     await node.start()
-    measuring = asyncio.create_task(
-        asyncio.to_thread(bench_job.run, document, Reporter(io.StringIO()))
-    )
+    reporter = Reporter(io.StringIO())
+    measuring = asyncio.create_task(asyncio.to_thread(bench_job.run, document, reporter))
     await heard.wait()
     assert node.waits[3].num_requests == 1
     has_seen.set()
@@ -155,9 +148,7 @@ class TestStoring:
             speed_requests.begin(asleep)
         assert not ModelJob.objects.exists()
 
-    def test_the_oldest_results_of_a_model_are_deleted(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_oldest_results_are_deleted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(speed, "MAX_RESULTS", 2)
         model = self.a_model(EngineState.READY)
         job = speed_requests.begin(model)

@@ -9,15 +9,13 @@ def answer(began_s: float, *chunks: tuple[float, int], num_prompt_tokens: int = 
     return Answer(num_prompt_tokens, ids, began_s, chunks)
 
 
-def test_one_stream_has_the_speed_of_its_prompt_and_of_its_output() -> None:
+def test_one_stream_and_several_have_their_speeds() -> None:
     run = Run((answer(10.0, (10.5, 1), (10.6, 1), (10.7, 2), (11.5, 2)),))
     assert run.first_token_s == 0.5
     assert run.prompt_tokens_per_s == 200
     assert run.output_tokens_per_s == 5  # the first token is no part of the second it waits for
     assert run.duration_s == 1.5
 
-
-def test_several_streams_are_measured_while_all_of_them_generate() -> None:
     early = answer(0.0, (1.0, 1), (2.0, 1), (3.0, 1), (4.0, 1))
     late = answer(0.0, (2.0, 1), (3.0, 1), (4.0, 1))
     run = Run((early, late))

@@ -1,7 +1,5 @@
 """Frames survive every way in which a stream can be cut."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -20,9 +18,7 @@ from vinery_serving.transport.messages import (
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(1, 9)))
-def test_frames_come_out_whole_wherever_the_stream_is_cut(
-    texts: list[bytes], cuts: list[int]
-) -> None:
+def test_frames_come_out_whole_wherever_they_are_cut(texts: list[bytes], cuts: list[int]) -> None:
     messages = [Rejected(at, "code", text.hex()) for at, text in enumerate(texts)]
     stream = b"".join(pack(message) for message in messages)
 
@@ -35,14 +31,12 @@ def test_frames_come_out_whole_wherever_the_stream_is_cut(
     assert [msgspec.msgpack.decode(frame, type=FromEngine) for frame in frames] == messages
 
 
-def test_messages_are_equal_after_the_wire() -> None:
+def test_messages_survive_the_wire_and_wrong_frames_are_refused() -> None:
     submit = Submit(7, b"\x01\x00\x00\x00", SamplingParams(top_p=0.5), 9, 1.5, (3, 4))
     outputs = StepOutputs((TokenOutput(7, (1, 2), "stop", 0.25, 32), TokenOutput(8, (5,))))
     assert msgspec.msgpack.decode(pack(submit)[4:], type=ToEngine) == submit
     assert msgspec.msgpack.decode(pack(outputs)[4:], type=FromEngine) == outputs
 
-
-def test_a_frame_of_absurd_length_and_a_message_with_wrong_types_are_refused() -> None:
     with pytest.raises(InvalidFrame):
         FrameReader().feed(b"\x7f\xff\xff\xff")  # before it is kept
     wrong = msgspec.msgpack.encode(["Submit", "seven", b"", [], 1, 1.0])

@@ -46,11 +46,8 @@ async def test_outputs_of_several_generations_and_those_behind_another_message_s
     stream = stream_of(1, 2, 3)
     for id_, token_id in ((1, 10), (2, 20), (1, 11), (2, 21), (3, 30)):
         stream.put(TokenOutput(id_, (token_id,)), is_end=False)
-    assert await stream.next() == [
-        TokenOutput(1, (10, 11)),
-        TokenOutput(2, (20, 21)),
-        TokenOutput(3, (30,)),
-    ]
+    joined = ((1, (10, 11)), (2, (20, 21)), (3, (30,)))
+    assert await stream.next() == [TokenOutput(*each) for each in joined]
 
     stream, rejected = stream_of(1, 2), Rejected(2, "", "no room")
     stream.put(TokenOutput(1, (10,)), is_end=False)

@@ -1,7 +1,5 @@
 """The engine's end of the socket."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,17 +39,13 @@ def closed(server: SocketServer) -> list[Connection]:
     return [each.connection for each in server.poll(1) if each.message is None]
 
 
-def test_poll_reports_a_closed_peer_once(
-    server: SocketServer, peer: socket.socket, connection: Connection
-) -> None:
+def test_poll_reports_a_closed_peer_once(server, peer, connection):
     peer.close()
     assert closed(server) == [connection]
     assert closed(server) == []
 
 
-def test_a_peer_is_reported_once_when_a_send_fails(
-    server: SocketServer, peer: socket.socket, connection: Connection
-) -> None:
+def test_a_peer_is_reported_once_when_a_send_fails(server, peer, connection):
     peer.close()
     connection.send(Ping(2))
     assert not connection.is_open
@@ -59,17 +53,13 @@ def test_a_peer_is_reported_once_when_a_send_fails(
     assert closed(server) == []
 
 
-def test_the_last_messages_of_a_peer_come_before_its_end(
-    server: SocketServer, peer: socket.socket, connection: Connection
-) -> None:
+def test_the_last_messages_of_a_peer_come_before_its_end(server, peer, connection):
     peer.sendall(pack(Cancel(1, 0)))
     peer.close()
     messages = [each.message for each in (*server.poll(1), *server.poll(1))]
     assert messages == [Cancel(1, 0), None]
 
 
-def test_a_peer_with_an_invalid_frame_is_disconnected(
-    server: SocketServer, peer: socket.socket, connection: Connection
-) -> None:
+def test_a_peer_with_an_invalid_frame_is_disconnected(server, peer, connection):
     peer.sendall(b"\xff" * 64)
     assert closed(server) == [connection]

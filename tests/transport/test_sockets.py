@@ -1,7 +1,5 @@
 """The sockets of a home lie in one folder, where each end looks for them."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Gateways report which requests wait for models, and the node hears of all of them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -46,9 +44,13 @@ async def gateway(tmp_path: Path) -> AsyncIterator[WaitingRequests]:
     await gateway.close()
 
 
-async def test_a_node_hears_what_waits_of_all_gateways_and_when_it_waits_no_more(
-    tmp_path: Path, gateway: WaitingRequests
-) -> None:
+async def test_each_node_hears_what_waits_at_all_gateways_until_they_end(tmp_path, gateway):
+    with gateway.of(7):
+        async with running_node(tmp_path) as node:
+            await node.until(lambda: 7 in node.server.waits)
+        async with running_node(tmp_path) as node:
+            await node.until(lambda: node.server.waits == {7: Wait(1, 100)})
+
     other = WaitingRequests(tmp_path, FakeClock(90))
     async with running_node(tmp_path) as node:
         with gateway.of(7), gateway.of(7), gateway.of(8):
@@ -58,21 +60,6 @@ async def test_a_node_hears_what_waits_of_all_gateways_and_when_it_waits_no_more
                 await other.close()
         await node.until(lambda: node.server.waits == {})
 
-
-async def test_the_next_node_hears_of_requests_that_still_wait(
-    tmp_path: Path, gateway: WaitingRequests
-) -> None:
-    with gateway.of(7):
-        async with running_node(tmp_path) as node:
-            await node.until(lambda: 7 in node.server.waits)
-        async with running_node(tmp_path) as node:
-            await node.until(lambda: node.server.waits == {7: Wait(1, 100)})
-
-
-async def test_a_gateway_that_ends_leaves_nothing_and_what_is_no_report_is_ignored(
-    tmp_path: Path, gateway: WaitingRequests
-) -> None:
-    async with running_node(tmp_path) as node:
         _, writer = await asyncio.open_unix_connection(str(node_socket(tmp_path)))
         writer.write(b"\x00\x00\x00\x02hi")
         with gateway.of(7):

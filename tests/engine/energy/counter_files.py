@@ -1,7 +1,5 @@
 """Energy counters of the kernel as files that tests change."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Engines of one host know how long the others have worked, and when they have ended."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,12 +39,10 @@ class Other:
         self._process.wait()
 
     def _send(self, line: str) -> None:
-        assert self._process.stdin is not None
         print(line, file=self._process.stdin, flush=True)
         assert self._read() == "done"
 
     def _read(self) -> str:
-        assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
 

@@ -1,7 +1,5 @@
 """The seconds of a step are divided by the costs of its tokens."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +13,10 @@ def works(*counts: tuple[int, int]) -> list[StepWork]:
     return [StepWork(ONE, num_prefilled, num_decoded) for num_prefilled, num_decoded in counts]
 
 
-def test_decoding_generations_share_a_step_equally_and_prompts_by_their_tokens() -> None:
+def test_a_step_is_shared_by_its_tokens_whose_costs_are_learned() -> None:
     assert StepCosts().divide(0.4, works((0, 1), (0, 1))) == pytest.approx([0.2, 0.2])
     assert StepCosts().divide(1.0, works((30, 0), (10, 0))) == pytest.approx([0.75, 0.25])
 
-
-def test_the_costs_of_prefill_and_decode_are_learned() -> None:
     costs = StepCosts()
     for _ in range(50):
         costs.divide(0.010, works((0, 1)))  # 10 ms a token

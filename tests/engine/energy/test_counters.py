@@ -1,7 +1,5 @@
 """Which of the kernel's counters are read, and how."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from vinery_serving.engine.energy.counters import gpu_counters, package_counters
 PACKAGE = "class/powercap/intel-rapl:0"
 
 
-def test_a_reading_has_the_joules_since_the_last_one_that_did_not_fail(tmp_path: Path) -> None:
+def test_a_reading_has_the_joules_since_the_last_one_and_a_counter_may_wrap(tmp_path: Path) -> None:
     first = package(tmp_path, energy_uj=123_456)
     (counter,) = package_counters(tmp_path)
     assert counter.read_j() == 0
@@ -26,8 +24,6 @@ def test_a_reading_has_the_joules_since_the_last_one_that_did_not_fail(tmp_path:
     first.use(2)
     assert counter.read_j() == pytest.approx(2)
 
-
-def test_a_counter_may_wrap(tmp_path: Path) -> None:
     first = package(tmp_path, energy_uj=RANGE_UJ - 1_000_000)
     (counter,) = package_counters(tmp_path)
     first.use(3)
@@ -35,13 +31,19 @@ def test_a_counter_may_wrap(tmp_path: Path) -> None:
     assert counter.read_j() == pytest.approx(3)
 
 
-def test_nothing_is_counted_twice(tmp_path: Path) -> None:
+def test_nothing_is_counted_twice_and_graphics_cards_of_intel_are(tmp_path: Path) -> None:
     package(tmp_path, 0)
     package(tmp_path, 1)
     package(tmp_path, 0, kind="intel-rapl-mmio")
     zone(tmp_path, "intel-rapl:0:0", "core")
     zone(tmp_path, "intel-rapl:2", "psys")
     assert len(package_counters(tmp_path)) == 2
+
+    used = card(tmp_path, 0, "xe")
+    card(tmp_path, 1, "coretemp")
+    (counter,) = gpu_counters(tmp_path)
+    used.use(0.25)
+    assert counter.read_j() == pytest.approx(0.25)
 
 
 @table(
@@ -53,20 +55,10 @@ def test_nothing_is_counted_twice(tmp_path: Path) -> None:
         ("max_energy_range_uj", None),
     ],
 )
-def test_an_unreadable_counter_or_one_without_a_known_range_is_left_out(
-    tmp_path: Path, file: str, content: str | None
-) -> None:
+def test_an_unreadable_counter_or_one_without_a_known_range_is_left_out(tmp_path, file, content):
     package(tmp_path, 0)
     package(tmp_path, 1)
     path = tmp_path / PACKAGE / file
     path.unlink() if content is None else path.write_text(content)
     assert len(package_counters(tmp_path)) == 1
     assert package_counters(tmp_path / "none") == []
-
-
-def test_graphics_cards_of_intel_are_counted(tmp_path: Path) -> None:
-    used = card(tmp_path, 0, "xe")
-    card(tmp_path, 1, "coretemp")
-    (counter,) = gpu_counters(tmp_path)
-    used.use(0.25)
-    assert counter.read_j() == pytest.approx(0.25)

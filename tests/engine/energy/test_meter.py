@@ -1,7 +1,5 @@
 """What the counters report is divided among requests and idle energy, without loss."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,7 +51,6 @@ class Machine:
 
     def report(self, energy: RequestEnergy) -> float:
         joules = energy.take_unreported_j()
-        assert joules is not None
         self.reported_j += joules
         return joules
 
@@ -80,15 +77,6 @@ def test_a_request_alone_gets_all_energy_while_it_runs(machine: Machine) -> None
     assert machine.meter.totals.reported_j == pytest.approx(30)
 
 
-def test_concurrent_requests_share_the_energy(machine: Machine) -> None:
-    long, short = machine.request(), machine.request()
-    machine.step(1, StepWork(long, 0, 1), StepWork(short, 0, 1), is_end=True)
-    machine.watts = 30
-    machine.step(1, StepWork(long, 0, 1), is_end=True)
-    assert machine.report(short) == pytest.approx(5)
-    assert machine.report(long) == pytest.approx(35)
-
-
 def test_unsampled_energy_is_estimated_and_then_corrected(machine: Machine) -> None:
     one = machine.request()
     machine.step(0.2, StepWork(one, 0, 1))
@@ -101,11 +89,18 @@ def test_unsampled_energy_is_estimated_and_then_corrected(machine: Machine) -> N
     assert machine.reported_j == pytest.approx(0.2 * 10 + 0.11 * 20)
 
 
-def test_a_step_for_no_request_is_idle_energy(machine: Machine) -> None:
+def test_a_step_for_no_request_is_idle_energy_and_requests_share_theirs(machine: Machine) -> None:
     machine.step(1, is_end=True)
     machine.rest(1)
     assert machine.meter.totals.used_j == pytest.approx(20)
     assert machine.meter.totals.reported_j == 0
+
+    long, short = machine.request(), machine.request()
+    machine.step(1, StepWork(long, 0, 1), StepWork(short, 0, 1), is_end=True)
+    machine.watts = 30
+    machine.step(1, StepWork(long, 0, 1), is_end=True)
+    assert machine.report(short) == pytest.approx(5)
+    assert machine.report(long) == pytest.approx(35)
 
 
 SECONDS = st.floats(0.001, 3)
@@ -119,9 +114,7 @@ STEPS = st.tuples(
 
 
 @given(st.lists(st.tuples(st.floats(1, 300), STEPS | SECONDS), max_size=30))
-def test_requests_and_idle_energy_sum_up_to_the_counters(
-    events: list[tuple[float, float | tuple[float, dict[int, tuple[int, int]], set[int]]]],
-) -> None:
+def test_requests_and_idle_energy_sum_up_to_the_counters(events):
     with TemporaryDirectory() as folder:
         machine = Machine(Path(folder))
         requests = [machine.request() for _ in range(5)]
@@ -146,7 +139,12 @@ def test_requests_and_idle_energy_sum_up_to_the_counters(
         assert sampled_j <= totals.used_j * (1 + 1e-6)
 
 
-def test_a_graphics_card_counts_for_engines_on_it(tmp_path: Path) -> None:
+def test_a_card_counts_for_engines_on_it_and_nothing_without_counters(tmp_path: Path) -> None:
+    assert new_meter(tmp_path / "sys", tmp_path / "energy", "CPU") is None
+    package(tmp_path)
+    (tmp_path / "energy").touch()
+    assert new_meter(tmp_path, tmp_path / "energy", "CPU") is None
+
     sysfs = tmp_path / "sys"
 
     def sources_of(device: str) -> int:
@@ -157,10 +155,3 @@ def test_a_graphics_card_counts_for_engines_on_it(tmp_path: Path) -> None:
     assert (sources_of("CPU"), sources_of("GPU.0")) == (0, 1)
     package(sysfs)
     assert (sources_of("CPU"), sources_of("GPU.1")) == (1, 2)
-
-
-def test_without_counters_or_a_folder_to_write_to_nothing_is_measured(tmp_path: Path) -> None:
-    assert new_meter(tmp_path / "sys", tmp_path / "energy", "CPU") is None
-    package(tmp_path)
-    (tmp_path / "energy").touch()
-    assert new_meter(tmp_path, tmp_path / "energy", "CPU") is None
