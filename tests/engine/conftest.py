@@ -25,15 +25,8 @@ from tokenizers import Tokenizer
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node.engine_process import EngineProcess
+from vinery_serving.transport import messages
 from vinery_serving.transport.client import EngineClient, GenerationUpdate, OutputStream
-from vinery_serving.transport.messages import (
-    Accepted,
-    EngineStats,
-    Rejected,
-    SamplingParams,
-    Submit,
-    TokenOutput,
-)
 
 if TYPE_CHECKING:  # at run time only tests with a pipeline load OpenVINO
     from vinery_serving.engine.batch import Batch
@@ -52,7 +45,7 @@ class Answer:
 
     tokens: list[int] = field(default_factory=list)
     finish: str | None = None
-    rejection: Rejected | None = None
+    rejection: messages.Rejected | None = None
     num_cached_tokens: int | None = None
     num_logprobs: int = 0
     is_accepted: bool = False
@@ -63,11 +56,11 @@ class Answer:
 
     def take(self, update: GenerationUpdate) -> None:
         match update:
-            case Accepted():
+            case messages.Accepted():
                 self.is_accepted = True
-            case Rejected():
+            case messages.Rejected():
                 self.rejection = update
-            case TokenOutput():
+            case messages.TokenOutput():
                 self.tokens += update.token_ids
                 self.num_logprobs += len(update.logprobs)
                 self.finish = update.finish
@@ -86,15 +79,16 @@ class Gateway:
         prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{NO_REASONING}"
         return list(self.tokenizer.encode(prompt, add_special_tokens=False).ids)
 
-    def submit(self, prompt: str | list[int], **values: Any) -> Submit:
+    def submit(self, prompt: str | list[int], **values: Any) -> messages.Submit:
         ids = self.ids(prompt) if isinstance(prompt, str) else prompt
-        asked = {"sampling": SamplingParams(), "max_new_tokens": 200, "deadline_s": TIMEOUT_S}
-        return Submit(self.client.new_id(), array("i", ids).tobytes(), **{**asked, **values})
+        asked = {"max_new_tokens": 200, "deadline_s": TIMEOUT_S, **values}
+        asked.setdefault("sampling", messages.SamplingParams())
+        return messages.Submit(self.client.new_id(), array("i", ids).tobytes(), **asked)
 
-    def start(self, *submits: Submit) -> OutputStream:
+    def start(self, *submits: messages.Submit) -> OutputStream:
         return self.client.submit(submits)
 
-    async def finish(self, stream: OutputStream, *submits: Submit) -> list[Answer]:
+    async def finish(self, stream: OutputStream, *submits: messages.Submit) -> list[Answer]:
         answers = {submit.id: Answer() for submit in submits}
         while not all(answer.is_over for answer in answers.values()):
             for update in await self.updates(stream):
@@ -112,23 +106,23 @@ class Gateway:
         assert updates, "the engine is silent"
         return updates
 
-    async def ids_before(self, stream: OutputStream, last: Submit) -> list[int]:
+    async def ids_before(self, stream: OutputStream, last: messages.Submit) -> list[int]:
         """Return which generations have ended until `last` has, and that."""
         ended: list[int] = []
         while last.id not in ended:
             for update in await self.updates(stream):
-                assert not isinstance(update, Rejected)
-                if isinstance(update, TokenOutput) and update.finish is not None:
+                assert not isinstance(update, messages.Rejected)
+                if isinstance(update, messages.TokenOutput) and update.finish is not None:
                     ended.append(update.id)
         return ended
 
-    async def ask(self, *submits: Submit) -> list[Answer]:
+    async def ask(self, *submits: messages.Submit) -> list[Answer]:
         return await self.finish(self.start(*submits), *submits)
 
-    async def stats(self) -> EngineStats:
+    async def stats(self) -> messages.EngineStats:
         return await self.client.ping(TIMEOUT_S)
 
-    async def stats_when_idle(self) -> EngineStats:
+    async def stats_when_idle(self) -> messages.EngineStats:
         while True:
             stats = await self.stats()
             if stats.num_running == stats.num_waiting == 0:
@@ -150,7 +144,7 @@ class OwnGateway(Gateway):
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what no event tells."""
+    """Wait for what no event reports."""
     async with asyncio.timeout(TIMEOUT_S):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -174,9 +168,7 @@ StartEngine = Callable[..., AbstractAsyncContextManager[OwnGateway]]
 SharedEngine = Callable[..., AbstractAsyncContextManager[Gateway]]
 
 
-def engine_config(
-    home: Path, name: str, options: dict[str, Any], folder: Path = TINY_CHAT
-) -> EngineConfig:
+def engine_config(home: Path, name: str, options: Any, folder: Path = TINY_CHAT) -> EngineConfig:
     return EngineConfig(
         name="tiny-chat",
         folder=folder,

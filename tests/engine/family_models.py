@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
+from tests.engine.in_process import LOGPROBS
 from tests.engine.pictures import GREEDY
 from vinery_serving.core.media import Detail
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.vision import SizedGrid, VisionModel
-from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, MediaInput, Submit
+from vinery_serving.transport.messages import MediaInput, Submit
 
 Pixels = npt.NDArray[np.uint8]  # (height, width, 3)
 ARCHIVES: Final = Path(__file__).parent / "families"
-LOGPROBS: Final = LogitsSpec(logprobs=LogprobsSpec(num_top=2))
 # In pixels. The third is chosen for pictures that fill neither of its sides; none is symmetric.
 PINPOINTS: Final = [[56, 112], [168, 56], [112, 168], [224, 112]]
 

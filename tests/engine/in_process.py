@@ -20,21 +20,13 @@ from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import (
-    Accepted,
-    Cancel,
-    GrammarSpec,
-    Grant,
-    Load,
-    LogitsSpec,
-    Rejected,
-    SamplingParams,
-    StepOutputs,
-    Submit,
-)
+from vinery_serving.transport import messages
 from vinery_serving.transport.server import Connection, Incoming, SocketServer
 
 TOKENIZER = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
+
+
+LOGPROBS = messages.LogitsSpec(logprobs=messages.LogprobsSpec(num_top=2))
 
 
 def pipeline_of(folder: Path, home: Path, **options: object) -> Pipeline:
@@ -82,18 +74,18 @@ def chat(text: str, *, reasons: bool = False) -> list[int]:
 
 def generation(
     prompt: str | list[int],
-    logits: LogitsSpec | None = None,
+    logits: messages.LogitsSpec | None = None,
     *,
     max_new_tokens: int = 40,
-    grammar: GrammarSpec | None = None,
-    sampling: SamplingParams | None = None,
+    grammar: messages.GrammarSpec | None = None,
+    sampling: messages.SamplingParams | None = None,
     cache_key: bytes | None = None,
 ) -> Generation:
     ids = chat(prompt) if isinstance(prompt, str) else prompt
-    submit = Submit(
+    submit = messages.Submit(
         id=1,
         prompt_ids=np.array(ids, dtype="<i4").tobytes(),
-        sampling=sampling or SamplingParams(),
+        sampling=sampling or messages.SamplingParams(),
         max_new_tokens=max_new_tokens,
         deadline_s=60,
         grammar=grammar,
@@ -169,7 +161,7 @@ class Loop:
         self.loop._grammars = cast("Any", NoChecks())
         self.answers: dict[int, Answer] = {}
         self.ended: list[int] = []  # the ids of generations in the order of their ends
-        self.loads: list[Load] = []
+        self.loads: list[messages.Load] = []
         self._ids = count(1)
 
     # What the loop calls
@@ -177,14 +169,14 @@ class Loop:
     def poll(self, _timeout_s: float) -> list[Incoming]:
         return []
 
-    def send(self, message: Accepted | Rejected | StepOutputs) -> None:
-        updates = message.outputs if isinstance(message, StepOutputs) else (message,)
+    def send(self, message: messages.Accepted | messages.Rejected | messages.StepOutputs) -> None:
+        updates = message.outputs if isinstance(message, messages.StepOutputs) else (message,)
         for each in updates:
             self.answers[each.id].take(each)
             if self.answers[each.id].is_over:
                 self.ended.append(each.id)
 
-    def broadcast(self, load: Load) -> None:
+    def broadcast(self, load: messages.Load) -> None:
         self.loads.append(load)
 
     # What tests call
@@ -193,17 +185,17 @@ class Loop:
         """Submit a chat or ids. The engine generates as many tokens as it may. Returns the id."""
         id_ = next(self._ids)
         self.answers[id_] = Answer()
-        defaults = {"sampling": SamplingParams(), "deadline_s": 600.0, "ignore_eos": True}
+        defaults = {"sampling": messages.SamplingParams(), "deadline_s": 600.0, "ignore_eos": True}
         ids = chat(prompt) if isinstance(prompt, str) else prompt
         prompt_ids = np.array(ids, dtype="<i4").tobytes()
-        self._receive(Submit(id_, prompt_ids, **{**defaults, **values}))
+        self._receive(messages.Submit(id_, prompt_ids, **{**defaults, **values}))
         return id_
 
     def grant(self, id_: int, num_tokens: int, *, is_last: bool = False) -> None:
-        self._receive(Grant(id_, num_tokens, is_last))
+        self._receive(messages.Grant(id_, num_tokens, is_last))
 
     def cancel(self, id_: int, num_used: int) -> None:
-        self._receive(Cancel(id_, num_used))
+        self._receive(messages.Cancel(id_, num_used))
 
     def turn(self) -> None:
         self.loop._iterate(cast(SocketServer, self))
@@ -225,7 +217,7 @@ class Loop:
         alive = self.loop._alive.get((id(self), id_))
         return len(self.answers[id_].tokens) if alive is None else len(alive.tokens)
 
-    def _receive(self, message: Submit | Grant | Cancel) -> None:
+    def _receive(self, message: messages.Submit | messages.Grant | messages.Cancel) -> None:
         self.loop._receive(Incoming(cast(Connection, self), message))
 
 

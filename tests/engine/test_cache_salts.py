@@ -20,20 +20,14 @@ from tests.engine.in_process import (
     run,
     tokens_of,
 )
-from tests.engine.test_logits_handler import LONG_PROMPT, scores, searched
+from tests.engine.test_logits_handler import LONG_PROMPT, SCORED, scores, searched
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.graph import GraphFeatures, _output
 from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import salt_prompt
-from vinery_serving.transport.messages import (
-    BeamSpec,
-    GrammarSpec,
-    LogitsSpec,
-    LogprobsSpec,
-    SamplingParams,
-)
+from vinery_serving.transport.messages import BeamSpec, GrammarSpec, SamplingParams
 
 VOCAB_SIZES = st.integers(2, 300_000)
 MAX_ID = 2**31 - 1
@@ -149,10 +143,9 @@ def test_a_cache_key_does_not_change_its_answer(batch: Batch, sampling: Sampling
 @pytest.mark.live
 def test_a_key_changes_neither_a_scored_prompt_nor_a_search_by_beams(batch: Batch) -> None:
     prompt = [*LONG_PROMPT[200:], 10]
-    spec = LogitsSpec(prompt_logprobs=LogprobsSpec())
     sampling = SamplingParams(repetition_penalty=2.0)
-    plain = generation(prompt, spec, sampling=sampling, max_new_tokens=5)
-    keyed = generation(prompt, spec, sampling=sampling, max_new_tokens=5, cache_key=ALICE)
+    plain = generation(prompt, SCORED, sampling=sampling, max_new_tokens=5)
+    keyed = generation(prompt, SCORED, sampling=sampling, max_new_tokens=5, cache_key=ALICE)
 
     assert run(batch, plain, keyed) == []
 

@@ -8,17 +8,15 @@ import pytest
 
 from tests.engine.adapters import matrices, write_safetensors
 from tests.engine.conftest import TINY_CHAT, TINY_DRAFT, TINY_VISION
-from tests.engine.in_process import generation, pipeline_of, run, served
+from tests.engine.in_process import LOGPROBS, generation, pipeline_of, run, served
 from tests.engine.pictures import IMAGE, a_picture, asked
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.compiled_graph import KeptAttention
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec
 
 pytestmark = pytest.mark.live
 
-SCORED = LogitsSpec(logprobs=LogprobsSpec(num_top=3))
 QUESTIONS = ("Count to 12.", "What is the capital of France?")
 EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}
 NUM_LAYERS, NUM_DRAFT_LAYERS = 5, 2
@@ -26,7 +24,7 @@ NUM_LAYERS, NUM_DRAFT_LAYERS = 5, 2
 
 def answers(pipeline: Pipeline) -> list[Any]:
     """The tokens of each question, and their exact log-probabilities."""
-    each = [generation(question, SCORED) for question in QUESTIONS]
+    each = [generation(question, LOGPROBS) for question in QUESTIONS]
     assert run(Batch(pipeline, capacity=16), *each) == []
     return [(one.tokens, [token.logprob for token in one.logprobs]) for one in each]
 
@@ -57,7 +55,7 @@ def test_a_second_start_reads_the_graph_and_answers_as_the_first(tmp_path, optio
 
 def test_a_vision_model_reads_its_compiled_graph_too(tmp_path: Path) -> None:
     def answer() -> Any:
-        each = asked(f"What is it? {IMAGE}", a_picture(1), logits=SCORED)
+        each = asked(f"What is it? {IMAGE}", a_picture(1), logits=LOGPROBS)
         assert run(Batch(pipeline_of(TINY_VISION, tmp_path), capacity=4), each) == []
         return each.tokens, [token.logprob for token in each.logprobs]
 

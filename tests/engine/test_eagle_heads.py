@@ -76,19 +76,7 @@ def test_it_has_the_hook_and_gives_the_same_texts_in_fewer_steps(batch, drafting
     assert_alike(one, other, 0.05)
 
 
-def test_one_seed_gives_one_text_and_a_prompt_of_one_token_is_refused(batch: Batch) -> None:
-    texts = [
-        tokens_of(batch, "Tell me a story.", sampling=SamplingParams(temperature=1.9, seed=seed))
-        for seed in (7, 7, 8)
-    ]
-    assert texts[0] == texts[1] != texts[2]
-
-    refusal = batch.add(generation([400], max_new_tokens=2))
-    assert "needs a prompt of two tokens at least" in str(refusal)
-    assert len(tokens_of(batch, [400, 401], max_new_tokens=2)) == 2
-
-
-def test_prompts_are_cached_by_key_and_scored(batch: Batch) -> None:
+def test_prompts_are_cached_by_key_and_scored_and_one_seed_gives_one_text(batch: Batch) -> None:
     prompt = [10 + number % 500 for number in range(300)]
     first, again, other, scored = (
         generation(prompt, max_new_tokens=2, cache_key=b"a" * 16),
@@ -104,6 +92,16 @@ def test_prompts_are_cached_by_key_and_scored(batch: Batch) -> None:
     assert [each.num_cached for each in (first, again, other, scored)] == [0, 256, 0, 0]
     assert again.tokens == first.tokens == other.tokens == scored.tokens
     assert len(scores(scored)) == 299
+
+    texts = [
+        tokens_of(batch, "Tell me a story.", sampling=SamplingParams(temperature=1.9, seed=seed))
+        for seed in (7, 7, 8)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+    refusal = batch.add(generation([400], max_new_tokens=2))
+    assert "needs a prompt of two tokens at least" in str(refusal)
+    assert len(tokens_of(batch, [400, 401], max_new_tokens=2)) == 2
 
 
 @table(

@@ -14,13 +14,7 @@ from tests.tables import table
 from vinery_serving.node import engine_process
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.transport.client import EngineClient, EngineDisconnected, OutputStream
-from vinery_serving.transport.messages import (
-    GrammarSpec,
-    LogitsSpec,
-    Rejected,
-    SamplingParams,
-    Submit,
-)
+from vinery_serving.transport.messages import GrammarSpec, LogitsSpec, Rejected, SamplingParams
 
 pytestmark = pytest.mark.live
 
@@ -140,7 +134,7 @@ async def lost(stream: OutputStream) -> EngineDisconnected:
     return error.value
 
 
-async def begun(gateway: OwnGateway, **values: Any) -> tuple[OutputStream, Submit]:
+async def begun(gateway: OwnGateway, **values: Any) -> tuple[OutputStream, Any]:
     """A stream that has begun. It would go on for long, or for as long as it is granted tokens."""
     submit = gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True, **values)
     stream = gateway.start(submit)
@@ -259,7 +253,7 @@ async def test_no_end_token_is_sampled_before_min_new_tokens(gateway: Gateway) -
 async def test_it_shows_since_when_it_is_idle_but_no_options(start_engine: StartEngine) -> None:
     async with start_engine(max_running=37) as gateway:
         process = gateway.process
-        # It connects a moment before it says that it is idle.
+        # It connects a moment before it reports that it is idle.
         await until(lambda: process.idle_since_s is not None)
         loaded_at_s = process.idle_since_s
         await gateway.ask(gateway.submit("Count to 20."))

@@ -39,13 +39,11 @@ def eviction(**members: Any) -> Any:
     return scheduler(cache_eviction={**SIZES, **members}, **options).cache_eviction_config
 
 
-def test_every_option_of_the_model_server_has_a_counterpart() -> None:
+def test_every_option_of_the_model_server_and_of_the_scheduler_is_known() -> None:
     counterparts = {each for each in OPTIONS["OF_MODEL_SERVER"].values() if each}
     assert counterparts <= set(EngineOptions.__struct_fields__)
     assert set(OPTIONS["OF_MODEL_SERVER"]) >= OF_MODELS
 
-
-def test_every_field_of_the_scheduler_is_known() -> None:
     groups = {"cache_eviction_config", "sparse_attention_config", "kvcrush_config"}
     known = {
         *OPTIONS["SCHEDULER"],

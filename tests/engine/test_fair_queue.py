@@ -66,7 +66,7 @@ def test_of_one_lane_the_lowest_priority_and_then_the_oldest_is_first(steps: lis
         assert queue.num_of(ALICE) == len(expected)
 
 
-def test_keys_are_served_by_tokens_and_not_by_prompts() -> None:
+def test_keys_and_organisations_take_turns_by_tokens_whatever_their_priority_and_save_up_none():
     queue = filled(10, ALICE, 1000.0)
     for number in range(100):
         queue.add(Item(number, 100.0), BOB)
@@ -81,8 +81,6 @@ def test_keys_are_served_by_tokens_and_not_by_prompts() -> None:
     queue.add(Item("neighbour", 30.0), BOB)
     assert queue.pop().name == "neighbour"
 
-
-def test_organisations_and_then_keys_take_turns_whatever_their_priority_and_save_up_none() -> None:
     queue = new_queue()
     for lane in (ALICE, ALAN, BOB):
         for _ in range(20):
@@ -105,7 +103,20 @@ def test_organisations_and_then_keys_take_turns_whatever_their_priority_and_save
     assert Counter(lane for lane, _ in taken(queue, 20))[BOB] in (9, 10, 11)
 
 
-def test_a_key_pays_later_for_what_cost_more_and_idle_lanes_are_forgotten() -> None:
+def test_the_queue_reports_what_waits_and_a_key_pays_later_for_what_cost_more() -> None:
+    queue = filled(3, ALICE, 10.0)
+    queue.add(Item("one", 5.0), BOB)
+    queue.discard(Item((ALICE, 2), 10.0))
+    assert queue.costs() == {ALICE: 20.0, BOB: 5.0}
+
+    queue = filled(5, ALICE)
+    queue.add(Item("one"), BOB)
+
+    yielding = queue.last_to_yield((3, 4))
+
+    assert yielding.name == (ALICE, 4)
+    assert queue.last_to_yield(ALICE) is None
+
     queue = filled(20, ALICE)
     queue.add(Item("first"), BOB)
     queue.add(Item("second"), BOB)
@@ -120,21 +131,6 @@ def test_a_key_pays_later_for_what_cost_more_and_idle_lanes_are_forgotten() -> N
         queue.add(Item(number), (number, number))
         queue.pop()
     assert len(queue._organizations) <= 1024
-
-
-def test_the_queue_reports_what_waits_and_the_longest_lane_loses_its_last_item() -> None:
-    queue = filled(3, ALICE, 10.0)
-    queue.add(Item("one", 5.0), BOB)
-    queue.discard(Item((ALICE, 2), 10.0))
-    assert queue.costs() == {ALICE: 20.0, BOB: 5.0}
-
-    queue = filled(5, ALICE)
-    queue.add(Item("one"), BOB)
-
-    yielding = queue.last_to_yield((3, 4))
-
-    assert yielding.name == (ALICE, 4)
-    assert queue.last_to_yield(ALICE) is None
 
 
 @given(st.dictionaries(LANES, st.integers(1, 9)), LANES)
@@ -166,7 +162,7 @@ def test_slots_are_even_when_no_lane_has_to_yield(holders: dict[Lane, int]) -> N
         assert total <= of_bob + 1
 
 
-def test_a_lane_above_the_share_yields_to_a_lane_below_it_and_none_yields_to_a_lane_at_it() -> None:
+def test_lanes_above_their_share_yield_and_one_that_waits_is_passed_by_its_lane() -> None:
     holders = Counter({ALICE: 5, BOB: 3, (2, 4): 3, (2, 5): 3})
     assert yielding_lane(BOB, holders, share=4) == ALICE, "although organisation 2 holds more"
     assert yielding_lane((3, 6), holders, share=4) == ALICE
@@ -174,8 +170,6 @@ def test_a_lane_above_the_share_yields_to_a_lane_below_it_and_none_yields_to_a_l
     assert yielding_lane(BOB, holders) is None
     assert yielding_lane(BOB, Counter({ALICE: 4, BOB: 4}), share=4) is None
 
-
-def test_the_first_item_of_other_lanes_is_taken_and_one_that_waits_is_passed_by_its_lane() -> None:
     queue = filled(2, ALICE)
     assert queue.first_except({ALICE}) is None
     queue.add(Item("bob"), BOB)

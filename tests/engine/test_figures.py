@@ -6,7 +6,7 @@ from tests.fakes.clock import FakeClock
 from vinery_serving.engine.figures import Figures
 
 
-def test_speeds_are_those_of_the_last_ten_seconds_noted_once_a_second() -> None:
+def test_speeds_are_those_of_the_last_ten_seconds_and_waits_have_quantiles() -> None:
     clock = FakeClock()
     figures = Figures(clock)
     for second in range(30):
@@ -26,8 +26,6 @@ def test_speeds_are_those_of_the_last_ten_seconds_noted_once_a_second() -> None:
     assert figures.tokens_per_s(20, 10) == (10, 5)
     assert len(figures._samples) == 1
 
-
-def test_waits_have_a_median_and_a_95th_percentile() -> None:
     figures = Figures(FakeClock())
     assert figures.tokens_per_s(0, 0) == (0, 0)
     assert figures.first_token_s is figures.inter_token_s is None

@@ -24,7 +24,7 @@ def finished(id_: int, request_id: str, num_tokens: int, connection: Connection)
     return result
 
 
-def test_unused_tokens_are_counted_once_and_written_only_with_journals(tmp_path: Path) -> None:
+def test_unused_tokens_are_counted_once_and_those_of_a_lost_gateway_are_written(tmp_path):
     generations = FinishedGenerations(None)
     generations.add(finished(1, "r1", 9, GATEWAY))
     generations.write_lost(GATEWAY)
@@ -38,8 +38,6 @@ def test_unused_tokens_are_counted_once_and_written_only_with_journals(tmp_path:
     assert generations.take_unused(GATEWAY, 2, 0) == 0
     assert generations.take_unused(OTHER, 1, 0) == 0
 
-
-def test_the_counts_of_a_lost_gateway_are_written_without_those_of_others(tmp_path: Path) -> None:
     generations = FinishedGenerations(tmp_path)
     for each in [
         finished(1, "r1", 9, GATEWAY),

@@ -1,6 +1,6 @@
 """API keys take turns at the grammar checkers. No process runs: a test answers for them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,7 @@ class Bench:
     """Checks with fake checkers."""
 
     def __init__(self, max_checkers: int) -> None:
+        all_checkers.clear()
         self.server, self.compiler = FakeServer(), Compiler()
         self.checks = GrammarChecks(
             Path(),
@@ -111,13 +112,11 @@ class Bench:
 
 
 @pytest.fixture(autouse=True)
-def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    all_checkers.clear()
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammars, "Checker", FakeChecker)
-    yield
 
 
-def test_a_small_grammar_does_not_wait_for_the_costly_ones_of_another_key() -> None:
+def test_a_small_grammar_waits_for_one_costly_one_of_another_key_at_most() -> None:
     bench = Bench(max_checkers=2)
     for number in range(30):
         bench.ask(costly(number), EVIL)
@@ -131,8 +130,6 @@ def test_a_small_grammar_does_not_wait_for_the_costly_ones_of_another_key() -> N
     assert evil.sent == [costly(0)]
     assert bench.results == [("neighbour", None)]
 
-
-def test_with_one_checker_it_waits_for_one_costly_grammar_at_most() -> None:
     bench = Bench(max_checkers=1)
     for number in range(30):
         bench.ask(costly(number), EVIL)
@@ -146,8 +143,21 @@ def test_with_one_checker_it_waits_for_one_costly_grammar_at_most() -> None:
     assert checker.sent[:2] == [costly(0), SMALL]
     assert bench.results[1] == ("neighbour", None)
 
+    bench = Bench(max_checkers=1)
+    for number in range(10):
+        bench.ask(costly(number), EVIL)
+    bench.ask(costly(9), NEIGHBOUR, "neighbour")
+    (checker,) = all_checkers
+    bench.wake(checker)
+    bench.wake(checker, "no")
+    bench.wake(checker, "no")
 
-def test_a_checker_that_takes_too_long_is_replaced_and_its_grammar_refused_for_good() -> None:
+    assert checker.sent[:2] == [costly(0), costly(9)]
+    assert bench.results[1:] == [(None, "no"), ("neighbour", "no")]
+    assert costly(9) not in checker.sent[2:]
+
+
+def test_refusals_are_remembered_without_grammars_and_slow_checkers_replaced() -> None:
     bench = Bench(max_checkers=1)
     bench.ask(costly(0), EVIL)
     (checker,) = all_checkers
@@ -163,8 +173,6 @@ def test_a_checker_that_takes_too_long_is_replaced_and_its_grammar_refused_for_g
     assert len(all_checkers) == 2
     assert bench.sent == [costly(0)], "the new checker is not ready yet"
 
-
-def test_refusals_are_remembered_without_their_grammars() -> None:
     bench = Bench(max_checkers=1)
     large = GrammarSpec("regex", "x" * 1_000_000)
     bench.ask(large, EVIL)
@@ -181,23 +189,7 @@ def test_refusals_are_remembered_without_their_grammars() -> None:
     assert len(refusal) == 500
 
 
-def test_the_grammar_of_a_client_that_left_is_not_checked() -> None:
-    bench = Bench(max_checkers=1)
-    bench.ask(costly(0), EVIL)
-    forgets = [bench.ask(costly(number), EVIL) for number in range(1, 20)]
-    for forget in forgets:
-        forget()
-        forget()  # does nothing
-    (checker,) = all_checkers
-    bench.wake(checker)
-    bench.wake(checker, "no")
-    bench.ask(SMALL, EVIL)
-
-    assert checker.sent == [costly(0), SMALL]
-    assert len(bench.results) == 1
-
-
-def test_few_grammars_of_one_key_may_wait_and_known_ones_do_not() -> None:
+def test_few_grammars_of_one_key_may_wait_and_none_of_a_client_that_left() -> None:
     bench = Bench(max_checkers=1)
     bench.ask(SMALL, EVIL)
     (checker,) = all_checkers
@@ -213,20 +205,19 @@ def test_few_grammars_of_one_key_may_wait_and_known_ones_do_not() -> None:
     assert bench.checks.has_room(SMALL, EVIL)
     assert bench.checks.has_room(costly(number), NEIGHBOUR)
 
-
-def test_a_grammar_that_another_key_has_asked_for_waits_in_both_lanes() -> None:
     bench = Bench(max_checkers=1)
-    for number in range(10):
-        bench.ask(costly(number), EVIL)
-    bench.ask(costly(9), NEIGHBOUR, "neighbour")
+    bench.ask(costly(0), EVIL)
+    forgets = [bench.ask(costly(number), EVIL) for number in range(1, 20)]
+    for forget in forgets:
+        forget()
+        forget()  # does nothing
     (checker,) = all_checkers
     bench.wake(checker)
     bench.wake(checker, "no")
-    bench.wake(checker, "no")
+    bench.ask(SMALL, EVIL)
 
-    assert checker.sent[:2] == [costly(0), costly(9)]
-    assert bench.results[1:] == [(None, "no"), ("neighbour", "no")]
-    assert costly(9) not in checker.sent[2:]
+    assert checker.sent == [costly(0), SMALL]
+    assert len(bench.results) == 1
 
 
 def test_checkers_start_when_needed_and_end_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:

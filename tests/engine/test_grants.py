@@ -7,18 +7,11 @@ from typing import Any
 import pytest
 
 from tests.engine.conftest import TINY_CHAT, Answer, Gateway
-from tests.engine.in_process import Loop, a_loop, pipeline_of
+from tests.engine.in_process import LOGPROBS, Loop, a_loop, pipeline_of
 from tests.tables import table
 from vinery_serving.core.errors import DeadlineExceeded
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import (
-    FINISH_LENGTH,
-    BeamSpec,
-    GrammarSpec,
-    LogitsSpec,
-    LogprobsSpec,
-    SamplingParams,
-)
+from vinery_serving.transport.messages import BeamSpec, GrammarSpec, LogitsSpec, SamplingParams
 
 pytestmark = pytest.mark.live
 TEXT = "Count to 100."
@@ -79,7 +72,7 @@ def test_the_last_grant_ends_an_output_there_or_at_once_or_does_nothing(loop: Lo
 
     short, long = loop.finish(capped, beside)
 
-    assert (end_of(short), end_of(long)) == ((50, FINISH_LENGTH), (NUM_TOKENS, FINISH_LENGTH))
+    assert (end_of(short), end_of(long)) == ((50, "length"), (NUM_TOKENS, "length"))
     assert short.tokens == long.tokens[:50]
 
     id_ = begun(loop)
@@ -89,7 +82,7 @@ def test_the_last_grant_ends_an_output_there_or_at_once_or_does_nothing(loop: Lo
     loop.grant(id_, 10, is_last=True)
 
     assert not len(loop.loop._batch)
-    assert end_of(*loop.finish(id_)) == (num_generated, FINISH_LENGTH)
+    assert end_of(*loop.finish(id_)) == (num_generated, "length")
 
     limited = begun(loop, max_new_tokens=7)
     searched = begun(loop, max_new_tokens=12, beams=BeamSpec(2))
@@ -112,7 +105,7 @@ async def test_a_generation_pauses_at_its_grant_and_continues_from_there(gateway
             num_generated = stats.num_output_tokens - num_before
             assert (stats.num_running, num_generated) == (0, num_granted)
         assert answer.is_over == (num_granted == 200)
-    assert (answer.tokens, answer.finish) == (whole.tokens, FINISH_LENGTH)
+    assert (answer.tokens, answer.finish) == (whole.tokens, "length")
 
 
 def pauses_change_nothing(loop: Loop, values: dict[str, Any]) -> None:
@@ -134,8 +127,7 @@ def test_a_pause_does_not_change_the_answer(loop: Loop, values: dict[str, Any]) 
 def test_draft_tokens_change_nothing_at_pauses_and_do_not_exceed_a_grant(drafting: Loop) -> None:
     pauses_change_nothing(drafting, {})
 
-    spec = LogitsSpec(logprobs=LogprobsSpec(num_top=2))
-    id_ = begun(drafting, max_new_tokens=60, num_granted=7, logits=spec)
+    id_ = begun(drafting, max_new_tokens=60, num_granted=7, logits=LOGPROBS)
     answer = drafting.answers[id_]
     for num_granted in (7, 12, 30, 31, 60):
         drafting.grant(id_, num_granted)
@@ -144,7 +136,7 @@ def test_draft_tokens_change_nothing_at_pauses_and_do_not_exceed_a_grant(draftin
 
     id_ = begun(drafting)
     drafting.grant(id_, 101, is_last=True)
-    assert end_of(*drafting.finish(id_)) == (101, FINISH_LENGTH)
+    assert end_of(*drafting.finish(id_)) == (101, "length")
 
 
 def test_a_paused_generation_is_next_and_a_waiting_one_can_be_ended(single: Loop) -> None:
@@ -161,7 +153,7 @@ def test_a_paused_generation_is_next_and_a_waiting_one_can_be_ended(single: Loop
     running, waiting = begun(single), begun(single)
     single.grant(waiting, 0, is_last=True)
     ends = [end_of(each) for each in single.finish(running, waiting)]
-    assert ends == [(NUM_TOKENS, FINISH_LENGTH), (0, FINISH_LENGTH)]
+    assert ends == [(NUM_TOKENS, "length"), (0, "length")]
 
 
 def test_a_paused_generation_can_be_cancelled_or_ended_and_has_a_deadline(loop: Loop) -> None:
@@ -172,7 +164,7 @@ def test_a_paused_generation_can_be_cancelled_or_ended_and_has_a_deadline(loop: 
 
     id_ = paused(loop)
     loop.grant(id_, 5, is_last=True)
-    assert end_of(*loop.finish(id_)) == (5, FINISH_LENGTH)
+    assert end_of(*loop.finish(id_)) == (5, "length")
 
     id_ = paused(loop)
     (generation,) = loop.loop._alive.values()

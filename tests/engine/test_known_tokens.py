@@ -12,13 +12,7 @@ from tests.tables import table
 from vinery_serving.core.errors import NotContinued
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
-from vinery_serving.transport.messages import (
-    GrammarSpec,
-    Known,
-    LogitsSpec,
-    LogprobsSpec,
-    SamplingParams,
-)
+from vinery_serving.transport.messages import GrammarSpec, Known, SamplingParams
 
 pytestmark = pytest.mark.live
 
@@ -93,10 +87,9 @@ def test_an_answer_that_would_not_be_the_same_ends_with_the_documented_error(bat
 
 
 def test_only_the_rest_is_sent_with_its_log_probabilities(batch: Batch) -> None:
-    logits = LogitsSpec(logprobs=LogprobsSpec(2))
-    first = generation(logits=logits)
+    first = generation(logits=in_process.LOGPROBS)
     run(batch, first)
-    one = generation(first.tokens[:7], logits=logits)
+    one = generation(first.tokens[:7], logits=in_process.LOGPROBS)
 
     run(batch, one)
     output = one.output()

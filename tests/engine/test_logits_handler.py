@@ -22,7 +22,6 @@ from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
-from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.transport.messages import (
     BeamSpec,
@@ -69,7 +68,7 @@ def test_tokens_are_forced_forbidden_and_allowed_and_neighbours_are_as_alone(bat
 
 
 @pytest.mark.smoke
-def test_a_budget_ends_reasoning(batch: Batch) -> None:
+def test_a_budget_ends_reasoning_and_the_greedy_token_is_the_likeliest(batch: Batch) -> None:
     end = TOKENIZER.token_to_id("</think>")
     prompt = chat("What is the capital of France?", reasons=True)
     free = tokens_of(batch, prompt, max_new_tokens=200)
@@ -82,9 +81,6 @@ def test_a_budget_ends_reasoning(batch: Batch) -> None:
     assert held[:5] == free[:5]
     assert len(held) > 8
 
-
-@pytest.mark.smoke
-def test_the_greedy_token_is_the_likeliest_of_the_raw_distribution(batch: Batch) -> None:
     each = generation("Tell me a story.", LogitsSpec(logprobs=LogprobsSpec(num_top=20)))
     assert run(batch, each) == []
     assert len(each.logprobs) == len(each.tokens) > 3
@@ -112,7 +108,7 @@ SCORED = LogitsSpec(prompt_logprobs=LogprobsSpec(num_top=2))
 
 
 @pytest.mark.smoke
-def test_a_prompt_is_scored_whole_and_right_beside_others(batch: Batch) -> None:
+def test_a_prompt_is_scored_whole_beside_others_with_a_new_salt_and_its_penalty(batch, pipeline):
     generated = done(batch, generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec())))
     whole = [*generated.prompt_ids.tolist(), *generated.tokens]
 
@@ -146,8 +142,6 @@ def test_a_prompt_is_scored_whole_and_right_beside_others(batch: Batch) -> None:
     assert [len(scores(each)) for each in scored] == [19, 29]
     assert [each.tokens for each in scored] == [[], []]
 
-
-def test_a_scored_request_has_a_new_salt_and_its_penalty(batch: Batch, pipeline: Pipeline) -> None:
     salt = pipeline._next_salt
     first = done(batch, generation(LONG_PROMPT, SCORED, max_new_tokens=0))
     pipeline._next_salt = salt

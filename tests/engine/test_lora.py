@@ -8,23 +8,21 @@ import pytest
 
 from tests.engine.adapters import LAYER, matrices, safetensors, write_adapter, write_safetensors
 from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import generation, pipeline_of, run
+from tests.engine.in_process import LOGPROBS, generation, pipeline_of, run
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import Adapter
-from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec
 
 GRAPH = TINY_CHAT / "openvino_model.xml"
 QUESTIONS = ["Count to 12.", "What is the capital of France?"]
-SCORED = LogitsSpec(logprobs=LogprobsSpec(num_top=1))
 
 
 def answers(home: Path, *adapters: Adapter, **options: Any) -> list[tuple[list[int], list[float]]]:
     """Return the tokens and their log-probabilities, twice: the second time from the cache."""
     pipeline = pipeline_of(TINY_CHAT, home, adapters=list(adapters), **options)
     batch = Batch(pipeline, capacity=4)
-    given = [generation(each, SCORED, max_new_tokens=12) for each in QUESTIONS * 2]
+    given = [generation(each, LOGPROBS, max_new_tokens=12) for each in QUESTIONS * 2]
     for each in given:
         assert run(batch, each) == []
     found = [(each.tokens, [one.logprob for one in each.logprobs]) for each in given]

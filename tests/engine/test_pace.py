@@ -16,7 +16,7 @@ def full_pace(pace: Pace) -> float:
     return pace.tokens_per_s(num_free=0, num_running=64)
 
 
-def test_the_pace_is_that_of_the_newest_seconds_once_something_has_waited() -> None:
+def test_the_pace_is_that_of_the_newest_seconds_in_which_something_has_waited() -> None:
     pace = Pace()
     assert full_pace(pace) == 0
     admit(pace, 0.0, 0.1, 500)
@@ -31,8 +31,6 @@ def test_the_pace_is_that_of_the_newest_seconds_once_something_has_waited() -> N
     admit(pace, now, 10.0, 100)
     assert full_pace(pace) == pytest.approx(100, rel=0.5)
 
-
-def test_only_time_with_a_queue_counts_and_how_long_it_was_never_empty() -> None:
     pace = Pace()
     now = admit(pace, 0.0, 2.0, 500)
     pace.note(now, num_tokens=5.0, is_waiting=False, is_full=False)
@@ -49,15 +47,13 @@ def test_only_time_with_a_queue_counts_and_how_long_it_was_never_empty() -> None
     assert pace.waiting_s(now) == 0
 
 
-def test_prompts_that_wait_beside_free_slots_have_a_pace_of_their_own() -> None:
+def test_free_slots_have_a_pace_of_their_own_and_means_make_room_until_it_is_known() -> None:
     pace = Pace()
     now = admit(pace, 0.0, 2.0, 9000, is_full=False)
     admit(pace, now, 2.0, 300, is_full=True)
     assert pace.tokens_per_s(num_free=9, num_running=1) == pytest.approx(9000, rel=0.1)
     assert full_pace(pace) == pytest.approx(300, rel=0.3)
 
-
-def test_means_follow_slowly_and_make_room_until_the_pace_is_measured() -> None:
     pace = Pace()
     for _ in range(100):
         pace.note_cost(100.0)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.engine.conftest import TIMEOUT_S, TINY_VISION, Answer, Gateway, SharedEngine
+from tests.engine.conftest import TIMEOUT_S, TINY_VISION, Answer, Gateway
 from tests.engine.test_pictures_process import a_question
 from tests.tables import table
 from vinery_serving.core.media import PictureVerdict
@@ -47,16 +47,13 @@ async def answered(gateway: Gateway, *, is_tested: bool) -> Answer:
 
 
 @pytest.mark.live
-async def test_a_stream_stays_the_same_beside_a_test(shared_engine: SharedEngine) -> None:
+async def test_a_stream_is_the_same_beside_a_test_and_a_text_model_has_none(shared_engine, gateway):
     async with shared_engine(folder=TINY_VISION) as gateway:
         calm = await answered(gateway, is_tested=False)
         tested = await answered(gateway, is_tested=True)
     assert tested.tokens == calm.tokens
     assert tested.finish == calm.finish is not None
 
-
-@pytest.mark.live
-async def test_a_text_model_has_no_pictures_to_see(gateway: Gateway) -> None:
     tested = await gateway.client.test_pictures(TIMEOUT_S)
     assert tested.verdict == PictureVerdict.NO_VISION
 

@@ -43,7 +43,7 @@ async def first_logprob(gateway: Gateway, *pictures: Any) -> float:
 
 
 @pytest.mark.smoke
-async def test_pictures_reach_the_model_through_the_socket(gateway: Gateway) -> None:
+async def test_pictures_reach_the_model_and_a_request_where_they_do_not_fit_fails_alone(gateway):
     first, again = [await first_logprob(gateway, ONE) for _ in range(2)]
     other = await first_logprob(gateway, OTHER)
 
@@ -53,8 +53,6 @@ async def test_pictures_reach_the_model_through_the_socket(gateway: Gateway) -> 
     assert again == pytest.approx(first, abs=1e-4)
     assert other != pytest.approx(first, abs=1e-3)
 
-
-async def test_a_request_whose_pictures_do_not_fit_fails_alone(gateway: Gateway) -> None:
     stream_submit = a_question(gateway, "Hello", max_new_tokens=300)
     stream, answer = gateway.start(stream_submit), Answer()
     await gateway.read_until(stream, answer, 5)
@@ -100,7 +98,7 @@ async def test_an_answer_about_a_picture_pauses_and_goes_on(gateway: Gateway) ->
     assert rest.tokens == expected.tokens[7:]
 
 
-async def test_many_pictures_are_answered_and_one_that_leaves_is_gone(gateway: Gateway) -> None:
+async def test_many_pictures_are_answered_texts_pass_them_and_one_that_leaves_is_gone(gateway):
     streams = [a_question(gateway, "Hello", max_new_tokens=60, lane=(1, 1)) for _ in range(8)]
     plain = [a_plain_picture(at * 10, 4, 4) for at in range(16)]
     pictures = [a_question(gateway, QUESTION, each, lane=(2, at)) for at, each in enumerate(plain)]
@@ -119,8 +117,6 @@ async def test_many_pictures_are_answered_and_one_that_leaves_is_gone(gateway: G
     assert stats.num_running == 0
     assert len(fine.tokens) == 8
 
-
-async def test_a_text_passes_pictures_of_its_key_that_wait(gateway: Gateway) -> None:
     running, answer = a_question(gateway, "Hello", max_new_tokens=1500), Answer()
     stream = gateway.start(running)
     await gateway.read_until(stream, answer, 5)

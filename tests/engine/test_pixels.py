@@ -18,7 +18,7 @@ def a_submit(id_: int, *sizes: tuple[int, int]) -> Submit:
     return Submit(id_, bytes(8), SamplingParams(), 1, 60.0, media=media)
 
 
-def test_pixels_of_requests_and_gateways_are_kept_apart_and_dropped_with_them() -> None:
+def test_pixels_are_kept_apart_dropped_with_their_requests_and_bounded() -> None:
     pixels = ArrivingPixels()
     for connection, id_, part in (
         (ONE, 1, b"abc"),
@@ -43,16 +43,6 @@ def test_pixels_of_requests_and_gateways_are_kept_apart_and_dropped_with_them() 
         with pytest.raises(ValueError, match="number of bytes"):
             pixels.take(connection, a_submit(1, (1, 1)))
 
-
-@table("part", [b"", b"12", b"1234"])
-def test_a_request_with_other_pixels_than_its_pictures_have_is_refused(part: bytes) -> None:
-    pixels = ArrivingPixels()
-    pixels.add(ONE, MediaPixels(1, part))
-    with pytest.raises(ValueError, match="number of bytes"):
-        pixels.take(ONE, a_submit(1, (1, 1)))
-
-
-def test_too_many_pixels_of_one_or_all_requests_are_not_held_until_some_are_taken() -> None:
     pixels = ArrivingPixels()
     part = bytes(MAX_MEDIA_BYTES // 2)
     for _ in range(4):
@@ -73,6 +63,14 @@ def test_too_many_pixels_of_one_or_all_requests_are_not_held_until_some_are_take
     pixels.drop_all(ONE)
     pixels.add(ONE, MediaPixels(1, b"abc"))
     assert pixels.take(ONE, a_submit(1, (1, 1))) == b"abc"
+
+
+@table("part", [b"", b"12", b"1234"])
+def test_a_request_with_other_pixels_than_its_pictures_have_is_refused(part: bytes) -> None:
+    pixels = ArrivingPixels()
+    pixels.add(ONE, MediaPixels(1, part))
+    with pytest.raises(ValueError, match="number of bytes"):
+        pixels.take(ONE, a_submit(1, (1, 1)))
 
 
 # How often pictures are encoded

@@ -51,7 +51,7 @@ def test_prompts_prefill_together_if_they_share_no_partial_block(added, prompt, 
     assert blocks.can_prefill(ids(*prompt), [waiting(*each) for each in beside]) is expected
 
 
-def test_half_prefilled_and_abandoned_prompts_delay_those_that_begin_with_a_chunk_of_them() -> None:
+def test_half_prefilled_and_abandoned_prompts_delay_others_or_give_them_another_key() -> None:
     blocks = PrefixBlocks()
     half_prefilled = Prefill(ids(1, 2, 4, 5), first_chunk_end=3)
     assert not blocks.can_prefill(ids(1, 2, 4, 9), [half_prefilled])
@@ -64,20 +64,6 @@ def test_half_prefilled_and_abandoned_prompts_delay_those_that_begin_with_a_chun
     assert not blocks.can_prefill(ids(1, 2, 3, 4), [waiting(1, 2, 3, 5)])
     assert blocks.can_prefill(ids(1, 2, 4), [waiting(1, 2, 5)])
 
-
-@table(
-    "num_prompt_tokens, num_generated, is_exposed_then",
-    [(BLOCK + 1, 0, True), (BLOCK + 1, 1, False), (2 * BLOCK, 1, True), (2 * BLOCK, 2, False)],
-)
-def test_a_prompt_that_fills_a_block_is_exposed(num_prompt_tokens, num_generated, is_exposed_then):
-    assert is_exposed(num_prompt_tokens, num_generated) is is_exposed_then
-
-
-def half_prefilled(*numbers: int, num_prefilled: int, key: bytes | None = None) -> Prefill:
-    return Prefill(ids(*numbers), first_chunk_end=1, num_prefilled=num_prefilled, key=key)
-
-
-def test_a_prompt_that_meets_a_half_prefilled_block_gets_another_key_if_it_has_the_same() -> None:
     blocks = PrefixBlocks()
     abandoned = range(2 * BLOCK)
     blocks.note_abandoned(half_prefilled(*abandoned, num_prefilled=5))
@@ -103,6 +89,18 @@ def test_a_prompt_that_meets_a_half_prefilled_block_gets_another_key_if_it_has_t
     assert blocks.key_for(ids(1, 2, 3), None) is None
     assert blocks.key_for(ids(1, 2, 3), b"bob's secret") == b"bob's secret"
     assert blocks.key_for(ids(1, 2, 3), b"alice's secret") != b"alice's secret"
+
+
+@table(
+    "num_prompt_tokens, num_generated, is_exposed_then",
+    [(BLOCK + 1, 0, True), (BLOCK + 1, 1, False), (2 * BLOCK, 1, True), (2 * BLOCK, 2, False)],
+)
+def test_a_prompt_that_fills_a_block_is_exposed(num_prompt_tokens, num_generated, is_exposed_then):
+    assert is_exposed(num_prompt_tokens, num_generated) is is_exposed_then
+
+
+def half_prefilled(*numbers: int, num_prefilled: int, key: bytes | None = None) -> Prefill:
+    return Prefill(ids(*numbers), first_chunk_end=1, num_prefilled=num_prefilled, key=key)
 
 
 SLOW = {"max_num_batched_tokens": 24}  # a prompt takes several steps

@@ -97,7 +97,7 @@ def test_no_generation_gets_the_answer_of_another(batch, uncached, values):
         assert [text_of(each) for each in later] == TEXTS
 
 
-def test_innocents_are_added_at_once_and_waiting_suspects_can_be_removed(batch: Batch) -> None:
+def test_suspects_wait_unless_they_share_no_block_can_be_removed_and_are_unaffected(batch):
     together = [generation(f"<|im_start|>user\n{text}{END}") for text in ("Hi.", "Count to 9.")]
     start(batch, together, num_tokens=2)
 
@@ -120,8 +120,6 @@ def test_innocents_are_added_at_once_and_waiting_suspects_can_be_removed(batch: 
     others = [(one, text) for one, text in zip(together, TEXTS, strict=True) if one is not removed]
     assert [text_of(each) for each, _ in others] == [text for _, text in others]
 
-
-def test_a_second_guilty_generation_does_not_affect_waiting_ones(batch: Batch) -> None:
     leave_partial_block(batch)
     together = [generation(prompt) for prompt in PROMPTS]
     start(batch, together, num_tokens=4)

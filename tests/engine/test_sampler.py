@@ -61,7 +61,7 @@ def test_only_the_likely_tokens_are_drawn(values: dict[str, float], expected: se
     assert set(draws(**values)) == expected
 
 
-def test_generated_tokens_get_penalties_and_forbidden_ones_are_not_drawn_unless_left_alone():
+def test_a_draw_depends_on_penalties_what_is_forbidden_the_seed_and_the_number_of_tokens() -> None:
     tokens, row = (1, 1, 2), LOGITS.copy()
     sampling = SamplingParams(temperature=1.0, presence_penalty=0.5, frequency_penalty=0.25)
     plain = LOGITS.copy()
@@ -80,8 +80,6 @@ def test_generated_tokens_get_penalties_and_forbidden_ones_are_not_drawn_unless_
     row[:3] = -np.inf
     assert np.isfinite(row[3])
 
-
-def test_a_draw_depends_on_any_seed_and_on_the_number_of_tokens() -> None:
     by_seed = [draw(seed=seed) for seed in range(50)]
     by_number = [draw(tokens=(0,) * num) for num in range(50)]
     assert by_seed == [draw(seed=seed) for seed in range(50)]

@@ -1,25 +1,22 @@
-"""Options of the cache and of the scheduler, with the real engine: what they change, and what not.
-
-tiny-chat has blocks of 32 tokens.
-"""
+"""Options of the cache and the scheduler, with the real engine: what they change and what not."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.engine.conftest import TINY_DRAFT
-from tests.engine.in_process import generation, generation_of, logprobs, run, served
+from tests.engine.in_process import LOGPROBS, generation, generation_of, logprobs, run, served
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, SamplingParams
+from vinery_serving.transport.messages import SamplingParams
 
 pytestmark = pytest.mark.live
 
 QUESTIONS = ["Count to 12.", "What is the capital of France?", "hello"]
-SCORED = LogitsSpec(logprobs=LogprobsSpec(num_top=1))
 FILLER = "Please remember this well. " * 60
+# In tokens, of which tiny-chat has 32 in a block.
 EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}
 UNCACHED = {"enable_prefix_caching": False}  # so that only running answers have memory
 
@@ -54,7 +51,7 @@ def peak_bytes(pipeline: Pipeline, num_tokens: int = 250) -> int:
 
 
 def likelihoods(pipeline: Pipeline, question: str) -> list[float]:
-    each = generation(question, SCORED, max_new_tokens=12)
+    each = generation(question, LOGPROBS, max_new_tokens=12)
     assert run(Batch(pipeline, capacity=16), each) == []
     return logprobs(each)
 
@@ -86,7 +83,7 @@ def test_each_way_to_evict_generates_long_sampled_answers(home, members, size):
     sampling = SamplingParams(temperature=0.9, seed=3, repetition_penalty=1.1)
 
     def sampled() -> list[int]:
-        each = generation(FILLER, SCORED, max_new_tokens=50, sampling=sampling)
+        each = generation(FILLER, LOGPROBS, max_new_tokens=50, sampling=sampling)
         assert run(Batch(evicting, capacity=16), each) == []
         return each.tokens
 
@@ -120,7 +117,7 @@ def test_without_split_fuse_a_step_has_whole_prompts_or_decodes(home, plain, mon
     assert texts(whole, *QUESTIONS, long) == texts(plain, *QUESTIONS, long)
     monkeypatch.setattr(Batch, "_on_logits", note)
     batch = Batch(whole, capacity=16)
-    first, second = generation("Count to 30.", SCORED), generation(long, SCORED)
+    first, second = generation("Count to 30.", LOGPROBS), generation(long, LOGPROBS)
     assert batch.add(first) is None
     batch.step()
     assert run(batch, second) == []

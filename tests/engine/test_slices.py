@@ -69,7 +69,7 @@ class Engine:
             self.step()
 
 
-def test_a_short_prompt_of_another_key_waits_for_a_slice_and_not_for_a_prompt(batch: Batch) -> None:
+def test_a_short_prompt_waits_for_a_slice_and_a_lone_or_cached_one_for_none(batch: Batch) -> None:
     engine = Engine(batch)
     many = [generation(prompt(seed), max_new_tokens=1) for seed in range(5)]
     for each in many:
@@ -84,8 +84,18 @@ def test_a_short_prompt_of_another_key_waits_for_a_slice_and_not_for_a_prompt(ba
         assert engine.ended[neighbour] - began <= 3
     engine.finish(*many)
 
+    engine = Engine(batch, is_shared=False)
+    engine.run(generation(prompt(40)))
+    assert set(engine.computed) == {NUM_LONG}
 
-def test_prompts_that_have_waited_long_are_still_cut_while_another_key_asks(batch: Batch) -> None:
+    engine = Engine(batch)
+    engine.run(generation(prompt(50)))
+    engine.num_steps = 0
+
+    engine.run(generation(prompt(50), max_new_tokens=1))
+
+    assert engine.num_steps <= 4
+
     slices = Slices(batch)
     slices.note_arrival(GREEDY, 0.0)
     old = generation(prompt(next(SEEDS)))
@@ -155,7 +165,7 @@ def of_a_lost_engine(ids: list[int], known: list[int], **values: Any) -> Generat
     return Generation.of(None, submit)
 
 
-def test_an_answer_of_a_lost_engine_is_cut_with_its_prompt(batch: Batch) -> None:
+def test_answers_of_a_lost_engine_are_cut_and_do_not_wait_for_a_long_prompt(batch: Batch) -> None:
     ids, known = prompt(300, 1100), prompt(301, 800)
     cut = of_a_lost_engine(ids, known)
     engine = Engine(batch)
@@ -169,9 +179,7 @@ def test_an_answer_of_a_lost_engine_is_cut_with_its_prompt(batch: Batch) -> None
     assert len(cut.tokens) == len(known) + 8
     assert cut.num_used_tokens == len(ids) + len(known) + 8
 
-
-def test_answers_of_a_lost_engine_do_not_wait_for_a_long_prompt(batch: Batch) -> None:
-    """Gateways submit them in any order, and no key has asked this engine before."""
+    # Gateways submit them in any order, and no key has asked this engine before.
     engine = Engine(batch, is_shared=False)
     long = of_a_lost_engine(prompt(310, 1100), prompt(311, 800))
     short = of_a_lost_engine(prompt(312, 20), prompt(313, 8), lane=NEIGHBOUR)
@@ -188,20 +196,6 @@ def test_answers_of_a_lost_engine_do_not_wait_for_a_long_prompt(batch: Batch) ->
     assert engine.num_steps <= 12  # 8 tokens, and a step or two until the first
     assert long not in engine.ended
     engine.finish(long)
-
-
-def test_neither_a_key_that_is_alone_nor_a_cached_prompt_waits(batch: Batch) -> None:
-    engine = Engine(batch, is_shared=False)
-    engine.run(generation(prompt(40)))
-    assert set(engine.computed) == {NUM_LONG}
-
-    engine = Engine(batch)
-    engine.run(generation(prompt(50)))
-    engine.num_steps = 0
-
-    engine.run(generation(prompt(50), max_new_tokens=1))
-
-    assert engine.num_steps <= 4
 
 
 def test_what_leaves_or_fails_takes_its_slice_along_and_comes_back_whole(batch: Batch) -> None:

@@ -68,10 +68,8 @@ def assisted(text: str, assist: SpeculationSpec, **values: Any) -> Generation:
 
 
 @pytest.mark.smoke
-def test_greedy_text_is_the_same_with_and_without(batch: Batch, plain_batch: Batch) -> None:
-    expected, result = (
-        [generation(each, max_new_tokens=80) for each in QUESTIONS] for _ in range(2)
-    )
+def test_greedy_texts_and_changed_logits_are_the_same_with_and_without(batch, plain_batch):
+    expected, result = ([generation(one, max_new_tokens=80) for one in QUESTIONS] for _ in range(2))
     assert run(plain_batch, *expected) == run(batch, *result) == []
 
     assert [each.tokens for each in result] == [each.tokens for each in expected]
@@ -79,13 +77,6 @@ def test_greedy_text_is_the_same_with_and_without(batch: Batch, plain_batch: Bat
     assert 0 < counting.num_accepted <= counting.num_proposed
     assert counting.num_accepted < len(counting.tokens)
 
-
-@table("num_known, values", [(1, {}), (7, {"sampling": SEEDED}), (39, {})])
-def test_an_answer_goes_on_after_the_tokens_of_a_lost_engine(batch, num_known, values):
-    assert goes_on(batch, num_known, values).num_proposed > 0
-
-
-def test_each_row_is_handled_with_the_tokens_before_it(batch: Batch, plain_batch: Batch) -> None:
     def requests() -> list[Generation]:
         end = TOKENIZER.token_to_id("</think>")
         budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
@@ -106,7 +97,12 @@ def test_each_row_is_handled_with_the_tokens_before_it(batch: Batch, plain_batch
         assert_alike(one, other, 0.05)
 
 
-def test_prompts_are_scored_and_a_request_may_choose_the_number_of_draft_tokens(batch):
+@table("num_known, values", [(1, {}), (7, {"sampling": SEEDED}), (39, {})])
+def test_an_answer_goes_on_after_the_tokens_of_a_lost_engine(batch, num_known, values):
+    assert goes_on(batch, num_known, values).num_proposed > 0
+
+
+def test_prompts_are_scored_draft_tokens_are_chosen_and_samples_are_as_good(batch, plain_batch):
     prompt = [10 + number % 500 for number in range(300)]
     first, again = (generation(prompt, max_new_tokens=2) for _ in range(2))
     scored = generation(prompt, SCORED, max_new_tokens=2)
@@ -128,6 +124,15 @@ def test_prompts_are_scored_and_a_request_may_choose_the_number_of_draft_tokens(
         most = max(most, result.num_proposed - before)
     assert most == 2
 
+    assert has_sampled_well(batch, plain_batch, 1.2, num_seeds=8)
+
+    grammar = GrammarSpec(GrammarKind.REGEX.value, "([0-9]{2} ){8}x")
+    samplings = [SamplingParams(temperature=1.5, top_p=0.5, seed=seed) for seed in range(3)]
+    results = [generation("hello", sampling=each, grammar=grammar) for each in samplings]
+    assert run(batch, *results) == []
+    for each in results:
+        assert re.fullmatch("([0-9]{2} ){8}x", TOKENIZER.decode(each.tokens).strip())
+
 
 def has_sampled_well(batch: Batch, plain_batch: Batch, temperature: float, num_seeds: int) -> bool:
     """Whether about as many texts count rightly as without draft tokens."""
@@ -145,17 +150,6 @@ def has_sampled_well(batch: Batch, plain_batch: Batch, temperature: float, num_s
     expected = num_right(plain_batch)
     assert expected >= num_seeds * 5 // 6
     return num_right(batch) >= expected - num_seeds // 8
-
-
-def test_sampled_text_is_as_good_and_keeps_to_its_grammar(batch: Batch, plain_batch: Batch) -> None:
-    assert has_sampled_well(batch, plain_batch, 1.2, num_seeds=8)
-
-    grammar = GrammarSpec(GrammarKind.REGEX.value, "([0-9]{2} ){8}x")
-    samplings = [SamplingParams(temperature=1.5, top_p=0.5, seed=seed) for seed in range(3)]
-    results = [generation("hello", sampling=each, grammar=grammar) for each in samplings]
-    assert run(batch, *results) == []
-    for each in results:
-        assert re.fullmatch("([0-9]{2} ){8}x", TOKENIZER.decode(each.tokens).strip())
 
 
 @table(

@@ -1,6 +1,5 @@
 """A vision model's pipeline with pictures: each answer is that to its own pictures."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,16 @@ import pytest
 from msgspec import structs
 
 from tests.engine.conftest import TINY_VISION
-from tests.engine.in_process import assert_alike, done, emptied, logprobs, pipeline_of, run, step
+from tests.engine.in_process import (
+    LOGPROBS,
+    assert_alike,
+    done,
+    emptied,
+    logprobs,
+    pipeline_of,
+    run,
+    step,
+)
 from tests.engine.pictures import (
     IMAGE,
     VIDEO,
@@ -33,7 +41,6 @@ from vinery_serving.transport.messages import (
     GrammarSpec,
     Known,
     LogitsSpec,
-    LogprobsSpec,
     ReasoningBudget,
     SamplingParams,
 )
@@ -41,7 +48,6 @@ from vinery_serving.transport.messages import (
 pytestmark = pytest.mark.live
 
 ONE, OTHER = a_picture(1), a_picture(2)
-LOGPROBS = LogitsSpec(logprobs=LogprobsSpec(num_top=3))
 LONG = "Look closely at what is shown here, and then answer me: "
 QUESTION = f"What is it? {IMAGE}"
 KEY = bytes(range(32))
@@ -53,17 +59,12 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return pipeline_of(TINY_VISION, tmp_path_factory.mktemp("vision"), cache_size_gb=1)
 
 
-@pytest.fixture
-def batch(pipeline: Pipeline) -> Iterator[Batch]:
-    yield from emptied(pipeline)
-
-
 def answered(batch: Batch, text: str, *pictures: np.ndarray, **values: object) -> Generation:
     return done(batch, asked(text, *pictures, **{"logits": LOGPROBS, **values}))
 
 
 @pytest.mark.smoke
-def test_pictures_of_several_sizes_and_a_video_run_side_by_side(batch: Batch) -> None:
+def test_pictures_and_videos_do_not_mix_side_by_side_in_a_block_or_in_a_failed_step(batch):
     """Each has the answer that it has alone, so the step's rows are matched rightly."""
     asks = [
         ("Hello", ()),
@@ -80,8 +81,35 @@ def test_pictures_of_several_sizes_and_a_video_run_side_by_side(batch: Batch) ->
     for one, beside in zip(alone, together, strict=True):
         assert_alike(beside, one)
 
+    # Both begin with a sequence that ended inside a block: the second must wait.
+    before = f"{LONG[:20]}"
+    answered(batch, before, max_new_tokens=1)
+    alone = [answered(batch, f"{before}{IMAGE}", each) for each in (ONE, OTHER)]
+    both = [asked(f"{before}{IMAGE}", each, logits=LOGPROBS) for each in (ONE, OTHER)]
 
-def test_frames_in_another_order_and_pictures_in_another_shape_are_others(batch: Batch) -> None:
+    for each in both:
+        while not batch.may_join(each):
+            step(batch)
+        assert batch.add(each) is None
+    assert run(batch) == []
+
+    for one, beside in zip(alone, both, strict=True):
+        assert_alike(beside, one)
+
+    # The others are added again: their pictures are encoded once more.
+    alone = [answered(batch, QUESTION, each) for each in (ONE, OTHER)]
+    asks = [asked(QUESTION, each, logits=LOGPROBS) for each in (ONE, OTHER)]
+    guilty = asked(IMAGE, ONE, grammar=GrammarSpec("json_schema", '{"type": "nonsense"}'))
+
+    failed = run(batch, *asks, guilty)
+
+    assert [each.generation for each in failed] == [guilty]
+    assert batch.num_recoveries
+    for one, beside in zip(alone, asks, strict=True):
+        assert_alike(beside, one)
+
+
+def test_other_pictures_are_other_prompts_and_those_go_on_after_any_tokens(batch: Batch) -> None:
     video = a_video()
     forward = answered(batch, f"What moves? {VIDEO}", video)
     backward = answered(batch, f"What moves? {VIDEO}", video[::-1])
@@ -94,9 +122,7 @@ def test_frames_in_another_order_and_pictures_in_another_shape_are_others(batch:
     assert wide.submit.media[0].num_tokens == tall.submit.media[0].num_tokens == 16
     assert tall.num_cached == 0
 
-
-def test_prompts_go_on_after_any_tokens_and_the_node_hears_of_each_encoding(batch: Batch) -> None:
-    """GenAI takes text, in which these tokens could have been others."""
+    # GenAI takes text, in which these tokens could have been others.
     whole = answered(batch, QUESTION, ONE, max_new_tokens=12)
     known = np.array(whole.tokens[:5], "<i4").tobytes()
     submit = a_submit(QUESTION, ONE, max_new_tokens=12)
@@ -117,38 +143,6 @@ def test_prompts_go_on_after_any_tokens_and_the_node_hears_of_each_encoding(batc
 
 
 # The prefix cache
-
-
-def test_prompts_that_differ_in_a_picture_only_do_not_mix_in_a_block(batch: Batch) -> None:
-    """Both begin with a sequence that ended inside a block: the second must wait."""
-    before = f"{LONG[:20]}"
-    answered(batch, before, max_new_tokens=1)
-    alone = [answered(batch, f"{before}{IMAGE}", each) for each in (ONE, OTHER)]
-    both = [asked(f"{before}{IMAGE}", each, logits=LOGPROBS) for each in (ONE, OTHER)]
-
-    for each in both:
-        while not batch.may_join(each):
-            step(batch)
-        assert batch.add(each) is None
-    assert run(batch) == []
-
-    for one, beside in zip(alone, both, strict=True):
-        assert_alike(beside, one)
-
-
-@pytest.mark.smoke
-def test_a_failed_step_fails_the_guilty_alone(batch: Batch) -> None:
-    """The others are added again: their pictures are encoded once more."""
-    alone = [answered(batch, QUESTION, each) for each in (ONE, OTHER)]
-    asks = [asked(QUESTION, each, logits=LOGPROBS) for each in (ONE, OTHER)]
-    guilty = asked(IMAGE, ONE, grammar=GrammarSpec("json_schema", '{"type": "nonsense"}'))
-
-    failed = run(batch, *asks, guilty)
-
-    assert [each.generation for each in failed] == [guilty]
-    assert batch.num_recoveries
-    for one, beside in zip(alone, asks, strict=True):
-        assert_alike(beside, one)
 
 
 def test_a_prompt_that_leaves_half_prefilled_spoils_no_other(tmp_path: Path) -> None:

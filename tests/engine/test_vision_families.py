@@ -1,6 +1,5 @@
 """Gemma 3, LLaVA, LLaVA-NeXT, InternVL and Qwen 2 VL in GenAI's pipeline: small models."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,6 @@ from tests.engine.in_process import assert_alike, done, emptied, logprobs, pipel
 from tests.examples import examples
 from tests.tables import table
 from vinery_serving.core.media import Detail, PictureVerdict
-from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.picture_test import PictureTests
 from vinery_serving.engine.pipeline import Pipeline
@@ -59,16 +57,11 @@ def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def batch(pipeline: Pipeline) -> Iterator[Batch]:
-    yield from emptied(pipeline)
-
-
-@pytest.fixture
 def model(pipeline: Pipeline) -> VisionModel:
     return pipeline.vision
 
 
-def test_it_sees_logits_and_counts_the_tokens_of_several_pictures(batch, model, pipeline):
+def test_pictures_are_counted_look_different_and_are_refused_in_other_sizes(batch, model, pipeline):
     assert pipeline.has_logits_hook
     assert pipeline.supports_cache_salt
     assert not pipeline.can_score_prompts
@@ -77,6 +70,35 @@ def test_it_sees_logits_and_counts_the_tokens_of_several_pictures(batch, model, 
     for parts in (("Hi", one, one, "?"), ("Hi", one, "or", other, "?"), ("Hi",)):
         each = done(batch, a_prompt(model, *parts))
         assert each.handle.num_prompt_tokens == len(each.prompt_ids)
+
+    tests = PictureTests(model, batch)
+    tests.begin(None)
+    while tests.is_running:
+        tests.join()
+        for new in batch.step().generated:
+            tests.take(new.generation, new.token_ids)
+            if new.finish is not None:
+                batch.remove(new.generation)
+
+    assert tests.newest.verdict is PictureVerdict.PASSED, tests.newest.summary
+
+    each = a_prompt(model, "What? ", a_fitted_picture(model, 1), "!")
+    media = each.submit.media[0]
+
+    model.check(each.prompt_ids, each.submit.media)
+    for changes in (
+        {"height": media.height + 7, "width": media.width + 7},
+        {"grid": (1, 1, media.num_tokens + 1)},
+        {"grid": (1, 2, media.num_tokens)},
+        {"start": media.start - 1},
+        {"start": 10_000},
+        {"num_frames": 2},
+    ):
+        with pytest.raises(ValueError, match=r"picture|video"):
+            model.check(each.prompt_ids, with_media(each, **changes))
+    for wrong in ((), each.submit.media * 2):
+        with pytest.raises(ValueError, match="picture"):
+            model.check(each.prompt_ids, wrong)
 
 
 @SHARED
@@ -188,41 +210,10 @@ def test_keys_do_not_share_cached_tokens_and_answer_alike(batch, model, has_pict
         assert_alike(each, first, 5e-3)
 
 
-def test_the_test_pictures_look_different_and_a_picture_in_another_size_is_refused(batch, model):
-    tests = PictureTests(model, batch)
-    tests.begin(None)
-    while tests.is_running:
-        tests.join()
-        for new in batch.step().generated:
-            tests.take(new.generation, new.token_ids)
-            if new.finish is not None:
-                batch.remove(new.generation)
-
-    assert tests.newest.verdict is PictureVerdict.PASSED, tests.newest.summary
-
-    each = a_prompt(model, "What? ", a_fitted_picture(model, 1), "!")
-    media = each.submit.media[0]
-
-    model.check(each.prompt_ids, each.submit.media)
-    for changes in (
-        {"height": media.height + 7, "width": media.width + 7},
-        {"grid": (1, 1, media.num_tokens + 1)},
-        {"grid": (1, 2, media.num_tokens)},
-        {"start": media.start - 1},
-        {"start": 10_000},
-        {"num_frames": 2},
-    ):
-        with pytest.raises(ValueError, match=r"picture|video"):
-            model.check(each.prompt_ids, with_media(each, **changes))
-    for wrong in ((), each.submit.media * 2):
-        with pytest.raises(ValueError, match="picture"):
-            model.check(each.prompt_ids, wrong)
-
-
 # Gemma 3: the tokens of a picture attend to those behind them
 
 
-def test_a_picture_is_computed_in_one_step(gemma: Path, tmp_path: Path) -> None:
+def test_a_picture_is_computed_in_one_step_or_refused(gemma: Path, tmp_path: Path) -> None:
     """GenAI divides prompts where a step is full: then half of a picture would not see the rest."""
     small = pipeline_of(gemma, tmp_path, max_num_batched_tokens=8, cache_size_gb=1)
     model = small.vision
@@ -242,8 +233,6 @@ def test_a_picture_is_computed_in_one_step(gemma: Path, tmp_path: Path) -> None:
     assert beside.num_cached == 0
     assert_alike(beside, alone, 2e-3)
 
-
-def test_a_picture_behind_more_text_than_a_step_has_is_refused(gemma: Path, tmp_path: Path) -> None:
     pipeline = pipeline_of(gemma, tmp_path)
     model = pipeline.vision
     picture = a_fitted_picture(model, 1)

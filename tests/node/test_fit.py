@@ -54,7 +54,18 @@ def test_without_a_configuration_the_cache_counts_for_nothing(folder: Path, cont
     assert estimate([folder], "CPU", EngineOptions()).cache_bytes == 0
 
 
-def test_a_measurement_corrects_the_estimate_and_a_refusal_names_all_figures() -> None:
+def test_a_process_is_measured_and_that_corrects_the_estimate_and_its_refusal() -> None:
+    loaded = measure(os.getpid())
+    assert loaded.peak_bytes - loaded.loaded_bytes < 20 * MIB, "what loading took is forgotten"
+    large = bytearray(os.urandom(64 * MIB))
+    del large
+    later = measure(os.getpid(), loaded.loaded_bytes)
+
+    assert later.loaded_bytes == loaded.loaded_bytes
+    assert later.peak_bytes > loaded.peak_bytes + 32 * MIB
+
+    assert measure(2**22 + 1) is None
+
     guess = Need(weights_bytes=5 * GIB, cache_bytes=GIB)
     measured = replace(guess, measured=Measured(loaded_bytes=2 * GIB, peak_bytes=2 * GIB))
     grown = replace(guess, measured=Measured(loaded_bytes=2 * GIB, peak_bytes=9 * GIB))
@@ -68,16 +79,3 @@ def test_a_measurement_corrects_the_estimate_and_a_refusal_names_all_figures() -
     assert "about 6.12 GB (weights 5.00 GB, KV cache 1.00 GB, process 0.12 GB)" in text
     assert "models on CPU may use 4.00 GB, of which pinned models need 1.00 GB" in text
     assert "VINERY_MODEL_MEMORY_MB" in text
-
-
-def test_a_process_is_measured_with_what_it_had_at_most_until_it_has_ended() -> None:
-    loaded = measure(os.getpid())
-    assert loaded.peak_bytes - loaded.loaded_bytes < 20 * MIB, "what loading took is forgotten"
-    large = bytearray(os.urandom(64 * MIB))
-    del large
-    later = measure(os.getpid(), loaded.loaded_bytes)
-
-    assert later.loaded_bytes == loaded.loaded_bytes
-    assert later.peak_bytes > loaded.peak_bytes + 32 * MIB
-
-    assert measure(2**22 + 1) is None

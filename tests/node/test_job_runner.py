@@ -90,7 +90,7 @@ def ends(job: ModelJob, state: JobState) -> None:
 
 
 def has_begun(job: ModelJob) -> bool:
-    """For `until`: its process blocks, and has said so."""
+    """For `until`: its process blocks, and has reported it."""
     return job.done_bytes == 1
 
 

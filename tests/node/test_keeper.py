@@ -1,7 +1,4 @@
-"""The life of one model's engine: how often it is tried, and what administrators see meanwhile.
-
-Engines, files and time are scripted; the pauses pass at once.
-"""
+"""How often one model's scripted engine is tried, and what administrators see meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

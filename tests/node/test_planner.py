@@ -83,7 +83,7 @@ def test_what_never_fits_is_named(models: list[ModelUse], wake: list[int], unfit
     assert (found.wake, found.unfit) == (wake, unfit)
 
 
-def test_a_model_waits_for_room_and_for_its_turn_until_the_next_look() -> None:
+def test_models_and_versions_wait_for_room_and_their_turn_until_the_next_look() -> None:
     models = [awake(1), replace(awake(2), phase=Phase.LEAVING), awake(3), waiting(4)]
     assert plan(*models) == Plan()
     models[1] = asleep(2)
@@ -102,12 +102,6 @@ def test_a_model_waits_for_room_and_for_its_turn_until_the_next_look() -> None:
 
     assert plan(replace(IDLE, idle_limit_s=101)) == Plan(next_at_s=1001)
 
-
-def former(id_: int, need_bytes: int = 10) -> ModelUse:
-    return replace(awake(id_, None), need_bytes=need_bytes, is_former=True)
-
-
-def test_a_replaced_version_makes_room_for_its_next_one_alone_if_both_never_fit() -> None:
     new = replace(waiting(9), replaces=1)
     assert plan(former(1), awake(2), new).wake == [9]
     assert plan(former(1), awake(2), awake(3), new).sleep == [2]
@@ -117,6 +111,10 @@ def test_a_replaced_version_makes_room_for_its_next_one_alone_if_both_never_fit(
     assert plan(former(1, 16), replace(waiting(9, need_bytes=14), replaces=1)).wake == [9]
 
     assert plan(former(1, 25), waiting(2)) == Plan()
+
+
+def former(id_: int, need_bytes: int = 10) -> ModelUse:
+    return replace(awake(id_, None), need_bytes=need_bytes, is_former=True)
 
 
 uses = st.builds(

@@ -87,7 +87,7 @@ def test_a_vector_is_the_same_beside_others(model: PoolingModel, texts: list[lis
 
 
 @pytest.mark.smoke
-def test_vectors_are_those_of_genai(model: PoolingModel) -> None:
+def test_vectors_are_those_of_genai_and_padding_takes_no_part_in_any(model: PoolingModel) -> None:
     from openvino_genai import TextEmbeddingPipeline
 
     texts = ["The cat sleeps on the mat.", "Will it rain tomorrow?"]
@@ -100,9 +100,6 @@ def test_vectors_are_those_of_genai(model: PoolingModel) -> None:
 
     assert own == pytest.approx(np.array(genai), abs=TOLERANCE)
 
-
-@pytest.mark.smoke
-def test_padding_takes_no_part_in_any_pooling_and_a_vector_of_zeros_stays() -> None:
     inputs = padded([text([1] * 3), text([1] * 9)], pad_id=7)
     mask = inputs["attention_mask"]
     states = np.zeros((2, mask.shape[1], 1), np.float32)

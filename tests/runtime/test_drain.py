@@ -48,7 +48,7 @@ async def test_running_requests_are_answered_at_the_end(monkeypatch: pytest.Monk
         assert await request == "whole"
 
 
-async def test_requests_end_with_an_error_at_the_limit_or_at_a_second_signal() -> None:
+async def test_requests_end_with_an_error_at_the_limit_unless_their_clients_have_left() -> None:
     for limit_s, num_signals in ((0.0, 1), (600.0, 2)):
         drain = Drain()
         async with running(drain) as (request, _):
@@ -60,8 +60,6 @@ async def test_requests_end_with_an_error_at_the_limit_or_at_a_second_signal() -
             await ending
             assert await request == ShuttingDown.code
 
-
-async def test_a_client_that_leaves_is_not_ended_and_without_requests_nothing_waits() -> None:
     drain = Drain()
     async with running(drain) as (request, _):
         drain.begin()

@@ -40,7 +40,7 @@ def counted(*settlements: Settlement) -> Traffic:
     return traffic
 
 
-def test_requests_are_counted_by_known_or_removed_models_endpoints_and_status() -> None:
+def test_requests_are_counted_by_known_models_and_durations_by_their_bounds() -> None:
     traffic = counted(
         settlement(),
         settlement(),
@@ -63,6 +63,12 @@ def test_requests_are_counted_by_known_or_removed_models_endpoints_and_status() 
     traffic.settled(settlement(), served=())
     assert traffic.models["small"].requests == {("completions", 200): 2}
 
+    histogram = Histogram((0.1, 1.0))
+    for duration_ms in (0.0, 100.0, 100.1, 1000.0, 5000.0):
+        histogram.count(duration_ms)
+    assert histogram.nums == [2, 2, 1]
+    assert histogram.sum_ms == pytest.approx(6200.1)
+
 
 DURATIONS = ["first_token", "inter_token", "queue", "request"]
 
@@ -76,15 +82,32 @@ def test_each_duration_is_counted_separately_and_only_if_measured(name: str) -> 
     assert getattr(small, name).sum_ms == 40.0
 
 
-def test_a_duration_belongs_to_the_first_bound_that_it_does_not_exceed() -> None:
-    histogram = Histogram((0.1, 1.0))
-    for duration_ms in (0.0, 100.0, 100.1, 1000.0, 5000.0):
-        histogram.count(duration_ms)
-    assert histogram.nums == [2, 2, 1]
-    assert histogram.sum_ms == pytest.approx(6200.1)
+def test_answers_media_and_effects_of_limits_are_counted_without_their_owners() -> None:
+    begun = {"first_token_ms": 5.0, "total_ms": 90.0, "inter_token_ms": 4.0}
+    traffic = counted(
+        settlement(**begun, finish_reason="stop", num_output_tokens=11),
+        settlement(**begun, finish_reason="tool_calls", num_output_tokens=11),
+        settlement(**begun, finish_reason="length", num_output_tokens=11),
+        settlement(**begun, finish_reason="quota", num_output_tokens=11),
+        settlement(status=429),
+    )
+    model = traffic.models["small"]
 
+    assert model.finished == {"stop": 2, "length": 2}
+    assert sum(model.answer.nums) == 4
+    assert sum(model.token_gap.nums) == 40
+    assert model.token_gap.sum_ms == 160
+    assert sum(model.inter_token.nums) == 4
 
-def test_media_and_effects_of_limits_are_counted_without_their_owners() -> None:
+    begun = settlement(first_token_ms=5.0, total_ms=90.0)
+    model = counted(
+        structs.replace(begun, outcome=Outcome.CLIENT_GONE),
+        structs.replace(begun, outcome=Outcome.FAILED),
+    ).models["small"]
+
+    assert model.finished == {"abort": 1, "error": 1}
+    assert sum(model.answer.nums) == 0
+
     traffic = counted(
         settlement(status=429, bound_limits=(bound("key:1"),)),
         settlement(status=429, bound_limits=(bound("key:2"), bound("platform", is_shadow=True))),
@@ -111,30 +134,3 @@ def test_media_and_effects_of_limits_are_counted_without_their_owners() -> None:
     assert (small.media_pixels, small.image_tokens) == (1200, 64)
     assert [each.sum_ms for each in (small.fetch, small.decode, small.encode)] == [40, 60, 80]
     assert [sum(each.nums) for each in (small.fetch, small.decode, small.encode)] == [2, 2, 2]
-
-
-def test_answers_are_counted_by_how_they_ended_and_those_cut_are_not_whole() -> None:
-    begun = {"first_token_ms": 5.0, "total_ms": 90.0, "inter_token_ms": 4.0}
-    traffic = counted(
-        settlement(**begun, finish_reason="stop", num_output_tokens=11),
-        settlement(**begun, finish_reason="tool_calls", num_output_tokens=11),
-        settlement(**begun, finish_reason="length", num_output_tokens=11),
-        settlement(**begun, finish_reason="quota", num_output_tokens=11),
-        settlement(status=429),
-    )
-    model = traffic.models["small"]
-
-    assert model.finished == {"stop": 2, "length": 2}
-    assert sum(model.answer.nums) == 4
-    assert sum(model.token_gap.nums) == 40
-    assert model.token_gap.sum_ms == 160
-    assert sum(model.inter_token.nums) == 4
-
-    begun = settlement(first_token_ms=5.0, total_ms=90.0)
-    model = counted(
-        structs.replace(begun, outcome=Outcome.CLIENT_GONE),
-        structs.replace(begun, outcome=Outcome.FAILED),
-    ).models["small"]
-
-    assert model.finished == {"abort": 1, "error": 1}
-    assert sum(model.answer.nums) == 0

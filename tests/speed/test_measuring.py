@@ -9,7 +9,7 @@ def answer(began_s: float, *chunks: tuple[float, int], num_prompt_tokens: int = 
     return Answer(num_prompt_tokens, ids, began_s, chunks)
 
 
-def test_one_stream_and_several_have_their_speeds() -> None:
+def test_one_stream_and_several_have_their_speeds_with_prompts_that_differ() -> None:
     run = Run((answer(10.0, (10.5, 1), (10.6, 1), (10.7, 2), (11.5, 2)),))
     assert run.first_token_s == 0.5
     assert run.prompt_tokens_per_s == 200
@@ -23,8 +23,6 @@ def test_one_stream_and_several_have_their_speeds() -> None:
     assert run.prompt_tokens_per_s == 100
     assert run.first_token_s == 1.5
 
-
-def test_prompts_differ_from_their_beginning_and_are_the_same_again() -> None:
     def encode(text: str) -> list[int]:
         return list(text.encode())
 

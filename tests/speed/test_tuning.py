@@ -103,7 +103,7 @@ async def test_a_turn_after_another_answer_is_not_compared(monkeypatch: pytest.M
     assert u8.same_answers == 0.5
 
 
-async def test_each_trial_is_reported_and_none_begins_after_the_time_limit() -> None:
+async def test_each_trial_is_reported_also_if_it_does_not_load_and_none_is_too_late() -> None:
     stages: list[str] = []
     found = await tuner(took_s, report=stages.append).run()
     num = len(found.trials)
@@ -116,8 +116,6 @@ async def test_each_trial_is_reported_and_none_begins_after_the_time_limit() -> 
     assert [each.what for each in found.trials] == ["OpenVINO GenAI's defaults"]
     assert not found.is_complete
 
-
-async def test_a_trial_that_does_not_load_is_shown_and_does_not_end_the_search() -> None:
     def fails(options: Mapping[str, Any]) -> float:
         if options.get("prompt_lookup"):
             raise MeasurementFailed("It needs a tokenizer.")

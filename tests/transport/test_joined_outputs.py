@@ -3,26 +3,20 @@
 from typing import Any, cast
 
 from vinery_serving.transport.client import OutputStream
-from vinery_serving.transport.messages import (
-    FINISH_STOP,
-    Accepted,
-    Rejected,
-    TokenLogprobs,
-    TokenOutput,
-)
+from vinery_serving.transport.messages import Accepted, Rejected, TokenLogprobs, TokenOutput
 
 
 def stream_of(*ids: int) -> OutputStream:
     return OutputStream(cast(Any, None), ids)
 
 
-async def test_outputs_of_a_generation_that_have_come_meanwhile_are_one() -> None:
+async def test_outputs_that_have_come_meanwhile_are_one_for_each_generation() -> None:
     stream = stream_of(1)
     logprobs = [(TokenLogprobs(-number, 1),) for number in range(3)]
     stream.put(Accepted(1), is_end=False)
     stream.put(TokenOutput(1, (10,), None, 0.1, 0.2, 5, logprobs[0], energy_j=1.0), is_end=False)
     stream.put(TokenOutput(1, (11, 12), logprobs=logprobs[1] + logprobs[1]), is_end=False)
-    last = TokenOutput(1, (13,), FINISH_STOP, None, None, None, logprobs[2], None, 4, 2, 0.5)
+    last = TokenOutput(1, (13,), "stop", None, None, None, logprobs[2], None, 4, 2, 0.5)
     stream.put(last, is_end=True)
 
     accepted, joined = await stream.next()
@@ -31,7 +25,6 @@ async def test_outputs_of_a_generation_that_have_come_meanwhile_are_one() -> Non
     assert joined == TokenOutput(
         1,
         (10, 11, 12, 13),
-        FINISH_STOP,
         queue_s=0.1,
         prefill_s=0.2,
         num_cached_tokens=5,
@@ -41,8 +34,6 @@ async def test_outputs_of_a_generation_that_have_come_meanwhile_are_one() -> Non
         energy_j=1.5,
     )
 
-
-async def test_outputs_of_several_generations_and_those_behind_another_message_stay_apart() -> None:
     stream = stream_of(1, 2, 3)
     for id_, token_id in ((1, 10), (2, 20), (1, 11), (2, 21), (3, 30)):
         stream.put(TokenOutput(id_, (token_id,)), is_end=False)

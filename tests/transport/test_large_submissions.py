@@ -4,22 +4,16 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from tests.fakes.engine import FakeEngine, Gateway
+from vinery_serving.transport import messages
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.framing import pack
-from vinery_serving.transport.messages import (
-    Cancel,
-    Grant,
-    MediaInput,
-    MediaPixels,
-    SamplingParams,
-    Submit,
-)
 
 NUM_PROMPTS = 600
 TIMEOUT_S = 30
@@ -50,7 +44,7 @@ class SlowEngine:
 
     def ids(self) -> list[int]:
         """The ids of the submissions, in the order of their arrival."""
-        return [each.id for each in self.received if isinstance(each, Submit)]
+        return [each.id for each in self.received if isinstance(each, messages.Submit)]
 
 
 @pytest.fixture
@@ -68,9 +62,12 @@ async def client(slow: SlowEngine, tmp_path: Path) -> AsyncIterator[EngineClient
         await client.close()
 
 
-def prompts(client: EngineClient, num: int) -> list[Submit]:
-    long = bytes(8000)
-    return [Submit(client.new_id(), long, SamplingParams(), 1, 60.0) for _ in range(num)]
+def submit(client: EngineClient, prompt: bytes, **values: Any) -> messages.Submit:
+    return messages.Submit(client.new_id(), prompt, messages.SamplingParams(), 1, 60.0, **values)
+
+
+def prompts(client: EngineClient, num: int) -> list[messages.Submit]:
+    return [submit(client, bytes(8000)) for _ in range(num)]
 
 
 async def test_a_short_request_overtakes_the_rest_of_a_large_one(slow, client):
@@ -110,7 +107,7 @@ async def test_what_was_cancelled_is_not_sent(slow: SlowEngine, client: EngineCl
 
     assert len(slow.ids()) < NUM_PROMPTS // 4
     sent = set(slow.ids()) - {other[0].id, last[0].id}
-    cancelled = {each.id for each in slow.received if isinstance(each, Cancel)}
+    cancelled = {each.id for each in slow.received if isinstance(each, messages.Cancel)}
     assert cancelled == sent
 
 
@@ -122,22 +119,25 @@ async def test_a_grant_follows_its_submission(slow: SlowEngine, client: EngineCl
     slow.may_read.set()
 
     await slow.until_submitted(many[-1].id)
-    await slow.until(lambda: isinstance(slow.received[-1], Grant))
+    await slow.until(lambda: isinstance(slow.received[-1], messages.Grant))
 
-    grants = [each for each in slow.received if isinstance(each, Grant)]
-    assert grants == [Grant(many[-1].id, 2, False)]
+    grants = [each for each in slow.received if isinstance(each, messages.Grant)]
+    assert grants == [messages.Grant(many[-1].id, 2, False)]
 
 
 # Pictures
 
 
-def with_picture(client: EngineClient, num_bytes: int = 12 * 2**20) -> Submit:
-    picture = MediaInput(0, (1, 1, 1), 1, num_bytes // 3, pixels=os.urandom(256) * (num_bytes >> 8))
-    return Submit(client.new_id(), bytes(8), SamplingParams(), 1, 60.0, media=(picture,))
+def with_picture(client: EngineClient, num_bytes: int = 12 * 2**20) -> messages.Submit:
+    pixels = os.urandom(1024) * (num_bytes >> 10)
+    picture = messages.MediaInput(0, (1, 1, 1), 1, num_bytes // 3, pixels=pixels)
+    return submit(client, bytes(8), media=(picture,))
 
 
 def pixels_of(slow: SlowEngine, id_: int) -> bytes:
-    parts = [each for each in slow.received if isinstance(each, MediaPixels) and each.id == id_]
+    parts = [
+        each for each in slow.received if isinstance(each, messages.MediaPixels) and each.id == id_
+    ]
     return b"".join(part.pixels for part in parts)
 
 
@@ -169,4 +169,4 @@ async def test_a_picture_that_is_cancelled_on_its_way_is_given_up(slow, client):
 
     assert slow.ids() == [last[0].id]
     assert 0 < len(pixels_of(slow, submit.id)) < len(submit.media[0].pixels) // 4
-    assert Cancel(submit.id, 0) in slow.received
+    assert messages.Cancel(submit.id, 0) in slow.received

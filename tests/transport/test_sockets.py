@@ -7,14 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.tables import table
-from vinery_serving.transport.sockets import (
-    EngineAddress,
-    engine_socket,
-    engine_sockets,
-    node_socket,
-)
+from vinery_serving.transport import sockets
 
-_ADDRESSES = (EngineAddress(1, "0123456789ab"), EngineAddress(4_000_000_000, "0123456789ab", 12))
+_KEY = "0123456789ab"
+_ADDRESSES = sockets.EngineAddress(1, _KEY), sockets.EngineAddress(4_000_000_000, _KEY, 12)
 
 
 @contextmanager
@@ -24,17 +20,17 @@ def a_folder(num_characters: int) -> Iterator[Path]:
         path = Path(beginning, "x" * max(1, num_characters - len(beginning) - 1))
         path.mkdir()
         yield path
-        if (elsewhere := node_socket(path).parent) != path:
+        if (elsewhere := sockets.node_socket(path).parent) != path:
             shutil.rmtree(elsewhere)
 
 
 @table("num_characters", range(55, 121))  # around that with which names of sockets are too long
 def test_engines_are_found_where_they_listen(num_characters: int) -> None:
     with a_folder(num_characters) as run_dir:
-        paths = {each: engine_socket(run_dir, each) for each in _ADDRESSES}
+        paths = {each: sockets.engine_socket(run_dir, each) for each in _ADDRESSES}
         for path in paths.values():
             path.touch()
 
-        assert engine_sockets(run_dir) == paths
-        assert len(str(node_socket(run_dir))) <= 103
+        assert sockets.engine_sockets(run_dir) == paths
+        assert len(str(sockets.node_socket(run_dir))) <= 103
         assert all(len(str(path)) <= 103 for path in paths.values())
