@@ -89,13 +89,8 @@ class Bench:
     def __init__(self, max_checkers: int) -> None:
         all_checkers.clear()
         self.server, self.compiler = FakeServer(), Compiler()
-        self.checks = GrammarChecks(
-            Path(),
-            10,
-            self.server,
-            self.compiler,
-            max_checkers=max_checkers,  # type: ignore[arg-type]
-        )
+        parts: Any = self.server, self.compiler
+        self.checks = GrammarChecks(Path(), 10, *parts, max_checkers=max_checkers)
         self.results: list[tuple[object, str | None]] = []
 
     def ask(self, grammar: GrammarSpec, lane: tuple[int, int], name: object = None) -> Any:

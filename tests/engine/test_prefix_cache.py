@@ -53,9 +53,9 @@ def test_prompts_prefill_together_if_they_share_no_partial_block(added, prompt, 
 
 def test_half_prefilled_and_abandoned_prompts_delay_others_or_give_them_another_key() -> None:
     blocks = PrefixBlocks()
-    half_prefilled = Prefill(ids(1, 2, 4, 5), first_chunk_end=3)
-    assert not blocks.can_prefill(ids(1, 2, 4, 9), [half_prefilled])
-    assert blocks.can_prefill(ids(1, 2, 9, 9), [half_prefilled])
+    half = Prefill(ids(1, 2, 4, 5), first_chunk_end=3)
+    assert not blocks.can_prefill(ids(1, 2, 4, 9), [half])
+    assert blocks.can_prefill(ids(1, 2, 9, 9), [half])
 
     blocks = PrefixBlocks()
     blocks.note_abandoned(waiting(1, 2, 3))  # before its first step

@@ -25,6 +25,7 @@ async def test_outputs_that_have_come_meanwhile_are_one_for_each_generation() ->
     assert joined == TokenOutput(
         1,
         (10, 11, 12, 13),
+        "stop",
         queue_s=0.1,
         prefill_s=0.2,
         num_cached_tokens=5,
