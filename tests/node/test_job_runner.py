@@ -184,7 +184,7 @@ def test_a_measurement_of_a_model_that_cannot_be_measured_any_more_ends(tmp_path
     assert not any(map(is_alive, processes(tmp_path)))
 
 
-def test_a_paused_job_has_no_process_and_goes_on_and_a_cancelled_one_is_discarded(tmp_path):
+def test_a_paused_job_has_no_process_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
     job = begin(tmp_path, blocks=True)
 
     async def run() -> None:
@@ -195,7 +195,17 @@ def test_a_paused_job_has_no_process_and_goes_on_and_a_cancelled_one_is_discarde
             assert not any(map(is_alive, processes(tmp_path)))
             await ask(jobs.resume, job)
             await until(job, lambda _: len(processes(tmp_path)) == 2)
-            assert job.num_attempts <= 1
+
+    asyncio.run(run())
+    assert job.num_attempts <= 1
+
+
+def test_a_cancelled_job_discards_what_it_has_made(tmp_path: Path) -> None:
+    job = begin(tmp_path, blocks=True)
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, has_begun)
             await ask(jobs.cancel, job)
             await until(job, in_state(JobState.CANCELLED))
 
@@ -205,7 +215,7 @@ def test_a_paused_job_has_no_process_and_goes_on_and_a_cancelled_one_is_discarde
 
 
 @pytest.mark.stores
-def test_the_next_node_begins_a_job_again_and_that_of_a_removed_model_ends(tmp_path: Path) -> None:
+def test_the_next_node_begins_a_job_again(tmp_path: Path) -> None:
     job = begin(tmp_path, blocks=True)
 
     async def run() -> None:
@@ -213,10 +223,21 @@ def test_the_next_node_begins_a_job_again_and_that_of_a_removed_model_ends(tmp_p
             await until(job, has_begun)
         async with a_node():
             await until(job, lambda _: len(processes(tmp_path)) == 2)
-            assert job.num_attempts == 1
+
+    asyncio.run(run())
+    assert job.num_attempts == 1
+
+
+def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
+    job = begin(tmp_path, blocks=True)
+
+    async def run() -> None:
+        async with a_node():
+            await until(job, has_begun)
+            (pid,) = processes(tmp_path)
             await in_thread(lambda: job.model.delete())
             async with asyncio.timeout(30):
-                while any(map(is_alive, processes(tmp_path))):  # noqa: ASYNC110
+                while is_alive(pid):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
 
     asyncio.run(run())
