@@ -1,7 +1,5 @@
 """Official clients against the whole platform, started as `make up` starts it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from zlib import crc32
 

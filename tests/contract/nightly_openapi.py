@@ -1,7 +1,5 @@
 """Schemathesis tries every bound of every field, and chains of random requests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """completions through openai-python."""
 
-from __future__ import annotations
-
 import openai
 import pytest
 

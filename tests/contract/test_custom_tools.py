@@ -1,7 +1,5 @@
 """Custom tools through openai-python, with strict response validation."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -5,8 +5,6 @@ prompt. It relies on two facts: exactly one token follows those of the prompt, a
 likely token of each position is among the returned ones.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """The options that do not change the generated text, over HTTP with the real engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

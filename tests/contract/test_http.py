@@ -1,7 +1,5 @@
 """HTTP: errors, headers, keys, CORS, models."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Bodies of popular clients against the whole platform: each answer names what took no effect,
 and the limit that the server took instead of the client's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """Messages through Anthropic's client, with strict response validation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

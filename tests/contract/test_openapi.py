@@ -4,8 +4,6 @@ Its positive, negative and stateful phases run against the real engine, with a f
 here, all of it each night.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx

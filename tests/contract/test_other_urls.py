@@ -1,7 +1,5 @@
 """URLs, keys and probes of clients that were made for other servers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

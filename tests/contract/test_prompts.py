@@ -1,7 +1,5 @@
 """Prompts of every form, templates, efforts and echoes, with the real engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """responses through openai-python, with strict response validation."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

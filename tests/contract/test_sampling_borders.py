@@ -1,7 +1,5 @@
 """The bounds of sampling parameters are accepted and take effect."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """The best of several answers, over HTTP: sampled candidates, and beam search."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

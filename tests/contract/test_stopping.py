@@ -1,7 +1,5 @@
 """The end of an answer, with the real engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """`/tokenize`, `/detokenize` and `/version` with the bodies of vLLM's and OVMS's clients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

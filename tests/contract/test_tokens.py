@@ -1,7 +1,5 @@
 """Log-probabilities, token ids and changes of logits, over HTTP."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

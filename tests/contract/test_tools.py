@@ -1,7 +1,5 @@
 """Tools of every form through openai-python, with strict response validation."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The reference model: questions that several tests share, its answers, and how to ask it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

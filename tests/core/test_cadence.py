@@ -1,7 +1,5 @@
 """Periodic work of one process is done at the same moments."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

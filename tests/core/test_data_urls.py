@@ -1,7 +1,5 @@
 """Data URLs are read in every form that clients send, and refused with a sentence."""
 
-from __future__ import annotations
-
 import base64
 import tracemalloc
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """When a watched process stands still, with a fake clock and a fake process."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

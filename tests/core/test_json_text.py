@@ -1,8 +1,6 @@
 """JSON text is refused before it is parsed if it has too many values; what is inside of strings
 does not count."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

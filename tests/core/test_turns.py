@@ -1,7 +1,5 @@
 """Keys have turns: one that asks for much does not hold up another."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 

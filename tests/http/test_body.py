@@ -1,7 +1,5 @@
 """Reading request bodies: complete, limited, with deadlines, and within a budget."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import MutableMapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The organisation's name as a header of answers: every name can be sent."""
 
-from __future__ import annotations
-
 from urllib.parse import unquote
 
 import h11

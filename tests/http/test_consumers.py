@@ -1,7 +1,5 @@
 """Requests through the routes to a scripted engine: each is answered, and recorded once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Documents for every client: long ones are sent in parts."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 from typing import Any

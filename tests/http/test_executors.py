@@ -1,7 +1,5 @@
 """The event loop's default executor has few threads, so nothing of a client may run there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

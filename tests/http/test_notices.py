@@ -1,7 +1,5 @@
 """What took no effect is named in a header that a client cannot break, and counted by few names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import h11

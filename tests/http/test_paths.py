@@ -1,7 +1,5 @@
 """Paths of Azure's clients, and base URLs with a slash or `/v1` too many."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

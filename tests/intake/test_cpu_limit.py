@@ -1,7 +1,5 @@
 """A decoder that takes too long ends its process, whatever code it runs."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """The media of a request are fetched here, decoded in a worker, and counted exactly."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

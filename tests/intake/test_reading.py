@@ -1,7 +1,5 @@
 """A request that a worker reads is prepared as one that the web process reads, and is limited."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """A client's parsing of streams: it splits frames and joins deltas."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Requests and answers for these tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """The conversation of a Responses request."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from vinery_serving.core.request import Conversation, Message

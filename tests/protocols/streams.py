@@ -1,7 +1,5 @@
 """Random valid streams of events."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from vinery_serving.core.events import (

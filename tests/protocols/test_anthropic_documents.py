@@ -1,8 +1,6 @@
 """Every field and every type that Anthropic's package documents is honoured, refused by name, or
 named among what takes no effect: the tables here know all of them."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Malformed and random bodies are refused, or answered if they are valid."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from typing import Any

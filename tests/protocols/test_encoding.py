@@ -1,7 +1,5 @@
 """Framing and JSON bytes, and the bodies and headers of errors."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import given

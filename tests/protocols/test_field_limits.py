@@ -1,7 +1,5 @@
 """Each field of a request has a limit, which is checked before any work is done with the field."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Parameters of other servers: each is honoured, refused or reported, on every endpoint."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ VINERY_TEST_UPDATE_GOLDEN=1 rewrites the files: read the difference before you
 commit it, because every byte is a promise to some client.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The handling options and repetition detection, on every endpoint."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The bodies of Messages: turns, blocks, tools, reasoning, and the format of the answer."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

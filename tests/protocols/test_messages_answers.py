@@ -1,7 +1,5 @@
 """The answers of Messages: the deltas of a stream, joined by a client, equal the body."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The OpenAPI document agrees with the parsers and the answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import cache

@@ -4,8 +4,6 @@ The tests count the lines of code that run, which shows loops inside of loops. S
 need too long lists to double: the limits are raised here, so that only the algorithms count.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Values in the form of other clients: what has a plain meaning is read, and the rest refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.tables import table

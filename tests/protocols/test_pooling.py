@@ -1,7 +1,5 @@
 """The bodies and answers of embeddings, rerank and score."""
 
-from __future__ import annotations
-
 import json
 from array import array
 from base64 import b64decode

@@ -1,7 +1,5 @@
 """The GenerationRequest of a chat body."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.tables import table

@@ -1,7 +1,5 @@
 """What each field of a body sets in its GenerationRequest, on every endpoint that has it."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every name of structured output becomes one grammar, on every endpoint."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pictures, videos and files in the messages of chats and in the items of Responses."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The GenerationRequest of a Responses body."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -2,8 +2,6 @@
 field and its documented message. Other bodies are refused or accepted as documented.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

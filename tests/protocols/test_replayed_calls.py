@@ -1,7 +1,5 @@
 """The messages that replayed calls of other tools than functions become."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.tables import table

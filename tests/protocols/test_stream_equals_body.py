@@ -1,7 +1,5 @@
 """The deltas of a stream, joined by a client, equal the unary body."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

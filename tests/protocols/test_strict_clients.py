@@ -1,7 +1,5 @@
 """openai-python's strict types accept bodies and streams."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

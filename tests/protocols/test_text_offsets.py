@@ -1,7 +1,5 @@
 """The `text_offset` of a completion's tokens."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

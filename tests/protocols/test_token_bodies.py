@@ -1,7 +1,5 @@
 """`/tokenize` and `/detokenize`: the requests and the answers."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tools of a request, and the choice among them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The media of a request are fetched under the rules of its caller, and refusals are listed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast

@@ -4,8 +4,6 @@ Each attack is sent in every such field of every endpoint and URL tree, to the m
 they allow the hosts of the attacks, on all ports that these use, and one folder.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A request that finds a quota reserved waits for returned tokens, in order."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Coroutine

@@ -1,7 +1,5 @@
 """The usage record of a request whose web process was killed during the request."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast

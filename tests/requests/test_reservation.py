@@ -1,7 +1,5 @@
 """The reservation of one request: made, extended, ended and settled."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import cast
 

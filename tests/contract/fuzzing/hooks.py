@@ -5,8 +5,6 @@ reach the engine; wrong ones go out as they were made.
 Loaded by Schemathesis itself. What came back is counted and left for the test.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs of Schemathesis against a platform."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
