@@ -48,7 +48,7 @@ def test_every_common_form_is_read(url: str) -> None:
 
 
 @given(st.binary(min_size=1), st.booleans(), st.booleans(), st.integers(1, 80))
-def test_any_bytes_survive_any_alphabet_padding_and_line_length(
+def test_any_bytes_survive_any_alphabet_padding_line_length_and_percent_encoding(
     data: bytes, url_safe: bool, has_padding: bool, line_length: int
 ) -> None:
     encode = base64.urlsafe_b64encode if url_safe else base64.b64encode
@@ -57,10 +57,6 @@ def test_any_bytes_survive_any_alphabet_padding_and_line_length(
     lines = [text[start : start + line_length] for start in range(0, len(text), line_length)]
 
     assert decode_base64("\r\n".join(lines), len(data)) == data
-
-
-@given(st.binary(min_size=1))
-def test_any_bytes_survive_percent_encoding(data: bytes) -> None:
     assert decode_data_url("data:," + quote(data), len(data)) == data
 
 

@@ -69,10 +69,19 @@ def watched() -> Iterator[Watched]:
     watched.page.close()
 
 
-def test_a_process_that_beats_is_left_alone(watched: Watched) -> None:
+def test_a_process_that_beats_or_continues_in_time_is_left_alone(watched: Watched) -> None:
     for _ in range(100):
         watched.heartbeat.beat(LIMIT_S)
         assert watched.look_for(LIMIT_S) is None
+    for _ in range(20):
+        watched.heartbeat.beat(LIMIT_S)
+        assert watched.look_for(UNTIL_S) is None
+    for _ in range(10):
+        watched.heartbeat.beat(LIMIT_S)
+        watched.process.state = "T"
+        assert watched.look_for(2.5) is None
+        watched.process.state = "S"
+        assert watched.look_for(INTERVAL_S) is None
 
 
 def test_the_system_is_not_asked_about_a_process_that_beats(watched: Watched) -> None:
@@ -121,15 +130,6 @@ def test_a_process_stands_still(
     assert watched.reason_within(then_s, starved=starved) == reason
 
 
-def test_a_process_that_continues_in_time_is_left_alone(watched: Watched) -> None:
-    for _ in range(10):
-        watched.heartbeat.beat(LIMIT_S)
-        watched.process.state = "T"
-        assert watched.look_for(2.5) is None
-        watched.process.state = "S"
-        assert watched.look_for(INTERVAL_S) is None
-
-
 @table("state", ["t", "D"])
 def test_a_process_in_a_debugger_or_waiting_for_a_disk_is_left_alone(
     watched: Watched, state: str
@@ -149,20 +149,12 @@ def test_a_process_that_gets_no_processor_is_not_blamed(watched: Watched) -> Non
     assert watched.look_for(1000.0, starved=1.0) is None
 
 
-def test_a_new_beat_forgets_the_time_before(watched: Watched) -> None:
-    for _ in range(20):
-        watched.heartbeat.beat(LIMIT_S)
-        assert watched.look_for(LIMIT_S + CONFIRM_S - INTERVAL_S) is None
-
-
-def test_linux_knows_the_state_of_this_process() -> None:
+def test_linux_knows_the_state_of_this_process_and_none_of_an_ended_one() -> None:
     process = LinuxProcess(os.getpid())
 
     assert process.letter() == "R"
     assert str(os.getpid()) in process.waited_s()
 
-
-def test_an_ended_process_has_no_state() -> None:
     process = LinuxProcess(1 << 30)
 
     assert process.letter() == ""

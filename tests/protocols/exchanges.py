@@ -5,20 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.results import build_result
+from vinery_serving.core import events as ev
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
-from vinery_serving.core.events import (
-    Completed,
-    Event,
-    Finished,
-    FinishReason,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStarted,
-    Usage,
-)
+from vinery_serving.core.events import FinishReason
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import GenerationRequest
 from vinery_serving.protocols import parse
@@ -28,9 +18,7 @@ from vinery_serving.protocols.pooling.parsing import parse_pooling
 
 HEAD = AnswerIdentity("0123456789abcdef01234567", 1_700_000_000, "grape-1b")
 COMPLETED_AT = 1_700_000_002
-USAGE = Usage(
-    num_prompt_tokens=11, num_cached_tokens=3, num_output_tokens=7, num_reasoning_tokens=2
-)
+USAGE = ev.Usage(11, num_cached_tokens=3, num_output_tokens=7, num_reasoning_tokens=2)
 
 # The smallest valid body of each endpoint.
 LEAST: dict[AnyEndpoint, dict[str, Any]] = {
@@ -80,71 +68,59 @@ def message(dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:
     return request(Endpoint.MESSAGES, dialect, **fields)
 
 
-def streamed(exchange: Exchange, events: Iterable[Event]) -> bytes:
+def streamed(exchange: Exchange, events: Iterable[ev.Event]) -> bytes:
     """All frames of a stream."""
     encoder = exchange.encoder(HEAD)
     return b"".join(encoder.feed(event) for event in events)
 
 
-def answered(exchange: Exchange, events: Iterable[Event]) -> Any:
+def answered(exchange: Exchange, events: Iterable[ev.Event]) -> Any:
     """The unary body, decoded."""
     return json.loads(exchange.body(HEAD, build_result(events)))
 
 
-PLAIN: list[Event] = [
-    Started(),
-    TextDelta(0, "Grüße"),
-    TextDelta(0, ', "you"\n'),
-    Finished(0, FinishReason.STOP),
-    Completed(USAGE, COMPLETED_AT),
-]
+def ended(
+    *events: ev.Event, reason: FinishReason = FinishReason.STOP, usage: ev.Usage = USAGE
+) -> list[ev.Event]:
+    """An answer of one choice, which ends after these events."""
+    end: list[ev.Event] = [ev.Finished(0, reason), ev.Completed(usage, COMPLETED_AT)]
+    return [ev.Started(), *events, *end]
 
-WITH_REASONING: list[Event] = [
-    Started(),
-    ReasoningDelta(0, "A line\u2028"),
-    ReasoningDelta(0, "end.\x85"),
-    TextDelta(0, "Done\u2029"),
-    Finished(0, FinishReason.LENGTH),
-    Completed(USAGE, COMPLETED_AT),
-]
 
-TWO_CALLS: list[Event] = [
-    Started(),
-    ToolCallStarted(0, 0, "call_a", "get_weather"),
-    ToolCallDelta(0, 0, '{"city":'),
-    ToolCallDelta(0, 0, '"Oslo"}'),
-    ToolCallStarted(0, 1, "call_b", "get_time"),
-    ToolCallDelta(0, 1, "{}"),
-    Finished(0, FinishReason.TOOL_CALLS),
-    Completed(USAGE, COMPLETED_AT),
+PLAIN = ended(ev.TextDelta(0, "Grüße"), ev.TextDelta(0, ', "you"\n'))
+WITH_REASONING = ended(
+    ev.ReasoningDelta(0, "A line\u2028"),
+    ev.ReasoningDelta(0, "end.\x85"),
+    ev.TextDelta(0, "Done\u2029"),
+    reason=FinishReason.LENGTH,
+)
+TWO_CALLS = ended(
+    ev.ToolCallStarted(0, 0, "call_a", "get_weather"),
+    ev.ToolCallDelta(0, 0, '{"city":'),
+    ev.ToolCallDelta(0, 0, '"Oslo"}'),
+    ev.ToolCallStarted(0, 1, "call_b", "get_time"),
+    ev.ToolCallDelta(0, 1, "{}"),
+    reason=FinishReason.TOOL_CALLS,
+)
+CUSTOM_CALL = ended(
+    ev.ToolCallStarted(0, 0, "call_a", "run", is_custom=True),
+    ev.ToolCallDelta(0, 0, 'print("', is_custom=True),
+    ev.ToolCallDelta(0, 0, 'é")\n', is_custom=True),
+    reason=FinishReason.TOOL_CALLS,
+)
+TWO_CHOICES: list[ev.Event] = [
+    ev.Started(2),
+    ev.TextDelta(1, "B"),
+    ev.TextDelta(0, "A"),
+    ev.Finished(1, FinishReason.LENGTH),
+    *ended(ev.TextDelta(0, "a"))[1:],
 ]
-
-CUSTOM_CALL: list[Event] = [
-    Started(),
-    ToolCallStarted(0, 0, "call_a", "run", is_custom=True),
-    ToolCallDelta(0, 0, 'print("', is_custom=True),
-    ToolCallDelta(0, 0, 'é")\n', is_custom=True),
-    Finished(0, FinishReason.TOOL_CALLS),
-    Completed(USAGE, COMPLETED_AT),
-]
-
-TWO_CHOICES: list[Event] = [
-    Started(2),
-    TextDelta(1, "B"),
-    TextDelta(0, "A"),
-    Finished(1, FinishReason.LENGTH),
-    TextDelta(0, "a"),
-    Finished(0, FinishReason.STOP),
-    Completed(USAGE, COMPLETED_AT),
-]
-
-WITH_REASONING_TWICE: list[Event] = [
-    Started(2),
-    TextDelta(1, '{"b":'),
-    ReasoningDelta(0, "Hm."),
-    TextDelta(0, '{"a":1}'),
-    TextDelta(1, "1"),
-    Finished(1, FinishReason.LENGTH),
-    Finished(0, FinishReason.STOP),
-    Completed(USAGE, COMPLETED_AT),
+WITH_REASONING_TWICE: list[ev.Event] = [
+    ev.Started(2),
+    ev.TextDelta(1, '{"b":'),
+    ev.ReasoningDelta(0, "Hm."),
+    ev.TextDelta(0, '{"a":1}'),
+    ev.TextDelta(1, "1"),
+    ev.Finished(1, FinishReason.LENGTH),
+    *ended()[1:],
 ]

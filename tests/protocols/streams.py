@@ -2,28 +2,15 @@
 
 from hypothesis import strategies as st
 
-from vinery_serving.core.events import (
-    Completed,
-    Delta,
-    Event,
-    Finished,
-    FinishReason,
-    Progress,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    TokensGenerated,
-    ToolCallDelta,
-    ToolCallStarted,
-    Usage,
-)
+from vinery_serving.core import events as ev
+from vinery_serving.core.events import ToolCallStarted
 from vinery_serving.core.logprobs import Token, TopLogprob
 
 # Letters of one to four bytes, and the characters that JSON escapes or clients split lines at.
 _LETTERS = 'aé中🍇 "\\/\r\n\t\x00\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029\ufeff'
 TEXTS = st.text(_LETTERS, max_size=6)
 COUNTS = st.integers(0, 2**40)
-USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
+USAGES = st.builds(ev.Usage, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
 NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True)
 
 
@@ -50,9 +37,9 @@ def deltas_of(
     tokens: st.SearchStrategy[tuple[Token, ...]],
     *,
     only_functions: bool,
-) -> list[Delta]:
+) -> list[ev.Delta]:
     """The deltas of one choice. A call's arguments follow it at once."""
-    deltas: list[Delta] = []
+    deltas: list[ev.Delta] = []
     num_calls = 0
     for kind in draw(
         st.lists(st.sampled_from(["reasoning", "text", "call", "custom"]), max_size=5)
@@ -60,24 +47,26 @@ def deltas_of(
         texts = draw(st.lists(TEXTS, max_size=3))
         match kind:
             case "reasoning":
-                deltas += [ReasoningDelta(choice, text) for text in texts]
+                deltas += [ev.ReasoningDelta(choice, text) for text in texts]
             case "text":
-                deltas += [TextDelta(choice, text, draw(tokens)) for text in texts]
+                deltas += [ev.TextDelta(choice, text, draw(tokens)) for text in texts]
             case _:
                 is_custom = kind == "custom" and not only_functions
                 call_id = f"call_{choice}_{num_calls}"
                 deltas.append(ToolCallStarted(choice, num_calls, call_id, draw(NAMES), is_custom))
-                deltas += [ToolCallDelta(choice, num_calls, text, is_custom) for text in texts]
+                deltas += [ev.ToolCallDelta(choice, num_calls, text, is_custom) for text in texts]
                 num_calls += 1
     return deltas
 
 
-ENDS = st.tuples(st.sampled_from(FinishReason), st.none() | st.text() | st.integers(0, 2**31 - 1))
+ENDS = st.tuples(
+    st.sampled_from(ev.FinishReason), st.none() | st.text() | st.integers(0, 2**31 - 1)
+)
 
 
-def tokens_made(choice: int) -> st.SearchStrategy[list[Event]]:
+def tokens_made(choice: int) -> st.SearchStrategy[list[ev.Event]]:
     """The other events of a choice."""
-    made: st.SearchStrategy[Event] = st.builds(TokensGenerated, st.just(choice), IDS, TEXTS)
+    made: st.SearchStrategy[ev.Event] = st.builds(ev.TokensGenerated, st.just(choice), IDS, TEXTS)
     return st.lists(made, max_size=4)
 
 
@@ -89,14 +78,14 @@ def event_streams(
     with_tokens: bool = False,
     only_functions: bool = False,
     num_prompts_with_ids: int = 0,
-) -> list[Event]:
+) -> list[ev.Event]:
     """A completed stream whose choices are interleaved at random. With
     `num_prompts_with_ids` it has the ids of all tokens."""
     tokens = st.lists(TOKENS, max_size=2).map(tuple) if with_tokens else NO_TOKENS
-    tracks: list[list[Event]] = [
+    tracks: list[list[ev.Event]] = [
         [
             *draw(deltas_of(choice, tokens, only_functions=only_functions)),
-            Finished(choice, *draw(ENDS), is_context_full=draw(st.booleans())),
+            ev.Finished(choice, *draw(ENDS), is_context_full=draw(st.booleans())),
         ]
         for choice in range(num_choices)
     ]
@@ -104,10 +93,10 @@ def event_streams(
         for choice, track in enumerate(tracks):
             track[:0] = draw(tokens_made(choice))
     if draw(st.booleans()):
-        tracks.append([Progress(usage) for usage in draw(st.lists(USAGES, max_size=3))])
+        tracks.append([ev.Progress(usage) for usage in draw(st.lists(USAGES, max_size=3))])
     prompts = [(draw(IDS), draw(TEXTS)) for _ in range(num_prompts_with_ids)]
-    started = Started(num_choices, tuple(p[0] for p in prompts), tuple(p[1] for p in prompts))
-    events: list[Event] = [started]
+    started = ev.Started(num_choices, tuple(p[0] for p in prompts), tuple(p[1] for p in prompts))
+    events: list[ev.Event] = [started]
     while tracks := [track for track in tracks if track]:
         events.append(draw(st.sampled_from(tracks)).pop(0))
-    return [*events, Completed(draw(USAGES), at=draw(st.integers(0, 2**40)))]
+    return [*events, ev.Completed(draw(USAGES), at=draw(st.integers(0, 2**40)))]

@@ -68,15 +68,13 @@ def test_a_malformed_body_is_refused(endpoint: Endpoint, name: str) -> None:
     assert len(caught.value.message) < 200
 
 
-def test_depth_up_to_the_limit_is_accepted() -> None:
+def test_depth_up_to_the_limit_and_whole_surrogate_pairs_are_accepted() -> None:
     deep: Any = {}
     for _ in range(JSON_LEVELS.value - 2):  # the body and the innermost object are levels too
         deep = [deep]
 
     parse(Endpoint.CHAT, json.dumps({**LEAST[Endpoint.CHAT], "x": deep}).encode(), V1)
 
-
-def test_whole_surrogate_pairs_are_accepted() -> None:
     body = b'{"messages": [{"role": "user", "content": "\\ud83c\\udf47 \\\\ud83d"}]}'
 
     prompt = parse(Endpoint.CHAT, body, V1).request.prompt

@@ -5,16 +5,7 @@ import json
 from hypothesis import given
 
 from tests.tables import table
-from vinery_serving.core.errors import (
-    ContextTooLong,
-    DeadlineExceeded,
-    EngineLost,
-    InvalidKey,
-    InvalidRequest,
-    ModelNotFound,
-    ModelNotReady,
-    ServingError,
-)
+from vinery_serving.core import errors
 from vinery_serving.protocols.common import encoding
 
 from .streams import TEXTS
@@ -29,36 +20,24 @@ def test_text_survives_on_one_line(text: str) -> None:
     assert encoding.json_bytes(text) == encoded
 
 
-def test_line_ends_of_unicode_are_escaped_and_letters_are_not() -> None:
+def test_line_ends_of_unicode_are_escaped_letters_are_not_and_nan_is_null() -> None:
     assert encoding.json_text("ü\u2028\u2029\x85中") == '"ü\\u2028\\u2029\\u0085中"'.encode()
-
-
-def test_nan_and_infinities_are_null() -> None:
     assert encoding.json_bytes([float("nan"), float("inf")]) == b"[null,null]"
 
 
-def test_a_frame_is_one_event() -> None:
+def test_a_frame_is_one_event_and_a_keep_alive_a_comment_without_a_blank_line() -> None:
     assert encoding.frame(b"{}") == b"data: {}\n\n"
     assert encoding.named_frame("a.b", b"{}") == b"event: a.b\ndata: {}\n\n"
-
-
-def test_a_keep_alive_is_a_comment_without_a_blank_line() -> None:
     assert encoding.KEEP_ALIVE.startswith(b":")
     assert encoding.KEEP_ALIVE.count(b"\n") == 1
 
 
 def test_all_four_keys_are_always_there() -> None:
-    error = json.loads(encoding.error_body(InvalidRequest("No.", param="n")))
+    error = json.loads(encoding.error_body(errors.InvalidRequest("No.", param="n")))
 
-    assert error == {
-        "error": {
-            "message": "No.",
-            "type": "invalid_request_error",
-            "param": "n",
-            "code": "invalid_value",
-        }
-    }
-    assert json.loads(encoding.error_body(ServingError("Oh."))) == {
+    members = {"type": "invalid_request_error", "param": "n", "code": "invalid_value"}
+    assert error == {"error": {"message": "No.", **members}}
+    assert json.loads(encoding.error_body(errors.ServingError("Oh."))) == {
         "error": {"message": "Oh.", "type": "server_error", "param": None, "code": None}
     }
 
@@ -66,22 +45,22 @@ def test_all_four_keys_are_always_there() -> None:
 @table(
     "error, code",
     [
-        (InvalidKey(""), "invalid_api_key"),
-        (ModelNotFound(""), "model_not_found"),
+        (errors.InvalidKey(""), "invalid_api_key"),
+        (errors.ModelNotFound(""), "model_not_found"),
         (
-            ContextTooLong(
+            errors.ContextTooLong(
                 max_context=1, num_prompt_tokens=1, num_output_tokens=1, param="messages"
             ),
             "context_length_exceeded",
         ),
-        (InvalidRequest("", code="custom"), "custom"),
+        (errors.InvalidRequest("", code="custom"), "custom"),
     ],
 )
-def test_the_code_of_an_error_can_be_its_own(error: ServingError, code: str) -> None:
+def test_the_code_of_an_error_can_be_its_own(error: errors.ServingError, code: str) -> None:
     assert json.loads(encoding.error_body(error))["error"]["code"] == code
 
 
 def test_only_errors_about_retries_have_retry_headers() -> None:
-    assert encoding.error_headers(ModelNotReady("")) == {"Retry-After": "2"}
-    assert encoding.error_headers(DeadlineExceeded("")) == {"x-should-retry": "false"}
-    assert encoding.error_headers(EngineLost("")) == {}
+    assert encoding.error_headers(errors.ModelNotReady("")) == {"Retry-After": "2"}
+    assert encoding.error_headers(errors.DeadlineExceeded("")) == {"x-should-retry": "false"}
+    assert encoding.error_headers(errors.EngineLost("")) == {}

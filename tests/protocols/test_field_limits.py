@@ -54,8 +54,17 @@ def a_text(n: int) -> str:
     return "a" * n
 
 
-def content(*parts: Any) -> list[Any]:
-    return [{"role": "user", "content": list(parts)}]
+def of_user(content: Any) -> dict[str, Any]:
+    """The fields of a chat in which the user sends this."""
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+def a_picture(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": url}
+
+
+def a_file(name: str) -> dict[str, Any]:
+    return {"type": "file", "file": {"file_data": "YQ==", "filename": name}}
 
 
 def namespaces(n: int) -> list[Any]:
@@ -89,7 +98,11 @@ IMAGE_URL = "messages[0].content[0].image_url"
 FILENAME = "messages[0].content[0].file.filename"
 ARGUMENTS = "messages[1].tool_calls[0].function.arguments"
 DEFINITION = "tools[0].custom.format.grammar.definition"
+DESCRIPTION, PARAMETERS = "tools[0].function.description", "tools[0].function.parameters"
+ENUM = "response_format.json_schema.schema"
 INCLUDED = "reasoning.encrypted_content"
+KWARGS, OUTPUTS, SCORED = "chat_template_kwargs", "structured_outputs", "logprob_token_ids"
+ANSWERED = {"type": "function_call_output", "call_id": "", "output": ""}
 # The limit, and a text or a list that has exactly `n` of what is counted, by its field.
 TEXTS_OF_CHATS = {
     "chat_template": limits.TEMPLATE, "guided_regex": limits.PATTERN,
@@ -117,90 +130,36 @@ CHAT_ROWS: list[tuple[FieldLimit, str, Any]] = [
         (limit, name, by_name(name, lambda n, entry=entry: [entry] * n))  # type: ignore[misc]
         for name, limit, entry in LISTS_OF_CHATS
     ),
-    (
-        limits.PARTS,
-        "messages[0].content",
-        lambda n: {"messages": content(*[{"type": "text", "text": ""}] * n)},
-    ),
+    (limits.PARTS, "messages[0].content", lambda n: of_user([{"type": "text", "text": ""}] * n)),
     (limits.TOOL_CALLS, "messages[1].tool_calls", lambda n: {"messages": calling(*[a_call()] * n)}),
     (limits.ARGUMENTS, ARGUMENTS, lambda n: {"messages": calling(a_call(f'"{a_text(n - 2)}"'))}),
     (limits.IDENTIFIER, "messages[0].name", lambda n: {"messages": [{**HI[0], "name": a_text(n)}]}),
-    (
-        limits.TEXT,
-        "messages[0].content",
-        lambda n: {"messages": [{"role": "user", "content": a_text(n)}]},
-    ),
-    (
-        limits.URL,
-        IMAGE_URL,
-        lambda n: {
-            "messages": content({"type": "image_url", "image_url": f"https://{a_text(n - 8)}"})
-        },
-    ),
-    (
-        limits.FILENAME,
-        FILENAME,
-        lambda n: {
-            "messages": content(
-                {"type": "file", "file": {"file_data": "YQ==", "filename": a_text(n)}}
-            )
-        },
-    ),
-    (
-        limits.ARGS_MEMBERS,
-        "chat_template_kwargs",
-        by_name("chat_template_kwargs", lambda n: {f"k{at}": 1 for at in range(n)}),
-    ),
-    (
-        limits.ARGS_VALUES,
-        "chat_template_kwargs",
-        by_name("chat_template_kwargs", lambda n: {"k": [1] * (n - 2)}),
-    ),
+    (limits.TEXT, "messages[0].content", lambda n: of_user(a_text(n))),
+    (limits.URL, IMAGE_URL, lambda n: of_user([a_picture(f"https://{a_text(n - 8)}")])),
+    (limits.FILENAME, FILENAME, lambda n: of_user([a_file(a_text(n))])),
+    (limits.ARGS_MEMBERS, KWARGS, by_name(KWARGS, lambda n: {f"k{at}": 1 for at in range(n)})),
+    (limits.ARGS_VALUES, KWARGS, by_name(KWARGS, lambda n: {"k": [1] * (n - 2)})),
     (limits.ARGS_CHARS, "vllm_xargs", by_name("vllm_xargs", lambda n: {"k": a_text(n - 1)})),
-    (
-        limits.DESCRIPTION,
-        "tools[0].function.description",
-        lambda n: {"tools": [a_tool(description=a_text(n))]},
-    ),
+    (limits.DESCRIPTION, DESCRIPTION, lambda n: {"tools": [a_tool(description=a_text(n))]}),
     (limits.TOOLS_CHARS, "tools", by_name("tools", described_tools)),
     (limits.ALLOWED_TOOLS, "tool_choice", allowing),
     (limits.SCHEMA_PROPERTIES, "guided_json", by_name("guided_json", schema)),
-    (
-        limits.SCHEMA_PROPERTIES,
-        "tools[0].function.parameters",
-        lambda n: {"tools": [a_tool(parameters=schema(n))]},
-    ),
-    (
-        limits.SCHEMA_ENUM_VALUES,
-        "response_format.json_schema.schema",
-        by_name("response_format", an_enum),
-    ),
+    (limits.SCHEMA_PROPERTIES, PARAMETERS, lambda n: {"tools": [a_tool(parameters=schema(n))]}),
+    (limits.SCHEMA_ENUM_VALUES, ENUM, by_name("response_format", an_enum)),
     (
         limits.SCHEMA_VALUES,
-        "structured_outputs.json",
-        lambda n: {"structured_outputs": {"json": json.dumps({"required": [1] * (n - 2)})}},
+        f"{OUTPUTS}.json",
+        lambda n: {OUTPUTS: {"json": json.dumps({"required": [1] * (n - 2)})}},
     ),
-    (
-        limits.SCHEMA_CHARS,
-        "structural_tag",
-        by_name("structural_tag", lambda n: {"type": a_text(n - 4)}),
-    ),
-    (
-        limits.PATTERN,
-        "structured_outputs.regex",
-        by_name("structured_outputs", lambda n: {"regex": a_text(n)}),
-    ),
+    (limits.SCHEMA_CHARS, "structural_tag", lambda n: {"structural_tag": {"type": a_text(n - 4)}}),
+    (limits.PATTERN, f"{OUTPUTS}.regex", lambda n: {OUTPUTS: {"regex": a_text(n)}}),
     (limits.LARK, DEFINITION, lambda n: {"tools": [a_lark_tool(a_text(n))]}),
     (limits.CHOICE_CHARS, "guided_choice[0]", lambda n: {"guided_choice": [a_text(n)]}),
     (limits.STOP_CHARS, "stop[0]", lambda n: {"stop": [a_text(n)]}),
     (limits.LOGIT_BIAS, "logit_bias", lambda n: {"logit_bias": {str(at): 1 for at in range(n)}}),
     (limits.BAD_WORD_CHARS, "bad_words[0]", lambda n: {"bad_words": [a_text(n)]}),
     (limits.BAD_WORD_IDS, "bad_words_token_ids[0]", lambda n: {"bad_words_token_ids": [[1] * n]}),
-    (
-        limits.LOGPROB_IDS,
-        "logprob_token_ids",
-        lambda n: {"logprobs": True, "logprob_token_ids": [1] * n},
-    ),
+    (limits.LOGPROB_IDS, SCORED, lambda n: {"logprobs": True, SCORED: [1] * n}),
     (limits.METADATA, "metadata", lambda n: {"metadata": {str(at): "" for at in range(n)}}),
     (limits.METADATA_VALUE, "metadata.k", lambda n: {"metadata": {"k": "v" * n}}),
     (limits.CHOICES, "n", lambda n: {"n": n}),
@@ -221,14 +180,7 @@ RESPONSE_ROWS: list[tuple[FieldLimit, str, Any]] = [
     (limits.FUNCTIONS, "tools", by_name("tools", namespaces)),
     (limits.INPUT_ITEMS, "input", lambda n: {"input": HI * n}),
     (limits.TEXT, "input", by_name("input", a_text)),
-    (
-        limits.TEXT,
-        "instructions",
-        lambda n: {
-            "instructions": a_text(n),
-            "input": [{"type": "function_call_output", "call_id": "", "output": ""}],
-        },
-    ),
+    (limits.TEXT, "instructions", lambda n: {"instructions": a_text(n), "input": [ANSWERED]}),
     (limits.INCLUDE, "include", lambda n: {"include": [INCLUDED] * n}),
 ]
 ROWS: list[tuple[Endpoint, FieldLimit, str, Any]] = [
@@ -290,13 +242,11 @@ def test_v3_takes_more_stop_strings_than_v1() -> None:
     assert refused(CHAT, V3, stop=["a"] * 17).param == "stop"
 
 
-def test_unknown_fields_count_with_the_body() -> None:
+def test_unknown_fields_count_with_the_body_and_signs_inside_of_texts_do_not() -> None:
     error = refused(CHAT, unheard_of=[[]] * (limits.JSON_CONTAINERS.value + 1))
 
     assert "VINERY_MAX_JSON_CONTAINERS" in error.message
 
-
-def test_signs_inside_of_texts_are_no_objects() -> None:
     code = '{["\\' * (limits.JSON_CONTAINERS.value + 1)
 
     exchange(CHAT, messages=[{"role": "user", "content": code}])
@@ -352,15 +302,13 @@ def test_an_error_repeats_little_of_what_was_sent(fields: dict[str, Any]) -> Non
     assert len(error.param or "") <= 501
 
 
-def test_integers_of_more_than_64_bits_are_text_in_arguments_and_metadata() -> None:
-    exchange(CHAT, messages=calling(a_call({"wei": 10**30})), metadata={"wei": 10**30})
-
-
-def test_the_engine_gets_no_integer_of_more_than_64_bits() -> None:
+def test_integers_of_more_than_64_bits_are_text_and_reach_no_engine() -> None:
     error = refused(CHAT, logits_processors_args={"a": [{"b": 2**64}]})
 
     assert error.param == "logits_processors_args"
     assert "64 bits" in error.message
+
+    exchange(CHAT, messages=calling(a_call({"wei": 10**30})), metadata={"wei": 10**30})
 
 
 @pytest.fixture
@@ -384,22 +332,11 @@ def test_a_setting_changes_a_limit_and_its_documents() -> None:
 def test_every_limit_has_a_name_a_setting_and_a_test() -> None:
     names = [limit.name for limit in FIELD_LIMITS]
     # Other tests send more than these.
-    tested = {
-        "schema_steps",
-        "request_steps",
-        "json_levels",
-        "json_containers",
-        "json_members",
-        "json_values",
-        "schema_name_chars",
-        "request_answers",
-        "stops_v3",
-        "media",
-        "media_bytes",
-        "media_pixels",
-        "media_pages",
-    }
-    tested |= {"metadata_key_chars"} | {row[1].name for row in ROWS}
+    elsewhere = """
+    schema_steps request_steps json_levels json_containers json_members json_values stops_v3
+    schema_name_chars request_answers media media_bytes media_pixels media_pages
+    """
+    tested = {"metadata_key_chars", *elsewhere.split(), *(row[1].name for row in ROWS)}
 
     assert len(set(names)) == len(names)
     assert set(names) == tested

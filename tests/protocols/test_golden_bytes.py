@@ -10,17 +10,9 @@ from typing import Any
 
 from tests.results import build_result
 from tests.tables import table
+from vinery_serving.core import events as ev
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import EngineLost
-from vinery_serving.core.events import (
-    Event,
-    Failed,
-    Progress,
-    Started,
-    TextDelta,
-    TokensGenerated,
-    Usage,
-)
 from vinery_serving.core.request import Endpoint
 
 from .exchanges import (
@@ -91,29 +83,29 @@ RUN: dict[str, Any] = {
     "tools": [{"type": "custom", "name": "run", "description": "Run code", "format": GRAMMAR}],
     "tool_choice": {"type": "custom", "name": "run"},
 }
-BROKEN = Failed(EngineLost("The engine ended while it ran this request. Try again."))
-COUNTED: list[Event] = [
+BROKEN = ev.Failed(EngineLost("The engine ended while it ran this request. Try again."))
+COUNTED: list[ev.Event] = [
     *PLAIN[:1],
-    Progress(Usage(num_prompt_tokens=11, num_output_tokens=1)),
+    ev.Progress(ev.Usage(num_prompt_tokens=11, num_output_tokens=1)),
     PLAIN[1],
-    Progress(Usage(num_prompt_tokens=11, num_output_tokens=2)),
+    ev.Progress(ev.Usage(num_prompt_tokens=11, num_output_tokens=2)),
     *PLAIN[2:],
 ]
 
 WITH_IDS: dict[str, Any] = {"return_token_ids": True, "return_prompt_text": True}
-MADE: list[Event] = [
-    Started(1, ((5, 6),), ("<user>Hi",)),
-    TokensGenerated(0, (7,), "Gr"),
-    TextDelta(0, "Gr"),
-    TokensGenerated(0, (8, 2), "\u00fc\u00dfe<end>"),
-    TextDelta(0, "\u00fc\u00dfe"),
+MADE: list[ev.Event] = [
+    ev.Started(1, ((5, 6),), ("<user>Hi",)),
+    ev.TokensGenerated(0, (7,), "Gr"),
+    ev.TextDelta(0, "Gr"),
+    ev.TokensGenerated(0, (8, 2), "\u00fc\u00dfe<end>"),
+    ev.TextDelta(0, "\u00fc\u00dfe"),
     *PLAIN[3:],
 ]
 
 PADDED: dict[str, Any] = {"stream": True, "stream_options": {"include_obfuscation": True}}
 LABELS: dict[str, Any] = {"service_tier": "default", "metadata": {"team": "a"}}
 
-STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
+STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[ev.Event]]] = {
     "chat_plain": (CHAT, V1, {"stream": True}, PLAIN),
     "chat_usage": (CHAT, V1, {**WITH_USAGE, "service_tier": "auto"}, PLAIN),
     "chat_running_usage": (CHAT, V1, RUNNING, COUNTED),
@@ -138,7 +130,7 @@ STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
     "messages_failure": (MESSAGES, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
     "responses_failure": (RESPONSES, V1, {"stream": True}, [*PLAIN[:2], BROKEN]),
 }
-BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[Event]]] = {
+BODIES: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[ev.Event]]] = {
     "chat_plain": (CHAT, V1, {}, PLAIN),
     "chat_reasoning": (CHAT, V1, LABELS, WITH_REASONING),
     "chat_two_calls": (CHAT, V1, {}, TWO_CALLS),

@@ -1,7 +1,6 @@
 """The handling options and repetition detection, on every endpoint."""
 
 import json
-from typing import Any
 
 import pytest
 from openai.types import Completion
@@ -9,21 +8,12 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.results import build_result
 from tests.tables import table
+from vinery_serving.core import events as ev
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.events import (
-    REPETITION,
-    Completed,
-    Event,
-    Finished,
-    FinishReason,
-    Started,
-    TextDelta,
-    Usage,
-)
 from vinery_serving.core.request import Endpoint
 
 from .clients import payloads
-from .exchanges import COMPLETED_AT, HEAD, USAGE, answered, exchange, request, streamed
+from .exchanges import HEAD, answered, ended, exchange, request, streamed
 
 every_endpoint = table("endpoint", Endpoint)
 
@@ -52,17 +42,17 @@ def test_an_impossible_repetition_is_refused(
     assert refusal.value.param == f"repetition_detection.{member}"
 
 
-STOPPED = [Started(), TextDelta(0, "a"), Finished(0, FinishReason.STOP, "END")]
-CIRCLED = [Started(), TextDelta(0, "a"), Finished(0, FinishReason.STOP, REPETITION)]
-BY_TOKEN = [Started(), TextDelta(0, "a"), Finished(0, FinishReason.STOP, 7)]
+STOPPED = [ev.Started(), ev.TextDelta(0, "a"), ev.Finished(0, ev.FinishReason.STOP, "END")]
+CIRCLED = [ev.Started(), ev.TextDelta(0, "a"), ev.Finished(0, ev.FinishReason.STOP, ev.REPETITION)]
+BY_TOKEN = [ev.Started(), ev.TextDelta(0, "a"), ev.Finished(0, ev.FinishReason.STOP, 7)]
 
 
 @table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
 @table("events, cause", [(STOPPED, "END"), (CIRCLED, "repetition_detected"), (BY_TOKEN, 7)])
 def test_a_choice_has_its_stop_reason(
-    endpoint: Endpoint, events: list[Event], cause: str | int
+    endpoint: Endpoint, events: list[ev.Event], cause: str | int
 ) -> None:
-    events = [*events, Completed(USAGE, COMPLETED_AT)]
+    events = [*events, ended()[-1]]
     whole = exchange(endpoint)
     stream = exchange(endpoint, stream=True)
 
@@ -75,13 +65,12 @@ def test_a_choice_has_its_stop_reason(
         ChatCompletionChunk.model_validate_json(json.dumps(last), strict=True)
 
 
-ASKED_BACK: list[Event] = [
-    Started(2, ((1, 2), (3,)), ("<s>one", "two")),
-    TextDelta(0, "a"),
-    TextDelta(1, "b"),
-    Finished(0, FinishReason.STOP),
-    Finished(1, FinishReason.STOP),
-    Completed(USAGE, COMPLETED_AT),
+ASKED_BACK: list[ev.Event] = [
+    ev.Started(2, ((1, 2), (3,)), ("<s>one", "two")),
+    ev.TextDelta(0, "a"),
+    ev.TextDelta(1, "b"),
+    ev.Finished(1, ev.FinishReason.STOP),
+    *ended()[1:],
 ]
 BACK = {"return_prompt_text": True, "return_token_ids": True}
 
@@ -98,7 +87,7 @@ def test_each_completion_has_the_text_of_its_prompt() -> None:
 
 
 def test_a_chat_returns_the_text_of_its_prompt_once() -> None:
-    events = [Started(1, (), ("<s>one",)), *ASKED_BACK[1:2], *ASKED_BACK[3:4], ASKED_BACK[-1]]
+    events = [ev.Started(1, (), ("<s>one",)), *ended(ev.TextDelta(0, "a"))[1:]]
     asked = exchange(Endpoint.CHAT, return_prompt_text=True)
     body = ChatCompletion.model_validate_json(asked.body(HEAD, build_result(events)), strict=True)
     first, *rest = payloads(streamed(asked, events))
@@ -117,24 +106,22 @@ DETAILS = {
 }
 
 
-def ended(num_image_tokens: int) -> list[Any]:
-    usage = Usage(20, 3, 1, num_image_tokens=num_image_tokens)
-    return [Started(), Finished(0, FinishReason.STOP), Completed(usage, COMPLETED_AT)]
+def of_pictures(num_image_tokens: int) -> list[ev.Event]:
+    return ended(usage=ev.Usage(20, 3, 1, num_image_tokens=num_image_tokens))
 
 
 @table("endpoint", DETAILS)
-def test_a_body_has_the_tokens_of_its_pictures(endpoint: Endpoint) -> None:
+def test_a_body_and_a_stream_have_the_tokens_of_their_pictures(
+    endpoint: Endpoint,
+) -> None:
     for num, expected in ((16, 16), (0, None)):
-        details = answered(exchange(endpoint), ended(num))["usage"][DETAILS[endpoint]]
+        details = answered(exchange(endpoint), of_pictures(num))["usage"][DETAILS[endpoint]]
 
         assert details.get("image_tokens") == expected
         assert details["cached_tokens"] == 3
 
-
-@table("endpoint", DETAILS)
-def test_a_stream_has_them_in_its_usage(endpoint: Endpoint) -> None:
     options = {} if endpoint is Endpoint.RESPONSES else {"stream_options": {"include_usage": True}}
-    events = payloads(streamed(exchange(endpoint, stream=True, **options), ended(16)))
+    events = payloads(streamed(exchange(endpoint, stream=True, **options), of_pictures(16)))
     usages = [event.get("response", event).get("usage") for event in events]
 
     assert [usage[DETAILS[endpoint]]["image_tokens"] for usage in usages if usage] == [16]

@@ -105,13 +105,10 @@ def result(*texts: str, id_: str) -> Message:
             [
                 text(Role.USER, "Hi"),
                 Message(
-                    Role.ASSISTANT,
-                    (TextPart("Well"),),
+                    Role.ASSISTANT, (TextPart("Well"),),
                     tool_calls=(ToolCall("toolu_1", "f", '{"a":"é"}'),),
                 ),
-                result("4", id_="toolu_1"),
-                result(id_="toolu_2"),
-                text(Role.USER, "Go on."),
+                result("4", id_="toolu_1"), result(id_="toolu_2"), text(Role.USER, "Go on."),
             ],
         ),
         # A failed tool is marked for the model.
@@ -120,8 +117,7 @@ def result(*texts: str, id_: str) -> Message:
         (
             [("user", "a"), ("assistant", THINKING), ("user", "b")],
             [
-                text(Role.USER, "a"),
-                Message(Role.ASSISTANT, (TextPart("Yes"),), reasoning="Hm."),
+                text(Role.USER, "a"), Message(Role.ASSISTANT, (TextPart("Yes"),), reasoning="Hm."),
                 text(Role.USER, "b"),
             ],
         ),
@@ -135,7 +131,7 @@ def result(*texts: str, id_: str) -> Message:
             [result(*CATS, id_="t")],
         ),
     ],
-)
+)  # fmt: skip
 def test_turns_become_messages(sent: list[tuple[str, Any]], messages: list[Message]) -> None:
     assert turns(*sent) == tuple(messages)
 
@@ -201,7 +197,7 @@ def test_too_many_stop_sequences_are_refused_by_their_name() -> None:
     assert caught.value.param == "stop_sequences"
 
 
-def test_what_asks_for_nothing_is_accepted() -> None:
+def test_what_asks_for_nothing_is_accepted_and_what_has_no_effect_is_named() -> None:
     kept = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
 
     asked = message(
@@ -216,8 +212,6 @@ def test_what_asks_for_nothing_is_accepted() -> None:
     assert asked == message()
     assert asked.unused == Unused()
 
-
-def test_what_has_no_effect_is_named() -> None:
     asked = message(betas=["a"], cache_control={"type": "ephemeral"}, speed="fast", unheard_of=1)
 
     assert asked.unused == Unused(("unheard_of",), 1, ("betas", "cache_control", "speed"))

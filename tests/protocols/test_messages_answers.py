@@ -5,55 +5,34 @@ from typing import Any
 
 from tests.results import build_result
 from tests.tables import table
-from vinery_serving.core.errors import (
-    BodyTooLarge,
-    EngineLost,
-    InvalidKey,
-    InvalidRequest,
-    ModelNotFound,
-    NotPermitted,
-    Overloaded,
-    ServingError,
-    TooManyBodies,
-)
-from vinery_serving.core.events import (
-    REPETITION,
-    Completed,
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    Started,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStarted,
-)
+from vinery_serving.core import errors
+from vinery_serving.core import events as ev
 from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.messages.errors import error_object
 
 from .clients import frames, message_answer, payloads
-from .exchanges import COMPLETED_AT, HEAD, PLAIN, USAGE, answered, exchange, streamed
+from .exchanges import HEAD, PLAIN, USAGE, answered, ended, exchange, streamed
 
 MESSAGES = Endpoint.MESSAGES
 
 
-FULL = Finished(0, FinishReason.LENGTH, is_context_full=True)
+FULL = ev.Finished(0, ev.FinishReason.LENGTH, is_context_full=True)
 
 
 @table(
     "finished, reason, sequence",
     [
-        (Finished(0, FinishReason.STOP), "end_turn", None),
-        (Finished(0, FinishReason.STOP, "END"), "stop_sequence", "END"),
-        (Finished(0, FinishReason.STOP, REPETITION), "end_turn", None),
-        (Finished(0, FinishReason.STOP, 7), "end_turn", None),
-        (Finished(0, FinishReason.LENGTH), "max_tokens", None),
+        (ev.Finished(0, ev.FinishReason.STOP), "end_turn", None),
+        (ev.Finished(0, ev.FinishReason.STOP, "END"), "stop_sequence", "END"),
+        (ev.Finished(0, ev.FinishReason.STOP, ev.REPETITION), "end_turn", None),
+        (ev.Finished(0, ev.FinishReason.STOP, 7), "end_turn", None),
+        (ev.Finished(0, ev.FinishReason.LENGTH), "max_tokens", None),
         (FULL, "model_context_window_exceeded", None),
-        (Finished(0, FinishReason.TOOL_CALLS), "tool_use", None),
+        (ev.Finished(0, ev.FinishReason.TOOL_CALLS), "tool_use", None),
     ],
 )
-def test_why_an_answer_ended(finished: Finished, reason: str, sequence: str | None) -> None:
-    events: list[Event] = [Started(), finished, Completed(USAGE, COMPLETED_AT)]
+def test_why_an_answer_ended(finished: ev.Finished, reason: str, sequence: str | None) -> None:
+    events: list[ev.Event] = [ev.Started(), finished, ended()[-1]]
 
     answer = answered(exchange(MESSAGES, stop_sequences=["END"]), events)
     stream = streamed(exchange(MESSAGES, stop_sequences=["END"], stream=True), events)
@@ -62,7 +41,7 @@ def test_why_an_answer_ended(finished: Finished, reason: str, sequence: str | No
     assert message_answer(stream) == answer
 
 
-def test_cached_tokens_are_no_input_tokens() -> None:
+def test_cached_tokens_are_no_input_tokens_and_a_stream_begins_with_the_number_of_those() -> None:
     usage = answered(exchange(MESSAGES), PLAIN)["usage"]
 
     assert usage == {
@@ -73,9 +52,7 @@ def test_cached_tokens_are_no_input_tokens() -> None:
         "output_tokens_details": {"thinking_tokens": USAGE.num_reasoning_tokens},
     }
 
-
-def test_a_stream_begins_with_the_number_of_prompt_tokens() -> None:
-    events = [Started(num_prompt_tokens=11), *PLAIN[1:]]
+    events = [ev.Started(num_prompt_tokens=11), *PLAIN[1:]]
     start, *_ = payloads(streamed(exchange(MESSAGES, stream=True), events))
 
     assert start["message"]["usage"]["input_tokens"] == 11
@@ -93,13 +70,8 @@ def test_a_stream_begins_with_the_number_of_prompt_tokens() -> None:
     ],
 )
 def test_the_input_of_a_call_is_always_an_object(arguments: str, expected: Any) -> None:
-    events: list[Event] = [
-        Started(),
-        ToolCallStarted(0, 0, "call_0a", "get_weather"),
-        ToolCallDelta(0, 0, arguments),
-        Finished(0, FinishReason.TOOL_CALLS),
-        Completed(USAGE, COMPLETED_AT),
-    ]
+    begun = ev.ToolCallStarted(0, 0, "call_0a", "get_weather")
+    events = ended(begun, ev.ToolCallDelta(0, 0, arguments), reason=ev.FinishReason.TOOL_CALLS)
 
     [block] = answered(exchange(MESSAGES), events)["content"]
 
@@ -108,7 +80,7 @@ def test_the_input_of_a_call_is_always_an_object(arguments: str, expected: Any) 
 
 
 def test_a_failed_stream_ends_with_anthropics_error() -> None:
-    failed = Failed(EngineLost("The engine ended."))
+    failed = ev.Failed(errors.EngineLost("The engine ended."))
 
     *_, last = frames(streamed(exchange(MESSAGES, stream=True), [*PLAIN[:2], failed]))
 
@@ -120,17 +92,17 @@ def test_a_failed_stream_ends_with_anthropics_error() -> None:
 @table(
     "error, kind",
     [
-        (InvalidRequest("No."), "invalid_request_error"),
-        (InvalidKey("No."), "authentication_error"),
-        (NotPermitted("No."), "permission_error"),
-        (ModelNotFound("No."), "not_found_error"),
-        (BodyTooLarge(2**20), "request_too_large"),
-        (TooManyBodies(2**20), "rate_limit_error"),
-        (EngineLost("No."), "api_error"),
-        (Overloaded("No."), "overloaded_error"),
+        (errors.InvalidRequest("No."), "invalid_request_error"),
+        (errors.InvalidKey("No."), "authentication_error"),
+        (errors.NotPermitted("No."), "permission_error"),
+        (errors.ModelNotFound("No."), "not_found_error"),
+        (errors.BodyTooLarge(2**20), "request_too_large"),
+        (errors.TooManyBodies(2**20), "rate_limit_error"),
+        (errors.EngineLost("No."), "api_error"),
+        (errors.Overloaded("No."), "overloaded_error"),
     ],
 )
-def test_each_error_has_anthropics_type(error: ServingError, kind: str) -> None:
+def test_each_error_has_anthropics_type(error: errors.ServingError, kind: str) -> None:
     assert error_object(error, "req_1") == {
         "type": "error",
         "error": {"type": kind, "message": error.message},
@@ -139,7 +111,7 @@ def test_each_error_has_anthropics_type(error: ServingError, kind: str) -> None:
 
 
 def test_an_answer_is_json_without_line_separators() -> None:
-    result = build_result([Started(), TextDelta(0, "a\u2028b"), *PLAIN[3:]])
+    result = build_result([ev.Started(), ev.TextDelta(0, "a\u2028b"), *PLAIN[3:]])
     body = exchange(MESSAGES).body(HEAD, result)
 
     assert json.loads(body)["content"][0]["text"] == "a\u2028b"

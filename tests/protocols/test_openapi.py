@@ -89,26 +89,21 @@ def test_both_trees_have_the_same_paths() -> None:
     assert set(map(str, ALL_ENDPOINTS)) < trees[0]
 
 
-def test_every_schema_is_valid() -> None:
+def test_every_schema_is_valid_and_every_reference_has_a_target() -> None:
     for schema in SCHEMAS.values():
         Draft202012Validator.check_schema(schema)
-
-
-def test_every_reference_has_a_target() -> None:
     for reference in references(DOCUMENT):
         node: Any = DOCUMENT
         for step in reference.removeprefix("#/").split("/"):
             node = node[step]
 
 
-def test_every_operation_has_a_name_of_its_own() -> None:
+def test_every_operation_has_its_own_name_and_only_documents_of_the_server_need_no_key() -> None:
     operations = [each for path in PATHS.values() for each in path.items()]
     names = [each["operationId"] for method, each in operations if method != "parameters"]
 
     assert len(names) == len(set(names))
 
-
-def test_only_the_documents_about_the_server_need_no_key() -> None:
     assert DOCUMENT["security"] == [{"key": []}]
     public = [path for path, item in PATHS.items() if item.get("get", {}).get("security") == []]
 
@@ -268,14 +263,13 @@ def test_an_answer_with_token_ids_is_as_described(endpoint: Endpoint, data: st.D
 
 
 @table("endpoint", Endpoint)
-def test_the_error_that_ends_a_stream_is_as_described(endpoint: Endpoint) -> None:
+def test_the_error_of_a_stream_and_what_a_request_adds_are_as_described(
+    endpoint: Endpoint,
+) -> None:
     events = [Started(), TextDelta(0, "a"), Failed(EngineLost("Send it again."))]
 
     hold_stream(endpoint, streamed(exchange(endpoint, stream=True), events))
 
-
-@table("endpoint", Endpoint)
-def test_what_a_request_adds_to_its_answer_is_described(endpoint: Endpoint) -> None:
     key = "user_id" if endpoint is Endpoint.MESSAGES else "k"
     asked = exchange(endpoint, V1, metadata={key: "v"}, service_tier="auto", user="u")
 

@@ -55,24 +55,20 @@ def a_function_call(at: int) -> dict[str, Any]:
 MORE: list[tuple[Endpoint, str, Any]] = [
     (RESPONSES, "calls", lambda n: {"input": [a_function_call(at) for at in range(n)]}),
     (
-        RESPONSES,
-        "reasoning",
+        RESPONSES, "reasoning",
         lambda n: {"input": [{"type": "reasoning", "content": [{"text": "a"}] * n}] * 2},
     ),
     (
-        RESPONSES,
-        "reasoning items",
+        RESPONSES, "reasoning items",
         lambda n: {"input": [{"type": "reasoning", "content": [{"text": "a"}]}] * n},
     ),
     (RESPONSES, "namespaces", lambda n: {"tools": named_tools(n)}),
     (
-        RESPONSES,
-        "allowed tools",
+        RESPONSES, "allowed tools",
         lambda n: {
             "tools": named_tools(n),
             "tool_choice": {
-                "type": "allowed_tools",
-                "mode": "auto",
+                "type": "allowed_tools", "mode": "auto",
                 "tools": [{"type": "function", "name": f"f{at}"} for at in range(n)],
             },
         },
@@ -80,13 +76,12 @@ MORE: list[tuple[Endpoint, str, Any]] = [
     (CHAT, "unknown fields", lambda n: {f"u{at}": [{}] for at in range(n)}),
     (CHAT, "an unknown field", lambda n: {"unheard_of": [{"a": [1]}] * n}),
     (
-        CHAT,
-        "a schema",
+        CHAT, "a schema",
         lambda n: {"guided_json": {"properties": {f"p{at}": {"enum": [1]} for at in range(n)}}},
     ),
     (CHAT, "schemas of tools", lambda n: {"tools": [a_tool(parameters={"enum": [1]})] * n}),
     (TEXTS, "answers", lambda n: {"prompt": ["a"] * n, "n": 2}),
-]
+]  # fmt: skip
 FIELDS = [
     *((endpoint, f"{param}-{limit.name}", fields) for endpoint, limit, param, fields in ROWS),
     *MORE,

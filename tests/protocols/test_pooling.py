@@ -91,7 +91,7 @@ def test_the_type_of_an_input_is_its_role() -> None:
         assert parse_embeddings(encoded(input="a", input_type=name)).request.role is role
 
 
-def test_the_documents_of_an_answer_are_those_with_the_highest_scores_in_order() -> None:
+def test_the_documents_with_the_highest_scores_come_in_order_and_texts_only_on_request() -> None:
     documents = ["a", {"text": "b", "id": 7}, "c"]
     body = encoded(query="q", documents=documents, top_n=2, return_documents=True)
     exchange = parse_rerank(body)
@@ -105,10 +105,7 @@ def test_the_documents_of_an_answer_are_those_with_the_highest_scores_in_order()
     ]
     assert found["id"] == "req_1"
 
-
-def test_documents_are_repeated_only_if_the_request_asks_for_them() -> None:
     found = answer(parse_rerank(encoded(query="q", documents=["a"])), vector(1))
-
     assert found["results"] == [{"index": 0, "relevance_score": 1}]
 
 

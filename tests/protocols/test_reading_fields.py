@@ -4,76 +4,61 @@ from operator import attrgetter
 from typing import Any
 
 from tests.tables import table
+from vinery_serving.core import request as req
 from vinery_serving.core.dialects import V1, V3, Dialect
-from vinery_serving.core.request import (
-    ALL_THAT_FIT,
-    Effort,
-    Encoding,
-    Endpoint,
-    Grammar,
-    GrammarKind,
-    Handling,
-    RawPrompts,
-    Rendering,
-    Repetition,
-    Sampling,
-    Tool,
-    ToolChoice,
-    ToolMode,
-)
 
 from .exchanges import OPENAI, request
 
-CHAT, TEXTS = Endpoint.CHAT, Endpoint.COMPLETIONS
-RESPONSES, MESSAGES = Endpoint.RESPONSES, Endpoint.MESSAGES
+CHAT, TEXTS = req.Endpoint.CHAT, req.Endpoint.COMPLETIONS
+RESPONSES, MESSAGES = req.Endpoint.RESPONSES, req.Endpoint.MESSAGES
 CONVERSATIONS = (CHAT, RESPONSES)
-ANY = tuple(Endpoint)
+ANY = tuple(req.Endpoint)
 
-Row = tuple[tuple[Endpoint, ...], dict[str, Any], Any]
+Row = tuple[tuple[req.Endpoint, ...], dict[str, Any], Any]
 
-CONTINUED = Rendering(adds_generation_prompt=False, continues_final_message=True)
+CONTINUED = req.Rendering(adds_generation_prompt=False, continues_final_message=True)
 RENDERINGS: list[Row] = [
-    (CONVERSATIONS, {}, Rendering()),
-    (CONVERSATIONS, {"chat_template": "{{ x }}"}, Rendering(template="{{ x }}")),
-    (CONVERSATIONS, {"disable_chat_template": True}, Rendering(uses_template=False)),
-    (CONVERSATIONS, {"documents": [{"text": "a"}]}, Rendering(documents=({"text": "a"},))),
-    (CONVERSATIONS, {"add_generation_prompt": True}, Rendering()),
-    (CONVERSATIONS, {"add_generation_prompt": False}, Rendering(adds_generation_prompt=False)),
+    (CONVERSATIONS, {}, req.Rendering()),
+    (CONVERSATIONS, {"chat_template": "{{ x }}"}, req.Rendering(template="{{ x }}")),
+    (CONVERSATIONS, {"disable_chat_template": True}, req.Rendering(uses_template=False)),
+    (CONVERSATIONS, {"documents": [{"text": "a"}]}, req.Rendering(documents=({"text": "a"},))),
+    (CONVERSATIONS, {"add_generation_prompt": True}, req.Rendering()),
+    (CONVERSATIONS, {"add_generation_prompt": False}, req.Rendering(adds_generation_prompt=False)),
     (CONVERSATIONS, {"continue_final_message": True}, CONTINUED),
     (CONVERSATIONS, {"continue_final_message": True, "add_generation_prompt": False}, CONTINUED),
 ]
 SEVEN = {"truncate_prompt_tokens": 7}
 ENCODINGS: list[Row] = [
-    (ANY, {}, Encoding()),
-    (ANY, {"add_special_tokens": False}, Encoding(adds_special_tokens=False)),
-    (ANY, SEVEN, Encoding(max_tokens=7)),
-    (ANY, {"truncate_prompt_tokens": -1}, Encoding(max_tokens=ALL_THAT_FIT)),
-    (ANY, {**SEVEN, "truncation_side": "right"}, Encoding(max_tokens=7, keeps_start=True)),
-    (ANY, {**SEVEN, "truncation_side": "left"}, Encoding(max_tokens=7)),
+    (ANY, {}, req.Encoding()),
+    (ANY, {"add_special_tokens": False}, req.Encoding(adds_special_tokens=False)),
+    (ANY, SEVEN, req.Encoding(max_tokens=7)),
+    (ANY, {"truncate_prompt_tokens": -1}, req.Encoding(max_tokens=req.ALL_THAT_FIT)),
+    (ANY, {**SEVEN, "truncation_side": "right"}, req.Encoding(max_tokens=7, keeps_start=True)),
+    (ANY, {**SEVEN, "truncation_side": "left"}, req.Encoding(max_tokens=7)),
 ]
 ADAPTIVE, DISABLED = {"type": "adaptive"}, {"type": "disabled"}
 ENABLED = {"type": "enabled", "budget_tokens": 2048}
 # The model reasons on Messages only if it is asked to.
 EFFORTS: list[Row] = [
-    *(((CHAT,), {"reasoning_effort": effort.value}, effort) for effort in Effort),
-    *(((RESPONSES,), {"reasoning": {"effort": effort.value}}, effort) for effort in Effort),
+    *(((CHAT,), {"reasoning_effort": effort.value}, effort) for effort in req.Effort),
+    *(((RESPONSES,), {"reasoning": {"effort": effort.value}}, effort) for effort in req.Effort),
     ((RESPONSES,), {"reasoning": {"summary": "auto"}}, None),
-    ((MESSAGES,), {}, Effort.NONE),
-    ((MESSAGES,), {"thinking": DISABLED}, Effort.NONE),
-    ((MESSAGES,), {"thinking": ADAPTIVE}, Effort.HIGH),
-    ((MESSAGES,), {"thinking": ENABLED}, Effort.HIGH),
-    ((MESSAGES,), {"output_config": {"effort": "low"}}, Effort.LOW),
-    ((MESSAGES,), {"thinking": ADAPTIVE, "output_config": {"effort": "max"}}, Effort.MAX),
-    ((MESSAGES,), {"thinking": DISABLED, "output_config": {"effort": "max"}}, Effort.NONE),
-    ((MESSAGES,), {"reasoning_effort": "medium"}, Effort.MEDIUM),
+    ((MESSAGES,), {}, req.Effort.NONE),
+    ((MESSAGES,), {"thinking": DISABLED}, req.Effort.NONE),
+    ((MESSAGES,), {"thinking": ADAPTIVE}, req.Effort.HIGH),
+    ((MESSAGES,), {"thinking": ENABLED}, req.Effort.HIGH),
+    ((MESSAGES,), {"output_config": {"effort": "low"}}, req.Effort.LOW),
+    ((MESSAGES,), {"thinking": ADAPTIVE, "output_config": {"effort": "max"}}, req.Effort.MAX),
+    ((MESSAGES,), {"thinking": DISABLED, "output_config": {"effort": "max"}}, req.Effort.NONE),
+    ((MESSAGES,), {"reasoning_effort": "medium"}, req.Effort.MEDIUM),
     ((MESSAGES,), {"chat_template_kwargs": {"enable_thinking": True}}, None),
     ((MESSAGES,), {"thinking_token_budget": 5}, None),
     # Switches of other servers.
-    (CONVERSATIONS, {"think": False}, Effort.NONE),
-    (CONVERSATIONS, {"think": "low"}, Effort.LOW),
-    (CONVERSATIONS, {"enable_thinking": False}, Effort.NONE),
-    (CONVERSATIONS, {"thinking": DISABLED}, Effort.NONE),
-    (CONVERSATIONS, {"reasoning_effort": "high"}, Effort.HIGH),
+    (CONVERSATIONS, {"think": False}, req.Effort.NONE),
+    (CONVERSATIONS, {"think": "low"}, req.Effort.LOW),
+    (CONVERSATIONS, {"enable_thinking": False}, req.Effort.NONE),
+    (CONVERSATIONS, {"thinking": DISABLED}, req.Effort.NONE),
+    (CONVERSATIONS, {"reasoning_effort": "high"}, req.Effort.HIGH),
 ]
 REASONS = {"enable_thinking": True, "thinking": True}
 KWARGS = {"enable_thinking": True, "persona": {"a": [1]}}
@@ -118,14 +103,14 @@ ENDS: dict[str, Any] = {"stop_token_ids": [3, 5], "ignore_eos": True, "min_token
 PENALTIES = {"frequency_penalty": -2, "presence_penalty": 2, "repetition_penalty": 1.1}
 DRAWN = {"temperature": 1, "top_p": 0.5, "top_k": -1, "min_p": 0.1, "seed": 7, **PENALTIES}
 SAMPLINGS: list[Row] = [
-    ((CHAT,), DRAWN, Sampling(1.0, 0.5, -1, 0.1, 7, -2.0, 2.0, 1.1)),
+    ((CHAT,), DRAWN, req.Sampling(1.0, 0.5, -1, 0.1, 7, -2.0, 2.0, 1.1)),
     # An empty nucleus keeps the most likely token.
-    ((CHAT,), {"top_p": 0, "top_k": 40}, Sampling(top_p=1.0, top_k=1)),
-    ((CHAT,), {"top_k": 40.0, "seed": 7.0}, Sampling(top_k=40, seed=7)),
-    ((MESSAGES,), {"temperature": 0.5, "top_p": 0.9, "top_k": 40}, Sampling(0.5, 0.9, 40)),
+    ((CHAT,), {"top_p": 0, "top_k": 40}, req.Sampling(top_p=1.0, top_k=1)),
+    ((CHAT,), {"top_k": 40.0, "seed": 7.0}, req.Sampling(top_k=40, seed=7)),
+    ((MESSAGES,), {"temperature": 0.5, "top_p": 0.9, "top_k": 40}, req.Sampling(0.5, 0.9, 40)),
     # Any seed of 64 bits is mapped to the range of engines.
     *(
-        ((CHAT,), {"seed": given}, Sampling(seed=folded))
+        ((CHAT,), {"seed": given}, req.Sampling(seed=folded))
         for given, folded in ((0, 0), (-1, 2**63 - 1), (-(2**63), 0), (2**63 - 1, 2**63 - 1))
     ),
 ]
@@ -140,20 +125,20 @@ LOGPROBS: list[Row] = [
     ((RESPONSES,), {"top_logprobs": 3}, 3),
 ]
 PROMPTS: list[Row] = [
-    ((TEXTS,), {"prompt": "Once"}, RawPrompts(("Once",))),
-    ((TEXTS,), {"prompt": ["Once", "Twice"]}, RawPrompts(("Once", "Twice"))),
-    ((TEXTS,), {"prompt": [1, 2, 3]}, RawPrompts(((1, 2, 3),))),
-    ((TEXTS,), {"prompt": [[1, 2], [0]]}, RawPrompts(((1, 2), (0,)))),
+    ((TEXTS,), {"prompt": "Once"}, req.RawPrompts(("Once",))),
+    ((TEXTS,), {"prompt": ["Once", "Twice"]}, req.RawPrompts(("Once", "Twice"))),
+    ((TEXTS,), {"prompt": [1, 2, 3]}, req.RawPrompts(((1, 2, 3),))),
+    ((TEXTS,), {"prompt": [[1, 2], [0]]}, req.RawPrompts(((1, 2), (0,)))),
     # Token ids go before the prompt.
     *(
-        ((TEXTS,), {"prompt_token_ids": ids, **prompt}, RawPrompts(prompts))
+        ((TEXTS,), {"prompt_token_ids": ids, **prompt}, req.RawPrompts(prompts))
         for ids, prompts in (([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3))))
         for prompt in ({}, {"prompt": None})
     ),
-    ((TEXTS,), {"prompt_token_ids": []}, RawPrompts(("Once",))),
-    ((TEXTS,), {"echo": True, "max_tokens": 0}, RawPrompts(("Once",), echo=True)),
-    ((TEXTS,), {"suffix": "end"}, RawPrompts(("Once",), suffix="end")),
-    ((TEXTS,), {"suffix": ""}, RawPrompts(("Once",))),
+    ((TEXTS,), {"prompt_token_ids": []}, req.RawPrompts(("Once",))),
+    ((TEXTS,), {"echo": True, "max_tokens": 0}, req.RawPrompts(("Once",), echo=True)),
+    ((TEXTS,), {"suffix": "end"}, req.RawPrompts(("Once",), suffix="end")),
+    ((TEXTS,), {"suffix": ""}, req.RawPrompts(("Once",))),
 ]
 # Token ids go before the messages, which may then be missing.
 IDS: list[Row] = [
@@ -169,8 +154,8 @@ NESTED = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"b": "Ã
 PLAIN = {"type": "text"}
 
 
-def an_object(param: str, source: str = '{"type":"object"}') -> Grammar:
-    return Grammar(GrammarKind.JSON_SCHEMA, source, param)
+def an_object(param: str, source: str = '{"type":"object"}') -> req.Grammar:
+    return req.Grammar(req.GrammarKind.JSON_SCHEMA, source, param)
 
 
 GRAMMARS: list[Row] = [
@@ -196,28 +181,29 @@ HOSTED: list[Any] = [
     {"type": "function", "function": {"name": "g"}},
 ]
 TWO: Any = {"functions": [{"name": "f"}, {"name": "g"}]}
-F = Tool("f", "Now.", {"type": "object"})
+F = req.Tool("f", "Now.", {"type": "object"})
 TOOLS: list[Row] = [
     ((CHAT,), {"tools": [IN_FUNCTION]}, (F,)),
     ((CHAT,), {"tools": [FLAT]}, (F,)),
     ((CHAT,), {"tools": [{"function": WEATHER}]}, (F,)),
     ((CHAT,), {"functions": [WEATHER]}, (F,)),
-    ((CHAT,), TWO, (Tool("f"), Tool("g"))),
+    ((CHAT,), TWO, (req.Tool("f"), req.Tool("g"))),
     # Tools that only OpenAI hosts are left out.
-    ((RESPONSES,), {"tools": HOSTED}, (Tool("f", strict=True), Tool("g"))),
+    ((RESPONSES,), {"tools": HOSTED}, (req.Tool("f", strict=True), req.Tool("g"))),
     (
         (MESSAGES,),
         {"tools": [{**OF_MESSAGES, "type": "custom", "strict": True}]},
-        (Tool("f", "Now.", {"type": "object"}, True),),
+        (req.Tool("f", "Now.", {"type": "object"}, True),),
     ),
 ]
-NAMED = ToolChoice(ToolMode.NAMED, "f")
+NAMED = req.ToolChoice(req.ToolMode.NAMED, "f")
 ONLY_HOSTED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
-AUTO, NONE, REQUIRED = ToolChoice(), ToolChoice(ToolMode.NONE), ToolChoice(ToolMode.REQUIRED)
+AUTO, NONE = req.ToolChoice(), req.ToolChoice(req.ToolMode.NONE)
+REQUIRED = req.ToolChoice(req.ToolMode.REQUIRED)
 FLAT_CHOICE = {"type": "function", "name": "f"}
 
 
-def chosen(endpoint: Endpoint, tools: dict[str, Any], name: str, *rows: Any) -> list[Row]:
+def chosen(endpoint: req.Endpoint, tools: dict[str, Any], name: str, *rows: Any) -> list[Row]:
     """What each value of a field chooses among these tools."""
     return [((endpoint,), {**tools, name: sent}, choice) for sent, choice in rows]
 
@@ -249,8 +235,8 @@ ALL_SET = {"priority": 3, "stream_interval": 8, "request_id": "job-7.a", "cache_
 REPETITIONS: list[Row] = [
     (ANY, {"repetition_detection": members}, repetition)
     for members, repetition in (
-        ({"max_pattern_size": 20, "min_pattern_size": 2, "min_count": 4}, Repetition(20, 2, 4)),
-        ({"max_pattern_size": 5, "min_count": 2}, Repetition(5, 1, 2)),
+        ({"max_pattern_size": 20, "min_pattern_size": 2, "min_count": 4}, req.Repetition(20, 2, 4)),
+        ({"max_pattern_size": 5, "min_count": 2}, req.Repetition(5, 1, 2)),
         ({"min_count": 9}, None),
         ({}, None),
     )
@@ -291,9 +277,9 @@ SET: dict[str, list[Row]] = {
         ((CHAT,), {"stream": True, "stream_options": {**PROGRESS, "include_usage": False}}, False),
     ],
     "handling": [
-        (ANY, {}, Handling()),
-        (ANY, UNSET, Handling()),
-        (ANY, ALL_SET, Handling(3, 8, "job-7.a", "secret")),
+        (ANY, {}, req.Handling()),
+        (ANY, UNSET, req.Handling()),
+        (ANY, ALL_SET, req.Handling(3, 8, "job-7.a", "secret")),
     ],
     # It has the name of FastDeploy too.
     "handling.stream_interval": [
@@ -308,7 +294,7 @@ SET: dict[str, list[Row]] = {
     "stopping.max_tokens stopping.max_tokens_param stopping.is_unlimited": LIMITS,
     "stopping.stop": STOPS,
     "stopping.stop_token_ids stopping.ignore_eos stopping.min_tokens": [
-        (OPENAI, ENDS, ((3, 5), True, 4))
+        (OPENAI, ENDS, ((3, 5), True, 4)),
     ],
     "stopping.min_tokens": [((CHAT,), {"max_tokens": -1, "min_tokens": 5}, 5)],
     "stopping.max_reasoning_tokens": BUDGETS,
@@ -324,7 +310,7 @@ def test_a_field_sets_a_part_of_the_request(names: str, row: Row) -> None:
 
 
 STREAMED = {"stop": "x", "stream": True}
-BY_DIALECT: list[tuple[str, Endpoint, Dialect, dict[str, Any], Any]] = [
+BY_DIALECT: list[tuple[str, req.Endpoint, Dialect, dict[str, Any], Any]] = [
     ("stopping.default_max_tokens", TEXTS, V1, {}, 16),
     ("stopping.default_max_tokens", TEXTS, V3, {}, None),
     ("stopping.max_tokens", TEXTS, V3, {"max_tokens": 3}, 3),
@@ -353,14 +339,14 @@ BY_DIALECT: list[tuple[str, Endpoint, Dialect, dict[str, Any], Any]] = [
     ),
     # Under /v3 a number may be a text.
     ("stopping.max_tokens", CHAT, V3, {"max_tokens": "8"}, 8),
-    ("sampling", CHAT, V3, {"temperature": "0.5", "top_k": "40.0"}, Sampling(0.5, top_k=40)),
+    ("sampling", CHAT, V3, {"temperature": "0.5", "top_k": "40.0"}, req.Sampling(0.5, top_k=40)),
     ("n", CHAT, V3, {"n": "1"}, 1),
 ]
 
 
 @table("name, endpoint, dialect, fields, value", BY_DIALECT)
 def test_what_a_field_sets_may_depend_on_the_url_tree(
-    name: str, endpoint: Endpoint, dialect: Dialect, fields: dict[str, Any], value: Any
+    name: str, endpoint: req.Endpoint, dialect: Dialect, fields: dict[str, Any], value: Any
 ) -> None:
     assert attrgetter(name)(request(endpoint, dialect, **fields)) == value
 
@@ -397,7 +383,7 @@ tool_choice parallel_tool_calls functions function_call response_format logprobs
 top_logprobs logit_bias best_of reasoning_effort chat_template_kwargs service_tier
 include_stop_str_in_output guided_json structured_outputs audio modalities
 """
-NOTHING: list[tuple[tuple[Endpoint, ...], dict[str, Any]]] = [
+NOTHING: list[tuple[tuple[req.Endpoint, ...], dict[str, Any]]] = [
     ((CHAT,), dict.fromkeys(NULLABLE.split())),
     ((CHAT,), EMPTY),
     ((CHAT,), LABELS),
@@ -412,14 +398,14 @@ NOTHING: list[tuple[tuple[Endpoint, ...], dict[str, Any]]] = [
 
 @table("endpoints, fields", NOTHING)
 def test_what_asks_for_nothing_is_the_same_as_absent(
-    endpoints: tuple[Endpoint, ...], fields: dict[str, Any]
+    endpoints: tuple[req.Endpoint, ...], fields: dict[str, Any]
 ) -> None:
     for endpoint in endpoints:
         assert request(endpoint, **fields) == request(endpoint), endpoint
 
 
 def test_a_salt_is_not_shown() -> None:
-    for endpoint in Endpoint:
+    for endpoint in req.Endpoint:
         assert "secret" not in repr(request(endpoint, **ALL_SET).handling)
 
 

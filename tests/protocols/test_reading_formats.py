@@ -57,23 +57,19 @@ def test_fastdeploy_s_names_are_read(
     [
         ({"json": SOURCE}, GrammarKind.JSON_SCHEMA, SOURCE, STRICT),
         (
-            {"json": SCHEMA, "disable_any_whitespace": True},
-            GrammarKind.JSON_SCHEMA,
-            SOURCE,
+            {"json": SCHEMA, "disable_any_whitespace": True}, GrammarKind.JSON_SCHEMA, SOURCE,
             {**STRICT, "is_compact": True},
         ),
         (
-            {"json_object": True, "disable_fallback": True},
-            GrammarKind.JSON_SCHEMA,
-            '{"type":"object"}',
-            STRICT,
+            {"json_object": True, "disable_fallback": True}, GrammarKind.JSON_SCHEMA,
+            '{"type":"object"}', STRICT,
         ),
         ({"regex": "a"}, GrammarKind.REGEX, "a", {}),
         ({"choice": ["a"]}, GrammarKind.CHOICE, '["a"]', {}),
         ({"grammar": "root ::= x"}, GrammarKind.EBNF, "root ::= x", {}),
         ({"structural_tag": TAG_TEXT}, GrammarKind.STRUCTURAL_TAG, TAG_SOURCE, STRICT),
     ],
-)
+)  # fmt: skip
 def test_vllm_s_names_are_read(
     endpoint: Endpoint, fields: dict[str, Any], kind: GrammarKind, source: str, marks: Any
 ) -> None:
@@ -97,16 +93,11 @@ def test_plain_formats_are_no_constraint(endpoint: Endpoint, fields: dict[str, A
     assert grammar_of(endpoint, **fields) is None
 
 
-@table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
 @table("tag", [TAG, BARE, OLD_TAG])
-def test_a_response_format_may_be_a_tag(endpoint: Endpoint, tag: Any) -> None:
-    assert grammar_of(endpoint, response_format=tag) == tag_grammar(tag, "response_format")
-
-
-@table("tag", [TAG, BARE, OLD_TAG])
-def test_a_text_format_may_be_a_tag(tag: Any) -> None:
+def test_a_response_format_or_a_text_format_may_be_a_tag(tag: Any) -> None:
+    for endpoint in (Endpoint.CHAT, Endpoint.COMPLETIONS):
+        assert grammar_of(endpoint, response_format=tag) == tag_grammar(tag, "response_format")
     grammar = grammar_of(Endpoint.RESPONSES, text={"format": tag})
-
     assert grammar == tag_grammar(tag, "text.format")
 
 

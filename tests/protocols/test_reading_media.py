@@ -163,7 +163,7 @@ def test_messages_of_other_roles_may_have_pictures(role: str) -> None:
     assert part.source == InlineSource(DATA)
 
 
-def test_the_result_of_a_tool_may_be_a_picture() -> None:
+def test_the_result_of_a_tool_and_the_output_of_a_call_may_be_pictures() -> None:
     result = {"role": "tool", "tool_call_id": "c", "content": [PICTURE]}
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     read = request(CHAT, messages=[{"role": "assistant", "tool_calls": [call]}, result])
@@ -172,8 +172,6 @@ def test_the_result_of_a_tool_may_be_a_picture() -> None:
     assert read.prompt.messages[1].role is Role.TOOL
     assert [part.param for part in read.media] == ["messages[1].content[0].image_url"]
 
-
-def test_the_output_of_a_call_may_be_a_picture() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": [PICTURE]}
     read = request(RESPONSES, input=[{"role": "user", "content": "Look"}, call, output])

@@ -18,25 +18,19 @@ DONE = {"status": "completed"}
 # The type of a call and its other members, and the name and arguments of its message.
 CALLS: list[tuple[str, dict[str, Any], str, str]] = [
     (
-        "custom_tool_call",
-        {"name": "sql", "input": 'SELECT "x"'},
-        "sql",
+        "custom_tool_call", {"name": "sql", "input": 'SELECT "x"'}, "sql",
         '{"input":"SELECT \\"x\\""}',
     ),
     (
-        "local_shell_call",
-        {"id": "ls_1", "action": EXEC, **DONE},
-        "local_shell",
+        "local_shell_call", {"id": "ls_1", "action": EXEC, **DONE}, "local_shell",
         '{"type":"exec","command":["ls"],"env":{}}',
     ),
     ("shell_call", {"action": {"commands": ["ls"]}}, "shell", '{"commands":["ls"]}'),
     (
-        "apply_patch_call",
-        {"operation": DELETION, **DONE},
-        "apply_patch",
+        "apply_patch_call", {"operation": DELETION, **DONE}, "apply_patch",
         '{"type":"delete_file","path":"a"}',
     ),
-]
+]  # fmt: skip
 # The type of an output and its other members, and its message.
 OUTPUTS: list[tuple[str, dict[str, Any], str]] = [
     ("function_call_output", {"call_id": "c", "output": "4"}, "4"),
@@ -49,42 +43,30 @@ OUTPUTS: list[tuple[str, dict[str, Any], str]] = [
 # The type of a call with its result and its other members; the call and the tool message.
 HOSTED: list[tuple[str, dict[str, Any], ToolCall, str]] = [
     (
-        "web_search_call",
-        {"id": "w", "action": SEARCH, **DONE},
-        ToolCall("w", "web_search", '{"type":"search","query":"x"}'),
-        "completed",
+        "web_search_call", {"id": "w", "action": SEARCH, **DONE},
+        ToolCall("w", "web_search", '{"type":"search","query":"x"}'), "completed",
     ),
     (
-        "web_search_call",
-        {"action": {"query": "x"}, "status": "failed"},
-        ToolCall("web_search", "web_search", '{"query":"x"}'),
-        "failed",
+        "web_search_call", {"action": {"query": "x"}, "status": "failed"},
+        ToolCall("web_search", "web_search", '{"query":"x"}'), "failed",
     ),
     (
-        "file_search_call",
-        {"id": "f", **FOUND, **DONE},
-        ToolCall("f", "file_search", '{"queries":["x"]}'),
-        '[{"filename":"a","text":"b"}]',
+        "file_search_call", {"id": "f", **FOUND, **DONE},
+        ToolCall("f", "file_search", '{"queries":["x"]}'), '[{"filename":"a","text":"b"}]',
     ),
     (
-        "code_interpreter_call",
-        {"id": "i", **CODE, **DONE},
-        ToolCall("i", "code_interpreter", '{"code":"1+1"}'),
-        '[{"type":"logs","logs":"2"}]',
+        "code_interpreter_call", {"id": "i", **CODE, **DONE},
+        ToolCall("i", "code_interpreter", '{"code":"1+1"}'), '[{"type":"logs","logs":"2"}]',
     ),
     (
-        "mcp_call",
-        {"id": "m", **ROLL, "arguments": '{"n":1}', "output": "6"},
-        ToolCall("m", "roll", '{"n":1}'),
-        "6",
+        "mcp_call", {"id": "m", **ROLL, "arguments": '{"n":1}', "output": "6"},
+        ToolCall("m", "roll", '{"n":1}'), "6",
     ),
     (
-        "mcp_call",
-        {"id": "m", "name": "roll", "arguments": "", "error": {"code": 1}},
-        ToolCall("m", "roll", "{}"),
-        '{"error":{"code":1}}',
+        "mcp_call", {"id": "m", "name": "roll", "arguments": "", "error": {"code": 1}},
+        ToolCall("m", "roll", "{}"), '{"error":{"code":1}}',
     ),
-]
+]  # fmt: skip
 
 
 @table("kind, members, name, arguments", CALLS)

@@ -27,12 +27,19 @@ def answer(exchange: TokenizeExchange, *ids: tuple[int, ...], **fields: Any) -> 
     return json.loads(exchange.body(Tokenized(ids, **fields)))
 
 
-def test_a_prompt_is_one_text() -> None:
+def test_a_prompt_is_one_text_and_vllm_gets_counts_and_on_request_strings_of_its_tokens() -> None:
     asked = tokenizing(model="m", prompt="Once").request
 
     assert (asked.model, asked.prompt) == ("m", ("Once",))
     assert asked.encoding.adds_special_tokens is None
     assert not asked.wants_token_strings
+
+    body = answer(tokenizing(prompt="a"), (5, 6), max_context=9)
+    assert body == {"count": 2, "max_model_len": 9, "tokens": [5, 6], "token_strs": None}
+
+    exchange = tokenizing(prompt="a", return_token_strs=True)
+    assert exchange.request.wants_token_strings
+    assert answer(exchange, (5,), token_strings=(("x",),))["token_strs"] == ["x"]
 
 
 def test_messages_are_rendered_as_for_chat() -> None:
@@ -59,19 +66,6 @@ def test_the_body_of_ovms_has_a_text_a_length_and_padding() -> None:
     assert asked.prompt == ("a", "b")
     assert asked.encoding == Encoding(max_tokens=3, keeps_start=True)
     assert asked.padding == Padding(3, is_left=True)
-
-
-def test_vllm_gets_counts_beside_the_tokens() -> None:
-    body = answer(tokenizing(prompt="a"), (5, 6), max_context=9)
-
-    assert body == {"count": 2, "max_model_len": 9, "tokens": [5, 6], "token_strs": None}
-
-
-def test_the_strings_of_the_tokens_are_returned_on_request() -> None:
-    exchange = tokenizing(prompt="a", return_token_strs=True)
-
-    assert exchange.request.wants_token_strings
-    assert answer(exchange, (5,), token_strings=(("x",),))["token_strs"] == ["x"]
 
 
 def test_ovms_gets_one_list_of_tokens_for_each_text() -> None:

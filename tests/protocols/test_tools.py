@@ -9,16 +9,8 @@ from openai.types.responses import Response
 
 from tests.results import build_result
 from tests.tables import table
+from vinery_serving.core import events as ev
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.events import (
-    Completed,
-    Event,
-    Finished,
-    FinishReason,
-    Started,
-    ToolCallDelta,
-    ToolCallStarted,
-)
 from vinery_serving.core.request import (
     Conversation,
     Endpoint,
@@ -32,12 +24,11 @@ from vinery_serving.core.request import (
 
 from .clients import payloads, response_answer
 from .exchanges import (
-    COMPLETED_AT,
     HEAD,
     PLAIN,
     TWO_CALLS,
-    USAGE,
     answered,
+    ended,
     exchange,
     request,
     streamed,
@@ -240,7 +231,7 @@ CRM = {"type": "namespace", "name": "crm", "tools": [flat("open"), flat("close")
 GROUPS = [flat("a"), BROWSER, CRM]
 
 
-def test_tools_of_a_namespace_have_its_name() -> None:
+def test_tools_of_a_namespace_have_its_name_and_a_name_in_two_is_not_enough() -> None:
     tools = conversation(Endpoint.RESPONSES, tools=GROUPS).tools
 
     names = ["a", "mcp__browser__open", "mcp__browser__type", "crm__open", "crm__close"]
@@ -249,6 +240,8 @@ def test_tools_of_a_namespace_have_its_name() -> None:
     grammar = tools[2].input_grammar
     assert grammar is not None
     assert grammar.param == "tools[1].tools[2].format.definition"
+    with pytest.raises(InvalidRequest, match="names a tool that is not in `tools`"):
+        exchange(Endpoint.RESPONSES, tools=GROUPS, tool_choice=flat("open"))
 
 
 @table(
@@ -274,23 +267,16 @@ def test_a_choice_finds_tools_in_namespaces(named: dict[str, Any], meant: tuple[
         assert demanded.tool_choice == ToolChoice(ToolMode.NAMED, meant[0])
 
 
-def test_a_name_in_two_namespaces_is_not_enough() -> None:
-    with pytest.raises(InvalidRequest, match="names a tool that is not in `tools`"):
-        exchange(Endpoint.RESPONSES, tools=GROUPS, tool_choice=flat("open"))
-
-
 def test_a_call_in_a_namespace_has_both_names() -> None:
     asked = exchange(Endpoint.RESPONSES, tools=GROUPS)
-    events: list[Event] = [
-        Started(),
-        ToolCallStarted(0, 0, "call_a", "mcp__browser__type", is_custom=True),
-        ToolCallDelta(0, 0, "x", is_custom=True),
-        ToolCallStarted(0, 1, "call_b", "crm__open"),
-        ToolCallDelta(0, 1, "{}"),
-        ToolCallStarted(0, 2, "call_c", "a"),
-        Finished(0, FinishReason.TOOL_CALLS),
-        Completed(USAGE, COMPLETED_AT),
-    ]
+    events = ended(
+        ev.ToolCallStarted(0, 0, "call_a", "mcp__browser__type", is_custom=True),
+        ev.ToolCallDelta(0, 0, "x", is_custom=True),
+        ev.ToolCallStarted(0, 1, "call_b", "crm__open"),
+        ev.ToolCallDelta(0, 1, "{}"),
+        ev.ToolCallStarted(0, 2, "call_c", "a"),
+        reason=ev.FinishReason.TOOL_CALLS,
+    )
 
     answer = answered(asked, events)
 
@@ -303,7 +289,7 @@ def test_a_call_in_a_namespace_has_both_names() -> None:
     Response.model_validate_json(json.dumps(answer), strict=True)
 
 
-def test_a_response_repeats_namespaces_as_they_came() -> None:
+def test_a_response_repeats_namespaces_and_a_replayed_call_has_its_qualified_name() -> None:
     [function, browser, crm] = answered(exchange(Endpoint.RESPONSES, tools=GROUPS), PLAIN)["tools"]
 
     assert function["type"] == "function"
@@ -312,8 +298,6 @@ def test_a_response_repeats_namespaces_as_they_came() -> None:
     assert browser["tools"][0]["description"] == "Open a page"
     assert (crm["name"], crm["description"]) == ("crm", "")
 
-
-def test_a_replayed_call_in_a_namespace_has_its_qualified_name() -> None:
     typing = {"namespace": "mcp__browser__", "call_id": "2", "name": "type", "input": "x"}
     items = [
         {"type": "function_call", "namespace": "crm", "call_id": "1", "name": "open"},
@@ -335,19 +319,14 @@ def deprecated(**fields: Any) -> Any:
     return exchange(Endpoint.CHAT, functions=FUNCTIONS, **fields)
 
 
-def test_the_answer_has_one_call_without_an_id() -> None:
+def test_the_answer_has_one_call_without_an_id_or_text() -> None:
     [choice] = answered(deprecated(), TWO_CALLS)["choices"]
 
-    assert choice["message"]["function_call"] == {
-        "name": "get_weather",
-        "arguments": '{"city":"Oslo"}',
-    }
+    call = {"name": "get_weather", "arguments": '{"city":"Oslo"}'}
+    assert choice["message"]["function_call"] == call
     assert choice["message"]["content"] is None
     assert "tool_calls" not in choice["message"]
     assert choice["finish_reason"] == "function_call"
-
-
-def test_an_answer_without_a_call_has_text() -> None:
     assert answered(deprecated(), PLAIN) == answered(exchange(Endpoint.CHAT), PLAIN)
 
 
