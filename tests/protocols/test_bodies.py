@@ -15,16 +15,13 @@ from vinery_serving.core.errors import InvalidRequest, ServingError
 from vinery_serving.core.field_limits import JSON_LEVELS
 from vinery_serving.core.request import Conversation, Endpoint
 from vinery_serving.protocols import parse
-from vinery_serving.protocols.chat.body import ChatBody
-from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.completions.body import CompletionsBody
-from vinery_serving.protocols.messages.body import MessagesBody
-from vinery_serving.protocols.responses.body import ResponsesBody
+from vinery_serving.protocols.openapi.document import BODIES
 
 from .clients import payloads
 from .exchanges import LEAST, PLAIN, answered, streamed
 
 few = settings(max_examples=examples(20))  # they are slow, and for each endpoint
+DEPTH = JSON_LEVELS.value
 MALFORMED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "it is empty"),
     "blanks": (b" \n", "it is empty"),
@@ -43,10 +40,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "UTF-16": ('{"a": 1}'.encode("utf-16"), "not valid UTF-8"),
     "half a surrogate pair": (b'{"a": "\\ud83d"}', "half of a surrogate pair"),
     "half a pair as a key": (b'{"\\uDC00": 1}', "half of a surrogate pair"),
-    "arrays too deep": (
-        b'{"a": ' + b"[" * JSON_LEVELS.value + b"]" * JSON_LEVELS.value + b"}",
-        "nests",
-    ),
+    "arrays too deep": (b'{"a": ' + b"[" * DEPTH + b"]" * DEPTH + b"}", "nests"),
     "a bomb of arrays": (b"[" * 50_000, "nests"),
     "a bomb of objects": (b'{"a":' * 50_000, "nests"),
     "many arrays": (b'{"a":[' + b"[]," * 100_000 + b"[]]}", "100000 objects and arrays"),
@@ -70,7 +64,7 @@ def test_a_malformed_body_is_refused(endpoint: Endpoint, name: str) -> None:
 
 def test_depth_up_to_the_limit_and_whole_surrogate_pairs_are_accepted() -> None:
     deep: Any = {}
-    for _ in range(JSON_LEVELS.value - 2):  # the body and the innermost object are levels too
+    for _ in range(DEPTH - 2):  # the body and the innermost object are levels too
         deep = [deep]
 
     parse(Endpoint.CHAT, json.dumps({**LEAST[Endpoint.CHAT], "x": deep}).encode(), V1)
@@ -131,23 +125,12 @@ NEARLY = st.lists(
     min_size=1,
     max_size=4,
 )
-PROMPTS = {
-    Endpoint.CHAT: "messages",
-    Endpoint.COMPLETIONS: "prompt",
-    Endpoint.RESPONSES: "input",
-    Endpoint.MESSAGES: "messages",
-}
-MODELS: dict[Endpoint, type[GenerationBody]] = {
-    Endpoint.CHAT: ChatBody,
-    Endpoint.COMPLETIONS: CompletionsBody,
-    Endpoint.RESPONSES: ResponsesBody,
-    Endpoint.MESSAGES: MessagesBody,
-}
+PROMPTS = dict(zip(Endpoint, ("messages", "prompt", "input", "messages"), strict=True))
 
 
 @cache  # for Hypothesis, a strategy is expensive to make
 def few_fields(endpoint: Endpoint) -> st.SearchStrategy[dict[str, Any]]:
-    fields = sorted(MODELS[endpoint].model_fields)
+    fields = sorted(BODIES[endpoint].model_fields)
     return st.dictionaries(st.sampled_from(fields), VALUES | NEARLY, max_size=3)
 
 

@@ -42,17 +42,15 @@ def test_all_four_keys_are_always_there() -> None:
     }
 
 
+LONG = errors.ContextTooLong(max_context=1, num_prompt_tokens=1, num_output_tokens=1, param="a")
+
+
 @table(
     "error, code",
     [
         (errors.InvalidKey(""), "invalid_api_key"),
         (errors.ModelNotFound(""), "model_not_found"),
-        (
-            errors.ContextTooLong(
-                max_context=1, num_prompt_tokens=1, num_output_tokens=1, param="messages"
-            ),
-            "context_length_exceeded",
-        ),
+        (LONG, "context_length_exceeded"),
         (errors.InvalidRequest("", code="custom"), "custom"),
     ],
 )

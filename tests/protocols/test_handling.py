@@ -111,9 +111,7 @@ def of_pictures(num_image_tokens: int) -> list[ev.Event]:
 
 
 @table("endpoint", DETAILS)
-def test_a_body_and_a_stream_have_the_tokens_of_their_pictures(
-    endpoint: Endpoint,
-) -> None:
+def test_a_body_and_a_stream_have_the_tokens_of_their_pictures(endpoint: Endpoint) -> None:
     for num, expected in ((16, 16), (0, None)):
         details = answered(exchange(endpoint), of_pictures(num))["usage"][DETAILS[endpoint]]
 

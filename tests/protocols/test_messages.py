@@ -174,7 +174,7 @@ def test_pictures_and_files_are_media_of_their_message(
     assert turns(("user", [block]))[0].content == (part,)
 
 
-def test_a_picture_in_a_result_names_its_own_field() -> None:
+def test_a_picture_in_a_result_names_its_field_and_no_result_is_in_an_answer() -> None:
     picture = {"type": "image", "source": {"type": "base64", "data": DATA}}
     sent = {"type": "tool_result", "tool_use_id": "t", "content": [picture]}
 
@@ -182,8 +182,6 @@ def test_a_picture_in_a_result_names_its_own_field() -> None:
 
     assert part.param == "messages[0].content[0].content[0].source.data"
 
-
-def test_a_result_has_no_meaning_in_an_answer() -> None:
     with pytest.raises(InvalidRequest, match="of type tool_result, which has no meaning") as caught:
         turns(("assistant", RESULTS[:1]))
 
@@ -258,7 +256,7 @@ def test_unknown_members_of_turns_blocks_and_tools_are_named_once() -> None:
     )
 
 
-def test_what_a_tool_gets_and_its_schema_are_the_clients_own() -> None:
+def test_few_of_many_unknown_members_are_named_and_none_of_a_schema() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "note": 1}}, "x-own": 2}
 
     asked = message(
@@ -272,8 +270,6 @@ def test_what_a_tool_gets_and_its_schema_are_the_clients_own() -> None:
 
     assert asked.unused == Unused()
 
-
-def test_many_unknown_members_are_counted_and_few_of_them_named() -> None:
     block = {"type": "text", "text": "a", **{f"member{at}": at for at in range(1000)}}
 
     unused = message(messages=[{"role": "user", "content": [block]}]).unused

@@ -263,9 +263,7 @@ def test_an_answer_with_token_ids_is_as_described(endpoint: Endpoint, data: st.D
 
 
 @table("endpoint", Endpoint)
-def test_the_error_of_a_stream_and_what_a_request_adds_are_as_described(
-    endpoint: Endpoint,
-) -> None:
+def test_the_error_of_a_stream_and_what_a_request_adds_are_as_described(endpoint: Endpoint) -> None:
     events = [Started(), TextDelta(0, "a"), Failed(EngineLost("Send it again."))]
 
     hold_stream(endpoint, streamed(exchange(endpoint, stream=True), events))

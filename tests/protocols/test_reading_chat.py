@@ -38,7 +38,7 @@ def assistant(*texts: str, **fields: Any) -> Message:
     return Message(Role.ASSISTANT, tuple(map(TextPart, texts)), **fields)
 
 
-def test_a_minimal_request_has_only_defaults() -> None:
+def test_a_minimal_request_has_only_defaults_and_unknown_fields_are_accepted() -> None:
     request = chat()
 
     assert request.model is None
@@ -49,16 +49,13 @@ def test_a_minimal_request_has_only_defaults() -> None:
     assert (request.n, request.is_streamed, request.wants_progress) == (1, False, False)
     assert request.prompt == Conversation((Message(Role.USER, (TextPart("Hi"),)),))
 
-
-def test_unknown_fields_are_accepted_everywhere() -> None:
     part = {"type": "text", "text": "Hi", "opts": {}}
-    request = chat(
+    unknown = chat(
         messages=[{"role": "user", "id": 1, "content": [part]}],
         tools=[{"type": "function", "x": 1, "function": {**WEATHER, "x": 1}}],
         frobnicate=[[]],
     )
-
-    assert request.prompt == conversation(tools=[NESTED])
+    assert unknown.prompt == conversation(tools=[NESTED])
 
 
 def test_metadata_of_any_type_is_repeated_as_text() -> None:

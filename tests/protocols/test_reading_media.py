@@ -31,6 +31,10 @@ URL = "https://example.com/a.png"
 PICTURE = {"type": "image_url", "image_url": {"url": INLINE}}
 
 
+def picture(url: Any) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": url}
+
+
 def sent(endpoint: Endpoint, *parts: Any, dialect: Dialect = V1, role: str = "user") -> Any:
     messages = [{"role": role, "content": [{"type": "text", "text": "See:"}, *parts]}]
     return request(endpoint, dialect, **{FIELDS[endpoint]: messages})
@@ -113,22 +117,15 @@ FILE_URL = {"type": "input_file", "file_url": URL}
         (RESPONSES, FILE_URL, UrlSource(URL), "file_url"),
         # The declared type of a data URL is ignored.
         *(
-            (CHAT, {"type": "image_url", "image_url": start + BARE}, InlineSource(DATA), None)
+            (CHAT, picture(start + BARE), InlineSource(DATA), None)
             for start in ("DATA:image/gif;base64,", "data:text/plain;charset=x;base64,")
         ),
         # Base64 may lack padding and have the alphabet of URLs.
-        (
-            CHAT,
-            {"type": "image_url", "image_url": f"data:;base64,{SAFE}"},
-            InlineSource(DATA),
-            None,
-        ),
+        (CHAT, picture(f"data:;base64,{SAFE}"), InlineSource(DATA), None),
         # A URL stays as it was sent.
         *(
-            (CHAT, {"type": "image_url", "image_url": url}, UrlSource(url), None)
-            for url in (
-                f"{each}://User@EXAMPLE.com:1/%41?b#c" for each in ("http", "HTTPS", "https")
-            )
+            (CHAT, picture(url), UrlSource(url), None)
+            for url in (f"{each}{LOUD}" for each in ("http", "HTTPS", "https"))
         ),
     ],
 )
@@ -151,7 +148,7 @@ def test_v3_takes_paths_and_v1_does_not() -> None:
 @table("dialect", [V1, V3])
 @table("start", ["file://", "FILE://localhost"])
 def test_both_trees_take_the_url_of_a_local_file(dialect: Dialect, start: str) -> None:
-    part = only(CHAT, {"type": "image_url", "image_url": f"{start}/a%20b.png"}, dialect)
+    part = only(CHAT, picture(f"{start}/a%20b.png"), dialect)
 
     assert part.source == PathSource(f"{start}/a%20b.png", is_bare=False)
 
@@ -196,8 +193,7 @@ def test_pictures_keep_their_order_and_the_paths_of_the_request() -> None:
 
 
 def test_tokenizing_reads_pictures() -> None:
-    picture = {"type": "image_url", "image_url": "/a.png"}
-    body = json.dumps({"messages": [{"role": "user", "content": [picture]}]}).encode()
+    body = json.dumps({"messages": [{"role": "user", "content": [picture("/a.png")]}]}).encode()
     prompt = parse_tokenize(body, V3).request.prompt
     assert isinstance(prompt, Conversation)
 
@@ -229,7 +225,7 @@ def test_a_data_url_is_limited_by_what_it_decodes_to() -> None:
 
 
 def test_other_texts_of_a_prompt_are_counted_without_the_pictures() -> None:
-    read = sent(CHAT, {"type": "image_url", "image_url": INLINE})
+    read = sent(CHAT, picture(INLINE))
     assert isinstance(read.prompt, Conversation)
 
     assert read.prompt.num_chars == len("See:")

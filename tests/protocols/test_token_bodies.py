@@ -58,7 +58,7 @@ def test_messages_are_rendered_as_for_chat() -> None:
     assert asked.encoding.adds_special_tokens is True
 
 
-def test_the_body_of_ovms_has_a_text_a_length_and_padding() -> None:
+def test_ovms_asks_with_a_text_a_length_and_padding_and_gets_a_list_for_each_text() -> None:
     asked = tokenizing(
         text=["a", "b"], max_length=3, pad_to_max_length=True, padding_side="left"
     ).request
@@ -66,9 +66,6 @@ def test_the_body_of_ovms_has_a_text_a_length_and_padding() -> None:
     assert asked.prompt == ("a", "b")
     assert asked.encoding == Encoding(max_tokens=3, keeps_start=True)
     assert asked.padding == Padding(3, is_left=True)
-
-
-def test_ovms_gets_one_list_of_tokens_for_each_text() -> None:
     assert answer(tokenizing(text="a"), (5, 6)) == {"tokens": [5, 6]}
     assert answer(tokenizing(text=["a"]), (5, 6)) == {"tokens": [[5, 6]]}
 

@@ -99,15 +99,6 @@ def test_a_tool_choice_that_contradicts_itself_is_an_error(fields: dict[str, Any
         ToolChoice(**fields)
 
 
-def test_a_response_repeats_the_choice_in_its_flat_form() -> None:
-    members = {"mode": "required", "tools": [nested("a")]}
-    choice = {"type": "allowed_tools", "allowed_tools": members}
-    asked = exchange(Endpoint.RESPONSES, tools=TOOLS, tool_choice=choice)
-
-    repeated = {"type": "allowed_tools", "mode": "required", "tools": [flat("a")]}
-    assert answered(asked, PLAIN)["tool_choice"] == repeated
-
-
 # -- Custom tools ---------------------------------------------------------------------------
 
 REGEX = {"syntax": "regex", "definition": "[a-z]+"}
@@ -177,7 +168,14 @@ def test_a_custom_tool_can_be_required(endpoint: Endpoint, choice: dict[str, Any
     )
 
 
-def test_a_response_repeats_custom_tools_in_their_flat_form() -> None:
+def test_a_response_repeats_the_choice_and_custom_tools_in_their_flat_form() -> None:
+    demanded = {"mode": "required", "tools": [nested("a")]}
+    demand = {"type": "allowed_tools", "allowed_tools": demanded}
+    asked = exchange(Endpoint.RESPONSES, tools=TOOLS, tool_choice=demand)
+
+    repeated = {"type": "allowed_tools", "mode": "required", "tools": [flat("a")]}
+    assert answered(asked, PLAIN)["tool_choice"] == repeated
+
     run = {"type": "custom", "name": "run"}
     members = {"mode": "auto", "tools": [run, flat("a")]}
     free = {"type": "custom", "name": "free"}
