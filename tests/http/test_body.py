@@ -89,7 +89,7 @@ async def test_a_body_that_trickles_in_times_out() -> None:
         await read(receive, BodyLimits(2**40, timeout_s=0.05))
 
 
-async def test_bodies_of_one_owner_have_a_budget() -> None:
+async def test_bodies_of_one_owner_and_all_bodies_have_a_budget() -> None:
     budget = BodyBudget(10 * FREE_BYTES, 2 * FREE_BYTES)
     body = bytes(2 * FREE_BYTES)
     with budget.claim(1) as first, budget.claim(1) as second, budget.claim(2) as other:
@@ -103,8 +103,6 @@ async def test_bodies_of_one_owner_have_a_budget() -> None:
     assert refused.value.retry_after_s
     assert budget.num_bytes == 0
 
-
-async def test_bodies_in_all_have_a_budget() -> None:
     budget = BodyBudget(FREE_BYTES, FREE_BYTES)
     with budget.claim(1) as first, budget.claim(2) as second:
         first.cover(2 * FREE_BYTES)

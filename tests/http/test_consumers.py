@@ -191,7 +191,9 @@ async def test_a_limit_refuses_a_message_in_anthropics_form(server: Server, path
     assert int(server.headers[b"retry-after"]) > 0
 
 
-async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Server) -> None:
+async def test_a_small_message_is_counted_as_it_is_billed_and_needs_no_worker(
+    server: Server,
+) -> None:
     fields = {"max_tokens": 9, "system": "Be kind.", "messages": HELLO}
 
     await server.ask("/v1/messages", **fields)
@@ -199,6 +201,7 @@ async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Se
 
     [settlement] = server.ledger.settled
     assert json.loads(counted) == {"input_tokens": settlement.num_prompt_tokens}
+    assert server.workers.num_starts == 0
 
 
 @streamed_or_large
@@ -212,13 +215,6 @@ async def test_an_answer_names_the_fields_that_took_no_effect(
     assert status == 200
     assert server.headers[b"x-vinery-ignored"] == b"store, keep_alive, chat_id, +1 more"
     assert server.traffic.ignored == {"store": 1, "keep_alive": 1, "other": 1}
-
-
-async def test_an_error_after_the_body_was_read_names_them_too(server: Server) -> None:
-    status, _ = await server.ask("/v1/completions", prompt="word " * 5000, chat_id="a")
-
-    assert status == 400
-    assert server.headers[b"x-vinery-ignored"] == b"chat_id"
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenize", "/v1/responses/input_tokens"])
@@ -253,13 +249,20 @@ async def test_members_of_a_message_are_named_and_a_strict_server_refuses_unknow
     assert json.loads(sent)["error"]["message"].startswith("`messages.content.own` is not a para")
 
 
-async def test_the_model_of_a_body_that_the_path_replaces_is_named(server: Server) -> None:
+async def test_a_model_that_the_path_replaces_is_named_and_an_error_names_fields_too(
+    server: Server,
+) -> None:
     path = "/openai/deployments/tiny-chat/completions"
 
     status, _ = await server.ask(path, model="gpt-4o", prompt="Hi")
 
     assert status == 200
     assert server.headers[b"x-vinery-ignored"] == b"model"
+
+    status, _ = await server.ask("/v1/completions", prompt="word " * 5000, chat_id="a")
+
+    assert status == 400
+    assert server.headers[b"x-vinery-ignored"] == b"chat_id"
 
 
 @small_and_large
@@ -325,12 +328,6 @@ async def test_structured_output_is_translated_by_a_worker(server: Server, paddi
 
     assert status == 200
     assert sum(server.workers.num_ended.values()) == 1
-
-
-async def test_a_small_request_needs_no_worker(server: Server) -> None:
-    await server.ask(CHAT, messages=HELLO)
-
-    assert server.workers.num_starts == 0
 
 
 async def running_in_a_worker(server: Server) -> None:

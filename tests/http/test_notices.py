@@ -83,7 +83,7 @@ def test_a_strict_server_refuses_unknown_fields(settings: Settings) -> None:
     settings.VINERY_UNKNOWN_FIELDS = "refuse"
 
     with pytest.raises(UnknownParameter) as refused:
-        report_unused(Unused(("chat_id",), 1), {OWN_HEADERS: [], "headers": []}, Traffic())
+        header_of(Unused(("chat_id",), 1))
 
     assert (refused.value.param, refused.value.code) == ("chat_id", "unknown_parameter")
     assert header_of(Unused(harmless=("keep_alive",), hosted=("store",)))
@@ -93,9 +93,7 @@ def test_a_strict_server_refuses_what_only_openai_hosts(settings: Settings) -> N
     settings.VINERY_HOSTED_FEATURES = "refuse"
 
     with pytest.raises(UnsupportedParameter) as refused:
-        report_unused(
-            Unused(hosted=("tools.web_search",)), {OWN_HEADERS: [], "headers": []}, Traffic()
-        )
+        header_of(Unused(hosted=("tools.web_search",)))
 
     assert refused.value.param == "tools.web_search"
     assert header_of(Unused(("chat_id",), 1))

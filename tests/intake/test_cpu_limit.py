@@ -6,7 +6,7 @@ import signal
 from vinery_serving.intake.media import _cpu_limit
 
 
-def test_a_process_ends_in_a_block_that_takes_too_long() -> None:
+def test_a_process_ends_in_a_block_that_takes_too_long_and_goes_on_after_another() -> None:
     pid = os.fork()
     if not pid:
         with _cpu_limit(0.05):
@@ -16,8 +16,6 @@ def test_a_process_ends_in_a_block_that_takes_too_long() -> None:
 
     assert os.WTERMSIG(status) == signal.SIGPROF
 
-
-def test_a_process_goes_on_after_the_block() -> None:
     with _cpu_limit(0.5):
         pass
 

@@ -169,15 +169,17 @@ async def test_the_same_picture_is_decoded_once(
     assert len(often.submits[0].media) == often.media.num_files == media.usage.num_files == 8
 
 
-async def test_a_picture_is_scaled_to_what_the_model_takes(
+async def test_a_picture_is_scaled_to_what_the_model_takes_and_samples_share_its_pixels(
     pool: WorkerPool, engine: Engine
 ) -> None:
-    draft = await shown(pool, engine, picture(inline(a_png(1000, 500))))
+    draft = await shown(pool, engine, picture(inline(a_png(1000, 500))), n=3)
 
-    (media,) = draft.submits[0].media
+    first, *others = draft.submits
+    (media,) = first.media
     assert media.height * media.width <= 16 * 28 * 28
     assert media.width > media.height
     assert len(media.pixels) == media.height * media.width * 3
+    assert all(other.media[0].pixels is first.media[0].pixels for other in others)
 
 
 async def test_a_url_is_fetched_between_the_parse_and_the_decoder(
@@ -293,13 +295,6 @@ async def test_texts_with_the_models_picture_tokens_are_refused(
     text = {"type": "text", "text": "<|image_pad|>"}
 
     assert (await refusal(pool, engine, text, picture(inline(a_png())))).status == 400
-
-
-async def test_samples_share_the_pixels_of_their_prompt(pool: WorkerPool, engine: Engine) -> None:
-    draft = await shown(pool, engine, picture(inline(a_png())), n=3)
-
-    first, *others = draft.submits
-    assert all(other.media[0].pixels is first.media[0].pixels for other in others)
 
 
 async def test_an_older_message_is_dropped_with_its_pictures(

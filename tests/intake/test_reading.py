@@ -211,14 +211,14 @@ ENDLESS = (
 )
 
 
-async def test_a_short_schema_of_much_work_ends(pool: WorkerPool, engine: Engine) -> None:
+async def test_a_short_schema_of_much_work_ends_and_an_endless_template_is_refused_by_its_name(
+    pool: WorkerPool, engine: Engine
+) -> None:
     """Whether it is refused is decided elsewhere: see `serving/constraints`."""
     async with asyncio.timeout(_HANGING_S):
         with contextlib.suppress(InvalidRequest):
             await chat(pool, engine, max_tokens=1, guided_json=endless_schema())
 
-
-async def test_an_endless_template_is_refused_by_its_name(pool: WorkerPool, engine: Engine) -> None:
     async with asyncio.timeout(_HANGING_S):
         with pytest.raises(InvalidRequest, match="takes too long") as caught:
             await chat(pool, engine, chat_template=ENDLESS)

@@ -81,13 +81,9 @@ async def test_only_files_that_did_not_come_with_the_request_are_fetched() -> No
 
 async def test_nothing_is_fetched_for_a_request_that_has_its_files() -> None:
     fetches, meter = Fetches(), Meter()
+    media = CallerMedia(new_runtime(fetches), CALLER, meter, covers)
 
-    assert (
-        await CallerMedia(new_runtime(fetches), CALLER, meter, covers).fetch(
-            media_of(InlineSource(b"a"))
-        )
-        == {}
-    )
+    assert await media.fetch(media_of(InlineSource(b"a"))) == {}
     assert fetches.asked == []
     assert meter.media.fetch_s == 0
 

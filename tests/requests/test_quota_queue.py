@@ -65,14 +65,19 @@ def num_waiting(limits: LimitService) -> int:
     return sum(map(len, limits._queue._waiters.values()))
 
 
-async def test_unused_tokens_go_to_the_next_request() -> None:
+LAST = 20 + 128 - 100 - NUM_PROMPT_TOKENS
+
+
+@table("num_tokens, granted", [(5, (128, False)), (100, (LAST, True))])
+async def test_unused_tokens_go_to_the_next_request_the_last_as_its_last_grant(
+    num_tokens: int, granted: tuple[int, bool]
+) -> None:
     limits = limits_of(rule(FIRST + 20))
     first, second = await reserved(limits), reservation_of(limits, "2")
     waiting = await in_queue(second, prepared(1000))
-    await used(limits, first, 5)
+    await used(limits, first, num_tokens)
     await waiting
-    assert second.num_granted == 128
-    assert not second.is_last
+    assert (second.num_granted, second.is_last) == granted
 
 
 async def test_the_first_request_is_served_first() -> None:
@@ -94,15 +99,6 @@ async def test_once_no_tokens_can_be_returned_all_requests_are_refused() -> None
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(answer) for answer in answers] == [LimitReached] * 5
     assert {str(getattr(answer, "code", "")) for answer in answers} == {"insufficient_quota"}
-
-
-async def test_a_waiting_request_gets_the_last_tokens_as_its_last_grant() -> None:
-    limits = limits_of(rule(FIRST + 20))
-    first, second = await reserved(limits), reservation_of(limits, "2")
-    waiting = await in_queue(second, prepared(1000))
-    await used(limits, first, 100)
-    await waiting
-    assert (second.num_granted, second.is_last) == (20 + 128 - 100 - NUM_PROMPT_TOKENS, True)
 
 
 async def test_a_wait_times_out(monkeypatch: pytest.MonkeyPatch) -> None:

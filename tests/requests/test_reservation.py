@@ -74,6 +74,7 @@ async def test_without_a_limit_nothing_is_counted() -> None:
     quota = await reserved(limits_of())
     assert quota.token_source is None
     assert quota.headers == []
+    assert await count_request(limits_of(), ANONYMOUS, "small", "r") == []
 
 
 async def test_the_prompt_and_the_first_tokens_are_reserved_and_can_be_extended() -> None:
@@ -234,10 +235,6 @@ async def test_a_request_that_no_engine_runs_counts_for_rate_limits_on_requests_
         await count_request(limits, ANONYMOUS, "small", "third")
 
     assert [level.num_used for level in await limits.levels([rate, *others])] == [2, 0, 0, 0]
-
-
-async def test_a_request_that_no_engine_runs_needs_no_limits() -> None:
-    assert await count_request(limits_of(), ANONYMOUS, "small", "r") == []
 
 
 @table("is_search", [False, True])
