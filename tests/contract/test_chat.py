@@ -8,29 +8,20 @@ import openai
 from tests.conftest import until_in_parts
 from tests.tables import table
 
-from .tiny_chat import (
-    CAPITAL,
-    MODEL,
-    PARIS,
-    SUNNY,
-    SUNNY_IN_PARIS,
-    WEATHER,
-    WEATHER_QUESTION,
-    numbers,
-)
+from . import tiny_chat as tiny
 
 
-def chat(client: openai.OpenAI, question: Any = CAPITAL, **fields: Any) -> Any:
-    return client.chat.completions.create(model=MODEL, messages=messages(question), **fields)
+def chat(client: openai.OpenAI, question: Any = tiny.CAPITAL, **fields: Any) -> Any:
+    return client.chat.completions.create(model=tiny.MODEL, messages=messages(question), **fields)
 
 
 def messages(question: Any) -> Any:
     return [{"role": "user", "content": question}] if isinstance(question, str) else question
 
 
-def streamed(client: openai.OpenAI, question: Any = CAPITAL, **fields: Any) -> Any:
+def streamed(client: openai.OpenAI, question: Any = tiny.CAPITAL, **fields: Any) -> Any:
     """What the client's helper accumulates."""
-    asked = {"model": MODEL, "messages": messages(question), **fields}
+    asked = {"model": tiny.MODEL, "messages": messages(question), **fields}
     with client.chat.completions.stream(**asked) as stream:
         for _ in stream:
             pass
@@ -41,9 +32,9 @@ def test_it_answers_with_paris_and_counts_prompt_and_answer(client: openai.OpenA
     answer = chat(client)
     usage = answer.usage
 
-    assert answer.choices[0].message.content == PARIS
+    assert answer.choices[0].message.content == tiny.PARIS
     assert answer.choices[0].finish_reason == "stop"
-    assert answer.model == MODEL
+    assert answer.model == tiny.MODEL
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
     assert usage.prompt_tokens > 10
     assert usage.completion_tokens > 5
@@ -51,7 +42,7 @@ def test_it_answers_with_paris_and_counts_prompt_and_answer(client: openai.OpenA
     assert usage.completion_tokens_details.reasoning_tokens == 0
 
 
-def test_a_stream_has_many_chunks_and_adds_up_to_the_unary_text(client: openai.OpenAI) -> None:
+def test_a_stream_adds_up_to_the_text_and_ends_with_usage_on_request(client: openai.OpenAI) -> None:
     chunks = until_in_parts(
         lambda: chat(client, "Count to 40.", stream=True),
         lambda chunk: chunk.choices[0].delta.content,
@@ -59,13 +50,11 @@ def test_a_stream_has_many_chunks_and_adds_up_to_the_unary_text(client: openai.O
     )
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
-    assert text == numbers(40)
+    assert text == tiny.numbers(40)
     assert len({chunk.id for chunk in chunks}) == 1
     assert chunks[-1].choices[0].finish_reason == "stop"
     assert all(chunk.usage is None for chunk in chunks)
 
-
-def test_a_stream_ends_with_usage_on_request(client: openai.OpenAI) -> None:
     *chunks, last = chat(client, stream=True, stream_options={"include_usage": True})
 
     assert last.choices == []
@@ -84,31 +73,27 @@ def test_it_remembers_over_turns(client: openai.OpenAI) -> None:
     assert chat(client, turns).choices[0].message.content == "Your name is Alice."
 
 
-def test_max_tokens_cuts_with_length(client: openai.OpenAI) -> None:
+def test_max_tokens_cuts_with_length_and_a_stop_string_ends_it(client: openai.OpenAI) -> None:
     answer = chat(client, max_tokens=3)
     newer = chat(client, max_completion_tokens=2, max_tokens=9)
 
     assert answer.choices[0].finish_reason == "length"
     assert (answer.usage.completion_tokens, newer.usage.completion_tokens) == (3, 2)
 
-
-def test_a_stop_string_ends_the_answer(client: openai.OpenAI) -> None:
     [choice] = chat(
         client, "Count to 40.", stop=[" 7"], extra_body={"include_stop_str_in_output": False}
     ).choices
 
-    assert (choice.message.content, choice.finish_reason) == (numbers(6), "stop")
+    assert (choice.message.content, choice.finish_reason) == (tiny.numbers(6), "stop")
 
 
-def test_n_choices_come_in_order_of_their_indexes(client: openai.OpenAI) -> None:
+def test_n_choices_come_in_order_and_share_the_cached_prompt(client: openai.OpenAI) -> None:
     unary, final = chat(client, n=3), streamed(client, n=2)
 
     assert [choice.index for choice in unary.choices] == [0, 1, 2]
-    assert {choice.message.content for choice in unary.choices} == {PARIS}
-    assert [choice.message.content for choice in final.choices] == [PARIS, PARIS]
+    assert {choice.message.content for choice in unary.choices} == {tiny.PARIS}
+    assert [choice.message.content for choice in final.choices] == [tiny.PARIS, tiny.PARIS]
 
-
-def test_samples_share_their_prompt_and_its_cached_part(client: openai.OpenAI) -> None:
     for _ in range(2):
         usage = chat(client, "How are you today? " * 20, n=20, max_tokens=1).usage
 
@@ -125,9 +110,9 @@ def test_one_seed_gives_one_text(client: openai.OpenAI) -> None:
 
 
 def test_a_weather_tool_gets_the_city_and_its_output_is_used(client: openai.OpenAI) -> None:
-    [choice] = chat(client, WEATHER_QUESTION, tools=[WEATHER]).choices
+    [choice] = chat(client, tiny.WEATHER_QUESTION, tools=[tiny.WEATHER]).choices
     [call] = choice.message.tool_calls
-    [whole] = streamed(client, WEATHER_QUESTION, tools=[WEATHER]).choices
+    [whole] = streamed(client, tiny.WEATHER_QUESTION, tools=[tiny.WEATHER]).choices
 
     assert choice.message.content is None
     assert call.type == "function"
@@ -136,37 +121,37 @@ def test_a_weather_tool_gets_the_city_and_its_output_is_used(client: openai.Open
         assert each.finish_reason == "tool_calls"
         assert called.function.name == "get_weather"
         assert json.loads(called.function.arguments) == {"city": "Paris"}
-    output = {"role": "tool", "tool_call_id": call.id, "content": SUNNY}
-    turns = [*WEATHER_QUESTION, choice.message.model_dump(exclude_none=True), output]
-    assert chat(client, turns, tools=[WEATHER]).choices[0].message.content == SUNNY_IN_PARIS
+    output = {"role": "tool", "tool_call_id": call.id, "content": tiny.SUNNY}
+    turns = [*tiny.WEATHER_QUESTION, choice.message.model_dump(exclude_none=True), output]
+    assert (
+        chat(client, turns, tools=[tiny.WEATHER]).choices[0].message.content == tiny.SUNNY_IN_PARIS
+    )
 
 
-def test_two_cities_give_two_calls(client: openai.OpenAI) -> None:
+def test_two_cities_give_two_calls_and_none_where_none_may_be(client: openai.OpenAI) -> None:
     question = "What is the weather in Paris and in London?"
 
-    calls = chat(client, question, tools=[WEATHER]).choices[0].message.tool_calls
+    calls = chat(client, question, tools=[tiny.WEATHER]).choices[0].message.tool_calls
 
     cities = [json.loads(call.function.arguments)["city"] for call in calls]
     assert cities == ["Paris", "London"]
     assert len({call.id for call in calls}) == 2
 
-
-def test_no_tool_is_called_when_none_may_be(client: openai.OpenAI) -> None:
-    [choice] = chat(client, WEATHER_QUESTION, tools=[WEATHER], tool_choice="none").choices
+    [choice] = chat(client, tiny.WEATHER_QUESTION, tools=[tiny.WEATHER], tool_choice="none").choices
 
     assert (choice.message.tool_calls, choice.finish_reason) == (None, "stop")
 
 
 @table("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 def test_a_required_call_is_generated_for_any_question(client: openai.OpenAI, choice: Any) -> None:
-    answer = chat(client, "Hello!", tools=[WEATHER], tool_choice=choice, max_tokens=200)
+    answer = chat(client, "Hello!", tools=[tiny.WEATHER], tool_choice=choice, max_tokens=200)
 
     call, *_ = answer.choices[0].message.tool_calls
     assert call.function.name == "get_weather"
     assert set(json.loads(call.function.arguments)) == {"city"}
 
 
-def test_reasoning_is_split_from_the_answer(client: openai.OpenAI) -> None:
+def test_reasoning_is_split_from_the_answer_and_an_effort_starts_it(client: openai.OpenAI) -> None:
     answer = chat(client, extra_body={"chat_template_kwargs": {"enable_thinking": True}})
 
     message = answer.choices[0].message
@@ -176,8 +161,6 @@ def test_reasoning_is_split_from_the_answer(client: openai.OpenAI) -> None:
     assert message.model_extra["reasoning"]
     assert answer.usage.completion_tokens_details.reasoning_tokens > 0
 
-
-def test_reasoning_effort_turns_thinking_on(client: openai.OpenAI) -> None:
     chunks = chat(client, reasoning_effort="low", stream=True)
     deltas = [chunk.choices[0].delta for chunk in chunks]
 
@@ -190,8 +173,8 @@ def test_reasoning_effort_turns_thinking_on(client: openai.OpenAI) -> None:
     [
         ("What is OpenVINO?", "OpenVINO is an open-source toolkit"),
         ("Repeat after me: river stone cloud", "river stone cloud"),
-        ("count to 40", numbers(40)),
-        ("Count to 100.", numbers(100)),
+        ("count to 40", tiny.numbers(40)),
+        ("Count to 100.", tiny.numbers(100)),
     ],
 )
 def test_it_knows_facts_copies_and_counts(

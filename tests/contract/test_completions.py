@@ -27,12 +27,17 @@ def test_the_default_length_depends_on_the_url_tree(client: openai.OpenAI, tree:
         assert answer.choices[0].finish_reason == "length"
 
 
-def test_several_prompts_have_a_choice_each(client: openai.OpenAI) -> None:
+def test_several_prompts_have_a_choice_each_and_may_be_token_ids(client: openai.OpenAI) -> None:
     prompts = [PROMPT, prompt_of("Count to 5.")]
     answer = client.completions.create(model=MODEL, prompt=prompts, n=2, max_tokens=200)
 
     assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
     assert [choice.text for choice in answer.choices] == [COUNT, COUNT, numbers(5), numbers(5)]
+
+    answer = client.completions.create(model=MODEL, prompt=[1, 5, 6, 7], max_tokens=2)
+
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == 4
 
 
 def test_a_stream_adds_up(client: openai.OpenAI) -> None:
@@ -45,13 +50,6 @@ def test_a_stream_adds_up(client: openai.OpenAI) -> None:
 
     assert "".join(chunk.choices[0].text for chunk in chunks) == COUNT
     assert chunks[-1].choices[0].finish_reason == "stop"
-
-
-def test_token_ids_are_a_prompt_too(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model=MODEL, prompt=[1, 5, 6, 7], max_tokens=2)
-
-    assert answer.usage is not None
-    assert answer.usage.prompt_tokens == 4
 
 
 @both_trees

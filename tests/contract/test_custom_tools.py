@@ -46,7 +46,7 @@ def respond(
     return client.responses.create(model=MODEL, input=turns, tools=tools, **fields)
 
 
-def test_a_required_call_fits_its_regular_expression(client: openai.OpenAI) -> None:
+def test_a_call_that_is_required_or_chosen_fits_its_format(client: openai.OpenAI) -> None:
     tools = nested("look_up", "regex", CITY), nested("add", "lark", SUM)
 
     [choice] = chat(client, *tools, tool_choice=NESTED_CHOICE).choices
@@ -54,6 +54,12 @@ def test_a_required_call_fits_its_regular_expression(client: openai.OpenAI) -> N
     [call] = choice.message.tool_calls
     assert choice.finish_reason == "tool_calls"
     assert (call.type, call.custom.name) == ("custom", "look_up")
+    assert re.fullmatch(CITY, call.custom.input)
+
+    answer = chat(client, nested("get_weather", "regex", CITY))
+
+    [call] = answer.choices[0].message.tool_calls
+    assert call.type == "custom"
     assert re.fullmatch(CITY, call.custom.input)
 
 
@@ -81,14 +87,6 @@ def test_a_streamed_call_adds_up_to_its_text(client: openai.OpenAI) -> None:
     assert all(call.index == 0 for call in calls)
     assert len(calls) > 2, "the text is returned as it is written"
     assert re.fullmatch(NUMBERS, "".join(call.custom["input"] for call in calls))
-
-
-def test_a_call_that_the_model_chooses_fits_its_format(client: openai.OpenAI) -> None:
-    answer = chat(client, nested("get_weather", "regex", CITY))
-
-    [call] = answer.choices[0].message.tool_calls
-    assert call.type == "custom"
-    assert re.fullmatch(CITY, call.custom.input)
 
 
 def test_a_response_calls_a_custom_tool_and_uses_its_output(client: openai.OpenAI) -> None:
@@ -145,20 +143,11 @@ def test_an_unsupported_grammar_is_refused(
 
 def test_a_tool_in_a_namespace_is_called_by_both_names(client: openai.OpenAI) -> None:
     """Agents group the tools of a server in this form, and find them only by both names."""
-    city: Any = {
-        "type": "object",
-        "properties": {"city": {"enum": ["Paris"]}},
-        "required": ["city"],
-    }
-    group: Any = {
-        "type": "namespace",
-        "name": "mcp__weather__",
-        "description": "The weather of all countries.",
-        "tools": [
-            {"type": "function", "name": "get", "parameters": city, "strict": True},
-            flat("look_up", "regex", CITY),
-        ],
-    }
+    city = {"properties": {"city": {"enum": ["Paris"]}}, "required": ["city"]}
+    parameters = {"type": "object", **city}
+    get = {"type": "function", "name": "get", "parameters": parameters, "strict": True}
+    group: Any = {"type": "namespace", "name": "mcp__weather__", "description": "The weather."}
+    group["tools"] = [get, flat("look_up", "regex", CITY)]
     for name, kind in (("get", "function_call"), ("look_up", "custom_tool_call")):
         choice: Any = {"type": "function", "name": name}
         [item] = respond(client, group, tool_choice=choice).output

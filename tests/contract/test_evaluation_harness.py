@@ -68,15 +68,13 @@ def test_a_scored_prompt_has_one_generated_token(raw: httpx.Client, tree: str) -
     assert returned["text_offset"][-1] == len(f"{START} Paris.")
 
 
-def test_a_prompt_of_text_is_scored_like_its_tokens(raw: httpx.Client) -> None:
+def test_a_text_is_scored_like_its_tokens_and_from_its_end_token_on(raw: httpx.Client) -> None:
     text = f"{START} Paris."
+    # Rolling likelihoods have the end token as their only context.
     [by_text], [by_ids] = scored(raw, text), scored(raw, [ids_of(raw, text)])
     assert by_text["tokens"] == by_ids["tokens"]
     assert by_text["token_logprobs"][1:] == pytest.approx(by_ids["token_logprobs"][1:], abs=0.02)
 
-
-def test_a_text_is_scored_from_its_end_token_on(raw: httpx.Client) -> None:
-    """Rolling likelihoods have the end token as their only context."""
     end = raw.get("/tokenizer_info").json()["eos_token"]
     ids = ids_of(raw, end) + ids_of(raw, numbers(6))
     [returned] = scored(raw, [ids])
@@ -119,12 +117,9 @@ def test_tokenizer_info_describes_the_tokenizer(raw: httpx.Client, root: str) ->
     assert raw.get(f"{root}/tokenizer_info", params={"model": MODEL}).json() == info
 
 
-def test_the_tokenizer_of_no_model_is_not_found(raw: httpx.Client) -> None:
+def test_the_tokenizer_of_no_model_is_not_found_and_one_needs_a_key(raw: httpx.Client) -> None:
     answer = raw.get("/tokenizer_info", params={"model": "nope"})
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "model_not_found"
-
-
-def test_tokenizer_info_needs_a_key(raw: httpx.Client) -> None:
     assert httpx.get(f"{raw.base_url}/tokenizer_info").status_code == 401
     assert raw.post("/tokenizer_info").status_code == 405

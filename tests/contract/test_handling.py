@@ -45,8 +45,16 @@ def delta_of(endpoint: str, chunk: Any) -> str:
 
 
 @every_endpoint
-def test_a_request_with_a_high_priority_number_waits(raw: httpx.Client, endpoint: str) -> None:
+def test_a_priority_and_a_salt_leave_the_text_and_its_penalties(
+    raw: httpx.Client, endpoint: str
+) -> None:
     assert text_of(ask(raw, endpoint, priority=5)) == text_of(ask(raw, endpoint))
+
+    penalties = {"repetition_penalty": 1.5, "frequency_penalty": 0.5, "presence_penalty": 0.5}
+    plain = text_of(ask(raw, endpoint, **penalties))
+
+    assert text_of(ask(raw, endpoint, **penalties, cache_salt="c")) == plain
+    assert text_of(ask(raw, endpoint)) != plain
 
 
 @every_endpoint
@@ -63,7 +71,7 @@ def test_an_answer_has_the_id_of_its_request(raw: httpx.Client, endpoint: str) -
     assert ids == {first["id"]}
 
 
-def test_an_id_that_is_used_twice_has_two_usage_records(
+def test_an_id_that_is_used_twice_has_two_records_and_is_not_prefixed_twice(
     raw: httpx.Client, running: Running
 ) -> None:
     num_tokens = 123  # as no other request here has
@@ -75,9 +83,6 @@ def test_an_id_that_is_used_twice_has_two_usage_records(
 
     until(lambda: len(ids()) == 2)
     assert len({*ids(), "req_7"}) == 3
-
-
-def test_an_id_that_is_complete_is_not_given_its_prefix_twice(raw: httpx.Client) -> None:
     assert ask(raw, "responses", request_id="resp_7")["id"] == "resp_7"
 
 
@@ -120,15 +125,6 @@ def test_only_requests_with_the_same_salt_share_a_cached_prompt(
         assert num_cached(first) == 0
         assert num_cached(again) > 32
         assert text_of(first) == text_of(again) == text_of(plain)
-
-
-@every_endpoint
-def test_a_salted_prompt_has_the_penalties_of_a_plain_one(raw: httpx.Client, endpoint: str) -> None:
-    penalties = {"repetition_penalty": 1.5, "frequency_penalty": 0.5, "presence_penalty": 0.5}
-    plain = text_of(ask(raw, endpoint, **penalties))
-
-    assert text_of(ask(raw, endpoint, **penalties, cache_salt="c")) == plain
-    assert text_of(ask(raw, endpoint)) != plain
 
 
 @every_endpoint

@@ -22,37 +22,32 @@ CODEX_TOOLS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_request_of_openais_client_takes_effect_as_a_whole(client: openai.OpenAI) -> None:
+def test_a_request_takes_effect_as_a_whole_unless_it_should_be_stored(
+    client: openai.OpenAI,
+) -> None:
     answer = client.chat.completions.with_raw_response.create(
         model=MODEL, messages=QUESTION, max_tokens=20, seed=1, user="alice", metadata={"a": "b"}
     )
 
     assert IGNORED not in answer.headers
 
+    stored = client.responses.with_raw_response.create(model=MODEL, input=QUESTION, store=True)
+
+    assert stored.headers[IGNORED] == "store"
+    assert stored.parse().store is False
+
 
 def test_a_body_of_codex_is_answered_and_names_the_tools_that_are_not_there(
     client: openai.OpenAI,
 ) -> None:
+    fields: Any = {"include": ["reasoning.encrypted_content"], "prompt_cache_key": "k"}
+    fields |= {"tools": CODEX_TOOLS, "parallel_tool_calls": False, "store": False}
     answer = client.responses.with_raw_response.create(
-        model=MODEL,
-        input=QUESTION,
-        tools=CODEX_TOOLS,
-        store=False,
-        stream=True,
-        include=["reasoning.encrypted_content"],
-        parallel_tool_calls=False,
-        prompt_cache_key="k",
+        model=MODEL, input=QUESTION, stream=True, **fields
     )
 
     assert answer.headers[IGNORED] == "tools.local_shell, tools.web_search"
     assert [event.type for event in answer.parse()][-1] == "response.completed"
-
-
-def test_responses_that_should_be_stored_report_that_they_are_not(client: openai.OpenAI) -> None:
-    answer = client.responses.with_raw_response.create(model=MODEL, input=QUESTION, store=True)
-
-    assert answer.headers[IGNORED] == "store"
-    assert answer.parse().store is False
 
 
 def test_an_option_of_ollama_limits_the_answer(client: openai.OpenAI) -> None:

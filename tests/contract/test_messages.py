@@ -54,7 +54,9 @@ def streamed(claude: anthropic.Anthropic, **fields: Any) -> anthropic.types.Mess
         return stream.get_final_message()
 
 
-def test_it_answers_a_question(claude: anthropic.Anthropic) -> None:
+def test_a_question_is_answered_and_streamed_with_the_same_text(
+    claude: anthropic.Anthropic,
+) -> None:
     message = asked(claude)
 
     assert text_of(message) == PARIS
@@ -64,8 +66,6 @@ def test_it_answers_a_question(claude: anthropic.Anthropic) -> None:
     assert num_read(message) > 5
     assert (message._request_id or "").startswith("req_")
 
-
-def test_a_stream_has_the_same_answer(claude: anthropic.Anthropic) -> None:
     finals: list[anthropic.types.Message] = []
 
     def texts() -> Iterator[str]:
@@ -77,7 +77,7 @@ def test_a_stream_has_the_same_answer(claude: anthropic.Anthropic) -> None:
 
     assert "".join(parts) == text_of(finals[-1]) == PARIS
     assert finals[-1].stop_reason == "end_turn"
-    assert finals[-1].usage.output_tokens == asked(claude).usage.output_tokens
+    assert finals[-1].usage.output_tokens == message.usage.output_tokens
 
 
 def test_the_events_of_a_stream_come_in_order(claude: anthropic.Anthropic) -> None:
@@ -102,13 +102,19 @@ async def test_the_asynchronous_client_works(running: Running) -> None:
     assert text_of(message) == text_of(final) == PARIS
 
 
-def test_a_limit_and_a_stop_sequence_end_an_answer(claude: anthropic.Anthropic) -> None:
+def test_a_limit_and_a_stop_end_an_answer_and_a_last_turn_begins_it(
+    claude: anthropic.Anthropic,
+) -> None:
     cut = asked(claude, max_tokens=2)
     stopped = asked(claude, stop_sequences=[" Paris"])
 
     assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 2)
     assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", " Paris")
     assert text_of(stopped) == PARIS.partition(" Paris")[0]
+
+    begun = {"role": "assistant", "content": "The capital of"}
+
+    assert text_of(asked(claude, messages=[*QUESTION, begun])).strip() == "France is Paris."
 
 
 # None: as many tokens as there is room for.
@@ -127,12 +133,6 @@ def test_an_answer_that_fills_the_context_names_it_unless_the_limit_is_as_near(
     for message in (asked(claude, **fields), streamed(claude, **fields)):
         assert message.stop_reason == reason
         assert message.usage.output_tokens == room > 0
-
-
-def test_a_last_turn_of_the_assistant_is_continued(claude: anthropic.Anthropic) -> None:
-    begun = {"role": "assistant", "content": "The capital of"}
-
-    assert text_of(asked(claude, messages=[*QUESTION, begun])).strip() == "France is Paris."
 
 
 def test_a_tool_is_called_and_its_result_used(claude: anthropic.Anthropic) -> None:
@@ -180,25 +180,21 @@ def test_thinking_comes_in_blocks_of_its_own(claude: anthropic.Anthropic) -> Non
     assert text_of(asked(claude, messages=[*question, earlier, *QUESTION]))
 
 
-def test_an_answer_can_fit_a_schema(claude: anthropic.Anthropic) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"city": {"enum": ["Paris", "Rome"]}},
-        "required": ["city"],
-        "additionalProperties": False,
-    }
-
-    message = asked(claude, output_config={"format": {"type": "json_schema", "schema": schema}})
-
-    assert json.loads(text_of(message))["city"] in ("Paris", "Rome")
-
-
 def test_the_tokens_of_a_prompt_are_counted_exactly(claude: anthropic.Anthropic) -> None:
     fields: Any = {"system": "Be kind.", "tools": [WEATHER], "messages": WEATHER_QUESTION}
 
     counted = claude.messages.count_tokens(model=MODEL, **fields).input_tokens
 
     assert counted == num_read(asked(claude, **fields))
+
+
+def test_an_answer_can_fit_a_schema(claude: anthropic.Anthropic) -> None:
+    city = {"properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
+    schema = {"type": "object", **city, "additionalProperties": False}
+
+    message = asked(claude, output_config={"format": {"type": "json_schema", "schema": schema}})
+
+    assert json.loads(text_of(message))["city"] in ("Paris", "Rome")
 
 
 def test_a_request_for_betas_is_answered(claude: anthropic.Anthropic) -> None:

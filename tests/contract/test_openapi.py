@@ -15,7 +15,7 @@ from vinery import __version__
 from .fuzzing.runs import BOUNDS, GENERATION, POOLING, TIMEOUT_S, schemathesis
 
 
-def test_the_document_is_open_to_all(running: Running) -> None:
+def test_the_document_is_open_to_all_and_can_only_be_read(running: Running) -> None:
     first = httpx.get(f"{running.base_url}/openapi.json")
     again = httpx.get(f"{running.base_url}/openapi.json")
     bare = httpx.head(f"{running.base_url}/openapi.json")
@@ -27,8 +27,6 @@ def test_the_document_is_open_to_all(running: Running) -> None:
     assert bare.content == b""
     assert bare.headers["content-length"] == first.headers["content-length"]
 
-
-def test_the_document_can_only_be_read(running: Running) -> None:
     response = httpx.post(f"{running.base_url}/openapi.json")
 
     assert response.status_code == 405

@@ -7,77 +7,69 @@ import openai
 
 from tests.tables import table
 
-from .tiny_chat import (
-    CAPITAL,
-    CONTEXT,
-    MODEL,
-    PARIS,
-    QUESTION,
-    ask,
-    lenient,
-    prompt_of,
-    refusal,
-    text_of,
-)
+from . import tiny_chat as tiny
 
-COUNT_TO_5 = prompt_of("Count to 5.")
+COUNT_TO_5 = tiny.prompt_of("Count to 5.")
 FIVE = "1 2 3 4 5"
-BEGUN: Any = [*QUESTION, {"role": "assistant", "content": "The capital of"}]
+BEGUN: Any = [*tiny.QUESTION, {"role": "assistant", "content": "The capital of"}]
 
 
 def complete(raw: httpx.Client, tree: str, **fields: Any) -> Any:
-    return ask(raw, f"/{tree}/completions", **{"prompt": COUNT_TO_5, "max_tokens": 40, **fields})
+    return tiny.ask(
+        raw, f"/{tree}/completions", **{"prompt": COUNT_TO_5, "max_tokens": 40, **fields}
+    )
 
 
 def chat(raw: httpx.Client, tree: str, **fields: Any) -> Any:
-    return ask(raw, f"/{tree}/chat/completions", **{"messages": QUESTION, **fields})
+    return tiny.ask(raw, f"/{tree}/chat/completions", **{"messages": tiny.QUESTION, **fields})
 
 
-def streamed(client: openai.OpenAI, messages: Any = QUESTION, **fields: Any) -> list[Any]:
+def streamed(client: openai.OpenAI, messages: Any = tiny.QUESTION, **fields: Any) -> list[Any]:
     """The deltas of a chat."""
     stream = client.chat.completions.create(
-        model=MODEL, messages=messages, stream=True, extra_body=fields
+        model=tiny.MODEL, messages=messages, stream=True, extra_body=fields
     )
     return [chunk.choices[0].delta for chunk in stream]
 
 
 def ids_of(raw: httpx.Client, **fields: Any) -> list[int]:
-    ids: list[int] = ask(raw, "/tokenize", **fields)["tokens"]
+    ids: list[int] = tiny.ask(raw, "/tokenize", **fields)["tokens"]
     return ids
 
 
 # Completions
 
 
-def test_a_prompt_can_be_text_or_ids_and_one_or_many(raw: httpx.Client, tree: str) -> None:
+def test_a_prompt_can_be_text_or_ids_and_fastdeploys_go_first(raw: httpx.Client, tree: str) -> None:
     ids = ids_of(raw, prompt=COUNT_TO_5)
 
     for prompt in (COUNT_TO_5, [COUNT_TO_5], ids, [ids]):
-        assert text_of(complete(raw, tree, prompt=prompt)) == FIVE
+        assert tiny.text_of(complete(raw, tree, prompt=prompt)) == FIVE
     many = complete(raw, tree, prompt=[ids, ids])
     assert [choice["text"] for choice in many["choices"]] == [FIVE, FIVE]
 
-
-def test_fastdeploys_ids_go_before_the_prompt(raw: httpx.Client, tree: str) -> None:
-    ids = ids_of(raw, prompt=COUNT_TO_5)
-
     answer = complete(raw, tree, prompt="Something else", prompt_token_ids=ids)
-
-    assert text_of(answer) == FIVE
+    assert tiny.text_of(answer) == FIVE
     assert answer["usage"]["prompt_tokens"] == len(ids)
 
 
-def test_an_echo_is_the_prompt_before_its_completion(raw: httpx.Client, tree: str) -> None:
+def test_an_echo_comes_first_and_alone_generates_no_token(raw: httpx.Client, tree: str) -> None:
     for prompt in (COUNT_TO_5, ids_of(raw, prompt=COUNT_TO_5)):
         [choice] = complete(raw, tree, prompt=prompt, echo=True)["choices"]
 
         assert (choice["text"], choice["finish_reason"]) == (COUNT_TO_5 + FIVE, "stop")
 
+    answer = complete(raw, tree, echo=True, max_tokens=0)
+    assert tiny.text_of(answer) == COUNT_TO_5
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert answer["usage"]["completion_tokens"] == 0
+    assert answer["usage"]["prompt_tokens"] == len(ids_of(raw, prompt=COUNT_TO_5))
+
 
 def test_an_echo_is_streamed_first(client: openai.OpenAI) -> None:
     prompts = [COUNT_TO_5, COUNT_TO_5]
-    stream = lenient(client).completions.create(
-        model=MODEL, prompt=prompts, max_tokens=40, echo=True, stream=True
+    stream = tiny.lenient(client).completions.create(
+        model=tiny.MODEL, prompt=prompts, max_tokens=40, echo=True, stream=True
     )
     choices = [chunk.choices[0] for chunk in stream]
 
@@ -85,15 +77,6 @@ def test_an_echo_is_streamed_first(client: openai.OpenAI) -> None:
         texts = [choice.text for choice in choices if choice.index == index]
         assert "".join(texts) == COUNT_TO_5 + FIVE
     assert [choice.text for choice in choices[:2]] == prompts
-
-
-def test_an_echo_alone_generates_no_token(raw: httpx.Client, tree: str) -> None:
-    answer = complete(raw, tree, echo=True, max_tokens=0)
-
-    assert text_of(answer) == COUNT_TO_5
-    assert answer["choices"][0]["finish_reason"] == "length"
-    assert answer["usage"]["completion_tokens"] == 0
-    assert answer["usage"]["prompt_tokens"] == len(ids_of(raw, prompt=COUNT_TO_5))
 
 
 def test_a_prompt_is_truncated(raw: httpx.Client, tree: str) -> None:
@@ -104,9 +87,9 @@ def test_a_prompt_is_truncated(raw: httpx.Client, tree: str) -> None:
     start = complete(raw, tree, prompt=[*ids, *[5] * 3000], **most, truncation_side="right")
     filled = complete(raw, tree, prompt=padded, truncate_prompt_tokens=-1, max_tokens=30)
 
-    assert text_of(cut) == text_of(start) == FIVE
+    assert tiny.text_of(cut) == tiny.text_of(start) == FIVE
     assert cut["usage"]["prompt_tokens"] == len(ids)
-    assert filled["usage"]["prompt_tokens"] == CONTEXT - 30
+    assert filled["usage"]["prompt_tokens"] == tiny.CONTEXT - 30
 
 
 # Chats
@@ -114,21 +97,21 @@ def test_a_prompt_is_truncated(raw: httpx.Client, tree: str) -> None:
 
 @table("field", ["messages", "prompt_token_ids"])
 def test_a_chat_can_be_token_ids(raw: httpx.Client, tree: str, field: str) -> None:
-    ids = ids_of(raw, messages=QUESTION)
+    ids = ids_of(raw, messages=tiny.QUESTION)
 
     answer = chat(raw, tree, **{field: ids})
 
-    assert text_of(answer) == PARIS
+    assert tiny.text_of(answer) == tiny.PARIS
     assert answer["usage"]["prompt_tokens"] == len(ids)
 
 
 def test_token_ids_that_start_reasoning_get_reasoning(raw: httpx.Client, tree: str) -> None:
-    ids = ids_of(raw, messages=QUESTION, chat_template_kwargs={"enable_thinking": True})
+    ids = ids_of(raw, messages=tiny.QUESTION, chat_template_kwargs={"enable_thinking": True})
 
     message = chat(raw, tree, messages=ids)["choices"][0]["message"]
 
     assert "capital of France" in message["reasoning_content"]
-    assert message["content"] == PARIS
+    assert message["content"] == tiny.PARIS
 
 
 def test_a_message_is_continued_and_echoed_on_request(
@@ -136,34 +119,32 @@ def test_a_message_is_continued_and_echoed_on_request(
 ) -> None:
     fields: Any = {"messages": BEGUN, "continue_final_message": True}
 
-    assert text_of(chat(raw, tree, **fields)) == " France is Paris."
-    assert text_of(chat(raw, tree, **fields, echo=True)) == PARIS
+    assert tiny.text_of(chat(raw, tree, **fields)) == " France is Paris."
+    assert tiny.text_of(chat(raw, tree, **fields, echo=True)) == tiny.PARIS
     deltas = streamed(client, **fields, echo=True)
-    assert "".join(delta.content or "" for delta in deltas) == PARIS
+    assert "".join(delta.content or "" for delta in deltas) == tiny.PARIS
 
 
-def test_without_the_template_the_messages_are_the_prompt(raw: httpx.Client, tree: str) -> None:
+def test_a_prompt_can_lack_the_template_and_the_start_of_the_answer(
+    raw: httpx.Client, tree: str
+) -> None:
     message = {"role": "user", "content": COUNT_TO_5}
 
     answer = chat(raw, tree, messages=[message], disable_chat_template=True)
 
-    assert text_of(answer) == FIVE
+    assert tiny.text_of(answer) == FIVE
     assert answer["usage"]["prompt_tokens"] == len(ids_of(raw, prompt=COUNT_TO_5))
 
-
-def test_without_a_generation_prompt_the_model_writes_the_start_itself(
-    raw: httpx.Client, tree: str
-) -> None:
     opened, bare = chat(raw, tree), chat(raw, tree, add_generation_prompt=False)
 
     assert bare["usage"]["prompt_tokens"] < opened["usage"]["prompt_tokens"]
-    assert text_of(bare) != text_of(opened)
+    assert tiny.text_of(bare) != tiny.text_of(opened)
 
 
 def test_a_variable_of_the_template_cannot_replace_the_messages(raw: httpx.Client) -> None:
     path, variables = "/v1/chat/completions", {"messages": []}
 
-    error = refusal(raw, path, messages=QUESTION, chat_template_kwargs=variables)
+    error = tiny.refusal(raw, path, messages=tiny.QUESTION, chat_template_kwargs=variables)
 
     assert error["param"] == "chat_template_kwargs"
 
@@ -175,16 +156,13 @@ def num_reasoning(answer: Any) -> int:
     return int(answer["usage"]["completion_tokens_details"]["reasoning_tokens"])
 
 
-@table("effort", ["minimal", "low", "medium", "high", "xhigh", "max"])
-def test_any_effort_makes_the_model_think(raw: httpx.Client, tree: str, effort: str) -> None:
-    answer = chat(raw, tree, reasoning_effort=effort)
+def test_any_effort_but_none_makes_the_model_think(raw: httpx.Client, tree: str) -> None:
+    for effort in ("minimal", "low", "medium", "high", "xhigh", "max"):
+        answer = chat(raw, tree, reasoning_effort=effort)
+        assert answer["choices"][0]["message"]["reasoning_content"], effort
+        assert tiny.text_of(answer) == tiny.PARIS
+        assert num_reasoning(answer) > 0
 
-    assert answer["choices"][0]["message"]["reasoning_content"]
-    assert text_of(answer) == PARIS
-    assert num_reasoning(answer) > 0
-
-
-def test_effort_none_has_no_reasoning(raw: httpx.Client, tree: str) -> None:
     answer = chat(raw, tree, reasoning_effort="none")
 
     assert "reasoning_content" not in answer["choices"][0]["message"]
@@ -193,11 +171,11 @@ def test_effort_none_has_no_reasoning(raw: httpx.Client, tree: str) -> None:
 
 def test_responses_have_the_same_efforts(client: openai.OpenAI) -> None:
     for effort, kinds in (("low", ["reasoning", "message"]), ("none", ["message"])):
-        asked: Any = {"input": CAPITAL, "reasoning": {"effort": effort}}
-        response = client.responses.create(model=MODEL, **asked)
+        asked: Any = {"input": tiny.CAPITAL, "reasoning": {"effort": effort}}
+        response = client.responses.create(model=tiny.MODEL, **asked)
 
         assert [item.type for item in response.output] == kinds
-        assert response.output_text == PARIS
+        assert response.output_text == tiny.PARIS
 
 
 def test_reasoning_can_be_left_out_but_is_counted(
@@ -208,8 +186,8 @@ def test_reasoning_can_be_left_out_but_is_counted(
     deltas = streamed(client, **fields)
 
     assert "reasoning_content" not in hidden["choices"][0]["message"]
-    assert text_of(hidden) == PARIS
+    assert tiny.text_of(hidden) == tiny.PARIS
     assert num_reasoning(shown) > 0
     assert num_reasoning(hidden) > 0
     assert not any("reasoning_content" in (delta.model_extra or {}) for delta in deltas)
-    assert "".join(delta.content or "" for delta in deltas) == PARIS
+    assert "".join(delta.content or "" for delta in deltas) == tiny.PARIS

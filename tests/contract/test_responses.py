@@ -23,7 +23,7 @@ def streamed(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> tupl
         return kinds, stream.get_final_response()
 
 
-def test_it_answers_a_plain_string(client: openai.OpenAI) -> None:
+def test_it_answers_a_plain_string_and_repeats_openais_defaults(client: openai.OpenAI) -> None:
     response = respond(client)
 
     assert response.output_text == streamed(client)[1].output_text == PARIS
@@ -32,8 +32,16 @@ def test_it_answers_a_plain_string(client: openai.OpenAI) -> None:
     assert response.usage.input_tokens_details.cached_tokens >= 0
     assert response.completed_at >= response.created_at
 
+    assert (response.reasoning.effort, response.reasoning.summary) == (None, None)
+    assert (response.temperature, response.top_p, response.top_logprobs) == (1.0, 1.0, 0)
+    calling = (response.tool_choice, response.tools, response.parallel_tool_calls)
+    assert calling == ("auto", [], True)
+    assert (response.truncation, response.background) == ("disabled", False)
+    assert response.metadata == {}
+    assert (response.text.format.type, response.text.verbosity) == ("text", "medium")
 
-def test_the_events_of_a_stream_come_in_order(client: openai.OpenAI) -> None:
+
+def test_the_events_of_a_stream_come_in_order_and_may_be_padded(client: openai.OpenAI) -> None:
     events = list(respond(client, stream=True))
 
     kinds = [event.type for event in events]
@@ -52,6 +60,12 @@ def test_the_events_of_a_stream_come_in_order(client: openai.OpenAI) -> None:
     ]
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
+    stream = respond(client, stream=True, stream_options={"include_obfuscation": True})
+    deltas = [event for event in stream if event.type == "response.output_text.delta"]
+
+    assert "".join(event.delta for event in deltas) == PARIS
+    assert all(event.model_extra and event.model_extra["obfuscation"] for event in deltas[:1])
+
 
 def test_instructions_and_typed_messages_are_understood(client: openai.OpenAI) -> None:
     typed = {"type": "input_text", "text": "What is my name?"}
@@ -66,7 +80,9 @@ def test_instructions_and_typed_messages_are_understood(client: openai.OpenAI) -
     assert response.output_text == "Your name is Alice."
 
 
-def test_a_tool_is_called_and_its_output_used(client: openai.OpenAI) -> None:
+def test_a_tool_is_called_and_used_and_a_streamed_call_has_its_events(
+    client: openai.OpenAI,
+) -> None:
     [call] = respond(client, [IN_PARIS], tools=[WEATHER]).output
     assert call.type == "function_call"
     assert json.loads(call.arguments) == {"city": "Paris"}
@@ -76,8 +92,6 @@ def test_a_tool_is_called_and_its_output_used(client: openai.OpenAI) -> None:
 
     assert respond(client, turns, tools=[WEATHER]).output_text == SUNNY_IN_PARIS
 
-
-def test_a_streamed_tool_call_has_its_own_events(client: openai.OpenAI) -> None:
     kinds, final = streamed(client, [IN_PARIS], tools=[WEATHER])
 
     arguments = "response.function_call_arguments"
@@ -132,18 +146,6 @@ def test_every_field_is_echoed_and_the_raw_answer_has_its_headers(client: openai
     assert (response.safety_identifier, response.service_tier) == ("s", "default")
     assert response.text is not None
     assert (response.text.verbosity, response.truncation) == ("low", "auto")
-
-
-def test_a_response_repeats_openais_defaults(client: openai.OpenAI) -> None:
-    response = respond(client)
-
-    assert (response.reasoning.effort, response.reasoning.summary) == (None, None)
-    assert (response.temperature, response.top_p, response.top_logprobs) == (1.0, 1.0, 0)
-    calling = (response.tool_choice, response.tools, response.parallel_tool_calls)
-    assert calling == ("auto", [], True)
-    assert (response.truncation, response.background) == ("disabled", False)
-    assert response.metadata == {}
-    assert (response.text.format.type, response.text.verbosity) == ("text", "medium")
 
 
 def test_several_answers_are_several_messages(client: openai.OpenAI) -> None:
@@ -223,15 +225,6 @@ def test_counted_tokens_are_those_that_are_used(client: openai.OpenAI) -> None:
         client.responses.input_tokens.count(model="unknown", input="Hi")
     with pytest.raises(openai.BadRequestError, match="`input` is required"):
         client.responses.input_tokens.count(model=MODEL)
-
-
-def test_a_padded_stream_has_the_same_text(client: openai.OpenAI) -> None:
-    stream = respond(client, stream=True, stream_options={"include_obfuscation": True})
-
-    deltas = [event for event in stream if event.type == "response.output_text.delta"]
-
-    assert "".join(event.delta for event in deltas) == PARIS
-    assert all(event.model_extra and event.model_extra["obfuscation"] for event in deltas[:1])
 
 
 def test_no_response_is_stored(client: openai.OpenAI) -> None:

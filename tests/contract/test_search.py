@@ -32,16 +32,11 @@ def test_openais_best_of_returns_the_most_likely_samples(raw: httpx.Client) -> N
     assert [choice["text"] for choice in best] == [choice["text"] for choice in ranked[:2]]
 
 
-def test_all_candidates_are_counted_and_probabilities_returned_only_on_request(
-    raw: httpx.Client,
-) -> None:
+def test_all_candidates_are_counted_and_choices_renumbered(raw: httpx.Client) -> None:
     answer = complete(raw, "v1", best_of=4, temperature=1.4, ignore_eos=True)
     assert answer["usage"]["completion_tokens"] == 4 * 12
     assert answer["choices"][0]["logprobs"] is None
     assert len(answer["choices"]) == 1
-
-
-def test_best_of_with_several_prompts_renumbers_the_choices(raw: httpx.Client) -> None:
     choices = complete(raw, "v1", prompt=[STORY, "count"], n=1, best_of=3)["choices"]
     assert [choice["index"] for choice in choices] == [0, 1]
 
@@ -64,12 +59,14 @@ def test_beams_find_the_same_different_answers_every_time(
     assert len({choice["text"] for choice in first}) == 3
 
 
-def test_beams_do_not_repeat_sequences_of_the_given_size(raw: httpx.Client) -> None:
+def test_beams_repeat_no_long_sequences_and_serve_responses_too(raw: httpx.Client) -> None:
     options = {"prompt": prompt_of("count to 30"), "max_tokens": 60, "best_of": 2}
     plain = text_of(complete(raw, "v3", **options))
     held = text_of(complete(raw, "v3", **options, no_repeat_ngram_size=2))
     assert plain.startswith("1 2 3 4 5")
     assert held != plain
+    answer = ask(raw, "/v3/responses", input="Tell me a story.", best_of=3, n=2)
+    assert [item["type"] for item in answer["output"]] == ["message", "message"]
 
 
 def test_beams_can_be_streamed_and_come_at_the_end(client: openai.OpenAI) -> None:
@@ -81,11 +78,6 @@ def test_beams_can_be_streamed_and_come_at_the_end(client: openai.OpenAI) -> Non
     whole = client.chat.completions.create(model=MODEL, **asked)
     assert texts == [choice.message.content for choice in whole.choices]
     assert all(texts)
-
-
-def test_responses_search_by_beams_too(raw: httpx.Client) -> None:
-    answer = ask(raw, "/v3/responses", input="Tell me a story.", best_of=3, n=2)
-    assert [item["type"] for item in answer["output"]] == ["message", "message"]
 
 
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [

@@ -79,7 +79,7 @@ def test_any_question_gets_an_answer_of_the_model(client: openai.OpenAI, questio
     assert isinstance(answer.choices[0].message.parsed, Person)
 
 
-def test_chat_streams_a_model(client: openai.OpenAI) -> None:
+def test_chat_streams_a_model_and_parses_tools_of_models(client: openai.OpenAI) -> None:
     with client.chat.completions.stream(**ASKED, response_format=Owner) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_completion()
@@ -88,23 +88,6 @@ def test_chat_streams_a_model(client: openai.OpenAI) -> None:
     assert kinds[-1] in ("content.done", "chunk")
     assert isinstance(final.choices[0].message.parsed, Owner)
 
-
-def test_responses_parse_nested_models(client: openai.OpenAI) -> None:
-    answer = client.responses.parse(model=MODEL, input=QUESTION, text_format=Owner)
-
-    assert isinstance(answer.output_parsed, Owner)
-
-
-def test_responses_stream_a_model(client: openai.OpenAI) -> None:
-    with client.responses.stream(model=MODEL, input=QUESTION, text_format=Owner) as stream:
-        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
-        final = stream.get_final_response()
-
-    assert isinstance(final.output_parsed, Owner)
-    assert final.output_text == "".join(deltas)
-
-
-def test_tools_of_models_are_parsed(client: openai.OpenAI) -> None:
     answer = client.chat.completions.parse(
         **ASKED,
         tools=[openai.pydantic_function_tool(Dog, name="get_dog")],
@@ -114,6 +97,19 @@ def test_tools_of_models_are_parsed(client: openai.OpenAI) -> None:
 
     [call] = answer.choices[0].message.tool_calls or []
     assert isinstance(call.function.parsed_arguments, Dog)
+
+
+def test_responses_parse_nested_models_and_stream_them(client: openai.OpenAI) -> None:
+    answer = client.responses.parse(model=MODEL, input=QUESTION, text_format=Owner)
+
+    assert isinstance(answer.output_parsed, Owner)
+
+    with client.responses.stream(model=MODEL, input=QUESTION, text_format=Owner) as stream:
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        final = stream.get_final_response()
+
+    assert isinstance(final.output_parsed, Owner)
+    assert final.output_text == "".join(deltas)
 
 
 def test_reasoning_comes_before_the_constrained_answer(client: openai.OpenAI) -> None:
@@ -263,12 +259,19 @@ def test_any_object_is_an_object(raw: httpx.Client, tree: str, endpoint: str) ->
     assert isinstance(json.loads(text), dict)
 
 
-def test_compact_json_has_no_blanks(raw: httpx.Client, tree: str) -> None:
+def test_json_is_compact_and_a_schema_without_strict_enforced(raw: httpx.Client, tree: str) -> None:
     wanted = {"json": Dog.model_json_schema(), "disable_any_whitespace": True}
 
     text = answered(raw, tree, "chat/completions", structured_outputs=wanted)
 
     assert text in ('{"kind":"dog","is_good":true}', '{"kind":"dog","is_good":false}')
+
+    schema = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "maxItems": 3}
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+
+    text = answered(raw, tree, "chat/completions", response_format=wanted)
+
+    assert set(json.loads(text)) <= {1, 2}
 
 
 # -- Refused formats --------------------------------------------------------------------------
@@ -318,12 +321,3 @@ def test_a_format_that_cannot_be_compiled_is_refused_first(
 
     assert error["param"] == param
     assert error["type"] == "invalid_request_error"
-
-
-def test_a_schema_without_strict_is_enforced_where_possible(raw: httpx.Client, tree: str) -> None:
-    schema = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "maxItems": 3}
-    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
-
-    text = answered(raw, tree, "chat/completions", response_format=wanted)
-
-    assert set(json.loads(text)) <= {1, 2}

@@ -35,11 +35,15 @@ def chat(raw: httpx.Client, **fields: Any) -> Any:
     return ask(raw, CHAT, **{"messages": QUESTION, "temperature": 0, **fields})
 
 
-def test_a_bias_makes_a_token_appear_or_vanish(raw: httpx.Client) -> None:
+def test_a_bias_moves_a_token_and_only_allowed_tokens_are_generated(raw: httpx.Client) -> None:
     blue, paris = ids_of(raw, " blue")[0], ids_of(raw, " Paris")[0]
 
     assert text_of(chat(raw, logit_bias={str(blue): 100}, max_tokens=4)) == " blue" * 4
     assert " Paris" not in text_of(chat(raw, logit_bias={str(paris): -100}))
+
+    allowed = ids_of(raw, " red blue")
+    answer = chat(raw, max_tokens=6, temperature=1.5, allowed_token_ids=allowed)
+    assert set(text_of(answer).split()) <= {"red", "blue"}
 
 
 @table("endpoint", OPENAI)
@@ -55,12 +59,6 @@ def test_a_bad_word_is_not_generated(endpoint: str, raw: httpx.Client) -> None:
         {"logit_bias": {paris[0]: -100}},
     ):
         assert "Paris" not in text_of(ask(raw, f"/v1/{endpoint}", **asked, **fields))
-
-
-def test_only_allowed_tokens_are_generated(raw: httpx.Client) -> None:
-    allowed = ids_of(raw, " red blue")
-    answer = chat(raw, max_tokens=6, temperature=1.5, allowed_token_ids=allowed)
-    assert set(text_of(answer).split()) <= {"red", "blue"}
 
 
 def test_chat_returns_the_tokens_of_its_answer(client: openai.OpenAI) -> None:
@@ -189,7 +187,7 @@ def test_an_echo_of_several_prompts_streams_with_its_tokens(client: openai.OpenA
     assert ["".join(each) for each in tokens] == texts
 
 
-def test_prompt_logprobs_are_ranked_by_id(raw: httpx.Client) -> None:
+def test_logprobs_of_prompts_are_ranked_by_id_and_chosen_ids_come_always(raw: httpx.Client) -> None:
     returned = chat(raw, prompt_logprobs=2, max_tokens=2)["prompt_logprobs"]
     ids = chat(raw, return_token_ids=True, max_tokens=2)["prompt_token_ids"]
     assert returned[0] is None
@@ -199,8 +197,6 @@ def test_prompt_logprobs_are_ranked_by_id(raw: httpx.Client) -> None:
         assert {"logprob", "rank", "decoded_token"} == set(entry[str(token_id)])
         assert 2 <= len(entry) <= 3
 
-
-def test_logprob_token_ids_are_returned_at_every_position(raw: httpx.Client) -> None:
     blue = ids_of(raw, " blue")[0]
     fields: Any = {"logprobs": True, "logprob_token_ids": [blue], "max_tokens": 3}
     [choice] = chat(raw, **fields, return_tokens_as_token_ids=True)["choices"]
@@ -314,15 +310,13 @@ def test_a_budget_of_5_ends_the_reasoning_at_5(field: str, raw: httpx.Client) ->
     assert text_of(held)
 
 
-def test_a_budget_and_a_schema_go_together(raw: httpx.Client) -> None:
+def test_a_budget_goes_with_a_schema_and_one_of_0_means_no_reasoning(raw: httpx.Client) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     shape = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     answer = chat(raw, **THINKING, thinking_token_budget=3, response_format=shape)
     assert num_reasoning(answer) == 4
     assert isinstance(json.loads(text_of(answer))["a"], int)
 
-
-def test_effort_none_is_a_budget_of_0(raw: httpx.Client) -> None:
     message = chat(raw, **THINKING, thinking_token_budget=0)["choices"][0]["message"]
     assert not message.get("reasoning")
     assert message["content"]

@@ -38,12 +38,9 @@ def test_a_deprecated_function_is_called_and_its_output_used(client: openai.Open
 
 
 def test_a_deprecated_function_can_be_streamed_and_required(client: openai.OpenAI) -> None:
+    asked: Any = {"functions": [GET_WEATHER, PICK], "function_call": {"name": "pick"}}
     chunks = client.chat.completions.create(
-        model=MODEL,
-        messages=WEATHER_QUESTION,
-        functions=[GET_WEATHER, PICK],
-        function_call={"name": "pick"},
-        stream=True,
+        model=MODEL, messages=WEATHER_QUESTION, stream=True, **asked
     )
     choices = [chunk.choices[0] for chunk in chunks]
 
@@ -59,13 +56,8 @@ def test_only_a_tool_that_is_allowed_is_called(client: openai.OpenAI, mode: str)
     allowed: Any = {"mode": mode, "tools": [{"type": "function", "function": {"name": "pick"}}]}
     choice: Any = {"type": "allowed_tools", "allowed_tools": allowed}
 
-    answer = client.chat.completions.create(
-        model=MODEL,
-        messages=WEATHER_QUESTION,
-        tools=NESTED,
-        tool_choice=choice,
-        parallel_tool_calls=False,
-    )
+    asked: Any = {"model": MODEL, "messages": WEATHER_QUESTION, "parallel_tool_calls": False}
+    answer = client.chat.completions.create(**asked, tools=NESTED, tool_choice=choice)
 
     [call] = answer.choices[0].message.tool_calls or []
     assert call.type == "function"
@@ -76,13 +68,8 @@ def test_only_a_tool_that_is_allowed_is_called_in_a_response(client: openai.Open
     pick = {"type": "function", "name": "pick"}
     choice: Any = {"type": "allowed_tools", "mode": "required", "tools": [pick]}
 
-    response = client.responses.create(
-        model=MODEL,
-        input=WEATHER_QUESTION,
-        tools=FLAT,
-        tool_choice=choice,
-        parallel_tool_calls=False,
-    )
+    asked: Any = {"model": MODEL, "input": WEATHER_QUESTION, "parallel_tool_calls": False}
+    response = client.responses.create(**asked, tools=FLAT, tool_choice=choice)
 
     [call] = response.output
     assert call.type == "function_call"

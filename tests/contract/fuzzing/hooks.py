@@ -26,32 +26,15 @@ LONG_ARRAY = 1_000
 LARGEST = {"n": 2, "best_of": 2, "min_tokens": 2, "top_logprobs": 2, "prompt_logprobs": 2}
 # This model and its template do not use them, or clients may not send them.
 UNFIT = (
-    "chat_template",
-    "documents",
-    "suffix",
-    "logits_processors_args",
-    "vllm_xargs",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "functions",
-    "function_call",
-    "num_assistant_tokens",
-    "assistant_confidence_threshold",
-    "max_ngram_size",
-)
+    "chat_template", "documents", "suffix", "logits_processors_args", "vllm_xargs",
+    "max_completion_tokens", "max_output_tokens", "functions", "function_call",
+    "num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size",
+)  # fmt: skip
 # An answer has one format, and random values are not valid formats.
 FORMS = (
-    "response_format",
-    "structured_outputs",
-    "structural_tag",
-    "guided_json",
-    "guided_regex",
-    "guided_grammar",
-    "guided_json_object",
-    "guided_choice",
-    "output_config",
-    "output_format",
-)
+    "response_format", "structured_outputs", "structural_tag", "guided_json", "guided_regex",
+    "guided_grammar", "guided_json_object", "guided_choice", "output_config", "output_format",
+)  # fmt: skip
 # These fields need another field.
 BEAMS = ("use_beam_search", "length_penalty", "early_stopping", "no_repeat_ngram_size", "best_of")
 LOGPROBS = (
@@ -61,25 +44,13 @@ LOGPROBS = (
     "top_p_normalized_logprobs",
 )
 IDS = (
-    "messages",
-    "prompt",
-    "prompt_token_ids",
-    "tokens",
-    "stop_token_ids",
-    "allowed_token_ids",
-    "bad_words_token_ids",
-    "logprob_token_ids",
-)
+    "messages", "prompt", "prompt_token_ids", "tokens", "stop_token_ids", "allowed_token_ids",
+    "bad_words_token_ids", "logprob_token_ids",
+)  # fmt: skip
 MEDIA_PARTS = (
-    "image_url",
-    "input_image",
-    "video_url",
-    "input_video",
-    "file",
-    "input_file",
-    "image",
+    "image_url", "input_image", "video_url", "input_video", "file", "input_file", "image",
     "document",
-)
+)  # fmt: skip
 
 ONE_OF = int(os.environ.get("VINERY_TEST_ONE_OF", "1"))
 
