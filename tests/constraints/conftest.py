@@ -1,7 +1,5 @@
 """The real engine and its grammar library, shared by all tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

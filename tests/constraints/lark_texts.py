@@ -1,7 +1,5 @@
 """Generates texts of a grammar, and checks whether a text fits: slowly, but plainly."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from random import Random
 from typing import assert_never

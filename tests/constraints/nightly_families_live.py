@@ -1,7 +1,5 @@
 """All products of families, reasoning, choices and forms, of which there are pairs by day."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.output.rotation import whole
@@ -19,10 +17,8 @@ globals().update(
     | whole(
         "name",
         [calls.CALLING],
-        calls.test_a_tool_without_parameters_can_be_named,
-        calls.test_one_required_call_is_generated,
+        calls.test_a_tool_without_parameters_can_be_named_and_long_arguments_arrive_in_many_deltas,
+        calls.test_one_required_call_is_generated_and_strict_tools_leave_the_model_free_to_answer,
         calls.test_several_calls_can_be_required,
-        calls.test_long_arguments_arrive_in_many_deltas,
-        calls.test_strict_tools_leave_the_model_free_to_answer,
     )
 )

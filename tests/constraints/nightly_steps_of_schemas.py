@@ -1,7 +1,5 @@
 """All schemas, strict and not, of which `test_steps_of_schemas` has pairs."""
 
-from __future__ import annotations
-
 from tests.output.rotation import whole
 
 from . import test_steps_of_schemas as by_day

@@ -1,6 +1,7 @@
 """The grammar of an answer: alone, after reasoning, and beside tools."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,8 @@ FIELD = "response_format"
 PING = Tool("ping")
 REQUIRED = ToolChoice(ToolMode.REQUIRED)
 OBJECT = {"type": "object"}
+# The kind and the source of each, the path of what is refused, and words of the message.
+REFUSED = json.loads((Path(__file__).parent / "refused_grammars.json").read_text())["rows"]
 
 
 def a_grammar(kind, source, **marks):
@@ -77,42 +80,22 @@ def test_the_grammar_applies_to_the_answer_and_not_to_the_reasoning(grammar, tag
     assert format_of(answer(grammar, opens_reasoning=True))["elements"][2] == tag
 
 
-def test_the_older_form_is_free_text_with_triggered_tags():
-    tag = {"structures": [{"begin": "<f>", "schema": {}, "end": "</f>"}], "triggers": ["<f>"]}
-
-    assert format_of(answer(of_tag(tag))) == {
-        "type": "triggered_tags",
-        "triggers": ["<f>"],
-        "tags": [
-            {
-                "type": "tag",
-                "begin": "<f>",
-                "content": {"type": "grammar", "grammar": json_grammar({})},
-                "end": "</f>",
-            }
-        ],
-    }
-
-
 def test_schemas_and_patterns_inside_tags_become_grammars():
-    tag = {
-        "type": "sequence",
-        "elements": [
-            {"type": "json_schema", "json_schema": OBJECT},
-            {
-                "type": "tags_with_separator",
-                "separator": ",",
-                "tags": [
-                    {"begin": "<", "content": {"type": "regex", "pattern": "a"}, "end": [">", "/"]}
-                ],
-            },
-        ],
-    }
+    tag = {"begin": "<", "content": {"type": "regex", "pattern": "a"}, "end": [">", "/"]}
+    tags = {"type": "tags_with_separator", "separator": ",", "tags": [tag]}
+    schema = {"type": "json_schema", "json_schema": OBJECT}
 
-    first, second = format_of(answer(of_tag(tag)))["elements"]
+    sequence = {"type": "sequence", "elements": [schema, tags]}
+    first, second = format_of(answer(of_tag(sequence)))["elements"]
 
     assert first == {"type": "grammar", "grammar": json_grammar(OBJECT)}
     assert second["tags"][0]["content"] == {"type": "grammar", "grammar": 'root ::= "a"\n'}
+    # The older form is free text with triggered tags.
+    older = {"structures": [{"begin": "<f>", "schema": {}, "end": "</f>"}], "triggers": ["<f>"]}
+    content = {"type": "grammar", "grammar": json_grammar({})}
+    newer = {"type": "tag", "begin": "<f>", "content": content, "end": "</f>"}
+    triggered = {"type": "triggered_tags", "triggers": ["<f>"], "tags": [newer]}
+    assert format_of(answer(of_tag(older))) == triggered
 
 
 def test_tools_may_be_called_instead_of_an_answer():
@@ -137,8 +120,13 @@ def test_a_tool_with_a_pattern_that_is_not_regular_is_refused_beside_an_answer(p
     assert caught.value.param == f"tools{path}"
 
 
-def test_a_family_without_calls_has_only_the_answer():
+def test_a_family_without_calls_has_only_the_answer_and_deeply_nested_tags_are_refused():
     assert answer(of_schema(OBJECT), "plain", tools=[WEATHER]).kind is GrammarKind.EBNF
+
+    tag = {"type": "any_text"}
+    for _ in range(40):
+        tag = {"type": "or", "elements": [tag]}
+    assert "nests more than 30 levels" in refused(of_tag(tag)).message
 
 
 @table("name", [n for n in family_names() if by_name(n).grammar.supports_calls])
@@ -154,15 +142,9 @@ def test_combined_grammars_keep_their_rule_names_apart():
 
     text = lowered({"type": "sequence", "elements": [one, one]})["grammar"]
 
-    assert text.splitlines() == [
-        "root ::= (g0_root g1_root)",
-        "g0_root ::= g0_a # a",
-        'g0_a ::= "a" [a] g0_b',
-        "g0_b ::= g0_a?",
-        "g1_root ::= g1_a # a",
-        'g1_a ::= "a" [a] g1_b',
-        "g1_b ::= g1_a?",
-    ]
+    rules = '{0}_root ::= {0}_a # a\n{0}_a ::= "a" [a] {0}_b\n{0}_b ::= {0}_a?\n'
+    expected = f"root ::= (g0_root g1_root)\n{rules.format('g0')}{rules.format('g1')}"
+    assert text.splitlines() == expected.splitlines()
 
 
 @table(
@@ -188,61 +170,10 @@ def test_a_keyword_that_cannot_be_enforced_is_ignored_unless_the_schema_is_stric
     assert answer(of_schema(schema)).source == json_grammar(known)
 
 
-@table(
-    "grammar, path, words",
-    [
-        (a_grammar(GrammarKind.JSON_SCHEMA, "{"), "", "not JSON"),
-        (of_schema({"items": {"type": "text"}}), ".items.type", "must be one of object"),
-        (of_schema({"properties": {"a b": {"$ref": "#/x"}}}), '.properties["a b"].$ref', "nothing"),
-        (of_schema({"pattern": "(a"}), ".pattern", "is not a valid regular expression"),
-        (of_schema(False), "", "allows no value"),
-        (a_grammar(GrammarKind.REGEX, "(a"), "", "a parenthesis is not closed"),
-        (a_grammar(GrammarKind.REGEX, "(?=a)a"), "", "lookahead"),
-        (of_tag([]), "", "must be an object"),
-        (of_tag({}), "", "needs `format`, or `structures` and `triggers`"),
-        (of_tag({"structures": [1], "triggers": ["a"]}), ".structures[0]", "begin, schema and end"),
-        (of_tag({"format": {"type": "star"}}), ".format.type", "must be one of const_string"),
-        (of_tag({"type": "const_string"}), ".value", "is required"),
-        (of_tag({"type": "const_string", "value": 1}), ".value", "must be a string"),
-        (
-            of_tag({"type": "regex", "pattern": "a", "excludes": []}),
-            ".excludes",
-            "is not a member of",
-        ),
-        (of_tag({"type": "or", "elements": []}), ".elements", "not empty"),
-        (
-            of_tag({"type": "or", "elements": [{"type": "regex", "pattern": "["}]}),
-            ".elements[0].pattern",
-            "a bracket is not closed",
-        ),
-        (
-            of_tag({"type": "json_schema", "json_schema": {"type": "x"}}),
-            ".json_schema.type",
-            "must be one of object",
-        ),
-        (
-            of_tag({"type": "tags_with_separator", "separator": "", "tags": [{"type": "or"}]}),
-            ".tags[0].elements",
-            "is required",
-        ),
-        (
-            of_tag({"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": []}),
-            ".end",
-            "not empty",
-        ),
-    ],
-)
-def test_an_error_names_the_path_of_its_cause(grammar, path, words):
-    error = refused(grammar)
+@table("kind, source, path, words", REFUSED)
+def test_an_error_names_the_path_of_its_cause(kind, source, path, words):
+    error = refused(a_grammar(GrammarKind(kind), source))
 
     assert isinstance(error, InvalidGrammar)
     assert error.param == FIELD + path
     assert words in error.message
-
-
-def test_deeply_nested_tags_are_refused():
-    tag = {"type": "any_text"}
-    for _ in range(40):
-        tag = {"type": "or", "elements": [tag]}
-
-    assert "nests more than 30 levels" in refused(of_tag(tag)).message

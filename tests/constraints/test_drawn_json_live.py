@@ -4,11 +4,10 @@ The temperatures are so high that only the grammar guides the model. A validator
 nothing of grammars checks the texts.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -239,9 +238,7 @@ def enforced(schema: Schema) -> tuple[str, bool] | None:
     ),
     seed=st.integers(0, 10**6),
 )
-def test_generated_texts_fit_the_schema(
-    draw: Draw, asked: list[tuple[Schema, float]], seed: int
-) -> None:
+def test_generated_texts_fit_the_schema(draw, asked, seed):
     tasks = [
         (schema, temperature, *found)
         for schema, temperature in asked
@@ -258,49 +255,13 @@ def test_generated_texts_fit_the_schema(
         assert not is_whole or all(longest_blank(text) <= 1 for text in texts)
 
 
-USUAL_AND_LESS_USUAL: dict[str, Schema] = {
-    "nested": object_of(
-        user=object_of(
-            name={"type": "string", "maxLength": 12},
-            tags={"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
-        )
-    ),
-    "any of": {"anyOf": [{"type": "boolean"}, {"enum": ["x", "y"]}]},
-    "a date": {"type": "string", "format": "date"},
-    "a pattern": {"type": "string", "pattern": r"^\d{3}-\d{4}$"},
-    "a tuple": {
-        "type": "array",
-        "prefixItems": [{"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": 9}],
-        "minItems": 2,
-    },
-    "a map": {
-        "type": "object",
-        "patternProperties": {"^[ab]$": {"type": "boolean"}},
-        "additionalProperties": False,
-        "maxProperties": 2,
-    },
-    "a sum": {"allOf": [object_of(a={"type": "boolean"}), object_of(b={"type": "null"})]},
-    "numbers": object_of(
-        p={"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-        n={"type": "integer", "multipleOf": 5, "minimum": 0, "maximum": 100},
-    ),
-    "escapes": {"enum": ['é"\\\n']},
-    "a constant": {"const": {"a": [1, None]}},
-    "a small number": {"type": "integer", "minimum": 1, "maximum": 5},
-    "two types": {"type": ["boolean", "null"]},
-    "a list": {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
-    "nulls": {"type": "array", "items": {"type": "null"}, "maxItems": 2},
-    "a word": {"type": "string", "minLength": 2, "maxLength": 4},
-    "options": object_of([], a={"type": "boolean"}, b={"type": "boolean"}),
-}
+USUAL_AND_LESS_USUAL = json.loads((Path(__file__).parent / "usual_schemas.json").read_text())
 
 
 @pytest.mark.smoke
-@table("name", USUAL_AND_LESS_USUAL)
-def test_small_answers_end(draw: Draw, name: str) -> None:
+@table("schema", [pytest.param(each, id=name) for name, each in USUAL_AND_LESS_USUAL.items()])
+def test_small_answers_end(draw, schema):
     """All values of these schemas are short, so only endless blanks could reach the limit."""
-    schema = USUAL_AND_LESS_USUAL[name]
-
     [texts] = draw([(json_grammar(schema, is_strict=True), 0.8)], 1)
 
     assert len(texts) == _NUM_TEXTS
@@ -309,7 +270,7 @@ def test_small_answers_end(draw: Draw, name: str) -> None:
 
 
 @table("least, most", [(0, 300), (300, 300), (257, 1000)])
-def test_long_repetitions_are_counted(draw: Draw, least: int, most: int) -> None:
+def test_long_repetitions_are_counted(draw, least, most):
     schema = {"type": "array", "items": {"const": 1}, "minItems": least // 5, "maxItems": most // 5}
 
     [texts] = draw([(json_grammar(schema, is_compact=True), 1.0)], 3)

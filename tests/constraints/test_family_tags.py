@@ -1,7 +1,5 @@
 """The families whose calls are not JSON: how they are detected, and the tags of their calls."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -56,25 +54,20 @@ def calls_tag_of(name: str, *tools: Tool, choice: ToolChoice = REQUIRED) -> Any:
         ),
     ],
 )
-def test_a_schema_is_a_list_of_parameters_or_more(schema: Any, parameters: Any) -> None:
+def test_a_schema_is_a_list_of_parameters_or_more(schema, parameters):
     assert parameters_of(Tool("f", None, schema), REQUIRED) == parameters
 
 
 @table("name", TAGGED)
-def test_a_tool_that_cannot_be_enforced_is_free_unless_it_is_strict(name: str) -> None:
+def test_only_strict_tools_are_enforced_in_free_text_and_others_where_they_can_be(name):
     [tag] = calls_tag_of(name, Tool("f", None, UNION))["tags"]
+    assert tag["content"] == {"type": "any_text"}
     with pytest.raises(UnsupportedParameter, match="'f'") as caught:
         calls_tag_of(name, Tool("f", None, UNION, strict=True))
-
-    assert tag["content"] == {"type": "any_text"}
     assert caught.value.param == "tools"
 
-
-@table("name", TAGGED)
-def test_only_strict_tools_are_enforced_in_free_text(name: str) -> None:
     tag = calls_tag_of(name, a_tool(strict=True, a={"type": "boolean"}), PING, choice=AUTO)
     strict, free = tag["tags"]
-
     assert tag["type"] == "triggered_tags"
     assert strict["begin"].startswith(tag["triggers"][0])
     assert strict["content"]["type"] == "tag"
@@ -100,13 +93,13 @@ def test_only_strict_tools_are_enforced_in_free_text(name: str) -> None:
         ({"type": "string", "maxLength": 100_000}, {"type": "any_text"}),
     ],
 )
-def test_strings_between_tags_are_raw(schema: Any, value: Any) -> None:
+def test_strings_between_tags_are_raw(schema, value):
     [tag] = calls_tag_of("qwen3coder", a_tool(a=schema))["tags"]
 
     assert tag["content"]["content"] == value
 
 
-def test_a_choice_between_text_and_json_is_kept() -> None:
+def test_a_choice_between_text_and_json_is_kept():
     union = {"anyOf": [{"enum": ["x"]}, {"type": "null"}]}
     [tag] = calls_tag_of("glm4", a_tool(a=union))["tags"]
 
@@ -115,57 +108,48 @@ def test_a_choice_between_text_and_json_is_kept() -> None:
     assert null["grammar"] == 'root ::= "null"\n'
 
 
-def test_arguments_without_a_python_form_are_a_dictionary() -> None:
+def test_arguments_without_a_python_form_or_name_are_a_dictionary():
     [tag] = calls_tag_of("lfm2", Tool("f", None, UNION))["content"]["tags"]
-
     assert tag["begin"] == "f(**"
     assert tag["content"]["type"] in ("json_schema", "grammar")
 
-
-@table("key", ["a-b", "a b", "1a", 'a"'])
-def test_a_name_that_python_cannot_write_needs_a_dictionary(key: str) -> None:
-    tool = a_tool(**{key: {"type": "boolean"}})
-
-    assert notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION) is None
+    for key in ("a-b", "a b", "1a", 'a"'):
+        tool = a_tool(**{key: {"type": "boolean"}})
+        assert notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION) is None
 
 
 @table("name", ["lfm2", "gemma4"])
-def test_an_invalid_schema_of_an_argument_is_refused(name: str) -> None:
+def test_an_invalid_schema_of_an_argument_is_refused(name):
     with pytest.raises(InvalidGrammar, match="must be one of object"):
         calls_tag_of(name, a_tool(a={"type": "text"}))
 
 
-def test_values_are_spelled_as_in_python() -> None:
-    tool = a_tool(a={"enum": [True, None, "true", {"k": [False]}]})
-
+def rules_of(tool: Tool) -> list[str]:
     tag = notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION)
-
     assert tag is not None
-    rules = tag["grammar"].splitlines()
-    assert any(
-        rule.endswith(r' ::= "True" | "None" | "\"true\"" | "{\"k\": [False]}"') for rule in rules
-    )
+    return tag["grammar"].splitlines()
+
+
+def test_values_are_spelled_as_in_python_by_rules_with_different_names():
+    rules = rules_of(a_tool(a={"enum": [True, None, "true", {"k": [False]}]}))
+    values = r' ::= "True" | "None" | "\"true\"" | "{\"k\": [False]}"'
+    assert any(rule.endswith(values) for rule in rules)
     assert 'boolean ::= "True" | "False"' in rules
 
-
-def test_rules_of_two_arguments_have_different_names() -> None:
     list_of = {"type": "array", "items": {"type": "array"}}
-    tag = notated_arguments_tag(a_tool(a=list_of, b=list_of), REQUIRED, PYTHON_NOTATION)
-
-    assert tag is not None
-    names = [rule.split(" ", 1)[0] for rule in tag["grammar"].splitlines()]
+    names = [rule.split(" ", 1)[0] for rule in rules_of(a_tool(a=list_of, b=list_of))]
     assert len(names) == len(set(names))
 
 
 @table("name", ["llama3_pythonic", "llama4_pythonic"])
-def test_only_a_tools_name_begins_a_call_in_free_text(name: str) -> None:
+def test_only_a_tools_name_begins_a_call_in_free_text(name):
     tag = calls_tag_of(name, a_tool(strict=True), PING, choice=AUTO)
 
     assert tag["triggers"] == ["[f(", "[ping("]
 
 
 @table("name", ["gptoss", "onyx"])
-def test_reasoning_may_precede_a_forced_call_and_no_free_text(name: str) -> None:
+def test_reasoning_may_precede_a_forced_call_and_no_free_text(name):
     grammar = by_name(name).grammar
     calls, text = calls_tag_of(name, PING), calls_tag_of(name, PING, choice=AUTO)
 

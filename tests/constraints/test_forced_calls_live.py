@@ -4,8 +4,6 @@ The reference model's tokenizer has none of these families' special tokens, so i
 them out, which tests the grammar and the parser all the same.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +12,12 @@ import pytest
 
 from tests.output.builders import object_of
 from tests.output.rotation import rotated
-from tests.output.tiny_chat import Model, asked, calls_of, straight
+from tests.output.tiny_chat import asked, calls_of, straight
 from tests.tables import table
 from vinery_serving.constraints.answers import tool_grammar
 from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core.events import FinishReason, ToolCallDelta
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
-
-from .conftest import Refusal
 
 pytestmark = pytest.mark.live
 
@@ -71,7 +67,7 @@ def is_pick(arguments: Any) -> bool:
 
 @pytest.mark.smoke
 @table("name, thinking", rotated(*NAMED))
-def test_a_named_call_is_generated_and_parsed(model: Model, name: str, thinking: bool) -> None:
+def test_a_named_call_is_generated_and_parsed(model, name, thinking):
     model.use(by_name(f"think+{name}") if _has_reasoning(name) else straight(name))
     chat = asked(
         QUESTION, tools=TOOLS, tool_choice=named("pick"), thinking=thinking and _has_reasoning(name)
@@ -92,28 +88,40 @@ def _has_reasoning(name: str) -> bool:
 
 
 @some_families(from_=0)
-def test_a_tool_without_parameters_can_be_named(model: Model, name: str) -> None:
+def test_a_tool_without_parameters_can_be_named_and_long_arguments_arrive_in_many_deltas(
+    model, name
+):
     model.use(straight(name))
+    result = model.answer(asked(QUESTION, tools=TOOLS, tool_choice=named("ping")))
+    assert calls_of(result) == [("ping", {})]
 
-    assert calls_of(model.answer(asked(QUESTION, tools=TOOLS, tool_choice=named("ping")))) == [
-        ("ping", {})
-    ]
+    events, is_ended = model.events(asked(QUESTION, tools=TOOLS, tool_choice=named("note")))
+    deltas = [event.text for event in events if isinstance(event, ToolCallDelta)]
+    assert is_ended
+    # Special tokens inside a string count for the grammar, but produce no text.
+    assert 20 <= len(json.loads("".join(deltas))["text"]) <= 70
+    assert len(deltas) > 3
 
 
 @some_families(from_=1)
-def test_one_required_call_is_generated(model: Model, name: str) -> None:
+def test_one_required_call_is_generated_and_strict_tools_leave_the_model_free_to_answer(
+    model, name
+):
     model.use(straight(name))
     chat = asked(QUESTION, tools=TOOLS, tool_choice=REQUIRED, parallel_tool_calls=False)
-
     result = model.answer(chat)
-
     [(called, _)] = calls_of(result)
     assert called in NAMES
     assert result.text == ""
 
+    strict = Tool(PICK.name, PICK.description, PICK.parameters, strict=True)
+    result = model.answer(asked("Hello!", tools=(strict, PING)))
+    assert result.text.strip() == "Hello! How can I help you today?"
+    assert result.tool_calls == ()
+
 
 @some_families(from_=2)
-def test_several_calls_can_be_required(model: Model, name: str) -> None:
+def test_several_calls_can_be_required(model, name):
     """The model chooses how many. It may reach its limit inside a call."""
     model.use(straight(name))
 
@@ -129,45 +137,14 @@ def test_several_calls_can_be_required(model: Model, name: str) -> None:
     assert result.text == "" or not is_ended
 
 
-@some_families(from_=0)
-def test_long_arguments_arrive_in_many_deltas(model: Model, name: str) -> None:
-    model.use(straight(name))
-
-    events, is_ended = model.events(asked(QUESTION, tools=TOOLS, tool_choice=named("note")))
-
-    deltas = [event.text for event in events if isinstance(event, ToolCallDelta)]
-    assert is_ended
-    # Special tokens inside a string count for the grammar, but produce no text.
-    assert 20 <= len(json.loads("".join(deltas))["text"]) <= 70
-    assert len(deltas) > 3
-
-
-@some_families(from_=1)
-def test_strict_tools_leave_the_model_free_to_answer(model: Model, name: str) -> None:
-    model.use(straight(name))
-    strict = Tool(PICK.name, PICK.description, PICK.parameters, strict=True)
-
-    result = model.answer(asked("Hello!", tools=(strict, PING)))
-
-    assert result.text.strip() == "Hello! How can I help you today?"
-    assert result.tool_calls == ()
-
-
 CHOICES = (CALLING, [False, True], [False, True], [ToolChoice(), REQUIRED, named("strict")])
 
 
 @pytest.mark.smoke
 @table("name, opens, parallel, choice", rotated(*CHOICES, each=2))
-def test_every_tool_grammar_compiles(
-    refusal: Refusal, name: str, opens: bool, parallel: bool, choice: ToolChoice
-) -> None:
-    grammar = tool_grammar(
-        by_name(name).grammar,
-        (STRICT, DATED, PING),
-        choice,
-        parallel=parallel,
-        opens_reasoning=opens,
-    )
+def test_every_tool_grammar_compiles(refusal, name, opens, parallel, choice):
+    tools, forms = (STRICT, DATED, PING), by_name(name).grammar
+    grammar = tool_grammar(forms, tools, choice, parallel=parallel, opens_reasoning=opens)
 
     assert grammar is not None
     assert refusal(grammar) is None

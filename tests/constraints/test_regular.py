@@ -1,7 +1,5 @@
 """Patterns, automata and number ranges agree with Python's own results."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import date, datetime
@@ -55,14 +53,12 @@ texts = st.text(alphabet="abc.1\n", max_size=6)
 
 
 @given(patterns, texts)
-def test_a_pattern_matches_what_python_matches(pattern: str, text: str) -> None:
+def test_a_pattern_matches_what_python_matches(pattern, text):
     assert matches(fullmatch_language(pattern), text) == bool(re.fullmatch(pattern, text))
 
 
 @given(patterns, texts, st.booleans(), st.booleans())
-def test_a_pattern_is_found_where_python_finds_it(
-    pattern: str, text: str, starts: bool, ends: bool
-) -> None:
+def test_a_pattern_is_found_where_python_finds_it(pattern, text, starts, ends):
     whole = f"{'^' * starts}{pattern}{'$' * ends}"
     assume(not text.endswith("\n"))  # Python's dollar also matches before a final newline
 
@@ -70,7 +66,7 @@ def test_a_pattern_is_found_where_python_finds_it(
 
 
 @given(patterns, patterns, texts)
-def test_intersection_and_complement_match_python(one: str, other: str, text: str) -> None:
+def test_intersection_and_complement_match_python(one, other, text):
     language = intersection(fullmatch_language(one), complement(fullmatch_language(other)))
 
     expected = bool(re.fullmatch(one, text)) and not re.fullmatch(other, text)
@@ -78,7 +74,7 @@ def test_intersection_and_complement_match_python(one: str, other: str, text: st
 
 
 @given(patterns, patterns, texts)
-def test_rules_fit_the_texts_of_their_language(one: str, other: str, text: str) -> None:
+def test_rules_fit_the_texts_of_their_language(one, other, text):
     expression = search_language(one)
     automaton = intersection(expression, complement(fullmatch_language(other)))
 
@@ -88,7 +84,7 @@ def test_rules_fit_the_texts_of_their_language(one: str, other: str, text: str) 
 
 
 @given(patterns, texts)
-def test_lengths_are_never_narrower_than_the_language(pattern: str, text: str) -> None:
+def test_lengths_are_never_narrower_than_the_language(pattern, text):
     least, most = length_bounds(fullmatch_language(pattern))
 
     if re.fullmatch(pattern, text):
@@ -101,9 +97,7 @@ numerals = st.decimals(-2500, 2500, places=2).map(str) | st.integers(-2500, 2500
 
 
 @given(bounds, bounds, st.booleans(), st.booleans(), numerals)
-def test_numbers_are_those_between_the_bounds(
-    low: Decimal, high: Decimal, opens: bool, closes: bool, numeral: str
-) -> None:
+def test_numbers_are_those_between_the_bounds(low, high, opens, closes, numeral):
     value = Decimal(numeral)
     language = NumberRange(Bound(low, opens), Bound(high, closes)).numbers()
 
@@ -114,14 +108,14 @@ def test_numbers_are_those_between_the_bounds(
 
 
 @given(bounds, st.integers(1, 60), st.integers(-2500, 2500))
-def test_integers_are_the_multiples_in_the_range(low: Decimal, factor: int, value: int) -> None:
+def test_integers_are_the_multiples_in_the_range(low, factor, value):
     language = NumberRange(low=Bound(low), factors=(Decimal(factor),)).integers()
 
     assert matches(language, str(value)) == (value >= low and value % factor == 0)
 
 
 @given(st.sampled_from(["0.5", "0.25", "0.1", "2.5"]), st.decimals(-99, 99, places=3))
-def test_multiples_need_not_be_whole(factor: str, value: Decimal) -> None:
+def test_multiples_need_not_be_whole(factor, value):
     language = NumberRange(factors=(Decimal(factor),)).numbers()
     numeral = f"{value:f}".rstrip("0").rstrip(".")
     assume(numeral not in ("-0", ""))
@@ -129,32 +123,19 @@ def test_multiples_need_not_be_whole(factor: str, value: Decimal) -> None:
     assert matches(language, numeral) == (Decimal(numeral) % Decimal(factor) == 0)
 
 
-@table("pattern", ["(", ")", "a)", "[a", "a{3,2}", "*a", "a**", "\\", "[z-a]", "\\x1", r"\y"])
-def test_an_invalid_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidPattern):
-        search_language(pattern)
-
-
 @table(
-    "pattern",
+    "error, patterns",
     [
-        r"(?=a)",
-        r"a(?!b)",
-        r"(?<=a)b",
-        r"(a)\1",
-        r"\bword",
-        r"(?i)a",
-        r"\p{L}",
-        "a^b",
-        "(a$)",
-        "a{99999}",
-        "a" * 3000,
-        "(" * 60 + ")" * 60,
+        (InvalidPattern, ["(", ")", "a)", "[a", "a{3,2}", "*a", "a**", "\\"]),
+        (InvalidPattern, ["[z-a]", "\\x1", r"\y"]),
+        (NotRegular, [r"(?=a)", r"a(?!b)", r"(?<=a)b", r"(a)\1", r"\bword", r"(?i)a", r"\p{L}"]),
+        (NotRegular, ["a^b", "(a$)", "a{99999}", "a" * 3000, "(" * 60 + ")" * 60]),
     ],
 )
-def test_a_pattern_that_is_not_regular_is_refused(pattern: str) -> None:
-    with pytest.raises(NotRegular):
-        search_language(pattern)
+def test_a_pattern_that_is_invalid_or_not_regular_is_refused(error, patterns):
+    for pattern in patterns:
+        with pytest.raises(error):
+            search_language(pattern)
 
 
 @table(
@@ -168,17 +149,14 @@ def test_a_pattern_that_is_not_regular_is_refused(pattern: str) -> None:
         ("^{}$", "{}"),
     ],
 )
-def test_escapes_and_classes_are_understood(pattern: str, text: str) -> None:
+def test_escapes_and_classes_are_understood(pattern, text):
     assert matches(search_language(pattern), text)
     assert not matches(search_language(pattern), text + "~")
 
 
-def test_an_expensive_match_is_refused() -> None:
+def test_an_expensive_match_and_a_large_automaton_are_refused():
     with pytest.raises(TooManyStates):
         matches(fullmatch_language("(a?b?){900}" * 3), "ab" * 900)
-
-
-def test_a_large_automaton_is_refused() -> None:
     with pytest.raises(InvalidGrammar, match="too large"):
         regex_tag("(?:(a|b)*)*a(a|b){40}", param="guided_regex")
 
@@ -209,7 +187,7 @@ CHECKS: dict[str, Callable[[str], Any]] = {
 @table("name", [*FORMATS])
 @settings(max_examples=examples(6))
 @given(data=st.data())
-def test_texts_of_a_format_pass_the_checks_of_python(name: str, data: st.DataObject) -> None:
+def test_texts_of_a_format_pass_the_checks_of_python(name, data):
     for formats in (FORMATS, SHORT_FORMATS):
         if name in formats:
             ascii_ = st.characters(max_codepoint=127)

@@ -1,8 +1,6 @@
 """The translation of patterns, Lark grammars, structural tags and tools takes steps in proportion
 to their size, or is refused by its budget. Steps and calls are counted, never time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -155,7 +153,7 @@ def steps_of(work: Work) -> int | None:
 
 
 @table("name", LINEAR)
-def test_twice_the_size_takes_about_twice_the_steps(name: str) -> None:
+def test_twice_the_size_takes_about_twice_the_steps(name):
     family, size = LINEAR[name]
     steps = [steps_of(family(number)) for number in (size, 2 * size)]
 
@@ -164,7 +162,7 @@ def test_twice_the_size_takes_about_twice_the_steps(name: str) -> None:
 
 
 @table("name", LINEAR)
-def test_a_step_is_a_few_calls(name: str) -> None:
+def test_a_step_is_a_few_calls(name):
     family, size = LINEAR[name]
     anew(family(1))  # what is loaded once
     found = []
@@ -192,7 +190,7 @@ HELD: dict[str, Work] = {
 
 
 @table("name", HELD)
-def test_a_hostile_grammar_is_translated_or_refused_within_its_budget(name: str) -> None:
+def test_a_hostile_grammar_is_translated_or_refused_within_its_budget(name):
     def work() -> None:
         with suppress(InvalidGrammar):
             anew(HELD[name])
@@ -200,10 +198,13 @@ def test_a_hostile_grammar_is_translated_or_refused_within_its_budget(name: str)
     assert calls(work) <= 12 * SCHEMA_STEPS.default
 
 
-def test_lists_in_lists_of_tags_do_not_double_the_grammar() -> None:
+def test_lists_in_lists_of_tags_do_not_double_the_grammar_and_many_tools_are_translated():
     lengths = [len(anew(tag(lists_in_lists(depth))).source) for depth in (4, 8)]
-
     assert lengths[1] <= 2.3 * lengths[0]
+
+    page = {"type": "integer", "minimum": 1, "maximum": 100}
+    schema = {**PARAMETERS, "properties": {"page": page, "per_page": page}, "required": ["page"]}
+    assert steps_of(tools([Tool(f"f{at}", "", {**schema, "title": f"{at}"}) for at in range(128)]))
 
 
 def recursive(number: int) -> Any:
@@ -213,7 +214,7 @@ def recursive(number: int) -> Any:
 
 
 @table("family", FAMILIES)
-def test_a_parameter_of_recursive_options_is_refused_within_the_budget(family: str) -> None:
+def test_a_parameter_of_recursive_options_is_refused_within_the_budget(family):
     def work() -> None:
         with pytest.raises(InvalidRequest, match=r"too large|refers to itself"):
             anew(tools([Tool("f", "", recursive(200))], family))
@@ -221,7 +222,7 @@ def test_a_parameter_of_recursive_options_is_refused_within_the_budget(family: s
     assert calls(work) <= 3 * REQUEST_STEPS.default
 
 
-def test_the_types_of_an_argument_are_read_once_for_each_schema() -> None:
+def test_the_types_of_an_argument_are_read_once_for_each_schema():
     """They are read while an answer streams, also for schemas that were never translated."""
     types = ParameterTypes([Tool("f", "", recursive(100))])
 
@@ -247,22 +248,13 @@ INVALID: list[Any] = [
 
 @table("schema", INVALID)
 @table("family", FAMILIES)
-def test_an_invalid_schema_of_a_tool_is_refused(family: str, schema: Any) -> None:
+def test_an_invalid_schema_of_a_tool_is_refused_and_the_types_of_its_arguments_known(
+    family, schema
+):
     tool = Tool("f", "", {"type": "object", **schema}, strict=True)
 
     with pytest.raises(InvalidRequest) as caught:
         anew(tools([tool], family))
 
     assert (caught.value.param or "").startswith("tools")
-
-
-@table("schema", INVALID)
-def test_the_types_of_an_argument_with_an_invalid_schema_are_known(schema: Any) -> None:
     assert ParameterTypes([Tool("f", "", schema)]).of("f", "a")
-
-
-def test_a_request_of_many_ordinary_tools_is_translated() -> None:
-    page = {"type": "integer", "minimum": 1, "maximum": 100}
-    schema = {**PARAMETERS, "properties": {"page": page, "per_page": page}, "required": ["page"]}
-
-    assert steps_of(tools([Tool(f"f{at}", "", {**schema, "title": f"{at}"}) for at in range(128)]))

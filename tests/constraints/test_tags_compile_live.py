@@ -1,7 +1,5 @@
 """The grammar library of the real engine compiles the grammars of every family."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -52,38 +50,32 @@ FORMS = (family_names(), [False, True], WANTED)
 CALLING = ([name for name in family_names() if by_name(name).grammar.supports_calls], [False, True])
 
 
-@pytest.mark.smoke
-@table("name, opens_reasoning, wanted", rotated(*FORMS))
-def test_the_grammar_of_an_answer_compiles(
-    refusal: Refusal, name: str, opens_reasoning: bool, wanted: str
-) -> None:
+def check_answer(refusal: Refusal, name: str, wanted: Grammar, *, opens_reasoning: bool) -> None:
     for tools in ((), TOOLS):
         grammar = answer_grammar(
-            by_name(name).grammar, WANTED[wanted], opens_reasoning=opens_reasoning, tools=tools
+            by_name(name).grammar, wanted, opens_reasoning=opens_reasoning, tools=tools
         )
 
         assert refusal(grammar) is None
 
 
-@table("name", ["hermes", "onyx"])
-def test_a_long_repetition_compiles(refusal: Refusal, name: str) -> None:
-    for tools in ((), TOOLS):
-        grammar = answer_grammar(by_name(name).grammar, LONG, opens_reasoning=True, tools=tools)
+@pytest.mark.smoke
+@table("name, opens_reasoning, wanted", rotated(*FORMS))
+def test_the_grammar_of_an_answer_compiles(refusal, name, opens_reasoning, wanted):
+    check_answer(refusal, name, WANTED[wanted], opens_reasoning=opens_reasoning)
 
-        assert refusal(grammar) is None
+
+@table("name", ["hermes", "onyx"])
+def test_a_long_repetition_compiles(refusal, name):
+    check_answer(refusal, name, LONG, opens_reasoning=True)
 
 
 @pytest.mark.smoke
 @table("name, opens_reasoning", rotated(*CALLING))
-def test_the_grammar_of_custom_tools_compiles(
-    refusal: Refusal, name: str, opens_reasoning: bool
-) -> None:
+def test_the_grammar_of_custom_tools_compiles(refusal, name, opens_reasoning):
+    tools, forms = [*TOOLS, *CUSTOM], by_name(name).grammar
     grammar = tool_grammar(
-        by_name(name).grammar,
-        [*TOOLS, *CUSTOM],
-        ToolChoice(),
-        parallel=True,
-        opens_reasoning=opens_reasoning,
+        forms, tools, ToolChoice(), parallel=True, opens_reasoning=opens_reasoning
     )
 
     assert grammar is not None

@@ -1,7 +1,5 @@
 """An engine for the tests of this room, which each of them may script."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One submission: the engine's updates of several choices become events in order."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +35,7 @@ def output(id_: int, text: str, finish: str | None = "stop", **fields: Any) -> T
     return TokenOutput(id_, tuple(text.encode()), finish=finish, **fields)
 
 
-async def test_no_event_is_sent_before_every_choice_is_accepted() -> None:
+async def test_no_event_is_sent_before_every_choice_is_accepted():
     """The engine may generate tokens of one choice before it accepts the next."""
     engine = InMemoryEngine([Accepted(1), output(1, "A")], [Accepted(2)], [output(2, "B")])
 
@@ -53,34 +51,20 @@ async def test_no_event_is_sent_before_every_choice_is_accepted() -> None:
     assert isinstance(events[5], Completed)
 
 
-async def test_the_cached_part_of_a_prompt_counts_once() -> None:
-    first = output(1, "A", queue_s=0.0, num_cached_tokens=1)
-    second = output(2, "B", queue_s=0.0, num_cached_tokens=1)
-    engine = InMemoryEngine([Accepted(1), Accepted(2), first, second])
+async def test_the_cached_part_of_a_prompt_counts_once_and_times_of_encoding_are_added_up():
+    first = output(1, "A", queue_s=0.0, num_cached_tokens=1, encode_s=0.5)
+    second = output(2, "B", queue_s=0.0, num_cached_tokens=1, encode_s=0.25)
+    meter = Meter()
 
-    events = await events_of(engine)
+    events = await events_of(InMemoryEngine([Accepted(1), Accepted(2), first, second]), meter)
 
     assert isinstance(events[-1], Completed)
     assert events[-1].usage.num_cached_tokens == 1
-
-
-async def test_the_times_of_encoding_pictures_are_added_up() -> None:
-    first = output(1, "A", queue_s=0.0, encode_s=0.5)
-    second = output(2, "B", queue_s=0.0, encode_s=0.25)
-    engine = InMemoryEngine([Accepted(1), Accepted(2), first, second])
-    meter = Meter()
-
-    await events_of(engine, meter)
-
     assert meter.encode_s == 0.75
-
-
-def test_a_lost_attempt_costs_nothing() -> None:
-    meter = Meter(num_prompt_tokens=9, num_output_tokens=5, num_cached_tokens=3)
-
-    meter.restart()
-
-    assert meter.usage == Usage(num_prompt_tokens=9)
+    # A lost attempt costs nothing.
+    lost = Meter(num_prompt_tokens=9, num_output_tokens=5, num_cached_tokens=3)
+    lost.restart()
+    assert lost.usage == Usage(num_prompt_tokens=9)
 
 
 # -- Chunks of several tokens: no event is lost or held longer than the interval ---------
@@ -97,7 +81,7 @@ def text_of(events: list[Event]) -> str:
 
 
 @given(st.lists(st.integers(1, 5), min_size=1), st.integers(2, 9))
-def test_all_events_are_released_in_large_chunks(sizes: list[int], interval: int) -> None:
+def test_all_events_are_released_in_large_chunks(sizes, interval):
     buffer = IntervalBuffer(interval)
     groups = groups_of_tokens(sizes)
     groups[-1].append(FINISHED)
@@ -116,7 +100,7 @@ def test_all_events_are_released_in_large_chunks(sizes: list[int], interval: int
         assert not events or len(generated[0].token_ids) == len(deltas[0].text)
 
 
-def test_tokens_without_events_do_not_delay_the_first_text() -> None:
+def test_tokens_without_events_do_not_delay_the_first_text():
     buffer = IntervalBuffer(9)
 
     assert buffer.add([], 5) == []
@@ -137,35 +121,17 @@ async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[
     return batches
 
 
-def chunk(text: str, finish: str | None = None) -> TokenOutput:
-    return output(1, text, finish)
-
-
-async def test_a_stream_has_a_chunk_for_so_many_tokens() -> None:
-    first, *rest = await batches_of(
-        [Accepted(1), chunk("a")],
-        [chunk("b")],
-        [chunk("c")],
-        [chunk("d")],
-        [chunk("e", "length")],
-    )
-
+async def test_a_stream_has_a_chunk_for_so_many_tokens_and_whole_answers_are_not_held():
+    a, b, c, d = ([output(1, text, None)] for text in "abcd")
+    first, *rest = await batches_of([Accepted(1), *a], b, c, d, [output(1, "e", "length")])
     assert text_of(first) == "a"
     assert [text_of(batch) for batch in rest] == ["bcd", "e"]
     assert isinstance(rest[-1][-1], Completed)
 
-
-async def test_held_events_precede_an_error() -> None:
-    first, second, end = await batches_of(
-        [Accepted(1), chunk("a")], [chunk("b")], [Rejected(1, "engine_error", "It failed.")]
-    )
-
+    # Held events precede an error.
+    failure = [Rejected(1, "engine_error", "It failed.")]
+    first, second, end = await batches_of([Accepted(1), *a], b, failure)
     assert (text_of(first), text_of(second), end) == ("a", "b", [])
 
-
-async def test_whole_answers_are_not_held() -> None:
-    batches = await batches_of(
-        [Accepted(1), chunk("a")], [chunk("b")], [chunk("c", "stop")], is_streamed=False
-    )
-
+    batches = await batches_of([Accepted(1), *a], b, [output(1, "c")], is_streamed=False)
     assert [text_of(batch) for batch in batches] == ["a", "b", "c"]

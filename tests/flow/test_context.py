@@ -1,7 +1,5 @@
 """A prompt that cannot fit into the context is refused before it is rendered or tokenized."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path
@@ -77,9 +75,7 @@ def untouched(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
         (raw("a" * 16, suffix=LONG), "prompt", CONTEXT + 2),
     ],
 )
-async def test_a_prompt_that_cannot_fit_is_not_rendered(
-    untouched: Engine, request_: GenerationRequest, param: str, least: int
-) -> None:
+async def test_a_prompt_that_cannot_fit_is_not_rendered(untouched, request_, param, least):
     with pytest.raises(ContextTooLong) as caught:
         await prepared_of(untouched, replace(request_, stopping=Stopping(max_tokens=5)))
 
@@ -97,13 +93,11 @@ async def test_a_prompt_that_cannot_fit_is_not_rendered(
         (raw((1,) * (CONTEXT + 1)), "prompt"),
     ],
 )
-async def test_the_number_of_token_ids_is_exact(
-    untouched: Engine, request_: GenerationRequest, param: str
-) -> None:
-    with pytest.raises(ContextTooLong) as caught:
+async def test_the_number_of_token_ids_is_exact(untouched, request_, param):
+    words = rf"\({CONTEXT + 1} in the {param}, 0 in the completion\)"
+    with pytest.raises(ContextTooLong, match=words) as caught:
         await prepared_of(untouched, request_)
 
-    assert f"({CONTEXT + 1} in the {param}, 0 in the completion)" in caught.value.message
     assert "not tokenized" not in caught.value.message
 
 
@@ -118,8 +112,8 @@ async def test_the_number_of_token_ids_is_exact(
     ],
 )
 async def test_a_rendered_text_that_cannot_fit_is_not_tokenized(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, request_: GenerationRequest, param: str
-) -> None:
+    engine, monkeypatch, request_, param
+):
     monkeypatch.setattr(type(ASSETS.tokenizer), "encode", None)
     monkeypatch.setattr(type(ASSETS.tokenizer), "encode_raw", None)
 
@@ -131,23 +125,16 @@ async def test_a_rendered_text_that_cannot_fit_is_not_tokenized(
 
 @table("limit", [4, ALL_THAT_FIT])
 @table("request_", [chat(LONG), raw(LONG), raw((9,) * 9999)])
-async def test_a_prompt_that_may_be_cut_is_no_error(
-    engine: Engine, limit: int, request_: GenerationRequest
-) -> None:
+async def test_a_prompt_that_may_be_cut_or_counted_is_no_error(engine, limit, request_):
     prepared = await prepared_of(engine, replace(request_, encoding=Encoding(max_tokens=limit)))
+    shortened = await prepared_of(engine, chat(LONG, "Hi", drops_oldest=True))
 
     assert 0 < prepared.prompts[0].num_tokens < CONTEXT
+    assert shortened.prompts[0].num_tokens < CONTEXT
+    assert count_tokens(chat(LONG), engine) > CONTEXT
 
 
-async def test_a_conversation_that_may_be_shortened_is_no_error(engine: Engine) -> None:
-    prepared = await prepared_of(engine, chat(LONG, "Hi", drops_oldest=True))
-
-    assert prepared.prompts[0].num_tokens < CONTEXT
-
-
-async def test_messages_that_cannot_fit_are_left_out_before_rendering(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_messages_that_cannot_fit_are_left_out_before_rendering(engine, monkeypatch):
     rendered: list[int] = []
     render = ModelAssets.render
 
@@ -163,7 +150,7 @@ async def test_messages_that_cannot_fit_are_left_out_before_rendering(
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=30), st.integers(20, 200))
-def test_leaving_messages_out_early_changes_no_prompt(sizes: list[int], max_context: int) -> None:
+def test_leaving_messages_out_early_changes_no_prompt(sizes, max_context):
     engine = new_engine(Path("/nowhere"), max_context=max_context)
     request = chat(*["a" * size for size in sizes], drops_oldest=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -173,16 +160,12 @@ def test_leaving_messages_out_early_changes_no_prompt(sizes: list[int], max_cont
     assert outcome(engine, request) == expected
 
 
-async def test_counting_takes_prompts_of_any_length(engine: Engine) -> None:
-    assert count_tokens(chat(LONG), engine) > CONTEXT
-
-
 TEXTS = st.one_of(st.text(max_size=60), st.text("a <|im_end|>\n", max_size=60))
 ROLES = st.sampled_from(["user", "assistant", "system"])
 
 
 @given(st.lists(st.tuples(ROLES, TEXTS), min_size=1, max_size=6))
-def test_no_prompt_that_fits_is_refused(turns: list[Any]) -> None:
+def test_no_prompt_that_fits_is_refused(turns):
     conversation = a_chat(*turns)
     num_tokens = ASSETS.render(conversation).num_tokens
     engine = new_engine(Path("/nowhere"), max_context=num_tokens)

@@ -1,13 +1,11 @@
 """The model that a request names."""
 
-from __future__ import annotations
-
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -41,66 +39,47 @@ async def serve(directory: LocalDirectory, *entries: ModelEntry) -> None:
     await directory.update({entry.name: entry for entry in entries})
 
 
-@pytest.mark.parametrize("name", [None, "default"])
-async def test_the_only_loaded_model_need_not_be_named(directory, name):
+async def test_the_only_loaded_model_need_not_be_named_but_an_unknown_name_does_not_mean_it(
+    directory,
+):
     await serve(directory, LOADED, UNLOADED)
 
-    assert directory.find(name).entry == LOADED
+    assert directory.find(None).entry == directory.find("default").entry == LOADED
+    with pytest.raises(ModelNotFound):
+        directory.find("null")
+    with pytest.raises(ModelNotReady):
+        directory.find("c")
+    await serve(directory, LOADED, replace(OTHER, name="default"))
+    assert directory.find("default").entry.id == OTHER.id
 
 
-@pytest.mark.parametrize("name", [None, "default"])
-@pytest.mark.parametrize("entries", [(LOADED, OTHER), (UNLOADED,)])
-async def test_with_several_models_or_none_the_error_names_the_field(directory, name, entries):
-    await serve(directory, *entries)
+async def test_with_several_models_or_none_the_error_names_the_field_and_the_list(
+    directory, monkeypatch
+):
+    for entries, name in product([(UNLOADED,), (LOADED, OTHER)], [None, "default"]):
+        await serve(directory, *entries)
+        with pytest.raises(MissingParameter) as caught:
+            directory.find(name)
+        assert caught.value.param == "model"
+        assert "`model` is required: no model can answer now" in caught.value.message
 
-    with pytest.raises(MissingParameter) as caught:
-        directory.find(name)
-
-    assert caught.value.param == "model"
-    assert "`model` is required: no model can answer now" in caught.value.message
-
-
-async def test_the_error_names_the_list_that_has_the_models(directory, monkeypatch):
-    await serve(directory, LOADED, OTHER)
-    with pytest.raises(MissingParameter, match=re.escape("GET /v1/models?all=true lists all")):
-        directory.find(None)
-
+    assert "GET /v1/models?all=true lists all" in caught.value.message
     monkeypatch.setattr(EngineClient, "is_connected", True)
     with pytest.raises(MissingParameter, match=r"2 models are served\. GET"):
         directory.find(None)
 
 
-async def test_a_model_may_be_called_default(directory):
-    await serve(directory, LOADED, replace(OTHER, name="default"))
-
-    assert directory.find("default").entry.id == OTHER.id
-
-
-async def test_an_unknown_name_does_not_mean_the_only_model(directory):
-    await serve(directory, LOADED, UNLOADED)
-
-    with pytest.raises(ModelNotFound):
-        directory.find("null")
-    with pytest.raises(ModelNotReady):
-        directory.find("c")
-
-
-async def test_another_model_under_the_name_of_a_removed_one_is_served(directory):
-    await serve(directory, LOADED)
-
-    await serve(directory, replace(LOADED, id=2))
-
-    assert directory.find("a").entry.id == 2
-
-
-async def test_models_that_change_their_names_together_are_served(directory):
+async def test_models_are_served_under_names_that_others_had(directory):
     await serve(directory, LOADED, OTHER)
 
     await serve(directory, replace(LOADED, name="b"), replace(OTHER, name="c"))
-
     assert (directory.find("b").entry.id, directory.find("c").entry.id) == (1, 2)
     with pytest.raises(ModelNotFound):
         directory.find("a")
+
+    await serve(directory, LOADED)
+    await serve(directory, replace(LOADED, id=2))
+    assert directory.find("a").entry.id == 2
 
 
 async def test_only_a_model_whose_engine_is_connected_is_in_the_state_loaded(directory):
@@ -108,20 +87,17 @@ async def test_only_a_model_whose_engine_is_connected_is_in_the_state_loaded(dir
     await serve(directory, LOADED, UNLOADED, broken)
     engine = directory.find("a")
 
-    async def serving(gateway: Gateway) -> None:
-        await gateway.receive()
-
     assert directory.state_of(LOADED) is ModelState.LOADING
     assert directory.state_of(UNLOADED) is ModelState.NOT_LOADED
     assert directory.state_of(broken) is ModelState.FAILED
-    async with FakeEngine(engine.replicas.path, serving):
+    async with FakeEngine(engine.replicas.path, until_left):
         await engine.replicas.wait_connected(30)
         assert directory.state_of(LOADED) is ModelState.LOADED
 
 
 async def test_a_model_whose_engine_fails_again_and_again_is_in_the_state_failed(directory):
-    await directory.update({"a": LOADED}, frozenset({"a"}))
-    await directory.update({"a": LOADED}, frozenset({"a"}))
+    for _ in range(2):
+        await directory.update({"a": LOADED}, frozenset({"a"}))
 
     assert directory.state_of(LOADED) is ModelState.FAILED
 
@@ -129,48 +105,37 @@ async def test_a_model_whose_engine_fails_again_and_again_is_in_the_state_failed
 ALIASES = {"chat": {"a": 1, "b": 0, "gone": 5}, "orphan": {"gone": 1}}
 
 
-@pytest.fixture
-async def with_aliases(directory: LocalDirectory) -> LocalDirectory:
+async def test_an_alias_stands_for_a_model_that_is_served_until_it_is_removed(
+    directory, monkeypatch
+):
     await directory.update({"a": LOADED, "b": OTHER}, aliases=ALIASES)
-    return directory
-
-
-async def test_an_alias_stands_for_a_model_that_is_served(with_aliases):
-    assert {with_aliases.find("chat").entry.name for _ in range(20)} == {"a"}
+    assert {directory.find("chat").entry.name for _ in range(20)} == {"a"}
     with pytest.raises(ModelNotFound, match="`orphan` does not exist"):
-        with_aliases.find("orphan")
-
-
-async def test_a_caller_of_an_alias_gets_a_model_that_it_may_use(with_aliases):
+        directory.find("orphan")
+    # A caller gets a model that it may use.
     for allowed, expected in (({"chat"}, "a"), ({"b"}, "b"), ({"chat", "b"}, "a"), (set(), "a")):
-        assert with_aliases.find("chat", allowed.__contains__).entry.name == expected
+        assert directory.find("chat", allowed.__contains__).entry.name == expected
 
-
-async def test_a_model_that_is_loaded_answers_before_one_that_is_not(with_aliases, monkeypatch):
-    (ready,) = with_aliases.find("b").replicas.clients
+    # A model that is loaded answers before one that is not.
+    (ready,) = directory.find("b").replicas.clients
     monkeypatch.setattr(EngineClient, "is_connected", property(lambda self: self is ready))
+    assert directory.find("chat").entry == OTHER
 
-    assert with_aliases.find("chat").entry == OTHER
-
-
-async def test_an_alias_ends_with_the_update_that_does_not_name_it(with_aliases):
-    await serve(with_aliases, LOADED, OTHER)
-
+    await serve(directory, LOADED, OTHER)
     with pytest.raises(ModelNotFound):
-        with_aliases.find("chat")
+        directory.find("chat")
 
 
-async def test_the_reference_model_chats_reasons_and_calls_tools(directory):
+async def test_the_reference_model_reasons_and_calls_tools_unless_it_has_no_form_for_them(
+    directory,
+):
     await serve(directory, LOADED)
-
-    assert abilities_of(directory.find("a")) == Abilities(
+    chatting = Abilities(
         chats=True, calls_tools=True, reasons=True, fills_in_middle=False, sees=False, watches=False
     )
+    assert abilities_of(directory.find("a")) == chatting
 
-
-async def test_a_model_without_a_form_for_calls_is_not_offered_for_tools(directory):
     await serve(directory, replace(LOADED, options=EngineOptions(output_format="none")))
-
     abilities = abilities_of(directory.find("a"))
     assert not abilities.calls_tools
     assert not abilities.reasons
@@ -179,8 +144,9 @@ async def test_a_model_without_a_form_for_calls_is_not_offered_for_tools(directo
 HIDDEN = replace(OTHER, projects=frozenset({7}))
 
 
-async def test_a_model_of_other_projects_does_not_exist_for_a_caller(directory):
-    await serve(directory, LOADED, HIDDEN)
+async def test_a_model_of_other_projects_does_not_exist_for_a_caller_nor_for_its_alias(directory):
+    entries = {entry.name: entry for entry in (LOADED, HIDDEN)}
+    await directory.update(entries, aliases={"chat": {HIDDEN.name: 9, LOADED.name: 1}})
 
     assert directory.find(HIDDEN.name, project_id=7).entry == HIDDEN
     for project_id in (8, None):
@@ -189,12 +155,6 @@ async def test_a_model_of_other_projects_does_not_exist_for_a_caller(directory):
         assert directory.find(None, project_id=project_id).entry == LOADED  # the only one it sees
     with pytest.raises(MissingParameter):
         directory.find(None, project_id=7)
-
-
-async def test_an_alias_leads_a_caller_to_models_that_it_sees_alone(directory):
-    entries = {entry.name: entry for entry in (LOADED, HIDDEN)}
-    await directory.update(entries, aliases={"chat": {HIDDEN.name: 9, LOADED.name: 1}})
-
     names = {directory.find("chat", project_id=8).entry.name for _ in range(20)}
     assert names == {LOADED.name}
     await directory.update(entries, aliases={"chat": {HIDDEN.name: 1}})
@@ -224,11 +184,18 @@ async def engine_of(directory: LocalDirectory) -> AsyncIterator[Engine]:
 async def test_the_engine_of_former_settings_serves_until_the_new_one_does(directory):
     await serve(directory, FIRST)
     async with engine_of(directory) as first:
+        # A change of what only web processes use keeps the connection.
+        await serve(directory, replace(FIRST, updated_at=LATER))
+        changed = directory.find("a")
+        assert changed is not first
+        assert (await changed.ready())[0] is changed
+        assert (await first.ready())[1] is changed.replicas.hello
+
         await serve(directory, SECOND)
-        assert directory.find("a") is first
+        assert directory.find("a") is changed
         assert directory.state_of(SECOND) is ModelState.LOADED
         async with engine_of(directory) as second:
-            assert second is not first
+            assert second is not changed
             assert directory.find("a") is second
 
 
@@ -272,24 +239,15 @@ async def test_a_former_engine_that_ends_is_not_waited_for(directory):
         await first.ready()
 
 
-async def test_a_change_of_what_only_web_processes_use_keeps_the_connection(directory):
-    await serve(directory, FIRST)
-    async with engine_of(directory) as first:
-        await serve(directory, replace(FIRST, updated_at=LATER))
-        changed = directory.find("a")
-        assert changed is not first
-        assert (await changed.ready())[0] is changed
-        assert (await first.ready())[1] is changed.replicas.hello
-
-
 # -- The reasoning tags of an engine's family, and waiting for an engine -----------------
 
 
-def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(tmp_path: Path) -> None:
+def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(tmp_path):
     assets = ModelAssets.load(TINY_CHAT)
     new_engine(tmp_path, assets, output_format="mistral_think")
     rendering = Rendering(continues_final_message=True, adds_generation_prompt=False)
     chat = a_chat(("user", "Hi"), ("assistant", "[THINK]so"), rendering=rendering)
+
     assert assets.render(chat).opens_reasoning
     assert not ASSETS.render(chat).opens_reasoning
 
@@ -297,9 +255,7 @@ def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(tmp_p
 @pytest.mark.parametrize(
     ("event", "words"), [("is_gone", "not loaded any more"), ("is_failing", "failed to load")]
 )
-async def test_waiting_for_an_engine_that_cannot_start_ends_early(
-    event: str, words: str, tmp_path: Path
-) -> None:
+async def test_waiting_for_an_engine_that_cannot_start_ends_early(event, words, tmp_path):
     engine = new_engine(tmp_path)
     waiting = asyncio.create_task(engine.ready())
     await asyncio.sleep(0)

@@ -1,7 +1,5 @@
 """Requests whose engine refuses, pauses or fails, and the text before an answer."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 
@@ -10,7 +8,7 @@ import pytest
 from tests.fakes.engine import FakeEngine, Gateway, Script
 from tests.flow.tiny_chat import HELLO, RAW, accepted, events_of, ids_of, prepared_of, texts_of
 from tests.prompting.builders import a_chat
-from vinery_serving.core.errors import InvalidGrammar, Overloaded, ServingError
+from vinery_serving.core.errors import InvalidGrammar, Overloaded
 from vinery_serving.core.events import (
     Completed,
     Failed,
@@ -23,7 +21,6 @@ from vinery_serving.core.events import (
 )
 from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Stopping
 from vinery_serving.flow import generate as run_module
-from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import stream, whole
 from vinery_serving.transport.messages import Rejected
 
@@ -37,24 +34,19 @@ async def answer(gateway: Gateway) -> None:
         gateway.tokens(submit, [2], "stop")
 
 
-async def test_the_events_of_an_answer(engine: Engine) -> None:
+async def test_the_events_of_an_answer_and_progress_before_the_deltas_that_it_counts(engine):
     async with FakeEngine(engine.replicas.path, answer):
         events = await events_of(await prepared_of(engine))
+        counted = await events_of(await prepared_of(engine, replace(HELLO, wants_progress=True)))
 
     assert events[0] == Started(1, num_prompt_tokens=14)
-    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "Hi there"
+    assert "".join(texts_of(events)) == "Hi there"
     assert events[-2] == Finished(0, FinishReason.STOP)
     assert isinstance(events[-1], Completed)
     assert events[-1].usage.num_output_tokens == len(ids_of("Hi there")) + 1
-
-
-async def test_progress_events_precede_the_deltas_they_count(engine: Engine) -> None:
-    async with FakeEngine(engine.replicas.path, answer):
-        events = await events_of(await prepared_of(engine, replace(HELLO, wants_progress=True)))
-
-    counts = [event.usage.num_output_tokens for event in events if isinstance(event, Progress)]
+    counts = [event.usage.num_output_tokens for event in counted if isinstance(event, Progress)]
     assert counts == sorted(counts)
-    assert isinstance(events[1], Progress)
+    assert isinstance(counted[1], Progress)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +58,8 @@ async def test_progress_events_precede_the_deltas_they_count(engine: Engine) -> 
     ],
 )
 async def test_a_refusal_has_its_own_status_and_the_name_of_its_field(
-    engine: Engine, code: str, wanted: str | None, kind: type[ServingError], param: str | None
-) -> None:
+    engine, code, wanted, kind, param
+):
     async def refuse(gateway: Gateway) -> None:
         gateway.send(Rejected((await gateway.receive_submit()).id, code, "because"))
 
@@ -79,7 +71,7 @@ async def test_a_refusal_has_its_own_status_and_the_name_of_its_field(
     assert caught.value.param == param
 
 
-async def test_a_refusal_after_some_text_is_an_event_of_the_stream(engine: Engine) -> None:
+async def test_a_refusal_after_some_text_is_an_event_of_the_stream(engine):
     async def expire(gateway: Gateway) -> None:
         submit = await accepted(gateway)
         gateway.tokens(submit, ids_of("Hi there"))
@@ -105,19 +97,16 @@ def rambling(cancelled: asyncio.Event) -> Script:
     return ramble
 
 
-async def test_a_stop_string_frees_the_engine(engine: Engine) -> None:
+async def test_a_stop_string_or_a_disconnect_frees_the_engine(engine):
     cancelled = asyncio.Event()
     request = replace(HELLO, stopping=Stopping(stop=(" three",)))
     async with FakeEngine(engine.replicas.path, rambling(cancelled)):
         result = await whole(await prepared_of(engine, request))
         await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)
-
     assert result.choices[0].text == "one two"
     assert result.choices[0].finish_reason is FinishReason.STOP
 
-
-async def test_a_disconnect_frees_the_engine(engine: Engine) -> None:
-    cancelled = asyncio.Event()
+    cancelled.clear()
     async with FakeEngine(engine.replicas.path, rambling(cancelled)):
         events = stream(await prepared_of(engine))
         await anext(events)
@@ -125,9 +114,7 @@ async def test_a_disconnect_frees_the_engine(engine: Engine) -> None:
         await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)
 
 
-async def test_silence_yields_empty_batches_for_keep_alive_comments(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_silence_yields_empty_batches_for_keep_alive_comments(engine, monkeypatch):
     monkeypatch.setattr(run_module, "SILENCE_S", 0.01)
 
     async def reason_long(gateway: Gateway) -> None:
@@ -146,33 +133,24 @@ async def test_silence_yields_empty_batches_for_keep_alive_comments(
 # The text before an answer
 
 
-async def test_an_echo_comes_first_streamed_or_not(engine: Engine) -> None:
+async def test_an_echo_comes_first_streamed_or_not_in_a_chat_of_the_assistants_last_message(engine):
     request = replace(RAW, prompt=RawPrompts(("Once", (2,)), echo=True))
     async with FakeEngine(engine.replicas.path, answer):
         events = await events_of(await prepared_of(engine, request))
         result = await whole(await prepared_of(engine, request))
+        for role, text in (("assistant", "SoHi there"), ("user", "Hi there")):
+            prompt = a_chat(("user", "Hello!"), (role, "So"), echo=True)
+            chat = await whole(await prepared_of(engine, replace(HELLO, prompt=prompt)))
+            assert chat.choices[0].text == text
 
     assert events[0] == Started(2, num_prompt_tokens=2)
     assert events[1:3] == [TextDelta(0, "Once"), TextDelta(1, "<|im_end|>")]
     assert [choice.text for choice in result.choices] == ["OnceHi there", "<|im_end|>Hi there"]
 
 
-@pytest.mark.parametrize(("role", "text"), [("assistant", "SoHi there"), ("user", "Hi there")])
-async def test_a_chat_echoes_the_assistants_last_message(
-    engine: Engine, role: str, text: str
-) -> None:
-    request = replace(HELLO, prompt=a_chat(("user", "Hello!"), (role, "So"), echo=True))
-    async with FakeEngine(engine.replicas.path, answer):
-        result = await whole(await prepared_of(engine, request))
-
-    assert result.choices[0].text == text
-
-
-async def test_an_answer_that_is_only_the_echo_needs_no_engine(engine: Engine) -> None:
-    request = replace(
-        RAW, prompt=RawPrompts(("Once",), echo=True), n=2, stopping=Stopping(max_tokens=0)
-    )
-    prepared = await prepared_of(engine, request)
+async def test_an_answer_that_is_only_the_echo_needs_no_engine(engine):
+    once, stopping = RawPrompts(("Once",), echo=True), Stopping(max_tokens=0)
+    prepared = await prepared_of(engine, replace(RAW, prompt=once, n=2, stopping=stopping))
 
     events = await events_of(prepared)
     result = await whole(prepared)
@@ -183,7 +161,7 @@ async def test_an_answer_that_is_only_the_echo_needs_no_engine(engine: Engine) -
     assert texts_of(events) == ["Once", "Once"]
 
 
-async def test_hidden_reasoning_yields_empty_batches_only_after_a_while(engine: Engine) -> None:
+async def test_hidden_reasoning_yields_empty_batches_only_after_a_while(engine):
     async def reason(gateway: Gateway) -> None:
         submit = await accepted(gateway)
         for id_ in ids_of("<think>one two three"):

@@ -1,8 +1,6 @@
 """No more tokens are granted to answers than were reserved, and no answer waits for available
 tokens."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 
@@ -99,9 +97,7 @@ STEPS = st.lists(
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=5), st.integers(0, 2000), STEPS)
 # An answer that stops by itself after its last grant.
 @example([3], 1, [("write", 0, 1), ("read", 0, 0), ("stop", 0, 0)])
-def test_answers_generate_no_more_than_granted_and_at_the_end_all_of_it(
-    wanted: list[int], num_tokens: int, steps: list[tuple[str, int, int]]
-) -> None:
+def test_answers_generate_no_more_than_granted_and_at_the_end_all_of_it(wanted, num_tokens, steps):
     num_first = min(sum(wanted), (NUM_AHEAD + NUM_EACH) * len(wanted), len(wanted) + num_tokens)
     generation = Generation(Source(len(wanted) + num_tokens, num_first), wanted)
     for what, number, num in steps:
@@ -124,33 +120,30 @@ def test_answers_generate_no_more_than_granted_and_at_the_end_all_of_it(
         assert cut[0].num_generated == min(cut[0].num_wanted, generation.source.num_tokens)
 
 
-def test_more_is_reserved_ahead_of_need_for_the_answers_that_need_it() -> None:
-    source = Source(10_000, 2 * (NUM_AHEAD + NUM_EACH))
-    generation = Generation(source, [1000, 1000])
-    generation.write(0, NUM_EACH - 1)
-    generation.read()
-    assert source.requested == []
-    generation.write(0, 1)
-    generation.read()
-    assert source.requested == [NUM_EACH]
+def two_answers(num_tokens: int) -> Generation:
+    return Generation(Source(num_tokens, 2 * (NUM_AHEAD + NUM_EACH)), [1000, 1000])
+
+
+def test_more_is_reserved_ahead_of_need_for_the_answers_that_need_it():
+    generation = two_answers(10_000)
+    for num_written, requested in ((NUM_EACH - 1, []), (1, [NUM_EACH])):
+        generation.write(0, num_written)
+        generation.read()
+        assert generation.source.requested == requested
     assert generation.grants.num_granted == {0: NUM_AHEAD + 2 * NUM_EACH, 1: NUM_AHEAD + NUM_EACH}
 
 
-def test_unused_tokens_of_an_answer_go_to_the_others() -> None:
-    source = Source(10_000, 2 * (NUM_AHEAD + NUM_EACH))
-    generation = Generation(source, [1000, 1000])
+def test_unused_tokens_of_an_answer_go_to_the_others_and_the_last_ones_are_divided():
+    generation = two_answers(10_000)
     generation.stop(1)
     generation.write(0, NUM_EACH)
     generation.read()
-    assert source.requested == []
+    assert generation.source.requested == []
     assert generation.grants.num_granted == {0: NUM_AHEAD + 2 * NUM_EACH}
 
-
-def test_the_last_tokens_are_divided_with_last_grants() -> None:
-    source = Source(300, 2 * (NUM_AHEAD + NUM_EACH))
-    generation = Generation(source, [1000, 1000])
+    generation = two_answers(300)
     generation.write(0, NUM_EACH)
     generation.read()
-    assert source.is_last
+    assert generation.source.is_last
     assert [answer.num_granted for answer in generation.answers.values()] == [150, 150]
     assert all(answer.is_last for answer in generation.answers.values())

@@ -1,7 +1,5 @@
 """The handling options of a request reach the engine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,36 +15,54 @@ from vinery_serving.core.events import Completed
 from vinery_serving.core.request import BeamSearch, GenerationRequest, Handling, RawPrompts
 from vinery_serving.flow.candidates import check_beam_search
 from vinery_serving.flow.generate import run
-from vinery_serving.transport.messages import Accepted, Submit, TokenOutput
+from vinery_serving.transport.messages import Accepted, TokenOutput
 
 
 def asking(handling: Handling, n: int = 1) -> GenerationRequest:
     return replace(RAW, n=n, handling=handling)
 
 
-async def submits_of(tmp_path: Path, handling: Handling, n: int = 1) -> tuple[Submit, ...]:
-    """The submissions to an engine whose process does not run."""
-    return (await prepared_of(new_engine(tmp_path), asking(handling, n))).submits
+async def key_of(
+    tmp_path: Path, organization: int | None, salt: str | None = None, **options: Any
+) -> bytes | None:
+    """The cache key of a request of this organisation; None: without keys and organisations."""
+    request, engine = asking(Handling(cache_salt=salt)), new_engine(tmp_path, **options)
+    lane = {} if organization is None else {"lane": (organization, 1)}
+    return (await prepared_of(engine, request, **lane)).submits[0].cache_key
 
 
-async def test_samples_wait_with_the_priority_of_their_request(tmp_path: Path) -> None:
-    submits = await submits_of(tmp_path, Handling(priority=4), n=3)
+async def test_the_engine_gets_equal_keys_for_equal_salts_but_not_the_salt(tmp_path):
+    keys = [await key_of(tmp_path, None, salt) for salt in (None, "one", "one", "two")]
 
-    assert [submit.priority for submit in submits] == [4, 4, 4]
+    assert keys[0] is None
+    assert keys[1] == keys[2] != keys[3]
+    assert all(key is None or (len(key) == 32 and b"one" not in key) for key in keys)
 
 
-async def test_samples_wait_in_the_lane_of_their_key(tmp_path: Path) -> None:
-    request = asking(Handling(), n=2)
+async def test_organisations_share_the_prefix_cache_only_where_an_administrator_lets_them(tmp_path):
+    own = [await key_of(tmp_path, 1, salt) for salt in (None, "one", "two")]
+    others = [await key_of(tmp_path, 2, salt) for salt in (None, "one", "two")]
+    assert len({None, *own, *others}) == 7
+    assert own == [await key_of(tmp_path, 1, salt) for salt in (None, "one", "two")]
+
+    for salt in (None, "one"):
+        keys = {await key_of(tmp_path, each, salt, share_prefix_cache=True) for each in (0, 1, 2)}
+        assert len(keys) == 1
+        assert (keys == {None}) == (salt is None)
+
+
+async def test_samples_wait_with_the_priority_of_their_request_in_the_lane_of_their_key(tmp_path):
+    request = asking(Handling(priority=4), n=3)
 
     prepared = await prepared_of(new_engine(tmp_path), request, lane=(3, 7))
 
-    assert [submit.lane for submit in prepared.submits] == [(3, 7), (3, 7)]
+    assert [(each.priority, each.lane) for each in prepared.submits] == [(4, (3, 7))] * 3
 
 
 @table("prompts, n, param", [(("a",), 7, "n"), (("a",) * 7, 1, "prompt"), (("a",) * 3, 1, None)])
 async def test_more_answers_than_the_engine_ever_takes_at_once_are_refused_before_rendering(
-    prompts: tuple[str, ...], n: int, param: str | None, tmp_path: Path
-) -> None:
+    prompts, n, param, tmp_path
+):
     engine = new_engine(tmp_path, max_running=2, max_waiting=8)  # and a key may hold half of them
     request = replace(asking(Handling(), n), prompt=RawPrompts(prompts))
 
@@ -61,53 +77,6 @@ async def test_more_answers_than_the_engine_ever_takes_at_once_are_refused_befor
     assert refusal.value.param == param
 
 
-async def test_the_engine_gets_equal_keys_for_equal_salts_but_not_the_salt(tmp_path: Path) -> None:
-    keys = [
-        (await submits_of(tmp_path, Handling(cache_salt=salt)))[0].cache_key
-        for salt in (None, "one", "one", "two")
-    ]
-
-    assert keys[0] is None
-    assert keys[1] == keys[2] != keys[3]
-    assert all(key is None or (len(key) == 32 and b"one" not in key) for key in keys)
-
-
-async def key_of(
-    tmp_path: Path, organization: int, salt: str | None = None, **options: Any
-) -> bytes | None:
-    """The cache key of a request of this organisation."""
-    request, engine = asking(Handling(cache_salt=salt)), new_engine(tmp_path, **options)
-    return (await prepared_of(engine, request, lane=(organization, 1))).submits[0].cache_key
-
-
-async def test_organisations_share_no_prefix_cache_whatever_salts_they_send(tmp_path: Path) -> None:
-    own = [await key_of(tmp_path, 1, salt) for salt in (None, "one", "two")]
-    others = [await key_of(tmp_path, 2, salt) for salt in (None, "one", "two")]
-
-    assert len({None, *own, *others}) == 7
-    assert own == [await key_of(tmp_path, 1, salt) for salt in (None, "one", "two")]
-
-
-async def test_an_administrator_may_let_organisations_share_the_prefix_cache(
-    tmp_path: Path,
-) -> None:
-    for salt in (None, "one"):
-        keys = {
-            await key_of(tmp_path, number, salt, share_prefix_cache=True) for number in (0, 1, 2)
-        }
-        assert len(keys) == 1
-        assert (keys == {None}) == (salt is None)
-
-
-async def test_a_search_that_a_salt_would_disturb_has_none(tmp_path: Path) -> None:
-    beams = BeamSearch(2, no_repeat_ngram_size=2)
-    request = replace(asking(Handling()), beams=beams)
-
-    prepared = await prepared_of(new_engine(tmp_path), request, lane=(1, 1))
-
-    assert prepared.submits[0].cache_key is None
-
-
 @table(
     "organization, key, supports_salt, is_shared, num_cached",
     [
@@ -120,13 +89,8 @@ async def test_a_search_that_a_salt_would_disturb_has_none(tmp_path: Path) -> No
     ],
 )
 async def test_cached_tokens_are_reported_only_where_no_other_organisation_shares_the_cache(
-    organization: int,
-    key: bytes | None,
-    supports_salt: bool,
-    is_shared: bool,
-    num_cached: int,
-    tmp_path: Path,
-) -> None:
+    organization, key, supports_salt, is_shared, num_cached, tmp_path
+):
     submit = structs.replace(SUBMIT, lane=(organization, 1), cache_key=key)
     output = TokenOutput(1, (65,), "stop", queue_s=0.0, num_cached_tokens=1)
     engine = InMemoryEngine([Accepted(1), output])
@@ -142,22 +106,19 @@ async def test_cached_tokens_are_reported_only_where_no_other_organisation_share
     assert (submitted.cache_key is None) == (key is None or not supports_salt)
 
 
-def test_a_salt_cannot_go_with_no_repeat_ngram_size() -> None:
-    request = replace(
-        asking(Handling(cache_salt="one")), beams=BeamSearch(2, no_repeat_ngram_size=1)
-    )
+async def test_a_search_that_a_salt_would_disturb_has_none_and_a_salt_of_a_client_is_refused(
+    tmp_path,
+):
+    request = replace(asking(Handling()), beams=BeamSearch(2, no_repeat_ngram_size=2))
+    prepared = await prepared_of(new_engine(tmp_path), request, lane=(1, 1))
+    assert prepared.submits[0].cache_key is None
 
+    salted = asking(Handling(cache_salt="one"))
     with pytest.raises(InvalidRequest, match="Leave one of them out") as refusal:
-        check_beam_search(request)
-
+        check_beam_search(replace(salted, beams=BeamSearch(2, no_repeat_ngram_size=1)))
     assert refusal.value.param == "cache_salt"
-    check_beam_search(replace(request, beams=BeamSearch(2)))
-
-
-async def test_a_salt_that_has_no_effect_is_refused() -> None:
-    prepared = in_memory(InMemoryEngine(), asking(Handling(cache_salt="one")))
-
+    check_beam_search(replace(salted, beams=BeamSearch(2)))
+    # So is one that has no effect.
     with pytest.raises(UnsupportedParameter, match="enable_prefix_caching off") as refusal:
-        await anext(run(prepared, None))
-
+        await anext(run(in_memory(InMemoryEngine(), salted), None))
     assert refusal.value.param == "cache_salt"

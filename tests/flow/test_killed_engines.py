@@ -1,7 +1,5 @@
 """Requests whose real engine is killed: what the next one returns for them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -64,7 +62,7 @@ async def killed_in_the_middle(
         os.kill(process.pid, signal.SIGCONT)
 
 
-async def test_a_beam_search_begins_anew_on_the_next_engine(engine: Engine) -> None:
+async def test_a_beam_search_begins_anew_on_the_next_engine(engine):
     """No client has seen anything of it. Other answers: tests/engine/test_known_tokens.py."""
     async with running(engine) as process:
         undisturbed = await whole(await prepared_of(engine, BEAMS))

@@ -1,17 +1,14 @@
 """A request whose engine ends goes on with the next one, unless it is at fault."""
 
-from __future__ import annotations
-
 import asyncio
 from array import array
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from tests.fakes.engine import FakeEngine, Gateway, Script
+from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import (
     HELLO,
     RAW,
@@ -23,6 +20,7 @@ from tests.flow.tiny_chat import (
     texts_of,
 )
 from tests.prompting.builders import a_chat
+from tests.tables import table
 from vinery_serving.core.errors import (
     DeadlineExceeded,
     EngineLost,
@@ -30,7 +28,7 @@ from vinery_serving.core.errors import (
     NotContinued,
     RequestQuarantined,
 )
-from vinery_serving.core.events import Completed, Event, Failed, Started
+from vinery_serving.core.events import Completed, Failed, Started
 from vinery_serving.core.request import RawPrompts, Sampling
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import MAX_LOST_ENGINES, whole
@@ -89,45 +87,36 @@ SEEDED = replace(HELLO, sampling=Sampling(temperature=0.9, seed=1))
 
 
 @deaths
-async def test_the_next_engine_goes_on_with_a_stream(engine: Engine, death: Script) -> None:
+async def test_the_next_engine_goes_on_with_an_answer_that_is_charged_once(engine, death):
     async with FakeEngine(engine.replicas.path, death, answer):
         prepared = await prepared_of(engine)
         events = await events_of(prepared)
-
-    started = [event for event in events if isinstance(event, Started)]
-    assert started == [Started(1, num_prompt_tokens=14)]
-    assert "".join(texts_of(events)) == TEXT
-    assert num_output_tokens(events) == len(ids_of(TEXT)) + 1
-    assert prepared.meter.num_continuations == 1
-
-
-@deaths
-async def test_a_unary_answer_goes_on_and_is_charged_once(engine: Engine, death: Script) -> None:
     async with FakeEngine(engine.replicas.path, death, answer):
         result = await whole(await prepared_of(engine))
 
-    assert result.choices[0].text == TEXT
-    assert result.usage.num_output_tokens == len(ids_of(TEXT)) + 1
+    started = [event for event in events if isinstance(event, Started)]
+    assert started == [Started(1, num_prompt_tokens=14)]
+    assert "".join(texts_of(events)) == result.choices[0].text == TEXT
+    assert isinstance(events[-1], Completed)
+    for usage in (events[-1].usage, result.usage):
+        assert usage.num_output_tokens == len(ids_of(TEXT)) + 1
+    assert prepared.meter.num_continuations == 1
 
 
-@pytest.mark.parametrize(
-    ("sampling", "is_replayed"),
+@table(
+    "sampling, is_replayed",
     [
         (Sampling(), False),
         (Sampling(temperature=0.0, seed=1), False),
         (Sampling(temperature=0.9, seed=1), True),
         (Sampling(temperature=0.9), False),
     ],
-    ids=["default", "greedy", "seed", "no seed"],
 )
-async def test_only_samples_with_a_seed_are_generated_again(
-    engine: Engine, sampling: Sampling, is_replayed: bool
-) -> None:
+async def test_only_samples_with_a_seed_are_generated_again(engine, sampling, is_replayed):
     submits: list[Submit] = []
 
     async def go_on(gateway: Gateway) -> None:
-        submits.append(submit := await gateway.receive_submit())
-        gateway.accept(submit)
+        submits.append(submit := await accepted(gateway))
         gateway.tokens(submit, [END], "stop")
 
     async with FakeEngine(engine.replicas.path, die_after_a_token, go_on):
@@ -136,7 +125,7 @@ async def test_only_samples_with_a_seed_are_generated_again(
     assert submits[0].known == Known(array("i", ids_of(TEXT)[:1]).tobytes(), is_replayed)
 
 
-async def test_only_choices_that_have_not_ended_go_on(engine: Engine) -> None:
+async def test_only_choices_that_have_not_ended_go_on(engine):
     num_known: list[int] = []
 
     async def end_one(gateway: Gateway) -> None:
@@ -169,7 +158,7 @@ class LastGrant(TokenSource):
         raise AssertionError("There is nothing left to reserve.")
 
 
-async def test_the_next_engine_gets_the_last_grant_too(engine: Engine) -> None:
+async def test_the_next_engine_gets_the_last_grant_too(engine):
     grants: list[Grant] = []
 
     async def pause(gateway: Gateway) -> None:
@@ -190,7 +179,7 @@ async def test_the_next_engine_gets_the_last_grant_too(engine: Engine) -> None:
     assert [(each.num_tokens, each.is_last) for each in grants] == [(10, True)] * 2
 
 
-async def test_an_echo_is_sent_once_though_the_engine_fails(engine: Engine) -> None:
+async def test_an_echo_is_sent_once_though_the_engine_fails(engine):
     request = replace(RAW, prompt=RawPrompts(("Once",), echo=True))
     async with FakeEngine(engine.replicas.path, die_after_accepting, answer):
         events = await events_of(await prepared_of(engine, request))
@@ -201,21 +190,30 @@ async def test_an_echo_is_sent_once_though_the_engine_fails(engine: Engine) -> N
     assert result.choices[0].text == "Once" + TEXT
 
 
-async def test_an_answer_that_cannot_go_on_exactly_ends_with_the_documented_error(
-    engine: Engine,
-) -> None:
+async def test_a_stream_that_cannot_go_on_exactly_or_whose_model_is_gone_ends_with_the_reason(
+    engine,
+):
     async def refuse(gateway: Gateway) -> None:
         gateway.send(Rejected((await gateway.receive_submit()).id, "not_continued", "It differs."))
 
+    async def unload(gateway: Gateway) -> None:
+        await send_a_token(gateway)
+        engine.is_gone = True
+        gateway.die()
+
     async with FakeEngine(engine.replicas.path, die_after_a_token, refuse):
         events = await events_of(await prepared_of(engine, SEEDED))
+    async with FakeEngine(engine.replicas.path, unload):
+        unloaded = await events_of(await prepared_of(engine))
 
     assert isinstance(events[-1], Failed)
     assert isinstance(events[-1].error, NotContinued)
     assert "".join(texts_of(events)) == texts_of(events)[0]  # one token, and nothing after it
+    assert isinstance(unloaded[-1], Failed)
+    assert isinstance(unloaded[-1].error, ModelNotReady)
 
 
-async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine: Engine) -> None:
+async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine):
     known: list[list[int]] = []
 
     async def both(gateway: Gateway) -> list[Submit]:
@@ -253,7 +251,7 @@ async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine: Engi
 # -- Requests at fault --------------------------------------------------------------------------
 
 
-async def test_a_request_runs_on_two_engines_at_most_if_they_end(engine: Engine) -> None:
+async def test_a_request_runs_on_two_engines_at_most_if_they_end(engine):
     num_ends = 0
 
     async def die(gateway: Gateway) -> None:
@@ -274,7 +272,7 @@ async def test_a_request_runs_on_two_engines_at_most_if_they_end(engine: Engine)
     assert not any(isinstance(event, Completed) for event in events)
 
 
-async def test_a_request_at_fault_is_refused_until_it_is_released(engine: Engine) -> None:
+async def test_a_request_at_fault_is_refused_until_it_is_released(engine):
     added: list[Quarantined] = []
     engine.quarantine = Quarantine(added.append)
     async with FakeEngine(engine.replicas.path, die_at_once, die_at_once, answer):
@@ -290,7 +288,7 @@ async def test_a_request_at_fault_is_refused_until_it_is_released(engine: Engine
     assert [(each.model, len(each.digest)) for each in added] == [("tiny-chat", 32)]
 
 
-async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine: Engine) -> None:
+async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine):
     """Both run when two engines end. Then they go on one after the other, and one is at fault."""
     added: list[Quarantined] = []
     engine.quarantine = Quarantine(added.append)
@@ -325,7 +323,7 @@ async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine: 
     assert len(added) == 1
 
 
-async def test_the_hash_does_not_depend_on_who_asks_and_on_random_seeds(engine: Engine) -> None:
+async def test_the_hash_does_not_depend_on_who_asks_and_on_random_seeds(engine):
     added: list[Quarantined] = []
     quarantine = Quarantine(added.append)
     for key_id in (1, 2):
@@ -345,33 +343,27 @@ async def test_the_hash_does_not_depend_on_who_asks_and_on_random_seeds(engine: 
     assert [each.key_id for each in added] == [1, 2, 2]
 
 
-async def leave_after_a_token(gateway: Gateway) -> None:
-    await send_a_token(gateway)
-    gateway.leave()
+async def test_planned_ends_count_against_no_request_and_have_a_limit(engine):
+    async def leave_after_a_token(gateway: Gateway) -> None:
+        await send_a_token(gateway)
+        gateway.leave()
 
+    async def leave_at_once(gateway: Gateway) -> None:
+        await gateway.receive_submit()
+        gateway.leave()
 
-async def leave_at_once(gateway: Gateway) -> None:
-    await gateway.receive_submit()
-    gateway.leave()
-
-
-async def test_planned_ends_count_against_no_request(engine: Engine) -> None:
     async with FakeEngine(engine.replicas.path, *[leave_after_a_token] * 4, answer):
         result = await whole(await prepared_of(engine))
-
     assert result.choices[0].text == TEXT
 
-
-async def test_even_planned_ends_have_a_limit(engine: Engine) -> None:
     async with FakeEngine(engine.replicas.path, leave_at_once):
         prepared = await prepared_of(engine)
         with pytest.raises(EngineLost, match="too often"):
             await whole(prepared)
-
     assert prepared.meter.num_continuations == MAX_LOST_ENGINES
 
 
-async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine: Engine) -> None:
+async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine):
     async with FakeEngine(engine.replicas.path, die_after_a_token):
         prepared = await prepared_of(engine)
         late = tuple(structs.replace(each, deadline_s=0.5) for each in prepared.submits)
@@ -385,7 +377,7 @@ async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine
 # -- Changed models -----------------------------------------------------------------------------
 
 
-async def test_the_engine_of_a_changed_model_goes_on(engine: Engine, tmp_path: Path) -> None:
+async def test_the_engine_of_a_changed_model_goes_on(engine, tmp_path):
     (tmp_path / "new").mkdir()
     changed = new_engine(tmp_path / "new")
     changed.replicas.open()
@@ -404,7 +396,7 @@ async def test_the_engine_of_a_changed_model_goes_on(engine: Engine, tmp_path: P
     assert result.choices[0].text == TEXT
 
 
-async def test_changes_of_a_model_count_against_no_request(engine: Engine, tmp_path: Path) -> None:
+async def test_changes_of_a_model_count_against_no_request(engine, tmp_path):
     engines = [engine]
     for number in range(3):
         folder = tmp_path / str(number)
@@ -434,29 +426,11 @@ async def test_changes_of_a_model_count_against_no_request(engine: Engine, tmp_p
     assert prepared.meter.num_continuations == 3
 
 
-async def test_a_stream_of_an_unloaded_model_ends_with_the_reason(engine: Engine) -> None:
-    async def unload(gateway: Gateway) -> None:
-        await send_a_token(gateway)
-        engine.is_gone = True
-        gateway.die()
-
-    async with FakeEngine(engine.replicas.path, unload):
-        events = await events_of(await prepared_of(engine))
-
-    assert isinstance(events[-1], Failed)
-    assert isinstance(events[-1].error, ModelNotReady)
-
-
 async def prepared_with(engine: Engine, text: str) -> PreparedRequest:
     return await prepared_of(engine, replace(HELLO, prompt=a_chat(("user", text))))
 
 
-def num_output_tokens(events: list[Event]) -> int:
-    assert isinstance(events[-1], Completed)
-    return events[-1].usage.num_output_tokens
-
-
-async def test_the_next_engine_gets_the_pictures_too(engine: Engine) -> None:
+async def test_the_next_engine_gets_the_pictures_too(engine):
     media = MediaInput(
         0, (1, 2, 2), height=56, width=56, pixels=bytes(range(256)) * 36 + bytes(192)
     )

@@ -1,7 +1,5 @@
 """Preparing a request costs at most twice the work for a field of twice the size."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +12,6 @@ from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
 from vinery_serving.core.request import (
     GenerationRequest,
-    Message,
     Steering,
     Stopping,
     Tool,
@@ -40,7 +37,7 @@ CALL = ToolCall("c", "f", "{}")
         lambda n: {"n": n},
     ],
 )
-def test_a_field_of_twice_the_size(fields: Callable[[int], dict[str, Any]]) -> None:
+def test_a_field_of_twice_the_size(fields):
     engine = new_engine(Path("/nowhere"))
 
     def work(size: int) -> Callable[[], Any]:
@@ -58,7 +55,7 @@ def test_a_field_of_twice_the_size(fields: Callable[[int], dict[str, Any]]) -> N
         lambda n: (QUESTION, *(a_message("tool", tool_call_id="c"),) * n, QUESTION),
     ],
 )
-def test_finding_what_may_be_left_out(messages: Callable[[int], tuple[Message, ...]]) -> None:
+def test_finding_what_may_be_left_out(messages):
     def work(size: int) -> Callable[[], Any]:
         found = messages(size)
         return lambda: droppable(found)
@@ -66,7 +63,7 @@ def test_finding_what_may_be_left_out(messages: Callable[[int], tuple[Message, .
     assert growth(work, 500) < 2.1
 
 
-def test_finding_the_tools_that_may_be_called() -> None:
+def test_finding_the_tools_that_may_be_called():
     def work(size: int) -> Callable[[], Any]:
         names = tuple(f"f{at}" for at in range(size))
         choice = ToolChoice(ToolMode.AUTO, allowed=names)
@@ -77,7 +74,7 @@ def test_finding_the_tools_that_may_be_called() -> None:
 
 
 @table("drops_oldest", [True, False])
-def test_counting_and_leaving_out_what_cannot_fit(drops_oldest: bool) -> None:
+def test_counting_and_leaving_out_what_cannot_fit(drops_oldest):
     engine = new_engine(Path("/nowhere"), max_context=10**9)
 
     def work(size: int) -> Callable[[], Any]:

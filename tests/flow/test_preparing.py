@@ -1,7 +1,5 @@
 """Values that are decided and requests that are refused before an engine is needed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,64 +37,52 @@ from vinery_serving.transport.messages import SamplingParams, SpeculationSpec
 NUM_RAW = len(ids_of("Hi there"))
 
 
-async def test_samples_of_one_request_have_seeds_of_their_own(engine: Engine) -> None:
+async def test_samples_of_one_request_have_seeds_of_their_own_which_are_drawn_if_need_be(engine):
     request = replace(HELLO, n=3, sampling=replace(HELLO.sampling, seed=5, temperature=1.0))
-
-    prepared = await prepared_of(engine, request)
-
-    seeds = [submit.sampling.seed for submit in prepared.submits]
+    seeds = [each.sampling.seed for each in (await prepared_of(engine, request)).submits]
     assert seeds[0] == 5
     assert len(set(seeds)) == 3
 
-
-async def test_without_a_seed_one_is_drawn(engine: Engine) -> None:
     first, second = await prepared_of(engine), await prepared_of(engine)
-
     assert first.submits[0].sampling.seed != second.submits[0].sampling.seed
 
 
-async def test_more_answers_than_the_models_limit_are_refused(tmp_path: Path) -> None:
+async def test_more_answers_than_the_models_limit_and_beams_of_an_evicted_cache_are_refused(
+    tmp_path,
+):
     engine = new_engine(tmp_path, best_of_limit=2)
-
     assert len((await prepared_of(engine, replace(RAW, n=2))).submits) == 2
     with pytest.raises(InvalidRequest, match="`n` must be at most 2"):
         await prepared_of(engine, replace(RAW, n=3))
 
-
-async def test_a_model_whose_cache_is_evicted_refuses_beam_searches(tmp_path: Path) -> None:
     eviction = CacheEviction(start_size=32, recent_size=32, max_cache_size=96)
     engine = new_engine(tmp_path, cache_eviction=eviction, enable_prefix_caching=False)
-
     with pytest.raises(UnsupportedParameter, match="cache_eviction") as refusal:
         await prepared_of(engine, replace(HELLO, beams=BeamSearch(width=2)))
-
     assert refusal.value.param == "use_beam_search"
 
 
-async def test_without_split_fuse_prompt_and_answer_fit_into_one_step(tmp_path: Path) -> None:
+async def test_prompt_and_answer_fit_into_one_step_and_into_what_an_npu_was_compiled_for(tmp_path):
     engine = new_engine(tmp_path, dynamic_split_fuse=False, max_num_batched_tokens=64)
-
-    prepared = await prepared_of(engine, RAW)
-
-    assert prepared.submits[0].max_new_tokens == 64 - NUM_RAW
+    assert (await prepared_of(engine, RAW)).submits[0].max_new_tokens == 64 - NUM_RAW
     with pytest.raises(ContextTooLong, match="64"):
         await prepared_of(engine, replace(RAW, stopping=Stopping(max_tokens=64)))
 
+    engine = new_engine(tmp_path, max_prompt_len=NUM_RAW, min_response_len=20)
+    assert (await prepared_of(engine, RAW)).submits[0].max_new_tokens == 20
+    with pytest.raises(ContextTooLong, match=f"maximum context length is {NUM_RAW} tokens"):
+        await prepared_of(engine, replace(RAW, prompt=RawPrompts(("Hi there, friend",))))
 
-async def test_the_stop_rules_reach_the_engine(engine: Engine) -> None:
+
+async def test_the_stop_rules_reach_the_engine_and_stop_ids_must_be_tokens_of_the_model(engine):
     stopping = Stopping(max_tokens=9, min_tokens=4, stop_token_ids=(5, 6), ignore_eos=True)
-
     submit = (await prepared_of(engine, replace(RAW, stopping=stopping))).submits[0]
-
     assert (submit.max_new_tokens, submit.min_new_tokens) == (9, 4)
     assert submit.stop_token_ids == (5, 6)
     assert submit.ignore_eos
 
-
-async def test_stop_ids_must_be_tokens_of_the_model(engine: Engine) -> None:
     with pytest.raises(InvalidRequest, match="names the token 3072") as caught:
         await prepared_of(engine, replace(RAW, stopping=Stopping(stop_token_ids=(3072,))))
-
     assert caught.value.param == "stop_token_ids"
 
 
@@ -113,24 +99,15 @@ FORCED = replace(
     [("min_tokens", Stopping(min_tokens=5)), ("ignore_eos", Stopping(ignore_eos=True))],
 )
 async def test_parameters_that_continue_after_the_grammar_are_refused(
-    engine: Engine, request_: GenerationRequest, param: str, stopping: Stopping
-) -> None:
+    engine, request_, param, stopping
+):
     with pytest.raises(InvalidRequest, match="cannot go with") as caught:
         await prepared_of(engine, replace(request_, stopping=stopping))
 
     assert caught.value.param == param
 
 
-async def test_a_prompt_that_an_npu_was_not_compiled_for_is_refused(tmp_path: Path) -> None:
-    engine = new_engine(tmp_path, max_prompt_len=NUM_RAW, min_response_len=20)
-    longer = replace(RAW, prompt=RawPrompts(("Hi there, friend",)))
-
-    assert (await prepared_of(engine, RAW)).submits[0].max_new_tokens == 20
-    with pytest.raises(ContextTooLong, match=f"maximum context length is {NUM_RAW} tokens"):
-        await prepared_of(engine, longer)
-
-
-async def test_a_head_proposes_a_number_of_tokens(tmp_path: Path) -> None:
+async def test_a_head_proposes_a_number_of_tokens(tmp_path):
     engine = new_engine(tmp_path, eagle3_head="/head")
 
     def asked(**values: Any) -> GenerationRequest:
@@ -201,13 +178,7 @@ LATER_NAME = {"max_tokens": 13, "max_tokens_param": "max_completion_tokens"}
         ({}, {"min_tokens": ROOM}, ROOM, None),
     ],
 )
-def test_the_limit_of_an_answer(
-    tmp_path: Path,
-    options: dict[str, Any],
-    stopping: dict[str, Any],
-    limit: int,
-    clamped_to: int | None,
-) -> None:
+def test_the_limit_of_an_answer(tmp_path, options, stopping, limit, clamped_to):
     draft = drafted(tmp_path, options=options, **stopping)
 
     assert limits_of(draft) == {limit}
@@ -231,8 +202,8 @@ def test_the_limit_of_an_answer(
     ],
 )
 def test_a_limit_that_does_not_fit_is_refused_by_the_clients_name_for_it(
-    tmp_path: Path, options: dict[str, Any], stopping: dict[str, Any], param: str, words: str
-) -> None:
+    tmp_path, options, stopping, param, words
+):
     with pytest.raises(InvalidRequest, match=words) as caught:
         drafted(tmp_path, options=options, **stopping)
 
@@ -240,17 +211,18 @@ def test_a_limit_that_does_not_fit_is_refused_by_the_clients_name_for_it(
     assert isinstance(caught.value, ContextTooLong) == (param == "prompt")
 
 
-def test_of_several_prompts_the_shortest_limit_is_reported(tmp_path: Path) -> None:
-    prompts = RawPrompts(((5,) * 10, (5,) * 30))
-    request = replace(RAW, prompt=prompts)
+async def test_the_engine_gets_the_clamped_limit_and_the_shortest_is_reported(tmp_path):
+    engine = new_engine(tmp_path, max_context=NUM_RAW + ROOM)
+    prepared = await prepared_of(engine, replace(RAW, stopping=Stopping(max_tokens=4096)))
+    assert prepared.submits[0].max_new_tokens == ROOM
 
+    request = replace(RAW, prompt=RawPrompts(((5,) * 10, (5,) * 30)))
     draft = drafted(tmp_path, request, options={"max_context": 100}, max_tokens=4096)
-
     assert limits_of(draft) == {90, 70}
     assert draft.clamped_to == 70
 
 
-def test_a_conversation_that_may_be_shortened_keeps_room_for_an_answer(tmp_path: Path) -> None:
+def test_a_conversation_that_may_be_shortened_keeps_room_for_an_answer(tmp_path):
     words = "word " * 40
     turns = [("user", words), ("assistant", words)] * 2
     chat = a_chat(*turns, ("user", words), drops_oldest=True)
@@ -262,15 +234,6 @@ def test_a_conversation_that_may_be_shortened_keeps_room_for_an_answer(tmp_path:
     assert draft.clamped_to >= 400 // 8
 
 
-async def test_the_engine_gets_the_clamped_limit(tmp_path: Path) -> None:
-    engine = new_engine(tmp_path, max_context=NUM_RAW + ROOM)
-    request = replace(RAW, stopping=Stopping(max_tokens=4096))
-
-    prepared = await prepared_of(engine, request)
-
-    assert prepared.submits[0].max_new_tokens == ROOM
-
-
 # -- Defaults and limits that an administrator sets for a model --------------------------
 
 
@@ -279,21 +242,16 @@ async def sampling_of(engine: Engine, **asked: Any) -> SamplingParams:
     return prepared.submits[0].sampling
 
 
-async def test_a_default_holds_for_requests_that_name_no_value(tmp_path: Path) -> None:
+async def test_a_default_holds_for_requests_that_name_no_value_before_that_of_the_folder(tmp_path):
     engine = served(tmp_path, defaults={"temperature": 0.3, "top_k": 7})
-
     assert (await sampling_of(engine)).temperature == 0.3
     assert (await sampling_of(engine, temperature=1.5)).temperature == 1.5
     assert (await sampling_of(engine, temperature=1.5)).top_k == 7
 
-
-def test_a_default_comes_before_that_of_the_folder() -> None:
     folder = GenerationDefaults(do_sample=False, temperature=0.9, top_p=0.8, max_new_tokens=5)
     options = parse_options({"defaults": {"temperature": 0.3, "max_tokens": 9}})
-
-    assert defaults_of(options, folder) == GenerationDefaults(
-        do_sample=True, temperature=0.3, top_p=0.8, max_new_tokens=9
-    )
+    expected = GenerationDefaults(do_sample=True, temperature=0.3, top_p=0.8, max_new_tokens=9)
+    assert defaults_of(options, folder) == expected
     assert defaults_of(parse_options({}), folder) == folder
 
 
@@ -313,16 +271,14 @@ LIMITS = {
         ({"repetition_penalty": 0.9}, "`repetition_penalty` must be at least 1"),
     ],
 )
-async def test_a_value_outside_of_the_limits_is_refused_by_its_name(
-    tmp_path: Path, asked: dict[str, Any], message: str
-) -> None:
+async def test_a_value_outside_of_the_limits_is_refused_by_its_name(tmp_path, asked, message):
     with pytest.raises(InvalidRequest, match=message) as refusal:
         await sampling_of(served(tmp_path, **LIMITS), **asked)
 
     assert refusal.value.param == next(iter(asked))
 
 
-async def test_a_value_that_no_request_names_is_moved_into_the_limits(tmp_path: Path) -> None:
+async def test_a_value_that_no_request_names_is_moved_into_the_limits(tmp_path):
     greedy = served(tmp_path, defaults={"temperature": 0.2}, **LIMITS)
 
     assert (await sampling_of(served(tmp_path, **LIMITS))).temperature <= 1.0
@@ -330,9 +286,6 @@ async def test_a_value_that_no_request_names_is_moved_into_the_limits(tmp_path: 
     assert (await sampling_of(greedy)).top_k == 50
     allowed = await sampling_of(greedy, temperature=0.7, top_k=20)
     assert (allowed.temperature, allowed.top_k) == (0.7, 20)
-
-
-async def test_a_beam_search_has_no_limits_of_sampling(tmp_path: Path) -> None:
-    beams: GenerationRequest = replace(HELLO, beams=BeamSearch(width=2))
-
-    assert (await prepared_of(served(tmp_path, **LIMITS), beams)).submits[0].beams is not None
+    # A beam search has no limits of sampling.
+    prepared = await prepared_of(greedy, replace(HELLO, beams=BeamSearch(width=2)))
+    assert prepared.submits[0].beams is not None

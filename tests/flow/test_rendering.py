@@ -1,9 +1,6 @@
 """Prompts that must fit, and templates that cannot render a request."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +19,6 @@ from vinery_serving.core.request import (
     Stopping,
     ToolCall,
 )
-from vinery_serving.flow.directory import Engine
-from vinery_serving.flow.prepared import PreparedRequest
 
 LONG = "The capital of France is Paris. " * 60
 TALK = a_chat(
@@ -41,47 +36,33 @@ def talk(*, max_tokens: int | None = None, drops_oldest: bool = True) -> Generat
     return replace(HELLO, endpoint=Endpoint.RESPONSES, prompt=prompt, stopping=stopping)
 
 
-def text_of(prepared: PreparedRequest) -> str:
-    return prepared.prompts[0].text or ""
-
-
 @table("max_tokens", [1, 100, 1500, None])
-async def test_a_long_conversation_loses_no_more_than_necessary(
-    engine: Engine, max_tokens: int | None
-) -> None:
+async def test_a_long_conversation_loses_no_more_than_necessary(engine, max_tokens):
     prepared = await prepared_of(engine, talk(max_tokens=max_tokens))
 
     answer = MAX_CONTEXT // 8 if max_tokens is None else max_tokens
     (prompt,) = prepared.prompts
     exchange = ASSETS.render(Conversation(TALK.messages[1:3])).num_tokens
     assert MAX_CONTEXT - answer - exchange <= prompt.num_tokens <= MAX_CONTEXT - answer
-    assert "Be brief." in text_of(prepared)
-    assert "What is the capital of France?" in text_of(prepared)
-
-
-async def test_a_conversation_that_fits_is_not_changed(engine: Engine) -> None:
+    assert "Be brief." in (prompt.text or "")
+    assert "What is the capital of France?" in (prompt.text or "")
+    # One that fits is not changed.
     short = replace(TALK, messages=TALK.messages[:5])
-
     prepared = await prepared_of(engine, replace(talk(), prompt=short))
-
     assert prepared.prompts == (ASSETS.render(short),)
 
 
-async def test_a_long_conversation_is_refused_without_truncation(engine: Engine) -> None:
+@table("fields", [{"drops_oldest": False}, {"max_tokens": MAX_CONTEXT - 3}])
+async def test_a_conversation_that_stays_too_long_or_may_not_be_shortened_is_refused(
+    engine, fields
+):
     with pytest.raises(ContextTooLong) as caught:
-        await prepared_of(engine, talk(drops_oldest=False))
+        await prepared_of(engine, talk(**fields))
 
-    assert caught.value.param == "input"
-
-
-async def test_a_conversation_that_stays_too_long_is_refused(engine: Engine) -> None:
-    with pytest.raises(ContextTooLong) as caught:
-        await prepared_of(engine, talk(max_tokens=MAX_CONTEXT - 3))
-
-    assert caught.value.code == "context_length_exceeded"
+    assert (caught.value.param, caught.value.code) == ("input", "context_length_exceeded")
 
 
-async def test_all_that_fit_leaves_tokens_for_the_answer(tmp_path: Path) -> None:
+async def test_all_that_fit_leaves_tokens_for_the_answer(tmp_path):
     prompt = RawPrompts(("one two three four five six seven",))
     request = replace(RAW, prompt=prompt, encoding=Encoding(max_tokens=ALL_THAT_FIT))
     engine = new_engine(tmp_path, max_context=6)
@@ -98,9 +79,7 @@ async def test_all_that_fit_leaves_tokens_for_the_answer(tmp_path: Path) -> None
 @table(
     "endpoint, param", [(Endpoint.RESPONSES, "input"), (Endpoint.CHAT, "messages[0].tool_calls[0]")]
 )
-async def test_errors_of_templates_name_the_clients_field(
-    engine: Engine, endpoint: Endpoint, param: str
-) -> None:
+async def test_errors_of_templates_name_the_clients_field(engine, endpoint, param):
     broken = a_message("assistant", tool_calls=(ToolCall("a", "f", "{"),))
 
     with pytest.raises(InvalidRequest) as caught:
@@ -109,9 +88,7 @@ async def test_errors_of_templates_name_the_clients_field(
     assert str(caught.value.param).startswith(param)
 
 
-async def test_a_template_of_a_request_is_refused_unless_the_model_trusts_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_template_of_a_request_is_refused_unless_the_model_trusts_it(tmp_path):
     template = "<{{ messages[0].content }}>"
     request = replace(HELLO, prompt=replace(HELLO.prompt, rendering=Rendering(template=template)))
     engine = new_engine(tmp_path)

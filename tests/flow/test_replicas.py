@@ -1,7 +1,5 @@
 """Which of several engines of a model gets a request."""
 
-from __future__ import annotations
-
 from array import array
 from pathlib import Path
 from typing import cast
@@ -49,22 +47,28 @@ def chosen(replicas: Replicas, prompt_ids: bytes) -> int:
     return int(replicas.choose(prompt_ids).path.name)
 
 
-def test_a_request_goes_to_the_engine_that_has_least_to_do() -> None:
+def test_a_request_goes_to_the_engine_that_has_least_to_do_also_for_other_web_processes():
     replicas, clients = make(3)
     clients[0].num_generations, clients[1].num_generations, clients[2].num_generations = 2, 1, 3
-
     assert chosen(replicas, prompt(1)) == 1
 
-
-def test_what_other_web_processes_have_sent_counts() -> None:
     replicas, clients = make(2)
     clients[0].load = Load(1, 10.0, 10.0, 1.0, 1.0, ((1, 1, 20.0),))
-
     assert chosen(replicas, prompt(1)) == 1
     assert chosen(replicas, prompt(2)) == 1
 
 
-def test_a_conversation_goes_back_to_its_engine_until_that_one_is_full() -> None:
+def test_first_prompts_are_divided_between_the_engines_that_have_not_ended():
+    replicas, clients = make(3)
+    assert {chosen(replicas, prompt(number)) for number in range(20)} == {0, 1, 2}
+
+    replicas, clients = make(2)
+    first = chosen(replicas, prompt(1, 2))
+    clients[first].is_connected = False
+    assert chosen(replicas, prompt(1, 2, 3)) == 1 - first
+
+
+def test_a_conversation_goes_back_to_its_engine_until_that_one_is_full():
     replicas, clients = make(2)
     clients[0].num_generations = 1
     assert chosen(replicas, prompt(1, 2)) == 1
@@ -75,19 +79,16 @@ def test_a_conversation_goes_back_to_its_engine_until_that_one_is_full() -> None
     assert chosen(replicas, prompt(1, 2, 3, 4)) == 0
     clients[1].num_generations = 0
     assert chosen(replicas, prompt(1, 2, 3, 4, 5)) == 0  # it has more of the prompt now
-
-
-def test_a_beginning_that_many_prompts_share_does_not_gather_them_on_one_engine() -> None:
+    # A beginning that many prompts share does not gather them on one engine.
     replicas, clients = make(2)
     clients[0].num_generations = 1
     assert chosen(replicas, prompt(1, 2, 3, 4)) == 1
     clients[1].num_generations, clients[0].num_generations = 2, 1
-
     assert chosen(replicas, prompt(1, 7, 8, 9)) == 0
 
 
 @table("number", range(6))
-def test_web_processes_that_know_nothing_of_each_other_choose_the_same_engine(number: int) -> None:
+def test_web_processes_that_know_nothing_of_each_other_choose_the_same_engine(number):
     first, _ = make(3)
     second, clients = make(3)
     home = chosen(first, prompt(number, 2))
@@ -97,21 +98,7 @@ def test_web_processes_that_know_nothing_of_each_other_choose_the_same_engine(nu
     assert chosen(second, prompt(number, 4, 5, 6, 7, 8)) != home  # another has less to do
 
 
-def test_first_prompts_are_divided_between_the_engines() -> None:
-    replicas, _ = make(3)
-
-    assert {chosen(replicas, prompt(number)) for number in range(20)} == {0, 1, 2}
-
-
-def test_an_engine_that_ends_gets_no_request() -> None:
-    replicas, clients = make(2)
-    first = chosen(replicas, prompt(1, 2))
-    clients[first].is_connected = False
-
-    assert chosen(replicas, prompt(1, 2, 3)) == 1 - first
-
-
-async def test_replicas_are_added_and_closed() -> None:
+async def test_replicas_are_added_and_closed():
     replicas, clients = make(1)
     await replicas.resize(3)
     assert [each.path.name for each in replicas.clients] == ["0", "1", "2"]
@@ -122,7 +109,7 @@ async def test_replicas_are_added_and_closed() -> None:
     assert all(each.is_closed for each in surplus)
 
 
-def test_the_load_of_all_is_that_of_one_engine_as_fast_as_they_are_together() -> None:
+def test_the_load_of_all_is_that_of_one_engine_as_fast_as_they_are_together():
     replicas, clients = make(2)
     clients[0].load = Load(1, 10.0, 30.0, 2.0, 1.0, ((1, 1, 20.0),), used=((1, 1, 1.0),))
     clients[1].load = Load(2, 30.0, 20.0, 1.0, 0.0, ((1, 1, 5.0), (2, 9, 40.0)))

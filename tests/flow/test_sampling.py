@@ -1,7 +1,5 @@
 """Every valid request becomes sampling values that the engine accepts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,7 +7,6 @@ import openvino_genai as genai
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.tables import table
 from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
 from vinery_serving.engine.pipeline import _set_sampling
 from vinery_serving.flow.preparing import resolve_sampling
@@ -28,9 +25,7 @@ def resolved(defaults: GenerationDefaults = NO_DEFAULTS, **asked: Any) -> Sampli
 @given(st.floats(0, 2), PART, PART)
 @example(1.0, 5e-324, 1.0)
 @example(5e-324, 1.0, 1 - 1e-12)
-def test_the_engine_accepts_every_valid_value(
-    temperature: float, top_p: float, min_p: float
-) -> None:
+def test_the_engine_accepts_every_valid_value(temperature, top_p, min_p):
     config = genai.GenerationConfig()
     config.max_new_tokens = 1
 
@@ -39,27 +34,20 @@ def test_the_engine_accepts_every_valid_value(
     config.validate()
 
 
-def test_the_models_defaults_have_the_same_limits() -> None:
+def test_the_models_defaults_have_the_same_limits_and_usual_values_are_not_changed():
     params = resolved(GenerationDefaults(temperature=0.0, top_p=0.0, min_p=1.0))
-
     assert params.temperature == 0
     assert 0 < params.top_p < 1e-6
     assert 0.999 < params.min_p < 1
 
-
-def test_usual_values_are_not_changed() -> None:
     params = resolved(temperature=0.7, top_p=0.9, min_p=0.05)
-
     assert (params.temperature, params.top_p, params.min_p) == (0.7, 0.9, 0.05)
 
 
-def test_the_largest_min_p_keeps_only_the_likeliest_tokens() -> None:
+def test_the_largest_min_p_keeps_only_the_likeliest_tokens_and_a_tiny_temperature_is_greedy():
     in_engine_floats = np.float32(resolved(min_p=1.0).min_p)
-
     assert in_engine_floats < 1
     assert np.nextafter(in_engine_floats, np.float32(2)) == 1
 
-
-@table("temperature", [0.0, 5e-324, 1e-45, 1e-38, 9e-6])
-def test_a_tiny_temperature_is_greedy(temperature: float) -> None:
-    assert resolved(temperature=temperature).temperature == 0
+    for temperature in (0.0, 5e-324, 1e-45, 1e-38, 9e-6):
+        assert resolved(temperature=temperature).temperature == 0

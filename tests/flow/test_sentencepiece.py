@@ -4,8 +4,6 @@ Such tokenizers drop the first space of a text. An answer that continues a text 
 space.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -98,7 +96,7 @@ def check_offsets(text: str, tokens: Sequence[Token]) -> None:
 
 @KIND
 @given(WHOLE)
-def test_an_answer_continues_its_prompt(kind: str, ids: list[int]) -> None:
+def test_an_answer_continues_its_prompt(kind, ids):
     text, tokens = answer(completion(kind), ids)
 
     tokenizer = engine(kind).assets.tokenizer
@@ -109,22 +107,26 @@ def test_an_answer_continues_its_prompt(kind: str, ids: list[int]) -> None:
 
 
 @KIND
-def test_an_answer_keeps_its_first_space(kind: str) -> None:
-    ids = [VOCABULARY[f"{SPACE}of"], VOCABULARY[f"{SPACE}Paris"], VOCABULARY[END]]
-
-    text, tokens = answer(completion(kind), ids)
-
+def test_an_answer_keeps_its_first_space_unless_it_begins_a_text(kind):
+    of, paris, the = (VOCABULARY[f"{SPACE}{word}"] for word in ("of", "Paris", "The"))
+    text, tokens = answer(completion(kind), [of, paris, VOCABULARY[END]])
     assert text == " of Paris"
-    assert [(token.text, token.raw) for token in tokens] == [
-        (" of", b" of"),
-        (" Paris", b" Paris"),
-        (END, b""),
-    ]
+    shown = [(token.text, token.raw) for token in tokens]
+    assert shown == [(" of", b" of"), (" Paris", b" Paris"), (END, b"")]
+
+    # After only a start token it does.
+    text, tokens = answer(completion(kind, (VOCABULARY[START],)), [the, paris])
+    assert text == engine(kind).assets.tokenizer.decode([the, paris])
+    check_offsets(text, tokens)
+    # A prompt that ends inside a character does not hide it.
+    half = (VOCABULARY["a"], VOCABULARY["<0xC3>"])
+    text, _ = answer(completion(kind, half), [the])
+    assert text == " The"
 
 
 @KIND
 @given(BROKEN)
-def test_parts_of_characters_have_offsets_too(kind: str, ids: list[int]) -> None:
+def test_parts_of_characters_have_offsets_too(kind, ids):
     text, tokens = answer(completion(kind), ids)
 
     assert [token.id for token in tokens] == ids
@@ -135,25 +137,18 @@ def test_parts_of_characters_have_offsets_too(kind: str, ids: list[int]) -> None
 
 @KIND
 @given(WHOLE)
-def test_an_answer_to_a_chat_begins_a_text(kind: str, ids: list[int]) -> None:
-    text, tokens = answer(chat(kind), ids)
-
-    assert text == engine(kind).assets.tokenizer.decode(ids)
-    check_offsets(text, tokens)
-
-
-@KIND
-@given(WHOLE)
-def test_an_answer_can_continue_a_message(kind: str, ids: list[int]) -> None:
-    text, tokens = answer(chat(kind, continues=True), ids)
-
-    assert text == engine(kind).assets.tokenizer.decode([VOCABULARY["a"], *ids])[1:]
-    check_offsets(text, tokens)
+def test_an_answer_to_a_chat_begins_a_text_or_continues_a_message(kind, ids):
+    tokenizer = engine(kind).assets.tokenizer
+    begun = tokenizer.decode([VOCABULARY["a"], *ids])[1:]
+    for continues, expected in ((False, tokenizer.decode(ids)), (True, begun)):
+        text, tokens = answer(chat(kind, continues=continues), ids)
+        assert text == expected
+        check_offsets(text, tokens)
 
 
 @KIND
 @table("prompt", [TEXT, " a  Paris", "é,is\n", "a"])
-def test_an_echoed_prompt_has_the_offsets_of_its_tokens(kind: str, prompt: str) -> None:
+def test_an_echoed_prompt_has_the_offsets_of_its_tokens(kind, prompt):
     prompts = completion(kind, prompt)
     ids = prompts.prompts[0].token_ids
 
@@ -166,28 +161,9 @@ def test_an_echoed_prompt_has_the_offsets_of_its_tokens(kind: str, prompt: str) 
 
 @KIND
 @given(WHOLE)
-def test_an_echoed_prompt_of_ids_has_the_offsets_of_its_tokens(kind: str, ids: list[int]) -> None:
+def test_an_echoed_prompt_of_ids_has_the_offsets_of_its_tokens(kind, ids):
     prompts = completion(kind, tuple(ids))
 
     tokens = prompts.writer.prompt(prompts.prompts[0], chances(ids[1:]))
 
     check_offsets(engine(kind).assets.text_of(prompts.prompts[0]), tokens)
-
-
-@KIND
-def test_after_only_a_start_token_an_answer_begins_a_text(kind: str) -> None:
-    ids = [VOCABULARY[f"{SPACE}The"], VOCABULARY[f"{SPACE}Paris"]]
-
-    text, tokens = answer(completion(kind, (VOCABULARY[START],)), ids)
-
-    assert text == engine(kind).assets.tokenizer.decode(ids)
-    check_offsets(text, tokens)
-
-
-@KIND
-def test_a_prompt_that_ends_inside_a_character_does_not_hide_the_answer(kind: str) -> None:
-    half = (VOCABULARY["a"], VOCABULARY["<0xC3>"])
-
-    text, _ = answer(completion(kind, half), [VOCABULARY[f"{SPACE}The"]])
-
-    assert text == " The"

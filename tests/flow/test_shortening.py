@@ -1,11 +1,10 @@
 """The turns that a conversation loses when it is too long, and those that it keeps."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.prompting.builders import a_chat, a_message
+from tests.tables import table
 from vinery_serving.core.request import Conversation, Message, Role, ToolCall
 from vinery_serving.flow.rendering import droppable, shortened
 from vinery_serving.prompting.assets import Prompt
@@ -23,41 +22,31 @@ def output(id_: str) -> Message:
     return a_message("tool", "x", tool_call_id=id_)
 
 
-def test_old_questions_are_dropped_with_their_answers() -> None:
-    messages = [SYSTEM, USER, ASSISTANT, USER, ASSISTANT, USER]
-
-    assert droppable(messages) == [[1, 2], [3, 4]]
-
-
-def test_instructions_stay_wherever_they_are() -> None:
-    assert droppable([USER, DEVELOPER, ASSISTANT, SYSTEM, USER]) == [[0, 2]]
-
-
-def test_after_the_last_question_calls_are_dropped_with_their_outputs() -> None:
-    messages = [USER, calling("a", "b"), output("a"), output("b")]
-    messages += [turn for id_ in "cd" for turn in (calling(id_), output(id_))]
-
-    assert droppable(messages) == [[1, 2, 3], [4, 5]]
-
-
-def test_a_call_is_dropped_with_its_output_and_all_between_them() -> None:
-    messages = [USER, calling("a"), USER, output("a"), USER, ASSISTANT, USER]
-
-    assert droppable(messages) == [[0, 1, 2, 3], [4, 5]]
-
-
-def test_a_call_before_the_last_question_is_dropped_with_its_output_after_it() -> None:
-    messages = [USER, calling("a"), USER, output("a"), ASSISTANT, ASSISTANT]
-
-    assert droppable(messages) == [[0, 1, 3], [4]]
+@table(
+    "messages, spans",
+    [
+        ([SYSTEM, USER, ASSISTANT, USER, ASSISTANT, USER], [[1, 2], [3, 4]]),
+        # Instructions stay wherever they are.
+        ([USER, DEVELOPER, ASSISTANT, SYSTEM, USER], [[0, 2]]),
+        # After the last question, calls are dropped with their outputs.
+        (
+            [USER, calling("a", "b"), output("a"), output("b")]
+            + [turn for id_ in "cd" for turn in (calling(id_), output(id_))],
+            [[1, 2, 3], [4, 5]],
+        ),
+        # A call is dropped with its output and all between them, also after the last question.
+        ([USER, calling("a"), USER, output("a"), USER, ASSISTANT, USER], [[0, 1, 2, 3], [4, 5]]),
+        ([USER, calling("a"), USER, output("a"), ASSISTANT, ASSISTANT], [[0, 1, 3], [4]]),
+        # The newest turn stays.
+        ([USER, calling("a"), output("a")], []),
+        ([ASSISTANT, ASSISTANT], [[0]]),
+    ],
+)
+def test_old_questions_are_dropped_with_their_answers_and_calls_with_their_outputs(messages, spans):
+    assert droppable(messages) == spans
 
 
-def test_the_newest_turn_stays() -> None:
-    assert droppable([USER, calling("a"), output("a")]) == []
-    assert droppable([ASSISTANT, ASSISTANT]) == [[0]]
-
-
-def test_of_one_question_no_message_can_be_left_out() -> None:
+def test_of_one_question_no_message_can_be_left_out():
     assert shorten(a_chat(USER), 0) is None
 
 
@@ -90,7 +79,7 @@ def conversations(draw: st.DrawFn) -> Conversation:
 
 
 @given(conversations(), st.integers(0, 60))
-def test_no_more_is_left_out_than_necessary(conversation: Conversation, limit: int) -> None:
+def test_no_more_is_left_out_than_necessary(conversation, limit):
     spans = droppable(conversation.messages)
     lengths = [
         sum(
@@ -108,7 +97,7 @@ def test_no_more_is_left_out_than_necessary(conversation: Conversation, limit: i
 
 
 @given(conversations())
-def test_required_messages_stay_and_calls_keep_their_outputs(conversation: Conversation) -> None:
+def test_required_messages_stay_and_calls_keep_their_outputs(conversation):
     messages = conversation.messages
     spans = droppable(messages)
     dropped = {at for span in spans for at in span}
@@ -121,7 +110,7 @@ def test_required_messages_stay_and_calls_keep_their_outputs(conversation: Conve
 
 
 @given(conversations(), st.integers(0, 60))
-def test_it_takes_few_attempts(conversation: Conversation, limit: int) -> None:
+def test_it_takes_few_attempts(conversation, limit):
     attempts: list[Conversation] = []
 
     shorten(conversation, limit, attempts)

@@ -1,10 +1,6 @@
 """Which requests are at fault when engines end."""
 
-from __future__ import annotations
-
 import asyncio
-
-import pytest
 
 from vinery_serving.flow import suspects as module
 from vinery_serving.flow.suspects import Run, Suspects
@@ -22,29 +18,36 @@ async def submit(suspects: Suspects, *runs: Run) -> None:
         suspects.submitted(run)
 
 
-async def test_the_only_request_at_two_ends_is_at_fault() -> None:
+async def test_the_only_request_at_two_ends_of_an_engine_is_at_fault():
     suspects, run, first, second = Suspects(), Run(), Run(), Run()
     for other in (first, second):
         await submit(suspects, run, other)
         end_engine(suspects, run, other)
         suspects.ended(other)
-
     assert run.is_at_fault
     assert not (first.is_at_fault or second.is_at_fault)
 
-
-async def test_requests_of_another_engine_of_the_model_are_no_suspects() -> None:
+    # Requests of another engine of the model are no suspects.
     suspects, run, neighbour = Suspects(), Run(), Run()
     suspects.submitted(neighbour, "other")
     for _ in range(2):
         suspects.submitted(run, "engine")
         end_engine(suspects, run)
-
     assert run.is_at_fault
     assert neighbour.num_ends == 0
 
 
-async def test_several_suspects_go_on_one_after_the_other() -> None:
+async def test_a_request_that_ran_for_long_is_not_suspected_of_the_end_before(monkeypatch):
+    monkeypatch.setattr(module, "_INNOCENT_AFTER_S", 0.0)
+    suspects, run = Suspects(), Run()
+    for _ in range(3):
+        await submit(suspects, run)
+        end_engine(suspects, run)
+
+    assert not run.is_at_fault
+
+
+async def test_several_suspects_go_on_one_after_the_other():
     suspects, runs = Suspects(), [Run(), Run(), Run()]
     for _ in range(2):
         await submit(suspects, *runs)
@@ -66,7 +69,7 @@ async def test_several_suspects_go_on_one_after_the_other() -> None:
     assert runs[2].has_turn
 
 
-async def test_a_request_that_leaves_gives_its_turn_to_the_next() -> None:
+async def test_a_request_that_leaves_gives_its_turn_to_the_next():
     suspects, runs = Suspects(), [Run(), Run()]
     for _ in range(2):
         await submit(suspects, *runs)
@@ -77,15 +80,3 @@ async def test_a_request_that_leaves_gives_its_turn_to_the_next() -> None:
     await submit(suspects, runs[1])
 
     assert runs[1].has_turn
-
-
-async def test_a_request_that_ran_for_long_is_not_suspected_of_the_end_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "_INNOCENT_AFTER_S", 0.0)
-    suspects, run = Suspects(), Run()
-    for _ in range(3):
-        await submit(suspects, run)
-        end_engine(suspects, run)
-
-    assert not run.is_at_fault

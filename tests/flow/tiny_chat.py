@@ -1,7 +1,5 @@
 """The reference chat model, without its engine process or with a scripted one."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast

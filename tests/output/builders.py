@@ -1,7 +1,5 @@
 """What the tests of this room build again and again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The reference model in the real engine, for the tests of this room."""
 
-from __future__ import annotations
-
 import pytest
 
 from .tiny_chat import Model, reference_model

@@ -1,7 +1,5 @@
 """How each family writes calls: one table for all tests, and what is read back."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Tools with parameters of every type, and what a family reads in their calls."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,33 +9,25 @@ import pytest
 from tests.tables import table
 from vinery_serving.core.request import Tool
 
-from .builders import Folded, a_parser, folded
+from .builders import Folded, a_parser, folded, object_of
 
 Expected = Sequence[tuple[str, Any]]  # arguments as their text, or as an object
 Rows = Mapping[str, tuple[str, str, Expected]]  # by a sentence
 
-TOOLS = [
-    Tool(
-        "f",
-        None,
-        {
-            "type": "object",
-            "properties": {
-                "text": {"type": "string"},
-                "count": {"type": "integer"},
-                "share": {"type": "number"},
-                "is_on": {"type": "boolean"},
-                "items": {"type": "array"},
-                "more": {"type": "object"},
-                "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                "size": {"$ref": "#/$defs/size"},
-                "any": {},
-            },
-            "$defs": {"size": {"type": ["integer", "string"]}},
-        },
-    ),
-    Tool("ping"),
-]
+_PARAMETERS = object_of(
+    [],
+    text={"type": "string"},
+    count={"type": "integer"},
+    share={"type": "number"},
+    is_on={"type": "boolean"},
+    items={"type": "array"},
+    more={"type": "object"},
+    maybe={"anyOf": [{"type": "string"}, {"type": "null"}]},
+    size={"$ref": "#/$defs/size"},
+    any={},
+)
+_SIZE = {"size": {"type": ["integer", "string"]}}
+TOOLS = [Tool("f", None, _PARAMETERS | {"$defs": _SIZE}), Tool("ping")]
 PING = ("ping", "{}")
 COUNT = ("f", '{"count": 1}')
 

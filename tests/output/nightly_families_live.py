@@ -1,7 +1,5 @@
 """All families in what `test_custom_calls_live` and `test_other_families_live` try with some."""
 
-from __future__ import annotations
-
 import pytest
 
 from . import test_custom_calls_live as custom

@@ -1,7 +1,5 @@
 """Every kind of value in every way to write it, of which `test_linear_work` has some."""
 
-from __future__ import annotations
-
 from . import test_linear_work as by_day
 from .rotation import whole
 from .test_linear_work import work as work

@@ -1,8 +1,6 @@
 """Pairs in place of a product: by day each first value meets some of the others, in turn. The whole
 products are in the `nightly_*.py` of the rooms."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable
 from itertools import cycle, product

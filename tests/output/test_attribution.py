@@ -1,7 +1,5 @@
 """Which tokens a text came from, whatever was dropped or held back before it."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,34 +13,26 @@ def fed(*texts: str) -> Attribution:
     return attribution
 
 
-def test_text_has_the_tokens_that_it_came_from() -> None:
+def test_text_has_the_tokens_that_it_came_from():
     assert fed("Hi", " there").take("Hi there") == ("Hi", " there")
     # Syntax that was dropped has none.
     assert fed("</think>", "\n\n", "think").take("think") == ("think",)
+    # A token that is cut is sent with its first part.
+    attribution = fed("xy", "z")
+    assert [attribution.take(text) for text in ("x", "yz")] == [("xy",), ("z",)]
+    # Parts of a character come with the character.
+    parts: Attribution = Attribution()
+    for token, text in enumerate(["a", "", "", "é", ""]):
+        parts.feed(token, text)
+    assert [parts.take(text) for text in ("a", "é")] == [(0,), (1, 2, 3)]
 
 
-def test_text_that_is_held_back_keeps_its_tokens_for_later() -> None:
+def test_text_that_is_held_back_keeps_its_tokens_and_what_is_dropped_is_forgotten():
     attribution = fed("a", "b")
     assert attribution.take("a") == ("a",)
     attribution.feed("c", "c")
     assert attribution.take("bc") == ("b", "c")
 
-
-def test_a_token_that_is_cut_is_sent_with_its_first_part() -> None:
-    attribution = fed("xy", "z")
-    assert attribution.take("x") == ("xy",)
-    assert attribution.take("yz") == ("z",)
-
-
-def test_parts_of_a_character_come_with_the_character() -> None:
-    attribution: Attribution = Attribution()
-    for token, text in enumerate(["a", "", "", "é", ""]):
-        attribution.feed(token, text)
-    assert attribution.take("a") == (0,)
-    assert attribution.take("é") == (1, 2, 3)
-
-
-def test_what_was_no_answer_is_forgotten() -> None:
     attribution = fed("{", "}")
     attribution.drop()
     attribution.feed("ok", "ok")
@@ -50,9 +40,7 @@ def test_what_was_no_answer_is_forgotten() -> None:
 
 
 @given(st.lists(st.text("ab<", max_size=3), max_size=12), st.data())
-def test_every_token_with_text_is_sent_once_however_the_text_is_cut(
-    texts: list[str], data: st.DataObject
-) -> None:
+def test_every_token_with_text_is_sent_once_however_the_text_is_cut(texts, data):
     whole = "".join(texts)
     attribution: Attribution = Attribution()
     sent: list[int] = []

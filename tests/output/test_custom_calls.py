@@ -1,7 +1,5 @@
 """Calls of custom tools: the text that they are given, without the escapes of arguments."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import given, settings
@@ -38,7 +36,7 @@ TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30).filter
 @ways
 @settings(max_examples=examples(10))
 @given(text=TEXTS, is_ascii=st.booleans(), cuts=st.lists(st.integers(0, 300), max_size=8))
-def test_any_cut_gives_the_text(way: str, text: str, is_ascii: bool, cuts: list[int]) -> None:
+def test_any_cut_gives_the_text(way, text, is_ascii, cuts):
     name, _ = WRITERS[way]
     output = families.written(way, [("run", {"input": text})])
     if is_ascii and way in JSON_WRITERS:
@@ -58,9 +56,9 @@ STRANGE = st.lists(st.sampled_from([*WORDS, *ESCAPES]), max_size=12).map("".join
 
 @settings(max_examples=examples(100))
 @given(arguments=STRANGE, cuts=st.lists(st.integers(0, 80), max_size=8))
-def test_any_cut_of_strange_arguments_gives_the_same(arguments: str, cuts: list[int]) -> None:
-    for output in (hermes(arguments), f"[TOOL_CALLS]run[ARGS]{arguments}"):
-        name = "hermes" if output.startswith("<") else "devstral"
+def test_any_cut_of_strange_arguments_gives_the_same(arguments, cuts):
+    devstral = f"[TOOL_CALLS]run[ARGS]{arguments}"
+    for name, output in (("hermes", hermes(arguments)), ("devstral", devstral)):
         whole = read(name, [output])
 
         assert read(name, list(output)) == whole
@@ -83,20 +81,25 @@ def test_any_cut_of_strange_arguments_gives_the_same(arguments: str, cuts: list[
         ('"{\\"input\\": \\"a\\"}"', "a"),
     ],
 )
-def test_arguments_become_a_text(arguments: str, text: str) -> None:
+def test_arguments_become_a_text_and_those_of_a_function_beside_it_stay(arguments, text):
     assert read("hermes", [hermes(arguments)]) == [("custom run", text)]
 
-
-def test_a_function_beside_it_keeps_its_arguments() -> None:
-    calls = [("get_weather", '{"input": "a\\nb"}'), ("run", '{"input": "a\\nb"}')]
-
-    assert read("hermes", [families.hermes(calls)]) == [
-        ("get_weather", '{"input": "a\\nb"}'),
-        ("custom run", "a\nb"),
-    ]
+    beside = ("get_weather", '{"input": "a\\nb"}')
+    calls = families.hermes([beside, ("run", arguments)])
+    assert read("hermes", [calls]) == [beside, ("custom run", text)]
 
 
-def test_the_text_is_sent_as_it_is_written() -> None:
+@table(
+    "arguments, text",
+    [('{"inp', ""), ('{"input": ', ""), ('{"input": "a\\', "a\\"), ('{"input": "a\\u00', "a\\u00")],
+)
+def test_a_call_that_is_cut_stays_open(arguments, text):
+    output = f'<tool_call>\n{{"name": "run", "arguments": {arguments}'
+
+    assert read("hermes", [output]) == [("open custom run", text)]
+
+
+def test_the_text_is_sent_as_it_is_written():
     parser = a_parser("hermes", tools=TOOLS)
     output = hermes(custom_arguments('print("hi")\n' * 9))
 
@@ -105,13 +108,3 @@ def test_the_text_is_sent_as_it_is_written() -> None:
     grown = [event.text for event in events if isinstance(event, ToolCallDelta)]
     assert "".join(grown) == 'print("hi")\n' * 9
     assert len(grown) == len("".join(grown))
-
-
-@table(
-    "arguments, text",
-    [('{"inp', ""), ('{"input": ', ""), ('{"input": "a\\', "a\\"), ('{"input": "a\\u00', "a\\u00")],
-)
-def test_a_call_that_is_cut_stays_open(arguments: str, text: str) -> None:
-    output = f'<tool_call>\n{{"name": "run", "arguments": {arguments}'
-
-    assert read("hermes", [output]) == [("open custom run", text)]

@@ -4,8 +4,6 @@ What it writes is read back, and fits the grammar: whatever escapes and marks th
 notation has.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -17,7 +15,7 @@ from vinery_serving.core.result import ChoiceResult
 from vinery_serving.core.tools import custom_tool
 
 from .rotation import rotated
-from .tiny_chat import Model, asked, straight
+from .tiny_chat import asked, straight
 
 pytestmark = pytest.mark.live
 
@@ -50,28 +48,27 @@ def input_of(result: ChoiceResult) -> str:
     return call.arguments
 
 
+NAMED = ToolChoice(ToolMode.NAMED, "run")
+
+
 @pytest.mark.smoke
 @table("name, mode", rotated(*MODES))
-def test_an_input_fits_its_regular_expression(model: Model, name: str, mode: ToolMode) -> None:
+def test_an_input_fits_its_regular_expression(model, name, mode):
     model.use(straight(name))
-    choice = ToolChoice(mode, "run" if mode is ToolMode.NAMED else None)
+    choice = NAMED if mode is ToolMode.NAMED else ToolChoice(mode)
     tools = [a_tool(TextSyntax.REGEX, PATTERN)]
 
-    result = model.answer(
-        asked("Run it.", tools=tools, tool_choice=choice, parallel_tool_calls=False)
-    )
+    chat = asked("Run it.", tools=tools, tool_choice=choice, parallel_tool_calls=False)
 
-    assert re.fullmatch(PATTERN, input_of(result))
+    assert re.fullmatch(PATTERN, input_of(model.answer(chat)))
 
 
 @table("name", CALLING[::3])
-def test_an_input_fits_its_lark_grammar(model: Model, name: str) -> None:
+def test_an_input_fits_its_lark_grammar(model, name):
     model.use(straight(name))
-    choice = ToolChoice(ToolMode.NAMED, "run")
+    chat = asked("Add it.", tools=[a_tool(TextSyntax.LARK, SUMS)], tool_choice=NAMED)
 
-    result, is_ended = model.answer_part(
-        asked("Add it.", tools=[a_tool(TextSyntax.LARK, SUMS)], tool_choice=choice), max_tokens=160
-    )
+    result, is_ended = model.answer_part(chat, max_tokens=160)
 
     # It may write blanks or sums until any limit.
     assert (AS_LARK if is_ended else BEGUN_AS_LARK).fullmatch(input_of(result))
@@ -79,13 +76,13 @@ def test_an_input_fits_its_lark_grammar(model: Model, name: str) -> None:
 
 # Those with an end that is not a quote, and one other.
 @table("name", ["qwen3coder", "glm4", "minicpm5", "gemma4", "onyx", "hermes"])
-def test_a_text_that_ends_the_familys_notation_is_not_written(model: Model, name: str) -> None:
+def test_a_text_that_ends_the_familys_notation_is_not_written(model, name):
     """What a tag or quote would end is not offered to the model, and the rest is."""
     ends = ("</parameter>", "</arg_value>", "</param>", '<|"|>', "</atem:parameter>", "x")
     model.use(straight(name))
     tools = [a_tool(TextSyntax.REGEX, "|".join(map(re.escape, ends)))]
-    choice = ToolChoice(ToolMode.NAMED, "run")
 
-    result = model.answer(asked("Run it.", tools=tools, tool_choice=choice))
+    assert input_of(model.answer(asked("Run it.", tools=tools, tool_choice=NAMED))) in ends
 
-    assert input_of(result) in ends
+
+# Those with an end that is not a quote, and one other.

@@ -1,10 +1,7 @@
 """Calls that models write oddly or damaged: each is read as it was meant, and so are those beside
 it. Each text is also read character by character, and in any two parts."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 from tests.tables import table
 from vinery_serving.core.tools import custom_tool
@@ -179,7 +176,7 @@ CALLS: Rows = {
 
 
 @rows(CALLS)
-def test_a_call_is_read_as_it_was_meant(name: str, text: str, expected: Any) -> None:
+def test_a_call_is_read_as_it_was_meant(name, text, expected):
     check(read(name, text), expected)
 
 
@@ -201,46 +198,36 @@ def test_a_call_is_read_as_it_was_meant(name: str, text: str, expected: Any) -> 
         ("more", r"{'a': '\N{', 'b': '}'}", {"a": r"\N{", "b": "}"}),
     ],
 )
-def test_values_between_tags_may_be_of_python(name: str, key: str, text: str, value: Any) -> None:
+def test_values_between_tags_may_be_of_python(name, key, text, value):
     check(read(name, tagged(name, key, text)), [("f", {key: value})])
 
 
-def test_a_broken_call_of_lfm2_leaves_the_next_ones() -> None:
+def test_a_broken_call_leaves_the_next_ones_and_a_name_that_is_cut_is_none():
     calls = read("lfm2", lfm2("f(count=1, =)") + lfm2("ping(), f(count=1)"))
-
     assert calls[1:] == [PING, COUNT]
 
-
-def test_a_name_that_is_cut_is_no_call_without_arguments() -> None:
-    assert forms.read("devstral", "[TOOL_CALLS]ping[ARGS]") == []
-
-
-def test_what_is_no_value_is_kept_up_to_the_closing_tag() -> None:
     [(name, arguments), ping] = read("hermes", broken_hermes('{"count": 1, (}}') + HERMES_PING)
-
     assert (name, ping) == ("f", PING)
     assert arguments.startswith('{"count": 1')
     assert "(}}" in arguments
+
+    assert forms.read("devstral", "[TOOL_CALLS]ping[ARGS]") == []
 
 
 @table(
     "code",
     [
-        'print("hi")\nfor x in {1, 2}:\n    pass',
-        '{"a": 1}',
-        "{% if a %}",
-        '"""A module."""\nx = 1',
-        '"one" + "two"',
-        "",
+        *('print("hi")\nfor x in {1, 2}:\n    pass', '{"a": 1}', "{% if a %}", ""),
+        *('"""A module."""\nx = 1', '"one" + "two"'),
     ],
 )
-def test_the_input_of_a_custom_tool_is_kept_whole(code: str) -> None:
-    assert read("gptoss", gptoss("run", code)) == [("custom run", code)]
-    assert read("gptoss", gptoss("run", json.dumps({"input": code}))) == [("custom run", code)]
+def test_the_input_of_a_custom_tool_is_kept_whole(code):
+    for body in (code, json.dumps({"input": code})):
+        assert read("gptoss", gptoss("run", body)) == [("custom run", code)]
 
 
 @table("head", ["", " to=f<|message|>"])
-def test_an_answer_of_onyx_that_is_cut_inside_the_opening_tags_leaves_no_markup(head: str) -> None:
+def test_an_answer_of_onyx_that_is_cut_inside_the_opening_tags_leaves_no_markup(head):
     text = '<atem:function_calls>\n<atem:invoke name="f'
 
     for end in range(2, len(text)):

@@ -66,16 +66,12 @@ def test_batches_have_the_text_of_their_tokens_one_by_one(tokenizer, end, batche
     assert together.finish() == single.finish()
 
 
-def test_a_batch_with_a_broken_character_keeps_the_text_around_it():
+def test_a_batch_keeps_the_text_around_a_broken_character_and_before_half_of_one():
     ids = [*byte_ids(FALLBACK, b"\x00\x80"), FALLBACK.token_to_id("<unk>")]
-
     assert FastDecoder(FALLBACK, NONE_DROPPED).feed_all(ids).startswith("\0")
 
-
-def test_a_batch_that_ends_in_a_character_returns_what_is_before_it():
     decoder = FastDecoder(TINY, NONE_DROPPED)
     ids = TINY.encode("one two 😀").ids
-
     assert decoder.feed_all(ids[:-1]) == "one two "
     assert decoder.feed_all(ids[-1:]) == "😀"
 
@@ -97,73 +93,47 @@ def test_byte_tokens_come_together_as_characters(text):
     assert decoded(FastDecoder(FALLBACK, NONE_DROPPED), ids) == FALLBACK.decode(ids)
 
 
-def test_half_a_character_at_the_end_is_sent_as_a_replacement():
-    decoder = FastDecoder(TINY, NONE_DROPPED)
-    decoder.feed(TINY.encode("😀").ids[0])
-
-    assert decoder.finish() == "\ufffd"
-
-
-def test_it_goes_on_after_bytes_that_turn_out_to_be_no_text():
-    """The tokenizer's own stream raises here: the euro sign was sent before the bad byte."""
-    ids = [*byte_ids(FALLBACK, "€".encode() + b"\xff"), *FALLBACK.encode("a a").ids]
-
-    sent = decoded(FastDecoder(FALLBACK, NONE_DROPPED), ids)
-
-    assert sent == "€\ufffd a a"
-
-
-def test_it_does_not_hold_back_broken_bytes_for_ever():
-    decoder = FastDecoder(TINY, NONE_DROPPED)
+def test_half_a_character_at_the_end_is_sent_as_a_replacement_and_never_held_for_long():
     broken = TINY.encode("😀").ids[0]
+    assert decoded(FastDecoder(TINY, NONE_DROPPED), [broken]) == "\ufffd"
 
+    decoder = FastDecoder(TINY, NONE_DROPPED)
     sent = "".join(decoder.feed(broken) for _ in range(200))
-
     assert 150 < len(sent) <= 200
     assert sent + decoded(decoder, TINY.encode("😀 fine").ids) == "\ufffd" * 200 + "😀 fine"
 
 
-def test_special_tokens_vanish_unless_they_are_kept():
+def test_special_tokens_vanish_unless_they_are_kept_and_do_not_break_a_character():
     special = {1: "<|im_start|>", 2: "<|im_end|>", 3: "<tool_call>"}
     detokenizer = Detokenizer.keeping(TINY, special, {"<tool_call>"})
     ids = TINY.encode("<|im_start|>é<tool_call>x<|im_end|>").ids
-
-    assert decoded(detokenizer.new_decoder(), ids) == "é<tool_call>x"
-
-
-def test_a_special_token_inside_a_character_does_not_break_it():
-    special = {2: "<|im_end|>"}
     first, *rest = TINY.encode("é").ids
 
-    decoder = Detokenizer.keeping(TINY, special, ()).new_decoder()
+    assert decoded(detokenizer.new_decoder(), ids) == "é<tool_call>x"
+    assert decoded(detokenizer.new_decoder(), [first, 2, *rest]) == "é"
 
-    assert decoded(decoder, [first, 2, *rest]) == "é"
 
+def test_it_goes_on_after_bytes_that_turn_out_to_be_no_text_and_disturbs_no_other_decoder():
+    """The tokenizer's own stream raises here: the euro sign was sent before the bad byte."""
+    ids = [*byte_ids(FALLBACK, "€".encode() + b"\xff"), *FALLBACK.encode("a a").ids]
+    assert decoded(FastDecoder(FALLBACK, NONE_DROPPED), ids) == "€\ufffd a a"
 
-def test_decoders_of_one_model_do_not_disturb_each_other():
     detokenizer = Detokenizer.keeping(TINY, {}, ())
     one, other = detokenizer.new_decoder(), detokenizer.new_decoder()
     ids = TINY.encode("😀").ids
-
     one.feed(ids[0])
-
     assert decoded(other, ids) == "😀"
 
 
 def test_a_text_that_is_gone_on_with_keeps_its_spaces():
     ids = FALLBACK.encode("a a").ids
-    before = FALLBACK.encode("b").ids
-    detokenizer = Detokenizer(FALLBACK, NONE_DROPPED)
-
-    assert decoded(detokenizer.new_decoder(), ids) == "a a"
-    assert decoded(detokenizer.new_decoder(after=before), ids) == " a a"
-
-
-@table("after", [[1], [1, 1], byte_ids(FALLBACK, b"\xc3"), []])
-def test_special_tokens_and_parts_of_characters_are_no_text_to_go_on_with(after):
     detokenizer = Detokenizer.keeping(FALLBACK, {1: "<s>"}, ())
 
-    assert decoded(detokenizer.new_decoder(after), FALLBACK.encode("a").ids) == "a"
+    assert decoded(detokenizer.new_decoder(), ids) == "a a"
+    assert decoded(detokenizer.new_decoder(after=FALLBACK.encode("b").ids), ids) == " a a"
+    # Special tokens and parts of characters are no text to go on with.
+    for after in ([1], [1, 1], byte_ids(FALLBACK, b"\xc3"), []):
+        assert decoded(detokenizer.new_decoder(after), FALLBACK.encode("a").ids) == "a"
 
 
 @given(st.lists(st.integers(0, 3071), max_size=20), st.lists(st.integers(9, 3071), max_size=9))
@@ -187,33 +157,21 @@ def test_the_openvino_decoder_returns_the_same_text(vino, text):
     assert decoded(WindowDecoder(vino, NONE_DROPPED), ids) == text
 
 
-def test_the_openvino_decoder_returns_the_same_deltas_over_a_long_text(vino):
+def test_the_openvino_decoder_returns_the_same_deltas_over_a_long_text_and_ends_it_alike(vino):
     ids = TINY.encode("Grüße aus 東京 😀, and many more words. " * 12).ids
     slow, fast = WindowDecoder(vino, NONE_DROPPED), FastDecoder(TINY, NONE_DROPPED)
 
     assert [slow.feed(id_) for id_ in ids] == [fast.feed(id_) for id_ in ids]
-
-
-def test_the_openvino_decoder_ends_half_a_character_too(vino):
-    decoder = WindowDecoder(vino, NONE_DROPPED)
-    decoder.feed(TINY.encode("😀").ids[0])
-
-    assert decoder.finish() == "\ufffd"
-
-
-def test_the_openvino_decoder_does_not_return_what_went_before(vino):
-    before, ids = TINY.encode("Hello ").ids, TINY.encode("there, 😀 Grüße! " * 20).ids
-
-    sent = decoded(WindowDecoder(vino, NONE_DROPPED, before[-1]), ids)
-
-    assert sent == TINY.decode(ids)
-    assert decoded(WindowDecoder(vino, NONE_DROPPED, before[-1]), []) == ""
+    assert slow.feed(TINY.encode("😀").ids[0]) + slow.finish() == "\ufffd"
 
 
 def test_a_folder_without_a_fast_tokenizer_gets_the_openvino_decoder(vino):
-    detokenizer = Detokenizer.keeping(vino, {2: "<|im_end|>"}, ())
-
-    decoder = detokenizer.new_decoder()
-
+    decoder = Detokenizer.keeping(vino, {2: "<|im_end|>"}, ()).new_decoder()
     assert isinstance(decoder, WindowDecoder)
     assert decoded(decoder, [*TINY.encode("Hello").ids, 2]) == "Hello"
+
+    # It does not return what went before.
+    before, ids = TINY.encode("Hello ").ids, TINY.encode("there, 😀 Grüße! " * 20).ids
+    sent = decoded(WindowDecoder(vino, NONE_DROPPED, before[-1]), ids)
+    assert sent == TINY.decode(ids)
+    assert decoded(WindowDecoder(vino, NONE_DROPPED, before[-1]), []) == ""

@@ -1,7 +1,5 @@
 """The real engine with the reference model: what it writes is what the room reads."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -43,11 +41,15 @@ LONDON = ("get_weather", {"city": "London"})
 
 
 @pytest.mark.smoke
-def test_it_answers_with_text(model):
+def test_it_answers_with_text_and_thinks_before_it_calls(model):
     result = model.answer(asked("What is the capital of France?", tools=()))
-
     assert result.text == "The capital of France is Paris."
     assert result.finish_reason is FinishReason.STOP
+
+    result = model.answer(asked(ONE_CITY, thinking=True))
+    assert result.reasoning == f"The user asks: {ONE_CITY} I call get_weather."
+    assert calls_of(result) == [PARIS]
+    assert result.text == ""
 
 
 @pytest.mark.smoke
@@ -81,33 +83,17 @@ def test_it_calls_tools(model, question, fields, calls):
     assert result.finish_reason is FinishReason.TOOL_CALLS
 
 
-@pytest.mark.smoke
-def test_it_thinks_before_it_calls(model):
-    result = model.answer(asked(ONE_CITY, thinking=True))
-
-    assert result.reasoning == f"The user asks: {ONE_CITY} I call get_weather."
-    assert calls_of(result) == [PARIS]
-    assert result.text == ""
-
-
 @table("thinking", [False, True])
-def test_a_required_call_is_written_even_where_no_tool_fits(model, thinking):
+def test_a_demanded_call_is_written_even_where_no_tool_fits_or_another_does(model, thinking):
     result = model.answer(asked("Hello!", thinking=thinking, tool_choice=REQUIRED))
-
     [(name, _)] = calls_of(result)
     assert name in {tool.name for tool in TOOLS}
     assert result.text == ""
     assert bool(result.reasoning) == thinking
 
-
-@table("thinking", [False, True])
-def test_a_named_tool_is_called_even_where_another_fits(model, thinking):
     choice = ToolChoice(ToolMode.NAMED, "add")
-
-    [(name, arguments)] = calls_of(
-        model.answer(asked(ONE_CITY, thinking=thinking, tool_choice=choice))
-    )
-
+    result = model.answer(asked(ONE_CITY, thinking=thinking, tool_choice=choice))
+    [(name, arguments)] = calls_of(result)
     assert name == "add"
     assert {type(value) for value in arguments.values()} == {int}
     assert arguments.keys() == {"a", "b"}

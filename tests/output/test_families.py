@@ -4,12 +4,9 @@ Each of these is a weakness of some parser in the field: semicolons and braces i
 text after a call, more than one call, answers that the token limit cuts.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,37 +45,27 @@ NESTED: Call = (
 
 @ways
 @table("calls", [[PARIS], [PARIS, NOON], [PING], [PING, PING, PARIS], [NESTED, PARIS]])
-def test_it_reads_all_calls(way: str, calls: list[Call]) -> None:
+def test_it_reads_all_calls(way, calls):
     assert calls_in(read(way, written(way, calls))) == calls
 
 
 @among_text
-def test_white_space_alone_around_calls_is_not_an_answer(way: str) -> None:
-    assert calls_in(read(way, f"\n\n{written(way, [PARIS])}\n \n")) == [PARIS]
-
-
-@among_text
-def test_text_before_between_and_after_calls_is_kept(way: str) -> None:
+def test_text_around_calls_is_kept_also_when_it_is_cut_but_white_space_is_not_an_answer(way):
     call = written(way, [PARIS])
 
+    assert calls_in(read(way, f"\n\n{call}\n \n")) == [PARIS]
     assert calls_in(read(way, f"First.\n{call}\nThen.\n{call}\nDone.")) == [
-        ("text", "First.\n"),
-        PARIS,
-        ("text", "\nThen.\n"),
-        PARIS,
-        ("text", "\nDone."),
+        *(("text", "First.\n"), PARIS, ("text", "\nThen.\n"), PARIS, ("text", "\nDone."))
     ]
-
-
-@among_text
-def test_calls_may_follow_each_other_in_several_groups(way: str) -> None:
-    text = written(way, [PARIS, PING]) + "\n" + written(way, [NOON])
-
-    assert calls_in(read(way, text)) == [PARIS, PING, NOON]
+    cut_answer = calls_in(read(way, f"{call}\nThe weather is fi"))
+    assert cut_answer == [PARIS, ("text", "\nThe weather is fi")]
+    # Calls may be in several groups.
+    groups = written(way, [PARIS, PING]) + "\n" + written(way, [NOON])
+    assert calls_in(read(way, groups)) == [PARIS, PING, NOON]
 
 
 @as_messages
-def test_an_answer_may_follow_a_call(way: str) -> None:
+def test_an_answer_may_follow_a_call(way):
     final = {"onyx": "<|eom|><|start|>assistant to=user<|message|>"}.get(
         way, "<|start|>assistant<|channel|>final<|message|>"
     )
@@ -112,41 +99,38 @@ def test_an_answer_may_follow_a_call(way: str) -> None:
         '"""',
     ],
 )
-def test_strings_in_arguments_may_hold_anything(way: str, value: str) -> None:
+def test_strings_in_arguments_may_hold_anything(way, value):
     calls = [("get_weather", {"city": value, "days": 1}), PARIS]
 
     assert calls_in(read(way, written(way, calls))) == calls
 
 
 @ways
-def test_a_string_is_sent_as_it_grows(way: str) -> None:
+def test_a_call_is_sent_with_its_first_argument_and_a_string_as_it_grows(way):
+    text = written(way, [PARIS])
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
+    events = [event for part in cut(text, [text.index("aris")]) for event in parser.feed(part)]
+    assert a_call_started("get_weather") in events
+
     words = "word " * 20
-
+    parser = a_parser(WRITERS[way][0], tools=TOOLS)
     events = events_of(parser, list(written(way, [("get_weather", {"city": words})])))
-
     grown = [event.text for event in events if isinstance(event, ToolCallDelta)]
     assert json.loads("".join(grown)) == {"city": words}
     assert len(grown) >= len(words) - 1
 
 
 @ways
-def test_a_call_is_sent_with_its_first_argument(way: str) -> None:
-    parser = a_parser(WRITERS[way][0], tools=TOOLS)
-    text = written(way, [PARIS])
-
-    events = [event for part in cut(text, [text.index("aris")]) for event in parser.feed(part)]
-
-    assert a_call_started("get_weather") in events
-
-
-@ways
-def test_a_call_that_is_cut_inside_its_arguments_stays_open(way: str) -> None:
-    text = written(way, [PING, PARIS]).split("aris")[0]
-
-    [ping, (name, arguments)] = read(way, text)
+def test_a_call_that_is_cut_stays_open_and_is_never_complete_with_less_than_all(way):
+    [ping, (name, arguments)] = read(way, written(way, [PING, PARIS]).split("aris")[0])
     assert (ping, name) == (("ping", "{}"), "open get_weather")
     assert arguments.replace(" ", "") == '{"city":"P'
+
+    calls = [("get_weather", {"city": "Paris", "days": 12})]
+    text = written(way, calls)
+    for end in range(len(text)):
+        whole = [call for call in read(way, text[:end]) if call[0] == "get_weather"]
+        assert calls_in(whole) in ([], calls)
 
 
 # Without a tag only the tools' names distinguish a call from other brackets.
@@ -158,76 +142,45 @@ _UNTAGGED = (
 )
 
 
-@among_text
-def test_a_call_that_ends_before_its_name_is_given_back(way: str) -> None:
-    text = written(way, [PARIS]).split("weather")[0]
-    parser = a_parser(WRITERS[way][0], tools=TOOLS)
-
-    assert folded(parser, [text], is_whole=True) == [("text", text)]
-
-
 @table(
     "way",
     # A tag of phi4 begins like a word.
     [way for way in (*JSON_WRITERS, *AMONG_TEXT) if way not in (*_UNTAGGED, "phi4")],
 )
-def test_a_call_that_is_cut_before_its_name_leaves_no_markup(way: str) -> None:
+def test_a_call_that_is_cut_before_its_name_leaves_no_markup(way):
     text = written(way, [PARIS]).split("weather")[0]
 
     assert all(read(way, f"Hi.{text[:end]}") == [("text", "Hi.")] for end in range(2, len(text)))
 
 
 @ways
-def test_a_call_that_is_cut_is_never_complete_with_less_than_all(way: str) -> None:
-    calls = [("get_weather", {"city": "Paris", "days": 12})]
-    text = written(way, calls)
-
-    for end in range(len(text)):
-        whole = [call for call in read(way, text[:end]) if call[0] == "get_weather"]
-        assert calls_in(whole) in ([], calls)
-
-
-@among_text
-def test_a_final_answer_that_is_cut_is_not_lost(way: str) -> None:
-    text = written(way, [PARIS])
-
-    assert calls_in(read(way, f"{text}\nThe weather is fi")) == [
-        PARIS,
-        ("text", "\nThe weather is fi"),
-    ]
-
-
-@ways
-def test_text_is_sent_at_once(way: str) -> None:
+def test_text_is_sent_at_once_also_what_only_looks_like_syntax(way):
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
+    text = "if a < b: [see](this) {or} <|that> and [1, 2], <tool>, call:me{x}, to=you"
 
     assert parser.feed("Hello") == [TextDelta(0, "Hello")]
     assert parser.feed(" you") == [TextDelta(0, " you")]
-
-
-@ways
-def test_what_only_looks_like_syntax_is_text(way: str) -> None:
-    text = "if a < b: [see](this) {or} <|that> and [1, 2], <tool>, call:me{x}, to=you"
-
     assert read(way, text) == [("text", text)]
 
 
 @among_text
-def test_without_tools_there_are_no_calls(way: str) -> None:
+def test_a_call_without_tools_or_one_that_ends_before_its_name_is_given_back(way):
     text = written(way, [PARIS])
-    parser = a_parser(WRITERS[way][0], has_tools=False)
+    begun = text.split("weather")[0]
+    with_tools = a_parser(WRITERS[way][0], tools=TOOLS)
 
-    assert folded(parser, [text]) == [("text", text)]
+    assert folded(a_parser(WRITERS[way][0], has_tools=False), [text]) == [("text", text)]
+    assert folded(with_tools, [begun], is_whole=True) == [("text", begun)]
 
 
 @table("way", [way for way in WRITERS if way not in _UNTAGGED])
-def test_an_unknown_tool_is_called_all_the_same(way: str) -> None:
+def test_an_unknown_tool_is_called_all_the_same(way):
     calls = [("unheard_of", {"a": [1, {"b": None}], "c": "x"})]
 
     assert calls_in(read(way, written(way, calls))) == calls
 
 
-def test_every_way_is_that_of_a_family_that_lets_its_tags_through() -> None:
+def test_every_way_is_that_of_a_family_that_lets_its_tags_through():
     for family, write in OTHER_WRITERS.values():
         text = write([PARIS])
         assert any(tag in text for tag in by_name(family).parser.special_texts) or text[0] in "[<"
@@ -270,36 +223,23 @@ JSON_PARIS = ("get_weather", '{"city": "Paris"}')
 
 
 @json_ways
-def test_white_space_between_calls_is_not_an_answer_where_text_stood_before(way: str) -> None:
-    call = json_written(way, JSON_PARIS)
-
-    assert read(way, f"First.\n{call}\n\n{call}\n") == [
-        ("text", "First.\n"),
-        JSON_PARIS,
-        JSON_PARIS,
-    ]
-
-
-@json_ways
-def test_arguments_keep_the_exact_text_of_the_model(way: str) -> None:
+def test_arguments_keep_the_exact_text_of_the_model_though_the_end_is_missing(way):
     arguments = '{ "b":1.50,\n  "a" : [ true ,null ] }'
-
     assert read(way, json_written(way, ("ping", arguments))) == [("ping", arguments)]
 
-
-@json_ways
-def test_a_call_is_complete_though_its_end_is_missing(way: str) -> None:
     text = json_written(way, JSON_PARIS)
     at = text.index("}")
-
     assert read(way, text[: at + 1]) in ([JSON_PARIS], [("open get_weather", JSON_PARIS[1])])
     assert all(read(way, text[:end]) == [JSON_PARIS] for end in range(at + 2, len(text)))
+    # White space between calls is no answer, also where text stood before.
+    answer = [("text", "First.\n"), JSON_PARIS, JSON_PARIS]
+    assert read(way, f"First.\n{text}\n\n{text}\n") == answer
 
 
 @json_ways
 @settings(max_examples=examples(8))
 @given(value=_any_object, indent=st.sampled_from([None, 2]))
-def test_any_arguments_come_back_exactly(way: str, value: Any, indent: int | None) -> None:
+def test_any_arguments_come_back_exactly(way, value, indent):
     calls = [("ping", json.dumps(value, indent=indent)), JSON_PARIS]
 
     assert read(way, json_written(way, *calls)) == calls
@@ -308,7 +248,7 @@ def test_any_arguments_come_back_exactly(way: str, value: Any, indent: int | Non
 @ways
 @settings(max_examples=examples(10))
 @given(calls=_calls)
-def test_all_well_formed_calls_come_back_exactly(way: str, calls: list[Call]) -> None:
+def test_all_well_formed_calls_come_back_exactly(way, calls):
     assert calls_in(read(way, written(way, calls))) == calls
 
 
@@ -332,7 +272,7 @@ def _broken(draw: st.DrawFn, write: Callable[[Sequence[Call]], str]) -> str:
 @ways
 @settings(max_examples=examples(10))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 400), max_size=8))
-def test_any_cut_gives_the_same(way: str, data: st.DataObject, cuts: list[int]) -> None:
+def test_any_cut_gives_the_same(way, data, cuts):
     text = data.draw(_broken(WRITERS[way][1]))
     whole = read(way, text)
 

@@ -1,9 +1,7 @@
 """What each family writes in its own way. Each text is also read character by character, and in any
 two parts."""
 
-from __future__ import annotations
-
-from typing import Any
+from pathlib import Path
 
 from tests.tables import table
 from vinery_serving.core.events import TextDelta
@@ -119,6 +117,7 @@ AS_JSON: Rows = {
     },
 }
 GIVEN_BACK = {
+    "glm4": ["<tool_call>ping"],  # a name alone is a call only with its end
     "mistral devstral": [
         "[TOOL_CALLS]",
         "[TOOL_CALLS] I would call get_weather",
@@ -146,12 +145,12 @@ GIVEN_BACK = {
 
 
 @rows(AS_JSON)
-def test_calls_with_json_are_read(name: str, text: str, expected: Any) -> None:
+def test_calls_with_json_are_read(name, text, expected):
     check(read(name, text, tools=JSON_TOOLS), expected)
 
 
 @table("names, given", GIVEN_BACK.items())
-def test_what_is_no_call_is_given_back(names: str, given: list[str]) -> None:
+def test_what_is_no_call_is_given_back(names, given):
     for name in names.split():
         for text in given:
             assert read(name, text, tools=JSON_TOOLS, is_whole=True) == [("text", text)]
@@ -241,22 +240,31 @@ MESSAGES: Rows = {
 
 
 @rows(MESSAGES)
-def test_messages_go_where_they_belong(name: str, text: str, expected: Any) -> None:
+def test_messages_go_where_they_belong(name, text, expected):
     check(read(name, text), expected)
 
 
-def test_without_tools_a_call_is_text() -> None:
+def test_without_tools_a_call_is_text_and_reasoning_is_read():
     assert read("gptoss", f"{CALL}{{}}<|call|>", tools=[]) == [("text", "{}")]
 
+    text = "<|channel>thought\nHm.<channel|><|tool_call>call:f{}<tool_call|>"
+    found = read("gemma4", text, tools=[])
+    assert found == [("reasoning", "Hm."), ("text", "<|tool_call>call:f{}<tool_call|>")]
+    # So is what the prompt has opened.
+    opened = read("gemma4", "Hm.<channel|>Hello", opens=True)
+    assert opened == [("reasoning", "Hm."), ("text", "Hello")]
 
-def test_it_is_reasoning_inside_reasoning_only() -> None:
-    parser = a_parser("gptoss", tools=TOOLS)
-    states = []
+
+def test_it_is_reasoning_inside_reasoning_only_and_a_link_is_sent_as_soon_as_it_is_one():
+    parser, states = a_parser("gptoss", tools=TOOLS), []
     for part in (ANALYSIS, "Hm", "<|end|>", START, FINAL, "Hi"):
         parser.feed(part)
         states.append(parser.is_reasoning)
-
     assert states == [True, True, False, False, False, False]
+
+    parser = a_parser("llama3_pythonic", tools=TOOLS)
+    assert parser.feed("[pin") == []
+    assert parser.feed("k](x)") == [TextDelta(0, "[pink](x)")]
 
 
 # -- A notation of their own for values, or Python's --------------------------------------
@@ -355,27 +363,8 @@ LITERALS: Rows = {
 
 
 @rows(LITERALS)
-def test_values_in_another_notation_become_json(name: str, text: str, expected: Any) -> None:
+def test_values_in_another_notation_become_json(name, text, expected):
     check(read(name, text), expected)
-
-
-def test_reasoning_that_the_prompt_has_opened_goes_on() -> None:
-    expected = [("reasoning", "Hm."), ("text", "Hello")]
-
-    assert read("gemma4", "Hm.<channel|>Hello", opens=True) == expected
-
-
-def test_reasoning_is_read_without_tools_too() -> None:
-    text = f"<|channel>thought\nHm.<channel|>{gemma('')}"
-
-    assert read("gemma4", text, tools=[]) == [("reasoning", "Hm."), ("text", gemma(""))]
-
-
-def test_a_link_is_sent_as_soon_as_it_is_one() -> None:
-    parser = a_parser("llama3_pythonic", tools=TOOLS)
-
-    assert parser.feed("[pin") == []
-    assert parser.feed("k](x)") == [TextDelta(0, "[pink](x)")]
 
 
 # -- Tags around each argument: Qwen3-Coder, GLM-4.5 and MiniCPM5 -------------------------
@@ -388,6 +377,8 @@ def qwen(key: str, value: str) -> str:
     )
 
 
+# The parameter, the text between the tags, and the JSON text of the argument.
+VALUES = Path(__file__).parent / "values_between_tags.tsv"
 QWEN_PING = "<function=ping>\n</function>\n"
 TAGS: Rows = {
     **{
@@ -395,33 +386,7 @@ TAGS: Rows = {
             "qwen3coder", qwen(key, value), [f(f'{{"{key}": {argument}}}')]
         )
         for key, value, argument in [
-            ("text", "5", '"5"'),
-            ("text", "true", '"true"'),
-            ("text", '{"a": 1}', r'"{\"a\": 1}"'),
-            ("count", "5", "5"),
-            ("count", " 5 ", "5"),
-            ("count", "five", '"five"'),
-            ("share", "0.50", "0.50"),
-            ("share", "NaN", '"NaN"'),
-            ("is_on", "true", "true"),
-            ("is_on", "True", "true"),
-            ("is_on", "FALSE", "false"),
-            ("items", '["a", {"b": [1,2]}]', '["a", {"b": [1,2]}]'),
-            ("items", "['a', True, None]", '["a", true, null]'),
-            ("more", '{"a":  {"b": "}"}}', '{"a":  {"b": "}"}}'),
-            ("more", "{'a': (1, 2)}", '{"a": [1, 2]}'),
-            ("more", "{broken", '"{broken"'),
-            ("maybe", "null", "null"),
-            ("maybe", "None", '"None"'),
-            ("maybe", "7", '"7"'),
-            ("size", "7", "7"),
-            ("size", "7.5", '"7.5"'),
-            ("size", "large", '"large"'),
-            ("any", "7", "7"),
-            ("any", "[1]", "[1]"),
-            ("any", '"quoted"', r'"\"quoted\""'),
-            ("any", "words", '"words"'),
-            ("unknown", "7", "7"),
+            *(line.split("\t") for line in VALUES.read_text().splitlines()),
             # Only one line break at each end is syntax.
             ("text", "\n a\n\n", r'"\n a\n\n"'),
         ]
@@ -473,9 +438,5 @@ TAGS: Rows = {
 
 
 @rows(TAGS)
-def test_values_between_tags_are_read_by_their_schema(name: str, text: str, expected: Any) -> None:
+def test_values_between_tags_are_read_by_their_schema(name, text, expected):
     check(read(name, text), expected)
-
-
-def test_a_name_alone_is_a_call_only_with_its_end() -> None:
-    assert read("glm4", "<tool_call>ping", is_whole=True) == [("text", "<tool_call>ping")]

@@ -86,30 +86,23 @@ def test_unusual_calls_are_read(name, text, expected):
     assert folded(a_parser(name), list(text)) == expected
 
 
-def test_text_that_ends_like_the_beginning_of_a_tag_is_kept():
-    text = f"{a_call()} A tag is <tool_"
-
-    assert read("hermes", text, is_whole=True) == [WEATHER, ("text", " A tag is <tool_")]
-
-
-def test_arguments_are_sent_while_they_grow():
+def test_text_is_sent_at_once_and_arguments_while_they_grow():
     parser = a_parser("hermes")
 
-    assert parser.feed('<tool_call>\n{"name": "get_weather", "arg') == []
+    assert parser.feed("Hello") == [TextDelta(0, "Hello")]
+    assert parser.feed(" <b") == [TextDelta(0, " <b")]
+    assert parser.feed(" <tool") == [TextDelta(0, " ")]
+    assert parser.feed('_call>\n{"name": "get_weather", "arg') == []
     assert parser.feed('uments": {"ci') == [a_call_started("get_weather"), ToolCallDelta(0, 0, "{")]
     assert parser.feed('ty": "Pa') == [ToolCallDelta(0, 0, '"city": "Pa')]
 
 
-def test_arguments_in_a_string_are_unwrapped():
+def test_arguments_in_a_string_are_unwrapped_and_half_a_surrogate_pair_can_be_sent():
     arguments = json.dumps({"text": 'a "b"\n', "path": "c:\\d", "face": "😀"})
+    [(_, half)] = read("hermes", a_call(r'"{\"a\": \"\ud83d.\"}"'))
 
     assert read("hermes", a_call(json.dumps(arguments))) == [("get_weather", arguments)]
-
-
-def test_half_a_surrogate_pair_can_still_be_sent():
-    [(_, arguments)] = read("hermes", a_call(r'"{\"a\": \"\ud83d.\"}"'))
-
-    assert arguments.encode() == b'{"a": "?."}'
+    assert half.encode() == b'{"a": "?."}'
 
 
 @table(
@@ -131,14 +124,9 @@ def test_half_a_surrogate_pair_can_still_be_sent():
 )
 def test_what_is_no_call_is_given_back_unchanged(text):
     assert read("hermes", text, is_whole=True) == [("text", text)]
-
-
-def test_text_is_sent_at_once():
-    parser = a_parser("hermes")
-
-    assert parser.feed("Hello") == [TextDelta(0, "Hello")]
-    assert parser.feed(" <b") == [TextDelta(0, " <b")]
-    assert parser.feed(" <tool") == [TextDelta(0, " ")]
+    # A text after a call, too, which ends like the beginning of a tag.
+    after = read("hermes", f"{a_call()} A tag is <tool_", is_whole=True)
+    assert after == [WEATHER, ("text", " A tag is <tool_")]
 
 
 _strings = st.text('ab{}[]"\\;<>/: \n😀', max_size=8)

@@ -17,13 +17,10 @@ from vinery_serving.output.lexer import Literals
         (["stop"], "go on", None),
     ],
 )
-def test_it_finds_the_first_string(strings, text, found):
+def test_it_finds_the_first_string_and_refuses_an_empty_one(strings, text, found):
     assert Literals(strings).find(text) == found
-
-
-def test_it_refuses_an_empty_string():
     with pytest.raises(ValueError, match="empty"):
-        Literals(["stop", ""])
+        Literals([*strings, ""])
 
 
 @given(

@@ -2,8 +2,6 @@
 times, however the model writes. The work is counted, because times differ from run to run.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -161,30 +159,32 @@ def parts(text: str) -> list[str]:
     return [text[at : at + TOKEN_CHARS] for at in range(0, len(text), TOKEN_CHARS)]
 
 
-@table("kind, family", rotated(VALUES, FAMILIES))
-def test_the_work_grows_with_the_length_of_an_answer(family: str, kind: str, work: Work) -> None:
-    def of(size: int) -> int:
-        text = parts(answer(FORMS[family], VALUES[kind](size)))
-        return amount(work, lambda: read(family, text))
+def check_growth(work: Work, of: Callable[[int], Callable[[], object]]) -> None:
+    short, long = (amount(work, of(size)) for size in (SHORT, LONG))
+    assert long < short * MOST_GROWTH * LONG / SHORT
 
-    assert of(LONG) < of(SHORT) * MOST_GROWTH * LONG / SHORT
+
+@table("kind, family", rotated(VALUES, FAMILIES))
+def test_the_work_grows_with_the_length_of_an_answer(family, kind, work):
+    def of(size: int) -> Callable[[], object]:
+        text = parts(answer(FORMS[family], VALUES[kind](size)))
+        return lambda: read(family, text)
+
+    check_growth(work, of)
 
 
 @table("kind", VALUES)
-def test_so_does_that_for_a_value_between_tags(kind: str, work: Work) -> None:
-    def of(size: int) -> int:
-        text = VALUES[kind](size)
-        return amount(work, lambda: json_text_of(text, is_surely_a_value=True))
-
-    assert of(LONG) < of(SHORT) * MOST_GROWTH * LONG / SHORT
+def test_so_does_that_for_a_value_between_tags(kind, work):
+    values = {size: VALUES[kind](size) for size in (SHORT, LONG)}
+    check_growth(work, lambda size: lambda: json_text_of(values[size], is_surely_a_value=True))
 
 
 @table("family", FORMS)
-def test_so_does_that_for_an_answer_that_mentions_calls(family: str, work: Work) -> None:
+def test_so_does_that_for_an_answer_that_mentions_calls(family, work):
     call = FORMS[family].block([FORMS[family].call("get_weather", "")])
 
-    def of(size: int) -> int:
+    def of(size: int) -> Callable[[], object]:
         text = parts((call[: len(call) // 2] + " ") * (size // len(call)))
-        return amount(work, lambda: read(family, text))
+        return lambda: read(family, text)
 
-    assert of(LONG) < of(SHORT) * MOST_GROWTH * LONG / SHORT
+    check_growth(work, of)

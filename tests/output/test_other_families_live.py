@@ -1,10 +1,7 @@
 """The real engine under grammars of the families whose calls are no JSON: a schema is
 kept to in the family's own syntax."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -80,9 +77,7 @@ SCHEMAS = [
 
 @pytest.mark.smoke
 @table("name, schema_and_check", rotated(FAMILIES, SCHEMAS, each=3))
-def test_an_argument_fits_its_schema(
-    model: Model, name: str, schema_and_check: tuple[dict[str, Any], Callable[[Any], bool]]
-) -> None:
+def test_an_argument_fits_its_schema(model, name, schema_and_check):
     schema, fits = schema_and_check
     definitions = {"size": {"enum": ["s", "m", 40]}}
 
@@ -92,14 +87,14 @@ def test_an_argument_fits_its_schema(
 
 
 @table("name", ["qwen3coder", "glm4", "minicpm5", "onyx"])
-def test_a_pattern_holds_for_raw_text(model: Model, name: str) -> None:
+def test_a_pattern_holds_for_raw_text(model, name):
     it = an_argument(model, name, {"type": "string", "pattern": "^[A-Z]{2}-[0-9]$"})
 
     assert re.fullmatch("[A-Z]{2}-[0-9]", it)
 
 
 @every_family
-def test_required_arguments_are_there_and_others_come_in_order(model: Model, name: str) -> None:
+def test_required_arguments_are_there_and_others_come_in_order(model, name):
     properties = {key: {"type": "boolean"} for key in "abcd"}
     for required in (["b", "d"], []):
         arguments = arguments_of(model, name, properties=properties, required=required)
@@ -115,31 +110,19 @@ def test_required_arguments_are_there_and_others_come_in_order(model: Model, nam
         {"anyOf": [{"type": "object", "properties": {"day": {"const": "Monday"}}}]},
     ],
 )
-def test_what_a_list_of_arguments_cannot_express_is_written_as_one_dictionary(
-    model: Model, parameters: dict[str, Any]
-) -> None:
+def test_what_a_list_of_arguments_cannot_express_is_written_as_one_dictionary(model, parameters):
     assert arguments_of(model, "gemma4", **parameters).keys() <= {"a-b", "day"}
 
 
 @table("name", ["gptoss", "onyx"])
-def test_a_family_that_begins_with_reasoning_may_do_so_before_a_forced_call(
-    model: Model, name: str
-) -> None:
+def test_a_forced_call_may_follow_reasoning_and_an_answer_under_a_grammar_has_its_head(model, name):
     model.use(by_name(name))
-
-    events, _ = model.events(
-        asked(QUESTION, tools=[Tool("ping")], tool_choice=ToolChoice(ToolMode.REQUIRED))
-    )
-
+    choice = ToolChoice(ToolMode.REQUIRED)
+    events, _ = model.events(asked(QUESTION, tools=[Tool("ping")], tool_choice=choice))
     assert isinstance(events[0], ReasoningDelta | ToolCallStarted)
     assert not [event for event in events if isinstance(event, TextDelta)]
 
-
-@table("name", ["gptoss", "onyx"])
-def test_an_answer_under_a_grammar_gets_the_head_of_an_answer(model: Model, name: str) -> None:
     model.use(straight(name))
-
     result = model.answer(asked("Say: yes", tools=()), Grammar(GrammarKind.REGEX, "yes|no"))
-
     assert result.text in ("yes", "no")
     assert result.reasoning == ""

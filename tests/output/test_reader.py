@@ -1,6 +1,6 @@
 """A choice from its token ids to its events."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -25,6 +25,7 @@ from .builders import MODEL, a_reader, choice_of, cut, ids_of, reason_of
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 TWICE_THREE = Repetition(max_size=3, min_size=2, min_count=3)
+TOKENIZER = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
 SPECIAL = {1: "<|im_start|>", 2: "<|im_end|>", 7: "<think>", 8: "</think>"}
 
 
@@ -34,73 +35,44 @@ def whole(text: str, **reader_settings):
     return choice_of([*events, *reader.finish("stop")])
 
 
-def test_it_reads_reasoning_text_and_calls_in_order():
+def test_it_reads_reasoning_text_and_calls_in_order_and_numbers_the_calls():
     result = whole(f"<think>Hm.</think>Look: {CALL}")
 
-    assert result.items == (
-        ReasoningItem("Hm."),
-        TextItem("Look: "),
-        ToolCall("call_0", "f", '{"a": 1}'),
-    )
+    call = ToolCall("call_0", "f", '{"a": 1}')
+    assert result.items == (ReasoningItem("Hm."), TextItem("Look: "), call)
     assert result.finish_reason is FinishReason.TOOL_CALLS
+    assert [call.id for call in whole(CALL + CALL).tool_calls] == ["call_0", "call_1"]
 
 
-def test_neighbouring_text_of_one_feed_is_one_delta():
+def test_neighbouring_text_of_one_feed_is_one_delta_and_a_call_two_events():
     assert a_reader().feed(ids_of("Hello")) == [TextDelta(0, "Hello")]
-
-
-def test_a_call_of_one_feed_is_two_events():
     assert a_reader().feed(ids_of(CALL)) == [
         ToolCallStarted(0, 0, "call_0", "f"),
         ToolCallDelta(0, 0, '{"a": 1}'),
     ]
 
 
-def test_calls_are_numbered_in_the_order_in_which_they_start():
-    result = whole(CALL + CALL)
+def test_the_engines_reason_is_reported_unless_a_call_was_complete_before_the_limit():
+    text, cut_call, whole_call = a_reader(), a_reader(), a_reader()
+    text.feed(ids_of("one, two"))
+    assert cut_call.feed(ids_of(CALL[: CALL.index("1")]))
+    whole_call.feed(ids_of(CALL + "\nAnd now"))
 
-    assert [call.id for call in result.tool_calls] == ["call_0", "call_1"]
-
-
-def test_the_engines_reason_is_reported_where_there_is_no_call():
-    reader = a_reader()
-    reader.feed(ids_of("one, two"))
-
-    assert reader.finish("length") == [Finished(0, FinishReason.LENGTH)]
+    assert text.finish("length") == [Finished(0, FinishReason.LENGTH)]
+    assert reason_of(cut_call.finish("length")) is FinishReason.LENGTH
+    assert reason_of(whole_call.finish("length")) is FinishReason.TOOL_CALLS
 
 
-def test_a_call_that_the_limit_cuts_is_not_for_use():
-    reader = a_reader()
-    events = reader.feed(ids_of(CALL[: CALL.index("1")]))
-
-    assert events
-    assert reason_of(reader.finish("length")) is FinishReason.LENGTH
-
-
-def test_a_call_that_was_complete_before_the_limit_is_for_use():
-    reader = a_reader()
-    reader.feed(ids_of(CALL + "\nAnd now"))
-
-    assert reason_of(reader.finish("length")) is FinishReason.TOOL_CALLS
-
-
-def test_a_stop_string_ends_the_choice():
+def test_a_stop_string_ends_the_choice_and_tokens_after_it_do_not_count():
     reader = a_reader(stop=["END"])
 
     events = reader.feed(ids_of("one END two"))
 
     assert reader.is_stopped
+    assert reader.num_output_tokens == len("one END")
     assert events == [TextDelta(0, "one ")]
     assert reader.feed(ids_of("three")) == []
     assert reader.finish("length") == [Finished(0, FinishReason.STOP, cause="END")]
-
-
-def test_tokens_after_a_stop_string_do_not_count():
-    reader = a_reader(stop=["END"])
-
-    reader.feed(ids_of("one END two"))
-
-    assert reader.num_output_tokens == len("one END")
 
 
 @table(
@@ -113,9 +85,8 @@ def test_tokens_after_a_stop_string_do_not_count():
         ("one EN", {"stop": ["END"]}, "one EN", None),
         # In text that the parser held back.
         ("a <tool_c", {"stop": ["zzz", "<tool"]}, "a ", "<tool"),
-        # Inside reasoning it does not count, and neither inside a call.
-        ("<think>END</think>one END two", {"stop": ["END"]}, "one ", "END"),
-        (CALL.replace("1", '"END"'), {"stop": ["END", "}", "\n"]}, "", None),
+        # In text that was held for a stop string, which a token ends.
+        ("cabx", {"stop": ["ab!"], "stop_ids": ids_of("x")}, "cab", ord("x")),
         # Tokens of the request are reported, but not the model's own.
         ("one!", {"stop_ids": ids_of("!?")}, "one", ord("!")),
         ("one?", {"stop_ids": ids_of("!?")}, "one", ord("?")),
@@ -134,31 +105,32 @@ def test_a_choice_ends_with_what_is_met_first_and_reports_it(text, settings, exp
     assert (result.text, result.cause) == (expected, cause)
 
 
-def test_a_stop_string_does_not_join_text_from_both_sides_of_a_call():
-    result = whole(f"E{CALL}ND", stop=["END"])
+def test_a_stop_string_counts_neither_inside_reasoning_or_a_call_nor_on_both_sides_of_a_call():
+    reasoned = whole("<think>END</think>one END two", stop=["END"])
+    called = whole(CALL.replace("1", '"END"'), stop=["END", "}", "\n"])
+    around = whole(f"E{CALL}ND", stop=["END"])
 
-    assert [type(item).__name__ for item in result.items] == ["TextItem", "ToolCall", "TextItem"]
-    assert result.text == "END"
+    assert (reasoned.reasoning, reasoned.text, reasoned.cause) == ("END", "one ", "END")
+    assert called.tool_calls[0].arguments == '{"a": "END"}'
+    assert (called.text, called.cause) == ("", None)
+    assert [type(item).__name__ for item in around.items] == ["TextItem", "ToolCall", "TextItem"]
+    assert around.text == "END"
 
 
 def test_reasoning_tokens_go_from_the_first_of_the_reasoning_to_its_closing_tag():
-    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
-    decoder = Detokenizer.keeping(tokenizer, SPECIAL, {"<think>", "</think>"}).new_decoder()
+    decoder = Detokenizer.keeping(TOKENIZER, SPECIAL, {"<think>", "</think>"}).new_decoder()
     reader = a_reader("think", decoder=decoder)
-    reasoning = tokenizer.encode("<think>\nHm, well.\n</think>").ids
-    answer = tokenizer.encode("\n\nYes.<|im_end|>").ids
+    reasoning = TOKENIZER.encode("<think>\nHm, well.\n</think>").ids
+    answer = TOKENIZER.encode("\n\nYes.<|im_end|>").ids
 
     reader.feed([*reasoning, *answer])
 
     assert reader.num_reasoning_tokens == len(reasoning)
     assert reader.num_output_tokens == len(reasoning) + len(answer)
-
-
-def test_opened_reasoning_counts_from_the_first_token():
-    reader = a_reader("think", opens_reasoning=True)
-
-    assert reader.feed(ids_of("Hm.")) == [ReasoningDelta(0, "Hm.")]
-    assert reader.num_reasoning_tokens == 3
+    # In reasoning that the prompt has opened from the first token.
+    opened = a_reader("think", opens_reasoning=True)
+    assert opened.feed(ids_of("Hm.")) == [ReasoningDelta(0, "Hm.")]
+    assert opened.num_reasoning_tokens == 3
 
 
 _outputs = st.lists(
@@ -213,14 +185,6 @@ def test_a_stop_id_ends_a_choice_after_the_least_number_of_tokens(text, least, i
     assert reader.num_output_tokens == len(naive_end(text, least, is_included=True))
 
 
-def test_text_that_was_held_for_a_stop_string_is_sent_when_a_stop_id_comes():
-    reader = a_reader("plain", stop=["ab!"], stop_ids=[ord("x")])
-
-    events = [*reader.feed(ids_of("cabx")), *reader.finish("stop")]
-
-    assert choice_of(events).text == "cab"
-
-
 @given(st.text("ab ", max_size=30), st.integers(0, 30))
 def test_no_stop_string_begins_before_the_least_number_of_tokens(text, least):
     reader = a_reader("plain", stop=["ab"], min_tokens=least)
@@ -233,14 +197,12 @@ def test_no_stop_string_begins_before_the_least_number_of_tokens(text, least):
 
 
 def test_hidden_reasoning_is_counted_and_not_sent():
-    reasoning = "<think>Hm, well.</think>"
     shown, hidden = a_reader(), a_reader(hides_reasoning=True)
 
     for reader in (shown, hidden):
-        events = [*reader.feed(ids_of(reasoning + "Yes")), *reader.finish("stop")]
-        choice = choice_of(events)
+        events = [*reader.feed(ids_of("<think>Hm, well.</think>Yes")), *reader.finish("stop")]
 
-    assert choice.items == (TextItem("Yes"),)
+    assert choice_of(events).items == (TextItem("Yes"),)
     assert hidden.num_reasoning_tokens == shown.num_reasoning_tokens > len("Hm, well.")
 
 
@@ -255,25 +217,16 @@ def test_a_choice_that_repeats_itself_is_over():
     assert reader.finish("stop") == [Finished(0, FinishReason.STOP, REPETITION)]
 
 
-def test_reasoning_may_repeat_itself():
-    result = whole("<think>no no no no no no", repetition=TWICE_THREE)
+def test_so_is_one_whose_reasoning_or_arguments_repeat_and_the_call_is_not_for_use():
+    reasoned = whole("<think>no no no no no no", repetition=TWICE_THREE)
+    called = whole(CALL.replace("1", '"' + "ab" * 9), repetition=TWICE_THREE)
 
-    assert result.reasoning == "no no no"
-    assert (result.text, result.finish_reason) == ("", FinishReason.STOP)
-
-
-def test_a_call_whose_arguments_repeat_is_not_for_use():
-    begun = CALL.replace("1", '"' + "ab" * 9)
-    reader = a_reader(repetition=TWICE_THREE)
-    events = reader.feed(ids_of(begun))
-
-    result = choice_of([*events, *reader.finish("stop")])
-
-    assert result.tool_calls[0].arguments.endswith("ababab")
-    assert (result.finish_reason, result.cause) == (FinishReason.STOP, REPETITION)
+    assert reasoned.reasoning == "no no no"
+    assert (reasoned.text, reasoned.finish_reason) == ("", FinishReason.STOP)
+    assert called.tool_calls[0].arguments.endswith("ababab")
+    assert (called.finish_reason, called.cause) == (FinishReason.STOP, REPETITION)
 
 
-TOKENIZER = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
 # Special tokens, single bytes of characters, and words.
 SOME_IDS = st.lists(st.integers(0, 400), max_size=20)
 
@@ -313,25 +266,13 @@ def exposed(token_ids: list[int], size: int, *, silent: bool) -> ChoiceResult:
 
 
 @given(SOME_IDS, st.integers(1, 5))
-def test_silent_tokens_are_exposed_in_order_where_all_are_wanted(token_ids, size):
-    tokens = exposed(token_ids, size, silent=True).tokens
-
-    assert [token.id for token in tokens] == token_ids
-    assert all((token.raw == b"") == (token.id in SPECIAL) for token in tokens)
-
-
-@given(SOME_IDS, st.integers(1, 5))
-def test_silent_tokens_are_not_exposed_where_only_text_is(token_ids, size):
+@example([2], 1)
+def test_silent_tokens_are_exposed_in_order_only_where_all_are_wanted(token_ids, size):
     with_all, without = (exposed(token_ids, size, silent=silent) for silent in (True, False))
 
-    assert [token.id for token in without.tokens] == [
-        id_ for id_ in token_ids if id_ not in SPECIAL
-    ]
+    assert [token.id for token in with_all.tokens] == token_ids
+    assert all((token.raw == b"") == (token.id in SPECIAL) for token in with_all.tokens)
+    spoken = [id_ for id_ in token_ids if id_ not in SPECIAL]
+    assert [token.id for token in without.tokens] == spoken
     assert with_all.text == without.text
-
-
-def test_the_token_that_ends_a_choice_is_exposed_without_text():
-    result = exposed([2], 1, silent=True)
-
-    assert result.text == ""
-    assert [token.id for token in result.tokens] == [2]
+    assert token_ids != [2] or with_all.text == ""

@@ -1,7 +1,5 @@
 """Stop strings: nothing of them leaks, and the cuts of the text do not matter."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -42,29 +40,20 @@ def test_any_cut_gives_what_a_search_of_the_whole_text_gives(text, stops, cuts, 
 
     assert sent == naive(text, stops, include=include)
     assert (stop.met is not None) == any(string in text for string in stops)
+    assert include or not any(string in sent for string in stops)
 
 
-@given(_texts, _stops, _cuts)
-def test_no_stop_string_is_ever_sent(text, stops, cuts):
-    sent = through(StopStrings(stops), cut(text, cuts))
-
-    assert not any(string in sent for string in stops)
-
-
-def test_it_holds_back_only_what_may_begin_a_stop_string():
+def test_it_holds_back_only_what_may_begin_a_stop_string_and_is_silent_after_one():
     stop = StopStrings(["\n\nUser:"])
 
     assert stop.feed("Hello.\n\n") == "Hello."
     assert stop.feed("Us") == ""
     assert stop.feed("ually") == "\n\nUsually"
-
-
-def test_it_is_silent_after_the_end():
-    stop = StopStrings(["END"])
-    stop.feed("one END")
-
+    stop.feed("one\n\nUser:")
     assert stop.feed("two") == ""
     assert stop.release() == ""
+    with pytest.raises(ValueError, match="empty"):
+        StopStrings(["a", ""])
 
 
 @settings(max_examples=examples(10))
@@ -99,11 +88,6 @@ def test_the_choices_of_a_request_share_what_is_computed_from_the_strings():
     assert operations(lambda: [StopStrings(strings) for _ in range(128)]) < 128 * 20
 
 
-def test_an_empty_stop_string_is_refused():
-    with pytest.raises(ValueError, match="empty"):
-        StopStrings(["a", ""])
-
-
 # -- Repetitions, found token by token, against what they are by definition --------------
 
 REPETITIONS = st.builds(
@@ -126,7 +110,7 @@ def repeats(tokens: list[int], wanted: Repetition) -> bool:
 @given(st.lists(st.integers(0, 2), max_size=60), REPETITIONS)
 @example([1] * 40, Repetition(3, 3, 4))
 @example([1, 2, 1, 2, 1, 2, 2] * 3, Repetition(7, 7, 3))
-def test_it_sees_every_repetition_and_nothing_else(tokens: list[int], wanted: Repetition) -> None:
+def test_it_sees_every_repetition_and_nothing_else(tokens, wanted):
     detector = RepetitionDetector(wanted)
 
     for at, token in enumerate(tokens):
@@ -134,13 +118,13 @@ def test_it_sees_every_repetition_and_nothing_else(tokens: list[int], wanted: Re
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(2, 5))
-def test_a_pattern_written_so_often_is_one(pattern: list[int], count: int) -> None:
+def test_a_pattern_written_so_often_is_one(pattern, count):
     detector = RepetitionDetector(Repetition(len(pattern), 1, count))
 
     assert [detector.feed(token) for token in pattern * count][-1]
 
 
-def test_the_past_beyond_a_pattern_is_forgotten() -> None:
+def test_the_past_beyond_a_pattern_is_forgotten():
     detector = RepetitionDetector(Repetition(max_size=8, min_size=1, min_count=9999))
 
     for number in range(5000):

@@ -1,7 +1,5 @@
 """The reference model in the real engine, asked directly, without a process between."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,18 +28,6 @@ from vinery_serving.output.writer import EventWriter
 from vinery_serving.prompting.assets import ModelAssets
 
 from .builders import MODEL, choice_of
-
-
-@cache
-def _engine() -> Model:
-    return Model()
-
-
-def reference_model() -> Model:
-    """The one engine of all live tests, with the family of its own template."""
-    model = _engine()
-    model.use(detect(model.assets.template_text))
-    return model
 
 
 class Model:
@@ -126,6 +112,18 @@ class Model:
         tensor = self._openvino.Tensor(np.array([prompt_ids], dtype=np.int64))
         [result] = self._pipeline.generate([tensor], [config])
         return result.m_generation_ids[0]
+
+
+@cache
+def _engine() -> Model:
+    return Model()
+
+
+def reference_model() -> Model:
+    """The one engine of all live tests, with the family of its own template."""
+    model = _engine()
+    model.use(detect(model.assets.template_text))
+    return model
 
 
 def straight(name: str) -> Family:

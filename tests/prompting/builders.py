@@ -1,7 +1,5 @@
 """Builders for the tests of prompting."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

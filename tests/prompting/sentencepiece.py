@@ -4,8 +4,6 @@ All drop or keep the first space of a text in a way of their own, as the familie
 that they are named after do.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -34,13 +35,17 @@ def continued(*turns):
     return a_chat(("user", "Hi"), *turns, rendering=CONTINUED)
 
 
-def test_a_chat_becomes_the_ids_of_its_rendered_text():
+def test_a_chat_becomes_the_ids_of_its_rendered_text_also_in_threads():
     prompt = ASSETS.render(HI)
-
     assert prompt.text is not None
     assert prompt.text.startswith("<|im_start|>user\nHi<|im_end|>")
     assert list(prompt.token_ids) == TOKENIZER.encode(prompt.text)
     assert prompt.num_tokens == len(prompt.token_ids)
+
+    chats = [a_chat(("user", f"Count to {n}.")) for n in range(40)]
+    with ThreadPoolExecutor(4) as threads:
+        prompts = list(threads.map(ASSETS.render, chats))
+    assert prompts == [ASSETS.render(chat) for chat in chats]
 
 
 @table(
@@ -61,17 +66,13 @@ def test_a_prompt_that_ends_inside_reasoning_is_marked(chat, encoding, opens_rea
     assert ASSETS.render(chat, encoding).opens_reasoning is opens_reasoning
 
 
-def test_a_raw_text_is_not_changed():
+def test_a_raw_text_and_ids_are_not_changed():
     prompt = ASSETS.encode_prompt("Once upon")
-
     assert prompt.text == "Once upon"
     assert list(prompt.token_ids) == TOKENIZER.encode_raw("Once upon")
     assert not prompt.opens_reasoning
 
-
-def test_ids_are_not_changed():
     prompt = ASSETS.encode_prompt((5, 6, 3071))
-
     assert prompt.token_ids == (5, 6, 3071)
     assert prompt.text is None
 
@@ -118,21 +119,6 @@ def test_a_chat_that_cannot_be_rendered_is_refused_by_its_field(chat, param, wor
     assert caught.value.param == param
 
 
-def test_prompts_can_be_rendered_in_threads():
-    chats = [a_chat(("user", f"Count to {n}.")) for n in range(40)]
-
-    with ThreadPoolExecutor(4) as threads:
-        prompts = list(threads.map(ASSETS.render, chats))
-
-    assert prompts == [ASSETS.render(chat) for chat in chats]
-
-
-def test_it_exposes_the_values_of_the_folder():
-    assert ASSETS.folder.max_context == 2048
-    assert ASSETS.folder.defaults.eos_token_ids == (2,)
-    assert "<tool_call>" in ASSETS.template_text
-
-
 # -- Templates of the folder --------------------------------------------------------------
 
 
@@ -161,30 +147,23 @@ def test_without_a_chat_template_a_model_cannot_chat_but_completes(tmp_path):
     assert assets.encode_prompt("Hi").token_ids
 
 
-def test_requests_with_tools_get_the_template_for_tools(tmp_path):
-    assets = assets_with_tools(tmp_path, templates.TOOLS)
-
+def test_requests_with_tools_or_earlier_calls_get_the_template_for_tools(tmp_path):
+    with_tools = a_chat(("user", "Hi"), tools=(Tool("ping"),))
+    assets = assets_with_tools(tmp_path / "a", templates.TOOLS)
     assert assets.render(HI).text == "<|user|>Hi\n<|assistant|>"
-    assert assets.render(a_chat(("user", "Hi"), tools=(Tool("ping"),))).text.startswith('[{"type"')
+    assert assets.render(with_tools).text.startswith('[{"type"')
     assert assets.template_text == templates.TOOLS
 
-
-def test_the_template_for_tools_renders_earlier_calls_and_no_request_without_tools(tmp_path):
-    assets = assets_with_tools(tmp_path, templates.LISTED_TOOLS)
-    unused = a_chat(("user", "Hi"), tools=(Tool("ping"),), tool_choice=ToolChoice(ToolMode.NONE))
-
+    assets = assets_with_tools(tmp_path / "b", templates.LISTED_TOOLS)
+    unused = replace(with_tools, tool_choice=ToolChoice(ToolMode.NONE))
     assert assets.render(a_calling_chat("{}")).text == "<user>Hi<assistant>get_weather{}<tool>Sunny"
     assert assets.render(unused).text == "<|user|>Hi\n<|assistant|>"
 
 
-def test_a_template_that_renders_nothing_is_refused(tmp_path):
+def test_a_template_that_renders_nothing_or_hides_what_is_continued_is_refused(tmp_path):
     with pytest.raises(InvalidRequest, match="empty"):
-        assets_with(tmp_path, chat_template="{{ '' }}").render(HI)
-
-
-def test_a_template_that_hides_the_last_message_cannot_continue_it(tmp_path):
-    assets = assets_with(tmp_path, chat_template="{{ messages[0].content }}")
-
+        assets_with(tmp_path / "a", chat_template="{{ '' }}").render(HI)
+    assets = assets_with(tmp_path / "b", chat_template="{{ messages[0].content }}")
     with pytest.raises(UnsupportedParameter, match="cannot be continued"):
         assets.render(continued(("assistant", "The")))
 
@@ -201,51 +180,36 @@ def test_documents_reach_a_template_that_takes_them(tmp_path):
 # -- Cutting, and the special tokens around a text ----------------------------------------
 
 
-def assets_with_begin_and_end(tmp_path) -> ModelAssets:
-    """The reference model, with a tokenizer that puts a token before and after every text."""
+def test_special_tokens_surround_raw_prompts_also_cut_ones_unless_a_request_differs(tmp_path):
     path = a_copy_of_the_model(tmp_path / "m", without=("openvino_tokenizer*",))
-    return ModelAssets.load(with_tokens_around(path, has_end=True))
-
-
-@table("keeps_start, kept", [(False, slice(-3, None)), (True, slice(None, 3))])
-def test_of_too_many_tokens_one_end_is_kept(keeps_start, kept):
-    text = "one two three four five"
-    whole = ASSETS.encode_prompt(text)
-
-    cut = ASSETS.encode_prompt(text, Encoding(max_tokens=3, keeps_start=keeps_start))
-
-    assert cut.token_ids == whole.token_ids[kept]
-    assert cut.text is None
-    assert ASSETS.text_of(cut) == TOKENIZER.decode(whole.token_ids[kept])
-
-
-def test_all_kinds_of_prompts_are_cut_if_they_are_too_long():
-    assert ASSETS.encode_prompt("one", Encoding(max_tokens=9)) == ASSETS.encode_prompt("one")
-    assert ASSETS.encode_prompt((5, 6, 7, 8), Encoding(max_tokens=2)).token_ids == (7, 8)
-    whole = ASSETS.render(HI).token_ids
-    assert ASSETS.render(HI, Encoding(max_tokens=4)).token_ids == whole[-4:]
-
-
-def test_cutting_keeps_the_special_tokens_around_a_text(tmp_path):
-    assets = assets_with_begin_and_end(tmp_path)
-    plain = assets.tokenizer.encode("one two three")
+    assets = ModelAssets.load(with_tokens_around(path, has_end=True))
+    plain = tuple(assets.tokenizer.encode("one two three"))
+    bare, chat = Encoding(adds_special_tokens=False), Encoding(adds_special_tokens=True)
 
     assert assets.encode_prompt("one two three").token_ids == (1, *plain, 2)
     cut = assets.encode_prompt("one two three", Encoding(max_tokens=4))
     assert cut.token_ids == (1, *plain[-2:], 2)
-
-
-def test_special_tokens_surround_raw_prompts_unless_a_request_differs(tmp_path):
-    assets = assets_with_begin_and_end(tmp_path)
-    plain = tuple(assets.tokenizer.encode("one"))
-    bare, chat = Encoding(adds_special_tokens=False), Encoding(adds_special_tokens=True)
-
-    assert assets.encode_prompt("one", bare).token_ids == plain
+    assert assets.encode_prompt("one two three", bare).token_ids == plain
     rendered = assets.render(HI).token_ids
     assert assets.render(HI, chat).token_ids == (1, *rendered, 2)
-    raw = a_chat(("user", "one"), rendering=Rendering(uses_template=False))
+    raw = a_chat(("user", "one two three"), rendering=Rendering(uses_template=False))
     assert assets.render(raw).token_ids == (1, *plain, 2)
     assert assets.render(raw, bare).token_ids == plain
+
+
+@table("keeps_start, kept", [(False, slice(-3, None)), (True, slice(None, 3))])
+def test_of_too_many_tokens_one_end_is_kept_in_all_kinds_of_prompts(keeps_start, kept):
+    text = "one two three four five"
+    whole = ASSETS.encode_prompt(text)
+    cut = ASSETS.encode_prompt(text, Encoding(max_tokens=3, keeps_start=keeps_start))
+    assert cut.token_ids == whole.token_ids[kept]
+    assert cut.text is None
+    assert ASSETS.text_of(cut) == TOKENIZER.decode(whole.token_ids[kept])
+
+    assert ASSETS.encode_prompt("one", Encoding(max_tokens=9)) == ASSETS.encode_prompt("one")
+    assert ASSETS.encode_prompt((5, 6, 7, 8), Encoding(max_tokens=2)).token_ids == (7, 8)
+    whole = ASSETS.render(HI).token_ids
+    assert ASSETS.render(HI, Encoding(max_tokens=4)).token_ids == whole[-4:]
 
 
 # -- Chats without a template, and continued messages -------------------------------------
@@ -291,17 +255,16 @@ def test_a_request_decides_how_a_chat_is_shown(chat, text):
 # -- Texts to tokens and back -------------------------------------------------------------
 
 
-@given(st.text(st.characters(exclude_categories=("Cs",)), max_size=60))
-def test_a_text_comes_back_from_its_tokens(text):
+PLAIN = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
+
+
+@given(PLAIN, st.text("ab <>|im_startend\n", max_size=60))
+def test_a_text_comes_back_from_its_tokens_also_those_of_special_tokens(text, special):
     ids = ASSETS.ids_of_text(text)
 
     assert ASSETS.text_of_ids(ids) == text
     assert ASSETS.ids_of_text(ASSETS.text_of_ids(ids)) == ids
-
-
-@given(st.text("ab <>|im_startend\n", max_size=60))
-def test_texts_of_special_tokens_come_back_too(text):
-    assert ASSETS.text_of_ids(ASSETS.ids_of_text(text)) == text
+    assert ASSETS.text_of_ids(ASSETS.ids_of_text(special)) == special
 
 
 @given(st.text(max_size=40), st.integers(1, 12), st.booleans())
@@ -314,7 +277,10 @@ def test_a_cut_text_is_one_end_of_the_whole(text, limit, keeps_start):
     assert list(cut) == (whole[:limit] if keeps_start else whole[-limit:])
 
 
-def test_it_pads_with_the_models_padding_token(tmp_path):
+def test_it_exposes_the_values_of_the_folder_and_pads_with_its_padding_token(tmp_path):
+    assert ASSETS.folder.max_context == 2048
+    assert ASSETS.folder.defaults.eos_token_ids == (2,)
+    assert "<tool_call>" in ASSETS.template_text
     assert ASSETS.pad_id == 0
     other = a_copy_of_the_model(tmp_path / "m")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):

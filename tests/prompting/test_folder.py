@@ -1,6 +1,6 @@
 """The values in a model's folder, and the errors of broken folders."""
 
-from pathlib import Path
+from dataclasses import asdict
 
 import pytest
 
@@ -35,31 +35,22 @@ def test_missing_tokenizer_values_are_none(tmp_path, config):
     assert folder.added_tokens == {}
 
 
+def test_the_end_token_may_be_in_config_json_and_the_model_in_a_language_part(tmp_path):
+    path = a_folder(tmp_path, config={"eos_token_id": 5})
+    assert ModelFolder.read(path).defaults.eos_token_ids == (5,)
+
+    (path / "openvino_model.xml").rename(path / "openvino_language_model.xml")
+    assert ModelFolder.read(path)
+
+
 def test_it_reads_how_the_authors_sample(tmp_path):
-    config = {
-        "do_sample": True,
-        "temperature": 0.6,
-        "top_p": 0.95,
-        "top_k": 20,
-        "min_p": 0.05,
-        "repetition_penalty": 1.1,
-        "presence_penalty": 1.5,
-        "frequency_penalty": 0.5,
-        "max_new_tokens": 512,
-        "eos_token_id": [7, 9],
-    }
+    sampling = GenerationDefaults(True, 0.6, 0.95, 20, 0.05, 1.1, 1.5, 0.5, 512, (7, 9))
+    config = asdict(sampling)
+    config["eos_token_id"] = config.pop("eos_token_ids")
 
     folder = ModelFolder.read(a_folder(tmp_path, generation_config=config))
 
-    assert folder.defaults == GenerationDefaults(
-        True, 0.6, 0.95, 20, 0.05, 1.1, 1.5, 0.5, 512, (7, 9)
-    )
-
-
-def test_the_end_token_may_be_in_config_json(tmp_path):
-    folder = ModelFolder.read(a_folder(tmp_path, config={"eos_token_id": 5}))
-
-    assert folder.defaults.eos_token_ids == (5,)
+    assert folder.defaults == sampling
 
 
 @table(
@@ -84,7 +75,7 @@ def test_it_finds_the_context(tmp_path, config, tokenizer_config, expected):
     assert ModelFolder.read(path).max_context == expected
 
 
-def test_templates_are_found_in_each_place_before_the_older_ones(tmp_path):
+def test_templates_are_found_in_each_file_before_the_older_ones(tmp_path):
     def found() -> ChatTemplates | None:
         return ModelFolder.read(tmp_path).templates
 
@@ -104,9 +95,15 @@ def test_templates_are_found_in_each_place_before_the_older_ones(tmp_path):
     assert found() == ChatTemplates("mine", "mine with tools")
 
 
-def test_the_template_in_the_openvino_tokenizer_is_the_last_resort(tmp_path):
-    path = a_copy_of_the_model(tmp_path / "m", without=("chat_template.jinja",))
+def test_an_option_replaces_the_template_of_the_folder_and_the_tokenizers_is_the_last(tmp_path):
+    own = tmp_path / "own.jinja"
+    own.write_text("from a file")
 
+    assert ModelFolder.read(MODEL, str(own)).templates == ChatTemplates("from a file")
+    assert ModelFolder.read(MODEL, "a text").templates == ChatTemplates("a text")
+    with pytest.raises(UnusableFolder, match="There is no file /none, which the option chat_temp"):
+        ModelFolder.read(MODEL, "/none")
+    path = a_copy_of_the_model(tmp_path / "m", without=("chat_template.jinja",))
     assert ModelFolder.read(path).templates == ModelFolder.read(MODEL).templates
 
 
@@ -118,13 +115,6 @@ def test_tokens_may_be_objects_or_in_the_older_file(tmp_path):
     )
 
     assert ModelFolder.read(path).named_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
-
-
-def test_the_language_part_of_a_vision_model_is_a_model(tmp_path):
-    path = a_folder(tmp_path)
-    (path / "openvino_model.xml").rename(path / "openvino_language_model.xml")
-
-    assert ModelFolder.read(path)
 
 
 @pytest.mark.parametrize(
@@ -155,18 +145,5 @@ def test_the_error_names_the_broken_file_and_the_reason(tmp_path, changes, words
 
     with pytest.raises(UnusableFolder, match=words):
         ModelFolder.read(path)
-
-
-def test_it_refuses_a_missing_folder(tmp_path):
     with pytest.raises(UnusableFolder, match="There is no folder"):
         ModelFolder.read(tmp_path / "none")
-
-
-def test_an_option_replaces_the_template_of_the_folder(tmp_path: Path) -> None:
-    own = tmp_path / "own.jinja"
-    own.write_text("from a file")
-
-    assert ModelFolder.read(MODEL, str(own)).templates == ChatTemplates("from a file")
-    assert ModelFolder.read(MODEL, "a text").templates == ChatTemplates("a text")
-    with pytest.raises(UnusableFolder, match="There is no file /none, which the option chat_temp"):
-        ModelFolder.read(MODEL, "/none")

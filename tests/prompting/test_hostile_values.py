@@ -42,22 +42,22 @@ def test_any_error_of_a_template_is_an_invalid_request(error):
     assert len(caught.value.message) < 2000
 
 
-@table("num_levels", [JSON_LEVELS.value, 990, 5_000, 50_000])
-@table("signs", ["[]", '{"a":}'])
-def test_arguments_that_nest_deeply_are_refused_with_their_path(num_levels, signs):
-    begin, end = signs[:-1], signs[-1]
-    text = '{"a":' + begin * num_levels + "1" + end * num_levels + "}"
-
-    with pytest.raises(InvalidRequest, match="must not nest more than 100 levels") as caught:
-        rendered(TINY, a_calling_chat(text))
-
-    assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
-
-
-def test_arguments_of_many_values_are_refused_before_they_are_parsed():
-    text = '{"a":[' + "[]," * JSON_CONTAINERS.value + "[]]}"
-
-    with pytest.raises(InvalidRequest, match="at most 100000 objects and arrays") as caught:
+@table(
+    "text, words",
+    [
+        *(
+            (
+                '{"a":' + begin * num_levels + "1" + end * num_levels + "}",
+                "not nest more than 100 levels",
+            )
+            for num_levels in (JSON_LEVELS.value, 990, 5_000, 50_000)
+            for begin, end in (("[", "]"), ('{"a":', "}"))
+        ),
+        ('{"a":[' + "[]," * JSON_CONTAINERS.value + "[]]}", "at most 100000 objects and arrays"),
+    ],
+)
+def test_arguments_that_nest_deeply_or_have_many_values_are_refused_with_their_path(text, words):
+    with pytest.raises(InvalidRequest, match=words) as caught:
         rendered(TINY, a_calling_chat(text))
 
     assert caught.value.param == "messages[1].tool_calls[0].function.arguments"

@@ -7,7 +7,7 @@ from vinery_serving.prompting.render import ChatRenderer
 from vinery_serving.prompting.template import ChatTemplate
 
 from . import templates
-from .builders import MODEL, a_chat, a_message, renderer_of
+from .builders import MODEL, a_calling_chat, a_chat, a_message, renderer_of
 
 TINY = (MODEL / "chat_template.jinja").read_text()
 RENDERERS = [
@@ -18,11 +18,6 @@ HI = ("user", "Hi")
 CALL = ToolCall("c", "f", '{"a": [1]}')
 CALLING = a_message("assistant", tool_calls=(CALL,))
 DOCUMENTED = ChatRenderer(ChatTemplate("{{ documents }}{{ messages[0].content }}"))
-
-
-def called_with(arguments):
-    call = ToolCall("c", "f", arguments)
-    return a_chat(HI, a_message("assistant", tool_calls=(call,)))
 
 
 @table(
@@ -40,7 +35,7 @@ def called_with(arguments):
             )
         ),
         (RENDERERS[0], lambda n: a_chat(HI, tools=(Tool("f"),) * n), 200),
-        (RENDERERS[0], lambda n: called_with('{"a": [' + "[1]," * n + "1]}"), 2000),
+        (RENDERERS[0], lambda n: a_calling_chat('{"a": [' + "[1]," * n + "1]}"), 2000),
         (DOCUMENTED, lambda n: a_chat(HI, rendering=Rendering(documents=({"a": "b"},) * n)), 200),
     ],
 )

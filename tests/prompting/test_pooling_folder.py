@@ -1,7 +1,5 @@
 """What the files of sentence-transformers have about pooling."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -23,10 +21,16 @@ def folder(path: Path, **files: Any) -> PoolingFolder:
     return PoolingFolder.read(ModelFolder(path, model_type=files.get("config", {}).get("type")))
 
 
-def test_the_shipped_model_takes_the_mean_of_512_tokens() -> None:
+def test_the_shipped_model_takes_the_mean_and_one_that_generated_text_gives_its_last_token(
+    tmp_path,
+):
     found = PoolingFolder.read(ModelFolder.read(REPOSITORY / "models" / "tiny-embed"))
-
     assert (found.pooling, found.normalizes, found.max_tokens) == ("mean", True, 512)
+
+    assert folder(tmp_path).pooling == "cls"
+    config = {"architectures": ["Qwen3ForCausalLM"], "pad_token_id": 3}
+    found = folder(tmp_path, config=config)
+    assert (found.pooling, found.pad_id) == ("last_token", 3)
 
 
 @table(
@@ -36,38 +40,21 @@ def test_the_shipped_model_takes_the_mean_of_512_tokens() -> None:
         ({"pooling_mode_mean_tokens": True}, "mean"),
         ({"pooling_mode_lasttoken": True}, "last_token"),
         ({"pooling_mode": "lasttoken"}, "last_token"),
+        # Vinery does not have these.
+        ({"pooling_mode_max_tokens": True}, None),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, None),
+        ({"pooling_mode": "weightedmean"}, None),
     ],
 )
-def test_the_pooling_is_that_of_the_file(
-    tmp_path: Path, values: dict[str, Any], pooling: str
-) -> None:
-    assert folder(tmp_path, **{"1_Pooling__config": values}).pooling == pooling
-
-
-@table(
-    "values",
-    [
-        {"pooling_mode_max_tokens": True},
-        {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
-        {"pooling_mode": "weightedmean"},
-    ],
-)
-def test_a_pooling_that_vinery_does_not_have_is_refused(
-    tmp_path: Path, values: dict[str, Any]
-) -> None:
+def test_the_pooling_is_that_of_the_file_or_refused(tmp_path, values, pooling):
+    if pooling:
+        assert folder(tmp_path, **{"1_Pooling__config": values}).pooling == pooling
+        return
     with pytest.raises(UnusableFolder, match="Vinery has one of cls, mean and lasttoken"):
         folder(tmp_path, **{"1_Pooling__config": values})
 
 
-def test_without_the_file_a_model_that_generated_text_gives_its_last_token(tmp_path: Path) -> None:
-    assert folder(tmp_path).pooling == "cls"
-    config = {"architectures": ["Qwen3ForCausalLM"], "pad_token_id": 3}
-    found = folder(tmp_path, config=config)
-
-    assert (found.pooling, found.pad_id) == ("last_token", 3)
-
-
-def test_vectors_are_scaled_as_the_modules_have_it(tmp_path: Path) -> None:
+def test_vectors_are_scaled_as_the_modules_have_it(tmp_path):
     def modules(*kinds: str) -> list[dict[str, str]]:
         return [{"path": "", "type": f"sentence_transformers.models.{kind}"} for kind in kinds]
 
@@ -76,7 +63,7 @@ def test_vectors_are_scaled_as_the_modules_have_it(tmp_path: Path) -> None:
     assert folder(tmp_path, modules=modules("Transformer", "Normalize")).normalizes
 
 
-def test_the_smallest_limit_of_tokens_counts(tmp_path: Path) -> None:
+def test_the_smallest_limit_of_tokens_counts(tmp_path):
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 514}')
     xlm = PoolingFolder.read(ModelFolder(tmp_path, "xlm-roberta", max_context=514))
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 256}')
@@ -85,12 +72,9 @@ def test_the_smallest_limit_of_tokens_counts(tmp_path: Path) -> None:
     assert (xlm.max_tokens, shorter.max_tokens) == (512, 256)
 
 
-def test_prompts_have_names_and_one_may_be_the_default(tmp_path: Path) -> None:
+def test_prompts_have_names_and_one_may_be_the_default(tmp_path):
     prompts = {"query": "query: ", "document": "passage: "}
-    found = folder(
-        tmp_path,
-        config_sentence_transformers={"prompts": prompts, "default_prompt_name": "document"},
-    )
+    config = {"prompts": prompts, "default_prompt_name": "document"}
+    found = folder(tmp_path, config_sentence_transformers=config)
 
-    assert found.prompts == prompts
-    assert found.default_prompt == "passage: "
+    assert (found.prompts, found.default_prompt) == (prompts, "passage: ")

@@ -9,15 +9,8 @@ from vinery_serving.prompting.template import ChatTemplate
 from .builders import MODEL, a_chat
 from .templates import CHATML
 
-BUDGETS = {
-    "none": 0,
-    "minimal": 512,
-    "low": 1024,
-    "medium": 8192,
-    "high": 24576,
-    "xhigh": 32768,
-    "max": None,
-}
+NAMES = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+BUDGETS = dict(zip(NAMES, (0, 512, 1024, 8192, 24576, 32768, None), strict=True))
 
 # Qwen 3, and DeepSeek V3.1
 SWITCH = "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
@@ -30,14 +23,7 @@ TWO_LEVELS = (
 # Seed-OSS
 BUDGET = "{% if thinking_budget is defined %}{{ thinking_budget }}{% endif %}"
 
-LEVELS = {
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
-    "max": "high",
-}
+LEVELS = dict(zip(NAMES[1:], ("low", "low", "medium", "high", "high", "high"), strict=True))
 
 
 @table(
@@ -72,19 +58,16 @@ def test_an_effort_becomes_what_a_template_can_express(template, effort, variabl
     assert settings == ReasoningSettings(variables, budget)
 
 
-def test_every_effort_has_a_budget():
+def test_every_effort_has_a_budget_and_without_one_nothing_is_set():
     assert set(BUDGETS) == set(Effort)
-
-
-def test_without_an_effort_nothing_is_set():
     assert reasoning_settings(None, ChatTemplate(SWITCH).variables) == ReasoningSettings()
 
 
-def test_the_reference_model_reasons_with_an_effort():
+def test_the_reference_model_reasons_with_an_effort_which_is_a_budget_without_its_template():
     assets = ModelAssets.load(MODEL)
 
-    def prompt(effort: str, **fields):
-        rendering = Rendering(effort=Effort(effort))
+    def prompt(effort: str, uses_template: bool = True, **fields):
+        rendering = Rendering(effort=Effort(effort), uses_template=uses_template)
         return assets.render(a_chat(("user", "Hi"), rendering=rendering, **fields))
 
     assert prompt("low").opens_reasoning
@@ -93,13 +76,5 @@ def test_the_reference_model_reasons_with_an_effort():
     assert prompt("none").reasoning_budget is None
     # Explicit variables override the effort.
     assert prompt("none", template_kwargs={"enable_thinking": True}).opens_reasoning
-
-
-@table(
-    "fields",
-    [{"token_ids": (5, 6)}, {"rendering": Rendering(uses_template=False, effort=Effort.LOW)}],
-)
-def test_without_a_template_the_effort_is_a_budget(fields):
-    chat = a_chat(("user", "Hi"), **{"rendering": Rendering(effort=Effort.LOW), **fields})
-
-    assert ModelAssets.load(MODEL).render(chat).reasoning_budget == 1024
+    assert prompt("low", token_ids=(5, 6)).reasoning_budget == 1024
+    assert prompt("low", uses_template=False).reasoning_budget == 1024

@@ -28,6 +28,8 @@ HOST = Tool("ping", None, {"type": "object", "properties": {"host": {"type": "st
 # Schemas without properties, which need no description.
 ODD = Tool("ping", None, {"type": "object", "properties": {"host": True}})
 NO_CALLS = ToolChoice(ToolMode.NONE)
+PING = Tool("ping")
+THINKING = templates.REASONING.replace("KEY", "thinking")
 HI = ("user", "Hi")
 TWO_PARTS = a_chat(Message(Role.USER, (TextPart("one"), TextPart("two"))))
 EARLIER = a_calling_chat("{}")
@@ -193,6 +195,11 @@ SHOWN = {
         spoken(),
         "<user>Hi<think>Hm.\nWait.</think>get_weather{}<get_weather>Sunny",
     ),
+    "reasoning is replayed by the name that the template reads": row(
+        THINKING,
+        a_chat(HI, a_message("assistant", "Hello", reasoning="Hm.")),
+        "<user>Hi<assistant><think>Hm.</think>Hello<assistant><think>\n",
+    ),
     "other templates keep calls together": row(
         "{% for m in messages %}{{ m.role }}{{ m.tool_calls | length if m.tool_calls }};"
         "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}{% endfor %}",
@@ -207,56 +214,41 @@ def test_a_template_gets_what_it_can_render(text, chat, prompt):
     assert rendered(text, chat) == prompt
 
 
-def test_a_template_that_prints_null_gets_an_empty_text():
+PARIS_ASKED = replace(a_calling_chat('{"city": "Paris"}'), tools=(WEATHER,))
+NAMED = ToolChoice(ToolMode.NAMED, "ping")
+
+
+@table(
+    "text, chat, shown",
+    [
+        # No arguments are an empty object.
+        (TINY, a_calling_chat(""), '"arguments": {}'),
+        # A named tool leaves the others in the prompt.
+        (templates.TOOLS, a_chat(HI, tools=(WEATHER, PING), tool_choice=NAMED), "get_weather"),
+        # Arguments are written as JSON once beside tools.
+        (templates.CALLS_BESIDE_TOOLS, PARIS_ASKED, '"arguments": {"city": "Paris"}'),
+        # Calls that are shown only beside tools keep them when no tool may be called.
+        (
+            templates.CALLS_BESIDE_TOOLS,
+            replace(EARLIER, tools=(WEATHER,), tool_choice=NO_CALLS),
+            "Sunny",
+        ),
+    ],
+)
+def test_a_prompt_has_what_its_conversation_needs_and_no_null(text, chat, shown):
+    assert shown in rendered(text, chat)
     assert "None" not in rendered(templates.PRINTED_ARGUMENTS, EARLIER)
 
 
-def test_no_arguments_are_an_empty_object():
-    assert '"arguments": {}' in rendered(TINY, a_calling_chat(""))
-
-
-def test_reasoning_is_replayed_by_the_name_that_the_template_reads():
-    chat = a_chat(HI, a_message("assistant", "Hello", reasoning="Hm."))
-
-    text = rendered(templates.REASONING.replace("KEY", "thinking"), chat)
-
-    assert text.startswith("<user>Hi<assistant><think>Hm.</think>Hello")
-
-
 def test_tools_have_openais_format():
-    chat = a_chat(HI, tools=(WEATHER, Tool("ping")))
-
-    [weather, ping] = json.loads(rendered(templates.TOOLS, chat).split("<")[0])
+    [weather, ping] = json.loads(
+        rendered(templates.TOOLS, a_chat(HI, tools=(WEATHER, PING))).split("<")[0]
+    )
 
     parameters = {"type": "object", "properties": {}}
-    assert weather == {
-        "type": "function",
-        "function": {
-            "name": "get_weather",
-            "description": "Get the weather",
-            "parameters": parameters,
-        },
-    }
+    called = {"name": "get_weather", "description": "Get the weather", "parameters": parameters}
+    assert weather == {"type": "function", "function": called}
     assert ping["function"] == {"name": "ping", "parameters": parameters}
-
-
-def test_a_named_tool_leaves_the_others_in_the_prompt():
-    choice = ToolChoice(ToolMode.NAMED, "ping")
-    chat = a_chat(HI, tools=(WEATHER, Tool("ping")), tool_choice=choice)
-
-    assert "get_weather" in rendered(templates.TOOLS, chat)
-
-
-def test_arguments_are_written_as_json_once_beside_tools():
-    chat = replace(a_calling_chat('{"city": "Paris"}'), tools=(WEATHER,))
-
-    assert '"arguments": {"city": "Paris"}' in rendered(templates.CALLS_BESIDE_TOOLS, chat)
-
-
-def test_calls_that_are_shown_only_beside_tools_keep_them_when_no_tool_may_be_called():
-    chat = replace(EARLIER, tools=(WEATHER,), tool_choice=NO_CALLS)
-
-    assert "Sunny" in rendered(templates.CALLS_BESIDE_TOOLS, chat)
 
 
 @table("call_id", ["call_0123456789abcdef0000", "", "ein-zwei", "é23456789", "chatcmpl-tool-1f2e"])
@@ -322,6 +314,9 @@ REFUSED = {
         "chat_template_kwargs",
         "messages",
     ),
+    "tools that the template would drop": row(
+        templates.CHATML, a_chat(HI, tools=(WEATHER,)), "tools", ""
+    ),
     "nor the tools": row(
         templates.CHATML, a_chat(HI, template_kwargs={"tools": []}), "chat_template_kwargs", "tools"
     ),
@@ -334,10 +329,4 @@ def test_what_a_template_cannot_render_is_refused_by_its_path(text, chat, param,
         rendered(text, chat)
 
     assert caught.value.param == param
-
-
-def test_tools_that_the_template_would_drop_are_refused():
-    with pytest.raises(UnsupportedParameter) as caught:
-        rendered(templates.CHATML, a_chat(HI, tools=(WEATHER,)))
-
-    assert caught.value.param == "tools"
+    assert param != "tools" or isinstance(caught.value, UnsupportedParameter)

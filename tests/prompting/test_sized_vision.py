@@ -71,20 +71,16 @@ def test_each_picture_has_its_tokens(name, assets):
     assert num_pads == prompt.num_media_tokens
 
 
-def test_pictures_of_several_turns_keep_their_order(assets):
+def test_pictures_keep_their_order_and_are_shown_without_a_text_or_a_template(assets):
     first, second = a_picture(assets), a_picture(assets, 300, 40)
     chat = a_chat(a_question(first, "?"), ("assistant", "Red."), a_question("And?", second))
+    bare = a_chat(a_question("Look", first), rendering=Rendering(uses_template=False))
 
     assert [each.source for each in assets.render(chat).media] == [first.source, second.source]
-
-
-def test_pictures_are_shown_without_a_text_or_a_template(assets):
-    one, text = a_picture(assets), assets.render(a_chat(("user", "Hello")))
-    bare = a_chat(a_question("Look", one), rendering=Rendering(uses_template=False))
-
-    assert len(assets.render(a_chat(a_question(one, one))).media) == 2
+    assert len(assets.render(a_chat(a_question(first, first))).media) == 2
     assert len(assets.render(bare).media) == 1
     # A text alone has none.
+    text = assets.render(a_chat(("user", "Hello")))
     assert text.media == ()
     assert text.num_tokens == len(assets.tokenizer.encode(text.text or ""))
 
@@ -104,7 +100,9 @@ def test_the_engine_takes_what_the_gateway_renders(assets):
 
 
 @table("has_picture", [False, True])
-def test_a_text_must_not_have_the_tokens_of_pictures(name, assets, has_picture):
+def test_a_clip_and_a_text_with_the_tokens_of_pictures_are_refused_by_name(
+    name, assets, has_picture
+):
     assert assets.vision is not None
     pictures = [a_picture(assets)] * has_picture
     for token in (*assets.vision.markup.reserved, assets.vision.markup.image):
@@ -112,19 +110,16 @@ def test_a_text_must_not_have_the_tokens_of_pictures(name, assets, has_picture):
             assets.render(a_chat(a_question(f"See {token}", *pictures)))
         assert refused.value.param == "messages"
 
-
-def test_a_clip_is_refused_by_name(assets):
     clip = MediaPart(MediaKind.VIDEO, Clip(2, 56, 56, bytes(2 * 56 * 56 * 3), 1.0), "v")
-
     with pytest.raises(InvalidRequest, match="no videos") as refused:
         assets.render(a_chat(a_question(clip, "What moves?")))
-
     assert refused.value.param == "v"
 
 
-def test_line_breaks_around_a_picture_are_encoded_with_those_of_the_text(tmp_path):
-    """Gemma's processor writes two before and behind each picture, and its tokenizer joins three:
-    the one of the turn and these two."""
+def test_prompts_of_gemma_are_those_of_its_processor(tmp_path):
+    """It writes two line breaks before and behind each picture, and its tokenizer joins three: the
+    one of the turn and these two. The ids are those of Hugging Face's Gemma3Processor
+    (transformers 5.0.0)."""
     assets = assets_of("gemma3", tmp_path / "model")
     prompt = assets.render(a_chat(a_question(a_picture(assets), "What?")))
     (media,) = prompt.media
@@ -135,16 +130,9 @@ def test_line_breaks_around_a_picture_are_encoded_with_those_of_the_text(tmp_pat
     assert "user\n\n\n<start_of_image><image_soft_token><end_of_image>\n\nWhat?" in text
     once = (*prompt.token_ids[: media.start + 1], *prompt.token_ids[media.span[1] :])
     assert list(once) == assets.tokenizer.encode(text)
-
-
-def test_prompts_of_gemma_are_those_of_its_processor(tmp_path):
-    """The ids are those of Hugging Face's Gemma3Processor (transformers 5.0.0)."""
-    assets = assets_of("gemma3", tmp_path / "model")
-    prompt = assets.render(a_chat(a_question(a_picture(assets), "What?")))
-
     user, model = [3, 96, 94, 80, 93], [3, 88, 90, 79, 80, 87]
-    picture, text = [269, 5, *[6] * 16, 7, 210, 210], [66, 83, 76, 95, 42]
-    assert list(prompt.token_ids) == [*user, *picture, *text, 4, 210, *model]
+    picture, words = [269, 5, *[6] * 16, 7, 210, 210], [66, 83, 76, 95, 42]
+    assert list(prompt.token_ids) == [*user, *picture, *words, 4, 210, *model]
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))

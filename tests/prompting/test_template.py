@@ -52,39 +52,36 @@ def test_text_that_is_no_json_or_too_large_is_the_clients_mistake(value):
     assert caught.value.param == "messages"
 
 
-def test_the_date_can_be_set():
-    template = ChatTemplate("{{ strftime_now('%d %b %Y') }}", now=lambda: datetime(2025, 7, 4))
+def test_the_date_can_be_set_and_named_tokens_are_variables():
+    dated = ChatTemplate("{{ strftime_now('%d %b %Y') }}", now=lambda: datetime(2025, 7, 4))
 
-    assert template.render() == "04 Jul 2025"
-
-
-def test_named_tokens_are_variables():
+    assert dated.render() == "04 Jul 2025"
     assert ChatTemplate("{{ bos_token }}x", {"bos_token": "<s>"}).render() == "<s>x"
 
 
-def test_a_refusal_has_the_templates_own_message():
-    template = ChatTemplate("{{ raise_exception('Only two roles, please!') }}")
-
-    with pytest.raises(InvalidRequest, match=r"^Only two roles, please!$") as caught:
-        template.render()
-
-    assert caught.value.param == "messages"
-
-
 @table(
-    "text",
+    "text, words",
     [
-        "{{ missing.field }}",
-        "{{ 'a' + 1 }}",
-        "{{ 1 / 0 }}",
-        "{{ [].__class__.__base__.__subclasses__() }}",
-        "{{ messages.append(1) }}",
-        "{{ {}['a']['b'] }}",
+        # A refusal has the template's own message.
+        ("{{ raise_exception('Only two roles, please!') }}", r"^Only two roles, please!$"),
+        *(
+            (text, "chat template cannot render")
+            for text in (
+                "{{ missing.field }}",
+                "{{ 'a' + 1 }}",
+                "{{ 1 / 0 }}",
+                "{{ [].__class__.__base__.__subclasses__() }}",
+                "{{ messages.append(1) }}",
+                "{{ {}['a']['b'] }}",
+            )
+        ),
     ],
 )
-def test_a_failing_template_is_an_invalid_request(text):
-    with pytest.raises(InvalidRequest, match="chat template cannot render"):
+def test_a_failing_template_is_an_invalid_request(text, words):
+    with pytest.raises(InvalidRequest, match=words) as caught:
         ChatTemplate(text).render(messages=[])
+
+    assert caught.value.param == "messages"
 
 
 def test_a_template_that_does_not_compile_makes_the_folder_unusable():

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.tables import table
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.tokenizer import FastTokenizer, VinoTokenizer, load_tokenizer
 
@@ -26,20 +27,9 @@ def vino(tmp_path_factory):
     return load_tokenizer(ModelFolder.read(a_copy_of_the_model(path, without=("tokenizer.json",))))
 
 
-def test_each_folder_gets_the_tokenizer_that_it_has(fast, vino):
+def test_each_folder_gets_the_tokenizer_that_it_has_and_both_know_the_same_tokens(fast, vino):
     assert isinstance(fast, FastTokenizer)
     assert isinstance(vino, VinoTokenizer)
-
-
-def test_special_tokens_in_a_text_are_those_tokens(fast):
-    ids = fast.encode(PROMPT)
-
-    assert ids[0] == 1
-    assert ids[-1] == 3
-    assert "".join(fast.decode([id_]) for id_ in fast.encode("<|im_end|>")) == "<|im_end|>"
-
-
-def test_both_know_the_same_tokens(fast, vino):
     assert vino.special_texts == fast.special_texts
     assert fast.special_texts[2] == "<|im_end|>"
     assert vino.eos_ids == fast.eos_ids == {2}
@@ -50,24 +40,25 @@ def test_both_know_the_same_tokens(fast, vino):
     assert fast.token_name(9999) == vino.token_name(9999) == ""
 
 
+def test_both_encode_and_decode_a_rendered_prompt_and_every_token_alike(fast, vino):
+    ids = fast.encode(PROMPT)
+
+    # Special tokens in a text are those tokens, and others may be half a character.
+    assert (ids[0], ids[-1]) == (1, 3)
+    assert "".join(fast.decode([id_]) for id_ in fast.encode("<|im_end|>")) == "<|im_end|>"
+    text = "Zürich 東京 <|im_end|>"
+    assert b"".join(map(fast.token_bytes, fast.encode(text))).decode() == text
+    assert vino.encode(PROMPT) == ids
+    assert vino.encode_raw(PROMPT) == fast.encode_raw(PROMPT)
+    assert fast.decode(ids) == vino.decode(ids) == PROMPT
+    every = range(fast.vocab_size)
+    assert [vino.decode([id_]) for id_ in every] == [fast.decode([id_]) for id_ in every]
+
+
 @settings(max_examples=examples(30), deadline=None)
 @given(text=st.text(max_size=40))
 def test_both_encode_alike(fast, vino, text):
     assert vino.encode(text) == fast.encode(text)
-
-
-def test_both_encode_and_decode_a_rendered_prompt_alike(fast, vino):
-    ids = fast.encode(PROMPT)
-
-    assert vino.encode(PROMPT) == ids
-    assert vino.encode_raw(PROMPT) == fast.encode_raw(PROMPT)
-    assert fast.decode(ids) == vino.decode(ids) == PROMPT
-
-
-def test_both_spell_tokens_alike(fast, vino):
-    ids = range(fast.vocab_size)
-
-    assert [vino.decode([id_]) for id_ in ids] == [fast.decode([id_]) for id_ in ids]
 
 
 def test_raw_texts_get_the_special_tokens_around_them(tmp_path):
@@ -77,53 +68,33 @@ def test_raw_texts_get_the_special_tokens_around_them(tmp_path):
     assert tokenizer.encode_raw("Hi") == [1, *tokenizer.encode("Hi")]
 
 
-def test_a_limit_in_the_file_does_not_cut_prompts(tmp_path):
-    path = a_copy_of_the_model(tmp_path / "m")
-    config = json.loads((path / "tokenizer.json").read_text())
-    cut = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
-    config["truncation"] = cut
-    (path / "tokenizer.json").unlink()
-    (path / "tokenizer.json").write_text(json.dumps(config))
-
-    assert len(load_tokenizer(ModelFolder.read(path)).encode("one two three " * 9)) > 9
+CUT = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
 
 
-def test_the_tokenizers_end_token_ends_a_text_too(tmp_path):
+@table("changes", [{"truncation": CUT}, {"decoder": None}])
+def test_a_limit_in_the_file_does_not_cut_prompts_and_no_decoder_is_needed(tmp_path, changes):
+    file = a_copy_of_the_model(tmp_path / next(iter(changes))) / "tokenizer.json"
+    config = json.loads(file.read_text()) | changes
+    file.unlink()
+    file.write_text(json.dumps(config))
+
+    assert len(load_tokenizer(ModelFolder.read(file.parent)).encode("one two three " * 9)) > 9
+
+
+def test_an_end_token_is_that_of_the_tokenizer_or_special_though_it_is_not_marked_so(tmp_path):
     path = a_copy_of_the_model(tmp_path / "m", without=("generation_config.json", "config.json"))
 
     assert load_tokenizer(ModelFolder.read(path)).eos_ids == {2}
-
-
-def test_an_end_token_is_special_even_if_it_is_not_marked_so(tmp_path):
-    path = a_copy_of_the_model(tmp_path / "m", without=("generation_config.json",))
     (path / "generation_config.json").write_text('{"eos_token_id": [2, 100]}')
-
     assert 100 in load_tokenizer(ModelFolder.read(path)).special_texts
 
 
 def test_it_refuses_a_broken_tokenizer(tmp_path):
-    with pytest.raises(UnusableFolder, match=r"tokenizer\.json cannot be read"):
-        load_tokenizer(ModelFolder.read(a_folder(tmp_path)))
-
-
-def test_it_refuses_a_broken_openvino_tokenizer(tmp_path):
     path = a_folder(tmp_path)
-    (path / "tokenizer.json").unlink()
-    (path / "openvino_tokenizer.xml").write_text("<net></net>")
-
-    with pytest.raises(UnusableFolder, match="OpenVINO's tokenizer"):
+    with pytest.raises(UnusableFolder, match=r"tokenizer\.json cannot be read"):
         load_tokenizer(ModelFolder.read(path))
 
-
-def test_a_token_may_be_half_a_character() -> None:
-    tokenizer = load_tokenizer(ModelFolder.read(MODEL))
-    ids = tokenizer.encode("Zürich 東京 <|im_end|>")
-    assert b"".join(map(tokenizer.token_bytes, ids)).decode() == "Zürich 東京 <|im_end|>"
-
-
-def test_a_tokenizer_that_never_writes_text_needs_no_decoder(tmp_path):
-    folder = a_copy_of_the_model(tmp_path / "model")
-    file = folder / "tokenizer.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"decoder": None}))
-
-    assert load_tokenizer(ModelFolder.read(folder)).encode("Hello")
+    (path / "tokenizer.json").unlink()
+    (path / "openvino_tokenizer.xml").write_text("<net></net>")
+    with pytest.raises(UnusableFolder, match="OpenVINO's tokenizer"):
+        load_tokenizer(ModelFolder.read(path))

@@ -18,10 +18,17 @@ def rendered(template: str, *turns, **fields) -> Rendered:
     return render_untrusted(chat, {"bos_token": "<s>"})
 
 
-def test_it_renders_as_the_models_own_would():
+def test_it_renders_as_the_models_own_would_with_an_effort_in_its_variables():
     text = (rendered("{{ bos_token }}" + templates.CHATML)).text
-
     assert text == "<s><|user|>Hi\n<|assistant|>"
+
+    template = "{{ enable_thinking }}{{ messages[0].content }}"
+    answer = rendered(template, rendering={"effort": Effort.LOW})
+    assert answer == Rendered("TrueHi", 1024)
+
+    with pytest.raises(UnsupportedParameter) as caught:
+        rendered(templates.CHATML, rendering={"documents": ({"text": "a"},)})
+    assert caught.value.param == "documents"
 
 
 def test_every_part_of_a_conversation_arrives():
@@ -47,14 +54,6 @@ def test_every_part_of_a_conversation_arrives():
     )
 
 
-def test_an_effort_becomes_this_templates_variables():
-    answer = rendered(
-        "{{ enable_thinking }}{{ messages[0].content }}", rendering={"effort": Effort.LOW}
-    )
-
-    assert answer == Rendered("TrueHi", 1024)
-
-
 @table(
     "template, words",
     [
@@ -67,10 +66,3 @@ def test_an_effort_becomes_this_templates_variables():
 def test_what_it_cannot_do_is_refused(template, words):
     with pytest.raises(InvalidRequest, match=words):
         rendered(template)
-
-
-def test_unsupported_options_are_refused_by_name():
-    with pytest.raises(UnsupportedParameter) as caught:
-        rendered(templates.CHATML, rendering={"documents": ({"text": "a"},)})
-
-    assert caught.value.param == "documents"

@@ -78,23 +78,16 @@ def processor_of(**values: int) -> QwenProcessor:
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.sampled_from(Detail), st.integers(1, MANY))
-def test_every_size_fits_the_model(width, height, detail, max_pixels):
+def test_every_size_fits_the_model_also_one_with_a_single_size(width, height, detail, max_pixels):
     processor = processor_of(min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
-
     columns, rows = processor.fit(width, height, detail, max_pixels)
-
     assert columns % SIDE == rows % SIDE == 0
     assert 56 * 56 <= columns * rows <= max(56 * 56, min(max_pixels, 28 * 28 * 1280))
     assert max(columns, rows) <= 200 * min(columns, rows)
     assert processor.fit(columns, rows, detail, max_pixels) == (columns, rows)
 
-
-@given(st.integers(1, 3000), st.integers(1, 3000))
-def test_a_model_with_one_size_gets_it(width, height):
-    processor = processor_of(min_pixels=4 * SIDE**2, max_pixels=4 * SIDE**2)
-
-    columns, rows = processor.fit(width, height, Detail.AUTO, MANY)
-
+    single = processor_of(min_pixels=4 * SIDE**2, max_pixels=4 * SIDE**2)
+    columns, rows = single.fit(width, height, Detail.AUTO, MANY)
     assert columns * rows == 4 * SIDE**2
 
 
@@ -103,46 +96,31 @@ def test_a_model_with_one_size_gets_it(width, height):
     [((224, 224), (112, 112), 16), ((200, 100), (140, 56), 10), ((40, 30), (84, 56), 6)],
 )
 def test_sizes_are_those_of_the_model_family(size, fitted, num_tokens):
+    assert processor_of().fit(*size, Detail.AUTO, MANY) == fitted
+    assert processor_of().num_tokens(*fitted) == num_tokens
+
+
+def test_two_frames_share_their_tokens_and_newer_names_of_the_limits_count_too():
     processor = processor_of()
-
-    assert processor.fit(*size, Detail.AUTO, MANY) == fitted
-    assert processor.num_tokens(*fitted) == num_tokens
-
-
-def test_low_detail_has_fewer_pixels():
-    processor = processor_of(max_pixels=10**7)
-
-    low = processor.fit(4000, 3000, Detail.LOW, MANY)
-    high = processor.fit(4000, 3000, Detail.HIGH, MANY)
-
-    assert low[0] * low[1] <= 512 * 512 < high[0] * high[1]
-
-
-def test_an_option_limits_the_pixels_further():
-    processor = processor_of(max_pixels=10**7)
-
-    limited = processor.within(100_000)
-
-    columns, rows = limited.fit(4000, 4000, Detail.HIGH, MANY)
-    assert 90_000 < columns * rows <= 100_000
-    assert processor.within(0) == processor
-    assert processor_of().within(1).fit(4000, 4000, Detail.HIGH, MANY) == (56, 56)
-
-
-def test_two_frames_share_their_tokens():
-    processor = processor_of()
-
     assert processor.grid(112, 112) == (1, 4, 4)
     assert processor.grid(112, 112, 3) == (2, 4, 4)
     assert processor.num_tokens(112, 112, 4) == 32
 
-
-def test_the_newer_names_of_the_limits_count_too():
     size = {"shortest_edge": 9 * SIDE**2, "longest_edge": 9 * SIDE**2}
-
     processor = QwenProcessor.of({"size": size}, {}, takes_video=False)
-
     assert processor.fit(1000, 1000, Detail.AUTO, MANY) == (3 * SIDE, 3 * SIDE)
+
+
+def test_low_detail_or_an_option_limits_the_pixels_further():
+    processor = processor_of(max_pixels=10**7)
+    low = processor.fit(4000, 3000, Detail.LOW, MANY)
+    high = processor.fit(4000, 3000, Detail.HIGH, MANY)
+    assert low[0] * low[1] <= 512 * 512 < high[0] * high[1]
+
+    columns, rows = processor.within(100_000).fit(4000, 4000, Detail.HIGH, MANY)
+    assert 90_000 < columns * rows <= 100_000
+    assert processor.within(0) == processor
+    assert processor_of().within(1).fit(4000, 4000, Detail.HIGH, MANY) == (56, 56)
 
 
 @table("values", [{"temporal_patch_size": 1}, {"min_pixels": 10**9}, {"patch_size": "14"}])
@@ -151,18 +129,13 @@ def test_a_folder_with_other_arithmetic_is_refused(values):
         QwenProcessor.of({**LIMITS, **values}, {}, takes_video=True)
 
 
-def test_a_vision_model_of_an_unknown_type_is_refused(tmp_path):
-    folder = a_vision_folder(tmp_path / "other", model_type="phi3_v")
-
+def test_a_vision_model_of_an_unknown_type_or_without_the_picture_tokens_is_refused(tmp_path):
     with pytest.raises(UnusableFolder, match="phi3_v"):
-        ModelAssets.load(folder)
+        ModelAssets.load(a_vision_folder(tmp_path / "unknown", model_type="phi3_v"))
 
-
-def test_a_vision_model_without_the_picture_tokens_is_refused(tmp_path):
     folder = a_vision_folder(tmp_path / "other")
     plain = a_copy_of_the_model(tmp_path / "plain")
     shutil.copy(plain / "tokenizer.json", folder / "tokenizer.json")
-
     with pytest.raises(UnusableFolder, match="image_pad"):
         ModelAssets.load(folder)
 
@@ -198,46 +171,31 @@ def test_pictures_of_earlier_turns_and_of_tool_results_keep_their_order(assets):
     assert sources(assets.render(chat)) == [first.source, second.source]
 
 
-def test_a_role_whose_pictures_the_template_hides_gets_the_markup_as_text(assets):
+def test_pictures_and_clips_are_shown_whatever_the_template_hides(assets):
     """The template shows parts of type image in user and tool messages only."""
     picture = a_picture()
     chat = a_chat(a_question("Hi"), a_question(picture, role=Role.ASSISTANT), a_question("?"))
-
     assert sources(assets.render(chat)) == [picture.source]
 
-
-def test_a_clip_has_tokens_for_each_pair_of_frames(assets):
+    bare = a_chat(a_question("Look", picture), rendering=Rendering(uses_template=False))
+    assert assets.render(bare).num_media_tokens == 4
+    # A clip has tokens for each pair of frames, and comes before pictures.
     prompt = assets.render(a_chat(a_question("What moves?", a_clip(5))))
-
     assert [each.grid for each in prompt.media] == [(3, 2, 2)]
+    assert assets.render(a_chat(a_question(a_clip(), picture))).num_media_tokens == 12
 
 
-def test_a_template_for_strings_shows_pictures_too(tmp_path):
-    assets = ModelAssets.load(a_vision_folder(tmp_path / "strings", STRINGS))
+def test_a_template_for_strings_shows_pictures_too_also_after_instructions(tmp_path):
     picture = a_picture()
-
+    assets = ModelAssets.load(a_vision_folder(tmp_path / "strings", STRINGS))
     prompt = assets.render(a_chat(a_question("Look:", picture, "What is it?")))
-
     assert sources(prompt) == [picture.source]
     assert "Look:\n<|vision_start|><|image_pad|><|vision_end|>\nWhat" in (prompt.text or "")
 
-
-def test_a_chat_without_a_template_shows_pictures(assets):
-    chat = a_chat(a_question("Look", a_picture()), rendering=Rendering(uses_template=False))
-
-    assert assets.render(chat).num_media_tokens == 4
-
-
-def test_instructions_before_a_picture_keep_it(tmp_path):
-    no_system = STRINGS.replace(
-        "<|im_start|>{{",
-        "{% if message.role == 'system' %}{{ raise_exception('no') }}{% endif %}<|im_start|>{{",
-    )
+    refused = "{% if message.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    no_system = STRINGS.replace("<|im_start|>{{", refused + "<|im_start|>{{")
     assets = ModelAssets.load(a_vision_folder(tmp_path / "no-system", no_system))
-    picture = a_picture()
-
     prompt = assets.render(a_chat(("system", "Be brief."), a_question(picture, "What?")))
-
     assert sources(prompt) == [picture.source]
     assert "Be brief." in (prompt.text or "")
 
@@ -254,6 +212,9 @@ def refusal(assets: ModelAssets, chat: Conversation, **values: int) -> InvalidRe
 RENDERED_BY_THE_CLIENT = Rendering(template=STRINGS)
 
 
+HUGE = MediaPart(MediaKind.IMAGE, Picture(1, 1, bytes(25 * 2**20)), "second")
+
+
 @table(
     "param, chat",
     [
@@ -261,6 +222,8 @@ RENDERED_BY_THE_CLIENT = Rendering(template=STRINGS)
         ("v", a_chat(a_question(a_picture(), a_clip()))),
         # A template of the request shows no pictures.
         ("chat_template", a_chat(a_question(a_picture()), rendering=RENDERED_BY_THE_CLIENT)),
+        # A message to the engine may not have more pixels.
+        ("second", a_chat(a_question(HUGE, HUGE))),
         # A text must not have the tokens of pictures.
         *(
             ("messages", a_chat(a_question(f"See {token}", *pictures)))
@@ -273,41 +236,23 @@ def test_what_cannot_be_shown_is_refused(assets, param, chat):
     assert refusal(assets, chat).param == param
 
 
-def test_more_pixels_than_a_message_to_the_engine_may_have_are_refused(assets):
-    huge = MediaPart(MediaKind.IMAGE, Picture(1, 1, bytes(25 * 2**20)), "second")
-
-    assert refusal(assets, a_chat(a_question(huge, huge))).param == "second"
-
-
-def test_videos_come_before_pictures(assets):
-    assert assets.render(a_chat(a_question(a_clip(), a_picture()))).num_media_tokens == 12
-
-
-def test_a_text_model_takes_no_pictures():
-    error = refusal(ModelAssets.load(MODEL), a_chat(a_question("?", a_picture())))
-
+def test_a_text_model_takes_no_pictures_and_a_model_for_pictures_no_clips(tmp_path):
+    picture, clip = a_chat(a_question("?", a_picture())), a_chat(a_question("?", a_clip()))
+    error = refusal(ModelAssets.load(MODEL), picture)
     assert error.param == "p"
     assert "text only" in str(error)
 
-
-def test_a_model_for_pictures_takes_no_clips(tmp_path):
     assets = ModelAssets.load(a_vision_folder(tmp_path / "three", model_type="qwen3_vl"))
+    assert refusal(assets, clip).param == "v"
+    assert assets.render(picture).num_media_tokens == 4
 
-    assert refusal(assets, a_chat(a_question("?", a_clip()))).param == "v"
-    assert assets.render(a_chat(a_question("?", a_picture()))).num_media_tokens == 4
 
-
-def test_raw_prompts_must_not_have_the_tokens_of_pictures(assets):
-    pad = assets.tokenizer.token_id("<|image_pad|>")
-
-    for prompt in ("a<|image_pad|>", [1, pad]):
+def test_raw_prompts_must_not_have_the_tokens_of_pictures_and_none_are_truncated(assets):
+    for prompt in ("a<|image_pad|>", [1, assets.tokenizer.token_id("<|image_pad|>")]):
         with pytest.raises(InvalidRequest) as refused:
             assets.encode_prompt(prompt)
         assert refused.value.param == "prompt"
 
-
-def test_a_prompt_with_pictures_is_not_truncated(assets):
     chat = a_chat(a_question("?", a_picture(4 * SIDE, 4 * SIDE)))
-
     assert refusal(assets, chat, max_tokens=10).param == "truncate_prompt_tokens"
     assert assets.render(chat, Encoding(max_tokens=100)).num_media_tokens == 16
