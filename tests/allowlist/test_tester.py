@@ -292,11 +292,7 @@ def test_the_api_tests_for_owners_and_administrators(
     assert answer["is_allowed"] is True
     assert answer["steps"][-2:] == [
         {"name": "decoding", "is_ok": True, "text": "picture of 40 x 30 pixels"},
-        {
-            "name": "tokens",
-            "is_ok": None,
-            "text": "no vision model is loaded, so none can see it",
-        },
+        {"name": "tokens", "is_ok": None, "text": "no vision model is loaded, so none can see it"},
     ]
     registry.add_model(REPOSITORY / "models" / "tiny-vision", name="seer")
     seen = post(what=url, project=project.pk, model="seer").json()["steps"][-1]

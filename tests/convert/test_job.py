@@ -71,7 +71,7 @@ def test_its_process_reports_stages_a_result_and_a_live_log(tmp_path: Path) -> N
     home = Home(tmp_path, COPY)
     lines, log = home.run()
     assert [line["stage"] for line in lines[:-1]] == [
-        *("preparing the environment", "converting", "checking the converted model"),
+        *("preparing the environment", "converting", "checking the converted model")
     ]
     result = lines[-1]["result"]
     assert result["folder"] == str(home.output)

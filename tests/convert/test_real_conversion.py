@@ -43,9 +43,7 @@ async def test_a_small_checkpoint_becomes_a_model_that_generates(
     source, output = write_checkpoint(tmp_path / "tiny", model_type), tmp_path / "converted"
     log = bytearray()
     converted = await convert(
-        *(source, output, parse(options), workshop),
-        report=lambda _: None,
-        write=log.extend,
+        *(source, output, parse(options), workshop), report=lambda _: None, write=log.extend
     )
     assert converted.task == "text-generation"
     assert converted.peak_memory_bytes > 100 << 20

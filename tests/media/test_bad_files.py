@@ -13,15 +13,7 @@ import pytest
 
 from tests.examples import examples
 from tests.media.bad_files import GROUPS, BadFile, bad_files, mutated_files
-from tests.media.drawing import (
-    BLACK,
-    PARAM,
-    QUADRANTS,
-    WHITE,
-    frames_of,
-    is_close,
-    seen_quadrants,
-)
+from tests.media.drawing import BLACK, PARAM, QUADRANTS, WHITE, frames_of, is_close, seen_quadrants
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Picture
 from vinery_serving.workers.limits import WorkLimits
@@ -29,12 +21,7 @@ from vinery_serving.workers.pool import WorkerPool
 
 # The defaults of the settings, but for processor time, which the job limits itself.
 LIMITS = WorkLimits(
-    num_processes=2,
-    cpu_s=60,
-    wall_s=120,
-    memory_bytes=1024 * 2**20,
-    max_waiting=1000,
-    wait_s=600,
+    num_processes=2, cpu_s=60, wall_s=120, memory_bytes=1024 * 2**20, max_waiting=1000, wait_s=600
 )
 # The most resident memory of a worker: a picture of 40 megapixels has 160 MB in the decoder.
 MOST_BYTES = 512 * 2**20

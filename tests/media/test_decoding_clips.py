@@ -149,12 +149,7 @@ def test_a_video_of_a_turned_phone_is_upright(rotation: int, turn: int) -> None:
 
 @table(
     "file_type, options",
-    [
-        ("GIF", {}),
-        ("PNG", {}),
-        ("WEBP", {"lossless": True}),
-        ("AVIF", {"quality": 95}),
-    ],
+    [("GIF", {}), ("PNG", {}), ("WEBP", {"lossless": True}), ("AVIF", {"quality": 95})],
 )
 def test_all_frames_of_an_animation_are_a_clip(file_type: str, options: dict[str, Any]) -> None:
     colours = [RED, GREEN, BLUE, WHITE, BLACK]

@@ -9,13 +9,7 @@ import pytest
 from tests.media.path_attacks import PATH_ATTACKS, build
 from tests.tables import table
 from vinery_serving.media import files
-from vinery_serving.media.files import (
-    FileRefused,
-    FileTooLarge,
-    is_inside,
-    read_file,
-    read_path,
-)
+from vinery_serving.media.files import FileRefused, FileTooLarge, is_inside, read_file, read_path
 
 MAX_BYTES = 1000
 

@@ -100,9 +100,7 @@ def certificate(folder: Path, *names: str) -> tuple[ssl.SSLContext, ssl.SSLConte
     )
     path = folder / "server.pem"
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     path.write_bytes(signed.public_bytes(serialization.Encoding.PEM) + private)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
