@@ -18,7 +18,7 @@ FIELDS = {"name": "x", "folder": "/etc", "what": "/etc", "targets": "chat", "tim
 OF_A_MODEL = ("", "load/", "unload/", "remove/", "bench/", "tune/", "apply-tuning/", "self-test/")
 
 
-def test_a_user_finds_no_page_of_a_model_and_changes_nothing(
+def test_a_user_finds_no_page_of_a_model_is_led_nowhere_and_changes_nothing(
     alice: Client, chat: ServedModel, hub: FakeHub
 ) -> None:
     alias = ModelAlias.objects.create(name="other", targets={"chat": 1})
@@ -40,10 +40,6 @@ def test_a_user_finds_no_page_of_a_model_and_changes_nothing(
     assert ModelAlias.objects.values_list("targets").get() == ({"chat": 1},)
     assert ModelJob.objects.values_list("pk", "asked").get() == (job.pk, job.asked)
     assert hub.requests == []
-
-
-def test_the_list_leads_a_user_nowhere(alice: Client, chat: ServedModel) -> None:
-    alias = ModelAlias.objects.create(name="other", targets={"chat": 1})
 
     text = text_of(alice.get(LIST))
 

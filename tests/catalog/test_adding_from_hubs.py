@@ -43,7 +43,9 @@ def tiny(hub: FakeHub) -> FakeHub:
 # -- Searching
 
 
-def test_a_search_lists_what_matches(root: Client, tiny: FakeHub) -> None:
+def test_a_search_lists_what_matches_and_checkpoints_on_request(
+    root: Client, tiny: FakeHub
+) -> None:
     tiny.add("acme/other", openvino_files(), tags=["openvino"])
 
     text = text_of(root.get(HUB, {"q": "TINY"}))
@@ -51,21 +53,20 @@ def test_a_search_lists_what_matches(root: Client, tiny: FakeHub) -> None:
     assert NAME in text and "1,234" in text
     assert "acme/other" not in text
 
-
-def test_checkpoints_are_found_on_request(root: Client, tiny: FakeHub) -> None:
     tiny.add("acme/tiny-checkpoint", checkpoint_files(), tags=["transformers"])
 
     assert "acme/tiny-checkpoint" not in text_of(root.get(HUB, {"q": "tiny"}))
     assert "acme/tiny-checkpoint" in text_of(root.get(HUB, {"q": "tiny", "all": "on"}))
 
-
-def test_a_search_without_results_names_what_to_do(root: Client, tiny: FakeHub) -> None:
     assert "No repository matches." in text_of(root.get(HUB, {"q": "nothing"}))
 
+    assert "no revision v2" in text_of(root.get(HUB, {"q": NAME, "revision": "v2"}))
+    assert "No file of acme/tiny matches *.gguf" in text_of(
+        root.get(HUB, {"q": NAME, "include": "*.gguf"})
+    )
 
-def test_a_hub_that_does_not_answer_is_explained_on_the_page(
-    root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+def test_a_hub_that_does_not_answer_is_named(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
 
@@ -84,15 +85,13 @@ def test_an_answer_that_is_no_list_of_models_is_refused(tiny: FakeHub, body: byt
 # -- Questions
 
 
-def test_a_question_has_a_deadline() -> None:
+def test_questions_have_a_deadline_a_number_and_the_errors_of_the_asker() -> None:
     ended = threading.Event()
 
     with pytest.raises(HubUnavailable, match="did not answer within"):
         hub_questions.ask(ended.wait, within_s=0.01)
     ended.set()
 
-
-def test_further_questions_are_refused_while_a_few_run() -> None:
     ended = threading.Event()
     for _ in range(hub_questions.MAX_QUESTIONS):
         with pytest.raises(HubUnavailable, match="did not answer"):
@@ -103,17 +102,15 @@ def test_further_questions_are_refused_while_a_few_run() -> None:
     ended.set()
     until(_may_ask)
 
+    with pytest.raises(ValueError, match="x"):
+        hub_questions.ask(lambda: int("x"))
+
 
 def _may_ask() -> bool:
     try:
         return hub_questions.ask(lambda: True)
     except HubUnavailable:
         return False
-
-
-def test_the_error_of_a_question_is_that_of_the_asker() -> None:
-    with pytest.raises(ValueError, match="x"):
-        hub_questions.ask(lambda: int("x"))
 
 
 # -- Checking and pulling
@@ -127,8 +124,10 @@ def test_a_name_is_judged_before_anything_is_fetched(root: Client, tiny: FakeHub
     assert 'name="name" value="tiny"' in text
     assert tiny.fetches("openvino_model.bin") == []
 
+    form = {"name": "mine", "option.max_running": "many"}
 
-def test_what_will_not_load_is_not_pulled(root: Client, tiny: FakeHub) -> None:
+    assert "max_running must be" in text_of(root.post(f"{HUB}?q={NAME}", form))
+
     tiny.add("acme/pickle", {"config.json": b"{}", "pytorch_model.bin": b"x"})
     address = f"{HUB}?q=acme/pickle"
 
@@ -136,19 +135,6 @@ def test_what_will_not_load_is_not_pulled(root: Client, tiny: FakeHub) -> None:
     assert "It will not load." in text and "Fetch and serve" not in text
     assert "can run any code" in text_of(root.post(address, {"name": "pickle"}))
     assert not ServedModel.objects.exists()
-
-
-def test_a_pull_is_a_job_of_a_model_without_files(root: Client, tiny: FakeHub) -> None:
-    form = {"name": "mine", "is_loaded": "on", "option.max_running": "4"}
-
-    response = root.post(f"{HUB}?q={NAME}&revision=main&device=CPU", form, follow=True)
-
-    job = ModelJob.objects.get()
-    assert job.model.name == "mine"
-    assert job.model.options == {"max_running": 4}
-    assert (job.kind, job.parameters["repository"]) == ("pull", NAME)
-    assert response.redirect_chain[-1][0] == f"{LIST}{job.model_id}/"
-    assert "Pulling mine." in text_of(response)
 
 
 def test_the_precision_of_a_checkpoint_is_chosen(root: Client, tiny: FakeHub) -> None:
@@ -160,7 +146,7 @@ def test_the_precision_of_a_checkpoint_is_chosen(root: Client, tiny: FakeHub) ->
     assert ModelJob.objects.get().parameters["precision"] == "fp16"
 
 
-def test_a_name_that_is_served_is_replaced_on_request_only(root: Client, tiny: FakeHub) -> None:
+def test_a_pull_replaces_a_served_model_on_request_only(root: Client, tiny: FakeHub) -> None:
     registry.add_model(TINY_CHAT, name="mine")
 
     text = text_of(root.post(f"{HUB}?q={NAME}", {"name": "mine"}))
@@ -170,24 +156,21 @@ def test_a_name_that_is_served_is_replaced_on_request_only(root: Client, tiny: F
     root.post(f"{HUB}?q={NAME}", {"name": "mine", "replaces": "on"})
     assert ModelJob.objects.get().model.folder == str(TINY_CHAT)
 
+    form = {"name": "own", "is_loaded": "on", "option.max_running": "4"}
 
-def test_a_wrong_option_is_shown_at_the_options(root: Client, tiny: FakeHub) -> None:
-    form = {"name": "mine", "option.max_running": "many"}
+    response = root.post(f"{HUB}?q={NAME}&revision=main&device=CPU", form, follow=True)
 
-    assert "max_running must be" in text_of(root.post(f"{HUB}?q={NAME}", form))
-
-
-def test_a_revision_and_files_are_chosen(root: Client, tiny: FakeHub) -> None:
-    assert "no revision v2" in text_of(root.get(HUB, {"q": NAME, "revision": "v2"}))
-    assert "No file of acme/tiny matches *.gguf" in text_of(
-        root.get(HUB, {"q": NAME, "include": "*.gguf"})
-    )
+    job = ModelJob.objects.get(model__name="own")
+    assert job.model.options == {"max_running": 4}
+    assert (job.kind, job.parameters["repository"]) == ("pull", NAME)
+    assert response.redirect_chain[-1][0] == f"{LIST}{job.model_id}/"
+    assert "Pulling own." in text_of(response)
 
 
 # -- The catalogue
 
 
-def test_the_catalogue_shows_what_fits_this_machine(root: Client) -> None:
+def test_the_catalogue_shows_what_fits_and_serves_shipped_models_with_a_click(root: Client) -> None:
     text = text_of(root.get(ADD))
 
     assert "tiny-chat" in text
@@ -195,8 +178,6 @@ def test_the_catalogue_shows_what_fits_this_machine(root: Client) -> None:
     assert "<span" in text_of(root.get(ADD, {"all": "on"}))
     assert ">tiny-vision<" not in text_of(root.get(ADD, {"task": "chat"})).replace("\n", "")
 
-
-def test_a_shipped_model_is_served_with_one_click(root: Client) -> None:
     response = root.post(ADD, {"name": "tiny-vision"}, follow=True)
 
     assert response.redirect_chain[-1][0] == f"{LIST}{ServedModel.objects.get().pk}/"
@@ -206,18 +187,15 @@ def test_a_shipped_model_is_served_with_one_click(root: Client) -> None:
 
 def test_a_model_of_the_catalogue_is_pulled_with_one_click(root: Client, hub: FakeHub) -> None:
     entry = next(each for each in pulls.catalogue.catalogue() if not each.shipped)
+
+    text = text_of(root.post(ADD, {"name": entry.name}, follow=True))
+
+    assert f"has no repository {entry.repository}" in text
+    assert not ServedModel.objects.exists()
+
     hub.add(entry.repository, openvino_files())
 
     root.post(ADD, {"name": entry.name})
 
     job = ModelJob.objects.get()
     assert (job.model.name, job.parameters["repository"]) == (entry.name, entry.repository)
-
-
-def test_a_model_of_the_catalogue_needs_a_hub(root: Client, hub: FakeHub) -> None:
-    entry = next(each for each in pulls.catalogue.catalogue() if not each.shipped)
-
-    text = text_of(root.post(ADD, {"name": entry.name}, follow=True))
-
-    assert f"has no repository {entry.repository}" in text
-    assert not ServedModel.objects.exists()

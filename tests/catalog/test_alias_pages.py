@@ -22,9 +22,7 @@ def test_a_model_gets_another_name_from_its_page(root: Client, chat: ServedModel
     assert ModelAlias.objects.get().targets == {"chat": 1}
 
 
-def test_a_name_is_divided_between_models_changed_and_removed(
-    root: Client, chat: ServedModel
-) -> None:
+def test_a_name_is_divided_changed_and_removed(root: Client, chat: ServedModel) -> None:
     other = ServedModel.objects.create(name="other", folder=chat.folder)
     root.post(NEW, {"name": "mixed", "targets": "chat=90, other=10"})
     alias = ModelAlias.objects.get()

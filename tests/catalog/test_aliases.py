@@ -32,11 +32,20 @@ def alias(name: str, targets: object) -> ModelAlias:
     return changes.add(ModelAlias(name=name, targets=targets))
 
 
-def test_an_alias_names_models_by_their_weights() -> None:
-    alias("chat", {"qwen-a": 90, "qwen-b": 10})
+def test_an_alias_names_models_by_their_weights_follows_a_new_name_and_is_shown() -> None:
+    row = alias("chat", {"qwen-a": 90, "qwen-b": 10})
 
     assert ModelAlias.objects.get().targets == {"qwen-a": 90, "qwen-b": 10}
     assert AuditEntry.objects.filter(target="chat", action="alias.create").count() == 1
+
+    MODELS.change(EVERYTHING, ServedModel.objects.get(name="qwen-a"), {"name": "qwen-c"})
+
+    row.refresh_from_db()
+    assert row.targets == {"qwen-c": 90, "qwen-b": 10}
+    assert AuditEntry.objects.filter(target="chat", action="alias.update").count() == 1
+
+    with pytest.raises(ValidationError, match="There is an alias of this name"):
+        registry.add_model(TINY_CHAT, name="chat")
 
 
 @table(
@@ -60,24 +69,7 @@ def test_what_is_no_alias_is_refused(name: str, targets: object, message: str) -
         alias(name, targets)
 
 
-def test_a_model_cannot_take_the_name_of_an_alias() -> None:
-    alias("chat", {"qwen-a": 1})
-
-    with pytest.raises(ValidationError, match="There is an alias of this name"):
-        registry.add_model(TINY_CHAT, name="chat")
-
-
-def test_an_alias_follows_the_new_name_of_its_model() -> None:
-    row = alias("chat", {"qwen-a": 90, "qwen-b": 10})
-
-    MODELS.change(EVERYTHING, ServedModel.objects.get(name="qwen-a"), {"name": "qwen-c"})
-
-    row.refresh_from_db()
-    assert row.targets == {"qwen-c": 90, "qwen-b": 10}
-    assert AuditEntry.objects.filter(target="chat", action="alias.update").count() == 1
-
-
-def test_the_admin_shows_and_adds_aliases(admin_client: Client) -> None:
+def test_the_admin_adds_aliases_and_the_console_shows_them(admin_client: Client) -> None:
     admin_client.post(
         reverse("admin:serving_modelalias_add"),
         {"name": "chat", "targets": '{"qwen-a": 90, "qwen-b": 10}'},
@@ -85,10 +77,6 @@ def test_the_admin_shows_and_adds_aliases(admin_client: Client) -> None:
 
     page = admin_client.get(reverse("admin:serving_modelalias_changelist"))
     assert "qwen-a 90, qwen-b 10" in page.content.decode()
-
-
-def test_the_console_shows_aliases_beside_the_models(admin_client: Client) -> None:
-    alias("chat", {"qwen-a": 1})
 
     page = admin_client.get("/console/models/").content.decode()
 

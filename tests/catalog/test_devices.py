@@ -81,7 +81,7 @@ def test_devices_are_written_in_capitals(text: str) -> None:
         check_device(text, ONE_CPU)
 
 
-def test_the_devices_that_were_found_are_read_by_other_processes(tmp_path: Path) -> None:
+def test_found_devices_are_read_by_others_and_a_damaged_file_is_none(tmp_path: Path) -> None:
     assert devices.read(tmp_path) is None
 
     devices.write(tmp_path, [CPU, GPU])
@@ -92,8 +92,6 @@ def test_the_devices_that_were_found_are_read_by_other_processes(tmp_path: Path)
     assert read.found_at > 0
     assert [path.name for path in tmp_path.iterdir()] == ["devices.json"]
 
-
-def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
     (tmp_path / "devices.json").write_text('{"devices": [{"name"')
 
     assert devices.read(tmp_path) is None

@@ -47,7 +47,10 @@ def page(client: Client, url: str) -> str:
     return response.content.decode()
 
 
-def test_the_last_lines_are_returned_the_oldest_first(folder_of_logs: Path) -> None:
+def test_the_last_lines_are_returned_or_where_the_log_is(folder_of_logs: Path) -> None:
+    assert engine_log("org/tiny") is None
+    assert "the log is on the host that runs the engine" in engine_log_text("org/tiny")
+
     write(folder_of_logs, *map(str, range(80)))
 
     lines = engine_log("org/tiny")
@@ -56,13 +59,8 @@ def test_the_last_lines_are_returned_the_oldest_first(folder_of_logs: Path) -> N
     assert [line.split()[-1] for line in lines] == [str(number) for number in range(30, 80)]
 
 
-def test_a_model_of_another_host_has_no_log_here() -> None:
-    assert engine_log("org/tiny") is None
-    assert "the log is on the host that runs the engine" in engine_log_text("org/tiny")
-
-
-def test_an_administrator_sees_state_reason_and_log_of_a_model(
-    root: Client, failed: ServedModel, folder_of_logs: Path
+def test_administrators_see_state_reason_and_log_and_a_user_names_and_states(
+    root: Client, failed: ServedModel, folder_of_logs: Path, alice: Client
 ) -> None:
     write(folder_of_logs, "the weights do not fit", HOSTILE)
 
@@ -73,12 +71,6 @@ def test_an_administrator_sees_state_reason_and_log_of_a_model(
         assert expected in text
     assert HOSTILE not in text
 
-
-def test_a_user_sees_names_and_states_alone(
-    alice: Client, failed: ServedModel, folder_of_logs: Path
-) -> None:
-    write(folder_of_logs, "the weights do not fit")
-
     text = page(alice, LIST)
 
     assert "org/tiny" in text and "Failed" in text
@@ -86,25 +78,18 @@ def test_a_user_sees_names_and_states_alone(
     assert "the weights do not fit" not in text
     assert "vinery logs" not in text
 
-
-def test_a_page_without_models_names_what_to_do(root: Client, alice: Client) -> None:
-    assert "vinery model add" in page(root, LIST)
-    assert "An administrator adds models." in page(alice, LIST)
-
-
-def test_a_visitor_must_sign_in(client: Client) -> None:
-    assert client.get(LIST).status_code == 302
-
-
-def test_the_admin_shows_the_log_beside_the_error(
-    root: Client, failed: ServedModel, folder_of_logs: Path
-) -> None:
-    write(folder_of_logs, "the weights do not fit", HOSTILE)
-
     text = page(root, reverse("admin:serving_servedmodel_change", args=[failed.pk]))
 
     assert "the weights do not fit" in text
     assert HOSTILE not in text
+
+
+def test_an_empty_page_helps_and_a_visitor_must_sign_in(
+    root: Client, alice: Client, client: Client
+) -> None:
+    assert "vinery model add" in page(root, LIST)
+    assert "An administrator adds models." in page(alice, LIST)
+    assert Client().get(LIST).status_code == 302
 
 
 def log_of(model: str) -> LogFile:
@@ -121,7 +106,7 @@ def words(lines: list[str]) -> list[str]:
     return [line.rpartition(" ")[2] for line in lines]
 
 
-def test_a_log_is_followed_from_position_to_position() -> None:
+def test_a_log_is_followed_over_renamed_files_and_lines_that_are_not_whole() -> None:
     assert log_after(engine_log_path("a"), "") == ([], "")
     log = log_of("a")
     append(log, "one", "two")
@@ -134,8 +119,19 @@ def test_a_log_is_followed_from_position_to_position() -> None:
     lines, position = log_after(engine_log_path("a"), position)
     assert words(lines) == ["three"]
 
+    log = log_of("a")
+    append(log, "one")
+    _, position = log_after(engine_log_path("a"), "")
+    path = log_path(Path(settings.VINERY_LOG_DIR), engine_name("a"))
+    with path.open("a") as file:
+        file.write(f"{time_text(0)} INFO engine-a room: tw")
+        file.flush()
+        lines, position = log_after(engine_log_path("a"), position)
+        assert lines == []
+        file.write("o\n")
 
-def test_a_log_is_followed_over_files_that_were_renamed() -> None:
+    assert words(log_after(engine_log_path("a"), position)[0]) == ["two"]
+
     log = log_of("a")
     append(log, "first")
     _, position = log_after(engine_log_path("a"), "")
@@ -149,21 +145,6 @@ def test_a_log_is_followed_over_files_that_were_renamed() -> None:
 
     assert len(list(Path(settings.VINERY_LOG_DIR).iterdir())) > 1
     assert found == numbers
-
-
-def test_a_line_that_is_not_whole_comes_when_it_is() -> None:
-    log = log_of("a")
-    append(log, "one")
-    _, position = log_after(engine_log_path("a"), "")
-    path = log_path(Path(settings.VINERY_LOG_DIR), engine_name("a"))
-    with path.open("a") as file:
-        file.write(f"{time_text(0)} INFO engine-a room: tw")
-        file.flush()
-        lines, position = log_after(engine_log_path("a"), position)
-        assert lines == []
-        file.write("o\n")
-
-    assert words(log_after(engine_log_path("a"), position)[0]) == ["two"]
 
 
 @pytest.mark.parametrize("position", ["1-", "-", "x-y", "9" * 99, "12345-99999999999999999"])
@@ -184,9 +165,7 @@ def test_a_page_gets_the_newest_lines_of_many() -> None:
     assert words(lines) == [str(number) for number in range(10, NUM_FOLLOWED + 10)]
 
 
-def test_administrators_follow_a_log_and_others_do_not(
-    root: Client, alice: Client, failed: ServedModel
-) -> None:
+def test_only_administrators_follow_a_log(root: Client, alice: Client, failed: ServedModel) -> None:
     address = f"{LIST}{failed.pk}/log/"
     append(log_of(failed.name), HOSTILE)
     for url in (address, f"{address}?after="):

@@ -11,7 +11,7 @@ from django.test import Client
 from tests.catalog.conftest import ADD, LIST, TINY_CHAT, address, page, text_of
 from tests.tables import table
 from vinery.cli import main
-from vinery_accounts.models import AuditEntry, Organization, Project
+from vinery_accounts.models import AuditEntry, Limit, Organization, Project
 from vinery_serving.catalog import model_events, resource
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
@@ -30,7 +30,7 @@ def job(model: ServedModel, **values: Any) -> ModelJob:
 # -- The page of a model
 
 
-def test_the_page_shows_state_engine_names_and_an_example(root: Client, chat: ServedModel) -> None:
+def test_the_page_shows_state_names_example_and_messages(root: Client, chat: ServedModel) -> None:
     ModelAlias.objects.create(name="gpt-4o", targets={"chat": 1})
 
     text = page(root, chat)
@@ -38,6 +38,14 @@ def test_the_page_shows_state_engine_names_and_an_example(root: Client, chat: Se
     for expected in ("Ready", "2,048 tokens", str(TINY_CHAT), "gpt-4o", '"model": "chat"'):
         assert expected in text
     assert "http://testserver/v1/chat/completions" in text
+
+    root.post(address(chat, "unload/"))
+
+    fresh = text_of(root.get(address(chat), headers={"X-Live": "1"}))
+
+    assert 'id="state"' in fresh and "Log out" not in fresh
+    assert "Unloading chat." not in fresh
+    assert "Unloading chat." in page(root, chat)
 
 
 def test_a_model_that_crashes_while_it_loads_shows_why_and_when_it_is_tried_again(
@@ -64,7 +72,7 @@ def test_a_model_that_crashes_while_it_loads_shows_why_and_when_it_is_tried_agai
         assert "1 of 4 failed; the next is at 12:30:05 UTC" in text
 
 
-def test_the_page_shows_what_the_engine_does_now(
+def test_the_engine_s_work_is_shown(
     root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     EngineStatus.objects.update(pid=1)
@@ -109,17 +117,9 @@ def test_the_page_shows_where_the_files_come_from(
     assert f"<dt>Source</dt><dd>{text}</dd>" in page(root, chat)
 
 
-def test_the_most_memory_is_shown_only_if_it_is_more_than_that_of_now(
+def test_the_page_shows_the_history_in_pages_and_the_most_memory(
     root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource, "_memory_bytes", lambda _pid: 200_000_000)
-    EngineStatus.objects.update(pid=1, peak_bytes=150_000_000)
-    assert "Memory at most" not in page(root, chat)
-    EngineStatus.objects.update(peak_bytes=250_000_000)
-    assert "<dt>Memory at most</dt><dd>250 MB</dd>" in page(root, chat)
-
-
-def test_the_history_has_the_newest_change_first_and_pages(root: Client, chat: ServedModel) -> None:
     for number in range(60):
         model_events.record(chat.pk, "failed", f"reason {number}.")
 
@@ -128,24 +128,18 @@ def test_the_history_has_the_newest_change_first_and_pages(root: Client, chat: S
     assert "reason 9." not in text
     assert "reason 9." in text_of(root.get(address(chat), {"page": 2}))
 
-
-def test_the_script_gets_the_content_without_messages(root: Client, chat: ServedModel) -> None:
-    root.post(address(chat, "unload/"))
-
-    fresh = text_of(root.get(address(chat), headers={"X-Live": "1"}))
-
-    assert 'id="state"' in fresh and "Log out" not in fresh
-    assert "Unloading chat." not in fresh
-    assert "Unloading chat." in page(root, chat)
+    monkeypatch.setattr(resource, "_memory_bytes", lambda _pid: 200_000_000)
+    EngineStatus.objects.update(pid=1, peak_bytes=150_000_000)
+    assert "Memory at most" not in page(root, chat)
+    EngineStatus.objects.update(peak_bytes=250_000_000)
+    assert "<dt>Memory at most</dt><dd>250 MB</dd>" in page(root, chat)
 
 
 @table(
     "task, path",
     [("embeddings", "/v1/embeddings"), ("rerank", "/v1/rerank"), ("completion", "/v1/completions")],
 )
-def test_the_example_is_one_of_the_task(
-    root: Client, chat: ServedModel, task: str, path: str
-) -> None:
+def test_the_example_is_of_the_task(root: Client, chat: ServedModel, task: str, path: str) -> None:
     ServedModel.objects.update(task=task)
 
     assert f"http://testserver{path}" in page(root, chat)
@@ -154,7 +148,16 @@ def test_the_example_is_one_of_the_task(
 # -- Buttons
 
 
-def test_buttons_unload_and_load_a_model(root: Client, chat: ServedModel) -> None:
+def test_buttons_load_retry_and_remove_a_model(root: Client, chat: ServedModel) -> None:
+    text = text_of(root.get(address(chat, "unload/"), follow=True))
+
+    assert "Nothing was changed yet." in text
+    assert ServedModel.objects.get().is_loaded is True
+
+    text = text_of(root.post(address(chat, "retry/"), follow=True))
+
+    assert "chat has not failed: it is ready." in text
+
     assert "Unloading chat." in text_of(root.post(address(chat, "unload/"), follow=True))
     assert ServedModel.objects.get().is_loaded is False
 
@@ -162,8 +165,6 @@ def test_buttons_unload_and_load_a_model(root: Client, chat: ServedModel) -> Non
     assert response.redirect_chain[-1][0] == LIST
     assert ServedModel.objects.get().is_loaded is True
 
-
-def test_a_failed_model_can_be_tried_again(root: Client, chat: ServedModel) -> None:
     assert "/retry/" not in page(root, chat)
     EngineStatus.objects.update(state=EngineState.FAILED)
 
@@ -171,23 +172,6 @@ def test_a_failed_model_can_be_tried_again(root: Client, chat: ServedModel) -> N
     assert "Loading chat again." in text_of(root.post(address(chat, "retry/"), follow=True))
     assert ServedModel.objects.get().retried_at is not None
 
-
-def test_an_action_that_is_impossible_is_explained(root: Client, chat: ServedModel) -> None:
-    text = text_of(root.post(address(chat, "retry/"), follow=True))
-
-    assert "chat has not failed: it is ready." in text
-
-
-def test_a_button_pressed_without_a_session_changes_nothing(
-    root: Client, chat: ServedModel
-) -> None:
-    text = text_of(root.get(address(chat, "unload/"), follow=True))
-
-    assert "Nothing was changed yet." in text
-    assert ServedModel.objects.get().is_loaded is True
-
-
-def test_a_model_is_removed_after_a_question(root: Client, chat: ServedModel) -> None:
     assert "Remove chat?" in text_of(root.get(address(chat, "remove/")))
     assert ServedModel.objects.exists()
 
@@ -199,20 +183,30 @@ def test_a_model_is_removed_after_a_question(root: Client, chat: ServedModel) ->
 # -- Jobs
 
 
-def test_a_job_shows_its_progress(root: Client, chat: ServedModel) -> None:
-    job(
-        chat,
-        state=JobState.RUNNING,
-        stage="fetching a.bin",
-        done_bytes=3_000_000,
-        total_bytes=12_000_000,
-        bytes_per_s=3e6,
-    )
-
+def test_a_job_shows_its_progress_and_has_buttons(root: Client, chat: ServedModel) -> None:
+    progress = {"done_bytes": 3_000_000, "total_bytes": 12_000_000, "bytes_per_s": 3e6}
+    number = job(chat, state=JobState.RUNNING, stage="fetching a.bin", **progress).pk
     text = page(root, chat)
 
     assert 'value="25"' in text
     assert "fetching a.bin, 3 MB of 12 MB, 3 MB/s, 3 s left" in text
+
+    text = text_of(root.post(f"{LIST}jobs/{number}/pause/", follow=True))
+    assert "The pull of chat is being paused." in text
+    assert ModelJob.objects.get().asked == Asked.PAUSE
+    root.post(f"{LIST}jobs/{number}/resume/")
+    assert ModelJob.objects.get().asked == Asked.RUN
+
+    cancel = f"{LIST}jobs/{number}/cancel/"
+    assert "What it has made so far is deleted." in text_of(root.get(cancel))
+
+    response = root.post(cancel, follow=True)
+
+    assert response.redirect_chain[-1][0] == address(chat)
+    assert ModelJob.objects.get().asked == Asked.CANCEL
+
+    ModelJob.objects.update(state=JobState.DONE)
+    assert "has ended" in text_of(root.post(f"{LIST}jobs/{number}/pause/", follow=True))
 
 
 @table(
@@ -236,32 +230,6 @@ def test_a_job_has_the_buttons_of_its_state(
 
     shown = {name for name in ("pause", "resume", "cancel") if f"/jobs/{number}/{name}/" in text}
     assert shown == actions
-
-
-def test_buttons_pause_and_resume_a_job(root: Client, chat: ServedModel) -> None:
-    number = job(chat, state=JobState.RUNNING).pk
-
-    text = text_of(root.post(f"{LIST}jobs/{number}/pause/", follow=True))
-    assert "The pull of chat is being paused." in text
-    assert ModelJob.objects.get().asked == Asked.PAUSE
-    root.post(f"{LIST}jobs/{number}/resume/")
-    assert ModelJob.objects.get().asked == Asked.RUN
-
-
-def test_a_job_is_cancelled_after_a_question(root: Client, chat: ServedModel) -> None:
-    cancel = f"{LIST}jobs/{job(chat, state=JobState.RUNNING).pk}/cancel/"
-    assert "What it has made so far is deleted." in text_of(root.get(cancel))
-
-    response = root.post(cancel, follow=True)
-
-    assert response.redirect_chain[-1][0] == address(chat)
-    assert ModelJob.objects.get().asked == Asked.CANCEL
-
-
-def test_a_job_that_has_ended_is_not_paused(root: Client, chat: ServedModel) -> None:
-    number = job(chat, state=JobState.DONE).pk
-
-    assert "has ended" in text_of(root.post(f"{LIST}jobs/{number}/pause/", follow=True))
 
 
 def test_a_model_without_files_cannot_be_loaded_yet(root: Client) -> None:
@@ -291,8 +259,16 @@ def test_options_are_set_and_removed_one_by_one(root: Client, chat: ServedModel)
     root.post(address(chat), sent(chat, **{"option.max_running": ""}))
     assert ServedModel.objects.get().options == {}
 
+    ServedModel.objects.update(options={"retired": {"a": [1]}, "max_running": 8})
+    assert 'value="{"a": [1]}"' in page(root, chat)
 
-def test_settings_saved_on_a_page_from_before_the_pull_was_done_keep_the_folder(
+    kept = {"option.max_running": "8", "option.retired": ""}
+    root.post(address(chat), sent(chat, **kept))
+
+    assert ServedModel.objects.get().options == {"max_running": 8}
+
+
+def test_a_page_from_before_the_pull_was_done_keeps_the_folder(
     root: Client, chat: ServedModel
 ) -> None:
     ServedModel.objects.update(folder="")
@@ -304,21 +280,6 @@ def test_settings_saved_on_a_page_from_before_the_pull_was_done_keep_the_folder(
 
     chat.refresh_from_db()
     assert (chat.folder, chat.idle_s) == (str(TINY_CHAT), 60)
-
-
-def test_projects_are_chosen_by_their_names(root: Client, chat: ServedModel) -> None:
-    project = Project.objects.create(
-        organization=Organization.objects.create(name="acme"), name="search"
-    )
-    ServedModel.objects.update(project_ids=[project.pk, 99])
-    text = page(root, chat)
-    assert f'<option value="{project.pk}" selected>' in text
-    assert "removed project 99" in text
-
-    form = {"name": "chat", "folder": str(TINY_CHAT), "device": "CPU"}
-    root.post(address(chat), form | {"project_ids": [str(project.pk)]})
-    chat.refresh_from_db()
-    assert chat.project_ids == [project.pk]
 
 
 @table(
@@ -339,29 +300,11 @@ def test_a_wrong_option_is_shown_with_what_was_sent(
     assert ServedModel.objects.get().options == {}
 
 
-def test_an_option_of_another_version_is_shown_and_can_be_removed(
-    root: Client, chat: ServedModel
-) -> None:
-    ServedModel.objects.update(options={"retired": {"a": [1]}, "max_running": 8})
-    assert 'value="{"a": [1]}"' in page(root, chat)
-
-    kept = {"option.max_running": "8", "option.retired": ""}
-    root.post(address(chat), sent(chat, **kept))
-
-    assert ServedModel.objects.get().options == {"max_running": 8}
-
-
-def test_a_wrong_device_and_folder_have_the_sentences_of_the_api(
-    root: Client, chat: ServedModel
-) -> None:
+def test_settings_have_errors_warnings_and_projects(root: Client, chat: ServedModel) -> None:
     text = text_of(root.post(address(chat), sent(chat, device="G P U", folder="/nowhere")))
 
     assert "G P U is not a device." in text
     assert "There is no folder /nowhere." in text
-
-
-def test_a_new_name_leaves_warnings(root: Client, chat: ServedModel) -> None:
-    from vinery_accounts.models import Limit
 
     Limit.objects.create(scope="model", model="chat", metric="requests", window="day", amount=1)
 
@@ -370,11 +313,30 @@ def test_a_new_name_leaves_warnings(root: Client, chat: ServedModel) -> None:
     assert "1 limit is for chat: it does not hold for talk." in text
     assert ServedModel.objects.get().name == "talk"
 
+    acme = Organization.objects.create(name="acme")
+    project = Project.objects.create(organization=acme, name="search")
+    ServedModel.objects.update(project_ids=[project.pk, 99])
+    text = page(root, chat)
+    assert f'<option value="{project.pk}" selected>' in text
+    assert "removed project 99" in text
+
+    form = {"name": "chat", "folder": str(TINY_CHAT), "device": "CPU"}
+    root.post(address(chat), form | {"project_ids": [str(project.pk)]})
+    chat.refresh_from_db()
+    assert chat.project_ids == [project.pk]
+
 
 # -- From a folder
 
 
-def test_a_shipped_model_is_added_by_its_name(root: Client) -> None:
+def test_a_model_is_added_from_its_folder_or_shipped_name(root: Client, tmp_path: Path) -> None:
+    assert 'href="/console/models/add/"' in text_of(root.get(LIST))
+
+    text = text_of(root.post(FOLDER, {"folder": str(tmp_path), "device": "CPU"}))
+
+    assert "has no openvino_model.xml" in text
+    assert not ServedModel.objects.exists()
+
     form = {"folder": "tiny-chat", "device": "CPU", "is_loaded": "on", "name": ""}
 
     response = root.post(FOLDER, form | {"option.max_running": "4"}, follow=True)
@@ -384,19 +346,6 @@ def test_a_shipped_model_is_added_by_its_name(root: Client) -> None:
     assert model.options == {"max_running": 4}
     assert response.redirect_chain[-1][0] == address(model)
 
-
-def test_a_model_is_added_without_loading_it(root: Client) -> None:
     root.post(FOLDER, {"folder": f"{TINY_CHAT}/", "device": "CPU", "name": "later"})
 
-    assert ServedModel.objects.values_list("name", "is_loaded").get() == ("later", False)
-
-
-def test_a_folder_without_a_model_is_refused(root: Client, tmp_path: Path) -> None:
-    text = text_of(root.post(FOLDER, {"folder": str(tmp_path), "device": "CPU"}))
-
-    assert "has no openvino_model.xml" in text
-    assert not ServedModel.objects.exists()
-
-
-def test_an_empty_list_leads_to_the_form(root: Client) -> None:
-    assert 'href="/console/models/add/"' in text_of(root.get(LIST))
+    assert not ServedModel.objects.get(name="later").is_loaded

@@ -26,47 +26,11 @@ from vinery_serving.catalog.ovms.translation import Translation, translate
 
 Run = Callable[..., tuple[int, str]]
 
+OVMS = Path(__file__).parent / "ovms"
 # As the model server's documentation has it, with most of the options that it lists.
-GRAPH = """
-input_stream: "HTTP_REQUEST_PAYLOAD:input"
-output_stream: "HTTP_RESPONSE_PAYLOAD:output"
-
-node: {
-  name: "LLMExecutor"
-  calculator: "HttpLLMCalculator"
-  input_stream: "LOOPBACK:loopback"
-  input_side_packet: "LLM_NODE_RESOURCES:llm"
-  input_stream_info: { tag_index: 'LOOPBACK:0', back_edge: true }
-  node_options: {
-      [type.googleapis.com / mediapipe.LLMCalculatorOptions]: {
-          models_path: "./",  # beside this file
-          plugin_config: '{ "KV_CACHE_PRECISION": "u8", "NUM_STREAMS": "1" }',
-          cache_size: 1,
-          max_num_seqs: 128
-          max_num_batched_tokens: 512
-          device: "CPU"
-          best_of_limit: 21
-          enable_tool_guided_generation: true
-          tool_parser: "hermes3"
-          reasoning_parser: "qwen3"
-          cache_eviction_config: {
-            start_size: 32, recent_size: 128, max_cache_size: 672
-            aggregation_mode: SUM
-            kv_crush_config: { budget: 2 anchor_point_mode: MEAN }
-          }
-          sparse_attention_config < mode: XATTENTION xattention_threshold: 0.9 >
-      }
-  }
-  input_stream_handler {
-    input_stream_handler: "SyncSetInputStreamHandler",
-    options {
-      [mediapipe.SyncSetInputStreamHandlerOptions.ext] {
-        sync_set { tag_index: "LOOPBACK:0" }
-      }
-    }
-  }
-}
-"""
+GRAPH = (OVMS / "chat.pbtxt").read_text()
+EMBEDDINGS = (OVMS / "embeddings.pbtxt").read_text()
+COMPOSE = (OVMS / "compose.yaml").read_text()
 
 
 def test_the_text_form_of_protocol_buffers_is_read() -> None:
@@ -112,7 +76,7 @@ def translated(path: Path) -> Translation:
     return translate(servable, Roots())
 
 
-def test_a_graph_becomes_a_model_with_its_options(repository: Path) -> None:
+def test_a_graph_becomes_a_model_with_options_and_others_are_named(repository: Path) -> None:
     model = translated(repository)
 
     assert (model.name, model.device) == ("OpenVINO/chat", "CPU")
@@ -139,8 +103,13 @@ def test_a_graph_becomes_a_model_with_its_options(repository: Path) -> None:
     assert [line.partition(":")[0] for line in model.lost] == ["enable_tool_guided_generation"]
     assert [line.split()[0] for line in model.changed] == ["best_of_limit"]
 
+    graph = repository / "OpenVINO" / "chat" / "graph.pbtxt"
+    graph.write_text('node { calculator: "ImageGenCalculator" }')
 
-def test_a_config_names_graphs_by_both_lists(repository: Path) -> None:
+    assert [each.task for each in read_path(repository, Roots()).servables] == ["pictures"]
+
+
+def test_a_config_and_a_command_line_come_before_the_graph_of_a_folder(repository: Path) -> None:
     config = {
         "model_config_list": [
             {"config": {"name": "listed", "base_path": "OpenVINO/chat"}},
@@ -163,27 +132,6 @@ def test_a_config_names_graphs_by_both_lists(repository: Path) -> None:
     ]
     assert found[3].task == "inference of a classic model"
 
-
-COMPOSE = """
-services:
-  ovms:
-    image: openvino/model_server:latest
-    command:
-      - --model_path
-      - /models/OpenVINO/chat
-      - --model_name=chat
-      - --rest_port
-      - "8000"
-      - --cache_size
-      - "2"
-      - --draft_source_model
-      - /models/OpenVINO/chat
-      - --allowed_media_domains
-      - images.example.org,b.example.org
-"""
-
-
-def test_a_command_line_comes_before_the_graph_of_its_folder(repository: Path) -> None:
     roots = Roots((("/models", repository),))
 
     found = read_command(COMPOSE, roots)
@@ -214,27 +162,6 @@ def test_flags_are_found_in_commands_scripts_and_lists(text: str) -> None:
         "metrics_enable": "",
         "model_path": "/m",
     }
-
-
-def test_other_graphs_are_named_by_what_they_do(repository: Path) -> None:
-    graph = repository / "OpenVINO" / "chat" / "graph.pbtxt"
-    graph.write_text('node { calculator: "ImageGenCalculator" }')
-
-    assert [each.task for each in read_path(repository, Roots()).servables] == ["pictures"]
-
-
-EMBEDDINGS = """
-node {
-  name: "EmbeddingsExecutor"
-  calculator: "EmbeddingsCalculatorOV"
-  node_options: {
-    [type.googleapis.com / mediapipe.EmbeddingsCalculatorOVOptions]: {
-      models_path: "./", normalize_embeddings: true, pooling: CLS, truncate: true
-      target_device: "CPU", plugin_config: '{"NUM_STREAMS": "1"}'
-    }
-  }
-}
-"""
 
 
 @pytest.mark.django_db
@@ -274,7 +201,7 @@ def test_what_cannot_be_read_is_refused_with_its_file(
         read_path(tmp_path, Roots())
 
 
-def test_each_option_has_a_line(tmp_path: Path) -> None:
+def test_each_option_has_a_line_and_those_of_an_npu_its_lengths(tmp_path: Path) -> None:
     (tmp_path / "own.json").write_text('{"do_sample": false, "top_p": 0.5, "max_new_tokens": 9}')
     options = {
         "draft_models_path": "/draft",
@@ -311,8 +238,6 @@ def test_each_option_has_a_line(tmp_path: Path) -> None:
     }
     assert len(model.changed) == 4  # the name, defaults, the prefix cache, the context
 
-
-def test_the_lengths_of_an_npu_are_its_options(tmp_path: Path) -> None:
     plugin = {"MIN_RESPONSE_LEN": "256", "PREFILL_HINT": "STATIC"}
     given = {"max_prompt_len": 2048, "plugin_config": plugin, "device": "NPU"}
 

@@ -56,21 +56,25 @@ def test_a_model_is_registered_while_it_is_pulled() -> None:
     assert "token" not in str(job.parameters).lower()
 
 
-def test_what_will_not_load_is_not_pulled(hub: FakeHub) -> None:
+def test_what_will_not_load_is_not_pulled_and_a_vision_model_has_its_task(hub: FakeHub) -> None:
     hub.add("acme/pickle", {"config.json": b"{}", "pytorch_model.bin": b"x"})
 
     with pytest.raises(ValidationError, match="pickle format"):
         begun("acme/pickle")
     assert not ServedModel.objects.exists()
 
+    hub.add_folder("acme/seer", TINY_VISION)
 
-def test_a_name_of_the_catalogue_is_a_repository(hub: FakeHub) -> None:
+    assert take_result(begun("acme/seer"), {"folder": str(TINY_VISION), "source": {}}) == ""
+
+    assert ServedModel.objects.get().task == "vision"
+
+
+def test_a_name_of_the_catalogue_is_a_repository_and_a_shipped_one_a_folder(hub: FakeHub) -> None:
     hub.add("OpenVINO/Qwen3-8B-int4-ov", openvino_files())
 
     assert pulls.judge("qwen3-8b").name == "Qwen3-8B-int4-ov"
 
-
-def test_a_shipped_name_is_added_by_its_folder() -> None:
     model = pulls.add_shipped("tiny-chat", "mine", device="CPU", load=False)
 
     assert model and Path(model.folder) == TINY_CHAT
@@ -113,14 +117,6 @@ def test_a_checkpoint_is_converted_after_its_pull(hub: FakeHub, tmp_path: Path) 
     conversion = ModelJob.objects.get(kind=JobKind.CONVERT)
     assert conversion.parameters == {"source": str(tmp_path), "precision": "int8"}
     assert ServedModel.objects.get().folder == ""
-
-
-def test_a_pulled_vision_model_has_its_task(hub: FakeHub) -> None:
-    hub.add_folder("acme/seer", TINY_VISION)
-
-    assert take_result(begun("acme/seer"), {"folder": str(TINY_VISION), "source": {}}) == ""
-
-    assert ServedModel.objects.get().task == "vision"
 
 
 def test_another_folder_forgets_where_the_files_were_from() -> None:

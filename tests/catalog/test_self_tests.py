@@ -63,9 +63,7 @@ ASKS = pytest.mark.parametrize("ask", [by_console, by_admin])
 
 
 @ASKS
-def test_a_button_asks_for_a_test_which_is_audited(
-    root: Client, seer: ServedModel, ask: Ask
-) -> None:
+def test_a_button_asks_for_an_audited_test(root: Client, seer: ServedModel, ask: Ask) -> None:
     assert "Testing seer" in ask(root, seer)
 
     seer.refresh_from_db()
@@ -102,9 +100,7 @@ def test_a_model_without_an_engine_that_sees_is_not_tested(
         MODELS.act(EVERYTHING, MODELS.action("self-test"), ServedModel.objects.get())
 
 
-def test_the_result_stands_with_the_model_for_administrators_alone(
-    root: Client, seer: ServedModel
-) -> None:
+def test_the_result_is_shown_to_administrators_alone(root: Client, seer: ServedModel) -> None:
     page = reverse("admin:serving_servedmodel_change", args=[seer.pk])
     body = MODELS.serializer(seer, context={"access": EVERYTHING}).data["engine"]["picture_test"]
 

@@ -67,13 +67,15 @@ def test_wrong_options_are_refused_at_their_field(root: Client, options: str, me
     assert not ServedModel.objects.exists()
 
 
-def test_a_wrong_folder_and_wrong_options_are_refused_together(root: Client) -> None:
+def test_a_missing_folder_is_refused_once_and_with_wrong_options_together(root: Client) -> None:
     errors = errors_of(root, folder="/nowhere", options="[]")
 
     assert errors == {
         "folder": ["There is no folder /nowhere."],
         "options": ['Write a JSON object, such as {"max_running": 16}.'],
     }
+
+    assert errors_of(root, folder="") == {"folder": ["This field is required."]}
 
 
 @pytest.fixture
@@ -83,25 +85,20 @@ def with_devices(settings: Any, tmp_path: Path) -> None:
     devices.write(tmp_path, [Device("CPU", "Intel Core")])
 
 
-def test_a_device_that_this_machine_lacks_is_refused(root: Client, with_devices: None) -> None:
+def test_the_form_names_the_devices_and_refuses_others(root: Client, with_devices: None) -> None:
     errors = errors_of(root, device="GPU")
 
     assert errors.keys() == {"device"}
-    assert (
-        "There is no device GPU on this machine. Devices: CPU (Intel Core)." in errors["device"][0]
-    )
+    sentence = "There is no device GPU on this machine. Devices: CPU (Intel Core)."
+    assert sentence in errors["device"][0]
 
-
-def test_the_form_names_the_devices_of_this_machine(root: Client, with_devices: None) -> None:
     page = text_of(root.get(ADD))
 
     assert '<option value="CPU">Intel Core</option>' in page
     assert "The devices of this machine: CPU (Intel Core)." in page
 
 
-def test_a_model_whose_folder_and_device_are_gone_can_be_renamed(
-    root: Client, with_devices: None
-) -> None:
+def test_a_model_without_folder_and_device_is_renamed(root: Client, with_devices: None) -> None:
     model = ServedModel.objects.create(name="chat", folder="/nowhere", device="GPU")
     form = {"name": "new", "folder": "/nowhere", "device": "GPU", "options": "{}"}
 
@@ -109,10 +106,6 @@ def test_a_model_whose_folder_and_device_are_gone_can_be_renamed(
 
     model.refresh_from_db()
     assert model.name == "new"
-
-
-def test_a_missing_folder_is_refused_once(root: Client) -> None:
-    assert errors_of(root, folder="") == {"folder": ["This field is required."]}
 
 
 @table(
@@ -138,10 +131,6 @@ def test_the_list_shows_the_state(
     assert f">{shown}</span>" in text_of(root.get(MODELS))
 
 
-def test_an_empty_list_shows_a_message(root: Client) -> None:
-    assert "Nothing matches" in text_of(root.get(MODELS, {"q": "nothing-is-called-this"}))
-
-
 def test_an_engine_with_earlier_settings_is_not_reported_as_ready(root: Client) -> None:
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT, is_loaded=True)
     EngineStatus.objects.create(
@@ -152,14 +141,22 @@ def test_an_engine_with_earlier_settings_is_not_reported_as_ready(root: Client) 
 
     assert ">Waiting to load</span>" in text_of(root.get(MODELS))
 
+    assert "Nothing matches" in text_of(root.get(MODELS, {"q": "nothing-is-called-this"}))
 
-def test_a_long_error_is_cut_in_the_list_and_complete_on_the_page(root: Client) -> None:
+
+def test_a_long_error_is_cut_in_the_list_and_the_action_to_load_tries_again(root: Client) -> None:
     error = "It went wrong, " * 20 + "here."
     model = served(EngineState.FAILED, last_error=error)
 
     assert "went wrong" in text_of(root.get(MODELS))
     assert "here." not in text_of(root.get(MODELS))
     assert error in text_of(root.get(address(model)))
+
+    root.post(MODELS, {"action": "load", "_selected_action": [model.pk]})
+
+    model.refresh_from_db()
+    assert model.retried_at is not None
+    assert AuditEntry.objects.get(target_kind="model").action == "model.retry"
 
 
 def test_the_page_of_a_model_that_is_tried_again_shows_how_often(root: Client) -> None:
@@ -173,16 +170,6 @@ def test_the_page_of_a_model_that_is_tried_again_shows_how_often(root: Client) -
     rows = text_of(root.get(MODELS))
     assert "There is not enough memory." in rows
     assert "bad_alloc" not in rows
-
-
-def test_a_failed_model_is_tried_again_by_the_action_to_load(root: Client) -> None:
-    model = served(EngineState.FAILED)
-
-    root.post(MODELS, {"action": "load", "_selected_action": [model.pk]})
-
-    model.refresh_from_db()
-    assert model.retried_at is not None
-    assert AuditEntry.objects.get(target_kind="model").action == "model.retry"
 
 
 def test_a_new_name_warns_of_what_has_the_old_one(root: Client) -> None:

@@ -16,9 +16,16 @@ pytestmark = pytest.mark.django_db
 FOLDER = REPOSITORY / "models" / "tiny-vision"
 
 
-def test_the_reference_models_ship_with_vinery() -> None:
+def test_reference_models_ship_with_vinery_and_the_admin_takes_names(admin_client: Client) -> None:
     assert {"tiny-chat", "tiny-vision"} <= set(shipped_models())
     assert shipped_folder("tiny-vision") == FOLDER
+
+    admin_client.post(
+        reverse("admin:serving_servedmodel_add"),
+        {"name": "seer", "folder": "tiny-vision", "device": "CPU", "options": "{}"},
+    )
+
+    assert Path(ServedModel.objects.get(name="seer").folder) == FOLDER
 
 
 @table("name", ["", ".", "..", "../models/tiny-chat", "training", "tiny"])
@@ -26,29 +33,17 @@ def test_no_other_name_is_one_of_them(name: str) -> None:
     assert shipped_folder(name) is None
 
 
-def test_a_name_does_for_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_does_for_the_folder_unless_there_is_one_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
 
     model = registry.add_model(Path("tiny-vision"), name="seer", load=False)
 
     assert Path(model.folder) == FOLDER
 
-
-def test_an_own_folder_of_that_name_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     (tmp_path / "tiny-vision").symlink_to(REPOSITORY / "models" / "tiny-chat")
-    monkeypatch.chdir(tmp_path)
 
     model = registry.add_model(Path("tiny-vision"), name="mine", load=False)
 
     assert Path(model.folder) == REPOSITORY / "models" / "tiny-chat"
-
-
-def test_the_admin_takes_the_name(admin_client: Client) -> None:
-    admin_client.post(
-        reverse("admin:serving_servedmodel_add"),
-        {"name": "seer", "folder": "tiny-vision", "device": "CPU", "options": "{}"},
-    )
-
-    assert Path(ServedModel.objects.get(name="seer").folder) == FOLDER

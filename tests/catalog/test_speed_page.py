@@ -38,23 +38,15 @@ def a_result(model: ServedModel, output_tokens_per_s: float, **values: Any) -> S
     return SpeedResult.objects.create(model=model, **(usual | values))
 
 
-def test_a_button_asks_for_a_measurement_of_a_model_that_is_ready(
-    root: Client, chat: ServedModel
-) -> None:
+def test_a_ready_model_is_measured_once_at_a_time(root: Client, chat: ServedModel) -> None:
     text = text_of(root.post(address(chat, "bench/"), follow=True))
     assert "Measuring chat." in text
     assert ModelJob.objects.get().kind == JobKind.BENCH
+    text = text_of(root.post(address(chat, "bench/"), follow=True))
+    assert "has a job of this kind" in text
 
     EngineStatus.objects.update(state=EngineState.FAILED)
     assert "do-bench" not in page(root, chat)
-
-
-def test_a_model_that_is_being_measured_is_not_measured_twice(
-    root: Client, chat: ServedModel
-) -> None:
-    root.post(address(chat, "bench/"))
-    text = text_of(root.post(address(chat, "bench/"), follow=True))
-    assert "has a job of this kind" in text
 
 
 def test_the_first_measurement_is_a_table(root: Client, chat: ServedModel) -> None:
@@ -66,9 +58,7 @@ def test_the_first_measurement_is_a_table(root: Client, chat: ServedModel) -> No
     assert "<svg" not in text.partition('id="speed"')[2].partition("</section>")[0]
 
 
-def test_later_measurements_are_plotted_beside_earlier_ones(
-    root: Client, chat: ServedModel
-) -> None:
+def test_measurements_are_plotted_beside_earlier_ones(root: Client, chat: ServedModel) -> None:
     for speed in (50.0, 60.0, 55.0):
         a_result(chat, speed)
     section = page(root, chat).partition('id="speed"')[2].partition("</section>")[0]

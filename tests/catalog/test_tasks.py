@@ -29,14 +29,12 @@ def test_the_task_of_each_shipped_model_is_known(name: str, task: Task) -> None:
     assert read_task(MODELS / name) is task
 
 
-def test_a_model_without_a_chat_template_completes_texts(tmp_path: Path) -> None:
+def test_a_folder_without_a_chat_template_completes_texts(tmp_path: Path) -> None:
+    assert read_task(tmp_path) is None
+
     shutil.copy(MODELS / "tiny-chat" / "openvino_model.xml", tmp_path)
 
     assert read_task(tmp_path) is Task.COMPLETION
-
-
-def test_a_folder_without_a_graph_has_no_task(tmp_path: Path) -> None:
-    assert read_task(tmp_path) is None
 
 
 def test_a_classifier_with_many_labels_is_refused(tmp_path: Path) -> None:
@@ -50,12 +48,10 @@ def test_a_classifier_with_many_labels_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.django_db
 class TestServedModels:
-    def test_a_model_gets_its_task_when_it_is_added(self) -> None:
-        assert registry.add_model(Path("tiny-embed"), name="e", load=False).task == "embeddings"
-        assert ServedModel.objects.get(name="e").task == "embeddings"
-
-    def test_the_task_follows_the_folder(self) -> None:
+    def test_a_model_gets_its_task_when_it_is_added_and_with_a_new_folder(self) -> None:
         model = registry.add_model(Path("tiny-embed"), name="e", load=False)
+        assert model.task == "embeddings"
+        assert ServedModel.objects.get(name="e").task == "embeddings"
 
         changes.change(model, folder=str(MODELS / "tiny-rerank"))
 

@@ -42,9 +42,7 @@ def tune_page(client: Client, model: ServedModel) -> str:
     return text_of(client.get(address(model, "tune/")))
 
 
-def test_a_search_begins_with_the_values_of_the_form_and_is_shown(
-    root: Client, chat: ServedModel
-) -> None:
+def test_a_search_begins_with_the_form_and_is_shown(root: Client, chat: ServedModel) -> None:
     assert address(chat, "tune/") in page(root, chat)
     assert "has not been tuned yet" in tune_page(root, chat)
 
@@ -59,13 +57,15 @@ def test_a_search_begins_with_the_values_of_the_form_and_is_shown(
     assert "trial 2: prompt lookup" in text and f"/jobs/{job.pk}/cancel/" in text
 
 
-def test_empty_fields_have_their_defaults(root: Client, chat: ServedModel) -> None:
+def test_a_search_has_its_defaults_and_runs_alone(root: Client, chat: ServedModel) -> None:
     root.post(address(chat, "tune/"), {"time_limit_s": ""})
     assert ModelJob.objects.get().parameters["time_limit_s"] == 900
+    text = text_of(root.post(address(chat, "tune/"), {"time_limit_s": "60"}))
+    assert "has a job of this kind" in text
 
 
 @table("time_limit_s", ["5", "100000", "soon", "nan"])
-def test_a_wrong_time_limit_is_explained_beside_its_field(
+def test_a_wrong_time_limit_is_explained(
     root: Client, chat: ServedModel, time_limit_s: str
 ) -> None:
     text = text_of(root.post(address(chat, "tune/"), {"time_limit_s": time_limit_s}))
@@ -73,13 +73,7 @@ def test_a_wrong_time_limit_is_explained_beside_its_field(
     assert not ModelJob.objects.exists()
 
 
-def test_one_search_runs_at_a_time(root: Client, chat: ServedModel) -> None:
-    root.post(address(chat, "tune/"), {"time_limit_s": "60"})
-    text = text_of(root.post(address(chat, "tune/"), {"time_limit_s": "60"}))
-    assert "has a job of this kind" in text
-
-
-def test_what_each_trial_gave_is_a_table_and_the_best_is_set_with_one_click(
+def test_trials_are_a_table_and_the_best_is_set_with_a_click(
     root: Client, chat: ServedModel
 ) -> None:
     a_tuning(chat)
@@ -96,9 +90,7 @@ def test_what_each_trial_gave_is_a_table_and_the_best_is_set_with_one_click(
     assert "The best options are set." in text and 'id="set"' not in text
 
 
-def test_a_model_that_has_changed_since_is_tuned_again_first(
-    root: Client, chat: ServedModel
-) -> None:
+def test_a_model_that_has_changed_is_tuned_again_first(root: Client, chat: ServedModel) -> None:
     a_tuning(chat)
     ServedModel.objects.update(options={"max_running": 2})
     text = tune_page(root, chat)
@@ -108,15 +100,12 @@ def test_a_model_that_has_changed_since_is_tuned_again_first(
     assert "has changed since it was tuned" in text
 
 
-def test_without_a_better_option_there_is_nothing_to_set(root: Client, chat: ServedModel) -> None:
+def test_without_a_better_option_there_is_nothing_to_set_and_a_failed_search_has_a_reason(
+    root: Client, chat: ServedModel
+) -> None:
     a_tuning(chat, best={})
     text = tune_page(root, chat)
     assert "No trial was clearly faster" in text and 'id="set"' not in text
-
-
-def test_a_failed_search_shows_its_reason_beside_the_earlier_results(
-    root: Client, chat: ServedModel
-) -> None:
     a_tuning(chat)
     job = speed_requests.begin_tuning(chat, time_limit_s=30)
     ModelJob.objects.filter(pk=job.pk).update(state=JobState.FAILED, error="Trials need memory.")

@@ -49,27 +49,17 @@ _Made = Iterator[tuple[str, MediaKind, bytes]]
 
 
 def _truncated() -> _Made:
-    for name, data in good_pictures().items():
-        for eighth in range(1, 8):
-            yield f"{name}-cut-at-{eighth}/8", IMAGE, data[: len(data) * eighth // 8]
-    for name, data in good_videos().items():
-        for eighth in range(1, 8):
-            yield f"{name}-cut-at-{eighth}/8", VIDEO, data[: len(data) * eighth // 8]
-    document = good_document()
-    for eighth in range(1, 8):
-        yield f"pdf-cut-at-{eighth}/8", DOCUMENT, document[: len(document) * eighth // 8]
+    document = {"pdf": good_document()}
+    for kind, good in ((IMAGE, good_pictures()), (VIDEO, good_videos()), (DOCUMENT, document)):
+        for name, data in good.items():
+            for eighth in range(1, 8):
+                yield f"{name}-cut-at-{eighth}/8", kind, data[: len(data) * eighth // 8]
 
 
 def _lying_pngs() -> _Made:
-    for name, size in {
-        "zero-width": (0, 8),
-        "zero-height": (8, 0),
-        "most": (_HUGE, _HUGE),
-        "one-row": (_HUGE, 1),
-        "one-column": (1, _HUGE),
-        "65535": (65535, 65535),
-        "negative": (2**32 - 1, 8),
-    }.items():
+    sizes = {"zero-width": (0, 8), "zero-height": (8, 0), "65535": (65535, 65535)}
+    sizes |= {"most": (_HUGE, _HUGE), "one-row": (_HUGE, 1), "one-column": (1, _HUGE)}
+    for name, size in {**sizes, "negative": (2**32 - 1, 8)}.items():
         yield f"png-{name}", IMAGE, png(*size, rows=bytes(256))
     yield "png-more-rows-than-data", IMAGE, png(8, 4000, rows=bytes(200))
     yield "png-depth-3", IMAGE, png(depth=3)
@@ -238,11 +228,8 @@ def _lying_avifs() -> _Made:
     at = avif.index(b"ispe") + 8
     yield "avif-huge", IMAGE, avif[:at] + struct.pack(">II", _HUGE, _HUGE) + avif[at + 8 :]
     yield "avif-zero", IMAGE, avif[:at] + bytes(8) + avif[at + 8 :]
-    yield (
-        "avif-larger-than-coded",
-        IMAGE,
-        avif[:at] + struct.pack(">II", 6000, 6000) + avif[at + 8 :],
-    )
+    large = avif[:at] + struct.pack(">II", 6000, 6000) + avif[at + 8 :]
+    yield "avif-larger-than-coded", IMAGE, large
     yield "avif-type-alone", IMAGE, box(b"ftyp", b"avif", bytes(4), b"avifmif1")
     for name in (b"meta", b"iloc", b"iinf", b"ipco", b"av1C", b"mdat"):
         start = avif.index(name) - 4
@@ -319,16 +306,14 @@ def _bad_documents() -> _Made:
     yield "pdf-table-of-itself", DOCUMENT, _changed_pdf({}, b"/Prev 9")
     encryption = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O (o) /U (u) >>"
     yield "pdf-encrypted", DOCUMENT, _changed_pdf({}, encryption)
-    for name, values in {
-        "zero": b"0 0 0 0",
-        "huge": b"0 0 1e30 1e30",
-        "words": b"/a /b /c /d",
-    }.items():
+    boxes = {"zero": b"0 0 0 0", "huge": b"0 0 1e30 1e30", "words": b"/a /b /c /d"}
+    for name, values in boxes.items():
         objects = pdfs.pages([pdfs.QUADRANTS], b"[" + values + b"]")
         yield f"pdf-page-of-size-{name}", DOCUMENT, pdfs.pdf(objects)
-    many = {5: pdfs.deflated(b"0 0 9 9 re f " * 4_000_000)}
-    yield "pdf-many-operators", DOCUMENT, _changed_pdf(many)
-    yield "pdf-stream-bomb", DOCUMENT, _changed_pdf({5: _deflate_stream()})
+    many = pdfs.deflated(b"0 0 9 9 re f " * 4_000_000)
+    yield "pdf-many-operators", DOCUMENT, _changed_pdf({5: many})
+    packed = pdfs.stream(bomb(1024), b"/Filter /FlateDecode")
+    yield "pdf-stream-bomb", DOCUMENT, _changed_pdf({5: packed})
     yield "pdf-forms-in-forms", DOCUMENT, _forms(10, 10)
     yield "pdf-form-of-itself", DOCUMENT, _forms(1, 1, b"6 0 R")
     yield "pdf-open-brackets", DOCUMENT, _changed_pdf({5: pdfs.stream(b"[" * 1_000_000)})
@@ -341,11 +326,6 @@ def _bad_documents() -> _Made:
         entries = image % (900, 900) + b"/DeviceGray /Filter /" + name
         garbage = pdfs.stream(b"\xa5" * 4096, entries)
         yield f"pdf-image-garbage-{name.decode()}", DOCUMENT, _with_image(garbage)
-
-
-def _deflate_stream() -> bytes:
-    packed = bomb(1024)
-    return pdfs.stream(packed, b"/Filter /FlateDecode")
 
 
 def _with_image(picture: bytes) -> bytes:

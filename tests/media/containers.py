@@ -67,18 +67,9 @@ def grey_tiff(width: int, height: int, **changed: tuple[int, int, int]) -> bytes
         "tile_width": 322, "tile_height": 323, "tile_offsets": 324, "tile_counts": 325,
         "resolution": 282, "exif": 34665,
     }  # fmt: skip
-    entries = {
-        "width": (4, 1, width),
-        "height": (4, 1, height),
-        "bits": (3, 1, 8),
-        "compression": (3, 1, 1),
-        "photometric": (3, 1, 1),
-        "offsets": (4, 1, 200),
-        "samples": (3, 1, 1),
-        "rows": (4, 1, height),
-        "counts": (4, 1, 64),
-        **changed,
-    }
+    entries = {"width": (4, 1, width), "height": (4, 1, height), "rows": (4, 1, height)}
+    entries |= dict.fromkeys(("compression", "photometric", "samples"), (3, 1, 1))
+    entries |= {"bits": (3, 1, 8), "offsets": (4, 1, 200), "counts": (4, 1, 64), **changed}
     data = tiff({tags[name]: entry for name, entry in entries.items()})
     return data.ljust(200, b"\0") + bytes(64)
 
@@ -104,11 +95,7 @@ def gif(
 
 
 def gif_image(
-    width: int = 8,
-    height: int = 8,
-    left: int = 0,
-    code_size: int = 2,
-    codes: bytes = b"\x84\x51\x00",
+    width: int = 8, height: int = 8, *, left: int = 0, code_size: int = 2, codes: bytes = b"\x84Q\0"
 ) -> bytes:
     head = b"," + struct.pack("<HHHHB", left, left, width, height, 0)
     return head + bytes((code_size, len(codes))) + codes + b"\0"

@@ -32,6 +32,10 @@ def policy_that_allows(text: str, *others: UrlRule) -> MediaPolicy:
     return MediaPolicy((Level("platform", urls=(*others, rule), folders=()),))
 
 
+def rule_of(host: str, port: int) -> UrlRule:
+    return UrlRule(2, host, WEB, frozenset({port}), networks=("127.0.0.1/32",))
+
+
 async def fetch(fetcher: MediaFetcher, source: UrlSource | PathSource, policy: MediaPolicy) -> None:
     wanted = Wanted(0, source, MediaKind.IMAGE, "messages[0].content[1]")
     await fetcher.fetch_all([wanted], policy, key=1, project=1)
@@ -55,9 +59,7 @@ async def test_no_redirect_to_an_attack_is_followed() -> None:
     fetcher = MediaFetcher(network.client())
     async with listening_everywhere() as server:
         start = f"http://start.example:{server.port}/"
-        first = UrlRule(
-            2, "start.example", WEB, frozenset({server.port}), networks=("127.0.0.1/32",)
-        )
+        first = rule_of("start.example", server.port)
         attacks = [
             attack.replace("{port}", str(server.port))
             for attack in (*ATTACKS, *(f"//{name}:{{port}}/" for name in NAMES))
@@ -81,9 +83,7 @@ async def test_a_name_that_changes_its_answer_reaches_only_what_was_checked() ->
     for forbidden in map(str, FORBIDDEN_IPV4[1:]):
         network = RecordedNetwork(names={"a.example": [[checked], [forbidden]]})
         async with listening_everywhere() as server:
-            rule = UrlRule(
-                1, "a.example", WEB, frozenset({server.port}), networks=("127.0.0.1/32",)
-            )
+            rule = rule_of("a.example", server.port)
             policy = MediaPolicy((Level("platform", urls=(rule,), folders=()),))
             fetcher = MediaFetcher(network.client())
             url = UrlSource(f"http://a.example:{server.port}/")
@@ -94,47 +94,34 @@ async def test_a_name_that_changes_its_answer_reaches_only_what_was_checked() ->
                 await fetch(MediaFetcher(network.client()), url, policy)
             assert caught.value.denial.reason is DenialReason.ADDRESS
             assert network.connected == [checked]
-
-
-async def test_a_redirect_to_the_same_name_is_resolved_and_checked_again() -> None:
     network = RecordedNetwork(names={"a.example": [["127.0.0.1"], ["169.254.169.254"]]})
     async with listening_everywhere() as server:
         server.answer = redirect("/latest/meta-data/")
-        rule = UrlRule(1, "a.example", WEB, frozenset({server.port}), networks=("127.0.0.1/32",))
+        rule = rule_of("a.example", server.port)
         policy = MediaPolicy((Level("platform", urls=(rule,), folders=()),))
         with pytest.raises(MediaDenied) as caught:
-            await fetch(
-                MediaFetcher(network.client()),
-                UrlSource(f"http://a.example:{server.port}/"),
-                policy,
-            )
+            url = UrlSource(f"http://a.example:{server.port}/")
+            await fetch(MediaFetcher(network.client()), url, policy)
         assert caught.value.denial.detail == "169.254.169.254"
         assert network.connected == ["127.0.0.1"]
 
 
 async def test_no_name_with_a_forbidden_address_beside_a_public_one_is_reached() -> None:
     hosts = [host.strip("[]").rstrip(".") for ip in FORBIDDEN_IPV4 for host in plain(ip)]
+    url = "https://a.example/"
     for address in (*hosts, *FORBIDDEN_IPV6, "fe80::1%eth0"):
         network = RecordedNetwork(names={"a.example": [["8.8.8.8", address]]})
+        fetcher = MediaFetcher(network.client())
         with pytest.raises(MediaDenied) as caught:
-            await fetch(
-                MediaFetcher(network.client()),
-                UrlSource("https://a.example/"),
-                policy_that_allows("https://a.example/"),
-            )
+            await fetch(fetcher, UrlSource(url), policy_that_allows(url))
         assert caught.value.denial.reason is DenialReason.ADDRESS
         assert network.connected == []
 
 
-@pytest.fixture
-def folders(tmp_path: Path) -> tuple[Path, Path]:
-    folder, outside = tmp_path.resolve() / "allowed", tmp_path.resolve() / "outside"
+async def test_no_path_of_an_attack_is_read_and_no_url_as_a_path(tmp_path: Path) -> None:
+    top = tmp_path.resolve()  # noqa: ASYNC240
+    folder, outside = top / "allowed", top / "outside"
     build(folder, outside)
-    return folder, outside
-
-
-async def test_no_path_of_an_attack_is_read(folders: tuple[Path, Path]) -> None:
-    folder, outside = folders
     fetcher = MediaFetcher(RecordedNetwork().client())
     policy = MediaPolicy((Level("platform", urls=(), folders=(FolderRule(1, str(folder)),)),))
     for attack in PATH_ATTACKS:
@@ -143,10 +130,6 @@ async def test_no_path_of_an_attack_is_read(folders: tuple[Path, Path]) -> None:
             with pytest.raises(InvalidRequest):
                 await fetch(fetcher, source, policy)
     await fetch(fetcher, PathSource(f"{folder}/a.png"), policy)
-
-
-async def test_a_url_of_a_web_server_is_not_a_path() -> None:
-    fetcher = MediaFetcher(RecordedNetwork().client())
     policy = MediaPolicy((Level("platform", urls=(), folders=(FolderRule(1, "/"),)),))
     with pytest.raises(MediaNotFetched, match="absolute"):
         await fetch(fetcher, PathSource("http://a.example/x"), policy)

@@ -30,7 +30,7 @@ def test_a_file_is_kept_for_its_project_and_a_short_time_only() -> None:
     assert cache.num_bytes == 0
 
 
-def test_equal_bytes_of_one_project_are_kept_once() -> None:
+def test_equal_bytes_of_one_project_are_kept_once_and_later_ones_replace_those_before() -> None:
     cache = MediaCache(1000, 60)
     for key in ("one", "two"):
         put(cache, "a", key, bytes(bytearray(b"x" * 400)))
@@ -39,9 +39,14 @@ def test_equal_bytes_of_one_project_are_kept_once() -> None:
     put(cache, "b", "one", bytes(bytearray(b"x" * 400)))
     assert cache.num_bytes == 800
     assert data_of(cache, "b", "one") is not data_of(cache, "a", "one")
+    cache = MediaCache(1000, 60)
+    put(cache, "a", "url", b"x" * 300)
+    put(cache, "a", "url", b"y" * 200)
+    assert data_of(cache, "a", "url") == b"y" * 200
+    assert cache.num_bytes == 200
 
 
-def test_the_least_recently_used_files_leave_first() -> None:
+def test_the_cache_is_bounded_and_the_least_recently_used_files_leave_first() -> None:
     cache = MediaCache(1000, 60)
     for key in ("one", "two", "three"):
         put(cache, "a", key, key.encode().ljust(300))
@@ -50,24 +55,10 @@ def test_the_least_recently_used_files_leave_first() -> None:
     assert data_of(cache, "a", "two") is None
     assert data_of(cache, "a", "one")
     assert cache.num_bytes == 900
-
-
-def test_a_file_that_is_put_again_replaces_the_one_before() -> None:
-    cache = MediaCache(1000, 60)
-    put(cache, "a", "url", b"x" * 300)
-    put(cache, "a", "url", b"y" * 200)
-    assert data_of(cache, "a", "url") == b"y" * 200
-    assert cache.num_bytes == 200
-
-
-def test_a_file_that_is_too_large_for_the_cache_is_not_kept() -> None:
     cache = MediaCache(1000, 60)
     put(cache, "a", "url", b"x" * 501)
     assert data_of(cache, "a", "url") is None
     assert cache.num_bytes == 0
-
-
-def test_the_number_of_entries_is_bounded_even_if_they_have_no_bytes() -> None:
     cache = MediaCache(1000, 60)
     for number in range(2000):
         put(cache, "a", str(number), b"")

@@ -71,7 +71,7 @@ def test_a_turned_page_is_shown_as_a_viewer_shows_it(turn: int) -> None:
     assert_shows(page.picture, (after[0], after[1], after[3], after[2]))
 
 
-def test_more_pages_than_allowed_are_refused_with_their_number() -> None:
+def test_what_is_no_short_readable_document_is_refused_with_the_way_out() -> None:
     data = pdf(pages([b""] * 5))
 
     assert len(decoded(data, max_pages=5)) == 5
@@ -79,8 +79,6 @@ def test_more_pages_than_allowed_are_refused_with_their_number() -> None:
         decoded(data, max_pages=4)
     assert info.value.param == PARAM
 
-
-def test_an_encrypted_document_is_refused_with_the_way_out() -> None:
     encryption = (
         b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O (%s) /U (%s) >> /ID [<00> <00>]"
         % (b"o" * 32, b"u" * 32)
@@ -89,12 +87,13 @@ def test_an_encrypted_document_is_refused_with_the_way_out() -> None:
     with pytest.raises(InvalidRequest, match=r"is encrypted\. Remove the password"):
         decoded(pdf(pages([DRAWN]), encryption))
 
-
-def test_too_much_text_is_refused_with_its_page() -> None:
     many = b"".join(words(b"a" * 10_000) for _ in range(21))
 
     with pytest.raises(InvalidRequest, match="characters on page 2, and at most 200000 are read"):
         decoded(pdf(pages([b"", many])))
+
+    with pytest.raises(InvalidRequest, match=r"is a picture \(PNG\), but was sent as a document"):
+        decoded(saved(quadrants(), "PNG"))
 
 
 def test_a_document_reads_no_file_and_runs_no_script(tmp_path: Path) -> None:
@@ -111,8 +110,3 @@ def test_a_document_reads_no_file_and_runs_no_script(tmp_path: Path) -> None:
 
     assert page.text == ""
     assert_shows(page.picture)
-
-
-def test_a_picture_that_was_sent_as_a_document_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"is a picture \(PNG\), but was sent as a document"):
-        decoded(saved(quadrants(), "PNG"))

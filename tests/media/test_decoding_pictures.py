@@ -67,7 +67,7 @@ four_colours = st.tuples(colours, colours, colours, colours)
 
 @table("file_type", LOSSLESS)
 @given(width=sides, height=sides, shown=four_colours)
-def test_a_lossless_format_keeps_every_pixel(
+def test_lossless_keeps_every_pixel(
     file_type: str, width: int, height: int, shown: tuple[Any, ...]
 ) -> None:
     drawn = quadrants(width, height, shown)
@@ -194,7 +194,7 @@ def test_a_jpeg_of_inks_has_the_marker_of_inverted_values() -> None:
     assert b"Adobe" in saved(INK, "JPEG", **FINE)
 
 
-def test_what_is_transparent_does_not_tint_its_neighbours_when_scaled() -> None:
+def test_transparency_tints_no_neighbours_and_a_transparent_value_of_16_bits_is_white() -> None:
     image = Image.new("RGBA", (64, 64), (0, 0, 0, 0))
     image.paste((*RED, 255), (0, 0, 64, 31))
 
@@ -204,6 +204,14 @@ def test_what_is_transparent_does_not_tint_its_neighbours_when_scaled() -> None:
         red, green, _ = scaled.getpixel((4, y))  # type: ignore[misc]
         assert red >= RED[0] - 2, "black that no viewer shows"
         assert green == pytest.approx(255 if y > 3 else 20, abs=40)
+
+    values = np.full((8, 8), 300, np.uint16)
+    values[:, 4:] = 301
+    image = Image.fromarray(values)
+
+    picture = decoded(png_with_transparency(saved(image, "PNG"), 300))
+
+    assert_shows(picture, (WHITE, (1, 1, 1), WHITE, (1, 1, 1)))
 
 
 @table("bits", [1, 2, 4, 8])
@@ -228,16 +236,6 @@ def test_one_bit_is_black_and_white_and_smooth_when_scaled(file_type: str) -> No
     assert_shows(half, ((128, 128, 128),) * 4, tolerance=3)
 
 
-def test_a_transparent_value_of_16_bits_is_white() -> None:
-    values = np.full((8, 8), 300, np.uint16)
-    values[:, 4:] = 301
-    image = Image.fromarray(values)
-
-    picture = decoded(png_with_transparency(saved(image, "PNG"), 300))
-
-    assert_shows(picture, (WHITE, (1, 1, 1), WHITE, (1, 1, 1)))
-
-
 def png_with_transparency(data: bytes, value: int) -> bytes:
     before, idat, after = data.partition(data[data.index(b"IDAT") - 4 :][:8])
     return before + png_chunk(b"tRNS", value.to_bytes(2)) + idat + after
@@ -257,19 +255,12 @@ def png_with_transparency(data: bytes, value: int) -> bytes:
         (np.zeros((1, 2), np.float32), [0, 0]),
     ],
 )
-def test_values_of_32_bits_are_scaled_to_their_usual_white(
+def test_values_of_32_bits_are_scaled_to_white(
     values: np.ndarray[Any, Any], seen: list[int]
 ) -> None:
     picture = decoded(saved(Image.fromarray(values), "TIFF"))
 
     assert list(picture.pixels[::3]) == seen
-
-
-def test_lab_colours_are_refused_by_name() -> None:
-    with pytest.raises(InvalidRequest, match=r"not read \(LAB\): save it as RGB") as refusal:
-        decoded(saved(Image.new("LAB", (8, 8)), "TIFF"))
-
-    assert refusal.value.param == PARAM
 
 
 @table("file_type", ["PNG", "BMP", "TIFF"])
@@ -283,7 +274,7 @@ def test_scaling_is_bicubic(file_type: str, width: int, height: int) -> None:
     assert picture.pixels == expected.tobytes()
 
 
-def test_a_jpeg_that_is_scaled_far_down_loses_nothing_that_is_seen() -> None:
+def test_a_jpeg_that_is_scaled_far_down_keeps_what_is_seen_and_its_sides() -> None:
     drawn = Image.effect_mandelbrot((2000, 1600), (-2, -1, 1, 1), 30).convert("RGB")
     data = saved(drawn, "JPEG", quality=95)
 
@@ -293,8 +284,6 @@ def test_a_jpeg_that_is_scaled_far_down_loses_nothing_that_is_seen() -> None:
     difference = ImageChops.difference(image_of(picture), expected)
     assert np.asarray(difference).mean() < 3
 
-
-def test_a_jpeg_in_any_orientation_is_scaled_far_down_to_the_right_sides() -> None:
     exif = Image.Exif()
     exif[_ORIENTATION] = 6
     stored = quadrants(1600, 400).transpose(Image.Transpose.ROTATE_90)
@@ -319,15 +308,13 @@ def test_more_pixels_than_allowed_are_refused_with_their_number(file_type: str) 
     assert "at most 4999 are read. Scale it down" in refusal.value.message
 
 
-def test_a_file_with_more_bytes_than_allowed_is_refused() -> None:
+def test_what_the_model_or_a_limit_refuses_is_refused_for_the_part() -> None:
     data = saved(quadrants(), "PNG")
 
     decode_image(data, replace(LIMITS, max_bytes=len(data)), same_size, PARAM)
     with pytest.raises(InvalidRequest, match=f"is a file of {len(data)} bytes"):
         decode_image(data, replace(LIMITS, max_bytes=len(data) - 1), same_size, PARAM)
 
-
-def test_what_the_model_refuses_is_refused_for_the_part() -> None:
     def fit(width: int, height: int) -> tuple[int, int]:
         raise InvalidRequest("This model reads no such shape.")
 
@@ -336,15 +323,16 @@ def test_what_the_model_refuses_is_refused_for_the_part() -> None:
 
     assert refusal.value.param == PARAM
 
-
-def test_a_picture_that_would_vanish_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="is too narrow for this model: 3000 x 1 pixels"):
         decoded(saved(quadrants(3000, 1), "PNG"), lambda width, height: (width // 30, 0))
 
-
-def test_an_error_of_the_model_is_no_error_of_the_file() -> None:
     with pytest.raises(ZeroDivisionError):
         decoded(saved(quadrants(), "PNG"), lambda width, height: (width // 0, height))
+
+    with pytest.raises(InvalidRequest, match=r"not read \(LAB\): save it as RGB") as refusal:
+        decoded(saved(Image.new("LAB", (8, 8)), "TIFF"))
+
+    assert refusal.value.param == PARAM
 
 
 @table(

@@ -104,13 +104,15 @@ async def web(network: RecordedNetwork, fetcher: MediaFetcher) -> AsyncIterator[
 # -- Rules
 
 
-async def test_an_allowed_file_is_fetched(web: Web) -> None:
+async def test_an_allowed_file_is_fetched_and_its_host_compared_in_its_one_form(web: Web) -> None:
     policy = policy_of(web.rule(max_pixels=99))
-    fetched = await web.fetch(web.url("/cat.png"), policy)
-    assert fetched == Fetched(0, b"picture", "image/png", max_pixels=99)
+    for host in ("a.example", "A.EXAMPLE", "a.example."):
+        web.limit()  # a fetcher that has kept nothing
+        fetched = await web.fetch(web.url("/cat.png", host), policy)
+        assert fetched == Fetched(0, b"picture", "image/png", max_pixels=99)
 
 
-async def test_nothing_is_allowed_without_a_rule(web: Web) -> None:
+async def test_nothing_is_allowed_without_a_rule_and_no_message_names_the_path(web: Web) -> None:
     url = web.url("/secret?token=1")
     for policy in (MediaPolicy(), MediaPolicy(()), MediaPolicy((Level("platform"),))):
         denial = await web.denied(url, policy)
@@ -118,6 +120,11 @@ async def test_nothing_is_allowed_without_a_rule(web: Web) -> None:
             DenialReason.NO_RULE, "platform", scheme="http", host="a.example", port=web.server.port
         )
     assert web.network.resolved == web.network.connected == []
+    with pytest.raises(MediaDenied) as caught:
+        await web.fetch("https://a.example/secret?token=1", MediaPolicy())
+    assert "The media rules of the platform do not allow https://a.example" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "token" not in repr(caught.value.denial)
 
 
 @table(
@@ -139,12 +146,6 @@ async def test_a_rule_allows_its_host_scheme_and_port_alone(web: Web, host: str,
     assert web.server.num_connections == 0
 
 
-@pytest.mark.parametrize("host", ["A.EXAMPLE", "a.example."])
-async def test_a_host_is_compared_in_its_one_form(web: Web, host: str) -> None:
-    policy = policy_of(web.rule())
-    assert (await web.fetch(f"http://{host}:{web.server.port}/", policy)).data == b"picture"
-
-
 async def test_every_level_must_allow_and_the_strictest_value_counts(web: Web) -> None:
     url = web.url()
     wide = Level("platform", urls=(web.rule("*.example", max_pixels=50),), folders=())
@@ -163,12 +164,18 @@ async def test_every_level_must_allow_and_the_strictest_value_counts(web: Web) -
     assert (denial.level, denial.rule_id, denial.detail) == ("project", 9, "3")
 
 
-async def test_all_rules_are_checked_before_anything_is_fetched(web: Web) -> None:
+async def test_all_rules_are_checked_first_and_the_files_have_a_limit_in_all(web: Web) -> None:
     urls = (web.url(), "http://b.example/")
     with pytest.raises(MediaDenied) as caught:
         await web.fetch_all(wanted(url, index) for index, url in enumerate(urls))
     assert caught.value.param == "messages[1].content[1]"
     assert web.network.resolved == []
+    web.limit(max_bytes_of_request=20)
+    urls = [web.url(f"/{each}") for each in range(3)]
+    asked = [wanted(url, index) for index, url in enumerate(urls)]
+    with pytest.raises(InvalidRequest, match="more than 0 MB in all"):
+        await web.fetch_all(asked)
+    assert len(await web.fetch_all(asked[:2])) == 2
 
 
 async def test_an_address_that_is_not_public_needs_the_permission_of_every_level(web: Web) -> None:
@@ -182,14 +189,6 @@ async def test_an_address_that_is_not_public_needs_the_permission_of_every_level
     denial = await web.denied("http://private.example/", policy_of(rule))
     assert denial.detail == "10.0.0.1"
     assert web.network.connected == []
-
-
-async def test_a_message_names_the_rules_and_the_host_but_not_the_path(web: Web) -> None:
-    with pytest.raises(MediaDenied) as caught:
-        await web.fetch("https://a.example/secret?token=1", MediaPolicy())
-    assert "The media rules of the platform do not allow https://a.example" in str(caught.value)
-    assert "secret" not in str(caught.value)
-    assert "token" not in repr(caught.value.denial)
 
 
 @table(
@@ -222,28 +221,24 @@ async def test_each_redirect_needs_a_rule_of_its_own(web: Web) -> None:
     assert len(web.server.requests) == 1
 
 
-@pytest.mark.parametrize("max_redirects", [0, 2])
-async def test_the_number_of_redirects_is_limited(web: Web, max_redirects: int) -> None:
+async def test_the_number_of_redirects_is_limited_also_without_a_target(web: Web) -> None:
     web.server.answer = redirect("/again")
-    policy = policy_of(web.rule(max_redirects=max_redirects))
-    denial = await web.denied(policy=policy)
-    assert denial.reason is DenialReason.MAX_REDIRECTS
-    assert denial.detail == str(max_redirects)
-    assert len(web.server.requests) == max_redirects + 1
-
-
-@pytest.mark.parametrize("location", ["file:///etc/passwd", "//me@b.example/", "\x80", "http://1"])
-async def test_a_redirect_to_what_is_no_url_is_refused(web: Web, location: str) -> None:
-    web.server.answer = redirect(location.encode("latin-1"))
-    policy = policy_of(web.rule(), web.rule("*.example"))
-    assert await web.failed(policy=policy)
-    assert len(web.server.requests) == 1
-
-
-async def test_a_redirect_without_a_target_ends_at_the_limit_of_redirects(web: Web) -> None:
+    for max_redirects in (0, 2):
+        web.server.requests.clear()
+        denial = await web.denied(policy=policy_of(web.rule(max_redirects=max_redirects)))
+        assert denial.reason is DenialReason.MAX_REDIRECTS
+        assert denial.detail == str(max_redirects)
+        assert len(web.server.requests) == max_redirects + 1
     web.server.answer = answer(b"", status="302 Found")
-    denial = await web.denied()
-    assert denial.reason is DenialReason.MAX_REDIRECTS
+    assert (await web.denied()).reason is DenialReason.MAX_REDIRECTS
+
+
+@table("location", ["file:///etc/passwd", "//me@b.example/", "\x80", "http://1"])
+async def test_a_redirect_to_what_is_no_url_is_refused(web: Web, location: str) -> None:
+    web.server.requests.clear()
+    web.server.answer = redirect(location.encode("latin-1"))
+    assert await web.failed(policy=policy_of(web.rule(), web.rule("*.example")))
+    assert len(web.server.requests) == 1
 
 
 # -- Responses
@@ -292,16 +287,13 @@ async def test_the_declared_type_must_be_allowed(
         assert denial.detail == ("invalid" if declared == "image/<script>" else declared or "")
 
 
-async def test_a_file_with_more_bytes_than_a_rule_allows_is_refused(web: Web) -> None:
+async def test_a_file_that_is_compressed_or_larger_than_a_rule_allows_is_refused(web: Web) -> None:
+    web.server.answer = answer(headers=("content-type: image/png", "content-encoding: gzip"))
+    assert "compressed" in await web.failed()
     web.server.answer = answer(b"x" * 11)
     denial = await web.denied(policy=policy_of(web.rule(max_bytes=10)))
     assert (denial.reason, denial.detail) == (DenialReason.MAX_BYTES, "10")
     assert len((await web.fetch(policy=policy_of(web.rule(max_bytes=11)))).data) == 11
-
-
-async def test_a_compressed_file_is_refused(web: Web) -> None:
-    web.server.answer = answer(headers=("content-type: image/png", "content-encoding: gzip"))
-    assert "compressed" in await web.failed()
 
 
 async def drip(writer: asyncio.StreamWriter) -> None:
@@ -312,21 +304,17 @@ async def drip(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_server_that_drips_is_left_when_the_time_of_its_rule_is_over(web: Web) -> None:
+async def test_the_time_of_a_rule_ends_drips_and_many_redirects(web: Web) -> None:
     web.server.answer = drip
-    policy = policy_of(web.rule(timeout_s=0.2))
-    denial = await web.denied(policy=policy)
+    denial = await web.denied(policy=policy_of(web.rule(timeout_s=0.2)))
     assert (denial.reason, denial.detail) == (DenialReason.TIMEOUT, "0.2")
 
-
-async def test_the_time_of_a_rule_counts_for_all_redirects_together(web: Web) -> None:
     async def slow_redirect(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.05)
         writer.write(redirect("/again"))
 
     web.server.answer = slow_redirect
-    policy = policy_of(web.rule(timeout_s=0.3, max_redirects=1000))
-    denial = await web.denied(policy=policy)
+    denial = await web.denied(policy=policy_of(web.rule(timeout_s=0.3, max_redirects=1000)))
     assert denial.reason is DenialReason.TIMEOUT
 
 
@@ -345,27 +333,14 @@ async def test_tls_is_checked(tmp_path: Path, network: RecordedNetwork) -> None:
 # -- Many fetches
 
 
-async def test_the_same_url_in_one_request_is_fetched_once(web: Web) -> None:
+async def test_what_may_not_be_kept_is_fetched_once_for_each_request(web: Web) -> None:
     web.server.answer = answer(headers=("content-type: image/png", "cache-control: no-store"))
     one, other = (web.url(f"/{each}") for each in "12")
     asked = [wanted(url, index) for index, url in enumerate((one, other, one, one))]
     fetched = await web.fetch_all(asked)
     assert [each.index for each in fetched] == [0, 1, 2, 3]
     assert sorted(path for path, _ in web.server.requests) == ["/1", "/2"]
-
-
-async def test_a_file_is_kept_for_a_short_time_within_its_project(web: Web) -> None:
-    clock = FakeClock()
-    web.fetcher = MediaFetcher(web.network.client(), clock=clock)
-    for project in (1, 1, 2):
-        await web.fetch(project=project)
-    assert len(web.server.requests) == 2
-    clock.pass_s(61)
-    await web.fetch()
-    assert len(web.server.requests) == 3
-
-
-async def test_a_file_that_the_server_forbids_to_keep_is_fetched_again(web: Web) -> None:
+    web.server.requests.clear()
     web.server.answer = answer(
         headers=("content-type: image/png", "cache-control: private, No-Store")
     )
@@ -374,20 +349,18 @@ async def test_a_file_that_the_server_forbids_to_keep_is_fetched_again(web: Web)
     assert len(web.server.requests) == 2
 
 
-async def test_a_rule_that_changed_finds_nothing_that_was_kept(web: Web) -> None:
+async def test_a_file_is_kept_for_a_short_time_within_its_project_and_its_rule(web: Web) -> None:
+    clock = FakeClock()
+    web.fetcher = MediaFetcher(web.network.client(), clock=clock)
+    for project in (1, 1, 2):
+        await web.fetch(project=project)
+    assert len(web.server.requests) == 2
+    clock.pass_s(61)
     await web.fetch()
+    assert len(web.server.requests) == 3
     await web.denied(policy=MediaPolicy())
     await web.denied(policy=policy_of(web.rule(max_bytes=2)))
     await web.denied(policy=policy_of(web.rule(networks=())))
-
-
-async def test_the_files_of_one_request_have_a_limit_in_all(web: Web) -> None:
-    web.limit(max_bytes_of_request=20)
-    urls = [web.url(f"/{each}") for each in range(3)]
-    asked = [wanted(url, index) for index, url in enumerate(urls)]
-    with pytest.raises(InvalidRequest, match="more than 0 MB in all"):
-        await web.fetch_all(asked)
-    assert len(await web.fetch_all(asked[:2])) == 2
 
 
 class Gate:
@@ -413,9 +386,7 @@ class Gate:
             await self._arrived.wait_for(lambda: self.num_waiting >= num)
 
 
-async def test_a_key_has_a_bounded_number_of_fetches_and_leaves_others_their_turns(
-    web: Web,
-) -> None:
+async def test_a_key_has_a_bounded_number_of_fetches_and_leaves_others_turns(web: Web) -> None:
     gate = web.server.answer = Gate()
     web.limit(max_running=3, max_running_of_key=2, max_waiting_of_key=4)
 
@@ -433,7 +404,7 @@ async def test_a_key_has_a_bounded_number_of_fetches_and_leaves_others_their_tur
     assert gate.most_waiting == 3
 
 
-async def test_the_wait_for_a_turn_has_a_deadline(web: Web) -> None:
+async def test_the_wait_for_a_turn_ends_in_time_or_when_the_client_leaves(web: Web) -> None:
     gate = web.server.answer = Gate()
     web.limit(max_running=1, wait_s=0.02)
     first = asyncio.create_task(web.fetch(web.url("/1")))
@@ -442,6 +413,15 @@ async def test_the_wait_for_a_turn_has_a_deadline(web: Web) -> None:
         await web.fetch(web.url("/2"), key=2)
     gate.is_open.set()
     await first
+    gate = web.server.answer = Gate()
+    web.limit(max_running=1)
+    task = asyncio.create_task(web.fetch())
+    await gate.wait_for(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    web.server.answer = answer()
+    assert (await web.fetch()).data == b"picture"
 
 
 async def test_an_error_ends_the_other_fetches_of_its_request(web: Web) -> None:
@@ -454,18 +434,6 @@ async def test_an_error_ends_the_other_fetches_of_its_request(web: Web) -> None:
     assert caught.value.param == "messages[2].content[1]"
     web.server.answer = answer()  # and their turns are free
     assert len(await web.fetch_all(asked[:2])) == 2
-
-
-async def test_a_client_that_leaves_ends_its_fetches(web: Web) -> None:
-    gate = web.server.answer = Gate()
-    web.limit(max_running=1)
-    task = asyncio.create_task(web.fetch())
-    await gate.wait_for(1)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    web.server.answer = answer()
-    assert (await web.fetch()).data == b"picture"
 
 
 # -- Local files
@@ -491,7 +459,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_a_file_in_an_allowed_folder_is_read_by_path_and_by_url(
+async def test_a_file_is_read_by_path_or_url_anew_each_time(
     fetcher: MediaFetcher, folder: Path
 ) -> None:
     policy = folders(folder, max_pixels=9)
@@ -501,18 +469,13 @@ async def test_a_file_in_an_allowed_folder_is_read_by_path_and_by_url(
         UrlSource(f"file://{folder}/a%20b.png"),
     ):
         assert await read(fetcher, source, policy) == Fetched(0, b"picture", None, max_pixels=9)
-
-
-async def test_a_changed_file_is_read_anew(fetcher: MediaFetcher, folder: Path) -> None:
     source, policy = PathSource(f"{folder}/a b.png"), folders(folder)
     await read(fetcher, source, policy)
     (folder / "a b.png").write_bytes(b"another")
     assert (await read(fetcher, source, policy)).data == b"another"
 
 
-async def test_a_folder_without_a_rule_is_refused_whether_the_file_exists_or_not(
-    fetcher: MediaFetcher, folder: Path
-) -> None:
+async def test_every_level_must_allow_a_folder(fetcher: MediaFetcher, folder: Path) -> None:
     refusals = []
     for name in ("a b.png", "missing"):
         for policy in (MediaPolicy(), MediaPolicy(()), folders(folder / "below")):
@@ -521,9 +484,6 @@ async def test_a_folder_without_a_rule_is_refused_whether_the_file_exists_or_not
             refusals.append((caught.value.message, caught.value.denial))
     assert len(set(refusals)) == 1
     assert refusals[0][1] == Denial(DenialReason.NO_RULE, "platform", folder=str(folder))
-
-
-async def test_every_level_must_allow_the_folder(fetcher: MediaFetcher, folder: Path) -> None:
     wide = folders(folder.parent).levels[0]
     narrow = Level("project", folders=(FolderRule(6, str(folder), max_bytes=3),))
     other = Level("organization", folders=(FolderRule(6, "/elsewhere"),))
@@ -537,8 +497,8 @@ async def test_every_level_must_allow_the_folder(fetcher: MediaFetcher, folder: 
     assert caught.value.denial.level == "organization"
 
 
-async def test_a_file_that_cannot_be_read_is_reported_by_its_field(
-    fetcher: MediaFetcher, folder: Path
+async def test_a_file_that_cannot_be_read_in_time_is_reported_by_its_field(
+    fetcher: MediaFetcher, folder: Path, network: RecordedNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path, reason in (
         (f"{folder}/missing", "no such file"),
@@ -548,11 +508,6 @@ async def test_a_file_that_cannot_be_read_is_reported_by_its_field(
         with pytest.raises(MediaNotFetched, match=reason) as caught:
             await read(fetcher, PathSource(path), folders(folder))
         assert caught.value.param == "messages[0].content[1]"
-
-
-async def test_a_disk_that_does_not_answer_ends_the_wait_at_the_deadline(
-    network: RecordedNetwork, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     may_answer = threading.Event()
     monkeypatch.setattr(fetching, "read_file", lambda *_: may_answer.wait() and b"")
     fetcher = MediaFetcher(network.client(), FetchLimits(file_s=0.02))
@@ -566,7 +521,7 @@ async def test_a_disk_that_does_not_answer_ends_the_wait_at_the_deadline(
 # -- The tester
 
 
-async def test_the_tester_sees_each_step_of_a_fetch(web: Web) -> None:
+async def test_the_tester_sees_each_step_of_a_fetch_and_keeps_nothing(web: Web) -> None:
     web.server.answers["/1"] = redirect(web.url("/2", "b.example"))
     policy = policy_of(web.rule(), web.rule("*.example"))
     source = UrlSource(web.url("/1"))
@@ -584,9 +539,17 @@ async def test_the_tester_sees_each_step_of_a_fetch(web: Web) -> None:
         Step(StepKind.RESPONSE, "status 200, type image/png"),
         Step(StepKind.BYTES, "7 bytes"),
     )
+    web.server.requests.clear()
+    source = UrlSource(web.url())
+    await web.fetcher.examine(source, policy)
+    await web.fetch(source.url, policy)
+    await web.fetcher.examine(source, policy)
+    assert len(web.server.requests) == 3
 
 
-async def test_the_tester_sees_the_steps_up_to_a_refusal(web: Web) -> None:
+async def test_the_tester_sees_refusals_and_folders(
+    web: Web, fetcher: MediaFetcher, folder: Path
+) -> None:
     web.server.answer = answer(headers=("content-type: text/html",))
     result = await web.fetcher.examine(UrlSource(web.url()), policy_of(web.rule()))
     assert isinstance(result.error, MediaDenied)
@@ -596,16 +559,5 @@ async def test_the_tester_sees_the_steps_up_to_a_refusal(web: Web) -> None:
     assert result.steps[-1].rule_id == 7
     result = await web.fetcher.examine(UrlSource("no URL"), MediaPolicy())
     assert [step.kind for step in result.steps] == [StepKind.FAILED]
-
-
-async def test_the_tester_keeps_nothing(web: Web) -> None:
-    source, policy = UrlSource(web.url()), policy_of(web.rule())
-    await web.fetcher.examine(source, policy)
-    await web.fetch(source.url, policy)
-    await web.fetcher.examine(source, policy)
-    assert len(web.server.requests) == 3
-
-
-async def test_the_tester_sees_the_rule_of_a_folder(fetcher: MediaFetcher, folder: Path) -> None:
     result = await fetcher.examine(PathSource(f"{folder}/a b.png"), folders(folder))
     assert [step.kind for step in result.steps] == [StepKind.RULE, StepKind.BYTES]
