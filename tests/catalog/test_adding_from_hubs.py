@@ -43,9 +43,7 @@ def tiny(hub: FakeHub) -> FakeHub:
 # -- Searching
 
 
-def test_a_search_lists_what_matches_and_checkpoints_on_request(
-    root: Client, tiny: FakeHub
-) -> None:
+def test_a_search_lists_what_matches_and_asked_checkpoints(root: Client, tiny: FakeHub) -> None:
     tiny.add("acme/other", openvino_files(), tags=["openvino"])
 
     text = text_of(root.get(HUB, {"q": "TINY"}))
@@ -61,9 +59,8 @@ def test_a_search_lists_what_matches_and_checkpoints_on_request(
     assert "No repository matches." in text_of(root.get(HUB, {"q": "nothing"}))
 
     assert "no revision v2" in text_of(root.get(HUB, {"q": NAME, "revision": "v2"}))
-    assert "No file of acme/tiny matches *.gguf" in text_of(
-        root.get(HUB, {"q": NAME, "include": "*.gguf"})
-    )
+    text = text_of(root.get(HUB, {"q": NAME, "include": "*.gguf"}))
+    assert "No file of acme/tiny matches *.gguf" in text
 
 
 def test_a_hub_that_does_not_answer_is_named(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,17 +12,7 @@ pytestmark = pytest.mark.django_db
 NEW = f"{LIST}aliases/new/"
 
 
-def test_a_model_gets_another_name_from_its_page(root: Client, chat: ServedModel) -> None:
-    assert f"{NEW}?model=chat" in page(root, chat)
-    assert 'name="targets" value="chat"' in text_of(root.get(NEW, {"model": "chat"}))
-
-    text = text_of(root.post(NEW, {"name": "gpt-4o", "targets": "chat"}, follow=True))
-
-    assert "gpt-4o is another name now." in text
-    assert ModelAlias.objects.get().targets == {"chat": 1}
-
-
-def test_a_name_is_divided_changed_and_removed(root: Client, chat: ServedModel) -> None:
+def test_names_are_divided_changed_removed_and_added(root: Client, chat: ServedModel) -> None:
     other = ServedModel.objects.create(name="other", folder=chat.folder)
     root.post(NEW, {"name": "mixed", "targets": "chat=90, other=10"})
     alias = ModelAlias.objects.get()
@@ -38,6 +28,14 @@ def test_a_name_is_divided_changed_and_removed(root: Client, chat: ServedModel) 
     root.post(f"{link}remove/")
     assert not ModelAlias.objects.exists()
     assert ServedModel.objects.filter(pk=other.pk).exists()
+
+    assert f"{NEW}?model=chat" in page(root, chat)
+    assert 'name="targets" value="chat"' in text_of(root.get(NEW, {"model": "chat"}))
+
+    text = text_of(root.post(NEW, {"name": "gpt-4o", "targets": "chat"}, follow=True))
+
+    assert "gpt-4o is another name now." in text
+    assert ModelAlias.objects.get().targets == {"chat": 1}
 
 
 @table(

@@ -21,39 +21,20 @@ CPU = Device("CPU", "Intel Core", properties=("NUM_STREAMS", "INFERENCE_PRECISIO
 GPU = Device("GPU", "Intel Arc", properties=("GPU_HOST_TASK_PRIORITY", "NUM_STREAMS"))
 NPU = Device("NPU", "Intel AI Boost", properties=("NPU_TURBO",))
 KNOWN = DeviceList((CPU, GPU, NPU), 0.0)
-EVICTION = {"start_size": 48, "recent_size": 64, "max_cache_size": 192}
+OPTIONS = json.loads(Path(__file__).with_name("device_options.json").read_text())
 
 
 def check(device: str, known: DeviceList | None = KNOWN, **options: Any) -> None:
     check_device_options(parse_options(options), device, known)
 
 
-@table(
-    "device, options",
-    [
-        ("CPU", {"kv_cache_precision": "u4", "num_threads": 2}),
-        ("GPU.0", {"kv_cache_precision": "i8"}),
-        ("AUTO:GPU,CPU", {"kv_cache_precision": "u8"}),
-        ("AUTO", {"kv_cache_precision": "u8", "plugin": {"ANYTHING": 1}}),
-        ("CPU", {"model_distribution_policy": "tensor_parallel"}),
-        ("HETERO:GPU,CPU", {"model_distribution_policy": "pipeline_parallel"}),
-        ("GPU", {"cache_eviction": EVICTION, "enable_prefix_caching": False}),
-        ("GPU", {"plugin": {"GPU_HOST_TASK_PRIORITY": "LOW", "CACHE_MODE": "OPTIMIZE_SIZE"}}),
-        ("HETERO:GPU,CPU", {"plugin": {"INFERENCE_PRECISION_HINT": "f32"}}),
-        ("GPU", {"draft_model": "/m", "draft_device": "CPU", "num_threads": 2}),
-        ("NPU", {"max_prompt_len": 2048, "min_response_len": 256}),
-        ("NPU", {"plugin": {"GENERATE_HINT": "BEST_PERF", "NPU_TURBO": True}}),
-    ],
-)
+@table("device, options", OPTIONS["taken"])
 def test_a_device_takes_its_options(device: str, options: dict[str, Any]) -> None:
     check(device, **options)
 
 
-REFUSED = json.loads(Path(__file__).with_name("refused_device_options.json").read_text())
-
-
-@table("device, options, message", REFUSED)
-def test_what_a_device_does_not_take_is_refused(
+@table("device, options, message", OPTIONS["refused"])
+def test_what_no_device_takes_is_refused(
     device: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError) as refusal:
@@ -77,14 +58,13 @@ def test_what_a_device_does_not_take_is_refused(
         ("tiny-chat", {"adapters": [{"path": "/none"}]}, "There is no adapter /none."),
         ("tiny-vision", {"adapters": [{"path": "/none"}]}, "cannot have the option adapters"),
         ("tiny-chat", {"draft_model": "draft"}, "draft_model must be an absolute path"),
+        ("tiny-chat", {"eagle3_head": "head"}, "eagle3_head must be an absolute path"),
         ("tiny-chat", {"chat_template": "/no.jinja"}, "There is no file /no.jinja, which the opt"),
         ("tiny-chat", {"chat_template": "{% if %}"}, "The chat template does not compile"),
         ("tiny-chat", {"cache_interval_multiplier": 8}, "is for models with linear attention"),
     ],
 )
-def test_what_a_model_does_not_take_is_refused(
-    folder: str, options: dict[str, Any], words: str
-) -> None:
+def test_what_no_model_takes_is_refused(folder: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         check_folder_options(parse_options(options), MODELS / folder)
 
@@ -121,12 +101,6 @@ def test_a_folder_of_another_kind_proposes_no_tokens(
         check_folder_options(
             parse_options({option: head(tmp_path, graph, config)}), MODELS / "tiny-chat"
         )
-
-
-@table("option", ["draft_model", "eagle3_head"])
-def test_a_head_needs_a_path_from_the_root(option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option} must be an absolute path"):
-        check_folder_options(parse_options({option: "head"}), TINY_CHAT)
 
 
 def test_a_head_is_for_a_model_with_its_layers_and_alone_no_model(tmp_path: Path) -> None:

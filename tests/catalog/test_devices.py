@@ -61,8 +61,7 @@ NO_DEVICE = r"is not a device\. Write a name such as CPU"
     "text, sentence",
     [
         *((text, NO_DEVICE) for text in ("", "AUTO:", "AUTO:,", "HETERO:CPU,", "GPU 1", "CPU;GPU")),
-        ("é", NO_DEVICE),
-        ("HETERO", "HETERO needs devices, such as HETERO:GPU"),
+        *(("é", NO_DEVICE), ("HETERO", "HETERO needs devices, such as HETERO:GPU")),
         ("BATCH", "BATCH needs devices, such as BATCH:GPU"),
         ("MULTI:GPU,CPU", "Write AUTO:GPU,CPU to let OpenVINO choose a device"),
     ],

@@ -84,9 +84,7 @@ def test_administrators_see_state_reason_and_log_and_a_user_names_and_states(
     assert HOSTILE not in text
 
 
-def test_an_empty_page_helps_and_a_visitor_must_sign_in(
-    root: Client, alice: Client, client: Client
-) -> None:
+def test_empty_pages_help_and_visitors_sign_in(root: Client, alice: Client) -> None:
     assert "vinery model add" in page(root, LIST)
     assert "An administrator adds models." in page(alice, LIST)
     assert Client().get(LIST).status_code == 302
@@ -119,7 +117,6 @@ def test_a_log_is_followed_over_renamed_files_and_lines_that_are_not_whole() -> 
     lines, position = log_after(engine_log_path("a"), position)
     assert words(lines) == ["three"]
 
-    log = log_of("a")
     append(log, "one")
     _, position = log_after(engine_log_path("a"), "")
     path = log_path(Path(settings.VINERY_LOG_DIR), engine_name("a"))
@@ -132,7 +129,6 @@ def test_a_log_is_followed_over_renamed_files_and_lines_that_are_not_whole() -> 
 
     assert words(log_after(engine_log_path("a"), position)[0]) == ["two"]
 
-    log = log_of("a")
     append(log, "first")
     _, position = log_after(engine_log_path("a"), "")
     numbers = [str(number) for number in range(25)]  # two files

@@ -205,7 +205,7 @@ def test_a_job_shows_its_progress_and_has_buttons(root: Client, chat: ServedMode
     assert response.redirect_chain[-1][0] == address(chat)
     assert ModelJob.objects.get().asked == Asked.CANCEL
 
-    ModelJob.objects.update(state=JobState.DONE)
+    ModelJob.objects.update(state=JobState.DONE, asked=Asked.RUN)
     assert "has ended" in text_of(root.post(f"{LIST}jobs/{number}/pause/", follow=True))
 
 
@@ -215,8 +215,7 @@ def test_a_job_shows_its_progress_and_has_buttons(root: Client, chat: ServedMode
         (JobState.RUNNING, Asked.RUN, {"pause", "cancel"}),
         (JobState.RUNNING, Asked.PAUSE, {"resume", "cancel"}),
         (JobState.PAUSED, Asked.PAUSE, {"resume", "cancel"}),
-        (JobState.RUNNING, Asked.CANCEL, set()),
-        (JobState.FAILED, Asked.RUN, {"resume"}),
+        *((JobState.RUNNING, Asked.CANCEL, set()), (JobState.FAILED, Asked.RUN, {"resume"})),
         (JobState.DONE, Asked.RUN, set()),
     ],
 )
@@ -232,13 +231,25 @@ def test_a_job_has_the_buttons_of_its_state(
     assert shown == actions
 
 
-def test_a_model_without_files_cannot_be_loaded_yet(root: Client) -> None:
+def test_a_model_without_files_is_not_loaded_and_keeps_its_folder(
+    root: Client, chat: ServedModel
+) -> None:
     model = ServedModel.objects.create(name="coming", folder="", is_loaded=True)
     job(model, state=JobState.RUNNING, done_bytes=1, total_bytes=4)
 
     assert "Pulling" in page(root, model)
     assert "/unload/" not in page(root, model)
     assert "1 B of 4 B" in text_of(root.get(LIST))
+
+    ServedModel.objects.update(folder="")
+    job(chat)
+    assert 'name="folder"' not in page(root, chat)
+
+    ServedModel.objects.update(folder=str(TINY_CHAT))  # the page still has no such field
+    root.post(address(chat), {"name": "chat", "device": "CPU", "idle_s": "60"})
+
+    chat.refresh_from_db()
+    assert (chat.folder, chat.idle_s) == (str(TINY_CHAT), 60)
 
 
 # -- Settings
@@ -250,9 +261,8 @@ def sent(model: ServedModel, **changes: str) -> dict[str, str]:
 
 def test_options_are_set_and_removed_one_by_one(root: Client, chat: ServedModel) -> None:
     options = {"option.max_running": "8", "option.output_format": "none", "option.max_share": ""}
-    assert "chat is changed." in text_of(
-        root.post(address(chat), sent(chat, **options), follow=True)
-    )
+    text = text_of(root.post(address(chat), sent(chat, **options), follow=True))
+    assert "chat is changed." in text
     assert ServedModel.objects.get().options == {"max_running": 8, "output_format": "none"}
     assert 'name="option.max_running" id="option-max_running" value="8"' in page(root, chat)
 
@@ -266,20 +276,6 @@ def test_options_are_set_and_removed_one_by_one(root: Client, chat: ServedModel)
     root.post(address(chat), sent(chat, **kept))
 
     assert ServedModel.objects.get().options == {"max_running": 8}
-
-
-def test_a_page_from_before_the_pull_was_done_keeps_the_folder(
-    root: Client, chat: ServedModel
-) -> None:
-    ServedModel.objects.update(folder="")
-    job(chat)
-    assert 'name="folder"' not in page(root, chat)
-
-    ServedModel.objects.update(folder=str(TINY_CHAT))  # the page still has no such field
-    root.post(address(chat), {"name": "chat", "device": "CPU", "idle_s": "60"})
-
-    chat.refresh_from_db()
-    assert (chat.folder, chat.idle_s) == (str(TINY_CHAT), 60)
 
 
 @table(

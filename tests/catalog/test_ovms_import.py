@@ -50,11 +50,9 @@ def test_the_text_form_of_protocol_buffers_is_read() -> None:
     "text, message",
     [
         ("a: {", "line 1: the end of the file is not expected"),
-        ("a: 1\n}", "line 2: } is not expected"),
-        ("a: 'x", 'line 1: "\'" is not expected'),
+        *(("a: 1\n}", "line 2: } is not expected"), ("a: 'x", 'line 1: "\'" is not expected')),
         ("a:\n\n?", "line 3: '\\?' is not expected"),
-        ("a: '\\xzz'", "line 1: the text has a wrong escape"),
-        ("a {" * 100, "line 1: "),
+        *(("a: '\\xzz'", "line 1: the text has a wrong escape"), ("a {" * 100, "line 1: ")),
     ],
 )
 def test_what_is_no_text_form_is_refused_with_its_line(text: str, message: str) -> None:
@@ -81,25 +79,7 @@ def test_a_graph_becomes_a_model_with_options_and_others_are_named(repository: P
 
     assert (model.name, model.device) == ("OpenVINO/chat", "CPU")
     assert model.folder == repository / "OpenVINO" / "chat"
-    assert model.options == {
-        "cache_size_gb": 1,
-        "max_running": 128,
-        "max_num_batched_tokens": 512,
-        "best_of_limit": 20,
-        "kv_cache_precision": "u8",
-        "plugin": {"NUM_STREAMS": "1"},
-        "output_format": "think+hermes",
-        "enable_prefix_caching": False,
-        "cache_eviction": {
-            "start_size": 32,
-            "recent_size": 128,
-            "max_cache_size": 672,
-            "aggregation": "sum",
-            "kvcrush_budget": 2,
-            "kvcrush_anchor": "mean",
-        },
-        "sparse_attention": {"mode": "xattention", "threshold": 0.9},
-    }
+    assert model.options == json.loads((OVMS / "chat_options.json").read_text())
     assert [line.partition(":")[0] for line in model.lost] == ["enable_tool_guided_generation"]
     assert [line.split()[0] for line in model.changed] == ["best_of_limit"]
 
@@ -203,21 +183,14 @@ def test_what_cannot_be_read_is_refused_with_its_file(
 
 def test_each_option_has_a_line_and_those_of_an_npu_its_lengths(tmp_path: Path) -> None:
     (tmp_path / "own.json").write_text('{"do_sample": false, "top_p": 0.5, "max_new_tokens": 9}')
-    options = {
-        "draft_models_path": "/draft",
-        "draft_device": "GPU",
-        "draft_cache_size": 2,
-        "draft_eagle3_mode": True,
-        "dynamic_split_fuse": False,
-        "pipeline_type": "LM",
-        "chat_template_mode": "MINJA",
-        "generation_config_path": "own.json",
-        "plugin_config": '{"prompt_lookup": true, "MAX_PROMPT_LEN": 2048, "CACHE_DIR": "/c"}',
-        "tool_parser": "unheard",
-        "colour": "red",
-        "best_of_limit": "many",
-        "cache_eviction_config": "all",
+    options = {"draft_models_path": "/draft", "draft_device": "GPU", "draft_cache_size": 2}
+    options |= {"draft_eagle3_mode": True, "dynamic_split_fuse": False, "pipeline_type": "LM"}
+    options |= {"chat_template_mode": "MINJA", "generation_config_path": "own.json"}
+    options |= {
+        "plugin_config": '{"prompt_lookup": true, "MAX_PROMPT_LEN": 2048, "CACHE_DIR": "/c"}'
     }
+    options |= {"tool_parser": "unheard", "colour": "red", "best_of_limit": "many"}
+    options |= {"cache_eviction_config": "all"}
 
     model = translate(Servable("a model!", tmp_path, "here", options), Roots())
 

@@ -109,10 +109,8 @@ def test_a_checkpoint_is_converted_after_its_pull(hub: FakeHub, tmp_path: Path) 
     hub.add("acme/new", checkpoint_files())
     job = begun("acme/new")
 
-    assert (
-        take_result(job, {"folder": str(tmp_path), "source": {"kind": "hub"}, "precision": "int8"})
-        == ""
-    )
+    result = {"folder": str(tmp_path), "source": {"kind": "hub"}, "precision": "int8"}
+    assert take_result(job, result) == ""
 
     conversion = ModelJob.objects.get(kind=JobKind.CONVERT)
     assert conversion.parameters == {"source": str(tmp_path), "precision": "int8"}

@@ -122,8 +122,6 @@ def test_the_result_is_shown_to_administrators_alone(root: Client, seer: ServedM
 def test_a_text_model_has_no_result(root: Client) -> None:
     model = served("chat", "tiny-chat")
 
-    assert (
-        MODELS.serializer(model, context={"access": EVERYTHING}).data["engine"]["picture_test"]
-        is None
-    )
+    data = MODELS.serializer(model, context={"access": EVERYTHING}).data
+    assert data["engine"]["picture_test"] is None
     assert "Self-test" not in text_of(root.get(LIST))

@@ -52,8 +52,7 @@ def test_no_options_are_an_empty_object(root: Client, options: str) -> None:
     [
         ("{max_running: 3}", "This is not JSON: line 1, column 2: Expecting property name"),
         ('{\n"max_running": 3,,\n}', "This is not JSON: line 2, column 18"),
-        ("[3]", "Write a JSON object"),
-        ("5", "Write a JSON object"),
+        *(("[3]", "Write a JSON object"), ("5", "Write a JSON object")),
         ('"text"', "Write a JSON object"),
         ('{"max_runing": 3}', "There is no option max_runing. Did you mean max_running?"),
         ('{"max_running": "many"}', 'max_running must be a whole number, not "many".'),
@@ -111,14 +110,10 @@ def test_a_model_without_folder_and_device_is_renamed(root: Client, with_devices
 @table(
     "is_loaded, state, shown",
     [
-        (True, EngineState.READY, "Ready"),
-        (True, EngineState.LOADING, "Loading"),
-        (True, EngineState.FAILED, "Failed"),
-        (True, EngineState.UNLOADED, "Waiting to load"),
-        (True, None, "Waiting to load"),
-        (False, EngineState.READY, "Unloading"),
-        (False, EngineState.UNLOADED, "Unloaded"),
-        (False, None, "Unloaded"),
+        *((True, EngineState.READY, "Ready"), (True, EngineState.LOADING, "Loading")),
+        *((True, EngineState.FAILED, "Failed"), (True, EngineState.UNLOADED, "Waiting to load")),
+        *((True, None, "Waiting to load"), (False, EngineState.READY, "Unloading")),
+        *((False, EngineState.UNLOADED, "Unloaded"), (False, None, "Unloaded")),
     ],
 )
 def test_the_list_shows_the_state(

@@ -58,17 +58,12 @@ def _write_tokenizer(writer: GGUFWriter, kind: str) -> int:
 
 def _write_weights(writer: GGUFWriter, num_tokens: int) -> None:
     random = np.random.default_rng(1)
-    shapes = {
-        "token_embd": (num_tokens, _HIDDEN),
-        "output": (num_tokens, _HIDDEN),
-        "blk.0.attn_q": (_HEADS * _HEAD, _HIDDEN),
-        "blk.0.attn_k": (_KV_HEADS * _HEAD, _HIDDEN),
-        "blk.0.attn_v": (_KV_HEADS * _HEAD, _HIDDEN),
-        "blk.0.attn_output": (_HIDDEN, _HEADS * _HEAD),
-        "blk.0.ffn_gate": (_INNER, _HIDDEN),
-        "blk.0.ffn_up": (_INNER, _HIDDEN),
-        "blk.0.ffn_down": (_HIDDEN, _INNER),
-    }
+    shapes = {"token_embd": (num_tokens, _HIDDEN), "output": (num_tokens, _HIDDEN)}
+    shapes |= {"blk.0.attn_q": (_HEADS * _HEAD, _HIDDEN)}
+    shapes |= {"blk.0.attn_k": (_KV_HEADS * _HEAD, _HIDDEN)}
+    shapes |= {"blk.0.attn_v": (_KV_HEADS * _HEAD, _HIDDEN)}
+    shapes |= {"blk.0.attn_output": (_HIDDEN, _HEADS * _HEAD), "blk.0.ffn_gate": (_INNER, _HIDDEN)}
+    shapes |= {"blk.0.ffn_up": (_INNER, _HIDDEN), "blk.0.ffn_down": (_HIDDEN, _INNER)}
     norms = {"output": _HIDDEN, "blk.0.attn": _HIDDEN, "blk.0.ffn": _HIDDEN}
     norms |= {"blk.0.attn_q": _HEAD, "blk.0.attn_k": _HEAD}
     for name, shape in shapes.items():

@@ -1,6 +1,7 @@
 """The catalogue is whole, names what fits a machine, and can be compared with a hub."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -14,18 +15,9 @@ from vinery_serving.hub.machine import Machine
 
 GB = 10**9
 TASKS = {"chat", "completion", "vision", "embeddings", "rerank"}
-TINY = CatalogueModel(
-    name="tiny",
-    task="chat",
-    parameters=0.005,
-    precision="int8",
-    size_gb=0.0057,
-    licence="apache-2.0",
-    context=2048,
-    kv_kb=2.6,
-    abilities=("tools",),
-    repository="acme/tiny-chat",
-)
+_TINY: dict[str, Any] = {"name": "tiny", "task": "chat", "parameters": 0.005, "precision": "int8"}
+_TINY |= {"size_gb": 0.0057, "licence": "apache-2.0", "context": 2048, "kv_kb": 2.6}
+TINY = CatalogueModel(**_TINY, abilities=("tools",), repository="acme/tiny-chat")
 
 
 @pytest.fixture
@@ -34,7 +26,7 @@ def one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue_module, "catalogue", lambda: (TINY,))
 
 
-def test_every_entry_is_whole() -> None:
+def test_every_entry_is_whole_with_its_own_name_and_size_also_the_shipped() -> None:
     for model in catalogue():
         assert model.task in TASKS
         assert set(model.abilities) <= {"tools", "thinking", "vision"}
@@ -42,21 +34,15 @@ def test_every_entry_is_whole() -> None:
         assert model.shipped or re.fullmatch(r"OpenVINO/[\w.-]+-ov", model.repository)
         assert model.size_gb > 0 and model.context > 0 and model.licence
 
-
-def test_names_are_unique_and_every_task_has_a_model() -> None:
     names = [each.name for each in catalogue()]
 
     assert len(set(names)) == len(names)
     assert {each.task for each in catalogue()} == TASKS
 
-
-def test_sizes_agree_with_parameters_and_precision() -> None:
     least = {"int4": 0.4, "int8": 0.9, "fp16": 1.8}
     for model in catalogue():
         assert model.size_gb >= least[model.precision] * model.parameters
 
-
-def test_the_shipped_models_are_among_them() -> None:
     shipped = {each.name: each for each in catalogue() if each.shipped}
 
     assert set(shipped) == {"tiny-chat", "tiny-vision", "tiny-embed", "tiny-rerank"}
@@ -65,34 +51,21 @@ def test_the_shipped_models_are_among_them() -> None:
         assert size_bytes == pytest.approx(model.size_bytes, rel=0.3)
 
 
-def test_a_small_machine_gets_the_small_models() -> None:
+def test_small_machines_get_what_fits_and_a_name_finds_its_entry() -> None:
     small = Machine(memory_bytes=4 * GB, free_disk_bytes=100 * GB)
     fitting = {each.name for each in catalogue() if each.fits(small)}
 
     assert {"tiny-chat", "qwen3-0.6b", "bge-base-en"} <= fitting
     assert not {"qwen3-8b", "gpt-oss-20b"} & fitting
 
-
-def test_a_full_disk_leaves_the_shipped_ones() -> None:
     full = Machine(memory_bytes=64 * GB, free_disk_bytes=0)
 
     assert all(each.shipped for each in catalogue() if each.fits(full))
 
-
-def test_a_name_finds_its_entry() -> None:
     found = find("qwen3-8b")
 
     assert found and found.repository == "OpenVINO/Qwen3-8B-int4-ov"
     assert find("OpenVINO/Qwen3-8B-int4-ov") is None
-
-
-@pytest.mark.usefixtures("one")
-def test_an_entry_that_the_hub_has_is_in_order(hub: FakeHub) -> None:
-    hub.add_folder("acme/tiny-chat", TINY_CHAT, cardData={"license": "apache-2.0"})
-
-    (checked,) = check(Hub(hub.endpoint))
-
-    assert (checked.name, checked.problem) == ("tiny", "")
 
 
 @pytest.mark.usefixtures("one")
@@ -118,15 +91,17 @@ def test_an_entry_that_differs_is_reported(
 
 
 @pytest.mark.usefixtures("one")
-def test_an_entry_that_the_hub_lacks_is_reported(hub: FakeHub) -> None:
+def test_an_entry_is_in_order_if_the_hub_has_it_and_reported_if_it_lacks_it(hub: FakeHub) -> None:
     (checked,) = check(Hub(hub.endpoint))
 
     assert "has no repository acme/tiny-chat" in checked.problem
 
+    hub.add_folder("acme/tiny-chat", TINY_CHAT, cardData={"license": "apache-2.0"})
 
-@pytest.mark.usefixtures("one")
-def test_a_hub_that_does_not_answer_ends_the_check(hub: FakeHub) -> None:
-    hub.add_folder("acme/tiny-chat", TINY_CHAT)
+    (checked,) = check(Hub(hub.endpoint))
+
+    assert (checked.name, checked.problem) == ("tiny", "")
+
     hub.fault("api", Fault(status=500))
 
     with pytest.raises(HubUnavailable):

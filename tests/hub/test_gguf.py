@@ -20,12 +20,37 @@ from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import ModelFolder
 
 
-def test_the_metadata_is_read_without_the_weights(tmp_path: Path) -> None:
+def test_metadata_is_read_without_weights_and_other_kinds_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     metadata = read_metadata(write_gguf(tmp_path / "m.gguf"))
 
     assert metadata["general.architecture"] == "qwen3"
     assert metadata["qwen3.context_length"] == 512
     assert len(metadata["tokenizer.ggml.tokens"]) == 3072
+
+    with pytest.raises(PullFailed, match="architectures llama, qwen2, qwen3, and this one is phi2"):
+        gguf_folder.convert(write_gguf(tmp_path / "phi.gguf", "phi2"))
+    with pytest.raises(PullFailed, match="a tokenizer of the kind gpt2"):
+        gguf_folder.convert(write_gguf(tmp_path / "m.gguf", tokenizer="llama"))
+
+    path = write_gguf(tmp_path / "m.gguf")
+    content = path.read_bytes()
+    kind = content.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8
+    path.write_bytes(content[:kind] + struct.pack("<I", 10) + content[kind + 4 :])
+
+    with pytest.raises(PullFailed, match=r"does not read \(token_embd\.weight: type 10\)"):
+        gguf_folder.convert(path)
+
+    path = write_gguf(tmp_path / "m.gguf")
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("Check failed at gguf.cpp:1:\nno such tensor\n")
+
+    monkeypatch.setattr(openvino_genai, "LLMPipeline", fail)
+
+    with pytest.raises(PullFailed, match=r"GenAI cannot read m\.gguf: no such tensor"):
+        gguf_folder.convert(path)
 
 
 @table("size", [0, 3, 20, 60, 5000, -1000])
@@ -55,40 +80,7 @@ def test_a_hostile_header_takes_no_memory(tmp_path: Path, body: bytes) -> None:
         read_metadata(path)
 
 
-def test_another_architecture_or_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PullFailed, match="architectures llama, qwen2, qwen3, and this one is phi2"):
-        gguf_folder.convert(write_gguf(tmp_path / "phi.gguf", "phi2"))
-    with pytest.raises(PullFailed, match="a tokenizer of the kind gpt2"):
-        gguf_folder.convert(write_gguf(tmp_path / "m.gguf", tokenizer="llama"))
-
-
-def test_weights_that_the_library_does_not_read_are_refused(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "m.gguf")
-    content = path.read_bytes()
-    kind = content.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8
-    path.write_bytes(content[:kind] + struct.pack("<I", 10) + content[kind + 4 :])
-
-    with pytest.raises(PullFailed, match=r"does not read \(token_embd\.weight: type 10\)"):
-        gguf_folder.convert(path)
-
-
-def test_what_the_library_cannot_read_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_gguf(tmp_path / "m.gguf")
-
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("Check failed at gguf.cpp:1:\nno such tensor\n")
-
-    monkeypatch.setattr(openvino_genai, "LLMPipeline", fail)
-
-    with pytest.raises(PullFailed, match=r"GenAI cannot read m\.gguf: no such tensor"):
-        gguf_folder.convert(path)
-
-
-def test_a_hub_that_lists_no_architecture_is_asked_for_the_first_bytes(
-    hub: FakeHub, tmp_path: Path
-) -> None:
+def test_a_hub_without_architectures_is_asked_for_first_bytes(hub: FakeHub, tmp_path: Path) -> None:
     content = write_gguf(tmp_path / "m.gguf", "llama").read_bytes()
     hub.add("acme/listed", {"m.gguf": content}, gguf={"architecture": "gemma3"})
     hub.add("acme/mirror", {"m.gguf": content})

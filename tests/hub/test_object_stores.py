@@ -55,7 +55,7 @@ def fetched(origin: ArchiveOrigin, home: Path) -> Path:
     return origin.fetch(home / "models", lambda *_: None)[0]
 
 
-def test_an_archive_of_a_private_store_is_pulled(
+def test_only_listed_archives_are_pulled(
     store: ObjectStore, archive: bytes, tmp_path: Path
 ) -> None:
     origin = ArchiveOrigin.look(URL, hashlib.sha256(archive).hexdigest())
@@ -65,8 +65,17 @@ def test_an_archive_of_a_private_store_is_pulled(
     assert (origin.size_bytes, origin.name) == (len(archive), "tiny.tar.gz")
     assert {each.name: each.read_bytes() for each in folder.iterdir()} == FILES
 
+    with pytest.raises(PullFailed, match="its digest differs"):
+        fetched(ArchiveOrigin.look(URL, "0" * 64), tmp_path / "other")
 
-def test_a_cut_download_goes_on_at_the_last_whole_block(store: ObjectStore, tmp_path: Path) -> None:
+    origin = ArchiveOrigin.look(URL)
+    listed = msgspec.structs.replace(origin, size_bytes=origin.size_bytes - 1)
+
+    with pytest.raises(PullFailed, match="is longer than listed"):
+        fetched(listed, tmp_path / "other")
+
+
+def test_a_cut_download_and_an_ended_pull_go_on(store: ObjectStore, tmp_path: Path) -> None:
     origin = ArchiveOrigin.look(URL)
     store.cuts = [2_000_000, 1000]
 
@@ -74,20 +83,17 @@ def test_a_cut_download_goes_on_at_the_last_whole_block(store: ObjectStore, tmp_
 
     assert store.first_bytes("tiny.tar.gz")[:3] == ["0", "2000000", "2000000"]
 
-
-def test_a_pull_that_was_ended_goes_on_where_it_was(store: ObjectStore, tmp_path: Path) -> None:
-    origin = ArchiveOrigin.look(URL)
     store.cuts = [2_000_000, 0, 0, 0]
     with pytest.raises(HubUnavailable, match="cannot be reached, or ended the connection"):
-        fetched(origin, tmp_path)
+        fetched(origin, tmp_path / "other")
     store.cuts, store.requests[:] = [], []
 
-    fetched(origin, tmp_path)
+    fetched(origin, tmp_path / "other")
 
     assert store.first_bytes("tiny.tar.gz")[0] == "2000000"
 
 
-def test_a_store_that_stands_still_is_left(store: ObjectStore) -> None:
+def test_a_store_that_stands_still_or_is_busy_is_left(store: ObjectStore) -> None:
     held = threading.Event()
     store.stalls = [held]
 
@@ -98,25 +104,10 @@ def test_a_store_that_stands_still_is_left(store: ObjectStore) -> None:
         next(stream.parts)
     held.set()
 
-
-def test_a_store_that_is_busy_may_be_asked_again(store: ObjectStore) -> None:
     store.status = 503
 
     with pytest.raises(HubUnavailable), S3File(URL).open(0, 5) as stream:
         next(stream.parts)
-
-
-def test_another_digest_is_refused(store: ObjectStore, tmp_path: Path) -> None:
-    with pytest.raises(PullFailed, match="its digest differs"):
-        fetched(ArchiveOrigin.look(URL, "0" * 64), tmp_path)
-
-
-def test_another_size_is_refused(store: ObjectStore, tmp_path: Path) -> None:
-    origin = ArchiveOrigin.look(URL)
-    listed = msgspec.structs.replace(origin, size_bytes=origin.size_bytes - 1)
-
-    with pytest.raises(PullFailed, match="is longer than listed"):
-        fetched(listed, tmp_path)
 
 
 def test_an_object_that_changes_is_not_mixed_with_the_old_one(store: ObjectStore) -> None:
@@ -129,7 +120,9 @@ def test_an_object_that_changes_is_not_mixed_with_the_old_one(store: ObjectStore
         assert b"".join(stream.parts) == b"ew"
 
 
-def test_what_is_not_there_is_a_sentence(store: ObjectStore) -> None:
+def test_what_is_not_there_is_a_sentence_and_without_the_client_its_package(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for url in ("s3://models/none.zip", "s3://nobucket/tiny.tar.gz"):
         with pytest.raises(PullFailed, match=f"There is no {url}. Check the bucket"):
             ArchiveOrigin.look(url)
@@ -137,6 +130,11 @@ def test_what_is_not_there_is_a_sentence(store: ObjectStore) -> None:
         ArchiveOrigin.look("s3://models/chat")
     with pytest.raises(PullFailed, match=r"Leave \? and # out of an s3:// URL"):
         ArchiveOrigin.look(f"{URL}?versionId=3")
+
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+
+    with pytest.raises(PullFailed, match=r"pip install 'vinery\[s3\]'"):
+        ArchiveOrigin.look(URL)
 
 
 @pytest.mark.parametrize(
@@ -168,23 +166,11 @@ def test_wrong_variables_are_named_and_no_secret(
     assert store.secret not in str(error.value)
 
 
-def test_without_the_client_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-
-    with pytest.raises(PullFailed, match=r"pip install 'vinery\[s3\]'"):
-        ArchiveOrigin.look(URL)
-
-
 def test_the_job_has_no_secret(store: ObjectStore, tmp_path: Path) -> None:
     progress: list[dict[str, Any]] = []
-    document = JobDocument(
-        kind="pull",
-        job_id=1,
-        node_pid=os.getpid(),
-        model="m",
-        home=tmp_path,
-        parameters=msgspec.to_builtins(ArchiveOrigin.look(URL)),
-    )
+    job: dict[str, Any] = {"kind": "pull", "job_id": 1, "node_pid": os.getpid(), "model": "m"}
+    parameters = msgspec.to_builtins(ArchiveOrigin.look(URL))
+    document = JobDocument(**job, home=tmp_path, parameters=parameters)
     log = tmp_path / "job.log"
 
     end = asyncio.run(run_job(document, log, progress.append))

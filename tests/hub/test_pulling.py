@@ -56,7 +56,7 @@ def is_like_the_model(folder: Path) -> bool:
     return {each.name: each.read_bytes() for each in folder.iterdir()} == FILES
 
 
-def test_a_whole_repository_becomes_a_folder(tiny: FakeHub, tmp_path: Path) -> None:
+def test_a_repository_becomes_a_folder_and_a_part_another(tiny: FakeHub, tmp_path: Path) -> None:
     folder = pulled(tiny, tmp_path)
 
     commit = tiny.repositories["acme/tiny"].branches["main"]
@@ -64,28 +64,16 @@ def test_a_whole_repository_becomes_a_folder(tiny: FakeHub, tmp_path: Path) -> N
     assert is_like_the_model(folder)
     assert not list((tmp_path / ".partial").iterdir())
 
-
-def test_a_part_of_a_repository_has_a_folder_of_its_own(tiny: FakeHub, tmp_path: Path) -> None:
     part = pulled(tiny, tmp_path, QUICK, "*.json")
 
     assert {each.suffix for each in part.iterdir()} == {".json"}
     assert part != pulled(tiny, tmp_path)
 
-
-def test_patterns_without_a_file_are_refused(tiny: FakeHub, tmp_path: Path) -> None:
     with pytest.raises(PullFailed, match="No file of acme/tiny matches"):
         pulled(tiny, tmp_path, QUICK, "*.gguf")
 
 
-def test_a_complete_folder_is_not_fetched_again(tiny: FakeHub, tmp_path: Path) -> None:
-    pulled(tiny, tmp_path)
-
-    pulled(tiny, tmp_path)
-
-    assert len(tiny.fetches(WEIGHTS)) == 2  # the redirect, and the storage
-
-
-def test_progress_counts_bytes_up_to_the_end(tiny: FakeHub, tmp_path: Path) -> None:
+def test_progress_counts_bytes_and_nothing_is_fetched_again(tiny: FakeHub, tmp_path: Path) -> None:
     own, seen = Hub(tiny.endpoint), []
     found = own.repository("acme/tiny")
 
@@ -94,8 +82,12 @@ def test_progress_counts_bytes_up_to_the_end(tiny: FakeHub, tmp_path: Path) -> N
     assert seen[0] == ("fetching config.json", 0, found.size_bytes)
     assert seen[-1] == ("fetching openvino_model.bin", found.size_bytes, found.size_bytes)
 
+    pulled(tiny, tmp_path)
 
-def test_a_cut_connection_goes_on_at_the_next_byte(tiny: FakeHub, tmp_path: Path) -> None:
+    assert len(tiny.fetches(WEIGHTS)) == 2  # the redirect, and the storage
+
+
+def test_a_cut_or_silent_connection_goes_on_at_the_next_byte(tiny: FakeHub, tmp_path: Path) -> None:
     tiny.fault(WEIGHTS, Fault(cut_after=1_000_000), Fault(cut_after=2_000_000))
 
     folder = pulled(tiny, tmp_path)
@@ -104,20 +96,16 @@ def test_a_cut_connection_goes_on_at_the_next_byte(tiny: FakeHub, tmp_path: Path
     assert starts == [0, 1_000_000, 3_000_000]
     assert is_like_the_model(folder)
 
+    # A server that knows no ranges sends all again.
+    tiny.fault(WEIGHTS, Fault(cut_after=1_000_000), Fault(ignores_range=True))
+    assert is_like_the_model(pulled(tiny, tmp_path / "again"))
 
-def test_a_silent_connection_is_ended(tiny: FakeHub, tmp_path: Path) -> None:
+    tiny.requests.clear()
     tiny.fault(WEIGHTS, Fault(stall_after=1_000_000))
-
     # On a busy machine, more attempts may have to wait so long.
     patience = replace(QUICK, stall_s=0.5, max_attempts=20)
-    assert is_like_the_model(pulled(tiny, tmp_path, patience))
+    assert is_like_the_model(pulled(tiny, tmp_path / "silent", patience))
     assert 1_000_000 in {each.first_byte for each in tiny.fetches(WEIGHTS)}
-
-
-def test_a_server_that_knows_no_ranges_sends_all_again(tiny: FakeHub, tmp_path: Path) -> None:
-    tiny.fault(WEIGHTS, Fault(cut_after=1_000_000), Fault(ignores_range=True))
-
-    assert is_like_the_model(pulled(tiny, tmp_path))
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
@@ -127,24 +115,20 @@ def test_an_error_that_passes_is_waited_for(tiny: FakeHub, tmp_path: Path, statu
     assert is_like_the_model(pulled(tiny, tmp_path))
 
 
-def test_attempts_are_limited(tiny: FakeHub, tmp_path: Path) -> None:
-    tiny.fault(WEIGHTS, *[Fault(status=503)] * 9)
+def test_attempts_are_limited_and_the_time_that_a_hub_asks_for_is_waited(
+    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.fault(WEIGHTS, *[Fault(status=503)] * QUICK.max_attempts)
 
     with pytest.raises(HubUnavailable, match="answers 503"):
         pulled(tiny, tmp_path)
     assert sum(each.is_storage for each in tiny.fetches(WEIGHTS)) == QUICK.max_attempts
 
-
-def test_attempts_that_each_bring_a_little_are_limited_too(tiny: FakeHub, tmp_path: Path) -> None:
-    tiny.fault(WEIGHTS, *[Fault(cut_after=10)] * 9)
+    tiny.fault(WEIGHTS, *[Fault(cut_after=10)] * 5)
 
     with pytest.raises(HubUnavailable):
         pulled(tiny, tmp_path, replace(QUICK, max_attempts_in_all=5))
 
-
-def test_the_time_that_a_hub_asks_for_is_waited(
-    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     waits: list[float] = []
     monkeypatch.setattr("vinery_serving.hub.transfer.time.sleep", waits.append)
     tiny.fault(WEIGHTS, Fault(status=429, retry_after_s=7), Fault(status=429, retry_after_s=9999))
@@ -156,9 +140,7 @@ def test_the_time_that_a_hub_asks_for_is_waited(
 
 @pytest.mark.parametrize("file", [WEIGHTS, SMALL])
 @pytest.mark.parametrize("wrong", ["shorter", "longer", "other"])
-def test_a_wrong_content_is_fetched_once_more(
-    tiny: FakeHub, tmp_path: Path, file: str, wrong: str
-) -> None:
+def test_a_wrong_content_is_refetched(tiny: FakeHub, tmp_path: Path, file: str, wrong: str) -> None:
     right = (TINY_CHAT / file).read_bytes()
     body = {"shorter": right[:-9], "longer": right + b"9", "other": right[:-1] + b"9"}[wrong]
     own = Hub(tiny.endpoint)
@@ -171,31 +153,12 @@ def test_a_wrong_content_is_fetched_once_more(
 
 
 @pytest.mark.parametrize("wrong", [b"\0" * WEIGHTS_BYTES, b"short"])
-def test_a_content_that_is_wrong_twice_fails_with_the_name(
-    tiny: FakeHub, tmp_path: Path, wrong: bytes
-) -> None:
+def test_a_content_that_is_wrong_twice_fails(tiny: FakeHub, tmp_path: Path, wrong: bytes) -> None:
     tiny.fault(WEIGHTS, Fault(body=wrong), Fault(body=wrong))
 
     with pytest.raises(PullFailed, match=r"openvino_model\.bin"):
         pulled(tiny, tmp_path)
     assert not (tmp_path / "acme--tiny").exists()
-
-
-def test_a_file_that_is_gone_fails_with_a_sentence(tiny: FakeHub, tmp_path: Path) -> None:
-    tiny.fault(SMALL, Fault(), Fault(status=404, error_code="EntryNotFound"))
-
-    with pytest.raises(PullFailed, match="that it does not have"):
-        pulled(tiny, tmp_path)
-
-
-def test_a_beginning_that_was_damaged_is_found(tiny: FakeHub, tmp_path: Path) -> None:
-    tiny.fault(WEIGHTS, *[Fault(cut_after=1_000_000), Fault(status=500), Fault(status=500)])
-    with pytest.raises(HubUnavailable):
-        pulled(tiny, tmp_path)
-    (beginning,) = tmp_path.glob(".partial/*/*/unfinished/*")
-    beginning.write_bytes(b"\0" * 1_000_000)
-
-    assert is_like_the_model(pulled(tiny, tmp_path))
 
 
 def test_a_killed_pull_fetches_only_the_missing_bytes(tiny: FakeHub, tmp_path: Path) -> None:
@@ -221,7 +184,9 @@ def _has_begun(models: Path, num_bytes: int) -> bool:
     return any(each.stat().st_size >= num_bytes for each in files)
 
 
-def test_a_new_commit_leaves_the_folder_of_the_old_one(tiny: FakeHub, tmp_path: Path) -> None:
+def test_a_new_commit_can_be_served_and_leaves_the_old_folder(
+    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = pulled(tiny, tmp_path)
     tiny.add("acme/tiny", {**FILES, "README.md": b"new"})
 
@@ -230,8 +195,30 @@ def test_a_new_commit_leaves_the_folder_of_the_old_one(tiny: FakeHub, tmp_path: 
     assert is_like_the_model(old)
     assert (new / "README.md").read_bytes() == b"new"
 
+    tiny.repositories["acme/tiny"].gate = "private"
+    monkeypatch.setenv("HF_TOKEN", tiny.token)
+    tiny.requests.clear()
 
-def test_a_second_process_does_not_pull_the_same(tiny: FakeHub, tmp_path: Path) -> None:
+    pulled(tiny, tmp_path / "own")
+
+    with_token = {each.is_storage for each in tiny.requests if "authorization" in each.headers}
+    assert with_token == {False}
+    assert any(each.is_storage for each in tiny.requests)
+
+    tiny.add_folder("acme/tiny", TINY_CHAT)
+
+    assert ModelFolder.read(pulled(tiny, tmp_path)).max_context == 2048
+
+
+def test_a_full_disk_another_process_and_a_folder_that_is_none_are_named(
+    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(pulling, "free_bytes", lambda _: 1000)
+        with pytest.raises(PullFailed, match="missing files take 5 MB"):
+            pulled(tiny, tmp_path)
+    assert not tiny.fetches(WEIGHTS)
+
     found = Hub(tiny.endpoint).repository("acme/tiny")
 
     with (
@@ -240,25 +227,18 @@ def test_a_second_process_does_not_pull_the_same(tiny: FakeHub, tmp_path: Path) 
     ):
         pulled(tiny, tmp_path)
 
-
-def test_a_full_disk_is_reported_before_a_byte_is_fetched(
-    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pulling, "free_bytes", lambda _: 1000)
-
-    with pytest.raises(PullFailed, match="missing files take 5 MB"):
-        pulled(tiny, tmp_path)
-    assert not tiny.fetches(WEIGHTS)
-
-
-def test_a_folder_that_cannot_be_written_is_named(tiny: FakeHub, tmp_path: Path) -> None:
     (tmp_path / "models").write_text("a file")
 
     with pytest.raises(PullFailed, match="cannot be stored in"):
         pulled(tiny, tmp_path / "models")
 
+    tiny.fault(SMALL, Fault(), Fault(status=404, error_code="EntryNotFound"))
 
-def test_what_a_pull_has_left_can_be_removed(tiny: FakeHub, tmp_path: Path) -> None:
+    with pytest.raises(PullFailed, match="that it does not have"):
+        pulled(tiny, tmp_path)
+
+
+def test_a_damaged_beginning_is_found_and_can_be_removed(tiny: FakeHub, tmp_path: Path) -> None:
     tiny.fault(WEIGHTS, *[Fault(cut_after=1_000_000), Fault(status=500), Fault(status=500)])
     with pytest.raises(HubUnavailable):
         pulled(tiny, tmp_path)
@@ -268,21 +248,10 @@ def test_what_a_pull_has_left_can_be_removed(tiny: FakeHub, tmp_path: Path) -> N
 
     assert not list((tmp_path / ".partial").iterdir())
 
+    tiny.fault(WEIGHTS, *[Fault(cut_after=1_000_000), Fault(status=500), Fault(status=500)])
+    with pytest.raises(HubUnavailable):
+        pulled(tiny, tmp_path)
+    (beginning,) = tmp_path.glob(".partial/*/*/unfinished/*")
+    beginning.write_bytes(b"\0" * 1_000_000)
 
-def test_the_token_goes_to_the_hub_only(
-    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny.repositories["acme/tiny"].gate = "private"
-    monkeypatch.setenv("HF_TOKEN", tiny.token)
-
-    pulled(tiny, tmp_path)
-
-    with_token = {each.is_storage for each in tiny.requests if "authorization" in each.headers}
-    assert with_token == {False}
-    assert any(each.is_storage for each in tiny.requests)
-
-
-def test_the_folder_can_be_served(hub: FakeHub, tmp_path: Path) -> None:
-    hub.add_folder("acme/tiny", TINY_CHAT)
-
-    assert ModelFolder.read(pulled(hub, tmp_path)).max_context == 2048
+    assert is_like_the_model(pulled(tiny, tmp_path))

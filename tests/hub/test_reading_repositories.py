@@ -14,7 +14,7 @@ def read(hub: FakeHub, name: str = "acme/tiny", revision: str | None = None) -> 
     return Hub(hub.endpoint).repository(name, revision)
 
 
-def test_files_come_with_sizes_and_digests_at_one_commit(hub: FakeHub) -> None:
+def test_files_come_with_sizes_and_digests_and_no_weights_are_fetched(hub: FakeHub) -> None:
     commit = hub.add_folder("acme/tiny-chat", TINY_CHAT, cardData={"license": "apache-2.0"})
 
     found = read(hub, "acme/tiny-chat")
@@ -25,37 +25,42 @@ def test_files_come_with_sizes_and_digests_at_one_commit(hub: FakeHub) -> None:
     assert config and config.git_sha1 and config.sha256 is None
     assert found.config["model_type"] == "qwen3"
 
-
-def test_no_weights_are_fetched_to_read_a_repository(hub: FakeHub) -> None:
-    hub.add_folder("acme/tiny-chat", TINY_CHAT)
-
-    read(hub, "acme/tiny-chat")
-
     assert not hub.fetches("openvino_model.bin")
 
 
-def test_a_branch_and_a_commit_are_revisions(hub: FakeHub) -> None:
+def test_branches_and_commits_are_revisions_and_missing_ones_are_named(hub: FakeHub) -> None:
     old = hub.add("acme/tiny", openvino_files())
     new = hub.add("acme/tiny", openvino_files(), branch="next")
 
     assert read(hub, revision="next").commit == new
     assert read(hub, revision=old).commit == old
 
+    with pytest.raises(PullFailed, match="has no repository acme/none that may be read"):
+        read(hub, "acme/none")
+    with pytest.raises(PullFailed, match="acme/tiny has no revision v9"):
+        read(hub, revision="v9")
 
-def test_the_endpoint_comes_from_the_environment(hub: FakeHub) -> None:
+    hub.repositories["acme/tiny"].listed["openvino_model.bin"] = {"size": None}
+
+    with pytest.raises(PullFailed, match=r"lists no size of openvino_model\.bin"):
+        read(hub)
+
+
+def test_the_endpoint_is_a_url_of_the_environment_without_a_password(hub: FakeHub) -> None:
     assert Hub.of_environment().endpoint == hub.endpoint
+    for url in ("ftp://hub", "hub.example", "http://"):
+        with pytest.raises(PullFailed, match="HF_ENDPOINT must be a URL"):
+            Hub.of_environment(url)
 
-
-@table("url", ["ftp://hub", "hub.example", "http://"])
-def test_another_endpoint_than_a_url_is_refused(url: str) -> None:
-    with pytest.raises(PullFailed, match="HF_ENDPOINT must be a URL"):
-        Hub.of_environment(url)
-
-
-def test_a_password_in_the_endpoint_is_refused_and_not_shown() -> None:
     with pytest.raises(PullFailed, match="Leave the password out") as error:
         Hub.of_environment("https://user:secret@hub.example")
     assert "secret" not in str(error.value)
+
+    with FakeHub() as gone:
+        endpoint = gone.endpoint
+
+    with pytest.raises(HubUnavailable, match="cannot be reached"):
+        Hub(endpoint).repository("acme/tiny")
 
 
 @table(
@@ -103,31 +108,6 @@ def test_other_answers_become_sentences(
         read(hub)
 
 
-def test_a_missing_repository_and_a_missing_revision_are_named(hub: FakeHub) -> None:
-    hub.add("acme/tiny", openvino_files())
-
-    with pytest.raises(PullFailed, match="has no repository acme/none that may be read"):
-        read(hub, "acme/none")
-    with pytest.raises(PullFailed, match="acme/tiny has no revision v9"):
-        read(hub, revision="v9")
-
-
-def test_a_hub_that_does_not_answer_is_unavailable() -> None:
-    with FakeHub() as gone:
-        endpoint = gone.endpoint
-
-    with pytest.raises(HubUnavailable, match="cannot be reached"):
-        Hub(endpoint).repository("acme/tiny")
-
-
-def test_a_list_without_sizes_is_refused(hub: FakeHub) -> None:
-    hub.add("acme/tiny", openvino_files())
-    hub.repositories["acme/tiny"].listed["openvino_model.bin"] = {"size": None}
-
-    with pytest.raises(PullFailed, match=r"lists no size of openvino_model\.bin"):
-        read(hub)
-
-
 @table(
     "path, content, sentence",
     [
@@ -137,9 +117,7 @@ def test_a_list_without_sizes_is_refused(hub: FakeHub) -> None:
         ("config.json", b"[]", r"config\.json of acme/tiny is no JSON object"),
     ],
 )
-def test_a_file_that_cannot_be_one_is_refused(
-    hub: FakeHub, path: str, content: bytes, sentence: str
-) -> None:
+def test_a_wrong_path_is_refused(hub: FakeHub, path: str, content: bytes, sentence: str) -> None:
     hub.add("acme/tiny", {**openvino_files(), path: content})
 
     with pytest.raises(PullFailed, match=sentence):

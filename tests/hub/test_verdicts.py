@@ -71,12 +71,7 @@ TOO_LARGE = (
 @table(
     "found, machine, answer, reason",
     [
-        (
-            openvino(),
-            {},
-            Answer.YES,
-            "It needs about 6.8 GB of the 64.0 GB of memory that CPU has.",
-        ),
+        (openvino(), {}, Answer.YES, "needs about 6.8 GB of the 64.0 GB of memory that CPU has."),
         (openvino(), {"memory_bytes": 6 * GB}, Answer.YES, "Set cache_size_gb"),
         (openvino(), {"memory_bytes": 4 * GB, "device": "GPU"}, Answer.NO, TOO_LARGE),
         (openvino(), {"free_disk_bytes": 4 * GB}, Answer.NO, "4.9 GB"),
@@ -106,6 +101,8 @@ VISION_FILES = {each.name: each.stat().st_size for each in TINY_VISION.iterdir()
 VISION = repository(VISION_FILES, {"model_type": "qwen2_vl", "vision_config": {}})
 BERT = {"architectures": ["BertModel"]}
 RERANK = {"architectures": ["XLMRobertaForSequenceClassification"]}
+GGUF, GGUF_NAMES = {"answer": Answer.YES, "format": Format.GGUF}, ("llama", "qwen2", "qwen3")
+INT4 = {"quantization_config": {"bits": 4}}
 BARE = without("chat_template.jinja")
 
 
@@ -115,24 +112,14 @@ BARE = without("chat_template.jinja")
         (judged(openvino()), {"answer": Answer.YES, "format": Format.OPENVINO, "task": "chat"}),
         (judged(openvino(name="OpenVINO/Qwen3-8B-int4-ov")), {"precision": "int4"}),
         (judged(openvino(openvino_config={"dtype": "int8"})), {"precision": "int8"}),
-        (
-            judged(openvino(openvino_config={"quantization_config": {"bits": 4}})),
-            {"precision": "int4"},
-        ),
+        (judged(openvino(openvino_config=INT4)), {"precision": "int4"}),
         (judged(openvino(openvino_config={})), {"precision": None}),
         (judged(checkpoint()), {"answer": Answer.CONVERT, "format": Format.CHECKPOINT}),
         # By the first precision that fits.
         (judged(checkpoint()), {"precision": "int8"}),
         (judged(checkpoint(), TIGHT), {"answer": Answer.CONVERT, "precision": "int4"}),
         (judged(PICKLE), {"format": Format.PICKLE}),
-        *(
-            (
-                judged(gguf(each)),
-                {"answer": Answer.YES, "format": Format.GGUF, "architecture": each},
-            )
-            for each in ("llama", "qwen2", "qwen3")
-        ),
-        (judged(gguf("llama")), {"answer": Answer.YES}),
+        *((judged(gguf(each)), GGUF | {"architecture": each}) for each in GGUF_NAMES),
         (judged(SEVERAL.only(["*q4*"])), {"answer": Answer.YES}),
         (judged(VISION), {"answer": Answer.YES, "task": "vision"}),
         (judged(openvino(config=MINICPM)), {"task": "vision"}),
@@ -151,11 +138,7 @@ def test_a_verdict_names_what_the_files_and_the_configuration_show(
     assert {name: getattr(verdict, name) for name in expected} == expected
 
 
-def test_the_weights_of_a_checkpoint_are_those_after_its_conversion() -> None:
-    assert judged(checkpoint()).need.weights_bytes == int(8_200_000_000 * 1.1)
-
-
-def test_memory_is_weights_kv_cache_and_overhead() -> None:
+def test_memory_is_weights_kv_cache_and_overhead_within_the_context_of_the_model() -> None:
     need = memory_need(4_900_000_000, QWEN3_8B, 8192)
 
     assert kv_bytes_of_token(QWEN3_8B) == 2 * 36 * 8 * 128 * 2
@@ -163,8 +146,16 @@ def test_memory_is_weights_kv_cache_and_overhead() -> None:
     assert need.total_bytes == need.weights_bytes + need.kv_cache_bytes + need.overhead_bytes
     assert need.least_bytes == need.total_bytes - need.kv_cache_bytes
 
+    assert memory_need(1, {"max_position_embeddings": 2048}, 8192).context_tokens == 2048
 
-def test_the_overhead_is_corrected_by_the_engine_whose_weights_are_the_most_similar() -> None:
+    assert kv_bytes_of_token({"num_hidden_layers": True, "hidden_size": -1}) == 0
+    for key in ("text_config", "llm_config"):  # of a vision model's language model
+        assert kv_bytes_of_token({"hidden_size": 9, key: QWEN3_8B}) == 147_456
+
+    assert judged(checkpoint()).need.weights_bytes == int(8_200_000_000 * 1.1)
+
+
+def test_the_most_similar_engine_corrects_the_overhead_by_a_factor_of_four_at_most() -> None:
     def overhead_bytes(weights_bytes: int, *engines: MeasuredEngine) -> int:
         return memory_need(weights_bytes, QWEN3_8B, 1, engines).overhead_bytes
 
@@ -178,8 +169,6 @@ def test_the_overhead_is_corrected_by_the_engine_whose_weights_are_the_most_simi
     assert not memory_need(1, {}, 1).is_corrected
     assert memory_need(1, {}, 1, [small]).is_corrected
 
-
-def test_an_odd_measurement_corrects_an_estimate_by_a_factor_of_four_at_most() -> None:
     def overhead_bytes(*engines: MeasuredEngine) -> int:
         return memory_need(GB, {}, 1, engines).overhead_bytes
 
@@ -199,19 +188,6 @@ def test_a_model_that_engines_of_this_machine_show_to_be_too_large_does_not_load
     assert verdict.reasons[0].startswith("It needs at least 6.9 GB of memory")
 
 
-def test_a_context_is_at_most_that_of_the_model() -> None:
-    assert memory_need(1, {"max_position_embeddings": 2048}, 8192).context_tokens == 2048
-
-
-@table("key", ["text_config", "llm_config"])
-def test_numbers_of_a_vision_model_are_those_of_its_language_model(key: str) -> None:
-    assert kv_bytes_of_token({"hidden_size": 9, key: QWEN3_8B}) == 147_456
-
-
-def test_a_configuration_without_numbers_gives_no_cache() -> None:
-    assert kv_bytes_of_token({"num_hidden_layers": True, "hidden_size": -1}) == 0
-
-
 def test_weights_of_other_formats_are_not_fetched() -> None:
     mixed = {"openvino_model.xml": 1, "openvino_model.bin": 1, "openvino_tokenizer.xml": 1}
     mixed |= {"openvino_tokenizer.bin": 1, "pytorch_model.bin": 9, "model.safetensors": 9}
@@ -220,17 +196,13 @@ def test_weights_of_other_formats_are_not_fetched() -> None:
     assert needed_files(repository(mixed)).size_bytes == 5
 
 
-def test_a_container_has_the_memory_of_its_limit(tmp_path: Path) -> None:
+def test_a_machine_has_the_memory_of_its_limit_a_disk_and_units(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "unlimited").write_text("max\n")
 
     assert memory_limit((tmp_path / "memory.max", tmp_path / "none")) == 1_000_000
     assert memory_limit((tmp_path / "unlimited",)) > 1_000_000_000
 
-
-def test_a_folder_that_is_not_there_yet_has_a_disk(tmp_path: Path) -> None:
     assert free_bytes(tmp_path / "models" / "later") > 0
 
-
-def test_sizes_are_written_for_people() -> None:
     assert [gigabytes(each) for each in (4_900_000_000, 31_000_000)] == ["4.9 GB", "31 MB"]

@@ -3,10 +3,12 @@ type, or of two types. All are made here, from good files that are small.
 """
 
 import gzip
+import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from random import Random
 from typing import Final
 from zipfile import ZipFile
@@ -29,10 +31,9 @@ from tests.media.containers import (
     riff,
     tiff,
 )
-from tests.media.many_parts import files_of_many_parts
+from tests.media.many_parts import DOCUMENT, IMAGE, VIDEO, Made, files_of_many_parts
 from vinery_serving.core.media import MediaKind
 
-IMAGE, VIDEO, DOCUMENT = MediaKind.IMAGE, MediaKind.VIDEO, MediaKind.DOCUMENT
 _HUGE: Final = 2**31 - 1
 
 
@@ -45,10 +46,8 @@ class BadFile:
 
 # -- Bad files -----------------------------------------------------------------------------------
 
-_Made = Iterator[tuple[str, MediaKind, bytes]]
 
-
-def _truncated() -> _Made:
+def _truncated() -> Made:
     document = {"pdf": good_document()}
     for kind, good in ((IMAGE, good_pictures()), (VIDEO, good_videos()), (DOCUMENT, document)):
         for name, data in good.items():
@@ -56,7 +55,7 @@ def _truncated() -> _Made:
                 yield f"{name}-cut-at-{eighth}/8", kind, data[: len(data) * eighth // 8]
 
 
-def _lying_pngs() -> _Made:
+def _lying_pngs() -> Made:
     sizes = {"zero-width": (0, 8), "zero-height": (8, 0), "65535": (65535, 65535)}
     sizes |= {"most": (_HUGE, _HUGE), "one-row": (_HUGE, 1), "one-column": (1, _HUGE)}
     for name, size in {**sizes, "negative": (2**32 - 1, 8)}.items():
@@ -82,7 +81,7 @@ def _lying_pngs() -> _Made:
     yield "apng-frame-outside", VIDEO, png(more=count + outside)
 
 
-def _png_bombs() -> _Made:
+def _png_bombs() -> Made:
     yield "png-profile-bomb", IMAGE, png(more=png_chunk(b"iCCP", b"a\0\0" + bomb(256)))
     yield "png-text-bomb", IMAGE, png(more=png_chunk(b"zTXt", b"a\0\0" + bomb(256)))
     international = b"a\0\1\0\0\0" + bomb(256)
@@ -95,7 +94,7 @@ def _png_bombs() -> _Made:
     yield "png-more-data-than-rows", IMAGE, png(rows=bytes(64 * MIB))
 
 
-def _lying_gifs() -> _Made:
+def _lying_gifs() -> Made:
     yield "gif-zero-size", IMAGE, gif(gif_image(0, 0), width=0, height=0)
     yield "gif-huge-screen", IMAGE, gif(gif_image(), width=65535, height=65535)
     yield "gif-huge-image", IMAGE, gif(gif_image(65535, 65535))
@@ -114,7 +113,7 @@ def _lying_gifs() -> _Made:
     yield "gif-100000-frames-as-picture", IMAGE, gif(*[frames] * 100_000, b";")
 
 
-def _lying_bmps() -> _Made:
+def _lying_bmps() -> Made:
     yield "bmp-huge", IMAGE, bmp(_HUGE, _HUGE)
     yield "bmp-zero", IMAGE, bmp(0, 0)
     yield "bmp-negative-width", IMAGE, bmp(-8, 8)
@@ -149,7 +148,7 @@ def _without_segment(data: bytes, marker: bytes) -> bytes:
     return data
 
 
-def _lying_jpegs() -> _Made:
+def _lying_jpegs() -> Made:
     jpeg = good_pictures()["jpeg"]
     for width, height in ((0, 8), (8, 0), (0, 0), (65535, 65535), (65535, 700)):
         yield f"jpeg-{width}x{height}", IMAGE, _jpeg_of_size(width, height)
@@ -172,7 +171,7 @@ def _lying_jpegs() -> _Made:
     yield "mpo-lying-index", IMAGE, _jpeg_with(0xE2, b"MPF\0II*\0" + b"\x7f" * 60)
 
 
-def _lying_tiffs() -> _Made:
+def _lying_tiffs() -> Made:
     sizes = {"zero": (0, 8), "zero-height": (8, 0), "most": (2**32 - 1, 2**32 - 1)}
     for name, size in sizes.items():
         yield f"tiff-{name}", IMAGE, grey_tiff(*size)
@@ -207,7 +206,7 @@ def grey_tiff_in_a_loop() -> bytes:
     return bytes(data)
 
 
-def _lying_webps() -> _Made:
+def _lying_webps() -> Made:
     extended = struct.pack("<I", 2) + struct.pack("<I", 16_383)[:3] * 2
     yield "webp-huge-canvas", IMAGE, riff(b"WEBP", (b"VP8X", extended))
     frames = [(b"ANMF", bytes(16) + b"VP8L" + bytes(12))] * 50_000
@@ -223,7 +222,7 @@ def _lying_webps() -> _Made:
     yield "webp-lossless-garbage", IMAGE, riff(b"WEBP", (b"VP8L", b"\x2f" + b"\xff" * 64))
 
 
-def _lying_avifs() -> _Made:
+def _lying_avifs() -> Made:
     avif = good_pictures()["avif"]
     at = avif.index(b"ispe") + 8
     yield "avif-huge", IMAGE, avif[:at] + struct.pack(">II", _HUGE, _HUGE) + avif[at + 8 :]
@@ -237,7 +236,7 @@ def _lying_avifs() -> _Made:
         yield f"avif-{name.decode()}-empty", IMAGE, avif[:start] + b"\0\0\0\x08" + avif[start + 4 :]
 
 
-def _lying_videos() -> _Made:
+def _lying_videos() -> Made:
     mp4 = good_videos()["mp4"]
     for name in (b"moov", b"trak", b"mdia", b"stbl", b"stsd", b"stsz", b"stts", b"stco", b"avcC"):
         start = mp4.index(name) - 4
@@ -289,7 +288,7 @@ def _changed_pdf(objects: dict[int, bytes], trailer: bytes = b"") -> bytes:
     return pdfs.pdf({**pdfs.pages([pdfs.QUADRANTS]), **objects}, trailer)
 
 
-def _bad_documents() -> _Made:
+def _bad_documents() -> Made:
     tree = b"<< /Type /Pages /Parent 2 0 R /Count %d /Kids [%s] >>"
     yield "pdf-pages-in-a-loop", DOCUMENT, _changed_pdf({2: tree % (1, b"2 0 R")})
     two = {2: tree % (1, b"6 0 R"), 6: tree % (1, b"2 0 R")}
@@ -356,50 +355,14 @@ def _zip() -> bytes:
     return file.getvalue()
 
 
+# Of each type the first bytes, in Latin-1, and the number of zeros after them.
+_TYPES: Final = json.loads(Path(__file__).with_name("wrong_types.json").read_text())
 _WRONG_TYPES: Final[dict[str, bytes]] = {
-    "empty": b"",
-    "one-byte": b"\x89",
-    "zeros": bytes(4096),
-    "text": b"The quick brown fox",
-    "base64": b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ",
-    "json": b'{"image": "none"}',
-    "svg": b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
-    "svg-with-entities": b'<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>',
-    "html": b"<!DOCTYPE html><html><script>alert(1)</script></html>",
-    "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(/etc/passwd) (r) file\n",
-    "binary-eps": b"\xc5\xd0\xd3\xc6" + bytes(64),
-    "psd": b"8BPS\0\1" + bytes(6) + b"\0\3\0\0\0\x08\0\0\0\x08\0\x08\0\3" + bytes(64),
-    "ico": b"\0\0\1\0\1\0\x08\x08\0\0\1\0\x18\0" + bytes(64),
-    "cur": b"\0\0\2\0\1\0\x08\x08\0\0\1\0\x18\0" + bytes(64),
-    "icns": b"icns\0\0\0\x10" + bytes(64),
-    "jpeg-2000": b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(64),
-    "jpeg-xl": b"\xff\x0a" + bytes(64),
-    "heic": box(b"ftyp", b"heic", bytes(4), b"mif1heic") + bytes(64),
-    "fits": b"SIMPLE  =                    T".ljust(2880),
-    "tga": b"\0\0\2" + bytes(9) + b"\x08\0\x08\0\x18\0" + bytes(192),
-    "ppm": b"P6 8 8 255\n" + bytes(192),
-    "qoi": b"qoif\0\0\0\x08\0\0\0\x08\3\0" + bytes(64),
-    "dds": b"DDS |\0\0\0" + bytes(120),
-    "wmf": b"\xd7\xcd\xc6\x9a" + bytes(64),
-    "emf": b"\1\0\0\0" + bytes(36) + b" EMF" + bytes(64),
-    "xbm": b"#define a_width 8\n#define a_height 8\nstatic char a_bits[] = {0};\n",
-    "xpm": b"/* XPM */\nstatic char *a[] = {};\n",
-    "pcx": b"\x0a\x05\x01\x08" + bytes(124),
-    "sgi": b"\1\xda\1\1\0\3" + bytes(506),
-    "elf": b"\x7fELF\2\1\1" + bytes(64),
-    "sqlite": b"SQLite format 3\0" + bytes(84),
-    "rtf": b"{\\rtf1 hello}",
-    "wav": riff(b"WAVE", (b"fmt ", bytes(16))),
-    "mp3": b"ID3\4\0\0\0\0\0\0" + bytes(64),
-    "ogg": b"OggS" + bytes(64),
-    "flv": b"FLV\x01\x05" + bytes(64),
-    "mpeg": b"\0\0\x01\xba" + bytes(64),
-    "playlist": b"#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n",
-    "concat-script": b"ffconcat version 1.0\nfile /etc/passwd\n",
-}  # fmt: skip
+    name: text.encode("latin-1") + bytes(num_zeros) for name, (text, num_zeros) in _TYPES.items()
+}
 
 
-def _wrong_types() -> _Made:
+def _wrong_types() -> Made:
     for name, data in _WRONG_TYPES.items():
         yield f"{name}-as-picture", IMAGE, data
     for name in ("empty", "text", "playlist", "concat-script", "wav", "flv", "svg", "mpeg"):
@@ -414,7 +377,7 @@ def _wrong_types() -> _Made:
     yield "picture-as-video", VIDEO, good_pictures()["jpeg"]
 
 
-def _polyglots() -> _Made:
+def _polyglots() -> Made:
     pictures = good_pictures()
     script = b"=1;/*" + bytes(64) + b"*/alert(1)"
     yield "gif-and-script", IMAGE, b"GIF89a" + script
@@ -467,25 +430,9 @@ def _mutated(data: bytes, random: Random) -> bytes:
     return bytes(changed)
 
 
-_Group = Callable[[], _Made]
-GROUPS: Final[dict[str, _Group]] = {
-    "truncated": _truncated,
-    "lying-png": _lying_pngs,
-    "png-bombs": _png_bombs,
-    "lying-gif": _lying_gifs,
-    "lying-bmp": _lying_bmps,
-    "lying-jpeg": _lying_jpegs,
-    "lying-tiff": _lying_tiffs,
-    "lying-webp": _lying_webps,
-    "lying-avif": _lying_avifs,
-    "lying-videos": _lying_videos,
-    "many-parts": files_of_many_parts,
-    "bad-documents": _bad_documents,
-    "wrong-types": _wrong_types,
-    "polyglots": _polyglots,
-}
-
-
-def bad_files(group: str) -> list[BadFile]:
-    """Some take a part of a second to make, so they are made where they are used."""
-    return [BadFile(*each) for each in GROUPS[group]()]
+def bad_files() -> Iterator[BadFile]:
+    """Some take a part of a second to make, so they are made when they are asked for."""
+    of_pictures = (_lying_pngs, _png_bombs, _lying_gifs, _lying_bmps, _lying_jpegs, _lying_tiffs)
+    of_others = (_lying_webps, _lying_avifs, _lying_videos, files_of_many_parts, _bad_documents)
+    for make in (_truncated, *of_pictures, *of_others, _wrong_types, _polyglots):
+        yield from (BadFile(*each) for each in make())

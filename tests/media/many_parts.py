@@ -24,11 +24,11 @@ from tests.media.containers import (
 )
 from vinery_serving.core.media import MediaKind
 
-_Made = Iterator[tuple[str, MediaKind, bytes]]
+Made = Iterator[tuple[str, MediaKind, bytes]]
 IMAGE, VIDEO, DOCUMENT = MediaKind.IMAGE, MediaKind.VIDEO, MediaKind.DOCUMENT
 
 
-def files_of_many_parts() -> _Made:
+def files_of_many_parts() -> Made:
     yield from _pngs()
     yield from _gifs()
     yield from _jpegs()
@@ -39,7 +39,7 @@ def files_of_many_parts() -> _Made:
     yield from _documents()
 
 
-def _pngs() -> _Made:
+def _pngs() -> Made:
     text = png_chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(999)))
     yield "png-400000-texts", IMAGE, png(more=text * 400_000)
     exif = tiff({274: (5, 2_000_000, 64)}).ljust(64, b"\0") + bytes(16_000_000)
@@ -61,7 +61,7 @@ def _apng(num_frames: int) -> bytes:
     return png(1, 1, more=count + control(0)).removesuffix(end) + b"".join(frames) + end
 
 
-def _gifs() -> _Made:
+def _gifs() -> Made:
     yield "gif-comment-in-bytes", IMAGE, gif(b"!\xfe" + b"\1a" * 9_000_000 + b"\0", gif_image())
     yield "gif-bytes-between-blocks", IMAGE, gif(bytes(18_000_000), gif_image())
     filled = (bytes(60_000) + b"!\xfe\0") * 300
@@ -69,7 +69,7 @@ def _gifs() -> _Made:
     yield "gif-a-million-extensions", IMAGE, gif(b"!\1\1a\0" * 1_000_000, gif_image())
 
 
-def _jpegs() -> _Made:
+def _jpegs() -> Made:
     jpeg = good_pictures()["jpeg"]
     yield "jpeg-4-million-comments", IMAGE, jpeg_with(b"\xff\xfe\0\2" * 4_000_000)
     yield "jpeg-9-million-restarts", IMAGE, jpeg_with(b"\xff\xd0" * 9_000_000)
@@ -81,7 +81,7 @@ def _jpegs() -> _Made:
     yield "jpeg-10000-scans", IMAGE, jpeg[:-2] + scans * 10_000 + b"\xff\xd9"
 
 
-def _tiffs() -> _Made:
+def _tiffs() -> Made:
     num = 2_000_000
     strips = grey_tiff(
         1, num, rows=(4, 1, 1), offsets=(4, num, 264), counts=(4, num, 264 + 4 * num)
@@ -94,7 +94,7 @@ def _tiffs() -> _Made:
     yield "tiff-big-strips", IMAGE, big
 
 
-def _other_pictures() -> _Made:
+def _other_pictures() -> Made:
     file = BytesIO()
     Image.new("RGB", (1, 1)).save(file, "WEBP", lossless=True)
     frame = (b"ANMF", bytes(12) + b"\x0a\0\0\0" + file.getvalue()[12:])
@@ -106,7 +106,7 @@ def _other_pictures() -> _Made:
     yield "bmp-9-million-runs", IMAGE, head_of_bmp + info + bytes(8) + b"\1\1" * num
 
 
-def _avifs() -> _Made:
+def _avifs() -> Made:
     numbers = range(100, 100_100)
     locations = b"".join(struct.pack(">IHHH", number, 0, 0, 0) for number in numbers)
     head = b"\2\0\0\0\0\0" + struct.pack(">I", len(numbers))
@@ -128,7 +128,7 @@ def _avif_with(changed: bytes) -> bytes:
     return avif[:meta] + length.to_bytes(4) + avif[meta + 4 : start] + changed + avif[end:]
 
 
-def _videos() -> _Made:
+def _videos() -> Made:
     sizes = b"\0" * 8 + struct.pack(">I", 4_500_000) + b"\0\0\0\1" * 4_500_000
     yield "mp4-4-million-sizes", VIDEO, _mp4_with(b"stsz", sizes)
     chunks = b"\0" * 4 + struct.pack(">I", 1_500_000) + b"\0\0\0\1" * 4_500_000
@@ -161,7 +161,7 @@ def _mp4_with(name: bytes, contents: bytes) -> bytes:
     return changed(good_videos()["mp4"])
 
 
-def _documents() -> _Made:
+def _documents() -> Made:
     document = pdfs.pdf(pdfs.pages([pdfs.QUADRANTS]))
     objects = b"".join(b"%d 0 obj 0 endobj\n" % number for number in range(9, 900_000))
     yield "pdf-900000-objects", DOCUMENT, document[:9] + objects + document[9:]

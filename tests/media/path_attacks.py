@@ -56,21 +56,12 @@ def build(folder: Path, outside: Path) -> None:
     (folder / "inside").mkdir(parents=True)
     (folder / "a.png").write_bytes(b"picture")
     (folder / "inside" / "a.png").write_bytes(b"another")
-    for name, target in {
-        "to-secret": outside / "secret",
-        "to-outside": outside,
-        "relative": Path("..") / outside.name / "secret",
-        "chain": Path("to-secret"),
-        "inside/to-secret": outside / "secret",
-        "to-root": Path("/"),
-        "to-proc": Path("/proc/self/environ"),
-        "to-fd": Path("/proc/self/fd/0"),
-        "to-itself": Path("to-itself"),
-        "to-file-inside": Path("a.png"),
-        "to-folder-inside": Path("inside"),
-        "dangling": Path("nothing"),
-        "zero": Path("/dev/zero"),
-    }.items():
+    secret = str(outside / "secret")
+    links = {"to-secret": secret, "inside/to-secret": secret, "to-outside": str(outside)}
+    links |= {"relative": f"../{outside.name}/secret", "chain": "to-secret", "to-root": "/"}
+    links |= {"to-proc": "/proc/self/environ", "to-fd": "/proc/self/fd/0", "zero": "/dev/zero"}
+    links |= {"to-itself": "to-itself", "to-file-inside": "a.png", "to-folder-inside": "inside"}
+    for name, target in {**links, "dangling": "nothing"}.items():
         (folder / name).symlink_to(target)
     os.mkfifo(folder / "pipe")
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.examples import examples
-from tests.media.bad_files import GROUPS, BadFile, bad_files, mutated_files
+from tests.media.bad_files import BadFile, bad_files, mutated_files
 from tests.media.drawing import PARAM, QUADRANTS, frames_of, is_close, seen_quadrants
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Picture
@@ -107,7 +107,7 @@ def _fault(name: str, outcome: Outcome) -> str | None:
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
     """What became of each bad file, all in the same workers."""
-    return asyncio.run(_outcomes(file for group in GROUPS for file in bad_files(group)))
+    return asyncio.run(_outcomes(bad_files()))
 
 
 def test_hundreds_of_bad_files_are_refused_by_their_part(outcomes: dict[str, Outcome]) -> None:

@@ -37,14 +37,8 @@ from vinery_serving.media.decoding import DecodeLimits, decode_image, decode_vid
 from vinery_serving.media.decoding.sampling import evenly
 
 VIDEOS = [
-    ("libx264", "mp4"),
-    ("libx264", "mov"),
-    ("libx264", "matroska"),
-    ("libx265", "mp4"),
-    ("libvpx", "webm"),
-    ("libvpx-vp9", "webm"),
-    ("libsvtav1", "mp4"),
-    ("mpeg4", "avi"),
+    *(("libx264", "mp4"), ("libx264", "mov"), ("libx264", "matroska"), ("libx265", "mp4")),
+    *(("libvpx", "webm"), ("libvpx-vp9", "webm"), ("libsvtav1", "mp4"), ("mpeg4", "avi")),
 ]
 
 

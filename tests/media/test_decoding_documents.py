@@ -30,7 +30,7 @@ def decoded(data: bytes, fit: Any = _to_page_size, **limits: Any) -> tuple[Page,
     return decode_document(data, replace(LIMITS, **limits), fit, PARAM)
 
 
-def test_each_page_is_a_picture_with_its_text() -> None:
+def test_each_page_has_its_text_and_picture_but_no_other_file_or_script(tmp_path: Path) -> None:
     data = pdf(pages([DRAWN, words(b"Merlot, 1998"), b""]))
 
     first, second, third = decoded(data)
@@ -41,8 +41,6 @@ def test_each_page_is_a_picture_with_its_text() -> None:
     assert set(second.picture.pixels) != {255}, "the words are drawn"
     assert_shows(third.picture, (WHITE,) * 4)
 
-
-def test_the_model_chooses_the_size_of_a_page_from_that_at_144_pixels_an_inch() -> None:
     asked = []
 
     def fit(width: int, height: int) -> tuple[int, int]:
@@ -55,6 +53,20 @@ def test_the_model_chooses_the_size_of_a_page_from_that_at_144_pixels_an_inch() 
     assert asked == [(192, 128), (96, 64)], "a lower resolution where the limit demands it"
     assert_shows(page.picture)
     assert (page.picture.width, page.picture.height) == (48, 32)
+
+    target = tmp_path / "secret.txt"
+    target.write_text("the secret")
+    objects = pages([DRAWN])
+    objects[1] = (
+        b"<< /Type /Catalog /Pages 2 0 R /OpenAction << /S /JavaScript /JS (app.alert(1)) >> "
+        b"/AA << /WC << /S /Launch /F (%s) >> >> >>" % str(target).encode()
+    )
+    objects[5] = stream(DRAWN, b"/F (%s)" % str(target).encode())
+
+    (page,) = decoded(pdf(objects))
+
+    assert page.text == ""
+    assert_shows(page.picture)
 
 
 @table("turn", [0, 90, 180, 270])
@@ -94,19 +106,3 @@ def test_what_is_no_short_readable_document_is_refused_with_the_way_out() -> Non
 
     with pytest.raises(InvalidRequest, match=r"is a picture \(PNG\), but was sent as a document"):
         decoded(saved(quadrants(), "PNG"))
-
-
-def test_a_document_reads_no_file_and_runs_no_script(tmp_path: Path) -> None:
-    target = tmp_path / "secret.txt"
-    target.write_text("the secret")
-    objects = pages([DRAWN])
-    objects[1] = (
-        b"<< /Type /Catalog /Pages 2 0 R /OpenAction << /S /JavaScript /JS (app.alert(1)) >> "
-        b"/AA << /WC << /S /Launch /F (%s) >> >> >>" % str(target).encode()
-    )
-    objects[5] = stream(DRAWN, b"/F (%s)" % str(target).encode())
-
-    (page,) = decoded(pdf(objects))
-
-    assert page.text == ""
-    assert_shows(page.picture)

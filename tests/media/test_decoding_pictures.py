@@ -34,13 +34,8 @@ from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import MediaKind
 from vinery_serving.media.decoding import decode_image, kind_of
 
-LOSSLESS: dict[str, dict[str, Any]] = {
-    "PNG": {},
-    "BMP": {},
-    "TIFF": {"compression": "tiff_lzw"},
-    "WEBP": {"lossless": True},
-    "GIF": {},
-}
+LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "TIFF": {"compression": "tiff_lzw"}}
+LOSSLESS |= {"WEBP": {"lossless": True}, "GIF": {}}
 # The encoders' loss in areas of one colour.
 LOSSY: dict[str, tuple[dict[str, Any], int]] = {
     "JPEG": ({"quality": 95}, 4),
@@ -49,16 +44,10 @@ LOSSY: dict[str, tuple[dict[str, Any], int]] = {
     "TIFF": ({"compression": "jpeg", "quality": 95}, 4),
 }
 _ORIENTATION = 0x0112
-_TRANSPOSITIONS = {
-    1: None,
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_90,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_270,
-}
+_TRANSPOSITIONS = {1: None, 2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180}
+_TRANSPOSITIONS |= {4: Image.Transpose.FLIP_TOP_BOTTOM, 5: Image.Transpose.TRANSPOSE}
+_TRANSPOSITIONS |= {6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE}
+_TRANSPOSITIONS |= {8: Image.Transpose.ROTATE_270}
 
 sides = st.integers(1, 70)
 colours = st.tuples(*[st.integers(0, 255)] * 3)
@@ -255,9 +244,7 @@ def png_with_transparency(data: bytes, value: int) -> bytes:
         (np.zeros((1, 2), np.float32), [0, 0]),
     ],
 )
-def test_values_of_32_bits_are_scaled_to_white(
-    values: np.ndarray[Any, Any], seen: list[int]
-) -> None:
+def test_wide_values_are_scaled_to_white(values: np.ndarray[Any, Any], seen: list[int]) -> None:
     picture = decoded(saved(Image.fromarray(values), "TIFF"))
 
     assert list(picture.pixels[::3]) == seen
@@ -343,15 +330,10 @@ def test_what_the_model_or_a_limit_refuses_is_refused_for_the_part() -> None:
         (saved(quadrants(), "WEBP"), MediaKind.IMAGE),
         (b"\0\0\0\x18ftypmp42\0\0\0\0isommp42", MediaKind.VIDEO),
         (b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", MediaKind.VIDEO),
-        (b"\0\0\x10\0moov", MediaKind.VIDEO),
-        (b"\x1a\x45\xdf\xa3", MediaKind.VIDEO),
-        (b"RIFF\0\0\0\0AVI LIST", MediaKind.VIDEO),
-        (b"%PDF-1.7", MediaKind.DOCUMENT),
-        (b"RIFF\0\0\0\0WAVEfmt ", None),
-        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", None),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", None),
-        (b"", None),
-        (b"hello", None),
+        *((b"\0\0\x10\0moov", MediaKind.VIDEO), (b"\x1a\x45\xdf\xa3", MediaKind.VIDEO)),
+        *((b"RIFF\0\0\0\0AVI LIST", MediaKind.VIDEO), (b"%PDF-1.7", MediaKind.DOCUMENT)),
+        *((b"RIFF\0\0\0\0WAVEfmt ", None), (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", None)),
+        *((b"<svg xmlns='http://www.w3.org/2000/svg'/>", None), (b"", None), (b"hello", None)),
     ],
 )
 def test_the_first_bytes_show_the_kind_of_a_file(data: bytes, kind: MediaKind | None) -> None:

@@ -21,24 +21,25 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_regular_file_is_read_also_outside_where_nothing_checks_the_folder(folder: Path) -> None:
+def test_a_regular_file_is_read_and_only_files_below_a_folder_are_inside(folder: Path) -> None:
     assert read_file(read_path(str(folder / "a.png")), MAX_BYTES) == b"picture"
     assert read_file(read_path(str(folder / "inside" / "a.png")), MAX_BYTES) == b"another"
     assert read_file(str(folder.parent / "outside" / "secret"), MAX_BYTES) == b"secret"
+    assert is_inside("/data/a", "/data")
+    assert is_inside("/data/a", "/data/")
+    assert is_inside("/data/a", "/")
+    for path in ("/data", "/data2/a", "/data-x", "/dat", "/"):
+        assert not is_inside(path, "/data")
 
 
 @table(
     "text, path",
     [
-        ("/data/a.png", "/data/a.png"),
-        ("//data///./a.png", "/data/a.png"),
-        ("/data/%2e%2e/a.png", "/data/%2e%2e/a.png"),
-        ("/data/..a/b..", "/data/..a/b.."),
+        *(("/data/a.png", "/data/a.png"), ("//data///./a.png", "/data/a.png")),
+        *(("/data/%2e%2e/a.png", "/data/%2e%2e/a.png"), ("/data/..a/b..", "/data/..a/b..")),
         ("file:///data/a%20b%3F.png", "/data/a b?.png"),
-        ("file://localhost/data/a.png", "/data/a.png"),
-        ("file:/data/a.png", "/data/a.png"),
-        ("FILE:///data/%C3%A4.png", "/data/ä.png"),
-        ("/data/ä b.png", "/data/ä b.png"),
+        *(("file://localhost/data/a.png", "/data/a.png"), ("file:/data/a.png", "/data/a.png")),
+        *(("FILE:///data/%C3%A4.png", "/data/ä.png"), ("/data/ä b.png", "/data/ä b.png")),
     ],
 )
 def test_a_path_and_a_url_of_a_file_are_read_as_they_are_written(text: str, path: str) -> None:
@@ -48,31 +49,18 @@ def test_a_path_and_a_url_of_a_file_are_read_as_they_are_written(text: str, path
 @table(
     "text, reason",
     [
-        ("data/a.png", "absolute"),
-        ("/data/../a.png", "without `..`"),
+        *(("data/a.png", "absolute"), ("/data/../a.png", "without `..`")),
         ("file:///data/%2e%2e/a.png", "without `..`"),
         ("file:///data/%2e%2e%2fa.png", "no slash"),
-        ("file://host/data/a.png", "without a host"),
-        ("file:///data/a.png?x", "%3F"),
-        ("file:///data/100%", "%25"),
-        ("file:///data/%ff", "UTF-8"),
-        ("/data/a\0.png", "control"),
-        ("/data/\ud800", "control"),
-        ("/" + "a" * 256, "too long"),
-        ("/a" * 2100, "too long"),
+        *(("file://host/data/a.png", "without a host"), ("file:///data/a.png?x", "%3F")),
+        *(("file:///data/100%", "%25"), ("file:///data/%ff", "UTF-8")),
+        *(("/data/a\0.png", "control"), ("/data/\ud800", "control")),
+        *(("/" + "a" * 256, "too long"), ("/a" * 2100, "too long")),
     ],
 )
 def test_a_refused_path_names_what_to_change(text: str, reason: str) -> None:
     with pytest.raises(FileRefused, match=reason):
         read_path(text)
-
-
-def test_only_files_below_a_folder_are_inside() -> None:
-    assert is_inside("/data/a", "/data")
-    assert is_inside("/data/a", "/data/")
-    assert is_inside("/data/a", "/")
-    for path in ("/data", "/data2/a", "/data-x", "/dat", "/"):
-        assert not is_inside(path, "/data")
 
 
 def test_none_of_100_attacks_reads_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +129,7 @@ def test_a_folder_that_is_replaced_by_a_link_while_it_is_walked_changes_nothing(
         read_file(str(folder / "inside" / "a.png"), MAX_BYTES)
 
 
-def test_a_file_larger_than_the_limit_is_refused_whatever_size_it_declares(folder: Path) -> None:
+def test_a_large_file_is_refused_whatever_it_declares_and_none_stays_open(folder: Path) -> None:
     (folder / "large").write_bytes(b"x" * (MAX_BYTES + 1))
     (folder / "exact").write_bytes(b"x" * MAX_BYTES)
     assert len(read_file(str(folder / "exact"), MAX_BYTES)) == MAX_BYTES
@@ -157,8 +145,6 @@ def test_a_file_larger_than_the_limit_is_refused_whatever_size_it_declares(folde
     with pytest.raises(FileTooLarge):
         read_file(f"/proc/{os.getpid()}/mountinfo", 10)
 
-
-def test_no_descriptor_is_left_open(folder: Path) -> None:
     def num_open() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 

@@ -13,12 +13,9 @@ from vinery_serving.media.hosts import ascii_host, host_pattern, overlaps
         (" images.example.org. ", "images.example.org"),
         ("Bücher.example", "xn--bcher-kva.example"),
         ("XN--BCHER-KVA.example", "xn--bcher-kva.example"),
-        ("例え.テスト", "xn--r8jz45g.xn--zckzah"),
-        ("minio", "minio"),
-        ("my_service.internal", "my_service.internal"),
-        ("192.0.2.1", "192.0.2.1"),
-        ("[2001:DB8::1]", "2001:db8::1"),
-        ("2001:db8:0:0::1", "2001:db8::1"),
+        *(("例え.テスト", "xn--r8jz45g.xn--zckzah"), ("minio", "minio")),
+        *(("my_service.internal", "my_service.internal"), ("192.0.2.1", "192.0.2.1")),
+        *(("[2001:DB8::1]", "2001:db8::1"), ("2001:db8:0:0::1", "2001:db8::1")),
     ],
 )
 def test_a_host_has_one_notation(text: str, host: str) -> None:
@@ -40,25 +37,19 @@ def test_what_is_no_host_is_refused_in_a_sentence(text: str) -> None:
         ascii_host(text)
 
 
-def test_a_pattern_may_begin_with_a_wildcard() -> None:
+def test_a_pattern_may_begin_with_a_wildcard_that_does_not_allow_too_much() -> None:
     assert host_pattern(" *.CDN.example.org ") == "*.cdn.example.org"
-
-
-@table("text", ["*", "*.", "*.org", "*.*.example.org", "*example.org", "**.a.b"])
-def test_a_wildcard_that_allows_too_much_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"\*"):
-        host_pattern(text)
+    for text in ("*", "*.", "*.org", "*.*.example.org", "*example.org", "**.a.b"):
+        with pytest.raises(ValueError, match=r"\*"):
+            host_pattern(text)
 
 
 @table(
     "one, other, expected",
     [
-        ("a.example.org", "a.example.org", True),
-        ("a.example.org", "*.example.org", True),
-        ("*.b.example.org", "*.example.org", True),
-        ("example.org", "*.example.org", False),
-        ("badexample.org", "*.example.org", False),
-        ("a.example.org", "b.example.org", False),
+        *(("a.example.org", "a.example.org", True), ("a.example.org", "*.example.org", True)),
+        *(("*.b.example.org", "*.example.org", True), ("example.org", "*.example.org", False)),
+        *(("badexample.org", "*.example.org", False), ("a.example.org", "b.example.org", False)),
     ],
 )
 def test_patterns_overlap_if_a_host_matches_both(one: str, other: str, expected: bool) -> None:

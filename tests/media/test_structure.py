@@ -23,7 +23,7 @@ from tests.tables import table
 from vinery_serving.media.decoding import decode_document, decode_video
 
 
-def test_a_png_in_small_chunks_is_decoded() -> None:
+def test_a_png_in_small_chunks_and_a_bmp_with_run_lengths_are_decoded() -> None:
     whole = saved(Image.effect_noise((500, 500), 100).convert("RGB"), "PNG")
     start = whole.index(b"IDAT") - 4
     end = whole.index(b"IEND") - 4
@@ -36,6 +36,16 @@ def test_a_png_in_small_chunks_is_decoded() -> None:
 
     assert small.count(b"IDAT") > 10_000
     assert decoded(whole[:start] + small + whole[end:]) == decoded(whole)
+
+    file = BytesIO()
+    quadrants(96, 64).quantize(4).save(file, "BMP")
+    plain = file.getvalue()
+    offset = int.from_bytes(plain[10:14], "little")
+    rows = [plain[offset + 96 * row :][:96] for row in range(64)]
+    runs = b"".join(bytes((48, row[0], 48, row[50])) + b"\0\0" for row in rows) + b"\0\1"
+    data = plain[:30] + b"\1\0\0\0" + len(runs).to_bytes(4, "little") + plain[38:offset] + runs
+
+    assert_shows(decoded(data))
 
 
 def _chunks(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
@@ -94,18 +104,6 @@ def test_a_tiff_of_a_strip_for_each_row_is_read(compression: str | None, *, is_b
     data = saved(
         quadrants(16, 20_000), "TIFF", compression=compression, strip_size=48, big_tiff=is_big
     )
-
-    assert_shows(decoded(data))
-
-
-def test_a_bmp_with_run_lengths_is_decoded() -> None:
-    file = BytesIO()
-    quadrants(96, 64).quantize(4).save(file, "BMP")
-    plain = file.getvalue()
-    offset = int.from_bytes(plain[10:14], "little")
-    rows = [plain[offset + 96 * row :][:96] for row in range(64)]
-    runs = b"".join(bytes((48, row[0], 48, row[50])) + b"\0\0" for row in rows) + b"\0\1"
-    data = plain[:30] + b"\1\0\0\0" + len(runs).to_bytes(4, "little") + plain[38:offset] + runs
 
     assert_shows(decoded(data))
 
