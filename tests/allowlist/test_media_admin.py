@@ -14,18 +14,9 @@ from vinery_serving.media.denials import Denial, DenialReason
 
 ADD = "admin:media_mediarule_add"
 CHANGE = "admin:media_mediarule_change"
-FORM = {
-    "host": "a.example.org",
-    "schemes": ["https"],
-    "ports": "443, 8443",
-    "content_types": "image/png",
-    "networks": "10.0.0.0/8",
-    "max_bytes": "1000",
-    "max_pixels": "1000",
-    "max_redirects": "3",
-    "timeout_s": "10",
-    "is_active": "on",
-}
+FORM = {"host": "a.example.org", "schemes": ["https"], "ports": "443, 8443"}
+FORM |= {"content_types": "image/png", "networks": "10.0.0.0/8", "max_bytes": "1000"}
+FORM |= {"max_pixels": "1000", "max_redirects": "3", "timeout_s": "10", "is_active": "on"}
 
 
 @pytest.fixture
@@ -34,7 +25,12 @@ def root(db: None, client: Client) -> Client:
     return client
 
 
-def test_an_administrator_adds_and_changes_a_rule(root: Client) -> None:
+def test_an_administrator_adds_and_changes_a_rule_but_no_wrong_host(root: Client) -> None:
+    response = root.post(reverse(ADD), {**FORM, "host": "*"})
+
+    assert "would allow every host" in response.content.decode()
+    assert not MediaRule.objects.exists()
+
     response = root.post(reverse(ADD), FORM, follow=True)
     assert response.status_code == 200
     rule = MediaRule.objects.get()
@@ -49,13 +45,6 @@ def test_an_administrator_adds_and_changes_a_rule(root: Client) -> None:
     assert AuditEntry.objects.filter(target_kind="media_rule").count() == 2
 
 
-def test_a_wrong_host_is_refused_in_a_sentence(root: Client) -> None:
-    response = root.post(reverse(ADD), {**FORM, "host": "*"})
-
-    assert "would allow every host" in response.content.decode()
-    assert not MediaRule.objects.exists()
-
-
 @pytest.fixture
 def organization(db: None, client: Client) -> Organization:
     """Log in a member of staff who owns this organisation."""
@@ -67,9 +56,7 @@ def organization(db: None, client: Client) -> Organization:
     return organization
 
 
-def test_staff_who_own_an_organisation_change_its_rules_alone(
-    client: Client, organization: Organization
-) -> None:
+def test_owners_change_their_own_rules_alone(client: Client, organization: Organization) -> None:
     own = {**FORM, "networks": "", "organization": str(organization.pk)}
     client.post(reverse(ADD), own)
     assert MediaRule.objects.get().organization == organization

@@ -32,25 +32,26 @@ def allow(host: str, **values: Any) -> MediaRule:
     return changes.add(MediaRule(host=host, **values))
 
 
-def test_nothing_is_allowed_before_the_rules_are_read_and_without_a_rule(db: None) -> None:
+def test_nothing_is_allowed_without_an_active_platform_rule(db: None, project: Project) -> None:
     for policies in (MediaPolicies(), read()):
         policy = policies.policy_of(None, None)
         assert not allows(policy, "a.example.org")
         assert policy.levels == (Level("platform", urls=(), folders=()),)
 
-
-def test_a_rule_of_the_platform_allows_all_callers(project: Project) -> None:
     allow("a.example.org")
+    allow("c.example.org", is_active=False)
 
     policies = read()
 
     for caller in ((None, None), (project.organization_id, project.pk), (99, 99)):
         assert allows(policies.policy_of(*caller), "a.example.org")
         assert not allows(policies.policy_of(*caller), "b.example.org")
+        assert not allows(policies.policy_of(*caller), "c.example.org")
 
 
-def test_a_wildcard_allows_all_hosts_below_the_domain_and_not_the_domain(db: None) -> None:
-    allow("*.example.org")
+def test_a_wildcard_allows_hosts_below_its_domain_after_rules_that_name_them(db: None) -> None:
+    for host, num in (("*.example.org", 1), ("*.cdn.example.org", 2), ("a.cdn.example.org", 3)):
+        allow(host, max_redirects=num)
 
     policy = read().policy_of(None, None)
 
@@ -58,9 +59,17 @@ def test_a_wildcard_allows_all_hosts_below_the_domain_and_not_the_domain(db: Non
     assert allows(policy, "b.a.example.org")
     assert not allows(policy, "example.org")
     assert not allows(policy, "badexample.org")
+    found = {
+        host: rule.max_redirects
+        for host in ("a.cdn.example.org", "b.cdn.example.org", "b.example.org")
+        for _, rule in policy.url_rules("https", host, 443)
+        if rule
+    }
+
+    assert found == {"a.cdn.example.org": 3, "b.cdn.example.org": 2, "b.example.org": 1}
 
 
-def test_an_organisation_with_rules_has_only_what_both_allow(project: Project) -> None:
+def test_an_organisation_and_its_project_have_only_what_all_allow(project: Project) -> None:
     allow("a.example.org")
     allow("b.example.org")
     allow("a.example.org", organization=project.organization)
@@ -72,13 +81,7 @@ def test_an_organisation_with_rules_has_only_what_both_allow(project: Project) -
     assert [allows(ours, f"{name}.example.org") for name in "abc"] == [True, False, False]
     assert allows(policies.policy_of(99, 99), "b.example.org")
 
-
-def test_a_project_narrows_its_organisation(project: Project) -> None:
-    both = {"organization": project.organization, "project": project}
-    allow("*.example.org")
-    allow("a.example.org", organization=project.organization)
-    allow("b.example.org", **both)
-
+    allow("b.example.org", organization=project.organization, project=project)
     policies = read()
 
     assert not allows(policies.policy_of(project.organization_id, project.pk), "b.example.org")
@@ -95,32 +98,7 @@ def test_inactive_rules_allow_nothing_and_narrow_nevertheless(project: Project) 
     assert allows(read().policy_of(project.organization_id, project.pk), "a.example.org")
 
 
-def test_an_inactive_rule_of_the_platform_allows_nothing(db: None) -> None:
-    allow("a.example.org", is_active=False)
-
-    assert not allows(read().policy_of(None, None), "a.example.org")
-
-
-def test_the_rule_that_names_a_host_comes_before_wildcards(db: None) -> None:
-    for host, num in (("*.example.org", 1), ("*.cdn.example.org", 2), ("a.cdn.example.org", 3)):
-        allow(host, max_redirects=num)
-
-    policy = read().policy_of(None, None)
-    found = {
-        host: rule.max_redirects
-        for host in ("a.cdn.example.org", "b.cdn.example.org", "b.example.org")
-        for _, rule in policy.url_rules(*_https(host))
-        if rule
-    }
-
-    assert found == {"a.cdn.example.org": 3, "b.cdn.example.org": 2, "b.example.org": 1}
-
-
-def _https(host: str) -> tuple[str, str, int]:
-    return "https", host, 443
-
-
-def test_levels_have_the_names_that_messages_show(project: Project) -> None:
+def test_levels_have_their_names_and_the_smallest_number_of_media(project: Project) -> None:
     changes.add(MediaLimit(organization=project.organization, max_media=3))
     changes.add(MediaFolder(organization=project.organization, project=project, folder="/srv/a"))
 
@@ -135,14 +113,9 @@ def test_levels_have_the_names_that_messages_show(project: Project) -> None:
     assert policy.levels[1].urls is None
     assert [rule.folder for rule in policy.levels[2].folders or ()] == ["/srv/a"]
 
-
-def test_the_smallest_number_of_media_counts(project: Project) -> None:
-    both = {"organization": project.organization, "project": project}
     changes.add(MediaLimit(max_media=8))
-    changes.add(MediaLimit(organization=project.organization, max_media=2))
-    changes.add(MediaLimit(**both, max_media=5))
-
-    assert read().policy_of(project.organization_id, project.pk).max_media == 2
+    changes.add(MediaLimit(organization=project.organization, project=project, max_media=5))
+    assert read().policy_of(project.organization_id, project.pk).max_media == 3
     assert read().policy_of(None, None).max_media == 8
 
 

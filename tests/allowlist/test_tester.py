@@ -28,6 +28,7 @@ from vinery_serving.prompting.folder import ModelFolder
 from vinery_serving.prompting.vision_families import load_processor
 
 pytestmark = pytest.mark.django_db(transaction=True)
+NO_MODEL = "no vision model is loaded, so none can see it"
 
 
 @pytest.fixture(scope="module")
@@ -47,31 +48,31 @@ def shown(verdict: Verdict) -> list[tuple[str, bool | None]]:
     return [(step.name, step.is_ok) for step in verdict.steps]
 
 
-def test_an_allowed_picture_is_fetched_and_decoded_step_by_step(port: int, rule: MediaRule) -> None:
+def test_an_allowed_picture_has_its_steps(port: int, rule: MediaRule, project: Project) -> None:
     verdict = tester.test(f"http://127.0.0.1:{port}/cat.png?secret=1", None, None)
 
-    assert shown(verdict) == [
-        ("rule", True),
-        ("addresses", True),
-        ("response", True),
-        ("bytes", True),
-        ("decoding", True),
-        ("tokens", None),
-    ]
+    names = ("rule", "addresses", "response", "bytes", "decoding")
+    assert shown(verdict) == [*((each, True) for each in names), ("tokens", None)]
     assert verdict.is_allowed
     assert verdict.steps[-2].text == "picture of 40 x 30 pixels"
-    assert verdict.steps[-1].text == "no vision model is loaded, so none can see it"
+    assert verdict.steps[-1].text == NO_MODEL
     assert f"rule {rule.pk}" in verdict.steps[0].text
     assert "secret" not in str(verdict)
 
-
-def test_each_redirect_is_a_step_with_its_own_rule(port: int, rule: MediaRule) -> None:
     verdict = tester.test(f"http://127.0.0.1:{port}/moved", None, None)
 
     names = [name for name, _ in shown(verdict)]
     assert names.count("rule") == 2
     assert "redirect" in names
     assert verdict.is_allowed
+
+    ours = {"host": "127.0.0.1", "schemes": ["http"], "ports": [port]}
+    changes.add(MediaRule(**ours, organization=project.organization))
+
+    url = f"http://127.0.0.1:{port}/cat.png"
+    assert tester.test(url, project.organization_id, project.pk).is_allowed
+    changes.change(rule, networks=[])
+    assert not tester.test(url, project.organization_id, project.pk).is_allowed
 
 
 @table(
@@ -102,21 +103,6 @@ def test_the_last_step_is_the_one_that_refuses(
     assert not MediaDenial.objects.exists()
 
 
-def test_a_narrower_rule_leaves_the_addresses_to_the_platform(
-    port: int, rule: MediaRule, project: Project
-) -> None:
-    changes.add(
-        MediaRule(
-            host="127.0.0.1", schemes=["http"], ports=[port], organization=project.organization
-        )
-    )
-
-    url = f"http://127.0.0.1:{port}/cat.png"
-    assert tester.test(url, project.organization_id, project.pk).is_allowed
-    changes.change(rule, networks=[])
-    assert not tester.test(url, project.organization_id, project.pk).is_allowed
-
-
 def test_a_file_of_an_allowed_folder_is_read(tmp_path: Path, project: Project) -> None:
     folder = tmp_path.resolve()
     (folder / "cat.png").write_bytes(picture())
@@ -143,15 +129,9 @@ def test_what_is_no_url_is_refused_in_a_sentence(text: str) -> None:
     assert verdict.steps[-1].text.endswith(".")
 
 
-def test_few_tests_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tester, "_RUNNING", threading.BoundedSemaphore(1))
-    tester._RUNNING.acquire()
-
-    with pytest.raises(Conflict, match="Try again"):
-        tester.test("https://a.example/", None, None)
-
-
-def test_a_level_without_rules_is_shown(project: Project) -> None:
+def test_a_level_without_rules_is_shown_and_few_tests_run_at_a_time(
+    project: Project, monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
     changes.add(MediaFolder(folder="/srv/other", organization=project.organization))
 
     verdict = tester.test("https://a.example/", project.organization_id, project.pk)
@@ -162,19 +142,26 @@ def test_a_level_without_rules_is_shown(project: Project) -> None:
     verdict = tester.test("https://a.example/", project.organization_id, project.pk)
     assert shown(verdict) == [("rule", True), ("rule", None), ("denied", False)]
 
+    monkeypatch.setattr(tester, "_RUNNING", threading.BoundedSemaphore(1))
+    tester._RUNNING.acquire()
+
+    with pytest.raises(Conflict, match="Try again"):
+        tester.test("https://a.example/", None, None)
+
+    client.force_login(User.objects.create_superuser("root"))
+
+    assert "/console/media/test/" in client.get("/admin/media/mediarule/").content.decode()
+
 
 # -- Decoding
 
 
-def test_a_file_is_decoded_in_a_process_of_its_own() -> None:
+def test_a_file_is_decoded_in_a_process_of_its_own_and_a_bad_one_reported() -> None:
     found = probe(picture(7, 5), 1000)
 
     assert (found.kind, found.width, found.height, found.number) == ("image", 7, 5, 1)
-
-
-@table("data", [b"", b"<html>", picture()[:40], b"\x89PNG\r\n\x1a\n"])
-def test_a_bad_file_is_reported(data: bytes) -> None:
-    assert probe(data, 1000).error
+    for data in (b"", b"<html>", picture()[:40], b"\x89PNG\r\n\x1a\n"):
+        assert probe(data, 1000).error
 
 
 # -- What vision models see
@@ -200,7 +187,7 @@ def tokens_of(path: Path, model: str | None = None) -> str:
     return verdict.steps[-1].text
 
 
-def test_the_size_and_the_tokens_are_those_of_a_request(folder: Path, seer: ServedModel) -> None:
+def test_what_models_see_costs_the_tokens_of_a_request(folder: Path, seer: ServedModel) -> None:
     (folder / "large.png").write_bytes(picture(4000, 2000))
     processor = load_processor(ModelFolder.read(Path(seer.folder)))
     assert processor is not None
@@ -217,23 +204,19 @@ def test_the_size_and_the_tokens_are_those_of_a_request(folder: Path, seer: Serv
     num_tokens = processor.num_tokens(width, height)
     assert text == f"seer sees {width} x {height} pixels: {num_tokens} tokens"
 
-
-def test_the_option_that_limits_pixels_counts(folder: Path, seer: ServedModel) -> None:
-    (folder / "large.png").write_bytes(picture(4000, 2000))
-    free = tokens_of(folder / "large.png")
-
-    changes.change(seer, options={"max_image_pixels": 56 * 56})
-
-    assert tokens_of(folder / "large.png") != free
-
-
-def test_a_document_costs_the_sum_of_its_pages(folder: Path, seer: ServedModel) -> None:
     (folder / "a.pdf").write_bytes(pdf(pages([words(b"one"), words(b"two")])))
 
     text = tokens_of(folder / "a.pdf")
 
     assert text.startswith("seer sees 2 pages, the first of ")
     assert text.endswith("tokens, and those of their text")
+
+    (folder / "large.png").write_bytes(picture(4000, 2000))
+    free = tokens_of(folder / "large.png")
+
+    changes.change(seer, options={"max_image_pixels": 56 * 56})
+
+    assert tokens_of(folder / "large.png") != free
 
 
 @pytest.mark.parametrize("name", ["chat", "none", "unloaded"])
@@ -274,9 +257,7 @@ def test_owners_test_for_what_they_own_and_see_no_addresses(
     assert "has the addresses 127.0.0.1" in page
 
 
-def test_the_api_tests_for_owners_and_administrators(
-    client: Client, port: int, rule: MediaRule, project: Project
-) -> None:
+def test_the_api_tests_rules(client: Client, port: int, rule: MediaRule, project: Project) -> None:
     user = User.objects.create_user("olga")
     changes.set_role(user, project.organization, Role.OWNER)
     new = create_key(owner=user, project=project, name="k", scopes=[Scope.MANAGE])
@@ -303,9 +284,3 @@ def test_the_api_tests_for_owners_and_administrators(
     assert post(what=url, organization=project.organization_id).status_code == 403
     assert post(project=project.pk).status_code == 400
     assert post(what=url, project=project.pk + 1).status_code == 400
-
-
-def test_the_list_of_the_admin_leads_to_the_tester(client: Client) -> None:
-    client.force_login(User.objects.create_superuser("root"))
-
-    assert "/console/media/test/" in client.get("/admin/media/mediarule/").content.decode()

@@ -43,7 +43,7 @@ def allow(monkeypatch: pytest.MonkeyPatch, level: Level) -> None:
     monkeypatch.setattr(MediaPolicies, "policy_of", lambda *_: MediaPolicy((level,)))
 
 
-def test_no_attack_reaches_an_address(
+def test_no_attack_reaches_an_address_which_the_socket_would_notice(
     monkeypatch: pytest.MonkeyPatch, network: RecordedNetwork, listening: socket.socket
 ) -> None:
     port = listening.getsockname()[1]
@@ -60,11 +60,6 @@ def test_no_attack_reaches_an_address(
     with pytest.raises(BlockingIOError):
         listening.accept()
 
-
-def test_the_listening_socket_notices_a_connection(
-    monkeypatch: pytest.MonkeyPatch, network: RecordedNetwork, listening: socket.socket
-) -> None:
-    port = listening.getsockname()[1]
     rule = UrlRule(1, "127.0.0.1", WEB, frozenset({port}), networks=("127.0.0.0/8",))
     allow(monkeypatch, Level("platform", urls=(rule,), folders=()))
     listening.settimeout(60)

@@ -33,13 +33,9 @@ def write_checkpoint(folder: Path, model_type: str = "qwen2") -> Path:
     size = tokenizer.get_vocab_size()
     _write_json(folder / "config.json", _config(model_type, size))
     _write_json(folder / "generation_config.json", {"do_sample": False, "eos_token_id": 2})
-    tokenizer_config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": _SPECIAL[2],
-        "pad_token": _SPECIAL[0],
-        "chat_template": _TEMPLATE,
-        "model_max_length": 512,
-    }
+    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": _SPECIAL[2]}
+    tokenizer_config |= {"pad_token": _SPECIAL[0], "chat_template": _TEMPLATE}
+    tokenizer_config |= {"model_max_length": 512}
     _write_json(folder / "tokenizer_config.json", tokenizer_config)
     write_safetensors(folder / "model.safetensors", _tensors(model_type, size))
     return folder
@@ -72,23 +68,12 @@ def _tokenizer() -> Tokenizer:
 
 
 def _config(model_type: str, vocab_size: int) -> dict[str, Any]:
-    return {
-        "model_type": model_type,
-        "architectures": [_CLASSES[model_type]],
-        "vocab_size": vocab_size,
-        "hidden_size": _HIDDEN,
-        "intermediate_size": _INNER,
-        "num_hidden_layers": _LAYERS,
-        "num_attention_heads": _HEADS,
-        "num_key_value_heads": _KV_HEADS,
-        "max_position_embeddings": 512,
-        "tie_word_embeddings": False,
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-6,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "torch_dtype": "float16",
-    }
+    config: dict[str, Any] = {"model_type": model_type, "architectures": [_CLASSES[model_type]]}
+    config |= {"vocab_size": vocab_size, "hidden_size": _HIDDEN, "intermediate_size": _INNER}
+    config |= {"num_hidden_layers": _LAYERS, "num_attention_heads": _HEADS}
+    config |= {"num_key_value_heads": _KV_HEADS, "max_position_embeddings": 512}
+    config |= {"tie_word_embeddings": False, "hidden_act": "silu", "rms_norm_eps": 1e-6}
+    return config | {"bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16"}
 
 
 def _tensors(model_type: str, vocab_size: int) -> Tensors:

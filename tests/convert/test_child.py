@@ -25,9 +25,18 @@ async def run(code: str, memory_bytes: int = 0, timeout_s: float = 60.0) -> tupl
     return peak, bytes(output)
 
 
-async def test_its_output_is_passed_on_and_its_memory_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_its_output_is_passed_on_without_secrets_and_its_memory_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("VINERY_SECRET_KEY", "secret")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    _, output = await run("import os; print(dict(os.environ))")
+    assert b"secret" not in output
+    assert b"PATH" in output
+    with pytest.raises(ChildFailed, match="ended with status 1") as failed:
+        await run("raise SystemExit('no weights here')")
+    assert failed.value.last_line == "no weights here"
+
     measured = tmp_path / "measured"
 
     class Memory(child._Memory):
@@ -44,26 +53,9 @@ async def test_its_output_is_passed_on_and_its_memory_measured(
     assert 80 << 20 < peak < 800 << 20
 
 
-async def test_a_failure_has_the_last_line() -> None:
-    with pytest.raises(ChildFailed, match="ended with status 1") as failed:
-        await run("raise SystemExit('no weights here')")
-    assert failed.value.last_line == "no weights here"
-
-
-async def test_it_sees_no_secret_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VINERY_SECRET_KEY", "secret")
-    monkeypatch.setenv("HF_TOKEN", "secret")
-    _, output = await run("import os; print(dict(os.environ))")
-    assert b"secret" not in output
-    assert b"PATH" in output
-
-
-async def test_more_memory_than_the_limit_ends_it_with_a_sentence() -> None:
+async def test_more_memory_or_time_than_the_limit_ends_it_and_its_children_count() -> None:
     with pytest.raises(MemoryExceeded, match=r"its limit of 200 MB\. Raise the limit"):
         await run("a = b'x' * (600 << 20)", 200 << 20)
-
-
-async def test_children_count_for_the_limit_of_memory() -> None:
     # Each of them stays below the limit.
     code = (
         "import subprocess, sys, time\n"
@@ -73,16 +65,13 @@ async def test_children_count_for_the_limit_of_memory() -> None:
     )
     with pytest.raises(MemoryExceeded):
         await run(code, 200 << 20)
-
-
-async def test_a_program_that_takes_too_long_is_ended() -> None:
     of_other_tests = set(psutil.Process().children(recursive=True))
     with pytest.raises(TimeoutError):
         await run(_FOREVER, timeout_s=0.5)
     assert not set(psutil.Process().children(recursive=True)) - of_other_tests
 
 
-async def test_cancelling_ends_the_whole_group_also_one_that_ignores_sigterm(
+async def test_the_whole_group_ends_when_it_is_cancelled_or_its_parent_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "_GRACE_S", 0.5)
@@ -101,9 +90,6 @@ async def test_cancelling_ends_the_whole_group_also_one_that_ignores_sigterm(
     await asyncio.gather(running, return_exceptions=True)
     for pid in map(int, pids.read_text().split()):
         await until(lambda pid=pid: has_ended(pid))  # type: ignore[misc]
-
-
-async def test_it_ends_with_its_parent_that_is_killed(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     write = f"import os; open({str(pid_file)!r}, 'w').write(str(os.getpid())); {_FOREVER!r}"
     code = f"{write}\n{_FOREVER}"

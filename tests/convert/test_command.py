@@ -21,7 +21,7 @@ def run(*words: str) -> int:
     return status
 
 
-def test_environments_are_listed_and_removed(
+def test_environments_and_architectures_are_listed_and_environments_removed(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_environment(home / "environments", "")
@@ -35,14 +35,8 @@ def test_environments_are_listed_and_removed(
         "The environment 5.0 is removed.",
         "The environment 5.0 was not there.",
     ]
-
-
-def test_an_unknown_environment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("remove", "1.0") == 1
     assert "There is no environment 1.0. There are 5.0" in capsys.readouterr().err
-
-
-def test_architectures_are_listed_with_their_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("architectures") == 0
     rows = capsys.readouterr().out.splitlines()
     assert any(row.split() == ["minicpmo", "4.51", "image-text-to-text"] for row in rows)

@@ -4,7 +4,7 @@ They copy the reference model, so the check of the result is the real one.
 """
 
 import asyncio
-import subprocess
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,14 +44,9 @@ class Running:
         def report(progress: Progress) -> None:
             self.stages.append(progress.stage)
 
-        return await convert(
-            self.source,
-            self.output,
-            parse(options) if options else ConvertOptions(),
-            self.workshop,
-            report=report,
-            write=self.log.extend,
-        )
+        asked = parse(options) if options else ConvertOptions()
+        given = (self.source, self.output, asked, self.workshop)
+        return await convert(*given, report=report, write=self.log.extend)
 
     @property
     def left(self) -> list[str]:
@@ -59,7 +54,9 @@ class Running:
         return [path.name for path in self.output.parent.iterdir()]
 
 
-async def test_a_converted_model_gets_its_name_after_it_was_checked(tmp_path: Path) -> None:
+async def test_a_converted_model_gets_its_name_after_the_check_and_is_never_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running = Running(tmp_path, COPY)
     converted = await running.convert(precision="int8")
     assert running.stages == ["environment", "export", "check"]
@@ -68,14 +65,27 @@ async def test_a_converted_model_gets_its_name_after_it_was_checked(tmp_path: Pa
     assert converted.num_bytes > 1 << 20
     assert b"'--weight-format', 'int8'" in running.log
     assert running.left == ["tiny-int8"]
+    with pytest.raises(ConvertError, match=r"tiny-int8 exists\. Remove it"):
+        await running.convert()
+    shutil.rmtree(running.output)
+    running.stages.clear()
+    monkeypatch.setattr(conversion.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(ConvertError, match=r"needs 0\.0 GB of disk"):
+        await running.convert()
+    assert running.stages == []
 
 
-async def test_graphs_that_openvino_cannot_read_never_appear(tmp_path: Path) -> None:
+async def test_broken_graphs_and_a_folder_without_a_tokenizer_never_appear(tmp_path: Path) -> None:
     broken = f"{COPY}    open(sys.argv[-1] + '/openvino_model.xml', 'w').write('<net/>')\n"
     running = Running(tmp_path, broken)
     with pytest.raises(ConvertError, match="converted model cannot be loaded"):
         await running.convert()
     assert running.left == []
+    (tmp_path / "openvino_model.xml").touch()
+    words = (sys.executable, "-m", "vinery_serving.convert.load_check", str(tmp_path))
+    check = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
+    assert b"has no tokenizer" in (await check.communicate())[1]
+    assert check.returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -101,23 +111,6 @@ async def test_an_export_beyond_its_memory_limit_ends_with_a_sentence(tmp_path: 
     with pytest.raises(ConvertError, match=r"more memory than its limit of 300 MB"):
         await running.convert(memory_limit_mb=300)
     assert running.left == []
-
-
-async def test_an_output_that_exists_is_never_replaced(tmp_path: Path) -> None:
-    running = Running(tmp_path, COPY)
-    running.output.mkdir(parents=True)
-    with pytest.raises(ConvertError, match=r"tiny-int8 exists\. Remove it"):
-        await running.convert()
-
-
-async def test_too_small_a_disk_is_refused_before_the_export(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running = Running(tmp_path, COPY)
-    monkeypatch.setattr(conversion.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
-    with pytest.raises(ConvertError, match=r"needs 0\.0 GB of disk"):
-        await running.convert()
-    assert running.stages == []
 
 
 async def test_a_cancelled_conversion_leaves_nothing(tmp_path: Path) -> None:
@@ -157,15 +150,3 @@ async def test_a_conversion_that_was_killed_begins_again(tmp_path: Path) -> None
     assert running.left != []
     await running.convert()
     assert running.left == ["tiny-int8"]
-
-
-def test_the_check_names_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
-    (tmp_path / "openvino_model.xml").touch()
-    checked = subprocess.run(
-        [sys.executable, "-m", "vinery_serving.convert.load_check", str(tmp_path)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert checked.returncode == 1
-    assert "has no tokenizer" in checked.stderr

@@ -69,9 +69,7 @@ def kill_while_it_makes(folder: Path) -> None:
     process.wait()
 
 
-def test_an_environment_is_made_again_after_a_kill_and_then_found(
-    made: Environments, line: Line
-) -> None:
+def test_an_environment_is_found_after_a_kill_and_kept(made: Environments, line: Line) -> None:
     found = made.find(line)
     assert found is not None
     imported = subprocess.run(
@@ -80,31 +78,20 @@ def test_an_environment_is_made_again_after_a_kill_and_then_found(
     assert imported.returncode == 0
     assert b"Successfully installed" in made.log_path(line).read_bytes()
     assert asyncio.run(made.ensure(line, ignore)) == found
-
-
-def test_an_environment_of_other_versions_is_obsolete(made: Environments, line: Line) -> None:
     assert made.find(Line(line.name, ("exporter==2.0",), line.torch)) is None
-
-
-def test_a_used_environment_is_not_removed(made: Environments, line: Line) -> None:
     with made.used(line), pytest.raises(ConvertError, match="is in use"):
         made.remove(line)
     assert made.find(line) is not None
 
 
-async def test_a_package_that_is_missing_is_named_and_leaves_nothing(
-    tmp_path: Path, line: Line
+async def test_a_missing_package_or_too_small_a_disk_is_named_and_leaves_nothing(
+    tmp_path: Path, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     all_ = Environments(tmp_path / "all")
     with pytest.raises(ConvertError, match=r"test could not be made: .*exporter==9"):
         await all_.ensure(Line(line.name, ("exporter==9",), line.torch), ignore)
     assert [path.name for path in (tmp_path / "all").iterdir() if path.is_dir()] == []
     assert b"exporter==9" in all_.log_path(line).read_bytes()
-
-
-async def test_too_small_a_disk_is_refused_before_anything_is_fetched(
-    tmp_path: Path, line: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
     with pytest.raises(ConvertError, match=r"needs 6 GB of disk, and .* has 1\.0 GB"):
         await Environments(tmp_path).ensure(line, ignore)

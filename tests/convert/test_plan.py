@@ -1,6 +1,7 @@
 """What a conversion is going to do: its line, its task and the exporter's arguments."""
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,20 +19,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("plan") / "tiny")
 
 
-def test_an_architecture_gets_the_line_that_its_export_needs() -> None:
-    wanted = {
-        "qwen2": "5.0",
-        "qwen2_5_vl": "5.0",
-        "internlm2": "4.57",
-        "phi3_v": "4.53",
-        "qwen3_5": "5.2",
-        "gemma4": "5.5",
-        "minicpmo": "4.51",
-    }
+def test_every_architecture_has_a_line_of_one_version_of_each_package() -> None:
+    wanted = {"qwen2": "5.0", "qwen2_5_vl": "5.0", "qwen3_5": "5.2", "gemma4": "5.5"}
+    wanted |= {"internlm2": "4.57", "phi3_v": "4.53", "minicpmo": "4.51"}
     assert {name: architecture_of(name).line.name for name in wanted} == wanted
+    assert all(each.tasks for each in architectures().values())
 
-
-def test_every_line_names_one_version_of_each_package_and_no_torchvision() -> None:
     for line in lines().values():
         names = [package.partition("==")[0] for package in (line.torch, *line.packages)]
         assert all("==" in package for package in (line.torch, *line.packages))
@@ -39,50 +32,37 @@ def test_every_line_names_one_version_of_each_package_and_no_torchvision() -> No
         assert {"transformers", "optimum-intel", "nncf", "openvino"} <= set(names)
         assert "torchvision" not in names
 
-
-def test_the_exporter_s_openvino_is_the_one_that_serves() -> None:
-    from importlib.metadata import version
-
     for line in lines().values():
         assert f"openvino=={version('openvino')}" in line.packages
         assert f"openvino-tokenizers=={version('openvino-tokenizers')}" in line.packages
 
-
-def test_the_digest_of_a_line_is_of_its_versions() -> None:
     assert len({line.digest for line in lines().values()}) == len(lines())
 
 
-def test_an_unknown_architecture_is_refused_with_the_nearest_known_one() -> None:
+def test_what_is_unknown_is_refused_with_what_is_known(folder: Path) -> None:
     with pytest.raises(ConvertError, match=r"no conversion of the architecture qwen9\..*nearest"):
         architecture_of("qwen9")
-
-
-def test_an_unknown_line_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConvertError, match=r"no environment 3\.0\. There are 5\.0, 4\.57"):
         line_named("3.0")
+    with pytest.raises(ConvertError, match="qwen2 cannot be converted for the task image-text"):
+        Checkpoint.read(folder, "image-text-to-text")
 
 
-def test_every_architecture_has_a_task() -> None:
-    assert all(each.tasks for each in architectures().values())
-
-
-def test_a_checkpoint_is_read_with_its_task_and_size(folder: Path) -> None:
+def test_a_checkpoint_is_read_with_its_task_size_and_code(folder: Path, tmp_path: Path) -> None:
     checkpoint = Checkpoint.read(folder)
     assert checkpoint.task == "text-generation"
     assert checkpoint.num_bytes == (folder / "model.safetensors").stat().st_size
     assert not checkpoint.has_code
-
-
-def test_a_task_that_the_architecture_lacks_is_refused(folder: Path) -> None:
-    with pytest.raises(ConvertError, match="qwen2 cannot be converted for the task image-text"):
-        Checkpoint.read(folder, "image-text-to-text")
+    folder = write_checkpoint(tmp_path / "tiny")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "a.B"}}))
+    assert Checkpoint.read(folder).has_code
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (None, "There is no folder"),
-        ({}, "has no config.json"),
+        *((None, "There is no folder"), ({}, "has no config.json")),
         ({"config.json": "{"}, "cannot be read"),
         ({"config.json": "[]"}, "is not a JSON object"),
         ({"config.json": "{}"}, "names no model_type"),
@@ -106,14 +86,7 @@ def test_a_folder_that_is_no_checkpoint_is_refused(
         Checkpoint.read(folder)
 
 
-def test_a_checkpoint_that_brings_code_is_recognised(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "tiny")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "a.B"}}))
-    assert Checkpoint.read(folder).has_code
-
-
-def test_the_arguments_are_those_of_the_options(folder: Path, tmp_path: Path) -> None:
+def test_arguments_are_those_of_the_options_and_trust_no_code(folder: Path, tmp_path: Path) -> None:
     options = parse({"precision": "int4", "group_size": -1, "ratio": 0.8, "sym": True})
     words = options.arguments(Checkpoint.read(folder), tmp_path / "out")
     assert words[:6] == [
@@ -124,9 +97,6 @@ def test_the_arguments_are_those_of_the_options(folder: Path, tmp_path: Path) ->
         *("--weight-format", "int4", "--group-size-fallback", "adjust"),
         *("--group-size=-1", "--ratio=0.8", "--sym", str(tmp_path / "out")),
     ]
-
-
-def test_code_of_the_checkpoint_is_trusted_only_when_asked(folder: Path, tmp_path: Path) -> None:
     checkpoint = Checkpoint.read(folder)
     assert "--trust-remote-code" not in ConvertOptions().arguments(checkpoint, tmp_path)
     trusting = parse({"trust_remote_code": True})
@@ -136,8 +106,7 @@ def test_code_of_the_checkpoint_is_trusted_only_when_asked(folder: Path, tmp_pat
 @table(
     "values, message",
     [
-        ({"precision": "int2"}, "int2"),
-        ({"speed": 1}, "There is no option speed"),
+        *(({"precision": "int2"}, "int2"), ({"speed": 1}, "There is no option speed")),
         ({"precision": "int8", "ratio": 0.5}, "ratio is for int4 and not for int8"),
         ({"precision": "fp16", "sym": True}, "sym is for int8 and int4"),
         ({"precision": "int4", "group_size": 0}, "group_size must be -1 or positive"),

@@ -26,10 +26,8 @@ _ARRIVAL_S = 30.0
 
 def enter_a_network_of_our_own() -> None:
     """Start this program again in it, unless it runs there or cannot."""
-    unshare, ip = (
-        shutil.which("unshare"),
-        shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin"),
-    )
+    unshare = shutil.which("unshare")
+    ip = shutil.which("ip", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
     if "own" in sys.argv or unshare is None or ip is None:
         return
     for command in ([unshare, "-n"], [unshare, "-rn"]):
@@ -99,15 +97,9 @@ async def main() -> None:
         urls += [f"http://{name}:{server.port}/" for name in NAMES]
         num_refused = sum([await is_refused(fetcher, url, policy) for url in urls])
         num_after = await num_arrived(server)
-        result = {
-            "is_own": "own" in sys.argv,
-            "reachable": found,
-            "num_noticed": num_before,
-            "num_attacks": len(urls),
-            "num_refused": num_refused,
-            "num_connections": num_after - num_before,
-            "tried": network.connected,
-        }
+        result = {"is_own": "own" in sys.argv, "reachable": found, "num_noticed": num_before}
+        result |= {"num_attacks": len(urls), "num_refused": num_refused}
+        result |= {"num_connections": num_after - num_before, "tried": network.connected}
     print(json.dumps(result))  # noqa: T201
 
 

@@ -55,11 +55,8 @@ async def get(
 # -- Where connections go
 
 
-def test_there_are_hundreds_of_attacks() -> None:
+async def test_none_of_hundreds_of_attacks_makes_a_connection() -> None:
     assert len(ATTACKS) >= 300
-
-
-async def test_no_attack_makes_a_connection() -> None:
     network = RecordedNetwork()
     client = network.client()
     async with listening_everywhere() as server:
@@ -71,68 +68,44 @@ async def test_no_attack_makes_a_connection() -> None:
         assert server.num_connections == 0
 
 
-async def test_the_listening_server_would_notice_a_connection() -> None:
-    network = RecordedNetwork(names={"a.example": [["127.0.0.1"]]})
-    async with listening_everywhere() as server:
-        await get(network.client(), f"http://a.example:{server.port}/")
-        assert network.connected == ["127.0.0.1"]
-        assert server.num_connections == 1
-
-
-async def test_a_name_is_resolved_once_and_the_checked_address_is_used() -> None:
+async def test_a_name_is_resolved_once_and_only_its_checked_address_is_used() -> None:
     network = RecordedNetwork(names={"a.example": [["127.0.0.1"], ["127.0.0.2"], ["10.0.0.1"]]})
     async with listening_everywhere() as server:
         await get(network.client(), f"http://a.example:{server.port}/")
+        assert server.num_connections == 1, "it would notice those of an attack"
     assert network.resolved == ["a.example"]
     assert network.connected == ["127.0.0.1"]
-
-
-async def test_a_name_with_one_refused_address_is_refused() -> None:
     network = RecordedNetwork(names={"a.example": [["127.0.0.1", "10.0.0.1"]]})
     with pytest.raises(AddressRefused, match=r"10\.0\.0\.1"):
         await get(network.client(), "http://a.example/")
     assert network.connected == []
-
-
-async def test_an_address_needs_no_name_server() -> None:
     network = RecordedNetwork()
     async with serving() as server:
         await get(network.client(), f"http://127.0.0.1:{server.port}/")
     assert network.resolved == []
 
 
-async def test_the_next_address_is_tried_if_one_refuses_the_connection() -> None:
+async def test_names_are_resolved_by_the_system_and_each_address_is_tried() -> None:
+    assert set(await resolve("localhost", 80)) <= {"127.0.0.1", "::1"}
+    with pytest.raises(NotReached, match=r"no host unknown\.invalid"):
+        await resolve("unknown.invalid", 80)
+    with pytest.raises(NotReached, match="no host"):
+        await get(RecordedNetwork(names={"a.example": [[]]}).client(), "http://a.example/")
     network = RecordedNetwork(names={"a.example": [["::1", "127.0.0.1"]]})
     async with serving() as server:
         _, body = await get(network.client(), f"http://a.example:{server.port}/")
     assert body == b"picture"
     assert network.connected == ["::1", "127.0.0.1"]
-
-
-async def test_a_host_that_refuses_connections_is_reported_by_the_first_error() -> None:
     async with serving() as server:
         port = server.port
     with pytest.raises(NotReached, match="ConnectionRefusedError"):
         await get(Client(), f"http://127.0.0.1:{port}/")
 
 
-async def test_a_name_without_an_address_is_not_reached() -> None:
-    with pytest.raises(NotReached, match="no host"):
-        await get(RecordedNetwork(names={"a.example": [[]]}).client(), "http://a.example/")
-
-
-async def test_the_system_resolves_names_and_reports_those_that_are_unknown() -> None:
-    assert set(await resolve("localhost", 80)) <= {"127.0.0.1", "::1"}
-    with pytest.raises(NotReached, match=r"no host unknown\.invalid"):
-        await resolve("unknown.invalid", 80)
-
-
 # -- What a request has
 
 
-async def test_a_request_has_the_host_and_nothing_that_identifies_a_user(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_request_identifies_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     network = RecordedNetwork(names={"a.example": [["127.0.0.1"]]})
@@ -140,21 +113,9 @@ async def test_a_request_has_the_host_and_nothing_that_identifies_a_user(
         server.answer = answer(headers=("set-cookie: a=b",))
         for _ in range(2):
             await get(network.client(), f"http://a.example:{server.port}/p?q#f")
-    assert (
-        server.requests
-        == [
-            (
-                "/p?q",
-                {
-                    "host": f"a.example:{server.port}",
-                    "user-agent": "Vinery",
-                    "accept-encoding": "identity",
-                    "connection": "close",
-                },
-            )
-        ]
-        * 2
-    )
+    headers = {"host": f"a.example:{server.port}", "user-agent": "Vinery"}
+    headers |= {"accept-encoding": "identity", "connection": "close"}
+    assert server.requests == [("/p?q", headers)] * 2
 
 
 async def test_tls_has_the_name_and_its_certificate_is_checked(tmp_path: Path) -> None:
@@ -202,26 +163,21 @@ async def fetched(server: Server, sent: object, client: Client | None = None) ->
     return body
 
 
-async def test_a_redirect_is_returned_and_not_followed(server: Server) -> None:
+async def test_bodies_up_to_their_length_are_read_and_no_redirect_followed(server: Server) -> None:
     server.answer = answer(b"", status="302 Found", headers=("Location: /next", "X-A: 1", "x-a: 2"))
     response, _ = await get(Client(), f"http://127.0.0.1:{server.port}/")
     assert response.status == 302
     assert response.headers["location"] == "/next"
     assert response.headers["x-a"] == "1, 2"
     assert len(server.requests) == 1
-
-
-@table("num_bytes", [0, 1, MAX_BYTES])
-async def test_a_body_up_to_the_limit_is_read(server: Server, num_bytes: int) -> None:
-    assert await fetched(server, answer(b"x" * num_bytes)) == b"x" * num_bytes
-
-
-async def test_bodies_without_a_length_and_in_chunks_are_read(server: Server) -> None:
     until_the_end = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 500
     chunks = b"".join(b"1\r\n%c\r\n" % (48 + each % 10) for each in range(500)) + b"0\r\n\r\n"
     assert await fetched(server, until_the_end) == b"x" * 500
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     assert await fetched(server, head + chunks) == b"0123456789" * 50
+    assert await fetched(server, answer(b"x" * 5000, length=10)) == b"x" * 10
+    for num_bytes in (0, 1, MAX_BYTES):
+        assert await fetched(server, answer(b"x" * num_bytes)) == b"x" * num_bytes
 
 
 async def endless(writer: asyncio.StreamWriter) -> None:
@@ -231,12 +187,10 @@ async def endless(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-async def test_an_endless_body_ends_at_the_limit(server: Server) -> None:
+async def test_an_endless_body_and_a_length_above_the_limit_are_refused(server: Server) -> None:
     with pytest.raises(TooLarge, match=f"{MAX_BYTES} bytes"):
         await fetched(server, endless)
 
-
-async def test_a_length_above_the_limit_is_refused_before_the_body(server: Server) -> None:
     async def only_head(writer: asyncio.StreamWriter) -> None:
         writer.write(answer(b"", length=MAX_BYTES + 1))
         await asyncio.Event().wait()
@@ -257,37 +211,25 @@ async def test_a_length_above_the_limit_is_refused_before_the_body(server: Serve
         b"HTTP/1.1 200 OK\r\ncontent-length: 1e3\r\n\r\nabcd",
         b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 40_000 + b"\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: " + b"9" * 5000 + b"\r\n\r\nabcd",
-        b"HTTP/1.1 100 \r\n\r\n" * 5000 + answer(),
-        b"SSH-2.0-server\r\n\r\n",
-        b"",
+        *(b"HTTP/1.1 100 \r\n\r\n" * 5000 + answer(), b"SSH-2.0-server\r\n\r\n", b""),
         *(
             answer(b"\x1f\x8b", headers=(f"content-encoding: {each}",))
             for each in ("gzip", "br", "deflate", "zstd", "identity, gzip", "GZIP")
         ),
     ],
 )
-async def test_a_response_that_is_wrong_or_compressed_is_refused(
-    server: Server, sent: bytes
-) -> None:
+async def test_a_wrong_or_compressed_response_is_refused(server: Server, sent: bytes) -> None:
     with pytest.raises(BadResponse):
         await fetched(server, sent)
 
 
-async def test_bytes_after_the_declared_length_are_not_read(server: Server) -> None:
-    assert await fetched(server, answer(b"x" * 5000, length=10)) == b"x" * 10
-
-
-async def test_a_silent_server_is_left_after_the_read_deadline(server: Server) -> None:
+async def test_a_silent_slow_or_broken_server_is_left(server: Server, tmp_path: Path) -> None:
     async def silent(writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(NotReached, match="in time"):
         await fetched(server, silent, Client(read_s=0.05))
 
-
-async def test_a_server_that_drips_is_left_at_the_total_deadline_of_the_caller(
-    server: Server,
-) -> None:
     async def drip(writer: asyncio.StreamWriter) -> None:
         for letter in b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 10_000:
             writer.write(bytes([letter]))
@@ -301,8 +243,6 @@ async def test_a_server_that_drips_is_left_at_the_total_deadline_of_the_caller(
         async with asyncio.timeout(0.3), client.exchange(route) as response:
             await response.read(MAX_BYTES)
 
-
-async def test_a_handshake_that_does_not_begin_ends_at_the_connect_deadline() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
@@ -314,45 +254,6 @@ async def test_a_handshake_that_does_not_begin_ends_at_the_connect_deadline() ->
     finally:
         running.close()
 
-
-# -- Name servers that do not answer
-
-
-async def test_a_name_server_that_does_not_answer_ends_the_wait_at_the_deadline(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    may_answer = threading.Event()
-    monkeypatch.setattr(
-        client_module.socket, "getaddrinfo", lambda *_, **__: may_answer.wait() and []
-    )
-    try:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await Client().route(read_url("http://a.example/"), check_here)
-    finally:
-        may_answer.set()
-
-
-async def test_the_number_of_waiting_threads_is_bounded() -> None:
-    may_end, threads = threading.Event(), DaemonThreads(2)
-    calls = [asyncio.ensure_future(threads.call(may_end.wait)) for _ in range(2)]
-    await asyncio.sleep(0)
-    with pytest.raises(ThreadsBusy):
-        await threads.call(may_end.wait)
-    may_end.set()
-    assert await asyncio.gather(*calls) == [True, True]
-    assert await threads.call(lambda: 1) == 1
-
-
-async def test_an_error_of_a_thread_is_raised_to_its_caller() -> None:
-    def fail() -> None:
-        raise OSError("no such name")
-
-    with pytest.raises(OSError, match="no such name"):
-        await DaemonThreads(1).call(fail)
-
-
-async def test_a_connection_whose_encryption_breaks_is_reported(tmp_path: Path) -> None:
     server_tls, client_tls = certificate(tmp_path, "127.0.0.1")
 
     async def no_tls(writer: asyncio.StreamWriter) -> None:
@@ -364,3 +265,34 @@ async def test_a_connection_whose_encryption_breaks_is_reported(tmp_path: Path) 
         server.answer = no_tls
         with pytest.raises(NotReached, match="SSLError"):
             await get(RecordedNetwork().client(client_tls), f"https://127.0.0.1:{server.port}/")
+
+
+# -- Name servers that do not answer
+
+
+async def test_waits_for_names_and_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_answer = threading.Event()
+    monkeypatch.setattr(
+        client_module.socket, "getaddrinfo", lambda *_, **__: may_answer.wait() and []
+    )
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await Client().route(read_url("http://a.example/"), check_here)
+    finally:
+        may_answer.set()
+
+    may_end, threads = threading.Event(), DaemonThreads(2)
+    calls = [asyncio.ensure_future(threads.call(may_end.wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(ThreadsBusy):
+        await threads.call(may_end.wait)
+    may_end.set()
+    assert await asyncio.gather(*calls) == [True, True]
+    assert await threads.call(lambda: 1) == 1
+
+    def fail() -> None:
+        raise OSError("no such name")
+
+    with pytest.raises(OSError, match="no such name"):
+        await DaemonThreads(1).call(fail)
