@@ -362,7 +362,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], *, timeout_s: float = 30.0, pause_s: float = 0.02) -> T:
+# Twice as long as an engine that no node adopts goes on.
+_HAPPENS_WITHIN_S = 60.0
+
+
+def until(
+    condition: Callable[[], T], *, timeout_s: float = _HAPPENS_WITHIN_S, pause_s: float = 0.02
+) -> T:
     """The first true value of a condition. Fails when there is none in time."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):

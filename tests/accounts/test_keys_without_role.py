@@ -55,7 +55,7 @@ def test_superusers_and_services_need_no_role_but_those_before_do(search: Projec
     root, robot = User.objects.create_superuser("chief"), changes.add_user("robot", is_service=True)
     keys = [key_of(each, search) for each in (root, robot)]
     changes.remove(changes.set_role(root, search.organization, Role.MEMBER))
-    changes.remove(changes.set_role(robot, another_project().organization, Role.VIEWER))
+    changes.remove(changes.set_role(robot, elsewhere.organization, Role.VIEWER))
     assert [state(key) for key in keys] == [KeyState.ACTIVE] * 2
 
 

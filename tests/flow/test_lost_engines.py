@@ -343,18 +343,20 @@ async def test_the_hash_does_not_depend_on_who_asks_and_on_random_seeds(engine):
     assert [each.key_id for each in added] == [1, 2, 2]
 
 
-async def test_planned_ends_count_against_no_request_and_have_a_limit(engine):
+async def test_planned_ends_count_against_no_request(engine):
     async def leave_after_a_token(gateway: Gateway) -> None:
         await send_a_token(gateway)
-        gateway.leave()
-
-    async def leave_at_once(gateway: Gateway) -> None:
-        await gateway.receive_submit()
         gateway.leave()
 
     async with FakeEngine(engine.replicas.path, *[leave_after_a_token] * 4, answer):
         result = await whole(await prepared_of(engine))
     assert result.choices[0].text == TEXT
+
+
+async def test_planned_ends_have_a_limit(engine):
+    async def leave_at_once(gateway: Gateway) -> None:
+        await gateway.receive_submit()
+        gateway.leave()
 
     async with FakeEngine(engine.replicas.path, leave_at_once):
         prepared = await prepared_of(engine)

@@ -150,7 +150,7 @@ def test_only_tools_that_are_allowed_can_be_called_by_names_that_stay_in_the_gra
     "name, choice, error, words",
     [
         ("hermes", ToolChoice(ToolMode.NAMED, "pong"), InvalidRequest, "'pong'"),
-        ("think", REQUIRED, UnsupportedParameter, ""),
+        ("think", REQUIRED, UnsupportedParameter, None),
     ],
 )
 def test_a_tool_that_is_not_there_cannot_be_named_nor_a_model_without_calls_forced(

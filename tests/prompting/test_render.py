@@ -315,7 +315,7 @@ REFUSED = {
         "messages",
     ),
     "tools that the template would drop": row(
-        templates.CHATML, a_chat(HI, tools=(WEATHER,)), "tools", ""
+        templates.CHATML, a_chat(HI, tools=(WEATHER,)), "tools", None
     ),
     "nor the tools": row(
         templates.CHATML, a_chat(HI, template_kwargs={"tools": []}), "chat_template_kwargs", "tools"
