@@ -48,9 +48,9 @@ async def answered(gateway: Gateway, *, is_tested: bool) -> Answer:
 
 @pytest.mark.live
 async def test_a_stream_is_the_same_beside_a_test_and_a_text_model_has_none(shared_engine, gateway):
-    async with shared_engine(folder=TINY_VISION) as gateway:
-        calm = await answered(gateway, is_tested=False)
-        tested = await answered(gateway, is_tested=True)
+    async with shared_engine(folder=TINY_VISION) as vision:
+        calm = await answered(vision, is_tested=False)
+        tested = await answered(vision, is_tested=True)
     assert tested.tokens == calm.tokens
     assert tested.finish == calm.finish is not None
 
