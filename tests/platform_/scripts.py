@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests import forked_commands
 from tests.conftest import REPOSITORY, clean_environment
-from tests.platform_ import forked_python
 
 _TIMEOUT_S = 60.0
 
@@ -24,7 +24,7 @@ def run_python(
     """The same in a process that has imported some libraries."""
     clean = clean_environment()
     settings = clean | dict(environment or {})
-    return forked_python.run(*arguments, environment=settings, clean=clean, cwd=cwd)
+    return forked_commands.run_python(*arguments, environment=settings, clean=clean, cwd=cwd)
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
