@@ -96,9 +96,13 @@ def test_the_models_of_a_key_are_named(status: int, body: object, models: list[s
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [(200, 0), (503, 1)])
-def test_the_exit_status_of_the_health_check_is_its_result(status: int, exit_status: int) -> None:
+def test_the_exit_status_of_the_health_check_is_its_result(
+    status: int, exit_status: int, tmp_path: Path
+) -> None:
+    settings = {"VINERY_HOME": str(tmp_path)}  # a server may run in the home of the clone
     with server(status, {}) as url:
-        result = scripts.vinery("ready", environment={"VINERY_PORT": url.rpartition(":")[2]})
+        port = url.rpartition(":")[2]
+        result = scripts.vinery("ready", environment=settings | {"VINERY_PORT": port})
 
     assert result.returncode == exit_status
     assert url in result.stdout + result.stderr
