@@ -340,6 +340,13 @@ async def test_different_pictures_are_different_requests_for_the_quarantine(
         quarantine.check("m", again.submits)
 
 
+async def test_each_picture_takes_processor_time(pool: WorkerPool, engine: Engine) -> None:
+    """The clock of a process stands still while a timer of processor time is set."""
+    drafts = [await shown(pool, engine, picture(inline(a_png()))) for _ in range(10)]
+
+    assert all(draft.media.decode_s > 0 for draft in drafts)
+
+
 async def test_image_tokens_are_counted_in_the_usage(pool: WorkerPool, engine: Engine) -> None:
     draft = await shown(pool, engine, picture(inline(a_png())))
     meter = Meter()
