@@ -11,6 +11,7 @@ from django.test import Client
 from tests.accounts.api.api_client import Tenant, make_tenant
 from tests.accounts.key_tables import past_clock
 from tests.accounts.oidc_issuer import TestIssuer, running_issuer
+from tests.accounts.signin_helpers import person
 from tests.accounts.usage_builders import NewLedger, Shelf, die
 from tests.accounts.webhook_receiver import Receiver, receiving
 from tests.fakes.clock import FakeClock
@@ -33,7 +34,8 @@ def peppers(settings: Any) -> dict[int, bytes]:
 
 @pytest.fixture
 def alice(db: None) -> User:
-    return User.objects.create_user("alice")
+    """She has a password."""
+    return person("alice")
 
 
 @pytest.fixture

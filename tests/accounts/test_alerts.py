@@ -116,7 +116,6 @@ def test_an_alert_contains_the_time_at_which_the_quota_runs_out(search: Project)
     [quota] = quotas.read_quotas([limit], NOON)
     assert (quota.num_left, quota.percent) == (200, 80)
     assert quota.runs_out_at == alert.runs_out_at
-    assert BEFORE_S == 7 * DAY_S
 
 
 # -- The time at which a quota is used up, from its window and the last days
@@ -155,6 +154,7 @@ def test_a_quota_runs_out_at_the_pace_of_its_window_and_of_the_week_before(
 ) -> None:
     expected = None if out_after_h is None else pytest.approx(out_after_h * HOUR_S)
 
+    assert BEFORE_S == 7 * DAY_S
     assert runs_out_at(use, at_h * HOUR_S) == expected
 
 

@@ -309,13 +309,13 @@ def test_no_attack_reaches_an_address(
     attacks = [*ATTACKS, *(f"http://{name}:{{port}}/" for name in (*NAMES, *MORE_ATTACKS))]
     assert len(attacks) >= 600
 
+    attacks += [each.replace("http:", "https:", 1) for each in attacks]
     # With a permitted network, http:// is taken, too.
-    for permitted, scheme in (((), "https:"), (("203.0.113.0/24",), "http:")):
+    for permitted in ((), ("203.0.113.0/24",)):
         settings.VINERY_WEBHOOK_NETWORKS = read_networks(permitted)
         for attack in attacks:
-            url = attack.replace("http:", scheme, 1).replace("{port}", port)
             with pytest.raises(NotDelivered):
-                send_to(url)
+                send_to(attack.replace("{port}", port))
 
     assert network.connected == []
     with pytest.raises(BlockingIOError):

@@ -228,7 +228,7 @@ from vinery_accounts.base.redaction import Redactor
 for rule in {list(BUILT_IN)!r}:
     redactor = Redactor([rule, "a" * 199 + "b", "a" * 198 + "cb"])
     for seed in {_SEEDS!r}:
-        redactor.text(seed * (200_000 // len(seed)))
+        redactor.text(seed * (400_000 // len(seed)))
 """
 
 

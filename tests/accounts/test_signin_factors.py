@@ -34,12 +34,6 @@ from vinery_accounts.signin.recovery import reset_second_factor
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def alice(db: None) -> User:
-    """She has a password."""
-    return person("alice")
-
-
 def five_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the sign-in be too old to count as a proof of the user."""
     later = SimpleNamespace(time=lambda: time.time() + 301)
@@ -154,18 +148,13 @@ def test_the_code_and_not_the_password_alone_leads_to_the_page(client: Client) -
     assert client.session.session_key != half_way
 
 
-def stop_the_clock_of_codes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no code expires between its making and its use."""
-    now_s = time.time()
-    for module in ("signin_helpers", "allauth.mfa.totp.internal.auth"):
-        monkeypatch.setattr(f"{module}.time", SimpleNamespace(time=lambda: now_s))
-
-
 @pytest.mark.parametrize("periods", [-1, 0, 1])
 def test_a_code_of_a_phone_that_is_half_a_minute_off_can_be_used_only_once(
     client: Client, monkeypatch: pytest.MonkeyPatch, periods: int
 ) -> None:
-    stop_the_clock_of_codes(monkeypatch)
+    now_s = time.time()  # so that no code expires between its making and its use
+    for module in ("signin_helpers", "allauth.mfa.totp.internal.auth"):
+        monkeypatch.setattr(f"{module}.time", SimpleNamespace(time=lambda: now_s))
     secret = give_factor(person("alice"))
     code = code_of(secret, periods_from_now=periods)
     sign_in(client, "alice")

@@ -35,12 +35,6 @@ HERE = "192.0.2.7"
 
 
 @pytest.fixture
-def alice(db: None) -> User:
-    """She has a password."""
-    return person("alice")
-
-
-@pytest.fixture
 def client() -> Client:
     return Client(REMOTE_ADDR=HERE)
 

@@ -389,6 +389,9 @@ def test_a_wrong_or_silent_issuer_is_refused(client: Client, issuer: TestIssuer)
     assert is_oidc_refused(oidc_sign_in(client))
     issuer.userinfo, issuer.wrong_in_discovery = {}, {"issuer": _OTHER_ISSUER}
     assert is_oidc_refused(start_oidc(client))
+    issuer.wrong_in_discovery = {}
+    oidc_sign_in(client)
+    assert signed_in_name(client) == "ada"
 
 
 def test_an_answer_is_valid_once_in_its_own_session(client: Client, issuer: TestIssuer) -> None:

@@ -32,12 +32,6 @@ from vinery_accounts.signin import devices
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def alice(db: None) -> User:
-    """She has a password."""
-    return person("alice")
-
-
 def test_a_right_password_gives_a_session_of_the_console(client: Client, alice: User) -> None:
     client.get(reverse("account_login"))
     client.session["planted"] = "by an attacker"

@@ -23,6 +23,10 @@ from vinery_accounts.usage.entries import (
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
+PICTURES = Media(
+    num_files=1, num_bytes=691, num_pixels=12544, spans=((4, 20), (22, 26)), decode_ms=2.5
+)
+
 
 @given(TEXT, TEXT, st.integers(0, 2**40), st.floats(allow_nan=False) | st.none())
 def test_an_entry_is_written_as_one_line_and_read_again(
@@ -146,8 +150,3 @@ def test_open_requests_are_interrupted_with_their_last_counts_and_admissions() -
     [counted] = requests.interrupted({"r1": ("r1", 30, 0, 2, 0)})
     assert (row.num_image_tokens, row.num_media) == (0, 1)
     assert counted.num_image_tokens == 20
-
-
-PICTURES = Media(
-    num_files=1, num_bytes=691, num_pixels=12544, spans=((4, 20), (22, 26)), decode_ms=2.5
-)

@@ -30,6 +30,7 @@ def test_settled_requests_wait_on_the_disk_until_a_flush_stores_them(new_ledger:
     assert ledger.backlog_bytes == 0
 
     ledger = new_ledger()
+    new_ledger.shelf.rows.clear()
     new_ledger.shelf.num_failures_to_come = 3
     for number, request_id in enumerate(MANY):
         serve(ledger, request_id)

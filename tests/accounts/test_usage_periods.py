@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.examples import examples
 from tests.tables import table
 from vinery_accounts.usage import periods
 from vinery_accounts.usage.periods import Granularity, Kept, Part, TooManyPoints
@@ -24,7 +23,6 @@ zones = st.sampled_from(
 )
 
 
-@settings(max_examples=examples(25))
 @given(
     moments,
     st.timedeltas(timedelta(seconds=1), timedelta(days=60)),

@@ -58,7 +58,9 @@ def test_each_table_has_its_own_retention_of_whole_days() -> None:
     assert retention.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
 
 
-def test_totals_stay_without_records_and_count_new_ones(caplog: pytest.LogCaptureFixture) -> None:
+def test_totals_stay_and_count_no_request_from_before_the_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     fill()
     before = all_of_it()
     delete_old({**USUAL, "by_hour": 1}, NOON)
@@ -71,8 +73,15 @@ def test_totals_stay_without_records_and_count_new_ones(caplog: pytest.LogCaptur
     assert all_of_it() == before
     assert "2 requests from before" in caplog.text
 
-    store("late", started_at=NOON - timedelta(days=20))
+
+def test_a_late_record_within_the_retention_is_counted_without_minutes() -> None:
+    fill()
+    delete_old(USUAL, NOON)
+
+    store("late", started_at=NOON - timedelta(days=20, hours=2))
+
     assert all_of_it().num_requests == len(AGES) + 1
+    assert left(HourRollup) == 5
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])

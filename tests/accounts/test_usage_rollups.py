@@ -71,7 +71,11 @@ def test_requests_of_one_slice_share_a_roll_up() -> None:
     assert [row.num_requests for row in finest(HourRollup)] == [4]
     assert [row.num_output_tokens for row in finest(DayRollup)] == [120]
 
-    # A late one is counted at its start time.
+    # A repeated one counts once, and a late one at its start time.
+    store_settlements([settlement("r5"), settlement("r5", num_output_tokens=99)])
+    store_settlements([settlement("r5"), settlement("r1")])
+    assert [row.num_requests for row in finest(DayRollup)] == [5]
+    assert [row.num_output_tokens for row in finest(DayRollup)] == [150]
     store("late", started_at=NOON - timedelta(days=3))
     assert finest(MinuteRollup)[0].start_s == int(NOON.timestamp()) - 3 * 86_400
 

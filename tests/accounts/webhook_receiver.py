@@ -8,12 +8,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-def _set() -> threading.Event:
-    event = threading.Event()
-    event.set()
-    return event
-
-
 @dataclass
 class Receiver:
     """Answers with the statuses in order, and then repeats the last one."""
@@ -23,7 +17,7 @@ class Receiver:
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     location: str = ""
     # While the event is cleared, a request is kept but gets no answer.
-    may_answer: threading.Event = field(default_factory=_set)
+    may_answer: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
@@ -33,6 +27,7 @@ class Receiver:
 @contextmanager
 def receiving() -> Iterator[Receiver]:
     receiver = Receiver()
+    receiver.may_answer.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -105,14 +105,13 @@ requests = st.builds(
 class BaselinesTest(HypothesisTestCase):
     """The records are of random requests."""
 
-    @settings(max_examples=examples(6), deadline=None)
+    @settings(max_examples=examples(12), deadline=None)
     @given(
         requests_=st.lists(requests, max_size=30),
         zones=st.lists(st.sampled_from(ZONES), min_size=2, max_size=2, unique=True),
-        scopes=st.lists(st.sampled_from(SCOPES), min_size=2, max_size=2, unique=True),
     )
     def test_roll_ups_and_records_have_the_same_sums(
-        self, requests_: list[dict[str, Any]], zones: list[str], scopes: list[str]
+        self, requests_: list[dict[str, Any]], zones: list[str]
     ) -> None:
         rows = []
         for number, values in enumerate(requests_):
@@ -121,7 +120,7 @@ class BaselinesTest(HypothesisTestCase):
             more = {"num_output_tokens": 5} if is_taken else {"weighted_tokens": 0.0}
             rows.append(request(number, **{**values, **more}))
         store_settlements(rows)
-        rules = all_rules(scopes, zones)
+        rules = all_rules(SCOPES, zones)
 
         baselines = {
             baseline.rule: baseline for baseline in read_baselines(rules, NOON.timestamp())
@@ -159,7 +158,7 @@ arrivals = st.lists(
 class BucketBaselinesTest(HypothesisTestCase):
     """A limiter grants random requests, and then loses its memory."""
 
-    @settings(max_examples=examples(25), deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(arriving=arrivals, rest_ms=st.integers(0, 70_000))
     def test_no_less_than_was_used_is_used_again_and_no_more_after_a_minute_of_rest(
         self, arriving: list[tuple[int, int, int]], rest_ms: int

@@ -77,7 +77,7 @@ async def notice(limiter: FailoverLimiter) -> None:
     assert limiter.state.is_degraded
 
 
-async def test_nothing_differs_until_an_outage_has_begun(refusing: FailoverLimiter) -> None:
+async def test_while_the_store_answers_nothing_is_different(refusing: FailoverLimiter) -> None:
     tokens = rule(amount=100)
     lease = await granted(refusing, request_for(tokens, num_input_tokens=9))
     assert (await refusing.extend(lease, 1000)).num_output_tokens == 90
@@ -88,6 +88,8 @@ async def test_nothing_differs_until_an_outage_has_begun(refusing: FailoverLimit
     assert not refusing.state.is_degraded
     assert not lease.is_local
 
+
+async def test_baselines_from_before_an_outage_do_not_end_it(refusing: FailoverLimiter) -> None:
     for _ in range(2):
         num_outages_when_read = refusing.num_outages
         store_of(refusing).is_unavailable = True
@@ -324,9 +326,9 @@ async def test_a_caller_that_leaves_leaves_nothing_behind(refusing: FailoverLimi
     store_of(refusing).loses_answers = False
     tokens, slot = rule(), slots(1)
     lease = await granted(refusing, request_for(tokens, slot))
-    store_of(refusing).hangs = True
+    store_of(refusing).hangs, num_calls = True, store_of(refusing).num_calls
     settling = asyncio.create_task(refusing.settle(lease, NO_USAGE))
-    await asyncio.sleep(0.01)
+    await until(lambda: store_of(refusing).num_calls > num_calls)
     settling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await settling

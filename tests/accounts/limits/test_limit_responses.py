@@ -112,64 +112,60 @@ def test_projects_have_own_names_budgets_no_reset_and_uncounted_metrics_no_heade
 
 RATE = "Rate limit reached for tiny-chat on"
 QUOTA = "You exceeded your current quota of"
+# The type and the code of an error.
+TOKENS, REQUESTS = ("tokens", "rate_limit_exceeded"), ("requests", "rate_limit_exceeded")
+USED_UP = ("insufficient_quota", "insufficient_quota")
 
 
 @table(
-    "limited, used, needed, message, refused_as",
+    "limited, used, needed, refused_as, message",
     [
         (
             rule(window=Window.MINUTE, amount=50_000),
-            *(47_949, 3_006),
+            *(47_949, 3_006, TOKENS),
             f"{RATE} tokens per min (TPM) of this API key: Limit 50000, Used 47949, "
             "Requested 3006. Please try again in 1.146s.",
-            ("tokens", "rate_limit_exceeded"),
         ),
         (
             rule(Metric.REQUESTS, Window.MINUTE, 60, scope="project:7"),
-            *(60, 1),
+            *(60, 1, REQUESTS),
             f"{RATE} requests per min (RPM) of this key's project: Limit 60, Used 60, Requested 1. "
             "Please try again in 1s.",
-            ("requests", "rate_limit_exceeded"),
         ),
         (
             slots(4, scope="model:m"),
-            *(4, 1),
+            *(4, 1, REQUESTS),
             f"{RATE} concurrent answers of this model: Limit 4, Used 4, Requested 1. "
             "Please try again in 1s.",
-            ("requests", "rate_limit_exceeded"),
         ),
         (
             rule(window=Window.MINUTE, amount=100),
-            *(0, 101),
+            *(0, 101, TOKENS),
             "Request too large for tiny-chat on tokens per min (TPM) of this API key: Limit 100, "
             "Requested 101. Shorten the input or ask for fewer output tokens.",
-            ("tokens", "rate_limit_exceeded"),
         ),
         (
             rule(window=Window.DAY, amount=100),
-            *(99, 5),
+            *(99, 5, USED_UP),
             f"{QUOTA} tokens per day (TPD) of this API key: Limit 100, Used 99, Requested 5. "
             "It resets in 12h0m.",
-            ("insufficient_quota", "insufficient_quota"),
         ),
         (
             rule(window=Window.WEEK, week_start=Weekday.SUNDAY),
-            *(99, 5),
+            *(99, 5, USED_UP),
             f"{QUOTA} tokens per week of this API key: Limit 100, Used 99, Requested 5. "
             "It resets in 36h0m.",
-            ("insufficient_quota", "insufficient_quota"),
         ),
         (
             rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100, scope="organization:1"),
-            *(99, 5),
+            *(99, 5, USED_UP),
             f"{QUOTA} weighted tokens in total of this key's organization: Limit 100, Used 99, "
             "Requested 5. Ask an administrator to raise it.",
-            ("insufficient_quota", "insufficient_quota"),
         ),
     ],
 )
 def test_a_refusal_names_what_is_left_and_what_to_do(
-    limited: Rule, used: int, needed: int, message: str, refused_as: tuple[str, str]
+    limited: Rule, used: int, needed: int, refused_as: tuple[str, str], message: str
 ) -> None:
     refusal = refusal_of(denial(limited, used, needed), "tiny-chat")
 

@@ -99,16 +99,19 @@ def test_changes_are_followed_and_rules_found_again(django_assert_num_queries: A
     assert amounts == [500, before[1].amount, MAX_AMOUNT]
 
 
-def test_late_changes_are_seen_and_choices_are_the_table_once() -> None:
+def test_a_change_that_becomes_visible_behind_a_later_one_is_seen() -> None:
     first, second = limit("platform"), limit("key", scope_id=12)
     following = book()
     Limit.objects.filter(pk=first.pk).update(amount=7, updated_at=second.updated_at)
     following.follow(following.read())
     assert sorted(rule.amount for rule in following.rules) == [7, 1000]
 
+
+def test_choices_of_a_form_are_the_table_and_each_limit_exists_once() -> None:
     assert dict(METRIC_CHOICES).keys() == {metric.value for metric in Metric}
     assert dict(WINDOW_CHOICES).keys() == {window.value for window in Window}
     assert [value for value, _ in WEEKDAY_CHOICES] == [day.value for day in Weekday]
+    limit("platform")
     with pytest.raises(ValidationError, match="This limit exists already"):
         limit("platform", amount=5)
 

@@ -1,7 +1,7 @@
 """Limits hold in any order of reservations, extensions, settlements and lost memories."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, datetime
 
@@ -245,10 +245,8 @@ class System:
         self.limiters = self.make()
         self.bucket_moves.clear()
         for held in self.held:
-            if held.spent is None:
-                held.spent = ActualUsage(
-                    held.lease.request.num_input_tokens, held.num_output_tokens
-                )
+            num_input_tokens = held.lease.request.num_input_tokens
+            held.spent = held.spent or ActualUsage(num_input_tokens, held.num_output_tokens)
         await self.limiter.restore([UsageBaseline(TOTAL, self.num_tokens_of(TOTAL))])
 
     def num_tokens_of(self, rule: Rule) -> int:
@@ -297,7 +295,7 @@ def assert_never_faster_than(amount: int, moves: list[Move]) -> None:
 # -- What always holds -------------------------------------------------------------------------
 
 any_order = settings(
-    max_examples=examples(60),
+    max_examples=examples(150),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -350,7 +348,7 @@ def comparable(answer: object) -> object:
             return answer
 
 
-@settings(any_order, max_examples=examples(300))
+@settings(any_order, max_examples=examples(400))
 @given(steps=steps_of_a_bucket)
 async def test_no_more_is_used_of_a_bucket_than_flows_into_it(
     memory_fresh: Fresh, clock: FakeClock, steps: list[Step]
@@ -396,7 +394,7 @@ async def test_parallel_requests_never_pass_together(
             open_tokens[lease.id] = num_inputs
             await limiter.settle(lease, ActualUsage(num_inputs))
 
-    await asyncio.gather(*numbered(request, sizes))
+    await asyncio.gather(*(request(number, *size) for number, size in enumerate(sizes)))
 
     (level,) = await limiters[0].levels([quota])
     assert level.num_used == sum(open_tokens.values()) <= amount
@@ -426,10 +424,6 @@ async def test_after_its_wait_a_bucket_grants_the_request(
         answer = await limiter.acquire(asked)
 
     assert isinstance(answer, Lease)
-
-
-def numbered(function, arguments: Iterable[tuple[int, ...]]):  # type: ignore[no-untyped-def]
-    return [function(number, *these) for number, these in enumerate(arguments)]
 
 
 @pytest.mark.parametrize("num_rules", [1, 5_000])
