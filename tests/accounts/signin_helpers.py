@@ -2,6 +2,7 @@
 
 import base64
 import hmac
+import re
 import struct
 import time
 from typing import Any
@@ -17,7 +18,7 @@ from django.urls import reverse
 from vinery_accounts.models import User
 
 PASSWORD = "correct horse battery"
-WAIT = r"Too many failed login attempts\. Try again in (a minute|\d minutes)\."
+_WAIT = r"Too many failed login attempts\. Try again in (a minute|\d minutes)\."
 
 
 def code_of(secret: str, *, periods_from_now: int = 0) -> str:
@@ -89,6 +90,15 @@ def oidc_sign_in(client: Client, **query: str) -> Any:
 
 def text_of(response: Any) -> str:
     return response.content.decode()
+
+
+def is_locked(response: Any) -> bool:
+    return bool(re.search(_WAIT, text_of(response)))
+
+
+def change_password(client: Client, new: str) -> Any:
+    form = {"oldpassword": PASSWORD, "password1": new, "password2": new}
+    return client.post(reverse("account_change_password"), form)
 
 
 def is_oidc_refused(response: Any) -> bool:

@@ -261,7 +261,7 @@ def test_a_receiver_that_answers_byte_by_byte_is_disconnected(
         thread.start()
         try:
             # The receiver sends bytes for as long as the sender reads.
-            with pytest.raises(NotDelivered):
+            with pytest.raises(NotDelivered, match="No answer within"):
                 send_to(f"http://127.0.0.1:{server.getsockname()[1]}/")
         finally:
             is_over.set()

@@ -13,6 +13,7 @@ from django.urls import reverse
 from oidc_issuer import TestIssuer
 from signin_helpers import (
     PASSWORD,
+    change_password,
     code_of,
     confirm_password,
     enter_code,
@@ -222,10 +223,7 @@ def test_changes_of_a_second_factor_and_of_a_password_are_logged(
     assert not [each for each in (secret, *codes) if each in everything()]
 
     new = "staple of a battery"
-    client.post(
-        reverse("account_change_password"),
-        {"oldpassword": PASSWORD, "password1": new, "password2": new},
-    )
+    change_password(client, new)
     entry = only("password")
     assert (entry.actor, entry.ip, entry.target) == ("alice", HERE, "alice")
     assert new not in everything()

@@ -14,10 +14,11 @@ from django.test import Client
 from django.urls import reverse
 from signin_helpers import (
     PASSWORD,
-    WAIT,
+    change_password,
     code_of,
     enter_code,
     give_factor,
+    is_locked,
     person,
     sign_in,
     signed_in_name,
@@ -62,8 +63,9 @@ def test_who_may_not_sign_in_is_refused_without_a_reason(client: Client, alice: 
 
 
 @pytest.mark.parametrize("field", ["is_active", "is_service"])
-def test_a_deactivated_user_loses_the_session_at_once(client: Client, field: str) -> None:
-    alice = person("alice")
+def test_a_deactivated_user_loses_the_session_at_once(
+    client: Client, alice: User, field: str
+) -> None:
     sign_in(client, "alice")
     assert signed_in_name(client) == "alice"
 
@@ -109,7 +111,7 @@ def close_the_endpoint(username: str) -> None:
     elsewhere = Client(REMOTE_ADDR="203.0.113.9")
     for _ in range(5):
         sign_in(elsewhere, username, "wrong")
-    assert re.search(WAIT, sign_in(Client(), username, "wrong").content.decode())
+    assert is_locked(sign_in(Client(), username, "wrong"))
 
 
 def test_five_wrong_passwords_lock_the_user_out_everywhere(client: Client, settings: Any) -> None:
@@ -118,11 +120,8 @@ def test_five_wrong_passwords_lock_the_user_out_everywhere(client: Client, setti
     for number in range(5):
         sign_in(client, "alice", "wrong", headers={"host": f"name{number}.example"})
 
-    for refused in (
-        sign_in(client, "alice", headers={"host": "another.example"}),
-        sign_in(Client(REMOTE_ADDR="198.51.100.7"), "ALICE"),
-    ):
-        assert re.search(WAIT, text_of(refused))
+    assert is_locked(sign_in(client, "alice", headers={"host": "another.example"}))
+    assert is_locked(sign_in(Client(REMOTE_ADDR="198.51.100.7"), "ALICE"))
 
 
 def test_one_address_may_try_ten_wrong_passwords_in_a_minute(client: Client, alice: User) -> None:
@@ -137,7 +136,7 @@ def test_one_address_may_try_ten_wrong_passwords_in_a_minute(client: Client, ali
     refused = sign_in(Client(REMOTE_ADDR="198.51.100.7"), "alice")
     elsewhere = Client(REMOTE_ADDR="203.0.113.9")
     sign_in(elsewhere, "alice")
-    assert re.search(WAIT, text_of(refused))
+    assert is_locked(refused)
     assert signed_in_name(elsewhere) == "alice"
 
 
@@ -251,12 +250,7 @@ def test_a_user_and_a_changed_password_end_the_other_sessions(client: Client, al
 
     elsewhere = Client()
     sign_in(elsewhere, "alice")
-    new = "another horse altogether"
-    response = client.post(
-        reverse("account_change_password"),
-        {"oldpassword": PASSWORD, "password1": new, "password2": new},
-    )
-    assert response.status_code == 302
+    assert change_password(client, "another horse altogether").status_code == 302
     assert signed_in_name(client) == "alice"
     assert signed_in_name(elsewhere) == ""
 
@@ -270,10 +264,6 @@ HOME, STRANGER = "198.51.100.7", "203.0.113.9"
 def lock(name: str, address: str = STRANGER) -> None:
     for _ in range(5):
         sign_in(Client(REMOTE_ADDR=address), name, "wrong")
-
-
-def is_locked(response: Any) -> bool:
-    return bool(re.search(WAIT, response.content.decode()))
 
 
 def cookie_of(client: Client, user: User) -> Any:

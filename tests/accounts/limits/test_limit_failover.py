@@ -336,7 +336,7 @@ async def test_a_caller_that_leaves_leaves_nothing_behind(refusing: FailoverLimi
     assert await used(store_of(refusing).inner, tokens, slot) == [0, 0]
 
 
-async def test_lost_leases_and_reservations_are_taken_back(
+async def test_a_store_that_has_lost_a_lease_is_treated_as_unavailable(
     store: FakeLimiter, failover: MakeFailover
 ) -> None:
     tokens = rule(amount=100)
@@ -350,6 +350,10 @@ async def test_lost_leases_and_reservations_are_taken_back(
         await store.inner.settle(lease, NO_USAGE)
         assert (await limiter.extend(lease, 9)).num_output_tokens == granted_on
 
+
+async def test_a_reservation_whose_answer_is_lost_is_taken_back(
+    store: FakeLimiter, failover: MakeFailover
+) -> None:
     limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=0.01)
     tokens, slot = rule(), slots(1)
     store.loses_answers = True
