@@ -241,7 +241,7 @@ def a(request_id: str, num_bytes: int = 10) -> CapturedRequest:
     return taken(Project(pk=1), request_id, body=b"x" * num_bytes, answer=b"")
 
 
-def test_the_queue_counts_what_it_cannot_hold_or_store(caplog: pytest.LogCaptureFixture) -> None:
+def test_while_the_database_is_unavailable_the_newest_are_dropped_and_counted() -> None:
     database = Database()
     queue = CaptureQueue(store=database.store, max_captures=3)
     database.is_unavailable = True
@@ -256,6 +256,8 @@ def test_the_queue_counts_what_it_cannot_hold_or_store(caplog: pytest.LogCapture
     assert database.stored == ["0", "1", "2", "5"]
     assert len(queue) == 0
 
+
+def test_the_queue_is_limited_in_bytes() -> None:
     database = Database()
     queue = CaptureQueue(store=database.store, max_bytes=100)
     for number, size in enumerate((60, 41, 40, 1)):
@@ -266,6 +268,8 @@ def test_the_queue_counts_what_it_cannot_hold_or_store(caplog: pytest.LogCapture
     queue.put(a("later", 100))
     assert len(queue) == 1
 
+
+def test_a_capture_that_cannot_be_stored_blocks_no_other(caplog: pytest.LogCaptureFixture) -> None:
     database = Database()
     queue = CaptureQueue(store=database.store)
     database.poison = "1"
@@ -277,9 +281,10 @@ def test_the_queue_counts_what_it_cannot_hold_or_store(caplog: pytest.LogCapture
     assert "ValueError" in caplog.text
     assert "odd" not in caplog.text
 
+
+def test_concurrent_threads_lose_no_captures() -> None:
     database = Database()
     queue = CaptureQueue(store=database.store)
-    # Concurrent threads lose no captures.
     putting = threading.Thread(target=lambda: [queue.put(a(str(at))) for at in range(900)])
     putting.start()
     while putting.is_alive() or len(queue):

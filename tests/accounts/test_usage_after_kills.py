@@ -196,7 +196,7 @@ def test_every_admitted_request_gets_exactly_one_record(caplog: pytest.LogCaptur
     run_state_machine_as_test(
         Ledger,
         settings=settings(
-            max_examples=examples(40),
+            max_examples=examples(60),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],

@@ -104,7 +104,7 @@ def opened(*entries: Admission | Checkpoint | Settlement) -> OpenRequests:
     return requests
 
 
-def test_open_requests_are_interrupted_with_their_last_counts_and_admissions() -> None:
+def test_open_requests_are_interrupted_with_their_last_counts() -> None:
     requests = opened(
         admission("r1"),
         admission("r2"),
@@ -127,6 +127,8 @@ def test_open_requests_are_interrupted_with_their_last_counts_and_admissions() -
     )
     assert (last.admission, last.num_output_tokens) == (admission("r3"), 0)
 
+
+def test_open_requests_are_written_again_with_their_last_admissions_and_counts() -> None:
     requests = opened(admission("r1"), admission("r2"), Checkpoint((("r1", 5, 4, 1, 0),)))
     copy = opened(*requests.entries())
     assert list(copy.interrupted({})) == list(requests.interrupted({}))
@@ -139,6 +141,8 @@ def test_open_requests_are_interrupted_with_their_last_counts_and_admissions() -
     assert models == ["reference-chat", "reference-chat"]
     assert list(requests.entries()) == [admission("r1"), admission("r2")]
 
+
+def test_open_requests_with_pictures_are_interrupted_with_the_tokens_of_these() -> None:
     counts = Checkpoint((("r1", 30, 4, 7, 2),))
     requests = opened(admission("r1"), admission("r1", media=PICTURES), counts)
     [row] = requests.interrupted({})

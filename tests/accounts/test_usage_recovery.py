@@ -193,27 +193,17 @@ def test_a_second_recovery_waits_for_the_first(
 def test_two_processes_do_not_recover_one_journal(
     orphan: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "_MAX_TURN_S", 0.0)
-    found = []
-
-    def recover_beside(_: Sequence[Settlement]) -> None:
-        found.append(recover_orphans(orphan.parent, shelf))
-
-    recover_orphans(orphan.parent, recover_beside)
-    assert found == [Recovered()] * 2
-    assert shelf.rows == {}
-
     # The second process does not wait for the lock, so both recover at once.
-    orphan = orphan_in(orphan.parent)
-    found_by_other = []
+    monkeypatch.setattr(recovery, "_MAX_TURN_S", 0.0)
+    found_by_other, stored_by_other = [], Shelf()
 
     def recover_meanwhile(settlements: Sequence[Settlement]) -> None:
-        found_by_other.append(recover_orphans(orphan.parent, shelf))
+        found_by_other.append(recover_orphans(orphan.parent, stored_by_other))
         shelf(settlements)
 
-    recovered = recover_orphans(orphan.parent, recover_meanwhile)
-    assert recovered == Recovered(1, 1, 1)
-    assert set(found_by_other) == {Recovered()}
+    assert recover_orphans(orphan.parent, recover_meanwhile) == Recovered(1, 1, 1)
+    assert found_by_other == [Recovered()] * 2
+    assert stored_by_other.rows == {}
     assert shelf.outcomes == BOTH
 
 

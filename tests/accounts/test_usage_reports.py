@@ -95,7 +95,7 @@ questions = st.builds(
 class AgainstTheRecords(HypothesisTestCase):
     """Tests with an empty database for each example."""
 
-    @settings(max_examples=examples(40), deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(st.lists(st.lists(requests, max_size=12), max_size=3), questions, st.data())
     def test_reports_are_the_sums_of_the_records(
         self, batches: list[list[Settlement]], question: Question, data: st.DataObject

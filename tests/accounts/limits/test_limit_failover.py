@@ -163,7 +163,7 @@ async def test_allow_reports_what_it_did_not_count(
         await limiter.levels([tokens])
 
 
-async def test_each_process_counts_a_share_of_the_amount_now(sharing: FailoverLimiter) -> None:
+async def test_each_process_counts_a_share_of_the_amount(sharing: FailoverLimiter) -> None:
     tokens, slot = rule(amount=100), slots(8)
     store_of(sharing).is_unavailable = True
     lease = await granted(sharing, request_for(tokens, slot, num_input_tokens=19))
@@ -176,7 +176,8 @@ async def test_each_process_counts_a_share_of_the_amount_now(sharing: FailoverLi
     await sharing.settle(lease, ActualUsage(19, 1))
     assert await used(sharing, tokens) == [20]
 
-    await become_available(sharing)
+
+async def test_running_answers_continue_within_the_share(sharing: FailoverLimiter) -> None:
     tokens, requests, slot = rule(amount=100), rule(amount=100), slots(1)
     lease = await granted(sharing, request_for(tokens, requests, slot, num_input_tokens=49))
     store_of(sharing).is_unavailable = True
@@ -187,6 +188,8 @@ async def test_each_process_counts_a_share_of_the_amount_now(sharing: FailoverLi
     await become_available(sharing)
     assert await used(sharing, tokens, slot) == [62, 0]
 
+
+async def test_the_share_is_one_of_the_amount_as_it_is_now(sharing: FailoverLimiter) -> None:
     tokens, slot = rule(amount=100), slots(4)
     of_store = await granted(sharing, request_for(slot, tokens))
     store_of(sharing).is_unavailable = True

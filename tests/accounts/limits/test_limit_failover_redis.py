@@ -16,7 +16,7 @@ from vinery_accounts.limits.redis import RedisLimiter, connect
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, LimitsUnavailable
 
 
-async def test_a_redis_server_that_is_killed_and_started_again_serves_all_connections(
+async def test_a_redis_server_that_is_killed_and_started_again_counts_again(
     tmp_path: Path, redis_program: str, failover: MakeFailover
 ) -> None:
     with OwnRedis(redis_program, tmp_path) as server:
@@ -39,6 +39,10 @@ async def test_a_redis_server_that_is_killed_and_started_again_serves_all_connec
         await limiter.settle(meanwhile, ActualUsage(0, 1))
         await client.aclose()
 
+
+async def test_old_connections_do_not_make_a_restarted_server_unavailable_again(
+    tmp_path: Path, redis_program: str, failover: MakeFailover
+) -> None:
     tokens = rule(amount=100)
     with OwnRedis(redis_program, tmp_path) as server:
         client = connect(server.url)

@@ -257,9 +257,14 @@ def test_a_bucket_continues_after_an_outage_of_redis(bucket: Limit, on_redis: On
     assert not is_degraded
 
 
-def test_a_quota_is_due_soon_at_first_then_less_often_and_when_it_is_new_or_enforced() -> None:
-    now = FakeClock()
-    schedule = ReconciliationSchedule(now)
+@pytest.fixture
+def schedule(clock: FakeClock) -> ReconciliationSchedule:
+    return ReconciliationSchedule(clock)
+
+
+def test_a_quota_is_due_until_it_was_restored_and_when_it_comes_back(
+    schedule: ReconciliationSchedule,
+) -> None:
     quota = rule()
     assert schedule.due([quota]) == schedule.due([quota]) == [quota]
     schedule.note_restored([quota])
@@ -271,31 +276,43 @@ def test_a_quota_is_due_soon_at_first_then_less_often_and_when_it_is_new_or_enfo
     assert not schedule.knows(quota)
     assert schedule.due([quota, other]) == [quota]
 
+
+def test_a_shadow_rule_is_restored_once_and_again_when_it_is_enforced(
+    schedule: ReconciliationSchedule, clock: FakeClock
+) -> None:
     shadow = rule(is_shadow=True)
     schedule.note_restored([shadow])
-    now.pass_s(LONGEST_PAUSE_S)
+    clock.pass_s(LONGEST_PAUSE_S)
     assert schedule.due([shadow]) == []
     enforced = replace(shadow, is_shadow=False)
     assert schedule.due([enforced]) == [enforced]
 
+
+def test_reads_are_soon_at_first_and_then_less_and_less_often(
+    schedule: ReconciliationSchedule, clock: FakeClock
+) -> None:
     quota = rule()
     pauses: list[float] = []
     for _ in range(9):
         schedule.note_restored([quota])
         pauses.append(0.0)
         while not schedule.due([quota]):
-            now.pass_s(1.0)
+            clock.pass_s(1.0)
             pauses[-1] += 1.0
     assert pauses[0] == FIRST_PAUSE_S
     assert pauses == sorted(pauses)
     assert pauses[-2:] == [LONGEST_PAUSE_S] * 2
 
+
+def test_a_read_can_be_hurried_but_not_delayed(
+    schedule: ReconciliationSchedule, clock: FakeClock
+) -> None:
     quota, unknown = rule(), rule()
     for _ in range(5):
         schedule.note_restored([quota])
     schedule.hurry([quota, unknown])
-    now.pass_s(FIRST_PAUSE_S - 1)
+    clock.pass_s(FIRST_PAUSE_S - 1)
     schedule.hurry([quota])
-    now.pass_s(1)
+    clock.pass_s(1)
     assert schedule.due([quota]) == [quota]
     assert not schedule.knows(unknown)

@@ -7,7 +7,7 @@ from vinery_accounts.limits.reservations import LEASE_TTL_S, RENEW_INTERVAL_S, A
 from vinery_accounts.limits.rules import Window
 
 
-async def test_a_slot_is_held_for_each_answer_until_settled(limiter: Limiter) -> None:
+async def test_a_slot_is_held_until_settled(limiter: Limiter) -> None:
     slot = slots(2)
     first = await granted(limiter, request_for(slot))
     await granted(limiter, request_for(slot))
@@ -18,6 +18,8 @@ async def test_a_slot_is_held_for_each_answer_until_settled(limiter: Limiter) ->
     await granted(limiter, request_for(slot))
     assert await used(limiter, slot) == [2]
 
+
+async def test_each_answer_of_a_request_holds_a_slot(limiter: Limiter) -> None:
     slot = slots(5)
     first = await granted(limiter, request_for(slot, num_answers=4))
     denial = await denied(limiter, request_for(slot, num_answers=2))
@@ -30,6 +32,8 @@ async def test_a_slot_is_held_for_each_answer_until_settled(limiter: Limiter) ->
     assert await used(limiter, slot) == [1]
     await granted(limiter, request_for(slot, num_answers=4))
 
+
+async def test_a_shadow_limit_counts_answers_that_it_would_have_let_in(limiter: Limiter) -> None:
     shadow = slots(5, is_shadow=True)
     within = await granted(limiter, request_for(shadow, num_answers=4))
     beyond = await granted(limiter, request_for(shadow, num_answers=4))
@@ -40,7 +44,9 @@ async def test_a_slot_is_held_for_each_answer_until_settled(limiter: Limiter) ->
     assert await used(limiter, shadow) == [0]
 
 
-async def test_only_renewed_leases_keep_their_slots(limiter: Limiter, clock: FakeClock) -> None:
+async def test_a_renewed_request_keeps_all_its_slots_and_a_dead_one_loses_them(
+    limiter: Limiter, clock: FakeClock
+) -> None:
     slot = slots(9)
     alive = await granted(limiter, request_for(slot, num_answers=3))
     await granted(limiter, request_for(slot, num_answers=4))
@@ -50,6 +56,10 @@ async def test_only_renewed_leases_keep_their_slots(limiter: Limiter, clock: Fak
     await limiter.renew([alive])
     assert await used(limiter, slot) == [3]
 
+
+async def test_a_dead_process_loses_its_slot_and_its_reservation_for_ever(
+    limiter: Limiter, clock: FakeClock
+) -> None:
     slot, tokens = slots(1), rule(amount=100)
     dead = await granted(limiter, request_for(slot, tokens, num_input_tokens=49))
     clock.pass_s(LEASE_TTL_S - 0.001)
@@ -62,6 +72,10 @@ async def test_only_renewed_leases_keep_their_slots(limiter: Limiter, clock: Fak
     assert await used(limiter, slot, tokens) == [1, 50]
     assert (await limiter.extend(dead, 1)).is_lost
 
+
+async def test_a_renewed_lease_lives_on_and_keeps_no_other_alive(
+    limiter: Limiter, clock: FakeClock
+) -> None:
     slot = slots(3)
     kept, settled, _ = [await granted(limiter, request_for(slot)) for _ in range(3)]
     await limiter.settle(settled, ActualUsage())
@@ -73,6 +87,10 @@ async def test_only_renewed_leases_keep_their_slots(limiter: Limiter, clock: Fak
     await limiter.settle(kept, ActualUsage())
     assert await used(limiter, slot) == [0]
 
+
+async def test_an_expired_lease_returns_nothing_of_a_quota(
+    limiter: Limiter, clock: FakeClock
+) -> None:
     quota = rule(amount=100)
     kept = await granted(limiter, request_for(quota, num_output_tokens=50))
     await granted(limiter, request_for(quota, num_output_tokens=50))
@@ -84,9 +102,13 @@ async def test_only_renewed_leases_keep_their_slots(limiter: Limiter, clock: Fak
     await limiter.renew([])
     assert not (await denied(limiter, request_for(quota))).is_returnable
 
+
+async def test_a_dead_process_loses_its_slot_although_the_clock_was_set_back(
+    limiter: Limiter, clock: FakeClock
+) -> None:
     slot = slots(2)
     older = await granted(limiter, request_for(slot))
-    clock.pass_s(-3600.0)  # the clock was set back
+    clock.pass_s(-3600.0)
     await granted(limiter, request_for(slot))
     await limiter.settle(older, ActualUsage())
     renewed = await granted(limiter, request_for(slot))
@@ -96,7 +118,7 @@ async def test_only_renewed_leases_keep_their_slots(limiter: Limiter, clock: Fak
     assert await used(limiter, slot) == [0]
 
 
-async def test_redis_forgives_lost_heartbeats(redis_fresh: Fresh, clock: FakeClock) -> None:
+async def test_redis_settles_a_lease_that_has_expired(redis_fresh: Fresh, clock: FakeClock) -> None:
     (store,) = redis_fresh(1)
     slot, budget = slots(1), rule(window=Window.NONE)
     unheard = await granted(store, request_for(slot, budget, num_output_tokens=60))
@@ -106,6 +128,9 @@ async def test_redis_forgives_lost_heartbeats(redis_fresh: Fresh, clock: FakeClo
         await store.settle(unheard, ActualUsage(num_output_tokens=num_output_tokens))
     assert await used(store, slot, budget) == [1, 10]
 
+
+async def test_two_heartbeats_may_be_lost(redis_fresh: Fresh, clock: FakeClock) -> None:
+    (store,) = redis_fresh(1)
     lease = await granted(store, request_for(slots(1)))
     # Processes look each second whether it is time.
     heartbeat_s = RENEW_INTERVAL_S + 1

@@ -141,7 +141,7 @@ async def test_weighted_tokens_count_by_their_weights(limiter: Limiter) -> None:
     assert await used(limiter, budget) == [72]
 
 
-async def test_a_denial_changes_nothing_and_of_several_the_longest_counts(limiter: Limiter) -> None:
+async def test_a_denial_changes_nothing_anywhere(limiter: Limiter) -> None:
     rules = (
         rule(Metric.REQUESTS, MINUTE, scope="key:1"),
         rule(Metric.TOKENS, MINUTE, scope="user:1"),
@@ -156,6 +156,8 @@ async def test_a_denial_changes_nothing_and_of_several_the_longest_counts(limite
     assert await limiter.levels(rules) == before
     assert denial.reading.levels == before
 
+
+async def test_of_several_refusals_the_longest_counts(limiter: Limiter) -> None:
     minute = rule(Metric.TOKENS, MINUTE, 60)
     day = rule(Metric.TOKENS, Window.DAY, 100)
     small = rule(Metric.TOKENS, MINUTE, 10)
@@ -166,6 +168,8 @@ async def test_a_denial_changes_nothing_and_of_several_the_longest_counts(limite
     assert too_large.rule == small
     assert too_large.is_too_large
 
+
+async def test_a_request_takes_the_last_token_but_not_one_more(limiter: Limiter) -> None:
     tokens = rule(amount=100)
     await granted(limiter, request_for(tokens, num_input_tokens=98, num_output_tokens=1))
     assert (await denied(limiter, request_for(tokens, num_input_tokens=1))).num_needed == 2
@@ -178,7 +182,7 @@ async def test_a_denial_changes_nothing_and_of_several_the_longest_counts(limite
         assert denial.is_quota
 
 
-async def test_a_changed_rule_keeps_what_is_used_and_binds_answers(limiter: Limiter) -> None:
+async def test_a_changed_rule_keeps_what_is_used(limiter: Limiter) -> None:
     tokens = rule(amount=100)
     await granted(limiter, request_for(tokens, num_input_tokens=79))
     (raised,) = await limiter.levels([replace(tokens, amount=1000)])
@@ -188,6 +192,15 @@ async def test_a_changed_rule_keeps_what_is_used_and_binds_answers(limiter: Limi
     # Another rule of the same kind counts apart.
     assert await used(limiter, tokens, rule(amount=100)) == [80, 0]
 
+    tokens = rule(amount=100, scope="key:1")
+    running = await granted(limiter, request_for(tokens, num_input_tokens=59))
+    moved = replace(tokens, scope="key:2")
+    await granted(limiter, request_for(moved, num_input_tokens=19))
+    await limiter.settle(running, ActualUsage(num_input_tokens=50))
+    assert await used(limiter, moved) == [70]
+
+
+async def test_an_answer_that_runs_obeys_an_amount_that_was_changed(limiter: Limiter) -> None:
     requests, tokens = rule(Metric.REQUESTS), rule(amount=1000)
     lease = await granted(limiter, request_for(requests, tokens, num_output_tokens=100))
     lowered = under(lease, requests, replace(tokens, amount=120))
@@ -201,14 +214,8 @@ async def test_a_changed_rule_keeps_what_is_used_and_binds_answers(limiter: Limi
     await limiter.settle(lease, ActualUsage(num_output_tokens=600))
     assert await used(limiter, tokens) == [600]
 
-    tokens = rule(amount=100, scope="key:1")
-    running = await granted(limiter, request_for(tokens, num_input_tokens=59))
-    moved = replace(tokens, scope="key:2")
-    await granted(limiter, request_for(moved, num_input_tokens=19))
-    await limiter.settle(running, ActualUsage(num_input_tokens=50))
-    assert await used(limiter, moved) == [70]
 
-    # The largest amounts are exact.
+async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
     most = 100_000_000_000
     rules = rule(amount=most), rule(window=MINUTE, amount=most)
     lease = await granted(limiter, request_for(*rules, num_input_tokens=most - 2))
