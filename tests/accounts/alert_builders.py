@@ -4,21 +4,18 @@ import itertools
 from datetime import datetime
 from typing import Any
 
+from row_builders import new_limit
 from usage_builders import NOON, store, tokens
 
 from vinery_accounts.alerts import thresholds
 from vinery_accounts.models import Limit, Project, User
-from vinery_accounts.services import changes
 
 USUAL = (50, 80, 100)
 _numbers = itertools.count(1)
 
 
 def tokens_a_day(project: Project, amount: int = 1000, **more: Any) -> Limit:
-    limit = Limit(scope="project", scope_id=project.pk, metric="tokens", window="day")
-    for name, value in {"amount": amount, **more}.items():
-        setattr(limit, name, value)
-    return changes.add(limit)
+    return new_limit("project", project.pk, amount=amount, **more)
 
 
 def use(num_tokens: int, project: Project | None = None, at: datetime = NOON) -> None:

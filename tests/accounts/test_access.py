@@ -12,7 +12,7 @@ from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 from isolation_tenants import rolled_back
 from pytest_django import DjangoDbBlocker
-from row_builders import stored_quarantined, stored_refusal
+from row_builders import new_limit, stored_quarantined, stored_refusal
 
 from tests.tables import table
 from vinery_accounts.base.actors import Actor
@@ -65,11 +65,6 @@ class Scenario:
         return {name for name, row in rows.items() if access.may(action, row)}
 
 
-def limit(scope: str, scope_id: int = 0, **more: object) -> Limit:
-    values = {"metric": "requests", "window": "minute", "amount": 9} | more
-    return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
-
-
 def fill(name: str) -> dict[str, Any]:
     """Create an organisation `name` with the projects `one` and `two`, and its users."""
     organization = changes.add(Organization(name=name))
@@ -89,10 +84,10 @@ def fill(name: str) -> dict[str, Any]:
         "member of one": service.memberships.get(),
         "key in one": key,
         "key in two": create_key(owner=service, name="key", project=two).key,
-        "limit of organization": limit("organization", organization.pk),
-        "limit of one": limit("project", one.pk),
-        "limit of key": limit("key", key.pk),
-        "limit of person": limit("user", person.pk),
+        "limit of organization": new_limit("organization", organization.pk),
+        "limit of one": new_limit("project", one.pk),
+        "limit of key": new_limit("key", key.pk),
+        "limit of person": new_limit("user", person.pk),
     }
 
 
@@ -119,8 +114,8 @@ def new_scenario() -> Scenario:
     User.objects.filter(pk=people["superuser"].pk).update(is_superuser=True)
     people["superuser"].refresh_from_db()
     rows = ours | {f"their {name}": row for name, row in theirs.items()}
-    rows["limit of platform"] = limit("platform")
-    rows["limit of model"] = limit("model", model="tiny-chat")
+    rows["limit of platform"] = new_limit("platform")
+    rows["limit of model"] = new_limit("model", model="tiny-chat")
     rows["weight"] = changes.add(ModelWeight(model="tiny-chat"))
     rows["new organization"] = Organization(name="new")
     rows["new project"] = Project(organization=one.organization, name="new")

@@ -180,16 +180,9 @@ OLD = NOON - YEAR - timedelta(days=1)
 YOUNG = NOON - YEAR + timedelta(days=1)
 
 
-def alert(at: Any, *, resets_at: Any, limit_id: int = 999_999, percent: int = 80) -> Alert:
-    window = "day" if resets_at else "none"
-    return stored_alert(
-        limit_id=limit_id,
-        window=window,
-        percent=percent,
-        window_start=at,
-        resets_at=resets_at,
-        created_at=at,
-    )
+def alert(at: Any, *, resets_at: Any, **more: Any) -> Alert:
+    values = {"limit_id": 999_999, "window": "day" if resets_at else "none", **more}
+    return stored_alert(window_start=at, created_at=at, resets_at=resets_at, **values)
 
 
 def reminder(at: Any, *, happens_at: Any) -> KeyReminder:

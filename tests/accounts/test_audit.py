@@ -6,6 +6,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
+from row_builders import new_limit
 
 from tests.accounts.api.api_client import Keys
 from tests.tables import table
@@ -14,7 +15,6 @@ from vinery_accounts.keys.lifecycle import pause_key, resume_key, revoke_key, ro
 from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
-    Limit,
     Membership,
     ModelWeight,
     Organization,
@@ -78,9 +78,7 @@ def test_every_change_of_a_key_is_logged_and_moves_the_stamp(new_key: Keys, alic
     assert {entry.organization_id for entry in of_keys} == {key.project.organization_id}
 
     key = new_key().key
-    limit = changes.add(
-        Limit(scope="key", scope_id=key.pk, metric="requests", window="day", amount=1)
-    )
+    limit = new_limit("key", key.pk)
     for row, values in ((key, {"name": "b"}), (limit, {"amount": 2})):
         row.refresh_from_db()
         stamp = row.updated_at
@@ -95,9 +93,7 @@ def test_changes_of_limits_weights_users_and_projects_are_logged(alice: User) ->
     member = changes.set_role(alice, acme, Role.MEMBER)
     changes.set_role(alice, acme, Role.ADMIN)
     changes.set_role(alice, acme, Role.ADMIN)
-    limit = changes.add(
-        Limit(scope="project", scope_id=project.pk, metric="tokens", window="day", amount=5)
-    )
+    limit = new_limit("project", project.pk)
     changes.change(limit, amount=6)
     changes.remove(limit)
     weight = changes.add(ModelWeight(model="tiny-chat", output=2.5))
@@ -160,13 +156,11 @@ def test_no_change_is_logged_that_was_undone_or_invalid_or_changed_nothing(alice
     assert actions()[1:] == ["organization.create"]
     assert acme.updated_at == stamp
 
-    limit = changes.add(
-        Limit(scope="user", scope_id=alice.pk, metric="tokens", window="day", amount=1)
-    )
+    limit = new_limit("user", alice.pk)
     with pytest.raises(ValidationError):
         changes.change(limit, amount=0)
     with pytest.raises(ValidationError, match="There is no project 99"):
-        changes.add(Limit(scope="project", scope_id=99, metric="tokens", window="day", amount=1))
+        new_limit("project", 99)
     limit.refresh_from_db()
     assert limit.amount == 1
     assert actions()[2:] == ["limit.create"]

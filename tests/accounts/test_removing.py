@@ -1,12 +1,11 @@
 """Deleting a user, a key, a project or an organisation deletes what belongs to it."""
 
-from typing import Any
-
 import pytest
 from api.api_client import Keys, Tenant, make_tenant
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
+from row_builders import new_limit
 from usage_builders import admission, settlement
 
 from vinery_accounts.alerts import webhooks
@@ -29,11 +28,6 @@ from vinery_accounts.usage.store import store_settlements
 pytestmark = pytest.mark.django_db
 
 
-def limit(scope: str, scope_id: int = 0, **more: Any) -> Limit:
-    values = {"metric": "requests", "window": "day", "amount": 9} | more
-    return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
-
-
 @pytest.fixture
 def acme() -> Tenant:
     return make_tenant("acme")
@@ -46,8 +40,8 @@ def deleted(since: int = 0) -> list[str]:
 
 def test_a_key_is_deleted_with_its_limits_and_the_log_has_both(new_key: Keys) -> None:
     key, other = new_key().key, new_key("other").key
-    gone, stays = limit("key", key.pk), limit("key", other.pk)
-    kept = {stays, limit("platform"), limit("model", model="tiny-chat")}
+    gone, stays = new_limit("key", key.pk), new_limit("key", other.pk)
+    kept = {stays, new_limit("platform"), new_limit("model", model="tiny-chat")}
     key_id = key.pk
 
     changes.remove(key)
@@ -65,11 +59,11 @@ def test_a_key_is_deleted_with_its_limits_and_the_log_has_both(new_key: Keys) ->
 def test_a_user_is_deleted_with_keys_roles_and_limits(alice: User, bob: User, acme: Tenant) -> None:
     changes.set_role(alice, acme.organization, Role.MEMBER)
     key = create_key(owner=alice, project=acme.one, name="laptop").key
-    limit("user", alice.pk)
-    limit("key", key.pk)
-    limit("key", key.pk, metric="tokens")
+    new_limit("user", alice.pk)
+    new_limit("key", key.pk)
+    new_limit("key", key.pk, metric="requests")
     # These limits have the same numbers and another scope.
-    stays = [limit("user", bob.pk), limit("project", acme.one.pk)]
+    stays = [new_limit("user", bob.pk), new_limit("project", acme.one.pk)]
     since = AuditEntry.objects.count()
 
     changes.remove(alice)
@@ -84,7 +78,7 @@ def test_a_user_is_deleted_with_keys_roles_and_limits(alice: User, bob: User, ac
 
 def test_scopes_are_deleted_with_what_they_have(alice: User, acme: Tenant) -> None:
     changes.set_role(alice, acme.one, Role.MEMBER)
-    limit("project", acme.one.pk)
+    new_limit("project", acme.one.pk)
     since = AuditEntry.objects.count()
     changes.remove(acme.one)
     assert not Limit.objects.exists()
@@ -92,7 +86,7 @@ def test_scopes_are_deleted_with_what_they_have(alice: User, acme: Tenant) -> No
 
     changes.set_role(alice, acme.organization, Role.OWNER)
     changes.add(webhooks.make("pager", "https://hooks.example.com/", acme.organization)[0])
-    limit("organization", acme.organization.pk)
+    new_limit("organization", acme.organization.pk)
     changes.remove(acme.two)
     since = AuditEntry.objects.count()
     changes.remove(acme.organization)
@@ -104,8 +98,8 @@ def test_scopes_are_deleted_with_what_they_have(alice: User, acme: Tenant) -> No
 
 def test_a_scope_that_cannot_be_deleted_keeps_its_limits(alice: User, acme: Tenant) -> None:
     create_key(owner=alice, project=acme.one, name="laptop")
-    limit("project", acme.one.pk)
-    limit("organization", acme.organization.pk)
+    new_limit("project", acme.one.pk)
+    new_limit("organization", acme.organization.pk)
     since = AuditEntry.objects.count()
 
     for row, reason in ((acme.organization, "has projects"), (acme.one, "has keys")):
@@ -161,7 +155,7 @@ def test_the_last_owner_cannot_be_deleted(alice: User, bob: User, acme: Tenant) 
 
 def test_servers_and_admin_drop_limits_of_a_deleted_key(new_key: Keys, client: Client) -> None:
     key = new_key().key
-    limit("key", key.pk)
+    new_limit("key", key.pk)
     book = RuleBook()
     book.follow(book.read())
     assert len(list(book.rules)) == 1
@@ -174,7 +168,7 @@ def test_servers_and_admin_drop_limits_of_a_deleted_key(new_key: Keys, client: C
     client.force_login(User.objects.create_superuser("root"))
     first, second = new_key("first").key, new_key("second").key
     for key in (first, second):
-        limit("key", key.pk)
+        new_limit("key", key.pk)
 
     client.post(f"/admin/accounts/apikey/{first.pk}/delete/", {"post": "yes"})
     assert Limit.objects.get().scope_id == second.pk

@@ -96,7 +96,7 @@ async def lease_of(task: asyncio.Task[Lease | Denial]) -> Lease:
     return answer
 
 
-async def test_a_slot_goes_to_the_request_that_waits_for_it_and_a_bucket_is_waited_for() -> None:
+async def test_a_slot_goes_to_the_request_that_waits_for_it() -> None:
     limiter, slot, first = await in_use()
     assert limiter.num_waiting == 0
     waiting = await queued(limiter, request_for(slot))
@@ -105,6 +105,8 @@ async def test_a_slot_goes_to_the_request_that_waits_for_it_and_a_bucket_is_wait
     assert limiter.num_waiting == 0
     assert await used(limiter, slot) == [1]
 
+
+async def test_a_bucket_is_waited_for() -> None:
     limiter = Queueing()
     # A thousand a millisecond.
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
@@ -112,7 +114,7 @@ async def test_a_slot_goes_to_the_request_that_waits_for_it_and_a_bucket_is_wait
     await granted(limiter, request_for(bucket, num_input_tokens=5_000))
 
 
-async def test_only_what_frees_up_soon_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once() -> None:
     limiter = Queueing(MemoryLimiter(clock=FakeClock()), max_wait_s=10.0)
     day = rule(amount=10)
     slow, small = rule(window=Window.MINUTE, amount=10), rule(window=Window.MINUTE, amount=5)
@@ -122,6 +124,10 @@ async def test_only_what_frees_up_soon_is_waited_for(monkeypatch: pytest.MonkeyP
     # Nine tokens more, which refill at ten a minute.
     assert (await denied(limiter, request_for(slow, num_input_tokens=8))).wait_s == 54.0
 
+
+async def test_a_bucket_does_not_wait_for_a_slot_of_another_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reservations, "SLOT_WAIT_S", 3600.0)
     limiter, slot = Queueing(), slots(1)
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
@@ -133,7 +139,7 @@ async def test_only_what_frees_up_soon_is_waited_for(monkeypatch: pytest.MonkeyP
     await granted(limiter, request_for(bucket, num_input_tokens=5_000, owner="quick"))
 
 
-async def test_a_wait_ends_after_its_time_and_queues_are_bounded() -> None:
+async def test_after_its_time_a_wait_is_a_refusal() -> None:
     limiter, slot, lease = await in_use(max_wait_s=0.02)
     denial = await denied(limiter, request_for(slot))
     assert denial.rule == slot
@@ -141,6 +147,8 @@ async def test_a_wait_ends_after_its_time_and_queues_are_bounded() -> None:
     await limiter.settle(lease, ActualUsage())
     await granted(limiter, request_for(slot))
 
+
+async def test_queues_are_bounded() -> None:
     limiter, slot, _ = await in_use(max_waiting=3, max_waiting_per_owner=2)
     for owner in ("one", "one", "two"):
         await queued(limiter, request_for(slot, owner=owner))
@@ -149,7 +157,7 @@ async def test_a_wait_ends_after_its_time_and_queues_are_bounded() -> None:
     assert limiter.num_waiting == 3
 
 
-async def test_no_request_overtakes_in_a_queue_and_owners_are_served_in_turn() -> None:
+async def test_no_request_overtakes_in_a_queue() -> None:
     limiter, slot, lease = await in_use()
     waiting = [await queued(limiter, request_for(slot, owner="one")) for _ in range(5)]
     for task in waiting:
@@ -157,6 +165,8 @@ async def test_no_request_overtakes_in_a_queue_and_owners_are_served_in_turn() -
         await limiter.settle(lease, ActualUsage())
         lease = await lease_of(task)
 
+
+async def test_owners_are_served_in_turn() -> None:
     limiter, slot, lease = await in_use()
     greedy = [await queued(limiter, request_for(slot, owner="greedy")) for _ in range(4)]
     modest = await queued(limiter, request_for(slot, owner="modest"))
@@ -210,7 +220,7 @@ async def test_a_later_request_does_not_take_what_an_earlier_one_waits_for(owner
     await lease_of(late)
 
 
-async def test_a_wait_ends_with_a_larger_limit_and_no_owner_that_is_stuck_delays_another() -> None:
+async def test_an_owner_that_is_stuck_does_not_delay_another() -> None:
     limiter, mine, yours = Queueing(), slots(1), slots(1)
     await granted(limiter, request_for(mine))
     lease = await granted(limiter, request_for(yours))
@@ -220,9 +230,9 @@ async def test_a_wait_ends_with_a_larger_limit_and_no_owner_that_is_stuck_delays
     await lease_of(waiting)
     assert not stuck.done()
 
-    slot = slots(1)
-    limiter = Queueing()
-    await granted(limiter, request_for(slot))
+
+async def test_a_limit_that_is_larger_now_grants_a_waiting_request() -> None:
+    limiter, slot, _ = await in_use()
     waiting = await queued(limiter, request_for(slot))
     limiter.rules = (replace(slot, amount=2),)
     await lease_of(waiting)
@@ -241,7 +251,7 @@ async def test_a_denial_has_nothing_of_another_request(bounds: dict[str, float])
     first.cancel()
 
 
-async def test_a_request_that_leaves_or_comes_too_late_leaves_nothing_behind() -> None:
+async def test_a_request_that_leaves_the_queue_leaves_nothing_behind() -> None:
     slow, slot, tokens = Slow(), slots(1), rule()
     slow.may_answer.set()
     limiter = Queueing(on_failover(slow))
@@ -265,6 +275,8 @@ async def test_a_request_that_leaves_or_comes_too_late_leaves_nothing_behind() -
             await asyncio.sleep(0)
     assert limiter.num_waiting == 0
 
+
+async def test_a_lease_that_comes_when_the_time_is_over_goes_back() -> None:
     slow, slot = Slow(), slots(1)
     slow.may_answer.set()
     limiter = Queueing(on_failover(slow), max_wait_s=0.05)

@@ -4,6 +4,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from row_builders import new_limit
 from usage_builders import store, tokens
 
 from tests.accounts.key_tables import MakeKey
@@ -25,7 +26,7 @@ HOUR = timedelta(hours=1)
 def key(new_key: MakeKey) -> ApiKey:
     """One with a hundred tokens a day."""
     made = new_key().key
-    changes.add(Limit(scope="key", scope_id=made.pk, metric="tokens", window="day", amount=100))
+    limit(made, 100)
     return made
 
 
@@ -57,7 +58,7 @@ def test_the_limit_is_that_of_the_new_key_and_binds_the_old_one_beside_its_own(k
 
 
 def limit(key: ApiKey, amount: int, metric: str = "tokens", window: str = "day") -> None:
-    changes.add(Limit(scope="key", scope_id=key.pk, metric=metric, window=window, amount=amount))
+    new_limit("key", key.pk, metric=metric, window=window, amount=amount)
 
 
 def amounts_of(key: ApiKey) -> list[int]:
