@@ -126,6 +126,5 @@ def test_a_key_may_be_restricted(check: str, allowed: object, other: object, cod
 
 
 def test_equal_grants_are_one_object() -> None:
-    assert read_grants('["manage"]', "[]", "[]", "[]") is read_grants(
-        '["manage"]', "[]", "[]", "[]"
-    )
+    stored = ('["manage"]', "[]", "[]", "[]")
+    assert read_grants(*stored) is read_grants(*stored)

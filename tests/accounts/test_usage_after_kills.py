@@ -59,13 +59,8 @@ class Ledger(RuleBasedStateMachine):
         self.processes = [self.new_process(), self.new_process()]
 
     def new_process(self) -> UsageLedger:
-        return UsageLedger(
-            self.directory,
-            store=self.store,
-            store_dead=self.store,
-            max_journal_bytes=2000,
-            reserve_bytes=10_000,
-        )
+        bounds = {"max_journal_bytes": 2000, "reserve_bytes": 10_000}
+        return UsageLedger(self.directory, store=self.store, store_dead=self.store, **bounds)
 
     def store(self, settlements: Sequence[Settlement]) -> None:
         if self.is_database_unavailable:

@@ -119,12 +119,9 @@ def test_a_wrong_sum_and_a_roll_up_without_records_are_found_and_histograms_join
     store("r1", "r2")
     HourRollup.objects.filter(slice__dimensions="all").update(num_output_tokens=61)
     [difference] = differences()
-    assert (difference.unit, difference.start) == ("hour", NOON)
-    assert (difference.column, difference.in_rows, difference.in_rollups) == (
-        "num_output_tokens",
-        60,
-        61,
-    )
+    where = (difference.unit, difference.start, difference.column)
+    assert where == ("hour", NOON, "num_output_tokens")
+    assert (difference.in_rows, difference.in_rollups) == (60, 61)
     assert "alice / laptop / reference-chat / chat/completions / ok" in str(difference)
     repaired = [each.differences for each in verify(*TODAY, repair=True)]
     assert sum(map(len, repaired)) == 1

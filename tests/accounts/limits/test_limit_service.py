@@ -99,7 +99,7 @@ def test_a_bucket_survives_a_start(limits: LimitService, store: FakeLimiter, buc
     assert len(store.restored) == 1
 
 
-def test_a_new_bucket_is_full_and_a_quota_in_another_time_zone_is_not(
+def test_a_new_bucket_of_a_running_process_is_full(
     limits: LimitService, store: FakeLimiter, twelve_used: None
 ) -> None:
     follow(limits)
@@ -108,6 +108,10 @@ def test_a_new_bucket_is_full_and_a_quota_in_another_time_zone_is_not(
     assert len(list(limits.book.rules)) == 1
     assert restored(store) == []
 
+
+def test_a_quota_in_another_time_zone_and_back_begins_with_what_was_used(
+    limits: LimitService, store: FakeLimiter, twelve_used: None
+) -> None:
     quota = platform_limit("month")
     for time_zone in ("UTC", "Europe/Berlin", "UTC"):
         quota.time_zone = time_zone
