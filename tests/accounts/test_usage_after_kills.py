@@ -11,7 +11,6 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from django.db import OperationalError
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -23,7 +22,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from usage_builders import NOON, admission, settlement
+from usage_builders import NOON, DatabaseUnavailable, admission, settlement
 
 from tests.examples import examples
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
@@ -34,10 +33,6 @@ from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans
 from vinery_accounts.usage.store import store_settlements
 from vinery_accounts.usage.verify import verify
-
-
-class DatabaseUnavailable(OperationalError):
-    """The database is unavailable."""
 
 
 class Ledger(RuleBasedStateMachine):

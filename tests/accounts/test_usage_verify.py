@@ -8,12 +8,12 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import connection, transaction
 from django.db.models import F, Sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
-from usage_builders import NOON, settlement, store
+from usage_builders import NOON, DatabaseUnavailable, settlement, store
 
 from tests.examples import examples
 from tests.tables import table
@@ -61,10 +61,6 @@ requests = st.builds(
 )
 # The fate of a batch: whether its transaction fails, and after how many statements.
 deaths = st.none() | st.integers(0, 8)
-
-
-class DatabaseUnavailable(OperationalError):
-    """The database is unavailable."""
 
 
 class AfterAnything(HypothesisTestCase):

@@ -47,6 +47,10 @@ def tokens(num_input: int, num_output: int = 0) -> dict[str, int]:
     return {**counts, "num_cached_tokens": 0, "num_reasoning_tokens": 0}
 
 
+class DatabaseUnavailable(OperationalError):
+    """Of a test, and not one that a test meets by accident."""
+
+
 class Shelf:
     """A store in memory with the database's rule: the first record of a request is kept."""
 
@@ -57,7 +61,7 @@ class Shelf:
     def __call__(self, settlements: Sequence[Settlement]) -> None:
         if settlements and self.num_failures_to_come:
             self.num_failures_to_come -= 1
-            raise OperationalError("the database is unavailable")
+            raise DatabaseUnavailable
         for row in settlements:
             self.rows.setdefault(row.admission.request_id, row)
 

@@ -39,7 +39,7 @@ def limiter(redis_client: Redis, prefix: str) -> RedisLimiter:
     return RedisLimiter(redis_client, prefix=prefix)
 
 
-async def test_every_call_is_one_round_trip_and_lost_scripts_are_sent_again(
+async def test_every_call_is_one_round_trip(
     limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await limiter.levels(ALL_KINDS)
@@ -64,12 +64,20 @@ async def test_every_call_is_one_round_trip_and_lost_scripts_are_sent_again(
 
     assert commands == ["EVALSHA"] * 5
 
+
+async def test_a_server_that_has_lost_the_scripts_gets_them_again(
+    limiter: RedisLimiter, redis_client: Redis
+) -> None:
     tokens = rule()
     lease = await granted(limiter, request_for(tokens))
     await redis_client.script_flush()
     assert (await limiter.extend(lease, 7)).num_output_tokens == 7
     assert await used(limiter, tokens) == [8]
 
+
+async def test_a_server_that_does_not_answer_is_an_error(
+    limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def fail(*_: object, **__: object) -> None:
         raise RedisConnectionError("connection refused")
 
@@ -78,7 +86,7 @@ async def test_every_call_is_one_round_trip_and_lost_scripts_are_sent_again(
         await limiter.acquire(request_for(rule()))
 
 
-async def test_all_keys_have_the_prefix_and_an_end_and_those_of_a_version_before_are_given_back(
+async def test_all_keys_have_the_prefix_and_an_end_but_budgets(
     limiter: RedisLimiter, redis_client: Redis, prefix: str
 ) -> None:
     lease = await granted(limiter, request_for(*ALL_KINDS, num_input_tokens=60))
@@ -95,6 +103,10 @@ async def test_all_keys_have_the_prefix_and_an_end_and_those_of_a_version_before
     await limiter.settle(lease, NO_USAGE)
     assert [key async for key in redis_client.scan_iter(f"{prefix}*")] == []
 
+
+async def test_what_a_version_before_has_stored_of_a_bucket_is_given_back(
+    limiter: RedisLimiter, redis_client: Redis, prefix: str
+) -> None:
     bucket = rule(window=Window.MINUTE, amount=1)
     lease = await granted(limiter, request_for(bucket))
     lease_key = f"{prefix}lease:{lease.id}"
@@ -124,9 +136,7 @@ async def test_clocks_of_web_processes_may_differ_by_a_day(
     assert await used(limiter, rules[0], rules[2]) == [10, 10]
 
 
-async def test_two_zones_count_their_own_days_by_the_servers_clock(
-    limiter: RedisLimiter, redis_client: Redis, prefix: str
-) -> None:
+async def test_two_zones_count_their_own_days(limiter: RedisLimiter) -> None:
     tokyo, apia = rule(time_zone="Asia/Tokyo"), rule(time_zone="Pacific/Pago_Pago")
     lease = await granted(limiter, request_for(tokyo, apia))
     resets = [level.reset_s for level in lease.reading.levels]
@@ -136,6 +146,10 @@ async def test_two_zones_count_their_own_days_by_the_servers_clock(
         (windows.window_at(each, now_ms)[1] - now_ms) / 1000 for each in (tokyo, apia)
     ]
 
+
+async def test_buckets_refill_and_leases_expire_by_the_servers_clock(
+    redis_client: Redis, prefix: str
+) -> None:
     limiter = RedisLimiter(redis_client, prefix=prefix, lease_ttl_s=0.05)
     # A hundred a millisecond.
     bucket, slot = rule(window=Window.MINUTE, amount=6_000_000), slots(1)
