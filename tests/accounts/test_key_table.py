@@ -56,9 +56,7 @@ MALFORMED = (
 )
 
 
-def test_paused_keys_closed_projects_and_other_forms_are_refused(
-    table: KeyTable, new_key: MakeKey
-) -> None:
+def test_a_paused_key_is_refused_until_it_is_resumed(table: KeyTable, new_key: MakeKey) -> None:
     created = new_key()
     table.refresh()
     pause_key(created.key)
@@ -68,6 +66,9 @@ def test_paused_keys_closed_projects_and_other_forms_are_refused(
     table.refresh()
     assert table.authenticate(bearer(created.secret)).key_id == created.key.pk
 
+
+def test_keys_of_closed_projects_are_refused(table: KeyTable, new_key: MakeKey) -> None:
+    created = new_key()
     for closed in (created.key.project, created.key.project.organization):
         for is_active in (False, True):
             closed.is_active = is_active
@@ -77,7 +78,10 @@ def test_paused_keys_closed_projects_and_other_forms_are_refused(
                 assert refusal(table, bearer(created.secret)) is Refusal.PROJECT_INACTIVE
         assert table.authenticate(bearer(created.secret)).key_id == created.key.pk
 
-    secret = created.secret
+
+def test_headers_of_other_forms_are_refused(table: KeyTable, new_key: MakeKey) -> None:
+    secret = new_key().secret
+    table.refresh()
     for nothing in (None, "", b"", "Bearer", "Bearer ", b"bearer   "):
         assert refusal(table, nothing) is Refusal.MISSING, nothing
     for form in MALFORMED:

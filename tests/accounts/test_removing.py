@@ -153,7 +153,7 @@ def test_the_last_owner_cannot_be_deleted(alice: User, bob: User, acme: Tenant) 
     assert list(User.objects.all()) == [bob]
 
 
-def test_servers_and_admin_drop_limits_of_a_deleted_key(new_key: Keys, client: Client) -> None:
+def test_running_servers_drop_the_limits_of_a_deleted_key(new_key: Keys) -> None:
     key = new_key().key
     new_limit("key", key.pk)
     book = RuleBook()
@@ -165,6 +165,8 @@ def test_servers_and_admin_drop_limits_of_a_deleted_key(new_key: Keys, client: C
 
     assert not list(book.rules)
 
+
+def test_the_admin_deletes_the_limits_too(new_key: Keys, client: Client) -> None:
     client.force_login(User.objects.create_superuser("root"))
     first, second = new_key("first").key, new_key("second").key
     for key in (first, second):

@@ -55,7 +55,7 @@ def test_setup_asks_for_the_password_again_some_minutes_after_the_sign_in(
     assert page.redirect_chain[-1][0].startswith(reverse("account_reauthenticate"))
 
 
-def test_a_factor_is_set_up_with_a_code_and_reset_by_admins(client: Client, alice: User) -> None:
+def test_setup_needs_a_code_and_returns_codes_to_save(client: Client, alice: User) -> None:
     sign_in(client, "alice")
     page = client.get(reverse("mfa_activate_totp"))
     secret = page.context["form"].secret
@@ -68,6 +68,9 @@ def test_a_factor_is_set_up_with_a_code_and_reset_by_admins(client: Client, alic
     assert len(recovery_codes(alice)) == 10
     assert "I have saved them" in done.content.decode()
 
+
+def test_after_a_reset_by_admins_the_password_is_enough(client: Client, alice: User) -> None:
+    give_factor(alice)
     client.force_login(person("root", is_staff=True, is_superuser=True))
     response = client.post(
         reverse("admin:accounts_user_changelist"),

@@ -199,7 +199,7 @@ def test_refused_users_are_logged_and_the_hash_chain_stays_valid(client: Client)
 # -- Changes
 
 
-def test_changes_of_a_second_factor_and_of_a_password_are_logged(
+def test_setup_and_removal_of_a_second_factor_are_logged(
     client: Client, django_capture_on_commit_callbacks: Any, alice: User
 ) -> None:
     sign_in(client, "alice")
@@ -222,6 +222,10 @@ def test_changes_of_a_second_factor_and_of_a_password_are_logged(
     }
     assert not [each for each in (secret, *codes) if each in everything()]
 
+
+def test_a_changed_password_is_logged(client: Client, alice: User) -> None:
+    sign_in(client, "alice")
+    confirm_password(client)
     new = "staple of a battery"
     change_password(client, new)
     entry = only("password")

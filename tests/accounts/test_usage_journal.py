@@ -137,7 +137,7 @@ def test_space_is_allocated_for_lines_and_replacements_and_given_back(journal: J
     assert journal.path.with_suffix(".draft").read_bytes() == bytes(1000)
 
 
-def test_without_links_no_file_is_kept_and_without_space_zeros_are_written(
+def test_a_replacement_without_links_keeps_no_old_file(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_links(*names: object) -> None:
@@ -150,11 +150,14 @@ def test_without_links_no_file_is_kept_and_without_space_zeros_are_written(
     assert written_to(journal) == b"newer\n"
     assert list(journal.path.parent.iterdir()) == [journal.path]
 
+
+def test_a_file_system_that_cannot_allocate_gets_zeros(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unsupported(*_: int) -> None:
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(os, "posix_fallocate", unsupported)
-    journal = Journal.create(journal.path.parent)
     journal.append(b"one\n")
     journal.allocate(1000)
     assert journal.room_bytes >= 1000

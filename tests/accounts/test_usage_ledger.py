@@ -62,9 +62,7 @@ def test_a_journal_of_several_batches_has_a_bounded_size(
     assert ledger._journal.size_bytes < 8000
 
 
-def test_a_process_that_dies_or_stops_settles_its_requests_or_leaves_its_journal(
-    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_requests_of_a_dead_process_are_recovered(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
     for request_id in ("running", "waiting"):
         ledger.admit(admission(request_id))
@@ -83,20 +81,26 @@ def test_a_process_that_dies_or_stops_settles_its_requests_or_leaves_its_journal
     assert shelf.rows["running"].num_output_tokens == 9
     assert list(new_ledger.folder.iterdir()) == []
 
+
+def test_stopping_settles_all_requests(new_ledger: NewLedger) -> None:
     ledger = new_ledger()
-    ledger.admit(admission("stopped"))
-    serve(ledger, "before")
+    ledger.admit(admission("running"))
+    serve(ledger, "done")
     ledger.stop()
-    assert len(shelf.outcomes) == 5
-    assert (shelf.outcomes["before"], shelf.outcomes["stopped"]) == ("ok", "interrupted")
+    outcomes = {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
+    assert new_ledger.shelf.outcomes == outcomes
     assert list(new_ledger.folder.iterdir()) == []
 
+
+def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
+    new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger = new_ledger()
     serve(ledger, "r1")
     new_ledger.shelf.num_failures_to_come = 1
     ledger.stop()
     assert "until the next start" in caplog.text
-    assert new_ledger.recover().outcomes["r1"] == Outcome.OK
+    assert new_ledger.recover().outcomes == {"r1": Outcome.OK}
 
 
 def test_a_rewrite_keeps_open_requests_and_unstored_records(new_ledger: NewLedger) -> None:

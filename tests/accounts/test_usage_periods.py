@@ -69,7 +69,7 @@ def test_existing_roll_ups_cover_every_second_once(
         assert {at_s: num for at_s, num in found.items() if num} == {begin_s: 1, end_s: -1}
 
 
-def test_a_series_is_read_in_runs_of_days_and_shorter_units_of_the_time_zone() -> None:
+def test_the_runs_of_a_series_are_its_points() -> None:
     borders = [0, 40, 100, 160, 220, 400]
     runs = list(periods.runs(borders))
     assert [(run.first, run.borders) for run in runs] == [
@@ -78,12 +78,16 @@ def test_a_series_is_read_in_runs_of_days_and_shorter_units_of_the_time_zone() -
         (4, [220, 400]),
     ]
 
+
+def test_days_follow_the_time_zone_when_the_clock_changes() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     since = datetime(2026, 3, 28, tzinfo=berlin)
     borders = periods.borders(since, since + timedelta(days=3), Granularity.DAY, berlin, ALL_KEPT)
     hours = [(after - before) // HOUR_S for before, after in itertools.pairwise(borders)]
     assert hours == [24, 23, 24]
 
+
+def test_a_long_period_is_read_from_days_and_its_ends_from_shorter_units() -> None:
     start = 20 * DAY_S + 22 * HOUR_S + 59 * MINUTE_S
     assert periods.parts([start, 24 * DAY_S + MINUTE_S]) == [
         Part(MINUTE_S, start, start + MINUTE_S),
@@ -92,6 +96,8 @@ def test_a_series_is_read_in_runs_of_days_and_shorter_units_of_the_time_zone() -
         Part(MINUTE_S, 24 * DAY_S, 24 * DAY_S + MINUTE_S),
     ]
 
+
+def test_too_many_points_are_refused_with_advice() -> None:
     since = datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(TooManyPoints, match="coarser granularity or a shorter period"):
         periods.borders(since, since + timedelta(days=30), Granularity.MINUTE, UTC, ALL_KEPT)

@@ -367,7 +367,7 @@ async def test_a_reservation_whose_answer_is_lost_is_taken_back(
     assert await used(store.inner, tokens, slot) == [0, 0]
 
 
-async def test_shares_of_amounts_and_baselines_are_together_the_whole(clock: FakeClock) -> None:
+async def test_shares_of_an_amount_are_together_the_whole(clock: FakeClock) -> None:
     tokens = rule(amount=103)
     processes = [MemoryLimiter(4, clock=clock) for _ in range(4)]
     num_granted = 0
@@ -381,6 +381,8 @@ async def test_shares_of_amounts_and_baselines_are_together_the_whole(clock: Fak
     with pytest.raises(ValueError, match="at least 1"):
         MemoryLimiter(0)
 
+
+async def test_a_baseline_counts_for_its_share(clock: FakeClock) -> None:
     process = MemoryLimiter(4, clock=clock)
     budget = rule(amount=100)
     (level,) = await process.levels([budget])
