@@ -55,7 +55,7 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-async def test_each_listener_gets_one_signal_and_leaves_no_pipe(folder: Path) -> None:
+async def test_a_listener_that_is_closed_or_killed_leaves_no_pipe(folder: Path) -> None:
     send()
     assert folder.name not in names(folder.parent)
     with listening():
@@ -68,6 +68,8 @@ async def test_each_listener_gets_one_signal_and_leaves_no_pipe(folder: Path) ->
         await counter.wait()
         assert names(folder) == [living]
 
+
+async def test_each_listener_gets_a_signal_and_those_due_at_once_count_as_one() -> None:
     with listening() as one, listening() as other:
         send()
         await one.wait()

@@ -145,8 +145,8 @@ def test_a_full_disk_stops_no_request_that_its_reserve_or_the_database_takes(
     assert len(new_ledger.shelf.rows) == len(admitted) + 2000
 
 
-def test_requests_are_admitted_when_there_is_disk_space_but_not_without_a_folder(
-    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_requests_are_admitted_again_after_there_is_disk_space(
+    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vinery_accounts.usage.ledger._ALLOCATION_INTERVAL_S", 0.0)
     with monkeypatch.context() as patch:
@@ -157,6 +157,8 @@ def test_requests_are_admitted_when_there_is_disk_space_but_not_without_a_folder
     ledger.admit(admission())
     assert ledger.has_room
 
+
+def test_a_ledger_needs_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(OSError):
         UsageLedger(tmp_path / "file", store=Shelf())
