@@ -23,9 +23,7 @@ def test_one_of_one_stream_is_not_measured_twice() -> None:
 
 
 @pytest.mark.live
-def test_only_streams_with_a_use_are_handled_and_all_batches_take_as_many_steps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_used_streams_alone_are_handled_in_as_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     handled: list[LogitsSpec] = []
     handle = LogitsHandler.handle
 
@@ -48,9 +46,7 @@ def test_only_streams_with_a_use_are_handled_and_all_batches_take_as_many_steps(
 
 
 @pytest.mark.live
-def test_it_answers_many_prompts_at_once_in_chunks_of_a_token_but_not_without_a_model(
-    tmp_path: Path,
-) -> None:
+def test_it_answers_many_prompts_token_by_token_but_not_without_a_model(tmp_path: Path) -> None:
     source = PromptSource(TINY_CHAT, counting)
     prompts = source.take(4)
 

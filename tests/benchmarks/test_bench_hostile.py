@@ -36,9 +36,7 @@ def refused(status: int = 400, **error: Any) -> Outcome:
         (refused(param=None), "tools is not named"),
     ],
 )
-def test_failures_and_refusals_of_other_fields_are_wrong(
-    outcome: Outcome, words: str | None
-) -> None:
+def test_a_failure_or_refusal_of_other_fields_is_wrong(outcome: Outcome, words: str | None) -> None:
     fault = fault_of(CASE, outcome)
 
     assert (fault is None) is (words is None)

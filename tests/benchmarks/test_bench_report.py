@@ -102,7 +102,9 @@ def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path
 
     content = json.loads(file.read_text())
     assert file.name == "20260304T050607Z.json"
-    assert content.keys() >= {"measured_at", "aims", "results", "hooks", "recovery", "machine"}
+    parts = ("results", "hooks", "requests", "speculation", "recovery", "overload", "idle")
+    assert list(content) == ["measured_at", "aims", *parts, "settings", "machine", "calm"]
+    assert content["machine"]["num_cores"] == 4
     assert content["results"][0]["points"][1]["throughput_ratio"]["median"] == 0.81
 
     write(report(ratio=0.82), tmp_path, NOW + timedelta(days=1))
@@ -139,7 +141,6 @@ def test_the_slowest_recovery_decides_and_an_idle_platform_has_a_row_for_each_pr
     assert "all: 0.40% of a core, 98 MB without the engine; ready after 3.5 s" in shown(idle)
 
 
-PUBLISHED_AT = datetime(2026, 3, 4, tzinfo=UTC)
 MEMORY = "an idle platform, MB of memory without the engine"
 READY = "a prepared platform, seconds until ready"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -148,7 +149,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def idle(memory_mb: float) -> Report:
     web = ProcessCost("web", 0.003, 12.0, memory_mb)
     result = IdleResult(3.5, (web,), (CommandCost("--help", 0.1),))
-    return Report({}, {"cpu": "Some CPU", "num_cores": 4}, idle=result)
+    return Report({}, MACHINE, idle=result)
 
 
 def widths(aims: list[Aim]) -> list[float]:
@@ -158,7 +159,7 @@ def widths(aims: list[Aim]) -> list[float]:
 
 
 def test_a_row_has_the_aim_and_the_figures_and_a_bar_the_part_that_was_reached() -> None:
-    page = performance.page(idle(255.0), {MEMORY: 330.0}, PUBLISHED_AT)
+    page = performance.page(idle(255.0), {MEMORY: 330.0}, NOW)
     assert f"| {MEMORY} | <= 220 | 255 | 330 | no |" in page
     assert f"| {READY} | <= 4 | 3.5 | - | yes |" in page
     assert "| not measured |" in page
@@ -177,7 +178,7 @@ def test_the_next_run_finds_these_figures(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("PAGE", "PICTURE", "FIGURES"):
         monkeypatch.setattr(performance, name, tmp_path / name)
 
-    performance.publish(idle(255.0), {"hook": 1.01, MEMORY: 330.0}, PUBLISHED_AT)
+    performance.publish(idle(255.0), {"hook": 1.01, MEMORY: 330.0}, NOW)
 
     found = earlier(tmp_path / "results", performance.FIGURES)
     assert (found["hook"], found[MEMORY]) == (1.01, 255.0)

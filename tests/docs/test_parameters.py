@@ -23,7 +23,7 @@ from vinery_serving.protocols.openapi.document import BODIES
 
 
 @table("endpoint", ALL_ENDPOINTS)
-def test_every_parameter_is_described_and_has_a_row_unless_no_system_has_the_refused_one(
+def test_each_parameter_is_described_and_has_a_row_or_is_in_no_system(
     endpoint: AnyEndpoint,
 ) -> None:
     fields = BODIES[endpoint].model_fields

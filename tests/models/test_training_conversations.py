@@ -5,8 +5,6 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-import jinja2
-import pytest
 from training.calls import two_calls
 from training.cases import all_cases
 from training.conversations import KINDS, conversation
@@ -123,12 +121,7 @@ def test_the_two_models_share_one_tokenizer_and_every_case_has_a_prompt_and_an_a
     assert all(case.expected for case in cases)
 
 
-@pytest.mark.parametrize("trims", [True, False])
-def test_prompts_do_not_depend_on_how_a_server_trims_blocks(trims):
-    environment = jinja2.Environment(
-        autoescape=False, trim_blocks=trims, lstrip_blocks=trims, keep_trailing_newline=trims
-    )
-    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+def test_prompts_do_not_depend_on_how_a_server_trims_blocks(environment):
     template = environment.from_string(TEMPLATE_PATH.read_text(encoding="utf-8"))
     rng = Random(4)
 

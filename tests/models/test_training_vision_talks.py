@@ -1,11 +1,8 @@
 """What tiny-vision is trained on: its pictures, answers, regions and template are right."""
 
-import json
 from random import Random
 
-import jinja2
 import numpy as np
-import pytest
 from training.vision.drawing import SHADES, draw, draw_frames
 from training.vision.labels import cell_labels
 from training.vision.layout import GRIDS, Grid, patch_coordinates, patches, positions
@@ -38,12 +35,7 @@ def _talks(count: int) -> list[Talk]:
     return [talk(rng, index % 3, 1.0, is_video=index % 7 == 6) for index in range(count)]
 
 
-@pytest.mark.parametrize("trims", [True, False])
-def test_prompts_do_not_depend_on_how_a_server_trims_blocks(trims):
-    environment = jinja2.Environment(
-        autoescape=False, trim_blocks=trims, lstrip_blocks=trims, keep_trailing_newline=trims
-    )
-    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+def test_prompts_do_not_depend_on_how_a_server_trims_blocks(environment):
     template = environment.from_string(TEMPLATE_PATH.read_text(encoding="utf-8"))
 
     for one in _talks(200):

@@ -1,4 +1,4 @@
-"""Real Python processes for these tests, small and fast to start."""
+"""Programs that these tests run to their end, most of them in Python."""
 
 import subprocess
 import sys
@@ -8,14 +8,14 @@ from pathlib import Path
 from tests import forked_commands
 from tests.conftest import REPOSITORY, clean_environment
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 120.0
 
 
 def new_python(
     *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run Python from nothing to its end, in a clean environment with these settings."""
-    return _run([sys.executable, *arguments], environment or {})
+    return run(sys.executable, *arguments, environment=environment)
 
 
 def run_python(
@@ -28,14 +28,17 @@ def run_python(
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
-    return _run(["make", *words], {})
+    return run("make", *words)
 
 
-def _run(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, in a clean environment with these settings."""
     return subprocess.run(
         command,
         cwd=REPOSITORY,
-        env=clean_environment() | dict(environment),
+        env=clean_environment() | dict(environment or {}),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

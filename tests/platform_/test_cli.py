@@ -94,7 +94,8 @@ def test_a_bad_setting_is_reported_in_one_line_that_names_it(
     # Port 8000 may be in use here.
     environment = {"VINERY_HOME": str(platform_home.path), "VINERY_PORT": "0"}
 
-    assert message in scripts.refusal(*words, environment=environment | settings)
+    line = scripts.refusal(*words, environment=environment | settings)
+    assert line.startswith(f"vinery: {message}")
 
 
 @table(
@@ -137,9 +138,10 @@ def test_help_needs_no_home_and_other_commands_name_the_user_to_run_as(tmp_path:
     assert "Run this as the user that runs `vinery up`" in line
 
 
-@table("text, hours", [("12h", 12), ("30d", 30 * 24), ("4w", 4 * 7 * 24)])
-def test_a_period_is_read_and_an_invalid_one_refused(text: str, hours: int) -> None:
-    assert period(text) == timedelta(hours=hours)
+def test_a_period_is_read_and_an_invalid_one_refused() -> None:
+    assert period("12h") == timedelta(hours=12)
+    assert period("30d") == timedelta(days=30)
+    assert period("4w") == timedelta(weeks=4)
     for invalid in ("", "30", "d", "0d", "-1d", "1.5d", "30 d", "1y"):
         with pytest.raises(argparse.ArgumentTypeError, match="12h, 30d or 4w"):
             period(invalid)
@@ -184,9 +186,7 @@ def test_a_table_is_as_wide_as_its_cells() -> None:
 
 
 @pytest.mark.parametrize("command", ["config", "logs"])
-def test_a_command_whose_reader_leaves_prints_no_traceback(
-    platform_home: Home, command: str
-) -> None:
+def test_a_command_whose_reader_leaves_has_no_traceback(platform_home: Home, command: str) -> None:
     log = f"{time_text(1)} INFO web-1 room: one\n".encode()
     LogFile(log_path(platform_home.path / "logs", "web-1"), LogBounds()).write(log)
     reader, writer = os.pipe()

@@ -71,11 +71,8 @@ def test_the_environment_overrides_each_file(write: Write, tmp_path: Path) -> No
     config_file.apply()
 
     assert Home.from_env().path == tmp_path / "mine"
-    assert [env.text(f"VINERY_{name}") for name in ("PORT", "SERVER", "WEB_WORKERS")] == [
-        "9000",
-        "daphne",
-        "2",
-    ]
+    names = ("PORT", "SERVER", "WEB_WORKERS")
+    assert [env.text(f"VINERY_{name}") for name in names] == ["9000", "daphne", "2"]
 
 
 def test_the_file_in_the_home_overrides_that_of_the_user(write: Write, tmp_path: Path) -> None:
@@ -168,9 +165,7 @@ def test_a_file_that_cannot_be_used_is_refused(write: Write, text: str, message:
     assert str(path) in str(refusal.value)
 
 
-def test_the_file_in_the_home_cannot_name_another_home_and_a_named_one_must_exist(
-    write: Write, tmp_path: Path
-) -> None:
+def test_a_home_names_no_other_and_a_named_file_must_exist(write: Write, tmp_path: Path) -> None:
     os.environ["VINERY_HOME"] = str(tmp_path / "home")
     write('home = "elsewhere"\n', "home/vinery.toml")
     with pytest.raises(SettingError, match=r"home in .* cannot be used"):
@@ -193,9 +188,7 @@ def test_an_invalid_value_is_reported_by_its_key_and_file(write: Write) -> None:
         env.url("VINERY_PUBLIC_URL", schemes=("https",))
 
 
-def test_without_a_clone_the_home_is_the_data_folder_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_home_is_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert distribution.REPOSITORY is not None
     assert (distribution.TEMPLATES / "console").is_dir()
     assert (distribution.MODELS / "tiny-chat").is_dir()
@@ -291,7 +284,7 @@ words, networks = partial(env.words, NAME), partial(env.networks, NAME)
         (networks, "10.0.0.0/8, fd00::/8", [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]),
         # An empty variable is an unset one.
         *((switch_that_is_on, "  ", True), (number, "  ", 5), (choice, "  ", "uvicorn")),
-        (percentages, "  ", [50, 100]),
+        *((percentages, "  ", [50, 100]), (partial(env.text, NAME, "default"), "  ", "default")),
     ],
 )
 def test_it_is_read(

@@ -14,8 +14,6 @@ import pytest
 from django.core.checks import CheckMessage, Tags, run_checks
 from pytest_django import Settings
 
-from tests import prepared_home
-from tests.conftest import clean_environment
 from tests.platform_ import scripts
 from tests.tables import table
 from vinery import checks
@@ -45,6 +43,7 @@ def test_it_works_without_a_home_and_makes_none(tmp_path: Path) -> None:
     assert "does not exist yet" in found["home"].text
     assert found["devices"].text.startswith("CPU")
     assert found["database"].text.startswith("There is none yet")
+    assert found["public URL"].text.startswith("none")
     assert not home.exists()
 
     # A wrong setting is a failure among other findings.
@@ -58,9 +57,8 @@ def test_it_works_without_a_home_and_makes_none(tmp_path: Path) -> None:
         assert found["python"].level == Level.OK
 
 
-def test_a_prepared_home_has_no_failure_and_a_sum_for_people(tmp_path: Path) -> None:
-    home = prepared_home.copy_to(tmp_path / "home", clean_environment())
-    environment = {**home, "VINERY_PORT": "0"}
+def test_a_prepared_home_has_no_failure_and_a_sum_for_people(installation: dict[str, str]) -> None:
+    environment = {**installation, "VINERY_PORT": "0"}
 
     status, found = diagnosis(environment)
 
@@ -119,9 +117,7 @@ def levels(findings: Iterator[Finding]) -> dict[str, Level]:
     return {finding.check: finding.level for finding in findings}
 
 
-def test_a_device_that_openvino_does_not_find_needs_a_driver_or_the_render_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_not_found_has_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = tmp_path / "renderD128"
     node.touch()
 
@@ -202,9 +198,7 @@ def test_a_usual_set_up_and_the_pages_of_the_admin_pass(settings: Settings, tmp_
     assert run_checks(tags=[Tags.admin]) == []
 
 
-def test_every_finding_has_a_hint_and_local_access_is_none(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_findings_have_hints_and_local_access_is_none(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     settings.HOME = Home(tmp_path / "home")
     settings.VINERY_AUTH_ENABLED = False
@@ -220,9 +214,7 @@ def test_every_finding_has_a_hint_and_local_access_is_none(
         assert ids(checks.open_access_is_local()) == [], host
 
 
-def test_sqlite_on_nfs_and_few_files_warn(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nfs_and_few_open_files_warn(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.filesystem_of(Path("/proc/self/not/there")) == "proc"
 
     monkeypatch.delenv("DATABASE_URL", raising=False)

@@ -99,7 +99,7 @@ def test_requests_refusals_and_buckets_of_durations_are_reported_by_their_labels
     assert result[f"{name}_sum", "small"] == 90.06
 
 
-def test_refused_connections_are_reported_by_reason_and_many_in_one_line_of_the_log(
+def test_refusals_are_counted_by_reason_and_logged_together(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = [0.0]

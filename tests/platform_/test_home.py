@@ -81,8 +81,12 @@ def test_no_other_folder_or_file_is_a_home(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_default_is_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VINERY_HOME")
+
     assert Home.from_env().path == REPOSITORY / "var"
 
+
+def test_the_project_folder_is_no_package() -> None:
+    """As a package, `platform/` would hide the standard library's module of that name."""
     import platform
 
     assert not (REPOSITORY / "platform" / "__init__.py").exists()
@@ -145,7 +149,8 @@ def test_the_second_prepare_corrects_only_the_url(new_home: Path, tmp_path: Path
     assert (home / "static" / "admin" / "css" / "base.css").stat() == collected
 
     (home / "bootstrap.json").unlink()
-    scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
+    again = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
+    assert again.returncode == 0, again.stderr
     assert not (home / "bootstrap.json").exists(), "a deleted file of credentials came back"
 
 

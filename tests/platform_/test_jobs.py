@@ -186,9 +186,7 @@ def test_workers_that_race_take_each_message_once(channel: Channel) -> None:
     assert sorted(taken) == list(range(200))  # type: ignore[type-var]
 
 
-def test_a_message_of_this_process_does_not_wait_for_the_next_look(
-    channel: Channel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_messages_are_taken_at_once(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker, "_POLLING_INTERVAL_S", 600.0)
     transport = channel.connection
     taken: list[object] = []

@@ -48,9 +48,7 @@ def test_a_loop_is_blamed_for_acts(passed_s: float, more: dict[str, Any], block_
 
 
 @given(*[st.floats(0, 1000)] * 3, st.integers(0, 1000))
-def test_the_blame_is_bounded(
-    passed_s: float, cpu_s: float, waited_s: float, num_looks: int
-) -> None:
+def test_blame_is_bounded(passed_s: float, cpu_s: float, waited_s: float, num_looks: int) -> None:
     blamed_s = after(passed_s, cpu_s=cpu_s, waited_s=waited_s, num_looks=num_looks)
 
     assert 0 <= blamed_s <= max(passed_s - TICK_S, 0)
@@ -180,9 +178,7 @@ class Machine:
 
 
 @pytest.mark.parametrize(("column", "lost_s"), [(STEAL, 0.25), (None, 0.25), (BUSY, 0.0)])
-def test_what_one_processor_has_lost_since_the_mark_is_stolen(
-    tmp_path: Path, column: int | None, lost_s: float
-) -> None:
+def test_what_a_processor_lost_is_stolen(tmp_path: Path, column: int | None, lost_s: float) -> None:
     """The kernel reports it or not. A processor that comes or goes is no loss."""
     machine = Machine(tmp_path)
     machine.pass_s(2.0, (None, None))

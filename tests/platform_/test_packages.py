@@ -58,9 +58,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-def test_the_wheel_has_every_file_that_a_clone_serves_and_no_name_that_others_may_have(
-    wheel: zipfile.ZipFile,
-) -> None:
+def test_the_wheel_has_all_that_a_clone_serves_and_no_foreign_name(wheel: zipfile.ZipFile) -> None:
     tracked = subprocess.run(
         ["git", "ls-files", *FOLDERS], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
@@ -278,9 +276,7 @@ def make_install(folder: Path, output: str, status: int) -> subprocess.Completed
         ("ERROR: something new", "see pip's lines below", "PIP_FIND_LINKS="),
     ],
 )
-def test_a_failed_installation_shows_its_reason_and_a_cure(
-    tmp_path: Path, output: str, reason: str, cure: str
-) -> None:
+def test_a_failed_install_shows_a_cure(tmp_path: Path, output: str, reason: str, cure: str) -> None:
     result = make_install(tmp_path, f"Collecting django\n{output}\n", 1)
 
     assert result.returncode != 0

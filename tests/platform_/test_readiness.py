@@ -68,9 +68,7 @@ def closed_url() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
-def test_only_200_is_ready_and_what_does_not_answer_or_breaks_off_is_silent(
-    closed_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_200_is_ready(closed_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor asks while web processes start and end, and must go on."""
     monkeypatch.setenv("http_proxy", closed_url)  # which is ignored
     states = {200: Readiness.READY, 503: Readiness.LOADING, 500: Readiness.LOADING}
@@ -90,9 +88,12 @@ def test_only_200_is_ready_and_what_does_not_answer_or_breaks_off_is_silent(
         (503, {"error": {}}, None),  # it does not count as a server without models
     ],
 )
-def test_the_models_of_a_key_are_named(status: int, body: object, models: list[str] | None) -> None:
+def test_models_are_named(
+    closed_url: str, status: int, body: object, models: list[str] | None
+) -> None:
     with server(status, body) as url:
         assert models_for("vny_key", url) == models
+    assert models_for("vny_key", closed_url) is None
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [(200, 0), (503, 1)])
@@ -174,7 +175,6 @@ def test_only_a_terminal_shows_the_key_too(tmp_path: Path, status: int, is_termi
 
 
 FOLDER = REPOSITORY / "models" / "tiny-chat"
-Serve = Callable[..., ServedModel]
 
 
 def test_a_state_is_reported_once_and_a_load_less_and_less_often() -> None:
@@ -198,21 +198,13 @@ def test_a_state_is_reported_once_and_a_load_less_and_less_often() -> None:
     assert found == ["m: waiting", f"m: retrying: {no}", f"m: failed: {no}"]
 
 
-@pytest.fixture
-def serve() -> Serve:
+def serve(name: str, state: str, error: str = "", *, is_loaded: bool = True) -> None:
     """Serve a model in a state, without a node."""
-
-    def serve_model(
-        name: str, state: str = EngineState.READY, error: str = "", *, is_loaded: bool = True
-    ) -> ServedModel:
-        model = ServedModel.objects.create(name=name, folder=str(FOLDER), is_loaded=is_loaded)
-        EngineStatus.objects.create(model=model, state=state, last_error=error)
-        long_ago = timezone.now() - timedelta(minutes=5)
-        EngineStatus.objects.filter(model=model).update(changed_at=long_ago)
-        ServedModel.objects.filter(pk=model.pk).update(updated_at=long_ago)  # no change since
-        return model
-
-    return serve_model
+    model = ServedModel.objects.create(name=name, folder=str(FOLDER), is_loaded=is_loaded)
+    EngineStatus.objects.create(model=model, state=state, last_error=error)
+    long_ago = timezone.now() - timedelta(minutes=5)
+    EngineStatus.objects.filter(model=model).update(changed_at=long_ago)
+    ServedModel.objects.filter(pk=model.pk).update(updated_at=long_ago)  # no change since
 
 
 @pytest.fixture
@@ -231,8 +223,8 @@ Run = Callable[..., tuple[int, list[str]]]
 
 
 @pytest.mark.django_db
-def test_ready_and_failed_models_end_the_wait(serve: Serve, run: Run) -> None:
-    serve("good")
+def test_ready_and_failed_models_end_the_wait(run: Run) -> None:
+    serve("good", EngineState.READY)
     assert run() == (0, ["good: ready"])
 
     serve("bad", EngineState.FAILED, "The weights do not fit.\n\nException from core.cpp")
@@ -241,7 +233,7 @@ def test_ready_and_failed_models_end_the_wait(serve: Serve, run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_a_model_that_does_not_get_ready_ends_the_wait_too(serve: Serve, run: Run) -> None:
+def test_a_model_that_does_not_get_ready_ends_the_wait_too(run: Run) -> None:
     serve("slow", EngineState.LOADING)
 
     status, lines = run("--timeout", "1")
@@ -252,7 +244,7 @@ def test_a_model_that_does_not_get_ready_ends_the_wait_too(serve: Serve, run: Ru
 
 
 @pytest.mark.django_db
-def test_without_a_model_that_gets_ready_it_shows_what_to_do(serve: Serve, run: Run) -> None:
+def test_without_a_model_that_gets_ready_it_shows_what_to_do(run: Run) -> None:
     status, [line] = run()
     assert status == 0
     assert line.startswith("No model is served yet. Add one: ")

@@ -124,9 +124,7 @@ def test_old_keys_and_new_peppers_are_read(tmp_path: Path, monkeypatch: pytest.M
 FIRST = Credentials("http://127.0.0.1:8000", "vny_key", "admin", "pass")
 
 
-def test_the_file_has_four_names_that_clients_expect_and_changes_only_the_url(
-    tmp_path: Path,
-) -> None:
+def test_the_file_has_names_that_clients_expect_and_changes_only_the_url(tmp_path: Path) -> None:
     file = tmp_path / "bootstrap.json"
     credentials.update_url(file, "http://127.0.0.1:9000")
     assert credentials.read(file) is None

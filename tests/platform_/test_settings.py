@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests import prepared_home
-from tests.conftest import clean_environment
 from tests.platform_ import scripts
 from tests.tables import table
 from vinery.config.env import SettingError
@@ -59,9 +57,7 @@ def test_settings_follow_from_the_environment(
     assert {name: found(name) for name in expected} == expected
 
 
-def test_a_password_may_be_in_a_file_and_a_public_url_and_servers_have_more_settings(
-    home: str, tmp_path: Path
-) -> None:
+def test_a_password_may_be_in_a_file_and_servers_have_settings(home: str, tmp_path: Path) -> None:
     (tmp_path / "url").write_text("postgres://u:p@db/vinery\n")
 
     values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL_FILE=str(tmp_path / "url"))
@@ -224,22 +220,17 @@ def test_an_invalid_setting_is_reported(wrong: dict[str, str], message: str) -> 
         issuer(**wrong)
 
 
-@pytest.mark.parametrize(
-    ("url", "server"),
-    [
-        ("smtp://mail.example", ("mail.example", 587, "", "", False, True)),
-        ("smtps://u:p%40s@mail.example", ("mail.example", 465, "u", "p@s", True, False)),
-        ("smtp+plain://localhost:1025", ("localhost", 1025, "", "", False, False)),
-    ],
-)
-def test_a_mail_server_is_read_from_its_url(
-    url: str, server: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mail_server_is_read_from_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("HOST", "PORT", "HOST_USER", "HOST_PASSWORD", "USE_SSL", "USE_TLS")
     assert mail_server_from_env() == {}
-    monkeypatch.setenv("VINERY_EMAIL_URL", url)
-    expected = {f"EMAIL_{name}": value for name, value in zip(names, server, strict=True)}
-    assert mail_server_from_env() == expected
+    for url, *server in (
+        ("smtp://mail.example", "mail.example", 587, "", "", False, True),
+        ("smtps://u:p%40s@mail.example", "mail.example", 465, "u", "p@s", True, False),
+        ("smtp+plain://localhost:1025", "localhost", 1025, "", "", False, False),
+    ):
+        monkeypatch.setenv("VINERY_EMAIL_URL", url)
+        expected = {f"EMAIL_{name}": value for name, value in zip(names, server, strict=True)}
+        assert mail_server_from_env() == expected, url
     for wrong in ("http://mail", "smtp://:25", "smtp://mail:many"):
         monkeypatch.setenv("VINERY_EMAIL_URL", wrong)
         with pytest.raises(SettingError, match="VINERY_EMAIL_URL"):
@@ -262,10 +253,8 @@ for _ in range(3):
 
 
 @pytest.mark.stores
-def test_wrong_passwords_in_one_process_block_sign_in_in_another(tmp_path: Path) -> None:
-    home = prepared_home.copy_to(tmp_path / "home", clean_environment())
-
-    results = [scripts.run_python("-c", _TRY, environment=home) for _ in range(2)]
+def test_wrong_passwords_of_a_process_block_others(installation: dict[str, str]) -> None:
+    results = [scripts.run_python("-c", _TRY, environment=installation) for _ in range(2)]
 
     assert [each.stdout.split() for each in results] == [
         ["wrong", "wrong", "wrong"],

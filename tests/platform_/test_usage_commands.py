@@ -106,9 +106,7 @@ def test_usage_is_shown_by_groups_the_largest_first_and_by_status(vinery: Vinery
         (("--month", "this", "--last", "7d"), "not allowed with argument"),
     ],
 )
-def test_invalid_arguments_are_refused(
-    vinery: Vinery, words: tuple[str, ...], message: str
-) -> None:
+def test_wrong_arguments_are_refused(vinery: Vinery, words: tuple[str, ...], message: str) -> None:
     result = vinery("usage", "show", *words)
 
     assert result.returncode != 0
@@ -136,9 +134,7 @@ def test_records_of_a_time_are_exported_to_a_file(vinery: Vinery, tmp_path: Path
     assert [json.loads(line)["request_id"] for line in result.stdout.splitlines()] == ["r4"]
 
 
-def test_usage_that_a_killed_process_could_not_write_is_reported(
-    vinery: Vinery, installation: dict[str, str]
-) -> None:
+def test_usage_that_was_lost_is_reported(vinery: Vinery, installation: dict[str, str]) -> None:
     balanced = vinery("usage", "verify", "--last", "4d")
     assert balanced.returncode == 0
     days = balanced.stdout.splitlines()
