@@ -59,17 +59,21 @@ def test_an_error_of_messages_has_anthropics_form(param: str | None) -> None:
     assert wrong is not None
     assert "without an error object" in wrong
     assert fault_of(CASE, of_anthropic("`tools[0].name` is required.")) is not None
-    if param is not None:
-        unnamed = fault_of(case, of_anthropic("`messages` is required."))
-        assert unnamed is not None
-        assert "tools is not named" in unnamed
 
 
-def test_a_body_grows_with_its_size_and_answers_are_found_by_when_they_were_due() -> None:
+def test_an_error_of_messages_names_its_field_in_its_words() -> None:
+    fault = fault_of(replace(CASE, path=MESSAGES), of_anthropic("`messages` is required."))
+    assert fault is not None
+    assert "tools is not named" in fault
+
+
+def test_a_body_grows_with_its_size() -> None:
     body = filled(with_fields(CHAT, user="@hole@"), lambda size: '"' + "a" * size + '"')
     assert len(body(2000)) - len(body(1000)) == 1000
     assert json.loads(body(5))["user"] == "aaaaa"
 
+
+def test_answers_of_a_neighbour_are_found_by_when_they_were_due() -> None:
     neighbour = Neighbour()
     for due_s in (1.0, 2.0, 3.0):
         neighbour.add(Answer("chat", due_s, wait_s=due_s / 10, status=200))

@@ -114,7 +114,7 @@ def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path
     assert "tokens/s by those of the bare loop >= 0.85: 0.950, met (earlier 0.820)" in text
 
 
-def test_the_slowest_recovery_decides_and_an_idle_platform_has_a_row_for_each_process() -> None:
+def test_the_slowest_recovery_decides() -> None:
     departures = (
         Departure("closed", 1, Spread(20, 10, 30)),
         Departure("killed", 64, Spread(20, 10, 1001)),
@@ -127,6 +127,8 @@ def test_the_slowest_recovery_decides_and_an_idle_platform_has_a_row_for_each_pr
     assert aims["seconds of a killed engine, beside loading"] == (2.0, True)
     assert "3.00 (2.50), 4.50 (2.50)" in shown(recovered)
 
+
+def test_an_idle_platform_has_a_row_for_each_process() -> None:
     result = IdleResult(
         ready_s=3.5,
         processes=(ProcessCost("engine", 0.001, 1.5, 400.0), ProcessCost("web", 0.003, 12.0, 98.4)),
@@ -158,12 +160,14 @@ def widths(aims: list[Aim]) -> list[float]:
     return [float(each.attrib["width"]) for each in rectangles[1:]]
 
 
-def test_a_row_has_the_aim_and_the_figures_and_a_bar_the_part_that_was_reached() -> None:
+def test_a_row_has_the_aim_what_was_measured_and_what_was_before() -> None:
     page = performance.page(idle(255.0), {MEMORY: 330.0}, NOW)
     assert f"| {MEMORY} | <= 220 | 255 | 330 | no |" in page
     assert f"| {READY} | <= 4 | 3.5 | - | yes |" in page
     assert "| not measured |" in page
 
+
+def test_a_bar_is_as_long_as_the_part_of_the_aim_that_was_reached() -> None:
     half = Aim("tokens", 0.8, 0.4, is_least=True)
     whole = Aim("seconds", 2.0, 2.0)
     twice_as_slow = Aim("seconds", 2.0, 4.0)

@@ -25,10 +25,6 @@ class Block(NamedTuple):
     text: str
 
 
-def name_of(document: Path) -> str:
-    return str(document.relative_to(REPOSITORY))
-
-
 def blocks(document: Path) -> list[Block]:
     found = _FENCE.findall(document.read_text(encoding="utf-8"))
     return [

@@ -44,12 +44,14 @@ def test_prometheus_reads_its_files_and_an_engine_that_is_not_ready_fires_its_al
     )
 
 
-def test_each_alert_has_a_severity_a_summary_and_a_cure_and_panels_do_not_overlap() -> None:
+def test_each_alert_has_a_severity_a_summary_and_a_cure() -> None:
     [group] = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
     for rule in group["rules"]:
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
         assert set(rule["annotations"]) == {"summary", "cure"}
 
+
+def test_panels_do_not_overlap_and_have_different_ids() -> None:
     panels = json.loads((FILES / "grafana.json").read_text())["panels"]
     cells = [
         (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
@@ -179,12 +181,14 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert not [page for page in pages if "fonts.googleapis.com" in page]
 
 
-def test_every_setting_has_a_row_and_options_in_the_guide_from_model_server_exist() -> None:
+def test_every_setting_has_a_row() -> None:
     text = (REPOSITORY / "docs" / "settings.md").read_text(encoding="utf-8")
     fields = (REPOSITORY / "docs" / "parameters.md").read_text(encoding="utf-8")
     names = {setting.name for setting in SETTINGS}
     assert {name for name in names if f"`{name}`" not in text + fields} == set()
 
+
+def test_the_guide_from_openvino_model_server_names_options_that_exist() -> None:
     text = (REPOSITORY / "docs/guides/from-openvino-model-server.md").read_text(encoding="utf-8")
     named = set(re.findall(r"--option '?(\w+)=", text))
     assert len(named) > 8

@@ -4,7 +4,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from threading import Thread
 
 import pytest
@@ -145,23 +145,6 @@ def test_any_number_of_requests_ahead_of_answers_is_answered(server: EdgeServer)
 
     assert answer.count(b"HTTP/1.1 200") == 5_001
     assert b"/last" in answer
-
-
-@pytest.mark.parametrize(
-    ("head", "more"),
-    [
-        (b"GET /never HTTP/1.1\r\nhost: a\r\n\r\n", (_START + b"\r\n") * 10_000),
-        (b"POST /never HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000\r\n\r\n", bytes(2**20)),
-    ],
-    ids=["requests-ahead", "a-body"],
-)
-def test_data_ahead_of_an_answer_is_bounded(server: EdgeServer, head: bytes, more: bytes) -> None:
-    with server.connect() as connection, little_memory(server):
-        connection.settimeout(0.5)
-        with suppress(OSError):  # closed, or the server reads no more
-            connection.sendall(head)
-            for _ in range(100):
-                connection.sendall(more)
 
 
 def test_a_body_after_its_answer_is_read_to_a_limit(server: EdgeServer) -> None:

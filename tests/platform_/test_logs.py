@@ -138,7 +138,12 @@ def notice(num_lost: int) -> bytes:
 
 def test_lines_are_written_in_order() -> None:
     written: list[bytes] = []
-    output = Output(lambda data: not written.append(data), notice)
+
+    def write(data: bytes) -> bool:
+        written.append(data)
+        return True
+
+    output = Output(write, notice)
     for number in range(1000):
         output.put(b"%d\n" % number, is_urgent=number % 7 == 0)
     output.flush(30.0)

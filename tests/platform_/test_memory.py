@@ -1,13 +1,12 @@
 """Memory that is given back, and the limit of a web process."""
 
 import os
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.platform_ import scripts
 from tests.tables import table
 from vinery.config.env import SettingError
 from vinery.process.memory import GivingBack, machine_bytes, max_web_memory_from_env, resident_bytes
@@ -140,9 +139,7 @@ print(kept, left)
 
 
 def test_a_real_process_gives_its_memory_back_and_an_ended_one_has_none() -> None:
-    command = [sys.executable, "-c", GROWING]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    kept_mb, left_mb = map(int, ended.stdout.split())
+    kept_mb, left_mb = map(int, scripts.new_python("-c", GROWING).stdout.split())
     assert kept_mb > 250, "without this the allocator gives it back itself"
     assert left_mb <= 50
 

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from tests import stores
 from tests.conftest import REPOSITORY, Running, run_platform, runs, until
+from tests.platform_ import scripts
 
 pytestmark = pytest.mark.system
 
@@ -208,14 +208,7 @@ def shell_example(tmp_path: Path) -> str:
 
 
 def run(script: str, running: Running) -> str:
-    result = subprocess.run(
-        ["sh", "-ec", script],
-        env=dict(running.environment),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    result = scripts.run("sh", "-ec", script, environment=running.environment)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -1,7 +1,6 @@
 """`vinery status`, `vinery env` and `vinery devices`, with a server that runs and without."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,7 @@ def test_a_server_that_runs_is_described_for_programs_people_and_a_shell(running
 
     lines = forked_commands.run("env", environment=running.environment).stdout
     shell = f'{lines}\necho "$OPENAI_BASE_URL $OPENAI_API_KEY"'
-    result = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True)
+    result = scripts.run("sh", "-c", shell)
     assert result.stdout.split() == [f"{running.base_url}/v1", running.api_key]
 
 

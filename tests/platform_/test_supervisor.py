@@ -142,7 +142,8 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def until_started(supervisor: Supervisor, *scripts: Script, number: int = 1) -> None:
-    """Wait for so many starts of each. A script may run before its supervisor has its id."""
+    """Wait for so many starts of each. A script may run before its supervisor has its id, which
+    then, asked to stop, ends it at once, without an order or a second signal."""
 
     def has_started(script: Script) -> bool:
         return len(script.pids()) == number and script.pids()[-1] in supervisor.pids
@@ -215,7 +216,7 @@ async def test_a_service_that_dies_at_once_or_cannot_start_is_tried_for_ever_and
 async def test_front_services_end_first_and_all_end(script: MakeScript, tmp_path: Path) -> None:
     back, front = script("back"), script("front", is_front=True)
     async with supervised(back, front) as (supervisor, running):
-        await until(lambda: back.pids() and front.pids())
+        await until_started(supervisor, back, front)
 
         supervisor.stop()
         await running
@@ -232,7 +233,7 @@ async def test_back_services_get_their_own_time(
     monkeypatch.setattr("vinery.process.supervisor._FRONT_GRACE_S", 0.2)
     back, front = script("back"), script("front", _STUBBORN, is_front=True)
     async with supervised(back, front) as (supervisor, running):
-        await until(lambda: back.pids() and front.pids())
+        await until_started(supervisor, back, front)
 
         supervisor.stop()
         await until(lambda: back.pids("end") == back.pids() and front.pids("end"))
@@ -258,7 +259,7 @@ async def test_a_deaf_service_is_killed(
     monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", 0.2)
     stubborn = script("deaf", _STUBBORN)
     async with supervised(stubborn) as (supervisor, running):
-        await until(stubborn.pids)
+        await until_started(supervisor, stubborn)
 
         supervisor.stop()
         await running
@@ -426,7 +427,7 @@ async def test_a_process_that_runs_once_has_a_status_and_stop_ends_it(script: Ma
     once = script("once")
     supervisor = Supervisor(os.environ)
     running = asyncio.create_task(supervisor.run_once(once.service))
-    await until(once.pids)
+    await until_started(supervisor, once)
     supervisor.stop()
     assert await running == 0
     assert once.pids("end") == once.pids()

@@ -38,25 +38,16 @@ EXPECTED: dict[str, Any] = json.loads((RELEASES / "0.1.json").read_text())
 # dump has one more, `tiny-chat`, whose folder is not on this machine.
 SHIPPED = REPOSITORY / "models"
 GRAPH = "openvino_model.xml"
-FILES: dict[str, Sequence[Path]] = {
-    "chats": list((SHIPPED / "tiny-chat").iterdir()),
-    "completes": [SHIPPED / "tiny-chat" / GRAPH],
-    "sees": list((SHIPPED / "tiny-vision").iterdir()),
-    "embeds": [SHIPPED / "tiny-embed" / GRAPH],
-    "ranks": [SHIPPED / "tiny-rerank" / GRAPH],
-    "classifies": [SHIPPED / "tiny-rerank" / GRAPH],
-    "broken": [],
+SERVED: dict[str, tuple[Sequence[Path], str]] = {
+    "chats": (list((SHIPPED / "tiny-chat").iterdir()), "chat"),
+    "completes": ([SHIPPED / "tiny-chat" / GRAPH], "completion"),
+    "sees": (list((SHIPPED / "tiny-vision").iterdir()), "vision"),
+    "embeds": ([SHIPPED / "tiny-embed" / GRAPH], "embeddings"),
+    "ranks": ([SHIPPED / "tiny-rerank" / GRAPH], "rerank"),
+    "classifies": ([SHIPPED / "tiny-rerank" / GRAPH], "chat"),  # Vinery does not serve it
+    "broken": ([], "completion"),
 }
-TASKS = {
-    "tiny-chat": "chat",
-    "chats": "chat",
-    "completes": "completion",
-    "sees": "vision",
-    "embeds": "embeddings",
-    "ranks": "rerank",
-    "classifies": "chat",  # Vinery does not serve it
-    "broken": "completion",
-}
+TASKS = {"tiny-chat": "chat"} | {name: task for name, (_, task) in SERVED.items()}
 OPTIONS = {"max_waiting": 7}
 LABELS = {"id2label": {str(number): f"LABEL_{number}" for number in range(3)}}
 NO_LAYER = '<net><layers/><edges><edge from-layer="1" to-layer="2"/></edges></net>'
@@ -80,8 +71,8 @@ def default_database(file: Path, blocker: Any) -> Iterator[Any]:
 
 
 def add_models(release: sqlite3.Connection, parent: Path) -> None:
-    """Insert the models of `FILES` as the release wrote them; every second one is unloaded."""
-    for number, (name, files) in enumerate(FILES.items()):
+    """Insert the models of `SERVED` as the release wrote them; every second one is unloaded."""
+    for number, (name, (files, _)) in enumerate(SERVED.items()):
         folder = parent / name
         folder.mkdir()
         for file in files:
@@ -120,7 +111,7 @@ def secrets_of_the_release(settings: Any) -> None:
 class TestUpgrade:
     def test_no_record_is_lost_and_the_audit_log_verifies_to_its_newest_entry(self) -> None:
         found = {name: apps.get_model(name)._base_manager.count() for name in EXPECTED["num_rows"]}
-        assert found == EXPECTED["num_rows"] | {"serving.ServedModel": 1 + len(FILES)}
+        assert found == EXPECTED["num_rows"] | {"serving.ServedModel": 1 + len(SERVED)}
 
         verdict = audit.verify(expected=EXPECTED["newest_hash"])
         assert verdict.broken is None
@@ -166,7 +157,7 @@ class TestUpgrade:
     def test_models_keep_their_options_and_serve_all_keys_as_before(self) -> None:
         entries = runtime._read_models()[0]
         assert entries["tiny-chat"].options.max_running == 4
-        assert {entries[name].options.max_waiting for name in FILES} == {OPTIONS["max_waiting"]}
+        assert {entries[name].options.max_waiting for name in SERVED} == {OPTIONS["max_waiting"]}
         assert {name: entry.task for name, entry in entries.items()} == TASKS
         assert all(entry.is_visible_to(None) for entry in entries.values())
         unloaded = {entry.name for entry in entries.values() if not entry.is_loaded}
@@ -206,6 +197,7 @@ def test_an_address_that_an_owner_gave_before_the_upgrade_is_not_confirmed() -> 
 def test_the_schema_is_that_of_a_new_home(
     upgraded: Any, tmp_path: Path, django_db_blocker: Any
 ) -> None:
+    """Which this run of the tests has migrated from nothing."""
     schema_after_upgrade = schema(upgraded)
     prepared_home.copy_to(tmp_path / "home", clean_environment())
 

@@ -2,7 +2,6 @@
 
 import os
 import resource
-import sys
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -71,7 +70,6 @@ JOBS = {
     "size": lambda session, body: len(body),
     "pid": lambda session, body: os.getpid(),
     "environment": lambda session, body: dict(os.environ),
-    "modules": lambda session, body: list(sys.modules),
     "loaded": lambda session, body: list(_loaded),
     "files": lambda session, body: [str(each) for each in Path("/proc/self/fd").iterdir()],
     "limits": lambda session, body: resource.getrlimit(resource.RLIMIT_FSIZE),
