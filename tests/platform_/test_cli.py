@@ -48,7 +48,10 @@ def test_help_does_not_load_django() -> None:
     assert result.returncode == 0
     assert "VINERY_HOME" in result.stdout
     assert "django" not in result.stderr
-    wrong = scripts.new_python("-m", "vinery.cli", "grow")
+
+
+def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
+    wrong = scripts.vinery("grow")
     assert wrong.returncode == 2
     assert "invalid choice: 'grow'" in wrong.stderr
 

@@ -131,6 +131,7 @@ def test_a_file_of_a_secret_is_beside_the_file_unless_the_environment_has_it(wri
 def test_a_secret_that_others_may_read_is_refused(write: Write, mode: int) -> None:
     write('port = 8123\nsecret_key_file = "key"\n').chmod(mode)
     config_file.apply()
+    assert env.text("VINERY_PORT") == "8123", "a file without a secret may be read by others"
 
     write('database_url = "postgres://u:hunter2@db/v"\nport = 1\n').chmod(mode)
     with pytest.raises(SettingError, match=r"secret \(database_url\).*chmod 600") as refusal:

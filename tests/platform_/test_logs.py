@@ -111,13 +111,15 @@ def test_the_key_of_a_link_to_set_a_password_is_blacked_out() -> None:
     assert line.endswith("Service Unavailable: /accounts/password/reset/key/***/")
 
 
-def test_libraries_stay_quiet_and_clients_cannot_fill_the_log_with_unknown_hosts() -> None:
+def test_libraries_stay_quiet_and_log_no_details() -> None:
     for level, celery in (("DEBUG", "WARNING"), ("INFO", "WARNING"), ("ERROR", "ERROR")):
         assert logging_config(level)["loggers"]["celery"]["level"] == celery
     config = logging_config("DEBUG")
     assert config["root"]["level"] == config["loggers"]["django"]["level"] == "INFO"
     assert config["loggers"]["vinery_serving"]["level"] == "DEBUG"
 
+
+def test_clients_cannot_fill_the_log_with_unknown_hosts() -> None:
     now = [0.0]
     limit = ClientRecordLimit(clock=lambda: now[0])
 

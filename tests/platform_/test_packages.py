@@ -77,7 +77,7 @@ def test_the_wheel_has_all_that_a_clone_serves_and_no_foreign_name(wheel: zipfil
     }
 
 
-def test_an_editable_install_has_no_code_and_the_image_nothing_ignored(tmp_path: Path) -> None:
+def test_an_editable_install_copies_no_code(tmp_path: Path) -> None:
     build = "import hatchling.build, sys; hatchling.build.build_editable(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=REPOSITORY, check=True)
     [path] = tmp_path.glob("*.whl")
@@ -85,6 +85,8 @@ def test_an_editable_install_has_no_code_and_the_image_nothing_ignored(tmp_path:
     files = [name for name in zipfile.ZipFile(path).namelist() if ".dist-info/" not in name]
     assert files == ["_vinery.pth"]
 
+
+def test_the_image_copies_nothing_that_docker_ignores() -> None:
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     sent = [line.removeprefix("!") for line in lines if line.startswith("!")]
     assert sorted(sent) == sorted(copied_paths())
@@ -140,13 +142,15 @@ def test_every_secret_is_a_file_and_every_container_has_limits_and_gains_no_priv
     assert "${MODELS:-./models}:/models:ro" in SERVICES["vinery"]["volumes"]
 
 
-def test_the_databases_are_inside_and_every_image_can_be_pinned_and_has_its_target() -> None:
+def test_the_databases_are_reached_from_the_inside_only() -> None:
     inside = [name for name, service in SERVICES.items() if service["networks"] == ["inside"]]
     assert inside == ["postgres", "redis"]
     assert COMPOSE["networks"]["inside"] == {"internal": True}
     assert not any("ports" in SERVICES[name] for name in inside)
     assert SERVICES["vinery"]["ports"] == ["127.0.0.1:8000:8000"]
 
+
+def test_every_image_can_be_pinned_and_has_its_target() -> None:
     images = [service["image"] for service in SERVICES.values() if "image" in service]
     images += SERVICES["vinery"]["build"]["args"].values()
     assert len(images) == len(SERVICES)
@@ -211,11 +215,10 @@ def needed_s(monkeypatch: pytest.MonkeyPatch) -> float:
 
 def test_what_stops_vinery_waits_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     unit = (FILES / "vinery.service").read_text()
-    compose = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text())
     guide = (REPOSITORY / "docs" / "guides" / "deployment.md").read_text()
     found = [
         re.search(r"^TimeoutStopSec=(\d+)$", unit, re.M),
-        re.fullmatch(r"(\d+)s", compose["services"]["vinery"]["stop_grace_period"]),
+        re.fullmatch(r"(\d+)s", SERVICES["vinery"]["stop_grace_period"]),
         re.search(r"^docker run .*--stop-timeout (\d+)", guide, re.M),
     ]
     assert all(match and int(match[1]) > needed_s(monkeypatch) for match in found)
@@ -285,7 +288,7 @@ def test_a_failed_install_shows_a_cure(tmp_path: Path, output: str, reason: str,
     assert not (tmp_path / "venv" / "runtime.stamp").exists()
 
 
-def test_pips_last_lines_are_shown_once_and_help_has_those_for_users_first(tmp_path: Path) -> None:
+def test_the_last_lines_of_pip_are_shown_once_and_none_of_a_good_one(tmp_path: Path) -> None:
     result = make_install(tmp_path, "ERROR: same\nERROR: same\nCollecting x\nERROR: other\n", 1)
     assert result.stderr.count("ERROR: same") == 1
     assert "ERROR: other" in result.stderr
@@ -295,6 +298,8 @@ def test_pips_last_lines_are_shown_once_and_help_has_those_for_users_first(tmp_p
     assert (result.returncode, result.stderr) == (0, "")
     assert (tmp_path / "venv" / "runtime.stamp").exists()
 
+
+def test_help_has_the_lines_for_users_first() -> None:
     users, _, developers = scripts.make("help").stdout.partition("To work on it:")
     assert "make up " in users
     assert "make test " in developers

@@ -458,7 +458,6 @@ from vinery.process import parent_watch
 parent_watch.GRACE_S = 0.5
 {before}
 parent_watch.end_with(int(os.environ["VINERY_PARENT_PID"]), grace_s=0.5)
-{after}
 open(sys.argv[1], "w").write(str(os.getpid()))
 while True:
     signal.pause()
@@ -466,10 +465,10 @@ while True:
 
 
 @contextmanager
-def tied_child(tmp_path: Path, *, before: str = "", after: str = "") -> Iterator[tuple[int, int]]:
+def tied_child(tmp_path: Path, before: str = "") -> Iterator[tuple[int, int]]:
     """Yield the ids of a parent and its tied child. Both are running."""
     file = tmp_path / "pid"
-    code = _TIED.format(before=before, after=after)
+    code = _TIED.format(before=before)
     parent = subprocess.Popen(
         [sys.executable, "-c", _TYING, code, str(file)], env=clean_environment()
     )
@@ -514,7 +513,7 @@ def test_a_process_of_the_child_ends_too(tmp_path: Path) -> None:
 def test_a_child_whose_parent_is_already_gone_ends(tmp_path: Path) -> None:
     late = "os.environ['VINERY_PARENT_PID'] = '1073741824'"  # larger than any process id
     file = tmp_path / "pid"
-    code = _TIED.format(before=late, after="")
+    code = _TIED.format(before=late)
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(file)], env=clean_environment(), start_new_session=True
     )
