@@ -75,32 +75,24 @@ def test_each_path_in_a_document_exists(document: str) -> None:
     assert not {path for path in missing if not path.startswith("accounts/login")}
 
 
-@cache
-def imports() -> dict[str, set[str]]:
-    """The modules that each module imports, without migrations."""
-    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
-    modules = {module for module in graph.modules if ".migrations" not in module}
-    return {module: graph.find_modules_directly_imported_by(module) & modules for module in modules}
-
-
 def test_no_two_folders_import_each_other_and_the_longest_import_chain_is_short() -> None:
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    modules = {module for module in graph.modules if ".migrations" not in module}
+    imports = {each: graph.find_modules_directly_imported_by(each) & modules for each in modules}
     packages = {module for module in graph.modules if graph.find_children(module)}
 
     def folder(module: str) -> str:
         return module if module in packages else module.rpartition(".")[0]
 
     pairs: defaultdict[str, set[str]] = defaultdict(set)
-    for module, imported in imports().items():
+    for module, imported in imports.items():
         pairs[folder(module)] |= {folder(each) for each in imported}
 
     assert not [(a, b) for a in pairs for b in pairs[a] if a < b and a in pairs[b]]
 
-    modules = imports()
-
     @cache
     def chain(module: str) -> tuple[str, ...]:
-        return (module, *max((chain(each) for each in modules[module]), key=len, default=()))
+        return (module, *max((chain(each) for each in imports[module]), key=len, default=()))
 
     longest = max((chain(module) for module in modules), key=len)
     assert len(longest) <= MAX_CHAIN, longest

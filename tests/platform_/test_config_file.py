@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -24,13 +25,10 @@ Write = Callable[..., Path]
 @pytest.fixture(autouse=True)
 def _settings_of_this_test_only(tmp_path: Path) -> Iterator[None]:
     """The files set variables, so all of them are restored."""
-    before = dict(os.environ)
-    for name in ("VINERY_CONFIG", "VINERY_HOME"):
-        os.environ.pop(name, None)
-    os.environ["XDG_CONFIG_HOME"] = str(tmp_path / "user")
-    yield
-    os.environ.clear()
-    os.environ.update(before)
+    with mock.patch.dict(os.environ, XDG_CONFIG_HOME=str(tmp_path / "user")):
+        for name in ("VINERY_CONFIG", "VINERY_HOME"):
+            os.environ.pop(name, None)
+        yield
     env._origins.clear()
 
 

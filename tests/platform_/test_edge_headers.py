@@ -22,6 +22,7 @@ from tests.platform_.edge_server import (
 from tests.tables import table
 
 _START = b"GET /now HTTP/1.1\r\nhost: a\r\n"
+_NEXT = _START + b"\r\n"
 _END = b"connection: close\r\n\r\n"
 _CHUNKED = b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 _LAST = b"GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
@@ -137,8 +138,7 @@ def test_a_header_may_end_in_two_packets(server: EdgeServer, cut: int, is_slow: 
 
 def test_any_number_of_requests_ahead_of_answers_is_answered(server: EdgeServer) -> None:
     with little_memory(server), server.connect() as connection:
-        ahead = _START + b"\r\n"
-        sender = Thread(target=send, args=(connection, ahead * 5_000, _LAST))
+        sender = Thread(target=send, args=(connection, _NEXT * 5_000, _LAST))
         sender.start()
         answer = read_to_end(connection)
         sender.join()
@@ -183,7 +183,7 @@ def test_an_upgrade_is_answered_as_a_plain_request(server: EdgeServer) -> None:
         for _ in range(100):  # with more bytes than one header may have
             send(connection, _START + fields + b"a: " + b"x" * 1000 + b"\r\n\r\n")
             assert read_answer(connection) == b"{}"
-        send(connection, _START + b"\r\n")
+        send(connection, _NEXT)
         assert read_answer(connection) == b"{}"
 
 
@@ -211,8 +211,6 @@ def test_a_large_body_arrives_whole(server: EdgeServer, is_chunked: bool) -> Non
             assert json.loads(read_answer(connection))["num_bytes"] == 50 * 70_000
 
 
-_NEXT = b"GET /now HTTP/1.1\r\nhost: a\r\n\r\n"
-
 # What is sent, and the status. Each connection is closed.
 _CASES = {
     **{request.name: (b"".join(request.parts), 400) for request in smuggled(b"key")},
@@ -221,8 +219,8 @@ _CASES = {
     "no version": (b"GET /now\r\n\r\n", 400),
     "an old version": (b"GET /now HTTP/0.9\r\nhost: a\r\n\r\n", 400),
     "a new version": (b"GET /now HTTP/2.0\r\nhost: a\r\n\r\n", 400),
-    "many headers": (_NEXT[:-2] + b"a: b\r\n" * 100 + b"\r\n", 431),
-    "a long header": (_NEXT[:-2] + b"a: " + b"b" * 40_000 + b"\r\n\r\n", 431),
+    "many headers": (_START + b"a: b\r\n" * 100 + b"\r\n", 431),
+    "a long header": (_START + b"a: " + b"b" * 40_000 + b"\r\n\r\n", 431),
     "many trailers": (_CHUNKED + b"0\r\n" + b"a: b\r\n" * 101 + b"\r\n", 431),
     "a long trailer": (_CHUNKED + b"0\r\na: " + b"b" * 40_000 + b"\r\n\r\n", 431),
     "a trailer without an end": (_CHUNKED + b"0\r\n" + b"b" * 40_000, 431),

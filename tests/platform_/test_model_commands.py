@@ -140,13 +140,22 @@ def row_of(vinery: Vinery, name: str) -> list[str]:
     return next(re.split(r"\s{2,}", line) for line in lines if name in line)
 
 
-def test_a_key_prints_only_its_secret_and_an_admin_key_is_marked_and_goes(vinery: Vinery) -> None:
+def test_a_new_key_prints_only_its_secret_and_is_revoked_by_its_hint(vinery: Vinery) -> None:
     result = vinery("key", "create", "--name", "laptop", "--expires-in", "30d")
     assert result.returncode == 0
     assert result.stdout.startswith("vny_live_")
     assert result.stdout.count("\n") == 1
     assert result.stdout.strip() not in vinery("key", "list").stdout
 
+    assert "is revoked" in vinery("key", "revoke", row_of(vinery, "laptop")[1]).stdout
+    assert "revoked" in row_of(vinery, "laptop")
+    for unknown in ("4711", "vny_live_none…xx"):
+        result = vinery("key", "revoke", unknown)
+        assert result.returncode == 1
+        assert result.stderr == f"vinery: There is no key {unknown}. See: vinery key list\n"
+
+
+def test_an_admin_key_is_marked_listed_and_removed(vinery: Vinery) -> None:
     secret = vinery("key", "create", "--name", "terraform", "--scope", "admin").stdout
     assert secret.startswith("vny_admin_")
     listed = vinery("key", "list", "--scope", "admin").stdout.splitlines()
@@ -154,10 +163,6 @@ def test_a_key_prints_only_its_secret_and_an_admin_key_is_marked_and_goes(vinery
     hint = row_of(vinery, "terraform")[1]
     assert vinery("key", "remove", hint).stdout == f"Removed: terraform ({hint}).\n"
     assert "terraform" not in vinery("key", "list").stdout
-    for unknown in ("4711", "vny_live_none…xx"):
-        result = vinery("key", "revoke", unknown)
-        assert result.returncode == 1
-        assert result.stderr == f"vinery: There is no key {unknown}. See: vinery key list\n"
 
 
 def test_an_administrator_gets_a_new_password(vinery: Vinery, installation: dict[str, str]) -> None:

@@ -208,12 +208,9 @@ def _inside(script: str, secret: Path) -> str:
 FILES = REPOSITORY / "docs" / "guides" / "files"
 
 
-def needed_s(monkeypatch: pytest.MonkeyPatch) -> float:
-    monkeypatch.delenv("VINERY_DRAIN_S", raising=False)
-    return draining.limit_from_env() + _TOTAL_GRACE_S
-
-
 def test_what_stops_vinery_waits_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VINERY_DRAIN_S", raising=False)
+    needed_s = draining.limit_from_env() + _TOTAL_GRACE_S
     unit = (FILES / "vinery.service").read_text()
     guide = (REPOSITORY / "docs" / "guides" / "deployment.md").read_text()
     found = [
@@ -221,13 +218,13 @@ def test_what_stops_vinery_waits_long_enough(monkeypatch: pytest.MonkeyPatch) ->
         re.fullmatch(r"(\d+)s", SERVICES["vinery"]["stop_grace_period"]),
         re.search(r"^docker run .*--stop-timeout (\d+)", guide, re.M),
     ]
-    assert all(match and int(match[1]) > needed_s(monkeypatch) for match in found)
+    assert all(match and int(match[1]) > needed_s for match in found)
 
     kind, documents = "StatefulSet", yaml.safe_load_all((FILES / "kubernetes.yaml").read_text())
     (pod,) = [each["spec"]["template"]["spec"] for each in documents if each["kind"] == kind]
     words = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
     assert words[0] == "sleep"
-    assert pod["terminationGracePeriodSeconds"] - int(words[1]) > needed_s(monkeypatch)
+    assert pod["terminationGracePeriodSeconds"] - int(words[1]) > needed_s
 
 
 def test_a_process_without_supervisor_has_a_short_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def issuer(**more: str) -> Issuer | None:
         return issuer_from_env()
 
 
-def test_an_issuer_needs_few_settings_trusts_no_user_at_first_and_takes_all(tmp_path: Path) -> None:
+def test_an_issuer_needs_few_settings_and_trusts_no_user_by_default() -> None:
     assert issuer_from_env() is None
     local = issuer(ISSUER="http://127.0.0.1:9000")
     assert local is not None, "it needs no TLS"
@@ -171,6 +171,8 @@ def test_an_issuer_needs_few_settings_trusts_no_user_at_first_and_takes_all(tmp_
         links_by_email=False,
     )
 
+
+def test_every_setting_of_an_issuer_can_be_set(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from a file\n")
 
     result = issuer(

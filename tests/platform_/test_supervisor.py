@@ -480,34 +480,29 @@ def tied_child(tmp_path: Path, before: str = "") -> Iterator[tuple[int, int]]:
         parent.wait()
 
 
+_DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"  # it is killed
+_WITH_A_CHILD = (
+    "import subprocess\nsubprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])"
+)
+
+
 @pytest.mark.parametrize(
-    "before",
+    ("before", "num_children"),
     [
-        "",
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",  # it is killed
-        "import sys; sys.platform = 'darwin'",  # without help of the kernel a thread polls
+        *(("", 0), (_DEAF, 0), (_DEAF + _WITH_A_CHILD, 1)),
+        ("import sys; sys.platform = 'darwin'", 0),  # without help of the kernel a thread polls
     ],
 )
-def test_the_child_of_a_killed_parent_ends(tmp_path: Path, before: str) -> None:
+def test_the_child_of_a_killed_parent_ends_with_its_own(
+    tmp_path: Path, before: str, num_children: int
+) -> None:
     with tied_child(tmp_path, before=before) as (parent_pid, child_pid):
-        os.kill(parent_pid, signal.SIGKILL)
-
-        until_then(lambda: not psutil.pid_exists(child_pid))
-
-
-def test_a_process_of_the_child_ends_too(tmp_path: Path) -> None:
-    deaf_family = (
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "import subprocess\n"
-        "grandchild = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
-        "open(sys.argv[1] + '.grandchild', 'w').write(str(grandchild.pid))"
-    )
-    with tied_child(tmp_path, before=deaf_family) as (parent_pid, _child_pid):
-        grandchild_pid = int((tmp_path / "pid.grandchild").read_text())
+        family = [child_pid, *(each.pid for each in psutil.Process(child_pid).children())]
+        assert len(family) == 1 + num_children
 
         os.kill(parent_pid, signal.SIGKILL)
 
-        until_then(lambda: not psutil.pid_exists(grandchild_pid))
+        until_then(lambda: not any(map(psutil.pid_exists, family)))
 
 
 def test_a_child_whose_parent_is_already_gone_ends(tmp_path: Path) -> None:
