@@ -144,13 +144,6 @@ LONG = {"model": "tiny-chat", "prompt": "one two", "max_tokens": 1900, "ignore_e
 SNI = {"sni_hostname": "vinery.example"}
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def nginx(folder: Path, port: int, upstream: str) -> list[str]:
     path = nginx_configuration(folder, port=port)
     path.write_text(path.read_text().replace("127.0.0.1:8000", upstream))
@@ -175,7 +168,8 @@ def in_front_of(platform: Running, folder: Path, command: Command) -> Iterator[h
     folder.chmod(0o755)
     headers = {"host": "vinery.example", "authorization": f"Bearer {platform.api_key}"}
     for _ in range(5):  # someone else may have taken the port meanwhile
-        port = free_port()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
         with (
             running_at(port, platform, folder, command) as proxy,
             httpx.Client(

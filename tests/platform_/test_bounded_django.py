@@ -114,14 +114,12 @@ async def test_open_forms_have_a_budget(
 ) -> None:
     clients = [Client("/accounts/login/", bytes(num_bytes)) for _ in range(num_clients)]
 
-    tasks = await run(BoundedDjango(django, num_threads=1).pages, *clients)
+    await run(BoundedDjango(django, num_threads=1).pages, *clients)
 
     refused = [client for client in clients if client.sent]
     assert len(refused) == num_refused
     assert {client.status for client in refused} == {429}
     assert all(client.header(b"retry-after") for client in refused)
-    for task in tasks:
-        task.cancel()
 
 
 async def test_only_so_many_pages_run_and_wait(django: Django) -> None:
@@ -163,16 +161,14 @@ async def test_other_requests_wait_for_no_pages_nor_any_for_slow_readers(django:
     await run(bounded.pages, *pages)
 
     others = [Client("/static/a.css"), Client("/api/keys/")]
-    tasks = await run(bounded.pages, *others)
-    tasks += await run(bounded.models, Client("/v1/models"))
+    await run(bounded.pages, *others)
+    await run(bounded.models, Client("/v1/models"))
     assert django.num_running == 4
 
     django.may_answer.set()  # but not `may_end`: the answers are read slowly
     for _ in range(500):
         await asyncio.sleep(0)
     assert {client.status for client in (*pages, *others)} == {200}
-    for task in tasks:
-        task.cancel()
 
 
 async def test_the_openai_api_gets_the_error_itself(django: Django) -> None:
@@ -184,8 +180,6 @@ async def test_the_openai_api_gets_the_error_itself(django: Django) -> None:
     refused = [task for task in tasks if task.done()]
     assert len(refused) == 200 - 2 - 128
     assert all(isinstance(task.exception(), Overloaded) for task in refused)
-    for task in tasks:
-        task.cancel()
 
 
 def new_turns(*, max_running: int = 1, max_waiting: int = 4, max_wait_s: float = 60.0) -> Turns:

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from vinery.config import credentials
 from vinery.config.credentials import Credentials
 from vinery.config.home import Home
 from vinery.process import running_server
-from vinery.process.listening import Address, listen
+from vinery.process.listening import Address
 from vinery.process.supervisor import Supervisor
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
@@ -63,9 +64,11 @@ def server(
 
 
 @pytest.fixture
-def closed_url() -> str:
-    with listen(Address("127.0.0.1", 0)) as free:
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+def closed_url() -> Iterator[str]:
+    """Of a port on which no process listens, and which no other can take."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def test_only_200_is_ready(closed_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,29 +149,24 @@ def test_the_example_waits_for_the_models_of_a_busy_server_and_there_is_none_wit
         assert example(url) == "", "no answer comes in time"
 
 
-def greeting_of(url: str, folder: Path, *, is_terminal: bool) -> str:
-    """Return what a start prints when the server of this URL answers."""
-    home = Home(folder)
+@pytest.mark.parametrize(("status", "is_terminal"), [(200, True), (503, True), (200, False)])
+def test_only_a_terminal_shows_the_key_too(tmp_path: Path, status: int, is_terminal: bool) -> None:
+    home = Home(tmp_path)
     home.create()
-    plan = up.Plan(home, Address("127.0.0.1", int(url.rpartition(":")[2])), 1)
-    credentials.write(home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
-    noted = running_server.write(home, url, "1.0")
     supervisor, output = Supervisor({}), io.StringIO()
     with (
+        server(status, _MODELS) as url,
         mock.patch.object(sys, "stdout", output),
         mock.patch.object(output, "isatty", lambda: is_terminal),
         mock.patch.object(supervisor, "run_once", mock.AsyncMock()) as run_once,
     ):
+        plan = up.Plan(home, Address("127.0.0.1", int(url.rpartition(":")[2])), 1)
+        credentials.write(home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
+        noted = running_server.write(home, url, "1.0")
         asyncio.run(up._greet(plan, noted, supervisor, is_first_start=False))
+
     assert [each.args[0].argv[3:] for each in run_once.await_args_list] == [("wait", "--example")]
-    return output.getvalue()
-
-
-@pytest.mark.parametrize(("status", "is_terminal"), [(200, True), (503, True), (200, False)])
-def test_only_a_terminal_shows_the_key_too(tmp_path: Path, status: int, is_terminal: bool) -> None:
-    with server(status, _MODELS) as url:
-        printed = greeting_of(url, tmp_path, is_terminal=is_terminal)
-
+    printed = output.getvalue()
     assert f"{url}/console/" in printed
     assert ("vny_key" in printed) is is_terminal
     assert is_terminal or str(tmp_path / "bootstrap.json") in printed

@@ -26,16 +26,13 @@ def test_a_stream_has_the_same_texts_as_the_whole_answer(name: str) -> None:
 
 
 def test_each_text_has_a_name_and_a_truncated_response_those_that_it_has() -> None:
-    assert texts_of((GOLDEN / "chat_two_calls.json").read_bytes()).keys() >= {
-        "choice 0, call 0",
-        "choice 0, call 1",
-    }
-    assert texts_of((GOLDEN / "completions_two_choices.sse").read_bytes()).keys() == {
-        "choice 0",
-        "choice 1",
-    }
+    def names(file: str) -> set[str]:
+        return set(texts_of((GOLDEN / file).read_bytes()))
+
+    assert names("chat_two_calls.json") >= {"choice 0, call 0", "choice 0, call 1"}
+    assert names("completions_two_choices.sse") == {"choice 0", "choice 1"}
     for protocol in ("chat", "completions", "responses", "messages"):
-        assert "error" in texts_of((GOLDEN / f"{protocol}_failure.sse").read_bytes())
+        assert "error" in names(f"{protocol}_failure.sse")
 
     stream = (GOLDEN / "responses_plain.sse").read_bytes()
     whole = "".join(texts_of(stream).values())

@@ -196,26 +196,18 @@ def example(language: str) -> str:
     return match[1]
 
 
-@pytest.fixture
-def shell_example(tmp_path: Path) -> str:
-    """The example for a shell, with `vinery` of this environment instead of `.venv`."""
-    program = tmp_path / "vinery"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vinery.cli "$@"\n')
-    program.chmod(0o755)
-    text = example("sh")
-    assert ".venv/bin/vinery env" in text
-    return text.replace(".venv/bin/vinery", str(program))
-
-
 def run(script: str, running: Running) -> str:
     result = scripts.run("sh", "-ec", script, environment=running.environment)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-def test_the_examples_for_a_shell_and_python_get_answers(
-    running: Running, shell_example: str, tmp_path: Path
-) -> None:
+def test_the_examples_for_a_shell_and_python_get_answers(running: Running, tmp_path: Path) -> None:
+    program = tmp_path / "vinery"  # of this environment, instead of that of `.venv`
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vinery.cli "$@"\n')
+    program.chmod(0o755)
+    assert ".venv/bin/vinery env" in example("sh")
+    shell_example = example("sh").replace(".venv/bin/vinery", str(program))
     assert "Paris" in run(shell_example, running)
 
     (tmp_path / "example.py").write_text(example("python"))

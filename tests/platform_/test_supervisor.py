@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -135,10 +134,9 @@ async def supervised(
 
 
 async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 the processes have no events
+            await asyncio.sleep(0.01)
 
 
 async def until_started(supervisor: Supervisor, *scripts: Script, number: int = 1) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -339,12 +340,11 @@ def test_open_access_to_the_network_and_a_silent_database_are_reported(tmp_path:
     assert result.stderr.startswith("vinery: VINERY_AUTH=off would serve all clients")
     assert result.stderr.count("\n") == 1
 
-    with listen(Address("127.0.0.1", 0)) as free:
-        url = f"postgres://unknown@127.0.0.1:{free.getsockname()[1]}/nothing"
-
-    result = scripts.vinery(
-        "prepare", environment={"VINERY_HOME": str(tmp_path / "home"), "DATABASE_URL": url}
-    )
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # so that no other process takes the port
+        url = f"postgres://unknown@127.0.0.1:{silent.getsockname()[1]}/nothing"
+        environment = {"VINERY_HOME": str(tmp_path / "home"), "DATABASE_URL": url}
+        result = scripts.vinery("prepare", environment=environment)
     assert result.returncode == 1
     assert "vinery: The database cannot be used" in result.stderr
 
