@@ -76,9 +76,11 @@ def vocabulary(size: int, prefix: str | None = None) -> Vocabulary:
     return Vocabulary(size, SPECIAL, end="<end>", pad="<pad>", prefix=prefix)
 
 
-def test_the_half_billion_model_is_as_large_as_qwen2_and_a_vocabulary_has_its_tokens() -> None:
+def test_the_half_billion_model_has_the_size_of_qwen2() -> None:
     assert HALF_BILLION_PLAN.shape.num_parameters == 494_032_768
 
+
+def test_a_vocabulary_without_its_own_tokens_or_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="among the special tokens"):
         Vocabulary(400, ("<end>",), end="<end>", pad="<pad>")
     with pytest.raises(ValueError, match="256 entries"):

@@ -23,7 +23,9 @@ def test_one_of_one_stream_is_not_measured_twice() -> None:
 
 
 @pytest.mark.live
-def test_used_streams_alone_are_handled_in_as_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_streams_with_a_use_are_handled_and_all_batches_take_as_many_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     handled: list[LogitsSpec] = []
     handle = LogitsHandler.handle
 

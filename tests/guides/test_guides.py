@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -159,42 +159,11 @@ def caddy(folder: Path, port: int, upstream: str) -> list[str]:
     return ["caddy", "run", "--config", str(path), "--adapter", "caddyfile"]
 
 
-Command = Callable[[Path, int, str], list[str]]
-
-
 @contextmanager
-def in_front_of(platform: Running, folder: Path, command: Command) -> Iterator[httpx.Client]:
-    """A client of the proxy, which knows it by its public name."""
-    folder.chmod(0o755)
-    headers = {"host": "vinery.example", "authorization": f"Bearer {platform.api_key}"}
-    for _ in range(5):  # someone else may have taken the port meanwhile
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port: int = free.getsockname()[1]
-        with (
-            running_at(port, platform, folder, command) as proxy,
-            httpx.Client(
-                base_url=f"https://127.0.0.1:{port}", headers=headers, verify=False, timeout=60
-            ) as client,
-        ):
-            until(lambda: _answers(client) or proxy.poll() is not None, timeout_s=60)
-            if proxy.poll() is None:
-                yield client
-                return
-    pytest.fail((folder / "log").read_text())
-
-
-@contextmanager
-def running_at(
-    port: int, platform: Running, folder: Path, command: Command
-) -> Iterator[subprocess.Popen[bytes]]:
-    upstream = platform.base_url.removeprefix("http://")
+def running(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     with (folder / "log").open("wb") as log:
-        proxy = subprocess.Popen(
-            command(folder, port, upstream),
-            stdout=log,
-            stderr=log,
-            env={"PATH": os.environ["PATH"], "HOME": str(folder)},
-        )
+        own = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+        proxy = subprocess.Popen(command, stdout=log, stderr=log, env=own)
     try:
         yield proxy
     finally:
@@ -213,11 +182,26 @@ def _answers(client: httpx.Client) -> bool:
 def client(
     request: pytest.FixtureRequest, platform: Running, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[httpx.Client]:
-    command = request.param
-    if shutil.which(command.__name__) is None:
-        pytest.skip(f"needs {command.__name__}")
-    with in_front_of(platform, tmp_path_factory.mktemp(command.__name__), command) as client:
-        yield client
+    """Of a proxy in front of the platform, which knows it by its public name."""
+    program = request.param.__name__
+    if shutil.which(program) is None:
+        pytest.skip(f"needs {program}")
+    folder, upstream = tmp_path_factory.mktemp(program), platform.base_url.removeprefix("http://")
+    folder.chmod(0o755)
+    headers = {"host": "vinery.example", "authorization": f"Bearer {platform.api_key}"}
+    for _ in range(5):  # someone else may have taken the port meanwhile
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
+        url = f"https://127.0.0.1:{port}"
+        with (
+            running(request.param(folder, port, upstream), folder) as proxy,
+            httpx.Client(base_url=url, headers=headers, verify=False, timeout=60) as client,
+        ):
+            until(lambda: _answers(client) or proxy.poll() is not None, timeout_s=60)
+            if proxy.poll() is None:
+                yield client
+                return
+    pytest.fail((folder / "log").read_text())
 
 
 def test_a_stream_passes_without_being_buffered(client: httpx.Client, platform: Running) -> None:

@@ -118,7 +118,9 @@ def test_an_archive_has_what_was_written_and_is_not_replaced(whole: Path, tmp_pa
     assert not list(tmp_path.glob("a.tar.gz*"))
 
 
-def test_no_links_are_needed(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_links_takes_an_archive_too(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(self: Path, target: Path) -> None:
         raise PermissionError("links are not supported")
 
@@ -536,7 +538,9 @@ def test_a_restore_counts_open_usage_once(environment: dict[str, str], tmp_path:
 
 
 @of_two_homes
-def test_gaps_and_homes_in_use_are_reported(environment: dict[str, str], tmp_path: Path) -> None:
+def test_what_is_outside_of_the_home_is_named_and_a_home_in_use_is_not_replaced(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     config = tmp_path / "elsewhere.toml"
     config.write_text("web_workers = 1\n")
     pepper = {"VINERY_KEY_PEPPER_2": "x" * 40, "VINERY_CONFIG": str(config)}

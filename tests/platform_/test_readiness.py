@@ -91,7 +91,7 @@ def test_only_200_is_ready(closed_url: str, monkeypatch: pytest.MonkeyPatch) -> 
         (503, {"error": {}}, None),  # it does not count as a server without models
     ],
 )
-def test_models_are_named(
+def test_the_models_of_a_key_are_named(
     closed_url: str, status: int, body: object, models: list[str] | None
 ) -> None:
     with server(status, body) as url:
