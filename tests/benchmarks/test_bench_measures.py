@@ -54,7 +54,7 @@ def test_percentiles_lie_within_the_values(values: list[float]) -> None:
     assert low <= percentile_ms(values, 50) <= percentile_ms(values, 99) <= high * (1 + 1e-12)
 
 
-def test_a_median_is_taken_field_by_field_and_texts_are_the_same_but_for_spaces() -> None:
+def test_a_median_is_taken_field_by_field() -> None:
     rounds = [summary(Run((stream(first, 2.0),), web_cpu_s=1.0)) for first in (0.1, 0.5, 0.3)]
 
     middle = medians(rounds)
@@ -63,6 +63,8 @@ def test_a_median_is_taken_field_by_field_and_texts_are_the_same_but_for_spaces(
     without = summary(Run((stream(0.1),), web_cpu_s=None))
     assert medians([*rounds, without]).web_cpu_us_per_token is None
 
+
+def test_texts_are_the_same_but_for_the_space_around_them() -> None:
     bare = Run((stream(1.0, text=" one two"), stream(1.0, text="three")))
     assert num_same_texts(bare, Run((stream(1.0, text="one two"), stream(1.0, text="four")))) == 1
 

@@ -99,7 +99,7 @@ def test_things_lie_inside_their_picture_and_in_the_third_that_their_answer_name
     assert len(regions) == 9
 
 
-def test_a_video_moves_in_the_direction_of_its_answer_and_every_topic_can_be_asked_about():
+def test_a_video_moves_in_the_direction_of_its_answer():
     rng = Random(5)
     for _ in range(100):
         direction, frames = moving(rng, 1.0, 4)
@@ -109,6 +109,8 @@ def test_a_video_moves_in_the_direction_of_its_answer_and_every_topic_can_be_ask
         assert moved[direction]
         assert abs(across) > abs(down) if direction in ("left", "right") else abs(down) > 0
 
+
+def test_every_topic_can_be_asked_about_and_counts_are_right():
     rng = Random(6)
     for make in TOPICS:
         for _ in range(100):
@@ -183,7 +185,7 @@ def test_every_colour_and_kind_is_drawn_where_it_is_and_frames_differ_where_it_m
     assert abs(_pixel(first, 0.25, 0.75) - _pixel(second, 0.25, 0.75)).max() > 50
 
 
-def test_the_four_patches_of_a_cell_lie_together_and_text_goes_on_after_a_picture():
+def test_the_four_patches_of_a_cell_lie_together():
     grid = Grid(2, 3)
     width, height = grid.pixels
     rows, columns = np.mgrid[0:height, 0:width]
@@ -195,6 +197,8 @@ def test_the_four_patches_of_a_cell_lie_together_and_text_goes_on_after_a_pictur
     assert (found[:, :2] == found[:, :2, :1]).all()
     assert patch_coordinates(grid)[:5].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]
 
+
+def test_text_goes_on_after_the_largest_position_of_a_picture():
     media = 5
 
     found = positions([1, media, media, media, media, media, media, 2], (media,), Grid(2, 3), 1)

@@ -129,12 +129,14 @@ def test_a_home_without_a_database_or_tables_is_reported_and_gets_none(platform_
     assert "vinery prepare" in line
 
 
-def test_help_needs_no_home_and_other_commands_name_the_user_to_run_as(tmp_path: Path) -> None:
+def test_help_of_a_command_needs_no_home(tmp_path: Path) -> None:
     result = scripts.vinery("key", "--help", environment={"VINERY_HOME": str(tmp_path / "none")})
     assert result.returncode == 0
     assert not (tmp_path / "none").exists()
 
-    # The folder cannot be opened, as another user's. Root may open all, so a loop of links.
+
+def test_the_home_of_another_user_is_reported(tmp_path: Path) -> None:
+    """The folder cannot be opened, as another user's. Root may open all, so a loop of links."""
     (tmp_path / "secrets").symlink_to("secrets")
 
     line = scripts.refusal("key", "list", environment={"VINERY_HOME": str(tmp_path)})

@@ -436,6 +436,9 @@ def test_the_first_restart_is_immediate_and_none_waits_long() -> None:
     assert delay_before_restart_s(1000) == 5
     delays_s = [delay_before_restart_s(num_early_ends) for num_early_ends in range(100)]
     assert delays_s == sorted(delays_s)
+
+
+def test_an_exit_status_is_described() -> None:
     assert describe(2) == "exit status 2"
     assert describe(-signal.SIGKILL) == "killed by SIGKILL"
 

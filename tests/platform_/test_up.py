@@ -220,7 +220,7 @@ def test_the_first_start_prints_all_addresses_and_credentials_and_later_ones_the
         assert "VINERY_HOME=/srv/vinery vinery key create --name NAME" in text
 
 
-def test_public_addresses_come_first_a_second_start_names_the_process_and_curl_is_quoted() -> None:
+def test_public_addresses_come_first_and_a_second_start_names_the_process() -> None:
     proxied = Greeting(URL, HOME, 77, "vinery", public_url="https://vinery.example")
     rows = rows_of(proxied.for_log(KNOWN))
     assert rows["console"] == "https://vinery.example/console/"
@@ -230,6 +230,8 @@ def test_public_addresses_come_first_a_second_start_names_the_process_and_curl_i
     assert "/srv/vinery (process 77)" in text
     assert rows_of(text)["stop"].endswith("kill 77")
 
+
+def test_the_curl_line_is_quoted_for_the_shell() -> None:
     words = shlex.split(curl_line(URL, "vny_live_k", "it's $HOME"))
     assert words[:2] == ["curl", f"{URL}/v1/chat/completions"]
     assert "Authorization: Bearer vny_live_k" in words
@@ -332,7 +334,7 @@ def test_a_home_in_use_is_refused_and_notes_of_a_dead_server_are_not_read(
     assert running_server.read(platform_home) is None
 
 
-def test_open_access_to_the_network_and_a_silent_database_are_reported(tmp_path: Path) -> None:
+def test_open_access_to_the_network_is_refused(tmp_path: Path) -> None:
     settings = {"VINERY_AUTH": "off", "VINERY_HOST": "0.0.0.0", "VINERY_PORT": "0"}
 
     result = scripts.vinery("up", environment={"VINERY_HOME": str(tmp_path / "home")} | settings)
@@ -340,6 +342,8 @@ def test_open_access_to_the_network_and_a_silent_database_are_reported(tmp_path:
     assert result.stderr.startswith("vinery: VINERY_AUTH=off would serve all clients")
     assert result.stderr.count("\n") == 1
 
+
+def test_a_database_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # so that no other process takes the port
         url = f"postgres://unknown@127.0.0.1:{silent.getsockname()[1]}/nothing"
