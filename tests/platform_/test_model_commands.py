@@ -166,9 +166,8 @@ def test_an_admin_key_is_marked_listed_and_removed(vinery: Vinery) -> None:
 
 
 def test_an_administrator_gets_a_new_password(vinery: Vinery, installation: dict[str, str]) -> None:
-    first = json.loads((Path(installation["VINERY_HOME"]) / "bootstrap.json").read_text())[
-        "admin_password"
-    ]
+    file = Path(installation["VINERY_HOME"]) / "bootstrap.json"
+    first = json.loads(file.read_text())["admin_password"]
 
     result = vinery("admin", "reset-password")
 
@@ -181,10 +180,8 @@ def test_an_administrator_gets_a_new_password(vinery: Vinery, installation: dict
 
 
 def test_the_table_shows_when_a_key_is_due_to_be_rotated(vinery: Vinery) -> None:
-    vinery(
-        *("key", "create", "--name", "rotating"),
-        *("--rotate-every", "90d", "--rotation-grace", "1w"),
-    )
+    rotation = ("--rotate-every", "90d", "--rotation-grace", "1w")
+    vinery("key", "create", "--name", "rotating", *rotation)
     hint = row_of(vinery, "rotating")[1]
 
     def known() -> dict[str, object]:
