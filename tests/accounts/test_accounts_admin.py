@@ -239,6 +239,7 @@ def test_the_page_has_the_totals_and_edits_no_record(client: Client, usage: None
         "<strong>33</strong> prompt tokens",
         "<strong>90</strong> output tokens",
         "last 24 hours",
+        "?model=other",  # a choice of the filter
         "<strong>2</strong> media with <strong>1234</strong> of the prompt tokens",
     ):
         assert shown in text

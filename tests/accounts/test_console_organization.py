@@ -153,7 +153,10 @@ def test_a_test_reports_whether_it_was_delivered_and_failed_deliveries_are_tried
     failed = "The test was not delivered. The receiver answered 404."
     assert failed in sent(client, address)
 
-    assert client.get(f"{WEBHOOKS}{of_platform.pk}/").status_code == 404
+    foreign = f"{WEBHOOKS}{of_platform.pk}/"
+    assert client.get(foreign).status_code == 404
+    assert {client.post(f"{foreign}{does}/").status_code for does in ("test", "retry")} == {404}
+    assert foreign not in page(client, WEBHOOKS)
     delivery = failed_delivery(webhook, ours.organization.pk)
     address = f"{WEBHOOKS}{webhook.pk}/"
     text = page(client, address)

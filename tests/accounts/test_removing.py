@@ -54,6 +54,10 @@ def test_a_key_is_deleted_with_its_limits_and_the_log_has_both(new_key: Keys) ->
     # Admins of the organisation see both.
     assert entry.organization_id == key.project.organization_id
 
+    changes.remove(limit("model", model="large"))
+
+    assert set(Limit.objects.all()) == kept
+
 
 @pytest.mark.stores
 def test_a_user_is_deleted_with_keys_roles_and_limits(alice: User, bob: User, acme: Tenant) -> None:

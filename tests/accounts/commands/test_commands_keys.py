@@ -48,7 +48,7 @@ def test_a_key_is_created_paused_resumed_rotated_and_revoked(vinery_: Vinery) ->
     assert rotated.err == f"vinery: The API key that replaces {key}. It is not shown again:\n"
     assert find_key(secret).replaced_by == new
     assert vinery_("key", "rotate", str(key.pk)).err.startswith("vinery: This key has been rotated")
-    assert vinery_("key", "revoke", str(new.pk)).status == 0
+    assert vinery_("key", "revoke", str(new.pk)).out == f"{new} is revoked.\n"
     for action in ("pause", "resume", "rotate"):
         assert "is revoked" in vinery_("key", action, str(new.pk)).refusal
     assert "ci" in vinery_("key", "list", "--project", "search", "--user", "alice").out

@@ -146,6 +146,8 @@ def test_only_the_named_fields_and_roles_are_changed(vinery_: Vinery, search: Pr
         ("user role olga none --organization acme", "olga is the last owner"),
         (f"user create {'x' * 151}", "name: Ensure this value has at most 150"),
         (f"user change root --last-name {'x' * 151}", "--last-name: Ensure this"),
+        ("organization create a/b", "name: "),
+        ("project create a/b --organization acme", "name: "),
         ("project change search --redact=", "--redact: "),
         ("project change search --capture-hours 721", "--capture-hours: Ensure"),
         ("key create --name x --model=", "--model: Give a list"),
