@@ -4,7 +4,7 @@ import itertools
 from datetime import datetime
 from typing import Any
 
-from row_builders import new_limit
+from row_builders import stored_limit
 from usage_builders import NOON, store, tokens
 
 from vinery_accounts.alerts import thresholds
@@ -15,7 +15,7 @@ _numbers = itertools.count(1)
 
 
 def tokens_a_day(project: Project, amount: int = 1000, **more: Any) -> Limit:
-    return new_limit("project", project.pk, amount=amount, **more)
+    return stored_limit("project", project.pk, amount=amount, **more)
 
 
 def use(num_tokens: int, project: Project | None = None, at: datetime = NOON) -> None:

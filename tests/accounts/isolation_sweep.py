@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -107,6 +107,18 @@ def probes_of(identity: Identity, num_ids: int = 1, max_choices: int = 0) -> lis
         *(forms(OWN_ID, FOREIGN_ID, THEIRS) if CONSOLE in identity.prefixes else ()),
     ]
     return [each for each in probes if each.path not in SHOWS_NEW_SECRETS]
+
+
+def lists_and_rows() -> list[Route]:
+    """Those of the API."""
+    return [each for each in routes((API,)) if {"list", "retrieve"} & set(each.actions.values())]
+
+
+def reads_of_tenants(found: Iterable[Route]) -> list[Probe]:
+    """A GET of each page whose rows belong to an organisation."""
+    of_platform = re.compile("weight|group|served|modelalias|speed|(api|console)/model")
+    of_tenants = (each for each in found if not of_platform.search(each.template))
+    return [next(reads([each], FOREIGN_ID)) for each in of_tenants]
 
 
 def differences(client: Client, probes: Sequence[Probe]) -> dict[str, Any]:

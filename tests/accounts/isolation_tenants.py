@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+import row_builders as rows
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount
@@ -21,23 +22,13 @@ from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 from django.db.models import AutoField, BigAutoField
 from django.utils import timezone
-from row_builders import (
-    stored_alert,
-    stored_capture,
-    stored_quarantined,
-    stored_refusal,
-    stored_reminder,
-)
-from usage_builders import admission, settlement
+from usage_builders import store
 
 from vinery_accounts.alerts.webhooks import make as make_webhook
 from vinery_accounts.keys.lifecycle import NewKey, create_key
 from vinery_accounts.models import ApiKey, Delivery, Limit, Organization, Project, Role, Scope, User
 from vinery_accounts.services import changes
-from vinery_accounts.usage.store import store_settlements
-from vinery_serving.allowlist.denials import Count, Refused, store_denials
 from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule
-from vinery_serving.media.denials import Denial, DenialReason
 
 NUM_IDS: Final = 4
 """So many ids from the first one exist in the tables that have several rows of a tenant."""
@@ -128,7 +119,7 @@ def _store_limits(tenant: Tenant, project: Project) -> None:
         ("key", key.pk, "month"),
         ("user", tenant.users["member"].pk, "week"),
     ):
-        changes.add(Limit(scope=scope, scope_id=scope_id, metric="tokens", window=window, amount=9))
+        rows.stored_limit(scope, scope_id, window=window)
 
 
 def _store_invitations(tenant: Tenant, project: Project) -> None:
@@ -153,26 +144,24 @@ def _store_usage(tenant: Tenant, project: Project, request_id: str) -> None:
         "model": name,
     }
     moment = now - timedelta(minutes=5)
-    arrived = admission(request_id, started_at=moment, client_request_id=name, **whose)
-    store_settlements([settlement(request_id, admission=arrived)])
-    stored_refusal(request_id, created_at=moment, scope=f"project:{project.pk}", **whose)
-    stored_capture(request_id, project.pk)
-    stored_quarantined(request_id, request_id=request_id, created_at=moment, **whose)
+    store(request_id, started_at=moment, client_request_id=name, **whose)
+    rows.stored_refusal(request_id, created_at=moment, scope=f"project:{project.pk}", **whose)
+    rows.stored_capture(request_id, project.pk)
+    rows.stored_quarantined(request_id, request_id=request_id, created_at=moment, **whose)
 
 
 def _store_messages(tenant: Tenant, project: Project, host: str) -> None:
     """Store an alert and a reminder, which go to a webhook and to a user."""
     key, now = tenant.keys["manage"].key, timezone.now()
     name, organization = tenant.organization.name, tenant.organization
-    hook, _ = make_webhook(name, f"https://hooks.{host}.example/", organization)
-    changes.add(hook)
-    alert = stored_alert(
+    hook = changes.add(make_webhook(name, f"https://hooks.{host}.example/", organization)[0])
+    alert = rows.stored_alert(
         limit_id=Limit.objects.get(scope="project", scope_id=project.pk).pk,
         organization_id=organization.pk,
         scope=f"project:{project.pk}",
         whose=name,
     )
-    reminder = stored_reminder(key, owner_name=name)
+    reminder = rows.stored_reminder(key, owner_name=name)
     Delivery.objects.create(alert=alert, webhook=hook, due_at=now)
     Delivery.objects.create(reminder=reminder, user=key.owner, due_at=now)
 
@@ -185,9 +174,7 @@ def _store_media(tenant: Tenant, project: Project, host: str) -> None:
         changes.add(MediaRule(**whose, host=one, note=note))
         changes.add(MediaFolder(**whose, folder=f"/{one}", note=note))
         changes.add(MediaLimit(**whose, max_media=9))
-    denial = Denial(DenialReason.NO_RULE, "project", scheme="https", host=host, port=443)
-    count = Count(1, timezone.now(), timezone.now(), "", None)
-    store_denials({Refused(organization.pk, project.pk, denial): count})
+    rows.stored_denial(project, level="project", host=host)
 
 
 def _store_signin(text: str, user: User) -> None:

@@ -6,9 +6,11 @@ from datetime import timedelta
 from html import unescape
 from typing import Any
 
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
-from usage_builders import admission, settlement
+from usage_builders import settlement
 
 from vinery_accounts.models import Limit, LimitScope, User
 from vinery_accounts.usage.entries import Settlement
@@ -22,20 +24,22 @@ def signed_in(user: User) -> Client:
 
 
 def used(user: User, request_id: str, minutes_ago: float = 5, **changes: Any) -> Settlement:
-    identity = {
-        "user_id": user.pk,
-        "username": user.username,
-        "started_at": timezone.now() - timedelta(minutes=minutes_ago),
-    }
-    names = {"model", "key_id", "key_name", "project_id", "project_name", "organization_id"}
-    identity |= {name: changes.pop(name) for name in names & changes.keys()}
-    return settlement(request_id, admission=admission(request_id, **identity), **changes)
+    identity = {"user_id": user.pk, "username": user.username}
+    started_at = timezone.now() - timedelta(minutes=minutes_ago)
+    return settlement(request_id, started_at=started_at, **identity, **changes)
 
 
 def page(client: Client, address: str) -> str:
     response = client.get(address)
     assert response.status_code == 200, response
     return response.content.decode()
+
+
+def num_queries(client: Client, address: str) -> int:
+    """How many queries a page makes."""
+    with CaptureQueriesContext(connection) as queries:
+        page(client, address)
+    return len(queries)
 
 
 def text_of(response: Any, status: int = 200) -> str:

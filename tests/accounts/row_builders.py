@@ -1,64 +1,84 @@
-"""Complete rows of records; tests name the values that matter."""
+"""Complete rows of records, of which tests name the values that matter, and what was logged."""
 
 from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
 
-from vinery_accounts.models import (
-    Alert,
-    ApiKey,
-    Capture,
-    KeyReminder,
-    Limit,
-    QuarantinedRequest,
-    RefusedRequest,
-)
+from vinery_accounts import models
+from vinery_accounts.captures.store import CapturedRequest
 from vinery_accounts.services import changes
+from vinery_serving.allowlist.denials import Count, Refused, store_denials
+from vinery_serving.allowlist.models import MediaDenial
+from vinery_serving.media.denials import Denial, DenialReason
+
+HOUR = timedelta(hours=1)
+TOKENS_A_DAY = {"scope": "platform", "metric": "tokens", "window": "day"}
 
 
-def stored_refusal(request_id: str = "r1", **values: Any) -> RefusedRequest:
-    limit = {"scope": "platform", "metric": "tokens", "window": "day"}
-    counts = {"amount": 1, "level": 1, "needed": 1}
-    filled = {"created_at": timezone.now(), "model": "tiny-chat", **limit, **counts, **values}
-    return RefusedRequest.objects.create(request_id=request_id, **filled)
+def logged(**which: Any) -> list[str]:
+    """The actions of these entries of the audit log, in order."""
+    entries = models.AuditEntry.objects.filter(**which).order_by("number")
+    return list(entries.values_list("action", flat=True))
 
 
-def stored_quarantined(digest: str = "0" * 32, **values: Any) -> QuarantinedRequest:
+def stored_limit(scope: str = "platform", scope_id: int = 0, **values: Any) -> models.Limit:
+    """With its entry in the audit log."""
+    filled = {**TOKENS_A_DAY, "scope": scope, "scope_id": scope_id, "amount": 9}
+    return changes.add(models.Limit(**{**filled, **values}))
+
+
+def stored_refusal(request_id: str = "r1", **values: Any) -> models.RefusedRequest:
+    filled = {**TOKENS_A_DAY, "created_at": timezone.now(), "model": "tiny-chat"}
+    filled |= {"amount": 1, "level": 1, "needed": 1}
+    return models.RefusedRequest.objects.create(request_id=request_id, **{**filled, **values})
+
+
+def stored_quarantined(digest: str = "0" * 32, **values: Any) -> models.QuarantinedRequest:
     now = timezone.now()
-    times = {"created_at": now, "expires_at": now + timedelta(hours=1)}
-    filled = {"request_id": "req_1", "model": "tiny-chat", **times, **values}
-    return QuarantinedRequest.objects.create(digest=digest, **filled)
+    filled = {"request_id": "req_1", "created_at": now, "model": "tiny-chat"}
+    filled |= {"expires_at": now + HOUR}
+    return models.QuarantinedRequest.objects.create(digest=digest, **{**filled, **values})
 
 
-def stored_alert(**values: Any) -> Alert:
+def stored_alert(**values: Any) -> models.Alert:
     now = timezone.now()
-    limit = {"limit_id": 1, "scope": "platform", "metric": "tokens", "window": "day"}
-    counts = {"amount": 100, "percent": 80, "num_used": 80}
-    times = {"window_start": now, "created_at": now}
-    return Alert.objects.create(**{**limit, **counts, **times, **values})
+    filled = {**TOKENS_A_DAY, "window_start": now, "created_at": now}
+    filled |= {"limit_id": 1, "amount": 100, "percent": 80, "num_used": 80}
+    return models.Alert.objects.create(**{**filled, **values})
 
 
-def stored_reminder(key: ApiKey, **values: Any) -> KeyReminder:
+def stored_reminder(key: models.ApiKey, **values: Any) -> models.KeyReminder:
     now = timezone.now()
-    names = {"owner_name": key.owner.username, "project_name": key.project.name}
-    of_key = {"key_id": key.pk, "key_name": key.name, "hint": key.hint}
-    event = {"event": "expires", "days_before": 7, "happens_at": now, "created_at": now}
-    organization_id = key.project.organization_id
-    filled = {"organization_id": organization_id, **of_key, **names, **event, **values}
-    return KeyReminder.objects.create(**filled)
+    filled = {"event": "expires", "happens_at": now, "days_before": 7, "created_at": now}
+    filled |= {"key_id": key.pk, "key_name": key.name, "hint": key.hint}
+    filled |= {"owner_name": key.owner.username, "project_name": key.project.name}
+    filled |= {"organization_id": key.project.organization_id}
+    return models.KeyReminder.objects.create(**{**filled, **values})
 
 
-def stored_capture(request_id: str, project_id: int) -> Capture:
+def stored_capture(request_id: str, project_id: int) -> models.Capture:
     now = timezone.now()
-    times = {"created_at": now, "expires_at": now + timedelta(hours=1)}
+    ids = {"request_id": request_id, "project_id": project_id}
+    marks = dict.fromkeys(("is_body_cut", "is_answer_cut", "is_redacted"), False)
     sizes = {"num_body_bytes": 1, "num_answer_bytes": 1}
-    marks = {"is_body_cut": False, "is_answer_cut": False, "is_redacted": False}
-    of = {"request_id": request_id, "project_id": project_id}
-    return Capture.objects.create(**of, **times, **sizes, **marks)
+    times = {"created_at": now, "expires_at": now + HOUR}
+    return models.Capture.objects.create(**ids, **marks, **sizes, **times)
 
 
-def new_limit(scope: str = "platform", scope_id: int = 0, **values: Any) -> Limit:
-    """Add a limit as services do, with an entry of the log."""
-    filled = {"metric": "tokens", "window": "day", "amount": 1, **values}
-    return changes.add(Limit(scope=scope, scope_id=scope_id, **filled))
+def stored_denial(project: models.Project, num: int = 3, **values: Any) -> MediaDenial:
+    """A URL, or the given folder, that was refused so many times."""
+    url = {"scheme": "https", "host": "a.example.org", "port": 443}
+    filled = {"reason": DenialReason.NO_RULE, "level": "platform"}
+    denial = Denial(**{**filled, **({} if "folder" in values else url), **values})
+    whose, now = Refused(project.organization_id, project.pk, denial), timezone.now()
+    store_denials({whose: Count(num, now, now, denial.detail, denial.rule_id)})
+    return MediaDenial.objects.latest("pk")
+
+
+def captured(project: models.Project, request_id: str, body: bytes, **more: Any) -> CapturedRequest:
+    """A request whose texts may be stored, with an empty answer."""
+    ids = {"request_id": request_id, "project_id": project.pk, "created_at": timezone.now()}
+    names = {"dialect": "v1", "endpoint": "completions", "model": "tiny-chat"}
+    texts = {"body": body, "num_body_bytes": len(body), "answer": b"", "num_answer_bytes": 0}
+    return CapturedRequest(**{**ids, **names, **texts, **more})

@@ -12,7 +12,7 @@ from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 from isolation_tenants import rolled_back
 from pytest_django import DjangoDbBlocker
-from row_builders import new_limit, stored_quarantined, stored_refusal
+from row_builders import stored_limit, stored_quarantined, stored_refusal
 
 from tests.tables import table
 from vinery_accounts.base.actors import Actor
@@ -84,10 +84,10 @@ def fill(name: str) -> dict[str, Any]:
         "member of one": service.memberships.get(),
         "key in one": key,
         "key in two": create_key(owner=service, name="key", project=two).key,
-        "limit of organization": new_limit("organization", organization.pk),
-        "limit of one": new_limit("project", one.pk),
-        "limit of key": new_limit("key", key.pk),
-        "limit of person": new_limit("user", person.pk),
+        "limit of organization": stored_limit("organization", organization.pk),
+        "limit of one": stored_limit("project", one.pk),
+        "limit of key": stored_limit("key", key.pk),
+        "limit of person": stored_limit("user", person.pk),
     }
 
 
@@ -114,8 +114,8 @@ def new_scenario() -> Scenario:
     User.objects.filter(pk=people["superuser"].pk).update(is_superuser=True)
     people["superuser"].refresh_from_db()
     rows = ours | {f"their {name}": row for name, row in theirs.items()}
-    rows["limit of platform"] = new_limit("platform")
-    rows["limit of model"] = new_limit("model", model="tiny-chat")
+    rows["limit of platform"] = stored_limit("platform")
+    rows["limit of model"] = stored_limit("model", model="tiny-chat")
     rows["weight"] = changes.add(ModelWeight(model="tiny-chat"))
     rows["new organization"] = Organization(name="new")
     rows["new project"] = Project(organization=one.organization, name="new")
@@ -288,9 +288,7 @@ def test_no_user_may_hold_a_managing_key_of_an_owner_with_more_rights(scenario: 
 
 
 @table("actor, may", [("admin", True), ("project admin", False)])
-def test_a_key_of_an_admin_may_hold_those_of_admins(
-    scenario: Scenario, actor: str, may: bool
-) -> None:
+def test_an_admin_s_key_may_hold_those_of_admins(scenario: Scenario, actor: str, may: bool) -> None:
     project, admin = scenario.rows["project one"], scenario.people["admin"]
     changes.set_role(other_admin := scenario.people["viewer"], project.organization, Role.ADMIN)
     own = scenario.key_of(actor, "manage")
@@ -395,9 +393,7 @@ LIMITED_BY_KEY = dict.fromkeys((*LIMITED, "superuser"), LIMITED_IN_ONE)
 
 @table("actor", ALL_USERS)
 @table("as_key", [False, True])
-def test_each_user_sets_limits_below_their_role(
-    scenario: Scenario, actor: str, as_key: bool
-) -> None:
+def test_users_set_limits_below_their_role(scenario: Scenario, actor: str, as_key: bool) -> None:
     with rolled_back():
         found, permitted, names = limited_by(scenario, actor, as_key)
 

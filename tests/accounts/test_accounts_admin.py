@@ -11,16 +11,16 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
-from pages import page, sent, text_of
-from usage_builders import admission, settlement
+from pages import num_queries, page, sent, text_of
+from row_builders import stored_limit
+from usage_builders import store
 
 from tests.tables import table
 from vinery_accounts.keys.table import KeyTable
-from vinery_accounts.models import ApiKey, Limit, Project, UsageRecord, User
+from vinery_accounts.models import ApiKey, Project, UsageRecord, User
 from vinery_accounts.services import changes
 from vinery_accounts.services.changes import home_project
 from vinery_accounts.usage.entries import Outcome
-from vinery_accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -38,11 +38,8 @@ def shown_names(client: Client, **query: str) -> set[str]:
 
 
 def test_staff_see_no_usage_of_the_platform(client: Client, request: pytest.FixtureRequest) -> None:
-    limits = [
-        changes.add(Limit(scope="platform", metric="tokens", window=window, amount=1000))
-        for window in ("day", "minute")
-    ]
-    store_settlements([settlement(admission=admission(started_at=timezone.now()))])
+    limits = [stored_limit("platform", window=window, amount=1000) for window in ("day", "minute")]
+    store("r1", started_at=timezone.now())
     quota, rate = (f"/admin/accounts/limit/{each.pk}/change/" for each in limits)
 
     assert "41 used, 959 left. Resets at" in page(client, quota)
@@ -143,15 +140,11 @@ def test_the_list_shows_states_and_finds_keys(client: Client, new_key: Keys, bob
 
 def test_a_long_list_needs_no_query_for_each_key(client: Client, new_key: Keys) -> None:
     new_key("one")
-    with CaptureQueriesContext(connection) as for_one:
-        client.get(KEYS)
+    for_one = num_queries(client, KEYS)
     for number in range(20):
         new_key(f"more {number}", owner=User.objects.create_user(f"user{number}"))
 
-    with CaptureQueriesContext(connection) as for_many:
-        client.get(KEYS)
-
-    assert len(for_many) == len(for_one)
+    assert num_queries(client, KEYS) == for_one
 
 
 def test_staff_revoke_superusers_delete_keys(client: Client, staff: User, new_key: Keys) -> None:
@@ -180,22 +173,12 @@ def test_staff_revoke_superusers_delete_keys(client: Client, staff: User, new_ke
 @pytest.fixture
 def usage(db: None) -> None:
     """Store three records of today, one of last week and one of last year."""
-    now = timezone.now()
-
-    def stored(name: str, hours: int, model: str = "reference-chat", **more: Any) -> Any:
-        started_at = now - timedelta(hours=hours, minutes=5)
-        return settlement(admission=admission(name, started_at=started_at, model=model), **more)
-
     media: dict[str, Any] = {"num_media": 2, "num_image_tokens": 1234}
-    store_settlements(
-        [
-            stored("r1", 0),
-            stored("r2", 1, outcome=Outcome.FAILED, **media),
-            stored("r3", 2, model="other"),
-            stored("week", 24 * 3),
-            stored("year", 24 * 300),
-        ]
-    )
+    more = {"r2": {"outcome": Outcome.FAILED, **media}, "r3": {"model": "other"}}
+    hours = {"r1": 0, "r2": 1, "r3": 2, "week": 24 * 3, "year": 24 * 300}
+    for name, age in hours.items():
+        started_at = timezone.now() - timedelta(hours=age, minutes=5)
+        store(name, started_at=started_at, **more.get(name, {}))
 
 
 @pytest.mark.stores
@@ -256,7 +239,6 @@ def test_the_page_has_the_totals_and_edits_no_record(client: Client, usage: None
 
     row = UsageRecord.objects.get(request_id="r1")
     change = reverse("admin:accounts_usagerecord_change", args=[row.pk])
-
     assert "r1" in page(client, change)
     assert client.post(change, {"num_output_tokens": 0}).status_code == 403
     assert client.get(f"{USAGE}add/").status_code == 403

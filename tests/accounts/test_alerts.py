@@ -9,7 +9,7 @@ from alert_builders import check, person, tokens_a_day, use
 from django.db.models import Model
 from hypothesis import given
 from hypothesis import strategies as st
-from row_builders import new_limit
+from row_builders import stored_limit
 from together import four_at_once
 from usage_builders import NOON, store
 
@@ -84,7 +84,7 @@ def test_a_limit_has_its_own_thresholds_or_none_and_only_a_quota_has_any(search:
     changes.change(limit, alert_at=None)
     assert check() == [100, 80, 50]
 
-    new_limit("project", search.pk, window="minute")
+    stored_limit("project", search.pk, window="minute")
     use(500, search)
     assert check() == []
 
@@ -191,7 +191,7 @@ def test_admins_and_superusers_get_alerts_of_their_own(search: Project, acme: Or
     changes.set_role(person("gone", is_active=False), acme, Role.OWNER)
     person("root", is_superuser=True)
     tokens_a_day(search)
-    new_limit(window="month", amount=1000)
+    stored_limit(window="month", amount=1000)
     use(500, search)
 
     check()
@@ -205,7 +205,7 @@ def test_admins_and_superusers_get_alerts_of_their_own(search: Project, acme: Or
 
 def quota(scope: str, owner: Model) -> Limit:
     """Create a quota of one token, which is used up."""
-    return new_limit(scope, owner.pk)
+    return stored_limit(scope, owner.pk)
 
 
 def readers_of(limit: Limit) -> list[User]:

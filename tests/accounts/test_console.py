@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 from pages import limit_of, numbers, page, signed_in, store, tile, used
-from usage_builders import NOON, admission, settlement
+from row_builders import stored_limit
+from usage_builders import NOON, settlement
 
 from tests.tables import table
 from vinery_accounts.alerts.quotas import Quota
@@ -15,7 +16,6 @@ from vinery_accounts.console import words
 from vinery_accounts.console.limits import closest, quota_rows
 from vinery_accounts.limits.rules import Metric, Window
 from vinery_accounts.models import Limit, Role, User
-from vinery_accounts.services import changes
 from vinery_accounts.services.access import Access
 from vinery_accounts.services.changes import first_project, set_role
 from vinery_accounts.usage.entries import Outcome
@@ -28,13 +28,15 @@ def url_after(client: Client, address: str) -> str:
     return str(response.url)
 
 
-def test_users_are_led_to_the_console_without_foreign_code(root: User, alice: User) -> None:
+def test_users_are_led_to_the_console_and_others_to_the_sign_in(root: User, alice: User) -> None:
     assert url_after(Client(), "/console/") == "/accounts/login/?next=/console/"
     assert url_after(Client(), "/") == "/accounts/login/"
     for user, is_administrator in ((root, True), (alice, False)):
         assert url_after(signed_in(user), "/") == "/console/"
         assert ("Administration" in page(signed_in(user), "/console/")) is is_administrator
 
+
+def test_pages_have_no_foreign_code_and_are_not_cached(root: User) -> None:
     response = signed_in(root).get("/console/")
 
     policy = response.headers["Content-Security-Policy"]
@@ -147,7 +149,7 @@ def test_the_overview_shows_the_quotas_near_their_limit(alice: User, root: User)
     assert "Quotas near" not in page(signed_in(alice), "/console/")  # there is no quota
     limit_of(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 2000)
     assert "Quotas near" not in page(signed_in(alice), "/console/")  # there is no usage yet
-    changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=1000))
+    stored_limit("platform", metric="weighted_tokens", window="none", amount=1000)
     store(used(alice, "r1", weighted_tokens=1500.0))
 
     hers, all_ = (page(signed_in(user), "/console/") for user in (alice, root))
@@ -166,8 +168,7 @@ def test_the_overview_shows_the_quotas_near_their_limit(alice: User, root: User)
 
 def test_a_quota_shows_when_it_resets_and_that_it_lasts_until_then(alice: User) -> None:
     limit_of(alice, Metric.REQUESTS, Window.DAY, 3)
-    asked = admission("r1", user_id=alice.pk, started_at=NOON - timedelta(hours=1))
-    store(settlement("r1", admission=asked))
+    store(settlement("r1", user_id=alice.pk, started_at=NOON - timedelta(hours=1)))
 
     [row] = quota_rows(Access.of(alice), NOON)
 

@@ -90,13 +90,10 @@ def test_bars_have_heights_in_proportion_equal_widths_and_their_colours() -> Non
 
     whole = points(START, timedelta(hours=1), 3)
     part = Point(whole[-1].until, whole[-1].until + timedelta(minutes=2), Figures())
-
     root = drawn(chart([1, 1, 1, 1], points=[*whole, part]))
-
     assert len({bar.attrib["width"] for bar in bars_of(root)}) == 1
 
     failed = chart(series=[Series("failed", [1], "failed")], points=points(START, timedelta(1), 1))
-
     assert [bar.attrib["class"] for bar in bars_of(drawn(failed))] == ["colour-failed"]
 
 
@@ -173,13 +170,11 @@ def test_tables_have_escaped_columns_and_figures_and_states_are_marked() -> None
     row = "{% for each in rows %}<tr><td>{{ each }}</td></tr>{% endfor %}"
 
     page = rendered('{% table "Host|#Bytes|" %}' + row + "{% endtable %}", rows=["<b>"])
-
     assert '<tr><th>Host</th><th class="figure">Bytes</th><th></th></tr>' in page
     assert "<tbody> <tr><td>&lt;b&gt;</td></tr> </tbody>" in page
     assert page.count("<table>") == page.count("</table>") == 1
 
     page = rendered("{% table columns %}{% endtable %}", columns=["<b>", "#<i>"])
-
     assert '<th>&lt;b&gt;</th><th class="figure">&lt;i&gt;</th>' in page
 
     assert rendered('{% state 1 "disabled" %}') == '<span class="state state-active">active</span>'

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from pages import limit_of, page, signed_in, store, used
+from row_builders import stored_limit
 
 from tests.tables import table
 from vinery_accounts.keys.lifecycle import create_key
@@ -88,7 +89,7 @@ def test_limits_show_what_is_left_and_when(alice: User, bob: User, limiter: Memo
 
 def test_limits_show_the_forecast(alice: User, root: User, limiter: MemoryLimiter) -> None:
     hers = limit_of(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 3000)
-    changes.add(Limit(scope="platform", metric="weighted_tokens", window="none", amount=3000))
+    stored_limit("platform", metric="weighted_tokens", window="none", amount=3000)
     store(used(alice, "r1", weighted_tokens=1500.0))
 
     def num_forecasts(user: User) -> int:
@@ -232,7 +233,6 @@ def test_a_new_limit_shows_what_was_used(alice: User, limiter: MemoryLimiter, bo
     limit_of(bob, Metric.REQUESTS, Window.MONTH, 100)
 
     text = page(signed_in(alice), "/console/")
-
     assert "You cannot make requests until" in text
     assert "your quota of 1 requests per month is exhausted" in text
     assert "You cannot make requests" not in page(signed_in(bob), "/console/")

@@ -44,17 +44,13 @@ def test_a_missing_page_is_404_and_a_forbidden_one_403_each_in_its_own_layout(al
     assert "Log out" not in console_page(Client().get("/console/nothing/"), 404)
 
     text = console_page(signed_in(alice).get("/console/limits/new/"), 403)
-
     assert "You may not do this" in text
 
     client = signed_in(alice, enforce_csrf_checks=True)
-
     text = console_page(client.post("/console/keys/new/", {"name": "x"}), 403)
-
     assert "open for too long" in text
 
     client = signed_in(alice, enforce_csrf_checks=True)
-
     assert client.get("/api/nothing").headers["Content-Type"] == "application/json"
     assert "console.css" not in client.get("/accounts/nothing/").content.decode()
     refused = client.post("/accounts/logout/")

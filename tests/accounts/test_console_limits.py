@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 from api.api_client import Tenant, make_tenant
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
-from pages import page, sent, signed_in, statuses, text_of
+from pages import num_queries, page, sent, signed_in, statuses, text_of
+from row_builders import logged, stored_limit
 
 from tests.tables import table
 from vinery_accounts.keys.lifecycle import create_key
@@ -42,11 +41,6 @@ def key(ours: Tenant, bob: User) -> ApiKey:
 def form(of: str, **more: Any) -> dict[str, Any]:
     usual = {"metric": "tokens", "window": "day", "amount": 1000}
     return {"of": of} | usual | {"time_zone": "UTC", "week_start": "monday"} | more
-
-
-def limit(scope: str, scope_id: int = 0, metric: str = "tokens", **more: Any) -> Limit:
-    values = {"window": "day", "amount": 9} | more
-    return changes.add(Limit(scope=scope, scope_id=scope_id, metric=metric, **values))
 
 
 def address_of(limit: Limit) -> str:
@@ -86,9 +80,7 @@ def test_a_limit_is_set_changed_and_removed(chief: Client, key: ApiKey) -> None:
     assert f"2000 tokens per day, for {whose}." in text_of(chief.get(remove))
     assert "The limit is removed." in sent(chief, remove)
     assert not Limit.objects.exists()
-    entries = AuditEntry.objects.filter(target_kind="limit", actor="root").order_by("id")
-    actions = [entry.action.removeprefix("limit.") for entry in entries]
-    assert actions == ["create", "update", "delete"]
+    assert logged(actor="root") == ["limit.create", "limit.update", "limit.delete"]
 
     chief.post(NEW, form("platform", window="week", week_start="sunday"))
     weekly = Limit.objects.get()
@@ -100,7 +92,7 @@ def test_a_limit_is_set_changed_and_removed(chief: Client, key: ApiKey) -> None:
     weekly.refresh_from_db()
     assert (weekly.window, weekly.week_start, weekly.amount) == ("week", "saturday", 9)
 
-    daily = changes.add(Limit(scope="platform", metric="tokens", window="day", amount=1))
+    daily = stored_limit("platform", amount=1)
     assert "Weeks begin on" not in page(chief, address_of(daily))
     chief.post(address_of(daily), changed | {"week_start": "sunday"})
     daily.refresh_from_db()
@@ -109,7 +101,7 @@ def test_a_limit_is_set_changed_and_removed(chief: Client, key: ApiKey) -> None:
 
 def test_an_unchanged_form_changes_no_field(chief: Client) -> None:
     values = {"amount": 7, "time_zone": "Asia/Tokyo", "is_shadow": True}
-    stored = limit("platform", **values)
+    stored = stored_limit("platform", **values)
     num_before = AuditEntry.objects.count()
 
     for alert_at in (None, [], [80]):
@@ -189,7 +181,7 @@ def test_admins_set_limits_below_their_own_scope(admin: Client, ours: Tenant, ke
 
 
 def test_users_without_an_admin_role_change_no_limits(bob: User, key: ApiKey) -> None:
-    stored, client = limit("key", key.pk, amount=1000), signed_in(bob)
+    stored, client = stored_limit("key", key.pk, amount=1000), signed_in(bob)
     page_of_it = address_of(stored)
 
     assert statuses(client, NEW, form=form(f"key:{key.pk}", window="month")) == {403}
@@ -203,14 +195,11 @@ def test_users_without_an_admin_role_change_no_limits(bob: User, key: ApiKey) ->
     assert "Change<" not in listed
 
 
-def test_an_admin_sees_links_to_changeable_limits(
-    admin: Client, key: ApiKey, theirs: Tenant
-) -> None:
-    mine, above = limit("key", key.pk), limit("platform", amount=99)
-    foreign = address_of(limit("project", theirs.one.pk))
+def test_admins_see_links_to_changeable_limits(admin: Client, key: ApiKey, theirs: Tenant) -> None:
+    mine, above = stored_limit("key", key.pk), stored_limit("platform", amount=99)
+    foreign = address_of(stored_limit("project", theirs.one.pk))
 
     text = page(admin, LIMITS)
-
     assert f'href="{address_of(mine)}"' in text
     assert f'href="{address_of(above)}"' not in text
     assert "99" in text
@@ -236,18 +225,13 @@ def test_a_key_beyond_the_first_choices_can_be_selected_by_its_link(
 
 
 def test_many_limits_need_no_more_queries(admin: Client, ours: Tenant, key: ApiKey) -> None:
-    def num_queries() -> int:
-        with CaptureQueriesContext(connection) as queries:
-            page(admin, LIMITS)
-        return len(queries)
-
     kinds = [("key", key.pk), ("project", ours.one.pk), ("user", key.owner_id)]
     for scope, scope_id in kinds:
-        limit(scope, scope_id)
-    num_queries()  # fills caches
-    few = num_queries()
+        stored_limit(scope, scope_id)
+    num_queries(admin, LIMITS)  # fills caches
+    few = num_queries(admin, LIMITS)
     for scope, scope_id in [*kinds, ("project", ours.two.pk)]:
         for metric in ("requests", "input_tokens", "output_tokens"):
-            limit(scope, scope_id, metric)
+            stored_limit(scope, scope_id, metric=metric)
 
-    assert num_queries() == few
+    assert num_queries(admin, LIMITS) == few

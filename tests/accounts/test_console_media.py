@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from api.api_client import Tenant
 from django.test import Client
-from django.utils import timezone
 from pages import page, sent, signed_in, statuses, text_of
+from row_builders import stored_denial
 
 from tests.tables import table
 from vinery_accounts.models import AuditEntry, Role, User
 from vinery_accounts.services import changes
-from vinery_serving.allowlist.denials import Count, Refused, store_denials
 from vinery_serving.allowlist.models import MediaDenial, MediaFolder, MediaLimit, MediaRule
-from vinery_serving.media.denials import Denial, DenialReason
+from vinery_serving.media.denials import DenialReason
 
 pytestmark = pytest.mark.django_db
 
@@ -52,13 +51,9 @@ def values(client: Client, address: str) -> dict[str, str]:
     return {**found, **({"of": chosen[1]} if chosen else {})}
 
 
-def refused(tenant: Tenant, reason: DenialReason = DenialReason.NO_RULE, **more: Any) -> str:
+def refused(tenant: Tenant, **values: Any) -> str:
     """Store a refusal of a project's request, and return the address that allows it."""
-    url = {"scheme": "https", "host": "a.example.org", "port": 443}
-    denial = Denial(reason, **{"level": "platform", **({} if "folder" in more else url), **more})
-    whose, now = Refused(tenant.organization.pk, tenant.one.pk, denial), timezone.now()
-    store_denials({whose: Count(3, now, now, denial.detail, denial.rule_id)})
-    return f"{MEDIA}denials/{MediaDenial.objects.latest('pk').pk}/allow/"
+    return f"{MEDIA}denials/{stored_denial(tenant.one, **values).pk}/allow/"
 
 
 def parts(rule: MediaRule) -> tuple[str, list[int], list[str]]:
@@ -186,8 +181,7 @@ def test_an_owner_allows_what_ours_refused(client: Client, ours: Tenant, chief: 
     assert "allowed now" in page(client, MEDIA)
 
     rule = MediaRule.objects.get(host="a.example.org", organization=None)
-    refused(ours, DenialReason.ADDRESS, rule_id=rule.pk, detail="10.1.2.3")
-
+    refused(ours, reason=DenialReason.ADDRESS, rule_id=rule.pk, detail="10.1.2.3")
     assert "The address 10.1.2.3 is not public." in page(chief, MEDIA)
     text = page(client, MEDIA)
     assert "The address of the host is not public." in text
@@ -212,7 +206,7 @@ def test_the_rule_that_refused_is_proposed_with_the_value_that_allows(
     MediaDenial.objects.all().delete()
     limits = {"content_types": ["image/png"], "max_bytes": 1000, "max_pixels": 1000}
     rule = changes.add(MediaRule(host="a.example.org", **limits))
-    address = refused(ours, reason, rule_id=rule.pk, detail=detail)
+    address = refused(ours, reason=reason, rule_id=rule.pk, detail=detail)
 
     assert address in page(chief, MEDIA)
     chief.post(address, {**values(chief, address), **HTTPS})
@@ -242,17 +236,12 @@ def test_a_folder_is_proposed_but_no_gone_rule(chief: Client, ours: Tenant, tmp_
     address = refused(ours, folder=folder)
 
     chief.post(address, values(chief, address))
-
     assert MediaFolder.objects.get().folder == folder
     assert "allowed now" in page(chief, MEDIA)
 
-    address = refused(ours, DenialReason.MAX_BYTES, rule_id=99)
-
+    address = refused(ours, reason=DenialReason.MAX_BYTES, rule_id=99)
     assert chief.get(address).status_code == 404
     assert address not in page(chief, MEDIA)
-
-
-in_threads = pytest.mark.django_db(transaction=True)
 
 
 def result_of(client: Client, what: str, of: str = "platform") -> str:
@@ -265,12 +254,9 @@ def proposed(text: str) -> str:
     return found[1]
 
 
-@in_threads
-def test_the_tester_proposes_what_would_allow_it(
-    client: Client, chief: Client, ours: Tenant
-) -> None:
+@pytest.mark.django_db(transaction=True)
+def test_the_tester_proposes_what_allows_it(client: Client, chief: Client, ours: Tenant) -> None:
     text = result_of(client, "https://a.example.org/", f"project:{ours.one.pk}")
-
     assert "An administrator can allow https://a.example.org." in text
     assert "media/test/allow" not in text
     # What no rule can allow has no proposal.

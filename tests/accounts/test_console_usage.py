@@ -26,14 +26,12 @@ def test_requests_without_a_model_have_a_name_and_no_export(alice: User) -> None
     store(used(alice, "r1", model=""))
 
     text = page(signed_in(alice), "/console/usage/?by=model")
-
     assert re.search(r'<a href="[^"]*model=">\(none\)</a>', text)
 
     # The API cannot filter by an empty model. An export without a filter has all records.
     store(used(alice, "r2", model="a"))
 
     text = page(signed_in(alice), "/console/usage/?model=")
-
     assert 'Requests">1<' in text
     assert "/api/usage/export" not in text
 
@@ -41,15 +39,12 @@ def test_requests_without_a_model_have_a_name_and_no_export(alice: User) -> None
 def test_usage_is_shown_by_every_dimension_and_interval(alice: User) -> None:
     text = page(signed_in(alice), "/console/usage/")
     select = re.search(r'<select name="granularity".*?</select>', text, re.DOTALL)
-
     assert select is not None
     names = re.findall(r"<option[^>]*>([\w ]+)</option>", select[0])
     assert names == ["Auto", "1 minute", "1 hour", "1 day"]
 
     store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
-
     text = page(signed_in(alice), "/console/usage/?by=model")
-
     assert "others: 2" in text
 
     client = signed_in(alice)
@@ -74,7 +69,6 @@ def test_each_group_has_a_link_and_the_table_is_exported_as_shown(alice: User) -
     ]
 
     response = signed_in(alice).get("/console/usage/table.csv?by=model&period=7d")
-
     assert response.headers["Content-Disposition"] == 'attachment; filename="usage-by-model.csv"'
     assert response.headers["Content-Type"] == "text/csv; charset=utf-8"
     assert response.headers["X-Content-Type-Options"] == "nosniff"

@@ -18,26 +18,13 @@ from vinery_accounts.models import User
 pytestmark = pytest.mark.django_db
 
 ELSEWHERE = [
-    "//evil.example/",
-    "///evil.example/",
-    "https:evil.example",
-    "https:///evil.example",
-    "/\\evil.example/",
-    "\\\\evil.example",
-    "\t//evil.example/",
+    *("//evil.example/", "///evil.example/", "https:evil.example", "https:///evil.example"),
+    *("/\\evil.example/", "\\\\evil.example", "\t//evil.example/", "javascript:alert(1)"),
     "https://testserver@evil.example/",
-    "javascript:alert(1)",
 ]
 SPELLINGS = [
-    "ALICE",
-    " alice",
-    "alice ",
-    "alice\t",
-    "\u00a0alice",
-    "al\u200bice",
-    "\uff41\uff4c\uff49\uff43\uff45",
-    "alice\0",
-    "al\u0131ce",
+    *("ALICE", " alice", "alice ", "alice\t", "alice\0", "\u00a0alice", "al\u200bice"),
+    *("al\u0131ce", "\uff41\uff4c\uff49\uff43\uff45"),
 ]
 FIRST_ID = 5_000_001
 # Without a slash, which names of organisations and projects may not have.

@@ -7,27 +7,13 @@ one. The requests come from the URL configuration. `nightly_isolation.py` has mo
 and filters.
 """
 
-import re
+from dataclasses import replace
 
+import isolation_sweep as sweep
 import pytest
 from django.apps import apps
 from isolation_probes import changes_of, reads, routes
-from isolation_sweep import (
-    ADMIN,
-    API,
-    CONSOLE,
-    SIGN_IN,
-    admin_key_of,
-    differences,
-    differences_of_references,
-    greedy_probes,
-    identity_of,
-    ours,
-    probes_of,
-    send,
-    stolen_by,
-    stopped_clock,
-)
+from isolation_sweep import ours, stopped_clock
 from isolation_tenants import FOREIGN_ID, THEIRS, Tenant, fill, rolled_back, rows_of
 
 pytestmark = pytest.mark.django_db
@@ -41,32 +27,39 @@ WITHOUT_TENANT = {
     *("serving.ServedModel", "serving.EngineStatus", "serving.ModelAlias", "serving.ModelEvent"),
     *("serving.SpeedResult", "serving.ModelJob"),
 }
-OF_PLATFORM = re.compile("weight|group|served|modelalias|speed|(api|console)/model")
 
 
 @pytest.mark.parametrize("name", ["owner", "manage", "staff"])
 def test_no_answer_depends_on_another_organisation(ours: Tenant, name: str) -> None:
-    identity = identity_of(name, ours)
-    probes = probes_of(identity)
+    identity = sweep.identity_of(name, ours)
+    probes = sweep.probes_of(identity)
 
-    assert differences(identity.client, probes) == {}
-    assert 200 in {status for status, _ in send(identity.client, probes[:9])}
+    assert sweep.differences(identity.client, probes) == {}
+    assert 200 in {status for status, _ in sweep.send(identity.client, probes[:9])}
+
+
+def test_an_admin_of_a_project_reads_nothing_of_another_organisation(ours: Tenant) -> None:
+    identity = replace(sweep.identity_of("project admin", ours), prefixes=(sweep.API,))
+    probes = [each for each in sweep.probes_of(identity) if each.method == "GET"]
+
+    assert sweep.differences(identity.client, probes) == {}
+    assert len(probes) > 100
 
 
 def test_a_visitor_without_credentials_is_answered_nothing(ours: Tenant) -> None:
-    identity = identity_of("anonymous", ours)
+    identity = sweep.identity_of("anonymous", ours)
     found = [each for each in routes(identity.prefixes) if each.path() != "/api/schema/"]
     probes = [*reads(found, ours.organization.pk), *changes_of(found, ours.organization.pk)]
 
     with rolled_back():
-        answers = send(identity.client, probes)
+        answers = sweep.send(identity.client, probes)
 
     assert {status for status, _ in answers} == {302, 401}  # to the sign-in, or refused
     assert len(probes) > 200
 
 
 def test_no_row_may_refer_to_another_organisation(ours: Tenant) -> None:
-    found, created = differences_of_references(identity_of("owner", ours).client)
+    found, created = sweep.differences_of_references(sweep.identity_of("owner", ours).client)
 
     assert found == {}
     assert created >= {"/api/keys", "/api/projects", "/api/users", "/api/webhooks"}
@@ -75,35 +68,34 @@ def test_no_row_may_refer_to_another_organisation(ours: Tenant) -> None:
 def test_the_sweep_notices_what_an_administrator_sees(ours: Tenant) -> None:
     """For each list and each row of the API, and for the pages of the console and the admin."""
     found = [
-        *(each for each in routes((API,)) if {"list", "retrieve"} & set(each.actions.values())),
-        *(each for each in routes((CONSOLE,)) if each.has_id),
-        *(each for each in routes((ADMIN,)) if each.template.endswith("/change/")),
+        *sweep.lists_and_rows(),
+        *(each for each in routes((sweep.CONSOLE,)) if each.has_id),
+        *(each for each in routes((sweep.ADMIN,)) if each.template.endswith("/change/")),
     ]
-    of_tenants = [route for route in found if not OF_PLATFORM.search(route.template)]
-    probes = [next(reads([route], FOREIGN_ID)) for route in of_tenants]
+    probes, root = sweep.reads_of_tenants(found), sweep.identity_of("root", ours)
 
-    assert len(differences(identity_of("root", ours).client, probes)) == len(probes) > 40
+    assert len(sweep.differences(root.client, probes)) == len(probes) > 40
 
 
 @pytest.mark.parametrize("name", ["owner", "staff"])
 def test_no_request_obtains_an_admin_key_or_makes_an_administrator(ours: Tenant, name: str) -> None:
-    new, identity = admin_key_of(ours), identity_of(name, ours)
-    probes = greedy_probes(ours, new, routes(set(identity.prefixes) - {SIGN_IN}))
+    new, identity = sweep.admin_key_of(ours), sweep.identity_of(name, ours)
+    probes = sweep.greedy_probes(ours, new, routes(set(identity.prefixes) - {sweep.SIGN_IN}))
 
-    assert stolen_by(identity.client, probes) == []
+    assert sweep.stolen_by(identity.client, probes) == []
     assert len(probes) > 50
 
 
 def test_the_sweep_notices_how_an_administrator_obtains_an_admin_key(ours: Tenant) -> None:
-    new = admin_key_of(ours)
-    client = identity_of("root", ours).client
+    new = sweep.admin_key_of(ours)
+    client = sweep.identity_of("root", ours).client
     client.force_login(new.key.owner)
-    found = [route for route in routes((API, CONSOLE)) if "key" in route.template]
+    found = [route for route in routes((sweep.API, sweep.CONSOLE)) if "key" in route.template]
 
-    stolen = {probe.path for probe in stolen_by(client, greedy_probes(ours, new, found))}
+    stolen = sweep.stolen_by(client, sweep.greedy_probes(ours, new, found))
 
     rotations = {f"/api/keys/{new.key.pk}/rotate", f"/console/keys/{new.key.pk}/rotate/"}
-    assert stolen == {"/api/keys", "/console/keys/new/", *rotations}
+    assert {probe.path for probe in stolen} == {"/api/keys", "/console/keys/new/", *rotations}
 
 
 @pytest.mark.stores

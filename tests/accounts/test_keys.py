@@ -98,7 +98,6 @@ def test_a_key_has_the_reason_and_time_of_its_refusal(new_key: Keys, alice: User
 
     now = timezone.now()
     key = new_key(expires_at=now).key
-
     assert key.state_at(now - timedelta(seconds=1)) is KeyState.ACTIVE
     assert key.state_at(now) is KeyState.EXPIRED
     key.revoked_at = now

@@ -2,28 +2,18 @@
 
 import pytest
 from api.api_client import Keys, Tenant, make_tenant
-from django.core.exceptions import ValidationError
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.test import Client
 from django.urls import reverse
-from row_builders import new_limit
-from usage_builders import admission, settlement
+from row_builders import logged, stored_limit
+from usage_builders import store
 
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.limits.rulebook import RuleBook
-from vinery_accounts.models import (
-    ApiKey,
-    AuditEntry,
-    Limit,
-    Membership,
-    Role,
-    UsageRecord,
-    User,
-    Webhook,
-)
+from vinery_accounts.models import AuditEntry, Limit, Membership, Role, UsageRecord, User, Webhook
 from vinery_accounts.services import changes
 from vinery_accounts.services.audit import verify
-from vinery_accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.django_db
 
@@ -34,18 +24,16 @@ def acme() -> Tenant:
 
 
 def deleted(since: int = 0) -> list[str]:
-    entries = AuditEntry.objects.filter(action__endswith=".delete", number__gt=since)
-    return list(entries.order_by("number").values_list("action", flat=True))
+    return logged(action__endswith=".delete", number__gt=since)
 
 
 def test_a_key_is_deleted_with_its_limits_and_the_log_has_both(new_key: Keys) -> None:
     key, other = new_key().key, new_key("other").key
-    gone, stays = new_limit("key", key.pk), new_limit("key", other.pk)
-    kept = {stays, new_limit("platform"), new_limit("model", model="tiny-chat")}
+    gone, stays = stored_limit("key", key.pk), stored_limit("key", other.pk)
+    kept = {stays, stored_limit("platform"), stored_limit("model", model="tiny-chat")}
     key_id = key.pk
 
     changes.remove(key)
-
     assert set(Limit.objects.all()) == kept
     assert deleted() == ["limit.delete", "key.delete"]
     entry = AuditEntry.objects.get(action="limit.delete")
@@ -54,8 +42,7 @@ def test_a_key_is_deleted_with_its_limits_and_the_log_has_both(new_key: Keys) ->
     # Admins of the organisation see both.
     assert entry.organization_id == key.project.organization_id
 
-    changes.remove(limit("model", model="large"))
-
+    changes.remove(stored_limit("model", model="large"))
     assert set(Limit.objects.all()) == kept
 
 
@@ -63,11 +50,12 @@ def test_a_key_is_deleted_with_its_limits_and_the_log_has_both(new_key: Keys) ->
 def test_a_user_is_deleted_with_keys_roles_and_limits(alice: User, bob: User, acme: Tenant) -> None:
     changes.set_role(alice, acme.organization, Role.MEMBER)
     key = create_key(owner=alice, project=acme.one, name="laptop").key
-    new_limit("user", alice.pk)
-    new_limit("key", key.pk)
-    new_limit("key", key.pk, metric="requests")
+    key_id = key.pk
+    stored_limit("user", alice.pk)
+    stored_limit("key", key.pk)
+    stored_limit("key", key.pk, metric="requests")
     # These limits have the same numbers and another scope.
-    stays = [new_limit("user", bob.pk), new_limit("project", acme.one.pk)]
+    stays = [stored_limit("user", bob.pk), stored_limit("project", acme.one.pk)]
     since = AuditEntry.objects.count()
 
     changes.remove(alice)
@@ -77,12 +65,15 @@ def test_a_user_is_deleted_with_keys_roles_and_limits(alice: User, bob: User, ac
         [*["limit.delete"] * 3, "key.delete", "membership.delete", "user.delete"]
     )
     assert deleted(since)[-1] == "user.delete"
+    assert AuditEntry.objects.get(action="key.delete").target_id == str(key_id)
+    with pytest.raises(ObjectDoesNotExist):
+        key.refresh_from_db()
     assert verify().broken is None
 
 
 def test_scopes_are_deleted_with_what_they_have(alice: User, acme: Tenant) -> None:
     changes.set_role(alice, acme.one, Role.MEMBER)
-    new_limit("project", acme.one.pk)
+    stored_limit("project", acme.one.pk)
     since = AuditEntry.objects.count()
     changes.remove(acme.one)
     assert not Limit.objects.exists()
@@ -90,7 +81,7 @@ def test_scopes_are_deleted_with_what_they_have(alice: User, acme: Tenant) -> No
 
     changes.set_role(alice, acme.organization, Role.OWNER)
     changes.add(webhooks.make("pager", "https://hooks.example.com/", acme.organization)[0])
-    new_limit("organization", acme.organization.pk)
+    stored_limit("organization", acme.organization.pk)
     changes.remove(acme.two)
     since = AuditEntry.objects.count()
     changes.remove(acme.organization)
@@ -102,8 +93,8 @@ def test_scopes_are_deleted_with_what_they_have(alice: User, acme: Tenant) -> No
 
 def test_a_scope_that_cannot_be_deleted_keeps_its_limits(alice: User, acme: Tenant) -> None:
     create_key(owner=alice, project=acme.one, name="laptop")
-    new_limit("project", acme.one.pk)
-    new_limit("organization", acme.organization.pk)
+    stored_limit("project", acme.one.pk)
+    stored_limit("organization", acme.organization.pk)
     since = AuditEntry.objects.count()
 
     for row, reason in ((acme.organization, "has projects"), (acme.one, "has keys")):
@@ -117,7 +108,7 @@ def test_a_scope_that_cannot_be_deleted_keeps_its_limits(alice: User, acme: Tena
 def test_usage_records_are_kept_after_a_deletion(alice: User, acme: Tenant) -> None:
     identity = {"user_id": alice.pk, "project_id": acme.one.pk}
     identity["organization_id"] = acme.organization.pk
-    store_settlements([settlement("r", admission=admission("r", **identity))])
+    store("r", **identity)
 
     for row in (alice, acme.one, acme.two, acme.organization):
         changes.remove(row)
@@ -141,7 +132,6 @@ def test_neither_the_last_administrator_nor_oneself_can_be_deleted(client: Clien
 
     page = reverse("admin:accounts_user_delete", args=[root.pk])
     result = client.post(page, {"post": "yes"}, follow=True).content.decode()
-
     assert "You cannot remove yourself." in result
     assert User.objects.filter(pk=root.pk).exists()
 
@@ -159,14 +149,13 @@ def test_the_last_owner_cannot_be_deleted(alice: User, bob: User, acme: Tenant) 
 
 def test_running_servers_drop_the_limits_of_a_deleted_key(new_key: Keys) -> None:
     key = new_key().key
-    new_limit("key", key.pk)
+    stored_limit("key", key.pk)
     book = RuleBook()
     book.follow(book.read())
     assert len(list(book.rules)) == 1
 
     changes.remove(key)
     book.follow(book.read())
-
     assert not list(book.rules)
 
 
@@ -174,12 +163,14 @@ def test_the_admin_deletes_the_limits_too(new_key: Keys, client: Client) -> None
     client.force_login(User.objects.create_superuser("root"))
     first, second = new_key("first").key, new_key("second").key
     for key in (first, second):
-        new_limit("key", key.pk)
+        stored_limit("key", key.pk)
 
     client.post(f"/admin/accounts/apikey/{first.pk}/delete/", {"post": "yes"})
     assert Limit.objects.get().scope_id == second.pk
     chosen = {"action": "delete_selected", "_selected_action": second.pk, "post": "yes"}
     client.post("/admin/accounts/apikey/", chosen)
 
-    assert not ApiKey.objects.exists()
     assert not Limit.objects.exists()
+    for key in (first, second):
+        with pytest.raises(ObjectDoesNotExist):
+            key.refresh_from_db()

@@ -54,7 +54,6 @@ def test_a_key_is_due_some_days_after_its_creation_or_rotation(new_key: Keys) ->
     assert key.state_at(due_at + 1000 * DAY) is KeyState.ACTIVE
 
     key = new_key().key
-
     assert key.rotation_due_at is None
     assert not key.is_rotation_overdue(timezone.now() + 1000 * DAY)
 
@@ -62,7 +61,6 @@ def test_a_key_is_due_some_days_after_its_creation_or_rotation(new_key: Keys) ->
     assert old.is_rotation_overdue(timezone.now())
 
     new = rotate_key(old, grace=DAY).key
-
     assert new.rotate_every_days == 90
     assert new.rotation_due_at == new.created_at + 90 * DAY
     assert not new.is_rotation_overdue(timezone.now())
@@ -84,9 +82,7 @@ def test_a_key_expires_after_its_grace_unless_rotated(new_key: Keys, table: KeyT
 
     created = new_key(rotate_every_days=90, rotation_grace_days=7)
     aged(created.key, 98)
-
     table.refresh()
-
     assert not table.is_valid(created.key.pk)
 
 

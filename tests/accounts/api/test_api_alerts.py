@@ -4,42 +4,31 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from api_client import Api, Tenant
-from usage_builders import admission, settlement
+from row_builders import logged, stored_limit
+from usage_builders import store, tokens
 from webhook_receiver import Receiver
 
 from vinery_accounts.alerts import thresholds, webhooks
-from vinery_accounts.models import Alert, AuditEntry, Limit, Role, Scope, User, Webhook
+from vinery_accounts.models import Alert, AuditEntry, Role, Scope, User, Webhook
 from vinery_accounts.services import changes
-from vinery_accounts.usage.store import store_settlements
 
 URL = "https://hooks.example.com/vinery"
 PLATFORM_TOKENS = {"scope": "platform", "metric": "tokens", "amount": 10}
 
 
-def store_quota(scope: str, scope_id: int = 0, **more: Any) -> Limit:
-    """Store a limit of 1000 tokens a day, or of the given values."""
-    values = {"metric": "tokens", "window": "day", "amount": 1000} | more
-    return changes.add(Limit(scope=scope, scope_id=scope_id, **values))
-
-
 def use_tokens(tenant: Tenant, request_id: str = "r1") -> None:
     """Store a request of the first project that used 900 tokens now."""
     ids = {"project_id": tenant.one.pk, "organization_id": tenant.organization.pk}
-    started = admission(request_id, started_at=datetime.now(UTC), **ids)
-    tokens = {"num_prompt_tokens": 890, "num_output_tokens": 10, "num_reasoning_tokens": 0}
-    store_settlements([settlement(request_id, admission=started, **tokens)])
+    store(request_id, started_at=datetime.now(UTC), **ids, **tokens(890, 10))
 
 
-def test_a_quota_shows_usage_and_reset(
-    viewer: Api, root: Api, ours: Tenant, theirs: Tenant
-) -> None:
-    limit = store_quota("project", ours.one.pk)
-    store_quota("project", ours.one.pk, window="minute")
-    others = [store_quota("project", theirs.one.pk).pk, store_quota("platform").pk]
+def test_a_quota_shows_use_and_reset(viewer: Api, root: Api, ours: Tenant, theirs: Tenant) -> None:
+    limit = stored_limit("project", ours.one.pk, amount=1000)
+    stored_limit("project", ours.one.pk, window="minute")
+    others = [stored_limit("project", theirs.one.pk).pk, stored_limit("platform").pk]
     use_tokens(ours)
 
     [listed] = viewer.get("quotas/")["data"]
-
     assert listed["id"] == limit.pk
     assert (listed["used"], listed["left"], listed["amount"]) == (900, 100, 1000)
     assert listed["window_start"] < datetime.now(UTC).isoformat() < listed["resets_at"]
@@ -50,7 +39,6 @@ def test_a_quota_shows_usage_and_reset(
         assert viewer.error("GET", f"quotas/{each}/") == (404, "not_found", None)
 
     client = ours.with_key(ours.one, scopes=[Scope.USAGE])
-
     assert len(client.get("quotas/")["data"]) == 1
     assert client.error("GET", "webhooks/")[0] == 403
 
@@ -58,9 +46,9 @@ def test_a_quota_shows_usage_and_reset(
 def test_alerts_show_their_deliveries(viewer: Api, root: Api, ours: Tenant, theirs: Tenant) -> None:
     owner = ours.user("olga", Role.OWNER)
     User.objects.filter(pk=owner.pk).update(email="olga@example.com")
-    store_quota("project", ours.one.pk)
-    store_quota("organization", theirs.organization.pk)
-    store_quota("platform")
+    stored_limit("project", ours.one.pk, amount=1000)
+    stored_limit("organization", theirs.organization.pk, amount=1000)
+    stored_limit("platform", amount=1000)
     use_tokens(ours)
     use_tokens(theirs, "r2")
     thresholds.check_quotas(datetime.now(UTC), (50, 80, 100), has_email=True)
@@ -107,9 +95,9 @@ def test_an_admin_creates_a_webhook_and_sees_its_secret_once(admin: Api, ours: T
     assert admin.patch(path, {"is_active": False})["is_active"] is False
     assert admin.error("PATCH", path, {"previous_secret_until": None})[0] == 400
     admin.delete(path)
-    entries = AuditEntry.objects.filter(target_kind="webhook").order_by("number")
-    actions = [entry.action.partition(".")[2] for entry in entries]
-    assert actions == ["create", "update", "delete"]
+    entries = AuditEntry.objects.filter(target_kind="webhook")
+    actions = ["webhook.create", "webhook.update", "webhook.delete"]
+    assert logged(target_kind="webhook") == actions
     assert {entry.organization_id for entry in entries} == {ours.organization.pk}
     assert created["secret"] not in str([entry.after for entry in entries])
 

@@ -4,9 +4,10 @@ log records each read."""
 from datetime import UTC, datetime, timedelta
 
 from api_client import Api, Tenant
+from row_builders import captured
 
 from tests.tables import table
-from vinery_accounts.captures.store import CapturedRequest, store_captured
+from vinery_accounts.captures.store import store_captured
 from vinery_accounts.models import AuditEntry, Capture, Project, Role
 from vinery_accounts.services import changes
 
@@ -15,19 +16,8 @@ PROMPT = b'{"prompt": "Tell nobody: \xff"}'
 
 def store_capture(project: Project, request_id: str, hours_ago: float = 0) -> None:
     changes.change(project, capture_hours=9)
-    request = CapturedRequest(
-        request_id=request_id,
-        project_id=project.pk,
-        created_at=datetime.now(UTC) - timedelta(hours=hours_ago),
-        dialect="v1",
-        endpoint="completions",
-        model="tiny-chat",
-        body=PROMPT,
-        answer=b"{}",
-        num_body_bytes=len(PROMPT),
-        num_answer_bytes=2,
-    )
-    assert store_captured([request])
+    created_at = datetime.now(UTC) - timedelta(hours=hours_ago)
+    assert store_captured([captured(project, request_id, PROMPT, created_at=created_at)])
 
 
 def test_the_list_of_captures_has_filters_and_no_texts(root: Api, ours: Tenant) -> None:

@@ -31,6 +31,11 @@ def test_the_document_that_the_server_returns_describes_each_operation(document:
         for parameter in operation.get("parameters", ()):
             assert parameter.get("description"), (path, method, parameter)
 
+    for name in ("keys", "media-rules", "media-folders", "media-limits", "media-denials"):
+        assert f"/api/{name}/" in document["paths"]
+    rule = document["components"]["schemas"]["MediaRule"]["properties"]
+    assert rule["host"]["description"]
+
     references = {
         operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
         for methods in document["paths"].values()

@@ -11,16 +11,7 @@ from row_builders import stored_alert
 from tests.tables import table
 from vinery_accounts.alerts.webhooks import make as make_webhook
 from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.models import (
-    Delivery,
-    DeliveryState,
-    Invitation,
-    Membership,
-    Project,
-    Role,
-    Scope,
-    User,
-)
+from vinery_accounts.models import Delivery, DeliveryState, Invitation, Membership, Role, User
 from vinery_accounts.services import changes
 
 
@@ -30,7 +21,7 @@ def offer(ours: Tenant, username: str = "carol", **more: Any) -> dict[str, Any]:
 
 def managing(ours: Tenant, owner: User) -> Api:
     """A client with a managing key of the first project."""
-    return with_key(create_key(owner=owner, project=ours.one, scopes=[Scope.MANAGE], name="robot"))
+    return with_key(create_key(owner=owner, project=ours.one, scopes=["manage"], name="robot"))
 
 
 @table("role", [Role.ADMIN, Role.MEMBER, Role.VIEWER])
@@ -80,7 +71,6 @@ def test_invitations_are_declined_replaced_accepted(owner: Api, root: Api, ours:
 
     carol = as_user(ours.user("carol"))
     carol.delete(path)
-
     assert not Invitation.objects.exists()
     assert not Membership.objects.filter(user__username="carol").exists()
 
@@ -91,8 +81,7 @@ def test_invitations_are_declined_replaced_accepted(owner: Api, root: Api, ours:
     assert owner.column("invitations/", "role") == ["viewer", "member"]
 
     owner.delete(f"projects/{ours.one.pk}/")
-
-    assert not Project.objects.filter(pk=ours.one.pk).exists()
+    assert owner.column("projects/") == ["ours two"]
     assert [each.role for each in Invitation.objects.all()] == ["viewer"]
 
     created = owner.post("invitations/", offer(ours))
@@ -105,7 +94,6 @@ def test_invitations_are_declined_replaced_accepted(owner: Api, root: Api, ours:
     assert {name: created[name] for name in same} == {name: unknown[name] for name in same}
 
     role = carol.post(f"invitations/{created['id']}/accept/", status=200)
-
     assert (role["username"], role["role"]) == ("carol", "member")
     assert Membership.objects.get(user__username="carol").organization == ours.organization
     assert owner.column("invitations/", "username") == ["nemo"]
@@ -137,8 +125,8 @@ def test_second_factors_are_shown_to_those_who_lead(
 
 
 def test_failed_messages_of_a_webhook_are_sent_again(owner: Api, ours: Tenant) -> None:
-    webhook, _ = make_webhook("pager", "https://hooks.ours.example/", ours.organization)
-    changes.add(webhook)
+    url = "https://hooks.ours.example/"
+    webhook = changes.add(make_webhook("pager", url, ours.organization)[0])
     for number, state in enumerate(DeliveryState):
         alert = stored_alert(limit_id=number, organization_id=ours.organization.pk)
         Delivery.objects.create(alert=alert, webhook=webhook, state=state, due_at=timezone.now())

@@ -12,9 +12,7 @@ DAILY = {"metric": "tokens", "window": "day", "amount": 1000}
 OF_PLATFORM = {**DAILY, "scope": "platform"}
 
 
-def test_a_limit_is_of_a_visible_object(
-    ours: Tenant, owner: Api, root: Api, theirs: Tenant
-) -> None:
+def test_limits_are_of_visible_objects(ours: Tenant, owner: Api, root: Api, theirs: Tenant) -> None:
     for scope, invisible_id in (
         ("key", ours.key(theirs.one).key.pk),
         ("project", theirs.one.pk),
@@ -55,7 +53,6 @@ def test_admins_limit_keys_and_projects(root: Api, owner: Api, admin: Api, ours:
 
 def test_a_weekly_limit_has_a_first_day_and_a_patch_keeps_other_fields(root: Api) -> None:
     created = root.post("limits/", OF_PLATFORM | {"window": "week"})
-
     assert created["week_start"] == "monday"
     changed = root.patch(f"limits/{created['id']}/", {"week_start": "sunday"})
     assert changed["week_start"] == "sunday"
@@ -69,7 +66,6 @@ def test_a_weekly_limit_has_a_first_day_and_a_patch_keeps_other_fields(root: Api
     path = f"limits/{root.post('limits/', body | more)['id']}/"
 
     changed = root.patch(path, {"amount": 8})
-
     assert {name: changed[name] for name in body | more} == body | more | {"amount": 8}
     assert root.patch(path, {"alert_at": None})["is_shadow"] is True
 
@@ -94,8 +90,6 @@ def test_a_weekly_limit_has_a_first_day_and_a_patch_keeps_other_fields(root: Api
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_an_invalid_limit_is_refused_by_parameter(
-    root: Api, body: dict[str, Any], param: str
-) -> None:
+def test_a_wrong_limit_is_refused_by_parameter(root: Api, body: dict[str, Any], param: str) -> None:
     assert root.error("POST", "limits/", OF_PLATFORM | body)[::2] == (400, param)
     assert not Limit.objects.exists()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from api_client import Api, Tenant
+from row_builders import logged
 
 from tests.conftest import REPOSITORY
 from tests.tables import table
@@ -51,8 +52,7 @@ def report(state: EngineState, **values: object) -> None:
 
 def audited() -> list[str]:
     """What was done to the model after it was created."""
-    entries = AuditEntry.objects.filter(target_kind="model").order_by("number")
-    first, *others = [entry.action for entry in entries]
+    first, *others = logged(target_kind="model")
     assert first == "model.create"
     return others
 
@@ -171,7 +171,6 @@ def test_the_state_has_reason_first_error_and_the_last_line_of_the_log(
     report(EngineState.RETRYING, last_error=error, num_attempts=1, max_attempts=4)
 
     state = root.get(f"{path}state/")
-
     assert (state["id"], state["name"], state["state"]) == (chat["id"], "chat", "retrying")
     engine = state["engine"]
     assert (engine["reason"], engine["last_error"]) == ("There is not enough memory.", error)
@@ -184,7 +183,6 @@ def test_the_state_has_reason_first_error_and_the_last_line_of_the_log(
     )
 
     (line,) = root.get(f"{path}state/")["log"]
-
     assert line.endswith("the weights do not fit")
 
 

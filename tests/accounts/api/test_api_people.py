@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from allauth.mfa.models import Authenticator
 from api_client import Api, Tenant, with_key
+from row_builders import logged
 
 from tests.tables import table
 from vinery_accounts.base.errors import KeyRefused
@@ -103,15 +104,13 @@ def test_only_empty_scopes_are_deleted(root: Api, owner: Api, member: Api, ours:
 
 def test_only_owners_create_people(owner: Api, admin: Api, ours: Tenant, root: Api) -> None:
     person = {"username": "carol", "password": "correct-horse-7", **of(ours), "role": "viewer"}
-
     assert admin.error("POST", "users/", person)[0] == 403
     created = owner.post("users/", person)
     assert "password" not in created
     carol = User.objects.get(pk=created["id"])
     assert carol.check_password("correct-horse-7")
     assert carol.memberships.get().role == Role.VIEWER
-    mine = AuditEntry.objects.filter(actor="owner").order_by("number")
-    assert [entry.action for entry in mine] == ["user.create", "membership.create"]
+    assert logged(actor="owner") == ["user.create", "membership.create"]
     assert verify().broken is None
 
     robot = {"username": "robot", "is_service": True, "project": ours.one.pk}
@@ -162,9 +161,7 @@ def test_a_user_reads_their_own_account_and_roles(member: Api) -> None:
     assert (role["organization_name"], role["role"]) == ("ours", "member")
 
 
-def test_filters_reveal_no_hidden_roles(
-    owner: Api, root: Api, ours: Tenant, theirs: Tenant
-) -> None:
+def test_filters_show_no_hidden_roles(owner: Api, root: Api, ours: Tenant, theirs: Tenant) -> None:
     bob = ours.user("bob", Role.VIEWER)
     changes.set_role(bob, theirs.one, Role.VIEWER)
 
@@ -246,7 +243,6 @@ def test_only_owners_grant_change_and_remove_roles(
 def test_administrators_recover_accounts(root: Api, owner: Api, ours: Tenant, alice: User) -> None:
     path = f"users/{alice.pk}/password/"
     given = "a password that is long"
-
     assert root.post(path, {"password": given}, status=200) == {"password": given}
     alice.refresh_from_db()
     assert alice.check_password(given)

@@ -41,7 +41,6 @@ def test_superusers_release_requests(viewer: Api, root: Api, ours: Tenant, their
     assert only_inference.error("GET", "quarantine/")[0] == 403
 
     released = root.post(f"quarantine/{OURS}/release/", status=200)
-
     assert released["digest"] == OURS
     assert {row.digest for row in QuarantinedRequest.stored.all()} == {THEIRS, "c" * 32}
     assert AuditEntry.objects.get(action="quarantine.release").actor == "root"

@@ -35,7 +35,7 @@ def test_invalid_utf_8_in_a_url_causes_no_server_error(root: Api, text: str) -> 
         assert root.client.get(f"/api/{path}").status_code in (200, 400, 404), path
 
 
-def test_rows_have_their_ids_and_names(owner: Api, ours: Tenant, theirs: Tenant, root: Api) -> None:
+def test_a_missing_row_is_named(owner: Api, ours: Tenant, theirs: Tenant, root: Api) -> None:
     def error_message(project: object) -> str:
         response = owner.request("POST", "keys/", {"name": "x", "project": project})
         assert response.status_code == 400
@@ -59,8 +59,9 @@ def test_rows_have_their_ids_and_names(owner: Api, ours: Tenant, theirs: Tenant,
         assert message(robot, absent) == text
     assert message(root, 10**9) == f"Project {10**9} not found."
 
-    path = f"projects/{ours.one.pk}/"
 
+def test_a_project_has_its_name_alone(owner: Api, ours: Tenant, theirs: Tenant) -> None:
+    path = f"projects/{ours.one.pk}/"
     assert owner.error("PATCH", path, {"name": ours.two.name})[:2] == (400, "invalid_value")
     assert owner.patch(path, {"name": ours.one.name})["name"] == ours.one.name
     changes.change(theirs.one, name="elsewhere")

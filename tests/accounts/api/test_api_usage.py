@@ -1,19 +1,18 @@
 """Usage over the management API: visibility, filters, groups, points over time, and the export."""
 
 import json
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from api_client import Api, Tenant
 from asgiref.sync import async_to_sync
 from django.test import AsyncClient
-from usage_builders import NOON, admission, settlement
+from usage_builders import NOON, store
 
 from tests.tables import table
 from vinery_accounts.models import User
 from vinery_accounts.usage.entries import Outcome
-from vinery_accounts.usage.store import store_settlements
 
 pytestmark = pytest.mark.stores
 
@@ -28,28 +27,17 @@ def records(ours: Tenant, theirs: Tenant, viewer: Api) -> None:
     """
     me = User.objects.get(username="viewer")
 
-    def record(name: str, tenant: Tenant, project: Any, at: datetime = NOON, **more: Any) -> Any:
-        ids = {
-            "organization_id": tenant.organization.pk,
-            "organization_name": tenant.organization.name,
-            "project_id": project.pk,
-            "project_name": project.name,
-            "user_id": None,
-            "username": "carol",
-        }
-        changed = {key: more.pop(key) for key in ("model", "user_id") if key in more}
-        admitted = admission(name, started_at=at, **{**ids, **changed})
-        return settlement(name, admission=admitted, **more)
+    def record(name: str, project: Any, **more: Any) -> None:
+        organization = project.organization
+        ids = {"organization_id": organization.pk, "organization_name": organization.name}
+        ids |= {"project_id": project.pk, "project_name": project.name}
+        store(name, **{**ids, "user_id": None, "username": "carol", **more})
 
-    hour = timedelta(hours=1)
-    store_settlements(
-        [
-            record("a", ours, ours.one),
-            record("b", ours, ours.one, NOON + hour, model="other", user_id=me.pk),
-            record("c", ours, ours.two, NOON + hour, outcome=Outcome.FAILED, http_status=500),
-            record("d", theirs, theirs.one),
-        ]
-    )
+    later = NOON + timedelta(hours=1)
+    record("a", ours.one)
+    record("b", ours.one, started_at=later, model="other", user_id=me.pk)
+    record("c", ours.two, started_at=later, outcome=Outcome.FAILED, http_status=500)
+    record("d", theirs.one)
 
 
 def test_users_and_keys_see_the_usage_of_their_projects(
@@ -117,20 +105,11 @@ def test_usage_is_grouped_also_over_time(viewer: Api, ours: Tenant, records: Non
 def test_usage_has_media_and_requests_without_a_status(viewer: Api, ours: Tenant) -> None:
     sums = ("num_media", "num_media_bytes", "num_media_pixels", "num_image_tokens")
     ids = {"organization_id": ours.organization.pk, "project_id": ours.one.pk}
-
-    def stored(name: str, hours: int, *numbers: int, **more: Any) -> Any:
-        admitted = admission(name, started_at=NOON + timedelta(hours=hours), **ids, **more)
-        return settlement(name, admission=admitted, **dict(zip(sums, numbers, strict=False)))
-
-    seer = {"key_id": 5, "model": "seer"}
-    store_settlements(
-        [
-            stored("a", 0, 2, 5000, 25_088, 32, **seer),
-            stored("b", 1, 1, 700, 12_544, 16, **seer),
-            stored("c", 1),
-            stored("d", 1),
-        ]
-    )
+    seer, later = {"key_id": 5, "model": "seer"}, NOON + timedelta(hours=1)
+    store("a", **ids, **seer, **dict(zip(sums, (2, 5000, 25_088, 32), strict=True)))
+    figures = dict(zip(sums, (1, 700, 12_544, 16), strict=True))
+    store("b", started_at=later, **ids, **seer, **figures)
+    store("c", "d", started_at=later, **ids)
 
     for by in ("key", "model", "user,project,key"):
         query = {"group_by": by, "sort": "media", "granularity": "hour"}
@@ -142,11 +121,9 @@ def test_usage_has_media_and_requests_without_a_status(viewer: Api, ours: Tenant
             found = [each["figures"]["num_media"] for each in points]
             assert [number for number in found if number] == [2, 1]
 
-    killed = admission("k", started_at=NOON, organization_id=ours.organization.pk)
-    store_settlements([settlement("k", admission=killed, outcome=Outcome.FAILED, http_status=None)])
+    store("k", organization_id=ids["organization_id"], outcome=Outcome.FAILED, http_status=None)
 
     (group,) = viewer.get("usage/", group_by="status", status="none", **PERIOD)["groups"]
-
     assert (group["values"], group["names"]) == ({"status": None}, {"status": ""})
     assert viewer.get("usage/", status="5xx", **PERIOD)["totals"]["num_requests"] == 0
 

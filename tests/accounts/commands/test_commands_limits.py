@@ -4,12 +4,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from usage_builders import admission, settlement
+from usage_builders import store
 
 from tests.accounts.commands.conftest import Vinery, created_key
 from tests.tables import table
 from vinery_accounts.models import Limit, ModelWeight, Project
-from vinery_accounts.usage.store import store_settlements
 
 SET = ("limit", "set", "--platform", "--metric", "tokens")
 
@@ -85,8 +84,7 @@ def test_quotas_are_listed_with_the_remaining_amount(vinery_: Vinery, search: Pr
     result = vinery_(*words, "tokens", "--window", "day").out
     assert result.endswith(": 1000 tokens per day, project acme / search.\n")
     vinery_(*words, "tokens", "--window", "minute")
-    usage = settlement(admission=admission(started_at=datetime.now(UTC), project_id=search.pk))
-    store_settlements([usage])
+    store("r1", started_at=datetime.now(UTC), project_id=search.pk)
 
     (row,) = vinery_("limit", "quotas", "--json").rows
     assert (row["whose"], row["used"], row["left"]) == ("acme / search", 41, 959)

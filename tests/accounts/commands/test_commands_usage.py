@@ -4,11 +4,10 @@ import json
 
 from django.utils import timezone
 from row_builders import stored_quarantined, stored_refusal
-from usage_builders import admission, settlement
+from usage_builders import store
 
 from tests.accounts.commands.conftest import Vinery, created_key
 from vinery_accounts.models import AuditEntry, Project, QuarantinedRequest, User
-from vinery_accounts.usage.store import store_settlements
 
 DIGEST, OTHER = "a" * 32, "b" * 32
 
@@ -18,13 +17,8 @@ def test_usage_is_filtered_by_names_and_by_ids(vinery_: Vinery, search: Project)
     owners = {"user_id": alice.pk, "key_id": key.pk, "project_id": search.pk}
     owners["organization_id"] = acme.pk
     now = timezone.now()
-    store_settlements(
-        [
-            settlement("hers", admission=admission("hers", **owners, started_at=now)),
-            settlement("gone", admission=admission("gone", user_id=4711, started_at=now)),
-        ]
-    )
     for request_id, more in (("hers", owners), ("gone", {"user_id": 4711})):
+        store(request_id, started_at=now, **more)
         stored_refusal(request_id, limit_id=1, **more)
 
     def exported(*words: str) -> list[str]:
@@ -49,14 +43,11 @@ def test_usage_is_filtered_by_names_and_by_ids(vinery_: Vinery, search: Project)
 
 def test_media_have_columns_where_there_are_some(vinery_: Vinery) -> None:
     now = timezone.now()
-    store_settlements([settlement("a", admission=admission("a", started_at=now))])
+    store("a", started_at=now)
     heads = vinery_("usage", "show").out.splitlines()[0]
     assert "IMAGE" not in heads and "MEDIA" not in heads
 
-    pictures = settlement(
-        "b", admission=admission("b", started_at=now), num_image_tokens=1234, num_media=56
-    )
-    store_settlements([pictures])
+    store("b", started_at=now, num_image_tokens=1234, num_media=56)
 
     for words in ((), ("--by", "model")):
         heads, *_, row = vinery_("usage", "show", *words).out.splitlines()

@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from row_builders import new_limit
+from row_builders import stored_limit
 from usage_builders import store, tokens
 
 from tests.accounts.key_tables import MakeKey
@@ -58,7 +58,7 @@ def test_the_limit_is_that_of_the_new_key_and_binds_the_old_one_beside_its_own(k
 
 
 def limit(key: ApiKey, amount: int, metric: str = "tokens", window: str = "day") -> None:
-    new_limit("key", key.pk, metric=metric, window=window, amount=amount)
+    stored_limit("key", key.pk, metric=metric, window=window, amount=amount)
 
 
 def amounts_of(key: ApiKey) -> list[int]:

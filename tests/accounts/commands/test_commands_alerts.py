@@ -1,0 +1,122 @@
+"""Alerts, reminders and webhooks by command."""
+
+import re
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.utils import timezone
+from row_builders import logged, stored_alert, stored_reminder
+from webhook_receiver import Receiver
+
+from tests.accounts.commands.conftest import Vinery
+from tests.tables import table
+from vinery_accounts.keys.lifecycle import create_key
+from vinery_accounts.models import Delivery, Project, User, Webhook
+
+URL = "https://hooks.example.com/"
+
+
+def test_alerts_and_reminders_of_keys_are_listed(vinery_: Vinery, search: Project) -> None:
+    alert = stored_alert(scope="project:1", whose="Acme / search", amount=1000, num_used=812)
+    alice = User.objects.get(username="alice")
+    Delivery.objects.create(alert=alert, user=alice, due_at=timezone.now())
+
+    text = vinery_("alerts", "list").out
+    assert "Acme / search" in text and "e-mail to alice: pending" in text
+
+    [row] = vinery_("alerts", "list", "--json").rows
+    assert (row["percent"], row["used"], row["amount"]) == (80, 812, 1000)
+    for num_tries, words in ((1, "1 try"), (3, "3 tries")):
+        alert.deliveries.update(num_tries=num_tries, error="connection refused")
+        [row] = vinery_("alerts", "list", "--json").rows
+        assert row["messages"] == [f"e-mail to alice: pending after {words} (connection refused)"]
+
+    keys = [create_key(owner=alice, project=search, name=name).key for name in ("ci", "crawler")]
+    for key in keys:
+        reminder = stored_reminder(key)
+        Delivery.objects.create(reminder=reminder, user=alice, due_at=timezone.now())
+
+    text = vinery_("alerts", "reminders").out
+    assert "crawler" in text and "ci" in text and "e-mail to alice: pending" in text
+
+    [row] = vinery_("alerts", "reminders", "--num", "1", "--json").rows
+    assert (row["key"], row["event"], row["days_before"]) == ("crawler", "expires", 7)
+    assert row["messages"] == ["e-mail to alice: pending"]
+
+    [row] = vinery_("alerts", "reminders", "--key", keys[0].hint, "--json").rows
+    assert row["key_id"] == keys[0].pk
+
+
+def test_a_webhook_is_added_tested_removed_and_changed(
+    vinery_: Vinery, receiver: Receiver, search: Project
+) -> None:
+    added = vinery_("alerts", "add-webhook", "pager", receiver.url, "--organization", "acme")
+    assert added.status == 0
+    assert re.search(r"^whsec_\S{44}$", added.out, re.M)
+    webhook = Webhook.objects.get()
+
+    tested = vinery_("alerts", "test")
+    assert (tested.status, tested.out, tested.err) == (0, "pager: delivered.\n", "")
+    receiver.statuses = [500]
+    tested = vinery_("alerts", "test", "--webhook", str(webhook.pk))
+    assert (tested.status, tested.out) == (1, "pager: The receiver answered 500.\n")
+    assert "1 of 1" in tested.err
+    assert len(receiver.requests) == 2
+
+    assert "acme" in vinery_("alerts", "webhooks").out
+    assert vinery_("alerts", "remove-webhook", str(webhook.pk)).status == 0
+    assert not Webhook.objects.exists()
+    assert logged(target_kind="webhook") == ["webhook.create", "webhook.delete"]
+
+    vinery_("alerts", "add-webhook", "pager", URL)
+    webhook = Webhook.objects.get()
+    for command in ("change-webhook", "rotate-webhook", "remove-webhook"):
+        with pytest.raises(SystemExit, match="2"):
+            vinery_("alerts", command, "pager")  # no id
+
+    change = ("alerts", "change-webhook", str(webhook.pk))
+    assert vinery_(*change, "--no-active").status == 0
+    assert vinery_(*change, "--name", "phone").status == 0
+
+    webhook.refresh_from_db()
+    assert (webhook.name, webhook.url, webhook.is_active) == ("phone", URL, False)
+    assert vinery_(*change, "--url", "https://10.0.0.1/").status == 1
+
+
+@table("words, is_kept", [((), True), (("--grace", "12h"), True), (("--grace", "none"), False)])
+def test_a_secret_is_rotated(vinery_: Vinery, words: tuple[str, ...], is_kept: bool) -> None:
+    Webhook.objects.all().delete()
+    old = vinery_("alerts", "add-webhook", "pager", URL).out.splitlines()[-1]
+    webhook = Webhook.objects.get()
+
+    rotated = vinery_("alerts", "rotate-webhook", str(webhook.pk), *words)
+
+    assert rotated.status == 0
+    assert re.fullmatch(r"whsec_\S{44}\n", rotated.out)
+    assert rotated.out.strip() != old
+    webhook.refresh_from_db()
+    assert (webhook.previous_secret_until is not None) is is_kept
+
+
+@table(
+    "words",
+    [
+        *("test", "test --webhook 7", "remove-webhook 7", "change-webhook 7 --name x"),
+        *("rotate-webhook 7", "rotate-webhook 7 --grace 90d"),
+        "add-webhook pager http://example.com/",
+        "add-webhook pager https://example.com/ --organization unknown",
+    ],
+)
+def test_a_refused_command_prints_one_line(vinery_: Vinery, words: str) -> None:
+    assert vinery_("alerts", *words.split()).refusal
+
+
+def test_a_test_mail_needs_a_mail_server(vinery_: Vinery, settings: Any) -> None:
+    words = ("alerts", "test", "--email", "olga@example.com")
+    settings.VINERY_HAS_EMAIL = False
+    assert "VINERY_EMAIL_URL" in vinery_(*words).err
+
+    settings.VINERY_HAS_EMAIL = True
+    assert vinery_(*words).status == 0
+    assert mail.outbox[0].to == ["olga@example.com"]

@@ -1,0 +1,69 @@
+"""Alerts, reminders and webhooks in Django's admin."""
+
+import re
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from pages import page, sent
+from row_builders import stored_alert, stored_reminder
+
+from tests.accounts.api.api_client import Keys
+from tests.tables import table
+from vinery_accounts.alerts import webhooks
+from vinery_accounts.models import AuditEntry, Delivery, User, Webhook
+from vinery_accounts.services import changes
+
+pytestmark = pytest.mark.usefixtures("root")
+
+ADMIN = "/admin/accounts"
+WEBHOOKS = f"{ADMIN}/webhook/"
+URL = "https://hooks.example.com/"
+SECRET = r"whsec_[A-Za-z0-9+/]{43}="
+
+
+def test_the_secret_of_a_new_webhook_is_shown_once(client: Client) -> None:
+    new, values = f"{WEBHOOKS}add/", {"name": "pager", "url": URL, "is_active": "on"}
+    assert "not public" in sent(client, new, values | {"url": "https://10.0.0.1/"})
+    assert not Webhook.objects.exists()
+
+    assert re.search(SECRET, sent(client, new, values))
+
+    webhook = Webhook.objects.get()
+    again = page(client, f"{WEBHOOKS}{webhook.pk}/change/")
+    assert "whsec_" not in again
+    assert webhook.secret not in again
+    assert AuditEntry.objects.filter(action="webhook.create").count() == 1
+
+
+@table("action, is_kept", [("rotate_secrets", True), ("rotate_secrets_at_once", False)])
+def test_a_secret_is_rotated_and_shown_once(client: Client, action: str, is_kept: bool) -> None:
+    webhook, old = webhooks.make("pager", URL)
+    changes.add(webhook)
+
+    text = sent(client, WEBHOOKS, {"action": action, "_selected_action": webhook.pk})
+
+    [new] = re.findall(SECRET, text)
+    assert new != old
+    assert "whsec_" not in page(client, WEBHOOKS)
+    webhook.refresh_from_db()
+    assert (webhook.previous_secret_until is not None) is is_kept
+    entries = AuditEntry.objects.filter(action="webhook.rotate", actor="root")
+    assert entries.filter(target_id=str(webhook.pk)).count() == 1
+
+
+def test_alerts_and_reminders_are_only_shown(client: Client, alice: User, new_key: Keys) -> None:
+    alert, reminder = stored_alert(whose="Acme / search"), stored_reminder(new_key().key)
+    changes.change(alice, email="alice@example.com")
+    for kind, row, shown, number in (
+        ("alert", alert, "Acme / search", "percent"),
+        ("keyreminder", reminder, reminder.hint, "days_before"),
+    ):
+        whose = {"alert": row} if kind == "alert" else {"reminder": row}
+        Delivery.objects.create(**whose, user=alice, due_at=timezone.now())
+        rows = f"{ADMIN}/{kind}/"
+
+        assert shown in page(client, rows)
+        assert "e-mail to alice" in page(client, f"{rows}{row.pk}/change/")
+        assert client.post(f"{rows}{row.pk}/change/", {number: 1}).status_code == 403
+        assert client.get(f"{rows}add/").status_code == 403
