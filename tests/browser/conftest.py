@@ -14,14 +14,14 @@ import pytest
 from playwright import sync_api
 
 from tests.conftest import REPOSITORY, Running
-from tests.system.clients import post, vinery
+from tests.system.clients import chat, vinery
 
 TINY_CHAT: Final = REPOSITORY / "models" / "tiny-chat"
 DESK: Final = sync_api.ViewportSize(width=1280, height=800)
 PHONE: Final = sync_api.ViewportSize(width=360, height=740)
 # A job starts a process, and then an engine; pages take a hundredth of it on a busy machine.
 _TIMEOUT_MS: Final = 90_000
-_FITS: Final = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+FITS: Final = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
 
 class Administrator:
@@ -79,7 +79,7 @@ class Administrator:
         before, fitting = self.page.viewport_size, []
         for size in (DESK, PHONE):
             self.page.set_viewport_size(size)
-            fitting.append(bool(self.page.evaluate(_FITS)))
+            fitting.append(bool(self.page.evaluate(FITS)))
         self.page.set_viewport_size(before or DESK)
         return all(fitting)
 
@@ -186,6 +186,4 @@ def removed_after(platform: Running, model: str) -> Iterator[None]:
 
 def ask(platform: Running, model: str = "tiny-chat", content: Any = "Hello!") -> httpx.Response:
     """A short answer of tiny-chat, or of another model."""
-    messages = [{"role": "user", "content": content}]
-    body = {"model": model, "messages": messages, "max_completion_tokens": 5}
-    return post(platform, "/v1/chat/completions", body)
+    return chat(platform, content, model=model, max_completion_tokens=5)

@@ -3,12 +3,12 @@ phone."""
 
 import re
 
-import httpx
 import pytest
 from playwright import sync_api
 
 from tests.browser.conftest import PHONE, Administrator, ask, follow, someone_at
 from tests.conftest import Running, until
+from tests.system.clients import http_of
 
 pytestmark = pytest.mark.system
 
@@ -71,8 +71,8 @@ def test_a_key_is_made_copied_once_used_and_revoked(admin: Administrator) -> Non
 
 
 def _status(admin: Administrator, key: str) -> int:
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.get(f"{admin.platform.base_url}/v1/models", headers=headers).status_code
+    with http_of(admin.platform, key) as client:
+        return client.get("/v1/models").status_code
 
 
 def test_a_key_is_searched_for_and_stopped_on_a_phone_without_scripts(

@@ -43,20 +43,15 @@ def _answer_about(running: Running, model: str, url: str) -> httpx.Response:
     return ask(running, model, content)
 
 
-def _code(response: httpx.Response) -> str:
-    return str(response.json().get("error", {}).get("code"))
+def _refusals(admin: Administrator, host: str, reason: str) -> sync_api.Locator:
+    page = admin.go("console/media/")
+    return page.locator("tr").filter(has_text=host).filter(has_text=reason)
 
 
 def _allow_refused(admin: Administrator, host: str, reason: str) -> None:
     """Find the refusal of the host with this reason, and save the rule that is proposed."""
-
-    def is_listed() -> bool:
-        row = admin.go("console/media/").locator("tr").filter(has_text=host).filter(has_text=reason)
-        return row.count() == 1
-
-    until(is_listed)
-    row = admin.page.locator("tr").filter(has_text=host).filter(has_text=reason)
-    follow(row.get_by_role("link", name=f"Allow {host}"))
+    until(lambda: _refusals(admin, host, reason).count() == 1)
+    follow(_refusals(admin, host, reason).get_by_role("link", name=f"Allow {host}"))
     admin.press("Save")
     assert "It is in force within a second." in admin.main()
 
@@ -65,7 +60,7 @@ def test_what_was_refused_is_allowed_by_one_click_for_each_reason(
     admin: Administrator, running: Running, viewer: str, host: str
 ) -> None:
     url = f"{host}/red.png"
-    until(lambda: _code(_answer_about(running, viewer, url)) == "media_denied")
+    until(lambda: "media_denied" in _answer_about(running, viewer, url).text)
 
     _allow_refused(admin, host, "No rule of the platform allows it.")
     until(lambda: "not public" in _answer_about(running, viewer, url).json()["error"]["message"])
@@ -74,9 +69,7 @@ def test_what_was_refused_is_allowed_by_one_click_for_each_reason(
 
     answer = _answer_about(running, viewer, url).json()
     assert answer["usage"]["prompt_tokens_details"]["image_tokens"] == 16
-    row = (
-        admin.go("console/media/").locator("tr").filter(has_text=host).filter(has_text="No rule of")
-    )
+    row = _refusals(admin, host, "No rule of")
     assert "allowed now" in row.inner_text()
 
 

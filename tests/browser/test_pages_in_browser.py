@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.conftest import PHONE, Administrator, ask
+from tests.browser.conftest import FITS, PHONE, Administrator, ask
 from tests.conftest import until
 from tests.system.clients import vinery
 
@@ -23,7 +23,6 @@ PAGES = (*LISTS, *Path(__file__).with_name("pages.txt").read_text(encoding="utf-
 ROWS = tuple(f"console/{name}/" for name in ("keys", "limits", "members", "projects", "media"))
 LONG_HOST = f"{'sub-domain.' * 20}example.org"
 OPEN_ALL = "document.querySelectorAll('main details').forEach(each => { each.open = true })"
-FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 # On a phone, the admin's lists are scrolled by themselves.
 LISTS_FIT = """() =>
     [...document.querySelectorAll('.results')].every(each => each.scrollWidth <= each.clientWidth)

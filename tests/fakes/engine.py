@@ -7,9 +7,9 @@ decides which updates arrive together.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -99,24 +99,15 @@ class FakeEngine:
         self._server = await asyncio.start_unix_server(self._serve, str(self._path))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
         gateway = Gateway(reader, writer)
         gateway.send(HELLO)
-        try:
+        with suppress(EOFError), closing(writer):
             await script(gateway)
-        except EOFError:
-            pass
-        finally:
-            writer.close()
 
 
 class CharacterDecoder:

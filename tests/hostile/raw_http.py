@@ -25,14 +25,13 @@ LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 @dataclass(frozen=True)
 class Request:
     """What a client writes. `parts` go out one after the other; then it perhaps closes its half
-    of the connection. It reads until all that can be meant is answered, until the end, or for
-    `patience_s` seconds: many get no answer."""
+    of the connection. It reads until all that can be meant is answered, until the end, or as long
+    as it has patience: many get no answer."""
 
     name: str
     parts: Sequence[bytes]
     closes: bool = False
     reads_to_end: bool = False
-    patience_s: float = _PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ async def _ask(address: tuple[str, int], request: Request) -> Answer:
                 await writer.drain()
             if request.closes:
                 writer.write_eof()
-        async with asyncio.timeout(request.patience_s):
+        async with asyncio.timeout(_PATIENCE_S):
             while not is_closed and not _is_enough(received, request):
                 data = await reader.read(1 << 16)
                 received += data

@@ -6,7 +6,6 @@
 import os
 import random
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -72,21 +71,17 @@ def _leaves(client: Client) -> bool:
     return "that leave" in client.name or client.name.startswith(("unfinished", "streams"))
 
 
+GROUPS: Final = {
+    "of one connection": _has_one_connection,
+    "that leave": _leaves,
+    "the others": lambda client: not _has_one_connection(client) and not _leaves(client),
+}
+
+
 @pytest.mark.system
-@pytest.mark.parametrize(
-    "is_member",
-    [
-        pytest.param(_has_one_connection, id="of one connection"),
-        pytest.param(_leaves, id="that leave"),
-        pytest.param(
-            lambda each: not _has_one_connection(each) and not _leaves(each), id="the others"
-        ),
-    ],
-)
-def test_hostile_clients_at_once_are_bounded(
-    besieged: Besieged, is_member: Callable[[Client], bool]
-) -> None:
-    members = [client for client in clients() if is_member(client)]
+@pytest.mark.parametrize("group", GROUPS)
+def test_hostile_clients_at_once_are_bounded(besieged: Besieged, group: str) -> None:
+    members = list(filter(GROUPS[group], clients()))
     begun_s, cpu_s = time.monotonic(), besieged.web.cpu_s()
 
     with ThreadPoolExecutor(len(members)) as threads:

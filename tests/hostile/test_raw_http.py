@@ -30,7 +30,6 @@ MOST_MEMORY_GROWN = 100e6
 class Server:
     """A web process without an engine."""
 
-    name: str
     address: tuple[str, int]
     api_key: bytes
     log: Path
@@ -59,7 +58,7 @@ def server(
     try:
         until(lambda: is_live(address), timeout_s=60)
         key = json.loads((home / "bootstrap.json").read_text())["api_key"]
-        yield Server(request.param, address, key.encode(), log, process.pid)
+        yield Server(address, key.encode(), log, process.pid)
     finally:
         process.terminate()
         process.wait(30)
@@ -97,7 +96,7 @@ def test_right_requests_are_answered_whole_pipelined_and_in_tiny_parts(server: S
         % (number, server.api_key)
         for number in range(NUM_PIPELINED)
     )
-    ((_, answer),) = ask(server, Request("pipelined", [data], patience_s=60))
+    ((_, answer),) = ask(server, Request("pipelined", [data]))
 
     assert answer.statuses() == [404] * NUM_PIPELINED
     starts = [answer.received.index(b"`m%d`" % number) for number in range(NUM_PIPELINED)]
@@ -105,7 +104,7 @@ def test_right_requests_are_answered_whole_pipelined_and_in_tiny_parts(server: S
 
     whole = with_length(server.api_key)
     parts = [whole[at : at + 1] for at in range(len(whole))]
-    ((_, answer),) = ask(server, Request("byte by byte", parts, patience_s=60))
+    ((_, answer),) = ask(server, Request("byte by byte", parts))
 
     assert answer.statuses() == [400]
 

@@ -90,7 +90,7 @@ def rendered(folder: Path) -> list[int]:
 
 def test_its_answers_follow_prompts_and_grammars(pipeline: Pipeline, prompt: list[int]) -> None:
     one = answer(pipeline, prompt, 48)
-    text = pipeline.get_tokenizer().decode(one)
+    text = pipeline.get_tokenizer().decode(one, skip_special_tokens=False)
 
     assert one != answer(pipeline, [*prompt, 300], 48)
     assert len(one) == 48

@@ -1,6 +1,7 @@
 """Clients of a running platform, the commands of its administrator, and the models that it
 serves."""
 
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -68,10 +69,37 @@ def post(platform: Running, path: str, body: Any, key: str = "") -> httpx.Respon
     return httpx.post(url, headers=headers, json=body, timeout=60)
 
 
+def chat(
+    platform: Running, content: Any = "Hello!", *, model: str = MODEL, key: str = "", **fields: Any
+) -> httpx.Response:
+    """The answer to a message, or to other `messages`."""
+    body = {"model": model, "messages": [{"role": "user", "content": content}], **fields}
+    return post(platform, "/v1/chat/completions", body, key)
+
+
 def complete(platform: Running, model: str = MODEL, **fields: Any) -> httpx.Response:
     """A short completion."""
     body = {"model": model, "prompt": "one two", "max_tokens": 3, **fields}
     return post(platform, "/v1/completions", body)
+
+
+def text_of(platform: Running, **fields: Any) -> str:
+    """That of a completion in which nothing is left to chance."""
+    response = complete(platform, temperature=0, **fields)
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["text"])
+
+
+def connect(platform: Running) -> socket.socket:
+    url = httpx.URL(platform.base_url)
+    return socket.create_connection((url.host, url.port), timeout=60)
+
+
+def head(platform: Running, request: str, *fields: str, key: str = "") -> bytes:
+    """The header of a request such as `GET /livez`, for a connection."""
+    host = f"host: {httpx.URL(platform.base_url).netloc.decode()}"
+    secret = [f"authorization: Bearer {key}"] if key else []
+    return "\r\n".join([f"{request} HTTP/1.1", host, *secret, *fields, "", ""]).encode()
 
 
 def answers(platform: Running, model: str) -> bool:

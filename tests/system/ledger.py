@@ -152,8 +152,3 @@ def is_idle(running: Running) -> bool:
     """Whether nothing runs and nothing waits."""
     names = ("vinery_requests_live", "vinery_engine_running", "vinery_engine_waiting")
     return all(metric(running, name) == 0 for name in names)
-
-
-def is_settled(running: Running, before: int) -> bool:
-    """Whether the writer has nothing left, and there are more rows than before."""
-    return metric(running, "vinery_usage_backlog_bytes") == 0 and len(rows(running)) > before

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from tests.conftest import Running, until
-from tests.system.clients import MODEL, bearer, http_of, openai_of, post
+from tests.system.clients import MODEL, bearer, chat, http_of, openai_of, vinery
 from tests.system.ledger import Row, execute, is_written, rows, wait_until_seen
 
 MAX_TRIES = 30
@@ -35,20 +35,12 @@ def limit(
     metric: str,
     window: str,
     amount: int,
-    scope: str = "platform",
-    *,
-    scope_id: int = 0,
-    is_shadow: bool = False,
+    *options: str,
+    scope: Sequence[str] = ("--platform",),
 ) -> None:
-    now = "2026-01-01 00:00:00"
-    execute(
-        platform,
-        'INSERT INTO accounts_limit (scope, scope_id, model, metric, "window", amount, time_zone,'
-        " week_start, is_shadow, created_at, updated_at)"
-        " VALUES (?, ?, '', ?, ?, ?, 'UTC', 'monday', ?, ?, ?)",
-        *(scope, scope_id, metric, window, amount, is_shadow, now, now),
-    )
-    wait_until_seen(platform)
+    """Set it as an administrator does."""
+    what = ("--metric", metric, "--window", window, "--amount", str(amount))
+    vinery(platform, "limit", "set", *scope, *what, *options)
 
 
 def remove_limits(platform: Running, *, window: str = "%") -> None:
@@ -65,13 +57,8 @@ def no_limits(platform: Running) -> Iterator[None]:
 
 
 def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Response:
-    body = {
-        "model": MODEL,
-        "messages": [{"role": "user", "content": "Count to 100."}],
-        "max_tokens": max_tokens,
-        "ignore_eos": True,
-    }
-    return post(platform, "/v1/chat/completions", {**body, **changes})
+    fields = {"max_tokens": max_tokens, "ignore_eos": True, **changes}
+    return chat(platform, "Count to 100.", **fields)
 
 
 async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -> list[int]:
@@ -186,9 +173,9 @@ def waits(platform: Running, request_id: str) -> list[Any]:
     return until(lambda: execute(platform, query, request_id))
 
 
-def key_id(platform: Running) -> int:
+def key_id(platform: Running) -> str:
     ((found,),) = execute(platform, "SELECT id FROM accounts_apikey")
-    return int(found)
+    return str(found)
 
 
 def used_of_key(platform: Running, metric: str) -> int:

@@ -1,18 +1,17 @@
 """Clients that use a model without a pause, and accept no failure; and those that leave early."""
 
 import asyncio
-import contextlib
 import json
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
 
 from tests.conftest import Running, until
-from tests.system.clients import openai_of
+from tests.system.clients import head, openai_of
 
 NUM_CLIENTS = 2
 QUESTION = "What is the capital of France?"
@@ -86,22 +85,16 @@ async def leave_early(platform: Running, body: dict[str, Any], num_clients: int)
         async with slots:
             content = json.dumps({**body, "stream": dice.random() < 0.7}).encode()
             patience_s = dice.choice([0.001, 0.02, 0.1, 0.3])
+            fields = ("content-type: application/json", f"content-length: {len(content)}")
+            post = head(platform, "POST /v1/chat/completions", *fields, key=platform.api_key)
             port = httpx.URL(platform.base_url).port
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(_head(platform, len(content)) + content)
+            writer.write(post + content)
             await writer.drain()
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(patience_s):
                     while await reader.read(1 << 16):
                         pass
             writer.transport.abort()
 
     await asyncio.gather(*(leave() for _ in range(num_clients)))
-
-
-def _head(platform: Running, num_bytes: int) -> bytes:
-    return (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
-        f"Authorization: Bearer {platform.api_key}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {num_bytes}\r\n\r\n"
-    ).encode()

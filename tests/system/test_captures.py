@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from tests.conftest import Running, until
-from tests.system.clients import http_of, new_key, post, vinery
-from tests.system.ledger import execute, is_written, locked, metric, rows
+from tests.system.clients import chat, http_of, new_key, post, vinery
+from tests.system.ledger import execute, is_written, locked, metric, rows, wait_until_seen
 
 pytestmark = pytest.mark.system
 
@@ -30,16 +30,8 @@ def key_of_project(running: Running, project: str, *words: str) -> str:
     return new_key(running, project, "--project", project)
 
 
-def ask(
-    running: Running, key: str, *, stream: bool = False, text: str = "Hello!"
-) -> httpx.Response:
-    body = {
-        "model": "tiny-chat",
-        "messages": [{"role": "user", "content": text}],
-        "max_tokens": 12,
-        "stream": stream,
-    }
-    answer = post(running, "/v1/chat/completions", body, key)
+def ask(running: Running, key: str, text: str = "Hello!", **fields: Any) -> httpx.Response:
+    answer = chat(running, text, key=key, max_tokens=12, **fields)
     assert answer.status_code == 200
     return answer
 
@@ -51,8 +43,8 @@ def wait_until_kept(running: Running, answer: httpx.Response) -> str:
 
 
 def wait_until_settled(running: Running) -> None:
-    """Until whatever was to be kept of earlier requests is stored: the queues are empty."""
-    until(lambda: metric(running, "vinery_requests_live") == 0)
+    """Until whatever was to be kept of earlier requests is stored, and their usage, too."""
+    until(lambda: is_written(running))
     until(lambda: metric(running, "vinery_captures_waiting") == 0)
 
 
@@ -64,7 +56,7 @@ def replay(running: Running, request_id: str, key: str, *edits: str) -> dict[str
 
 def test_who_does_not_ask_for_it_leaves_no_trace(running: Running, capturing: str) -> None:
     for stream in (False, True):
-        ask(running, running.api_key, stream=stream, text=f"Say {SECRET}!")
+        ask(running, running.api_key, f"Say {SECRET}!", stream=stream)
     # What is asked after it is kept, so that it would have been, too.
     kept = wait_until_kept(running, ask(running, capturing))
     wait_until_settled(running)
@@ -88,7 +80,7 @@ def test_a_chat_is_kept_shown_and_replayed_with_equal_answers(
     running: Running, capturing: str, *, stream: bool
 ) -> None:
     text = f"Count to 5, {SECRET}!"
-    answer = ask(running, capturing, stream=stream, text=text)
+    answer = ask(running, capturing, text, stream=stream)
     request_id = wait_until_kept(running, answer)
 
     shown = json.loads(vinery(running, "capture", "show", request_id, "--json"))
@@ -139,7 +131,7 @@ def test_errors_are_kept_as_their_client_got_them(running: Running, capturing: s
 
 def test_rules_keep_things_out_of_a_capture_and_turning_it_off_all(running: Running) -> None:
     key = key_of_project(running, "careful", "--redact", "1 2 3", "--redact", "email")
-    answer = ask(running, key, stream=True, text="Count to 5.")
+    answer = ask(running, key, "Count to 5.", stream=True)
     asked = {"model": "anna@mail.example", "prompt": "1 2 3"}
     refused = post(running, "/v1/completions", asked, key)
     shown = [
@@ -179,6 +171,8 @@ def test_beside_a_locked_database_captures_are_kept_later(running: Running, capt
     with locked(running, "accounts_capture"):
         answers = [ask(running, capturing) for _ in range(3)]
         until(lambda: metric(running, "vinery_captures_waiting") > 0)
+        for _ in range(3):  # in three half seconds of each process it tries to store them
+            wait_until_seen(running)
         answers.append(ask(running, capturing))
     for answer in answers:
         wait_until_kept(running, answer)

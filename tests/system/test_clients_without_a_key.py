@@ -5,12 +5,12 @@ import re
 import socket
 import struct
 from collections import Counter
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from tests.conftest import Running, until
+from tests.system.clients import connect, head
 from tests.tables import table
 
 pytestmark = pytest.mark.system
@@ -18,23 +18,13 @@ pytestmark = pytest.mark.system
 _NUM_PAGES = 150
 
 
-def connect(running: Running) -> socket.socket:
-    url = urlsplit(running.base_url)
-    return socket.create_connection((url.hostname, url.port), timeout=60)
-
-
-def head(running: Running, line: str, *fields: str) -> bytes:
-    host = urlsplit(running.base_url).netloc
-    return "\r\n".join([f"{line} HTTP/1.1", f"host: {host}", *fields, "", ""]).encode()
-
-
 async def pages(running: Running) -> list[tuple[int, bool]]:
     """The status of many login pages at once, and whether each has `Retry-After`."""
-    url = urlsplit(running.base_url)
+    url = httpx.URL(running.base_url)
     request = head(running, "GET /accounts/login/", "connection: close")
 
     async def page() -> tuple[int, bool]:
-        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
         writer.write(request)
         answer = await reader.read()
         writer.close()

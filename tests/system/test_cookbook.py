@@ -14,7 +14,7 @@ import pytest
 
 from tests.accounts.webhook_receiver import Receiver, receiving
 from tests.conftest import Running, run_platform, until
-from tests.system.clients import http_of, new_key, post
+from tests.system.clients import chat, http_of, new_key
 
 pytestmark = [
     pytest.mark.system,
@@ -43,7 +43,6 @@ class Shell:
 
     def run(self, commands: str) -> list[Any]:
         """Return the JSON bodies that the commands have printed."""
-        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{commands}\necho; echo '{_END}'\n")
         self._process.stdin.flush()
         printed = ""
@@ -108,9 +107,7 @@ class Cookbook:
 
     def ask(self, key: str, model: str) -> int:
         """Return the status of a chat completion."""
-        body = {"max_completion_tokens": 2, "messages": [{"role": "user", "content": "Hi"}]}
-        path = "/v1/chat/completions"
-        return post(self.platform, path, {"model": model, **body}, key).status_code
+        return chat(self.platform, model=model, key=key, max_completion_tokens=2).status_code
 
     def variable(self, name: str) -> str:
         """Return the value of a variable of the shell."""

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import pytest
 
 from tests.conftest import Running, run_platform, runs, until
 from tests.platform_.edge_server import read_to_end, status_of
-from tests.system.clients import http_of
+from tests.system.clients import connect, head, http_of
 from tests.system.ledger import rows
 
 pytestmark = pytest.mark.system
@@ -50,15 +49,11 @@ class HalfSent:
 
     def __init__(self, platform: Running) -> None:
         body = json.dumps({"model": "tiny-chat", "prompt": "Once " * 400, "max_tokens": 2}).encode()
-        head = (
-            f"POST /v1/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer "
-            f"{platform.api_key}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
-            "expect: 100-continue\r\n\r\n"
-        )
-        url = httpx.URL(platform.base_url)
-        self._connection = socket.create_connection((url.host, url.port), timeout=60)
+        fields = (f"content-length: {len(body)}", "connection: close", "expect: 100-continue")
+        self._connection = connect(platform)
         self._rest = body[1000:]
-        self._connection.sendall(head.encode())
+        post = "POST /v1/completions"
+        self._connection.sendall(head(platform, post, *fields, key=platform.api_key))
         assert status_of(self._connection.recv(1000)) == 100  # the request runs
         self._connection.sendall(body[:1000])
 

@@ -17,7 +17,7 @@ from tests.pooling_models import pooling_models
 from tests.system import clients
 from tests.system.clients import openai_of, served, vinery
 from tests.system.ledger import is_written, metric, rows
-from tests.system.limiting import limit, num_tokens, remove_limits
+from tests.system.limiting import limit, num_tokens, remove_limits, stopped
 from tests.tables import table
 
 pytestmark = pytest.mark.system
@@ -104,7 +104,8 @@ def test_the_paraphrase_is_ranked_first_and_score_and_rerank_agree(platform: Run
         assert by_index == dict(enumerate(scores))
 
 
-def test_a_large_request_read_by_a_worker_is_equa(platform: Running, client: openai.OpenAI) -> None:
+def test_a_large_request_has_equal_vectors(platform: Running, client: openai.OpenAI) -> None:
+    """A worker process reads it."""
     texts = [f"{CAT} {number}" for number in range(300)]
 
     together = client.embeddings.create(model="tiny-embed", input=texts)
@@ -170,12 +171,13 @@ def test_requests_are_recorded_limited_and_survive_their_engine(platform: Runnin
         (429, 0),
     ]
 
-    until(lambda: is_written(platform))
     since, body = len(rows(platform)), {"model": "tiny-embed", "input": ["cat " * 400] * 50}
+    num_read = metric(platform, "vinery_work_total")
     with ThreadPoolExecutor(2) as threads:
-        asked = [threads.submit(post, platform, "/v1/embeddings", **body) for _ in range(2)]
-        until(lambda: metric(platform, "vinery_requests_live") == 2 or asked[0].done())
-        platform.kill("pooling engine")
+        with stopped(platform.pids("pooling engine")):
+            asked = [threads.submit(post, platform, "/v1/embeddings", **body) for _ in range(2)]
+            until(lambda: metric(platform, "vinery_work_total") == num_read + 2)
+            platform.kill("pooling engine")
         answers = [each.result() for each in asked]
 
     assert [len(answer.json()["data"]) for answer in answers] == [50, 50]

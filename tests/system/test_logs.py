@@ -126,10 +126,6 @@ async def crash(platform: Running, http: httpx.AsyncClient, role: str, number: i
     await asyncio.to_thread(until, lambda: is_ready(platform), timeout_s=60)
 
 
-def files(platform: Running) -> list[Path]:
-    return [*(platform.home / "logs").iterdir(), platform.log]
-
-
 async def test_no_secret_reaches_a_log_and_crashes_leave_their_stacks(
     platform: Running, http: httpx.AsyncClient
 ) -> None:
@@ -145,7 +141,8 @@ async def test_no_secret_reaches_a_log_and_crashes_leave_their_stacks(
     # The node repeats there what engines write.
     await asyncio.to_thread(until, lambda: "Segmentation fault" in platform.log.read_text())
 
-    texts = {path: path.read_text(encoding="utf-8") for path in files(platform)}
+    files = [*(platform.home / "logs").iterdir(), platform.log]
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
     known = (platform.api_key, platform.admin_password, _KEY.rpartition("_")[2])
     found = [
         (path.name, word)
@@ -159,7 +156,7 @@ async def test_no_secret_reaches_a_log_and_crashes_leave_their_stacks(
     assert "loop.py" in texts[log_path(platform.home / "logs", "engine-tiny-chat")]
 
 
-async def test_a_line_is_json_and_a_request_one(platform: Running, http: httpx.AsyncClient) -> None:
+async def test_lines_are_json_and_requests_one(platform: Running, http: httpx.AsyncClient) -> None:
     processes = {document["process"] for document in assert_all_json(platform)}
 
     assert {"supervisor", "web-1", "node", "engine-tiny-chat"} <= processes
@@ -202,6 +199,11 @@ async def test_logs_are_private_bounded_files_and_shown_by_command(platform: Run
     until(path.with_name(f"{path.name}.1").exists)
 
     until(lambda: path.exists() and path.stat().st_size < 2**20)
+
+    path.unlink()
+    until(path.exists)  # its engine has begun another one
+    os.kill(platform.pids("engine")[0], signal.SIGTERM)
+    until(lambda: "stopped" in path.read_text())
 
 
 def test_a_standard_output_that_is_not_read_holds_up_nothing(tmp_path: Path) -> None:

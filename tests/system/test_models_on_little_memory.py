@@ -13,7 +13,7 @@ from itertools import accumulate
 import pytest
 
 from tests.conftest import Running, run_platform, until
-from tests.system.clients import command, http_of, post, vinery
+from tests.system.clients import chat, command, http_of, vinery
 from tests.system.ledger import execute, wait_until_seen
 
 pytestmark = pytest.mark.system
@@ -52,9 +52,8 @@ def awake(platform: Running) -> set[str]:
 
 def ask(platform: Running, name: str) -> int:
     """Returns the status of a short chat."""
-    question = {"role": "user", "content": "What is the capital of France?"}
-    body = {"model": name, "messages": [question], "max_tokens": 12, "temperature": 0}
-    response = post(platform, "/v1/chat/completions", body)
+    question = "What is the capital of France?"
+    response = chat(platform, question, model=name, max_tokens=12, temperature=0)
     if response.status_code == 200:
         assert "Paris" in response.json()["choices"][0]["message"]["content"]
     return response.status_code
@@ -141,12 +140,8 @@ def check_requests_at_random(
     assert statuses == [200] * num_requests
     assert most_engines(platform) == num_fit
     assert len(waits) >= len(names) // 2
-    until(lambda: not any_waits(platform))
-
-
-def any_waits(platform: Running) -> int:
-    query = "SELECT SUM(num_waiting_to_load) FROM serving_enginestatus"
-    return int(execute(platform, query)[0][0])
+    num_waiting = "SELECT SUM(num_waiting_to_load) FROM serving_enginestatus"
+    until(lambda: execute(platform, num_waiting) == [(0,)])
 
 
 def test_a_pinned_model_stays_and_an_idle_one_sleeps(platform: Running) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY, Running, until
-from tests.system.clients import platform_with, post, vinery
+from tests.system.clients import chat, platform_with, vinery
 from tests.system.ledger import execute, labelled, metric
 from tests.system.load import load
 
@@ -41,31 +41,29 @@ def change(platform: Running, folder: Path) -> None:
     vinery(platform, "model", "change", "tiny-chat", "--folder", str(folder))
 
 
+def successor_of(platform: Running, former: int | None) -> int | None:
+    """The engine that serves alone in place of a former one; None: not yet."""
+    name, pid, has_former = state(platform)
+    serves_alone = platform.pids("engine") == [pid] and not has_former
+    return pid if name == "ready" and serves_alone and pid != former else None
+
+
 def test_a_new_version_takes_over_under_load_despite_kills(platform: Running, folder: Path) -> None:
     _, first, _ = state(platform)
     with load(platform):
         change(platform, folder)
-        until(lambda: state(platform)[0] == "ready" and state(platform)[1] != first, timeout_s=60)
-        until(lambda: first not in platform.pids("engine"), timeout_s=60)
-    _, second, has_former = state(platform)
-    assert platform.pids("engine") == [second]
-    assert not has_former
+        second = until(lambda: successor_of(platform, first))
     change(platform, TINY_CHAT)
-    until(lambda: len(pids := platform.pids("engine")) == 1 and pids != [second], timeout_s=60)
-
-    (first,) = platform.pids("engine")
+    third = until(lambda: successor_of(platform, second))
     with load(platform):
         change(platform, folder)
-        until(lambda: len(platform.pids("engine")) == 2)
-        (new,) = set(platform.pids("engine")) - {first}
+        (new,) = until(lambda: set(platform.pids("engine")) - {third})
         os.kill(new, signal.SIGKILL)
-        until(lambda: state(platform)[0] == "ready", timeout_s=60)
-        until(lambda: first not in platform.pids("engine"), timeout_s=60)
+        fourth = until(lambda: successor_of(platform, third))
         change(platform, TINY_CHAT)
         until(lambda: len(platform.pids("engine")) == 2)
         platform.kill("node")
-        until(lambda: len(platform.pids("engine")) == 1, timeout_s=60)
-        until(lambda: state(platform)[0] == "ready", timeout_s=60)
+        until(lambda: successor_of(platform, fourth))
 
 
 def test_the_former_version_serves_until_the_new_one_loads(platform: Running, folder: Path) -> None:
@@ -107,12 +105,11 @@ def num_tokens(platform: Running) -> list[float]:
     return [labelled(platform, name, replica=each) for each in ("0", "1")]
 
 
-def chat(platform: Running, *texts: str) -> int:
+def num_cached(platform: Running, *texts: str) -> int:
     """Returns the prompt tokens that the prefix cache had."""
     roles = ("user", "assistant")
     messages = [{"role": roles[number % 2], "content": text} for number, text in enumerate(texts)]
-    body = {"model": "tiny-chat", "messages": messages, "max_tokens": 4, "temperature": 0}
-    response = post(platform, "/v1/chat/completions", body)
+    response = chat(platform, messages=messages, max_tokens=4, temperature=0)
     assert response.status_code == 200, response.text
     return int(response.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
 
@@ -125,8 +122,8 @@ def test_conversations_stay_on_one_engine_and_survive_its_end(platform: Running)
     after = num_tokens(platform)
     assert all(new > old for new, old in zip(after, before, strict=True))
 
-    num_cached = [second_turn(platform, number) for number in range(4)]
-    assert all(each >= 64 for each in num_cached), num_cached
+    nums = [second_turn(platform, number) for number in range(4)]
+    assert all(each >= 64 for each in nums), nums
 
     with load(platform):
         os.kill(platform.pids("engine")[0], signal.SIGKILL)
@@ -152,6 +149,6 @@ def second_turn(platform: Running, number: int) -> int:
     tokens in the cache."""
     first = f"Talk {number}. {TEXT}"
     until(lambda: metric(platform, "vinery_engine_running") == 0)
-    chat(platform, first)
+    num_cached(platform, first)
     until(lambda: metric(platform, "vinery_engine_running") == 0)
-    return chat(platform, first, "Paris.", "And Rome?")
+    return num_cached(platform, first, "Paris.", "And Rome?")

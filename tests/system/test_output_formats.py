@@ -7,13 +7,12 @@ from typing import Any
 import openai
 import pytest
 
-from tests.conftest import REPOSITORY, Running, until_in_parts
+from tests.conftest import Running, until_in_parts
 from tests.system.clients import openai_of, serving
 from tests.tables import table
 
 pytestmark = pytest.mark.system
 
-FOLDER = REPOSITORY / "models" / "tiny-chat"
 # The name of a model, and its format.
 FORMATS = {
     "llama3": "llama3",
@@ -38,7 +37,7 @@ PICK: Any = {
 @pytest.fixture(scope="module")
 def client(running: Running) -> Iterator[openai.OpenAI]:
     models = {
-        name: [FOLDER, "--option", f"output_format={output_format}"]
+        name: ["tiny-chat", "--option", f"output_format={output_format}"]
         for name, output_format in FORMATS.items()
     }
     with serving(running, models):

@@ -8,10 +8,7 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +16,14 @@ import openai
 import pytest
 from PIL import Image
 
-from tests import forked_commands
+from tests import forked_commands, shapes
 from tests.conftest import REPOSITORY, Running, until
 from tests.engine.family_models import FAMILIES, a_family_folder
+from tests.media.picture_server import serving_a_picture
+from tests.media.videos import video
 from tests.shapes import data_url, encoded
 from tests.system.clients import answers, claude_of, openai_of, post, serving, vinery
 
-FOLDER = REPOSITORY / "models" / "tiny-vision"
 pytestmark = pytest.mark.system
 NAME = "seer"
 IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
@@ -41,7 +39,7 @@ INLINE = data_url(PNG)
 
 @pytest.fixture(scope="module")
 def client(running: Running) -> Iterator[openai.OpenAI]:
-    with serving(running, {NAME: [FOLDER]}):
+    with serving(running, {NAME: ["tiny-vision"]}):
         yield openai_of(running)
 
 
@@ -53,17 +51,10 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def port(pictures: Path) -> Iterator[int]:
-    """Of a server with the pictures."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(pictures))) as server:
-        threading.Thread(target=server.serve_forever).start()
-        yield server.server_address[1]
-        server.shutdown()
+def port() -> Iterator[int]:
+    """Of a server with a picture."""
+    with serving_a_picture(PNG) as found:
+        yield found
 
 
 def picture(url: str) -> Any:
@@ -143,11 +134,10 @@ def test_a_rule_lets_a_url_in_within_a_second_or_a_folder_and_other_paths_stay_o
 
     answer = asked(client, url, INLINE)
     assert image_tokens(answer.usage) == 2 * IMAGE_TOKENS
-    with pytest.raises(openai.BadRequestError, match="404"):
-        asked(client, f"http://localhost:{port}/none.png")
-    with pytest.raises(openai.BadRequestError) as refused:
-        asked(client, f"http://127.0.0.1:{port}/red.png")
-    assert refused.value.code == "media_denied"
+    for other in (f"http://localhost:{port}/page", f"http://127.0.0.1:{port}/red.png"):
+        with pytest.raises(openai.BadRequestError) as refused:
+            asked(client, other)
+        assert refused.value.code == "media_denied"
 
     vinery(running, "media", "allow", str(pictures))
     until(lambda: is_answered(client, f"file://{pictures}/red.png"), timeout_s=10)
@@ -305,6 +295,11 @@ def test_pictures_are_counted_discerned_cached_and_refused_far_behind(seer: Seer
     usage = asked_of(seer, before, *pictures, "How large is it?").usage
 
     assert usage.prompt_tokens_details.cached_tokens > len(before)
+
+    film = data_url(video(shapes.moving("left"), rate=2), "video/mp4")
+    with pytest.raises(openai.BadRequestError, match="takes pictures only") as caught:
+        asked_of(seer, {"type": "video_url", "video_url": {"url": film}}, "What moves?")
+    assert caught.value.param == "messages[0].content[0].video_url"
 
     if seer.family == "gemma3":
         with pytest.raises(openai.BadRequestError, match="first 1024 tokens"):

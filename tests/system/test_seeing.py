@@ -127,8 +127,7 @@ def test_pictures_of_one_turn_or_more_are_distinguished_and_cached(client: opena
     done = client.chat.completions.create(model=NAME, messages=messages)
 
     assert done.choices[0].message.content == "A square."
-    assert done.usage is not None
-    details: Any = done.usage.prompt_tokens_details
+    details = done.usage.prompt_tokens_details
     assert details.cached_tokens >= details.image_tokens == 16
 
 
@@ -186,7 +185,6 @@ def test_documents_and_details_are_seen_and_models_list_what_sees(client: openai
     )
 
     assert low.choices[0].message.content == high.choices[0].message.content == "Purple."
-    assert low.usage and high.usage
     assert low.usage.prompt_tokens <= high.usage.prompt_tokens
 
     sees = {
@@ -205,9 +203,7 @@ def test_responses_and_messages_see_what_chat_sees(client: openai.OpenAI, runnin
     response = client.responses.create(model=NAME, input=[{"role": "user", "content": content}])
 
     assert response.output_text == "Up."
-    assert response.usage is not None
-    details: Any = response.usage.input_tokens_details
-    assert details.image_tokens == 16
+    assert response.usage.input_tokens_details.image_tokens == 16
 
     data = base64.b64encode(encoded(shapes.an_arrow("down"))).decode()
     content = [

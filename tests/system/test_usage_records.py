@@ -1,18 +1,16 @@
 """What a platform counts: the rows of requests with their values, also those with an unread body,
 and the metrics."""
 
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from tests.conftest import Running, run_platform, until
 from tests.engine.energy.counter_files import package, using
-from tests.system.clients import bearer, complete, http_of, new_key
+from tests.system.clients import bearer, complete, connect, head, http_of, new_key
 from tests.system.ledger import Row, execute, is_written, labelled, metric, metrics, rows
 
 pytestmark = pytest.mark.system
@@ -54,9 +52,6 @@ def test_a_request_is_found_by_its_clients_name_if_openai_would_take_it(running:
 
 def test_the_parts_of_its_time_are_at_most_the_whole(running: Running) -> None:
     row = row_of(running, ask(running, {}))
-    assert row.queue_ms is not None
-    assert row.prefill_ms is not None
-    assert row.first_token_ms is not None
     assert row.queue_ms >= 0
     assert row.prefill_ms > 0
     assert row.queue_ms + row.prefill_ms <= row.first_token_ms
@@ -69,15 +64,15 @@ def test_the_energy_of_requests_and_of_idleness_is_what_the_machine_counted(tmp_
     with run_platform(tmp_path / "home", environment) as platform:
         with using(counter, watts=50):
             answers = [complete(platform) for _ in range(20)]
-        energies = [row_of(platform, answer).energy_mj or 0 for answer in answers]
+        energies = [row_of(platform, answer).energy_mj for answer in answers]
         counted_j = counter.energy_uj / 1e6
         # It is read every second.
         until(lambda: metric(platform, names[0]) == pytest.approx(counted_j, abs=0.02))
         reported_j = metric(platform, names[1])
 
-    assert sum(energies) > 0
-    assert sum(energies) / 1000 == pytest.approx(reported_j, abs=0.02)
-    assert reported_j < counted_j
+    assert None not in energies
+    assert sum(filter(None, energies)) / 1000 == pytest.approx(reported_j, abs=0.02)
+    assert 0 < reported_j < counted_j
 
 
 # -- Unread bodies
@@ -92,13 +87,9 @@ def rows_after(running: Running) -> Callable[[], list[Row]]:
 
 def leave_in_the_middle(running: Running, path: str, *, key: str) -> None:
     """Promise a body, send a part of it, and go."""
-    url = urlsplit(running.base_url)
-    head = (
-        f"POST {path} HTTP/1.1\r\nhost: {url.netloc}\r\nauthorization: Bearer {key}\r\n"
-        "content-type: application/json\r\ncontent-length: 1000\r\n\r\n"
-    )
-    with socket.create_connection((url.hostname, url.port), timeout=10) as connection:
-        connection.sendall(head.encode() + b'{"messages": [')
+    fields = ("content-type: application/json", "content-length: 1000")
+    with connect(running) as connection:
+        connection.sendall(head(running, f"POST {path}", *fields, key=key) + b'{"messages": [')
 
 
 def only(found: list[Row]) -> Row:

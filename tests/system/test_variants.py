@@ -5,19 +5,20 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import httpx
-import openai
 import pytest
 
 from tests.conftest import Running, run_platform, runs, until
-from tests.system.clients import async_http_of, new_key, openai_of, platform_with
+from tests.system.clients import async_http_of, new_key, platform_with
 from tests.system.ledger import is_idle, outcomes
+from tests.system.limiting import client
 
 pytestmark = pytest.mark.system
 
 COUNT = " ".join(str(number) for number in range(1, 41))
-MESSAGES = [{"role": "user", "content": "Count to 40."}]
+ASKED: Any = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Count to 40."}]}
 
 # Two web processes behind a proxy, on Daphne. The last test that uses it kills it.
 daphne = platform_with(
@@ -25,25 +26,21 @@ daphne = platform_with(
 )
 
 
-def client_of(running: Running, key: str = "") -> openai.OpenAI:
-    return openai_of(running, key, _strict_response_validation=True)
-
-
 async def leave_in_the_middle(running: Running) -> None:
     body = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 1900, "n": 8, "ignore_eos": True}
     async with (
-        async_http_of(running) as client,
-        client.stream("POST", "/v1/completions", json=body | {"stream": True}) as response,
+        async_http_of(running) as http,
+        http.stream("POST", "/v1/completions", json=body | {"stream": True}) as response,
     ):
         async for _ in response.aiter_lines():
             return
 
 
 def test_daphne_serves_the_same(daphne: Running) -> None:
-    client = client_of(daphne)
-    unary = client.chat.completions.create(model="tiny-chat", messages=MESSAGES)
-    chunks = list(client.chat.completions.create(model="tiny-chat", messages=MESSAGES, stream=True))
-    response = client.responses.create(model="tiny-chat", input="Count to 40.")
+    by_openai = client(daphne)
+    unary = by_openai.chat.completions.create(**ASKED)
+    chunks = list(by_openai.chat.completions.create(**ASKED, stream=True))
+    response = by_openai.responses.create(model="tiny-chat", input="Count to 40.")
     refused = httpx.get(f"{daphne.base_url}/v1/models")
 
     assert unary.choices[0].message.content == COUNT
@@ -59,9 +56,7 @@ def test_daphne_serves_the_same(daphne: Running) -> None:
 
 def test_without_keys_every_local_client_may_call(tmp_path: Path) -> None:
     with run_platform(tmp_path / "home", {"VINERY_AUTH": "off"}) as running:
-        answer = client_of(running, "EMPTY").chat.completions.create(
-            model="tiny-chat", messages=MESSAGES
-        )
+        answer = client(running, key="EMPTY").chat.completions.create(**ASKED)
         bare = httpx.post(
             f"{running.base_url}/v3/responses",
             content=json.dumps({"model": "tiny-chat", "input": "Hello!"}),

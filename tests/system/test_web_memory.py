@@ -38,7 +38,7 @@ async def test_reload_replaces_every_web_process_without_losing_a_request(tmp_pa
 async def test_a_large_web_process_is_replaced_without_losing_a_request(tmp_path: Path) -> None:
     with run_platform(tmp_path / "home", SETTINGS) as platform:
         # On a busy machine the successor is there already.
-        first = min(platform.pids("web"), key=begun_at_s)
+        first = min(platform.processes("web"), key=psutil.Process.create_time).pid
         # A successor starts.
         await asyncio.to_thread(until, lambda: "and is replaced" in platform.log.read_text())
         async with clients_until_the_end_of(platform, first, first):
@@ -66,14 +66,6 @@ async def clients_until_the_end_of(
     assert not any('"error"' in text for text in streams)
 
 
-def begun_at_s(pid: int) -> float:
-    return psutil.Process(pid).create_time()
-
-
-def is_over(first: int) -> bool:
-    return not psutil.pid_exists(first)
-
-
 def reload(platform: Running) -> subprocess.CompletedProcess[str]:
     return forked_commands.run("reload", environment=platform.environment)
 
@@ -81,7 +73,7 @@ def reload(platform: Running) -> subprocess.CompletedProcess[str]:
 async def stream_until(platform: Running, first: int, begun: asyncio.Event) -> list[str]:
     """The streams that one client after the other gets, until the first process has ended."""
     texts: list[str] = []
-    while not (texts and is_over(first)):
+    while psutil.pid_exists(first) or not texts:
         async with (
             async_http_of(platform) as client,
             client.stream("POST", "/v1/completions", json=ENDLESS) as answer,
@@ -94,7 +86,7 @@ async def stream_until(platform: Running, first: int, begun: asyncio.Event) -> l
 async def ask_until(platform: Running, first: int, keeps_connection: bool) -> None:
     """Ask again and again, on one connection or on one for each request."""
     client = async_http_of(platform)
-    while not is_over(first):
+    while psutil.pid_exists(first):
         assert (await client.get("/v1/models")).status_code == 200
         if not keeps_connection:
             await client.aclose()

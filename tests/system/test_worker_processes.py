@@ -1,29 +1,19 @@
 """Large requests are read in processes that end with their clients and with the platform."""
 
-import contextlib
-import json
+from contextlib import suppress
 
 import httpx
 import psutil
 import pytest
 
 from tests.conftest import Running, until
-from tests.system.clients import bearer
+from tests.system.clients import http_of, post
 from tests.system.ledger import labelled, metric
 
 pytestmark = pytest.mark.system
 
 # Tokenizing it takes seconds.
 LONG_TEXT = "ab " * 1_300_000
-
-
-def post(running: Running, body: object, *, timeout_s: float = 60) -> httpx.Response:
-    return httpx.post(
-        f"{running.base_url}/tokenize",
-        headers=bearer(running),
-        content=json.dumps(body),
-        timeout=timeout_s,
-    )
 
 
 def fork_servers(running: Running) -> list[psutil.Process]:
@@ -34,14 +24,14 @@ def fork_servers(running: Running) -> list[psutil.Process]:
 
 def test_clients_that_leave_take_work_along_and_fork_servers_no_secret(running: Running) -> None:
     for _ in range(7):
-        with contextlib.suppress(httpx.TimeoutException):
-            post(running, {"prompt": LONG_TEXT}, timeout_s=0.2)
+        with suppress(httpx.TimeoutException), http_of(running) as client:
+            client.post("/tokenize", json={"prompt": LONG_TEXT}, timeout=0.2)
 
     names = ("vinery_work_running", "vinery_work_waiting")
     until(lambda: not any(metric(running, name) for name in names))
     num_done = labelled(running, "vinery_work_total", kind="tokens")
     assert num_done + metric(running, "vinery_work_killed_total") > 0
-    assert post(running, {"prompt": "Hi there" * 2000}).status_code == 200
+    assert post(running, "/tokenize", {"prompt": "Hi there" * 2000}).status_code == 200
 
     # That a killed one is replaced: tests/workers/test_pool.py
     servers = fork_servers(running)
