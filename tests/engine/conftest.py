@@ -6,7 +6,6 @@ the test session. `start_engine` starts a process for one test, which may kill i
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -39,6 +38,11 @@ TIMEOUT_S = 60.0
 NO_REASONING = "<think>\n\n</think>\n\n"
 
 
+def chat_text(text: str, reasoning: str = NO_REASONING) -> str:
+    """The prompt of a chat with this question."""
+    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{reasoning}"
+
+
 @dataclass
 class Answer:
     """All updates of one generation."""
@@ -47,7 +51,8 @@ class Answer:
     finish: str | None = None
     rejection: messages.Rejected | None = None
     num_cached_tokens: int | None = None
-    num_logprobs: int = 0
+    logprobs: list[messages.TokenLogprobs] = field(default_factory=list)
+    energies_j: list[float | None] = field(default_factory=list)  # of each part of it
     is_accepted: bool = False
 
     @property
@@ -62,7 +67,8 @@ class Answer:
                 self.rejection = update
             case messages.TokenOutput():
                 self.tokens += update.token_ids
-                self.num_logprobs += len(update.logprobs)
+                self.logprobs += update.logprobs
+                self.energies_j.append(update.energy_j)
                 self.finish = update.finish
                 if update.num_cached_tokens is not None:
                     self.num_cached_tokens = update.num_cached_tokens
@@ -76,8 +82,7 @@ class Gateway:
         self.tokenizer = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
 
     def ids(self, text: str) -> list[int]:
-        prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{NO_REASONING}"
-        return list(self.tokenizer.encode(prompt, add_special_tokens=False).ids)
+        return list(self.tokenizer.encode(chat_text(text), add_special_tokens=False).ids)
 
     def submit(self, prompt: str | list[int], **values: Any) -> messages.Submit:
         ids = self.ids(prompt) if isinstance(prompt, str) else prompt
@@ -141,13 +146,6 @@ class OwnGateway(Gateway):
 
     def send_signal(self, number: signal.Signals) -> None:
         os.kill(self.process.pid, number)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what no event reports."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import structs
 
-from tests.engine.in_process import LOGPROBS
-from tests.engine.pictures import GREEDY
+from tests.engine.in_process import LOGPROBS, handled
+from tests.engine.pictures import GREEDY, Pixels
 from vinery_serving.core.media import Detail
 from vinery_serving.engine.generation import Generation
-from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.vision import SizedGrid, VisionModel
 from vinery_serving.transport.messages import MediaInput, Submit
 
-Pixels = npt.NDArray[np.uint8]  # (height, width, 3)
 ARCHIVES: Final = Path(__file__).parent / "families"
 # In pixels. The third is chosen for pictures that fill neither of its sides; none is symmetric.
 PINPOINTS: Final = [[56, 112], [168, 56], [112, 168], [224, 112]]
@@ -120,9 +117,7 @@ def a_prompt(model: VisionModel, *parts: str | list[int] | Pixels, **values: Any
         pixels += part.tobytes()
     asked = {**GREEDY, "max_new_tokens": 6, "logits": LOGPROBS, **values}
     submit = Submit(1, np.array(ids, "<i4").tobytes(), media=tuple(media), **asked)
-    generation = Generation.of(None, submit, model, pixels)
-    generation.logits = LogitsHandler(submit, generation.prompt_ids)
-    return generation
+    return handled(Generation.of(None, submit, model, pixels))
 
 
 def with_media(generation: Generation, **changes: Any) -> tuple[MediaInput, ...]:

@@ -11,7 +11,8 @@ import pytest
 from msgspec import structs
 from tokenizers import Tokenizer
 
-from tests.engine.conftest import NO_REASONING, TINY_CHAT, Answer, engine_config
+from tests.conftest import until
+from tests.engine.conftest import NO_REASONING, TINY_CHAT, Answer, chat_text, engine_config
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.fair_queue import Lane
@@ -24,9 +25,8 @@ from vinery_serving.transport import messages
 from vinery_serving.transport.server import Connection, Incoming, SocketServer
 
 TOKENIZER = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
-
-
 LOGPROBS = messages.LogitsSpec(logprobs=messages.LogprobsSpec(num_top=2))
+BAD_GRAMMAR = messages.GrammarSpec("json_schema", '{"type": "nonsense"}')  # its step fails
 
 
 def pipeline_of(folder: Path, home: Path, **options: object) -> Pipeline:
@@ -67,35 +67,25 @@ def ids_of(text: str) -> list[int]:
 
 
 def chat(text: str, *, reasons: bool = False) -> list[int]:
-    reasoning = "<think>\n" if reasons else NO_REASONING
-    prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{reasoning}"
-    return ids_of(prompt)
+    return ids_of(chat_text(text, "<think>\n" if reasons else NO_REASONING))
 
 
 def generation(
-    prompt: str | list[int],
-    logits: messages.LogitsSpec | None = None,
-    *,
-    max_new_tokens: int = 40,
-    grammar: messages.GrammarSpec | None = None,
-    sampling: messages.SamplingParams | None = None,
-    cache_key: bytes | None = None,
+    prompt: str | list[int], logits: messages.LogitsSpec | None = None, **values: Any
 ) -> Generation:
+    """Greedy decoding of at most 40 tokens, unless `values` ask for something else."""
     ids = chat(prompt) if isinstance(prompt, str) else prompt
-    submit = messages.Submit(
-        id=1,
-        prompt_ids=np.array(ids, dtype="<i4").tobytes(),
-        sampling=sampling or messages.SamplingParams(),
-        max_new_tokens=max_new_tokens,
-        deadline_s=60,
-        grammar=grammar,
-        logits=logits,
-        cache_key=cache_key,
-    )
-    result = Generation.of(None, submit)
-    if logits is not None:
-        result.logits = LogitsHandler(submit, result.prompt_ids)
-    return result
+    asked = {"sampling": messages.SamplingParams(), "max_new_tokens": 40, "deadline_s": 60}
+    prompt_ids = np.array(ids, dtype="<i4").tobytes()
+    submit = messages.Submit(1, prompt_ids, logits=logits, **{**asked, **values})
+    return handled(Generation.of(None, submit))
+
+
+def handled(generation: Generation) -> Generation:
+    """With what it asks of its logits, as the loop prepares it."""
+    if generation.submit.logits is not None:
+        generation.logits = LogitsHandler(generation.submit, generation.prompt_ids)
+    return generation
 
 
 def random_ids(seed: int, num: int) -> list[int]:
@@ -201,8 +191,7 @@ class Loop:
         self.loop._iterate(cast(SocketServer, self))
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
-            self.turn()
+        until(lambda: is_so() or self.turn(), pause_s=0.0)
 
     def finish(self, *ids: int) -> list[Answer]:
         self.until(lambda: all(self.answers[each].is_over for each in ids))

@@ -9,8 +9,8 @@ from msgspec import structs
 from tokenizers import Tokenizer
 
 from tests.engine.conftest import TINY_VISION
+from tests.engine.in_process import handled
 from vinery_serving.engine.generation import Generation
-from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.vision import VisionModel
 from vinery_serving.transport.messages import MediaInput, SamplingParams, Submit
 
@@ -85,10 +85,7 @@ def generation_of(submit: Submit) -> Generation:
     pixels = b"".join(each.pixels for each in submit.media)
     media = tuple(structs.replace(each, pixels=b"") for each in submit.media)
     bare = structs.replace(submit, media=media)
-    result = Generation.of(None, bare, vision_model(), pixels)
-    if submit.logits is not None:
-        result.logits = LogitsHandler(bare, result.prompt_ids)
-    return result
+    return handled(Generation.of(None, bare, vision_model(), pixels))
 
 
 def asked(text: str, *pictures: Pixels, **values: Any) -> Generation:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.engine import in_process
-from tests.engine.in_process import done, run, step, tokens_of
+from tests.engine.in_process import BAD_GRAMMAR, done, run, step, tokens_of
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.energy.meter import EnergyTotals, RequestEnergy
@@ -14,7 +14,6 @@ from vinery_serving.transport.messages import GrammarSpec, SamplingParams
 
 pytestmark = pytest.mark.live
 
-BAD_GRAMMAR = GrammarSpec("json_schema", '{"type": "nonsense"}')
 GOOD_GRAMMAR = GrammarSpec("regex", "[0-9]{20}x")
 
 
@@ -56,8 +55,11 @@ def test_new_generations_beside_guilty_ones_are_innocent_and_others_follow(batch
 
     assert {id(each.generation) for each in failed} == {id(each) for each in guilty}
     assert [each.tokens for each in innocents] == [expected] * 3
+
+    num_recoveries = batch.num_recoveries
+    run(batch, generation("hello", grammar=BAD_GRAMMAR))
+    assert batch.num_recoveries == num_recoveries + 1
     assert tokens_of(batch, "Count to 20.", max_new_tokens=60) == expected
-    assert batch.num_recoveries > 0
 
 
 def test_a_removed_generation_frees_its_slot_and_only_metered_ones_report_work(batch, pipeline):

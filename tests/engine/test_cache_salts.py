@@ -12,6 +12,7 @@ from msgspec import structs
 
 from tests.engine.conftest import TINY_CHAT, TINY_DRAFT, Gateway
 from tests.engine.in_process import (
+    BAD_GRAMMAR,
     config_of,
     done,
     emptied,
@@ -27,7 +28,7 @@ from vinery_serving.engine.graph import GraphFeatures, _output
 from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import salt_prompt
-from vinery_serving.transport.messages import BeamSpec, GrammarSpec, SamplingParams
+from vinery_serving.transport.messages import BeamSpec, SamplingParams
 
 VOCAB_SIZES = st.integers(2, 300_000)
 MAX_ID = 2**31 - 1
@@ -81,8 +82,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 
 def num_cached(batch: Batch, prompt: list[int], key: bytes | None) -> int:
-    each = done(batch, generation(prompt, max_new_tokens=1, cache_key=key))
-    return each.num_cached
+    return done(batch, generation(prompt, max_new_tokens=1, cache_key=key)).num_cached
 
 
 @pytest.mark.live
@@ -98,7 +98,7 @@ def test_only_prompts_of_the_same_key_find_a_prompt_in_the_cache_also_after_a_fa
     expected = tokens_of(batch, prompt, sampling=sampling)
     disturbed = generation(prompt, sampling=sampling, cache_key=BOB)
     batch.add(disturbed)
-    bad = generation("hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}'))
+    bad = generation("hello", grammar=BAD_GRAMMAR)
 
     failed = run(batch, bad)
 
@@ -153,11 +153,7 @@ def test_a_key_changes_neither_a_scored_prompt_nor_a_search_by_beams(batch: Batc
     assert scores(keyed) == pytest.approx(scores(plain), abs=0.05)
     assert [num_cached(batch, prompt, key) for key in (None, ALICE)] == [0, 0]
 
-    plain, keyed = (searched("Count to 15.") for _ in range(2))
-    keyed.submit = structs.replace(keyed.submit, cache_key=ALICE)
-
-    assert run(batch, plain) == []
-    assert run(batch, keyed) == []
+    plain, keyed = (done(batch, searched("Count to 15.", cache_key=key)) for key in (None, ALICE))
 
     assert keyed.tokens == plain.tokens
     assert [one.tokens for one in keyed.other_beams] == [one.tokens for one in plain.other_beams]
@@ -174,10 +170,10 @@ def test_a_prompt_with_a_key_may_have_drafts(option: dict[str, object], tmp_path
             SamplingParams(repetition_penalty=1.2),
             SamplingParams(frequency_penalty=0.2),
         ):
-            plain = generation("Count to 30.", sampling=sampling)
-            keyed = generation("Count to 30.", sampling=sampling, cache_key=ALICE)
-            assert run(batch, plain) == []
-            assert run(batch, keyed) == []
+            plain, keyed = (
+                done(batch, generation("Count to 30.", sampling=sampling, cache_key=key))
+                for key in (None, ALICE)
+            )
             assert keyed.tokens == plain.tokens
             assert (keyed.num_accepted > 0) == (plain.num_accepted > 0)
 
@@ -190,8 +186,7 @@ def test_without_a_prefix_cache_keys_change_nothing(tmp_path: Path) -> None:
         each = generation("Count to 9.")
         sampling = SamplingParams(repetition_penalty=2.0)
         assert not pipeline.leaves_penalty(structs.replace(each.submit, sampling=sampling), ALICE)
-        keyed = generation("Count to 9.")
-        keyed.submit = structs.replace(keyed.submit, cache_key=ALICE)
+        keyed = generation("Count to 9.", cache_key=ALICE)
         assert run(batch, each, keyed) == []
         assert keyed.tokens == each.tokens
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.adapters import matrices, write_safetensors
 from tests.engine.conftest import TINY_CHAT, TINY_DRAFT, TINY_VISION
-from tests.engine.in_process import LOGPROBS, generation, pipeline_of, run, served
+from tests.engine.in_process import LOGPROBS, done, generation, logprobs, pipeline_of, run, served
 from tests.engine.pictures import IMAGE, a_picture, asked
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
@@ -26,11 +26,7 @@ def answers(pipeline: Pipeline) -> list[Any]:
     """The tokens of each question, and their exact log-probabilities."""
     each = [generation(question, LOGPROBS) for question in QUESTIONS]
     assert run(Batch(pipeline, capacity=16), *each) == []
-    return [(one.tokens, [token.logprob for token in one.logprobs]) for one in each]
-
-
-def num_read() -> int:
-    return KeptAttention.num_read
+    return [(one.tokens, logprobs(one)) for one in each]
 
 
 @table(
@@ -43,27 +39,27 @@ def num_read() -> int:
     ],
 )
 def test_a_second_start_reads_the_graph_and_answers_as_the_first(tmp_path, options, num_attentions):
-    before = num_read()
+    before = KeptAttention.num_read
     first = answers(served(tmp_path, **options))
-    assert num_read() == before, "nothing was kept"
+    assert KeptAttention.num_read == before, "nothing was kept"
 
     second = answers(served(tmp_path, **options))
 
-    assert num_read() == before + num_attentions
+    assert KeptAttention.num_read == before + num_attentions
     assert second == first
 
 
 def test_a_vision_model_reads_its_compiled_graph_too(tmp_path: Path) -> None:
     def answer() -> Any:
-        each = asked(f"What is it? {IMAGE}", a_picture(1), logits=LOGPROBS)
-        assert run(Batch(pipeline_of(TINY_VISION, tmp_path), capacity=4), each) == []
-        return each.tokens, [token.logprob for token in each.logprobs]
+        batch = Batch(pipeline_of(TINY_VISION, tmp_path), capacity=4)
+        each = done(batch, asked(f"What is it? {IMAGE}", a_picture(1), logits=LOGPROBS))
+        return each.tokens, logprobs(each)
 
-    before, first = num_read(), answer()
-    assert num_read() == before
+    before, first = KeptAttention.num_read, answer()
+    assert KeptAttention.num_read == before
 
     assert answer() == first
-    assert num_read() > before
+    assert KeptAttention.num_read > before
 
 
 def test_a_damaged_graph_is_compiled_again(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.engine.conftest import TIMEOUT_S, Answer, Gateway, OwnGateway, StartEngine, until
+from tests.convert.waiting import until
+from tests.engine.conftest import TIMEOUT_S, Answer, Gateway, OwnGateway, StartEngine
 from tests.tables import table
 from vinery_serving.node import engine_process
 from vinery_serving.node.engine_process import EngineDied
@@ -57,18 +58,14 @@ async def test_invalid_and_costly_requests_fail_alone_beside_64_streams(gateway:
     (alone,) = await gateway.ask(gateway.submit("Count to 40."))
     good = [gateway.submit("Count to 40.") for _ in range(64)]
     stream = gateway.start(*good)
+    nonsense = GrammarSpec("json_schema", '{"type": "nonsense"}')
+    no_json = GrammarSpec("structural_tag", "{")
     invalid = {
-        "a grammar that cannot be compiled": gateway.submit(
-            "hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}')
-        ),
-        "a grammar that is not even JSON": gateway.submit(
-            "hello", grammar=GrammarSpec("structural_tag", "{")
-        ),
+        "a grammar that cannot be compiled": gateway.submit("hello", grammar=nonsense),
+        "one that is not even JSON": gateway.submit("hello", grammar=no_json),
         "token ids beyond the vocabulary": gateway.submit([5, 1_000_000]),
         "negative token ids": gateway.submit([5, -1]),
-        "stop ids beyond the vocabulary": gateway.submit(
-            "hello", stop_token_ids=(1_000_000_000,), min_new_tokens=5
-        ),
+        "stop ids beyond it": gateway.submit("hello", stop_token_ids=(10**9,), min_new_tokens=5),
         "an oversized prompt": gateway.submit([5] * 5000),
         "an empty prompt": gateway.submit([]),
     }
@@ -224,7 +221,6 @@ async def test_an_engine_that_dies_before_or_in_a_ping_is_seen_at_once(start_eng
                 await asyncio.wait_for(watching, TIMEOUT_S)
 
         engine = gateway.process._engine
-        assert engine is not None
         with pytest.raises(EngineDied, match="longer than"):
             await gateway.process._ping(engine)
 
@@ -256,12 +252,13 @@ async def test_it_shows_since_when_it_is_idle_but_no_options(start_engine: Start
         # It connects a moment before it reports that it is idle.
         await until(lambda: process.idle_since_s is not None)
         loaded_at_s = process.idle_since_s
-        await gateway.ask(gateway.submit("Count to 20."))
+        (answer,) = await gateway.ask(gateway.submit("Count to 20."))
         await until(lambda: process.idle_since_s not in (None, loaded_at_s))
         idle_since_s = process.idle_since_s
         words = psutil.Process(process.pid).cmdline()
 
     assert loaded_at_s < idle_since_s <= time.monotonic()
+    assert answer.num_cached_tokens == 0, "it is the first of this engine"
     assert words[1:] == ["-m", "vinery_serving.engine", "tiny-chat"]
 
 
@@ -278,8 +275,8 @@ async def test_it_drains_what_it_has_and_gets_no_new_requests(start_engine: Star
             gateway.start(gateway.submit("Count to 20."))
         other = EngineClient(gateway.client.path)
         other.open()
-        with pytest.raises(TimeoutError):
-            await other.wait_connected(0.2)
+        await until(lambda: other.hello is not None)
+        assert not other.is_connected
         await other.close()
 
         stream.grant(running.id, 30, is_last=True)

@@ -45,14 +45,8 @@ def test_every_option_of_the_model_server_and_of_the_scheduler_is_known() -> Non
     assert set(OPTIONS["OF_MODEL_SERVER"]) >= OF_MODELS
 
     groups = {"cache_eviction_config", "sparse_attention_config", "kvcrush_config"}
-    known = {
-        *OPTIONS["SCHEDULER"],
-        *OPTIONS["EVICTION"],
-        *OPTIONS["CRUSH"],
-        *OPTIONS["SPARSE"],
-        *groups,
-        *OPTIONS["NO_OPTION"],
-    }
+    tables = "SCHEDULER", "EVICTION", "CRUSH", "SPARSE", "NO_OPTION"
+    known = groups.union(*(OPTIONS[name] for name in tables))
     config = genai.CacheEvictionConfig(32, 64, 192, genai.AggregationMode.SUM)
     for each in (genai.SchedulerConfig(), config, config.kvcrush_config):
         assert fields_of(each) <= known

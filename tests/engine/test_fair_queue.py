@@ -23,10 +23,16 @@ def new_queue() -> FairQueue[Item]:
     return FairQueue(lambda item: item.cost)
 
 
-def filled(num: int, lane: Lane, cost: float = 1.0) -> FairQueue[Item]:
-    queue = new_queue()
+def add(queue: FairQueue[Item], num: int, lane: Lane, cost: float = 1.0, priority: int = 0) -> None:
     for number in range(num):
-        queue.add(Item((lane, number), cost), lane)
+        queue.add(Item((lane, number), cost), lane, priority)
+
+
+def filled(*parts: tuple[Any, ...]) -> FairQueue[Item]:
+    """A queue with items of each part: how many, their lane, and what `add` takes, too."""
+    queue = new_queue()
+    for part in parts:
+        add(queue, *part)
     return queue
 
 
@@ -66,66 +72,55 @@ def test_of_one_lane_the_lowest_priority_and_then_the_oldest_is_first(steps: lis
         assert queue.num_of(ALICE) == len(expected)
 
 
-def test_keys_and_organisations_take_turns_by_tokens_whatever_their_priority_and_save_up_none():
-    queue = filled(10, ALICE, 1000.0)
-    for number in range(100):
-        queue.add(Item(number, 100.0), BOB)
+def lanes_of(queue: FairQueue[Item], num: int) -> Counter[Lane]:
+    """Of how many items each lane is among the next ones."""
+    return Counter(lane for lane, _ in taken(queue, num))
 
-    served = Counter("long" if isinstance(name, tuple) else "short" for name in taken(queue, 55))
 
-    assert served["long"] in (5, 6)
-    assert served["short"] in (49, 50)
+def test_keys_and_organisations_take_turns_by_tokens_whatever_their_priority() -> None:
+    served = lanes_of(filled((10, ALICE, 1000.0), (100, BOB, 100.0)), 55)
+    assert served[ALICE] in (5, 6)
+    assert served[BOB] in (49, 50)
 
-    queue = filled(570, ALICE, 1900.0)
+    queue = filled((20, ALICE), (20, ALAN), (20, BOB))
+    assert lanes_of(queue, 20) == {ALICE: 5, ALAN: 5, BOB: 10}
+
+    queue = filled((10, ALICE, 1.0, 0), (10, BOB, 1.0, 100))
+    assert lanes_of(queue, 10) == {ALICE: 5, BOB: 5}
+
+
+def test_a_key_with_one_prompt_comes_before_hundreds_and_an_idle_one_saves_up_no_turns() -> None:
+    queue = filled((570, ALICE, 1900.0))
     taken(queue, 10)
     queue.add(Item("neighbour", 30.0), BOB)
     assert queue.pop().name == "neighbour"
 
-    queue = new_queue()
-    for lane in (ALICE, ALAN, BOB):
-        for _ in range(20):
-            queue.add(Item((lane, len(queue))), lane)
-
-    served = Counter(lane for lane, _ in taken(queue, 20))
-
-    assert served == {ALICE: 5, ALAN: 5, BOB: 10}
-
-    queue = new_queue()
-    for number in range(10):
-        queue.add(Item((ALICE, number)), ALICE, priority=0)
-        queue.add(Item((BOB, number)), BOB, priority=100)
-    assert Counter(lane for lane, _ in taken(queue, 10)) == {ALICE: 5, BOB: 5}
-
-    queue = filled(100, ALICE)
+    queue = filled((100, ALICE))
     taken(queue, 50)
-    for number in range(50):
-        queue.add(Item((BOB, number)), BOB)
-    assert Counter(lane for lane, _ in taken(queue, 20))[BOB] in (9, 10, 11)
+    add(queue, 50, BOB)
+    assert lanes_of(queue, 20)[BOB] in (9, 10, 11)
 
 
-def test_the_queue_reports_what_waits_and_a_key_pays_later_for_what_cost_more() -> None:
-    queue = filled(3, ALICE, 10.0)
+def test_the_queue_reports_what_waits_and_which_item_yields() -> None:
+    queue = filled((3, ALICE, 10.0))
     queue.add(Item("one", 5.0), BOB)
     queue.discard(Item((ALICE, 2), 10.0))
     assert queue.costs() == {ALICE: 20.0, BOB: 5.0}
 
-    queue = filled(5, ALICE)
-    queue.add(Item("one"), BOB)
-
-    yielding = queue.last_to_yield((3, 4))
-
-    assert yielding.name == (ALICE, 4)
+    queue = filled((5, ALICE), (1, BOB))
+    assert queue.last_to_yield((3, 4)).name == (ALICE, 4)
     assert queue.last_to_yield(ALICE) is None
 
-    queue = filled(20, ALICE)
-    queue.add(Item("first"), BOB)
-    queue.add(Item("second"), BOB)
+
+def test_a_key_pays_later_for_what_cost_more_than_expected() -> None:
+    queue = filled((20, ALICE), (2, BOB))
     taken(queue, 2)
     queue.charge(ALICE, 10.0)
     queue.charge((7, 7), 1.0)  # a lane that never waited
+    assert taken(queue, 1) == [(BOB, 1)]
 
-    assert taken(queue, 1) == ["second"]
 
+def test_idle_lanes_are_forgotten() -> None:
     queue = new_queue()
     for number in range(1500):
         queue.add(Item(number), (number, number))
@@ -162,7 +157,7 @@ def test_slots_are_even_when_no_lane_has_to_yield(holders: dict[Lane, int]) -> N
         assert total <= of_bob + 1
 
 
-def test_lanes_above_their_share_yield_and_one_that_waits_is_passed_by_its_lane() -> None:
+def test_a_lane_above_the_share_yields_to_a_lane_below_it_and_none_to_a_lane_at_it() -> None:
     holders = Counter({ALICE: 5, BOB: 3, (2, 4): 3, (2, 5): 3})
     assert yielding_lane(BOB, holders, share=4) == ALICE, "although organisation 2 holds more"
     assert yielding_lane((3, 6), holders, share=4) == ALICE
@@ -170,16 +165,18 @@ def test_lanes_above_their_share_yield_and_one_that_waits_is_passed_by_its_lane(
     assert yielding_lane(BOB, holders) is None
     assert yielding_lane(BOB, Counter({ALICE: 4, BOB: 4}), share=4) is None
 
-    queue = filled(2, ALICE)
+
+def test_an_item_that_waits_is_passed_by_others_and_stays_the_first() -> None:
+    queue = filled((2, ALICE))
     assert queue.first_except({ALICE}) is None
-    queue.add(Item("bob"), BOB)
+    add(queue, 1, BOB)
 
     first = queue.first_except({ALICE})
 
     assert first is queue.pop_except({ALICE})
-    assert first.name == "bob"
+    assert first.name == (BOB, 0)
 
-    queue = filled(3, ALICE)
+    queue = filled((3, ALICE))
     first = queue.first_except(set())
     assert first is not None
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.conftest import TIMEOUT_S, TINY_CHAT, Gateway
+from tests.engine.test_grammar_turns import Compiler
 from tests.tables import table
 from vinery_serving.core.request import GrammarKind
 from vinery_serving.engine import checker, grammars
@@ -74,13 +75,6 @@ class CountingCompiler:
         pass
 
 
-class IdleCompiler(CountingCompiler):
-    """Leaves compiling to the step."""
-
-    def compile(self, grammar: GrammarSpec, on_compiled: Any) -> None:
-        on_compiled(None)
-
-
 def test_requests_go_on_after_the_pipeline_knows_the_grammar(server: SocketServer) -> None:
     compiler = CountingCompiler()
     checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, compiler)  # type: ignore[arg-type]
@@ -112,7 +106,7 @@ def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(server, mo
     """GenAI frees compiled grammars only with their process."""
     limit = 2 * 2**20
     monkeypatch.setattr(checker, "_MAX_CHECKER_BYTES", limit)
-    checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, IdleCompiler())  # type: ignore[arg-type]
+    checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, Compiler())  # type: ignore[arg-type]
     monkeypatch.setattr(grammars, "_MAX_WAITING_OF_LANE", 200)
     pids, grown = set(), [0]
 

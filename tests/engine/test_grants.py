@@ -31,25 +31,6 @@ def loop(pipeline: Pipeline, tmp_path: Path) -> Iterator[Loop]:
         yield loop
 
 
-@pytest.fixture
-def single(pipeline: Pipeline, tmp_path: Path) -> Iterator[Loop]:
-    """A loop that runs one generation at a time."""
-    with a_loop(pipeline, tmp_path, max_running=1) as loop:
-        yield loop
-
-
-@pytest.fixture(scope="module")
-def with_lookup(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("lookup"), prompt_lookup=True)
-
-
-@pytest.fixture
-def drafting(with_lookup: Pipeline, tmp_path: Path) -> Iterator[Loop]:
-    """A loop with draft tokens from the prompt."""
-    with a_loop(with_lookup, tmp_path, prompt_lookup=True) as loop:
-        yield loop
-
-
 def begun(loop: Loop, **values: Any) -> int:
     return loop.submit(TEXT, **{"max_new_tokens": NUM_TOKENS, **values})
 
@@ -124,36 +105,39 @@ def test_a_pause_does_not_change_the_answer(loop: Loop, values: dict[str, Any]) 
     pauses_change_nothing(loop, values)
 
 
-def test_draft_tokens_change_nothing_at_pauses_and_do_not_exceed_a_grant(drafting: Loop) -> None:
-    pauses_change_nothing(drafting, {})
+def test_draft_tokens_change_nothing_at_pauses_and_do_not_exceed_a_grant(tmp_path: Path) -> None:
+    pipeline = pipeline_of(TINY_CHAT, tmp_path, prompt_lookup=True)
+    with a_loop(pipeline, tmp_path, prompt_lookup=True) as loop:
+        pauses_change_nothing(loop, {})
 
-    id_ = begun(drafting, max_new_tokens=60, num_granted=7, logits=LOGPROBS)
-    answer = drafting.answers[id_]
-    for num_granted in (7, 12, 30, 31, 60):
-        drafting.grant(id_, num_granted)
-        drafting.until(lambda num=num_granted: len(answer.tokens) == num)
-        assert answer.num_logprobs == num_granted
+        id_ = begun(loop, max_new_tokens=60, num_granted=7, logits=LOGPROBS)
+        answer = loop.answers[id_]
+        for num_granted in (7, 12, 30, 31, 60):
+            loop.grant(id_, num_granted)
+            loop.until(lambda num=num_granted: len(answer.tokens) == num)
+            assert len(answer.logprobs) == num_granted
 
-    id_ = begun(drafting)
-    drafting.grant(id_, 101, is_last=True)
-    assert end_of(*drafting.finish(id_)) == (101, "length")
+        id_ = begun(loop)
+        loop.grant(id_, 101, is_last=True)
+        assert end_of(*loop.finish(id_)) == (101, "length")
 
 
-def test_a_paused_generation_is_next_and_a_waiting_one_can_be_ended(single: Loop) -> None:
-    first = begun(single, num_granted=5)
-    others = [begun(single) for _ in range(3)]
-    single.until(lambda: single.num_generated(others[0]) > 0)
+def test_a_paused_generation_is_next_and_a_waiting_one_can_be_ended(pipeline, tmp_path):
+    with a_loop(pipeline, tmp_path, max_running=1) as loop:
+        first = begun(loop, num_granted=5)
+        others = [begun(loop) for _ in range(3)]
+        loop.until(lambda: loop.num_generated(others[0]) > 0)
 
-    single.grant(first, NUM_TOKENS)
-    answers = single.finish(first, *others)
+        loop.grant(first, NUM_TOKENS)
+        answers = loop.finish(first, *others)
 
-    assert single.ended == [others[0], first, *others[1:]]
-    assert {len(each.tokens) for each in answers} == {NUM_TOKENS}
+        assert loop.ended == [others[0], first, *others[1:]]
+        assert {len(each.tokens) for each in answers} == {NUM_TOKENS}
 
-    running, waiting = begun(single), begun(single)
-    single.grant(waiting, 0, is_last=True)
-    ends = [end_of(each) for each in single.finish(running, waiting)]
-    assert ends == [(NUM_TOKENS, "length"), (0, "length")]
+        running, waiting = begun(loop), begun(loop)
+        loop.grant(waiting, 0, is_last=True)
+        ends = [end_of(each) for each in loop.finish(running, waiting)]
+        assert ends == [(NUM_TOKENS, "length"), (0, "length")]
 
 
 def test_a_paused_generation_can_be_cancelled_or_ended_and_has_a_deadline(loop: Loop) -> None:

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from tests.engine import in_process
-from tests.engine.in_process import chat
+from tests.engine.in_process import LOGPROBS, done, handled, logprobs, run
 from tests.tables import table
 from vinery_serving.core.errors import NotContinued
 from vinery_serving.engine.batch import Batch
@@ -16,31 +16,7 @@ from vinery_serving.transport.messages import GrammarSpec, Known, SamplingParams
 
 pytestmark = pytest.mark.live
 
-NUM_TOKENS = 40
 DIGITS = GrammarSpec("regex", "([0-9]{1,2} ){12}x")
-
-
-def generation(known: list[int] | None = None, **values: Any) -> Generation:
-    """A new generation, which knows these tokens."""
-    settings = {"max_new_tokens": NUM_TOKENS, **values}
-    result = in_process.generation(chat("Count to 60."), **settings)
-    if known is None:
-        return result
-    is_replayed = result.submit.sampling.temperature > 0
-    given = Known(array("i", known).tobytes(), is_replayed)
-    submit = structs.replace(result.submit, known=given)
-    fresh = Generation.of(None, submit)
-    fresh.logits = result.logits
-    return fresh
-
-
-def run(batch: Batch, one: Generation) -> list[int]:
-    """Run it to its end. Returns what it has generated beside the known tokens."""
-    num_known = len(one.tokens)
-    assert not in_process.run(batch, one)
-    return one.tokens[num_known:]
-
-
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"sampling": SamplingParams(temperature=0.9, seed=5)},
@@ -50,13 +26,22 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+def generation(known: list[int] | None = None, **values: Any) -> Generation:
+    """A new generation of 40 tokens, which knows these."""
+    result = in_process.generation("Count to 60.", **values)
+    if known is None:
+        return result
+    is_replayed = result.submit.sampling.temperature > 0
+    given = Known(array("i", known).tobytes(), is_replayed)
+    return handled(Generation.of(None, structs.replace(result.submit, known=given)))
+
+
 def goes_on(batch: Batch, num_known: int, values: dict[str, Any]) -> Generation:
     """Prove that the rest is what the lost engine would have generated. Returns the whole."""
-    first = generation(**values)
-    run(batch, first)
+    first = done(batch, generation(**values))
     num_known = min(num_known, len(first.tokens) - 1)
 
-    assert run(batch, generation(first.tokens[:num_known], **values)) == first.tokens[num_known:]
+    assert done(batch, generation(first.tokens[:num_known], **values)).tokens == first.tokens
     return first
 
 
@@ -75,26 +60,20 @@ def test_the_rest_is_what_the_lost_engine_would_have_generated(batch, num_known,
     ],
 )
 def test_an_answer_that_would_not_be_the_same_ends_with_the_documented_error(batch, values):
-    first = generation(**values)
-    run(batch, first)
+    first = done(batch, generation(**values))
     others = [first.tokens[0], first.tokens[1] + 1, *first.tokens[2:5]]
     one = generation(others, **values)
 
-    [failed] = in_process.run(batch, one)
+    [failed] = run(batch, one)
 
     assert failed.code == NotContinued.code
     assert one.output().token_ids == ()  # nothing that does not follow what was sent
 
 
 def test_only_the_rest_is_sent_with_its_log_probabilities(batch: Batch) -> None:
-    first = generation(logits=in_process.LOGPROBS)
-    run(batch, first)
-    one = generation(first.tokens[:7], logits=in_process.LOGPROBS)
+    first = done(batch, generation(logits=LOGPROBS))
 
-    run(batch, one)
-    output = one.output()
+    rest = done(batch, generation(first.tokens[:7], logits=LOGPROBS)).output()
 
-    assert output.token_ids == tuple(first.tokens[7:])
-    assert [each.logprob for each in output.logprobs] == pytest.approx(
-        [each.logprob for each in first.logprobs[7:]], abs=1e-3
-    )
+    assert rest.token_ids == tuple(first.tokens[7:])
+    assert logprobs(rest) == pytest.approx(logprobs(first)[7:], abs=1e-3)

@@ -10,7 +10,6 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.fakes.engine import HELLO
 from vinery_serving.engine.lifeline import ORPHAN_S, Lifeline
-from vinery_serving.transport.messages import Hello
 from vinery_serving.transport.server import Connection, SocketServer
 
 
@@ -31,10 +30,7 @@ class Started:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SocketServer]:
-    def greet() -> Hello:
-        return HELLO
-
-    with closing(SocketServer(tmp_path / "e.sock", greet)) as server:
+    with closing(SocketServer(tmp_path / "e.sock", lambda: HELLO)) as server:
         yield server
 
 

@@ -43,11 +43,13 @@ def test_a_row_is_changed_as_requested(spec, tokens, row, expected):
     assert edited(LogitsEditor(spec), tokens, row) == expected
 
 
-def test_the_penalty_is_genais_and_replayed_tokens_are_counted_again() -> None:
+def test_the_penalty_is_genais() -> None:
     row = np.array([4, -4, 4], np.float32)
     penalize(row, np.array([0], np.int64), [1], 2.0)
     assert row.tolist() == [2, -8, 4]
 
+
+def test_replayed_tokens_are_counted_again() -> None:
     editor = LogitsEditor(LogitsSpec(budget=BUDGET))
     edited(editor, [OTHER, OTHER], [0.0] * 10)
     assert edited(editor, [OTHER], [0.0] * 10) == [0.0] * 10

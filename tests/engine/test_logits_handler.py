@@ -9,6 +9,8 @@ from msgspec import structs
 
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import (
+    BAD_GRAMMAR,
+    LOGPROBS,
     TOKENIZER,
     chat,
     done,
@@ -81,8 +83,8 @@ def test_a_budget_ends_reasoning_and_the_greedy_token_is_the_likeliest(batch: Ba
     assert held[:5] == free[:5]
     assert len(held) > 8
 
-    each = generation("Tell me a story.", LogitsSpec(logprobs=LogprobsSpec(num_top=20)))
-    assert run(batch, each) == []
+    spec = LogitsSpec(logprobs=LogprobsSpec(num_top=20))
+    each = done(batch, generation("Tell me a story.", spec))
     assert len(each.logprobs) == len(each.tokens) > 3
     for token, logprobs in zip(each.tokens, each.logprobs, strict=True):
         assert logprobs.rank == 1
@@ -90,13 +92,12 @@ def test_a_budget_ends_reasoning_and_the_greedy_token_is_the_likeliest(batch: Ba
         assert len(logprobs.others) == 20
         assert sum(np.exp(logprob) for _, logprob in logprobs.others) <= 1 + 1e-5
 
-    logprobs = LogprobsSpec(num_top=2)
-    plain = generation("hello", LogitsSpec(logprobs=logprobs), max_new_tokens=1)
-    spec = LogitsSpec(logprobs=logprobs, bias=((77, 100.0),))
-    biased = generation("hello", spec, max_new_tokens=1)
+    specs = LOGPROBS, structs.replace(LOGPROBS, bias=((77, 100.0),))
+    plain, biased = (generation("hello", spec, max_new_tokens=1) for spec in specs)
     assert run(batch, plain, biased) == []
     assert biased.tokens == [77]
-    assert [id for id, _ in biased.logprobs[0].others] == [id for id, _ in plain.logprobs[0].others]
+    best = [[id_ for id_, _ in each.logprobs[0].others] for each in (plain, biased)]
+    assert best[0] == best[1]
     assert biased.logprobs[0].logprob < -3
 
 
@@ -157,6 +158,8 @@ def test_a_prompt_is_scored_whole_beside_others_with_a_new_salt_and_its_penalty(
 
 @pytest.mark.smoke
 def test_neither_a_failed_step_nor_a_processor_that_raises_disturbs_others(batch: Batch) -> None:
+    digits = GrammarSpec("regex", "[0-9]{20}")
+
     def questions() -> list[Generation]:
         end = TOKENIZER.token_to_id("</think>")
         budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
@@ -164,11 +167,7 @@ def test_neither_a_failed_step_nor_a_processor_that_raises_disturbs_others(batch
             generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec(num_top=1))),
             generation(chat("hello", reasons=True), LogitsSpec(budget=budget)),
             generation("Count to 9.", SCORED),
-            generation(
-                "a digit",
-                LogitsSpec(logprobs=LogprobsSpec()),
-                grammar=GrammarSpec("regex", "[0-9]{20}"),
-            ),
+            generation("a digit", LogitsSpec(logprobs=LogprobsSpec()), grammar=digits),
         ]
 
     undisturbed = questions()
@@ -176,7 +175,7 @@ def test_neither_a_failed_step_nor_a_processor_that_raises_disturbs_others(batch
     disturbed = questions()
     for each in disturbed:
         batch.add(each)
-    bad = generation("hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}'))
+    bad = generation("hello", grammar=BAD_GRAMMAR)
     failed = run(batch, bad)
 
     assert [each.generation for each in failed] == [bad]
@@ -248,7 +247,7 @@ def test_a_failed_step_with_beams_ends_the_process(tmp_path: Path) -> None:
     batch.add(searched("Count to 9."))
     for _ in range(4):
         batch.step()
-    batch.add(generation("hello", grammar=GrammarSpec("json_schema", '{"type": "nonsense"}')))
+    batch.add(generation("hello", grammar=BAD_GRAMMAR))
     with pytest.raises(PipelineBroken):
         while len(batch):
             batch.step()

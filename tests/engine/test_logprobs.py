@@ -13,6 +13,7 @@ numbers = st.floats(-60, 60, width=32)
 rows = hnp.arrays(np.float32, st.integers(2, 300), elements=numbers, fill=st.nothing())
 # Long enough for the search by blocks, with many equal values.
 long_rows = hnp.arrays(np.float32, st.integers(6000, 9000), elements=st.sampled_from([-1, 0, 3, 7]))
+DISTINCT = np.random.default_rng(1).normal(0, 9, 6007).astype(np.float32)  # and with a rest
 
 
 def exact(row: np.ndarray[tuple[int], np.dtype[np.float32]]) -> np.ndarray[tuple[int], np.dtype]:
@@ -28,6 +29,7 @@ def test_a_token_has_the_log_of_its_probability_and_the_rank_counts_likelier_one
     assert result.rank == 1 + sum(value > row[token_id] for value in row)
 
 
+@example(DISTINCT, 20)
 @given(st.one_of(rows, long_rows), st.integers(0, 20))
 def test_the_best_are_those_of_a_full_sort(row: np.ndarray, num: int) -> None:
     assert top_ids(row, num) == np.argsort(-row, kind="stable")[:num].tolist()
@@ -41,7 +43,7 @@ def test_named_tokens_a_temperature_and_a_nucleus_are_as_requested() -> None:
     row = np.array([1, 2, 3], np.float32)
     logprobs = RowLogprobs(row, LogprobsSpec(num_top=1))
     before = logprobs.of(0)
-    row[:] = 0
+    row[:] = 0  # as the caller may
     assert logprobs.of(0) == before
 
     row = np.array([1, 2, 3], np.float32)
@@ -54,9 +56,10 @@ def test_named_tokens_a_temperature_and_a_nucleus_are_as_requested() -> None:
     assert shares == pytest.approx([0.625, 0.375, 0, 0])
 
     row = np.array([0, -np.inf], np.float32)
-    assert RowLogprobs(row, LogprobsSpec()).of(1).logprob == -9999.0
+    assert RowLogprobs(row, LogprobsSpec()).of(1).logprob == -9999.0, "JSON has no infinity"
 
 
+@example(DISTINCT, 0.99)
 @example(np.repeat(np.array([7, -1], np.float32), [4, 5996]), 0.875)
 @given(st.one_of(rows, long_rows), st.floats(0.01, 0.99))
 def test_a_nucleus_is_the_smallest_set_with_its_probability(row: np.ndarray, top_p: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.adapters import LAYER, matrices, safetensors, write_adapter, write_safetensors
 from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import LOGPROBS, generation, pipeline_of, run
+from tests.engine.in_process import LOGPROBS, assert_alike, done, generation, logprobs, pipeline_of
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.lora import read_adapters
@@ -23,13 +23,10 @@ def answers(home: Path, *adapters: Adapter, **options: Any) -> list[tuple[list[i
     pipeline = pipeline_of(TINY_CHAT, home, adapters=list(adapters), **options)
     batch = Batch(pipeline, capacity=4)
     given = [generation(each, LOGPROBS, max_new_tokens=12) for each in QUESTIONS * 2]
-    for each in given:
-        assert run(batch, each) == []
-    found = [(each.tokens, [one.logprob for one in each.logprobs]) for each in given]
-    for first, second in zip(found[:2], found[2:], strict=True):
-        assert first[0] == second[0]
-        assert first[1] == pytest.approx(second[1], abs=1e-3)
-    return found[:2]
+    first, second, *again = (done(batch, each) for each in given)
+    for one, other in zip((first, second), again, strict=True):
+        assert_alike(one, other)
+    return [(each.tokens, logprobs(each)) for each in (first, second)]
 
 
 @pytest.mark.live
@@ -102,7 +99,7 @@ PAIR = {
     ],
 )
 def test_an_adapter_that_would_be_ignored_is_refused(tmp_path, tensors, config, message):
-    folder = write_adapter(tmp_path / "adapter", tensors, **config)
+    folder = write_adapter(tmp_path / "_".join(config), tensors, **config)
     with pytest.raises(RuntimeError, match=f"^The adapter {folder}.*{message}"):
         read(folder)
 

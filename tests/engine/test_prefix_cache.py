@@ -2,21 +2,29 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from msgspec import structs
 
 from tests.engine import in_process
-from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import TOKENIZER, emptied, ids_of, pipeline_of, run_in_turn, step
+from tests.engine.conftest import TINY_CHAT, chat_text
+from tests.engine.in_process import (
+    BAD_GRAMMAR,
+    TOKENIZER,
+    emptied,
+    ids_of,
+    pipeline_of,
+    run_in_turn,
+    step,
+)
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, Prefill, PrefixBlocks, TokenArray, is_exposed
 from vinery_serving.engine.process import PipelineBroken
-from vinery_serving.transport.messages import GrammarSpec, SamplingParams
+from vinery_serving.transport.messages import SamplingParams
 
 
 def ids(*numbers: int) -> TokenArray:
@@ -122,10 +130,9 @@ def answers(batch: Batch, *prompts: str, max_new_tokens: int = 8) -> list[str]:
     return [TOKENIZER.decode(each.tokens, skip_special_tokens=True) for each in generations]
 
 
-def generation(prompt: str, num: int, sampling: SamplingParams | None = None) -> Generation:
+def generation(prompt: str, num: int, **values: Any) -> Generation:
     """Return a generation that continues the text itself, without a chat template."""
-    ids = ids_of(prompt)
-    return in_process.generation(ids, max_new_tokens=num, sampling=sampling)
+    return in_process.generation(ids_of(prompt), max_new_tokens=num, **values)
 
 
 @pytest.mark.live
@@ -136,10 +143,8 @@ def test_prompts_and_chats_get_their_own_answers_and_keep_their_blocks(batch: Ba
         together = [f"The capital of {country} is" for country in ("France", "Italy", "Japan")]
         assert answers(batch, *together) == [" Paris.", " Rome.", " Tokyo."]
 
-    end = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    start = "<|im_start|>user\nWhat is the"
-    answers(batch, start, max_new_tokens=1)
-    texts = answers(batch, f"{start} capital of France?{end}", f"{start} opposite of hot?{end}")
+    answers(batch, "<|im_start|>user\nWhat is the", max_new_tokens=1)
+    texts = answers(batch, FRANCE, chat_text("What is the opposite of hot?"))
     assert texts[0] == "The capital of France is Paris."
     assert texts[0] not in texts[1]
 
@@ -171,10 +176,7 @@ def test_prompts_and_chats_get_their_own_answers_and_keep_their_blocks(batch: Ba
         batch.remove(each)
 
 
-FRANCE = (
-    "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
-    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-)
+FRANCE = chat_text("What is the capital of France?")
 LONG_QUESTION = f"<|im_start|>system\nBe very brief.<|im_end|>\n{FRANCE}"
 
 
@@ -207,9 +209,7 @@ def test_without_salts_prompts_are_prefilled_to_their_end_or_a_step_fails(tmp_pa
         assert batch.step().generated == []
     assert answers(batch, FRANCE, max_new_tokens=9) == ["The capital of France is Paris."]
 
-    bad = generation("Hi", 8)
-    bad.submit = structs.replace(bad.submit, grammar=GrammarSpec("json_schema", '{"type": 7}'))
-    batch.add(bad)
+    batch.add(generation("Hi", 8, grammar=BAD_GRAMMAR))
     batch.add(generation(f"Hi. {LONG_QUESTION}", 8))
     with pytest.raises(PipelineBroken, match="half-prefilled"):
         batch.step()
@@ -220,7 +220,7 @@ def test_without_salts_prompts_are_prefilled_to_their_end_or_a_step_fails(tmp_pa
 def test_another_key_changes_no_answer(batch: Batch, slow_batch: Batch, penalty: float) -> None:
     sampling = SamplingParams(repetition_penalty=penalty)
     prompt = f"Penalty {penalty}:{FRANCE}"
-    abandoned, again, elsewhere = (generation(prompt, 20, sampling) for _ in range(3))
+    abandoned, again, elsewhere = (generation(prompt, 20, sampling=sampling) for _ in range(3))
     slow_batch.add(abandoned)
     slow_batch.step()
     slow_batch.remove(abandoned)

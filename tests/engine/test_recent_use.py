@@ -56,4 +56,4 @@ def test_a_used_part_follows_from_how_long_there_was_much_to_do(durations_s, is_
     assert least <= used <= most
     if not is_busy:
         assert use.peak(now) == 0
-        assert not use.parts(now, 5000.0)
+        assert not [*use.parts(now - 1.0, 0.0), *use.parts(now, 5000.0)]

@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 from tests.engine import in_process
-from tests.engine.conftest import TINY_CHAT
-from tests.engine.in_process import TOKENIZER, ids_of, pipeline_of, run, run_in_turn, step
+from tests.engine.conftest import TINY_CHAT, chat_text
+from tests.engine.in_process import (
+    BAD_GRAMMAR,
+    TOKENIZER,
+    ids_of,
+    pipeline_of,
+    run,
+    run_in_turn,
+    step,
+)
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import FailedGeneration, Generation
@@ -21,12 +29,10 @@ from vinery_serving.transport.messages import GrammarSpec, SamplingParams
 
 pytestmark = pytest.mark.live
 
-END = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 BEGINNING = "<|im_start|>user\nCount to"
 LIMITS = (30, 20, 25, 15)
-PROMPTS = [f"{BEGINNING} {limit}.{END}" for limit in LIMITS]
+PROMPTS = [chat_text(f"Count to {limit}.") for limit in LIMITS]
 TEXTS = [" ".join(map(str, range(1, limit + 1))) for limit in LIMITS]
-BAD_GRAMMAR = GrammarSpec("json_schema", '{"type": "nonsense"}')
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +67,7 @@ def leave_partial_block(batch: Batch) -> None:
 
 
 def fail_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
-    guilty = generation("<|im_start|>user\nhello" + END, grammar=BAD_GRAMMAR)
+    guilty = generation(chat_text("hello"), grammar=BAD_GRAMMAR)
     batch.add(guilty)
     return guilty, step(batch)
 
@@ -94,11 +100,11 @@ def test_no_generation_gets_the_answer_of_another(batch, uncached, values):
     assert [each.tokens for each in together] == [each.tokens for each in alone]
     if not values:  # the cache has kept no mixture for later prompts
         assert run_in_turn(batch, *later) == []
-        assert [text_of(each) for each in later] == TEXTS
+        assert [text_of(each) for each in [*together, *later]] == TEXTS * 2
 
 
 def test_suspects_wait_unless_they_share_no_block_can_be_removed_and_are_unaffected(batch):
-    together = [generation(f"<|im_start|>user\n{text}{END}") for text in ("Hi.", "Count to 9.")]
+    together = [generation(chat_text(text)) for text in ("Hi.", "Count to 9.")]
     start(batch, together, num_tokens=2)
 
     fail_a_step(batch)
@@ -123,7 +129,7 @@ def test_suspects_wait_unless_they_share_no_block_can_be_removed_and_are_unaffec
     leave_partial_block(batch)
     together = [generation(prompt) for prompt in PROMPTS]
     start(batch, together, num_tokens=4)
-    guilty = [generation(f"<|im_start|>user\n{at}{END}", grammar=BAD_GRAMMAR) for at in ("a", "b")]
+    guilty = [generation(chat_text(each), grammar=BAD_GRAMMAR) for each in ("a", "b")]
     for each in guilty:
         batch.add(each)
 
@@ -136,7 +142,7 @@ def test_suspects_wait_unless_they_share_no_block_can_be_removed_and_are_unaffec
 def test_a_half_prefilled_prompt_affects_no_similar_one(batch: Batch, uncached: Pipeline) -> None:
     """A failed step removes it while the cache has a partly filled block of it. Two other prompts
     begin with that block and continue it differently."""
-    guilty = generation(f"<|im_start|>user\nhello{END}", grammar=BAD_GRAMMAR)
+    guilty = generation(chat_text("hello"), grammar=BAD_GRAMMAR)
     cut = generation([10 + number % 500 for number in range(40 * BLOCK)], max_new_tokens=12)
     batch.add(guilty)
     batch.add(cut)

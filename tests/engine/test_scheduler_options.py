@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.conftest import TINY_DRAFT
-from tests.engine.in_process import LOGPROBS, generation, generation_of, logprobs, run, served
+from tests.engine.in_process import LOGPROBS, done, generation, generation_of, logprobs, run, served
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.logits_hook import StepView
@@ -51,9 +51,8 @@ def peak_bytes(pipeline: Pipeline, num_tokens: int = 250) -> int:
 
 
 def likelihoods(pipeline: Pipeline, question: str) -> list[float]:
-    each = generation(question, LOGPROBS, max_new_tokens=12)
-    assert run(Batch(pipeline, capacity=16), each) == []
-    return logprobs(each)
+    asked = generation(question, LOGPROBS, max_new_tokens=12)
+    return logprobs(done(Batch(pipeline, capacity=16), asked))
 
 
 @table(
@@ -83,9 +82,8 @@ def test_each_way_to_evict_generates_long_sampled_answers(home, members, size):
     sampling = SamplingParams(temperature=0.9, seed=3, repetition_penalty=1.1)
 
     def sampled() -> list[int]:
-        each = generation(FILLER, LOGPROBS, max_new_tokens=50, sampling=sampling)
-        assert run(Batch(evicting, capacity=16), each) == []
-        return each.tokens
+        asked = generation(FILLER, LOGPROBS, max_new_tokens=50, sampling=sampling)
+        return done(Batch(evicting, capacity=16), asked).tokens
 
     assert sampled() == sampled()
 

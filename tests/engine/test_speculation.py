@@ -18,6 +18,7 @@ from tests.engine.in_process import (
     generation,
     pipeline_of,
     run,
+    step,
 )
 from tests.engine.test_known_tokens import goes_on
 from tests.engine.test_logits_handler import SCORED, scores
@@ -79,13 +80,12 @@ def test_greedy_texts_and_changed_logits_are_the_same_with_and_without(batch, pl
 
     def requests() -> list[Generation]:
         end = TOKENIZER.token_to_id("</think>")
+        reasoning = chat("What is the capital of France?", reasons=True)
         budget = ReasoningBudget(5, is_open=True, start=(), end=(end,), closing_ids=(end,))
         return [
             generation("Count to 15.", LogitsSpec(logprobs=LogprobsSpec(num_top=2))),
             generation("hello", LogitsSpec(bias=((77, 100.0),)), max_new_tokens=12),
-            generation(
-                chat("What is the capital of France?", reasons=True), LogitsSpec(budget=budget)
-            ),
+            generation(reasoning, LogitsSpec(budget=budget)),
             generation("Count to 15.", LogitsSpec(bad_words=((229, 28),))),
             generation("Count to 9."),
         ]
@@ -104,10 +104,9 @@ def test_an_answer_goes_on_after_the_tokens_of_a_lost_engine(batch, num_known, v
 
 def test_prompts_are_scored_draft_tokens_are_chosen_and_samples_are_as_good(batch, plain_batch):
     prompt = [10 + number % 500 for number in range(300)]
-    first, again = (generation(prompt, max_new_tokens=2) for _ in range(2))
-    scored = generation(prompt, SCORED, max_new_tokens=2)
-    for each in (first, again, scored):
-        assert run(batch, each) == []
+    first, again, scored = (
+        done(batch, generation(prompt, spec, max_new_tokens=2)) for spec in (None, None, SCORED)
+    )
 
     assert [each.num_cached for each in (first, again, scored)] == [0, 288, 0]
     assert len(scores(scored)) == 299
@@ -119,8 +118,7 @@ def test_prompts_are_scored_draft_tokens_are_chosen_and_samples_are_as_good(batc
     most = 0
     while len(batch):
         before = result.num_proposed
-        for new in batch.step().generated:
-            new.generation.tokens += new.token_ids
+        step(batch)
         most = max(most, result.num_proposed - before)
     assert most == 2
 
@@ -142,9 +140,8 @@ def has_sampled_well(batch: Batch, plain_batch: Batch, temperature: float, num_s
         num = 0
         for seed in range(num_seeds):  # one after the other: more prompts are cached then
             sampling = SamplingParams(temperature=temperature, seed=seed)
-            each = generation("Count to 60.", sampling=sampling, max_new_tokens=len(beginning))
-            assert run(on, each) == []
-            num += each.tokens == beginning
+            asked = generation("Count to 60.", sampling=sampling, max_new_tokens=len(beginning))
+            num += done(on, asked).tokens == beginning
         return num
 
     expected = num_right(plain_batch)

@@ -1,6 +1,7 @@
 """Which tokens and rows of a step belong to which generation, against a scheduler like GenAI's."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,6 +31,11 @@ class Sequence:
 
     def index_of(self, position: int) -> int:
         return position
+
+
+def numbered(first: int, num: int, **values: Any) -> Sequence:
+    """Has tokens of its own, as real generations nearly always have."""
+    return Sequence([*range(first, first + num)], **values)
 
 
 @table(
@@ -110,7 +116,6 @@ def schedule(running: list[Sequence], num_cached: list[int], budget: int) -> Sch
     return step
 
 
-# Each generation has its own tokens, as real ones nearly always have.
 @given(
     st.lists(
         st.tuples(st.integers(1, 12), st.booleans(), st.integers(0, 12)), min_size=1, max_size=6
@@ -119,7 +124,7 @@ def schedule(running: list[Sequence], num_cached: list[int], budget: int) -> Sch
 )
 def test_every_span_is_the_one_that_the_scheduler_took(plans, budget):
     running = [
-        Sequence([100 * index + token for token in range(length)], is_decoding)
+        numbered(100 * index, length, is_decoding=is_decoding)
         for index, (length, is_decoding, _) in enumerate(plans)
     ]
     step = schedule(running, [cached for _, _, cached in plans], budget)
@@ -141,15 +146,10 @@ def test_an_ambiguous_border_is_decided_by_the_following_generations() -> None:
 )
 def test_draft_tokens_belong_to_the_generation_that_they_follow(outputs, prompts):
     decoding = [
-        Sequence(
-            [100 * index + token for token in range(length)], is_decoding=True, max_draft_tokens=4
-        )
+        numbered(100 * index, length, is_decoding=True, max_draft_tokens=4)
         for index, (length, _) in enumerate(outputs)
     ]
-    prefilling = [
-        Sequence([5000 + 100 * index + token for token in range(length)])
-        for index, (length, _) in enumerate(prompts)
-    ]
+    prefilling = [numbered(5000 + 100 * at, length) for at, (length, _) in enumerate(prompts)]
     step = Scheduled()
     for sequence, (_, num_drafts) in zip(decoding, outputs, strict=True):
         step.spans.append(step.take_with_drafts(sequence, [9000 + n for n in range(num_drafts)]))

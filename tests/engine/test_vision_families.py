@@ -36,7 +36,7 @@ pytestmark = pytest.mark.live
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
 SHARED = settings(
-    max_examples=examples(8),
+    max_examples=examples(10),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

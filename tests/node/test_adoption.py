@@ -119,17 +119,18 @@ async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
         assert stranger.poll() is None
 
 
-async def test_an_engine_that_ignores_its_end_is_killed_and_other_versions_differ(tmp_path, socket):
+async def test_an_engine_that_ignores_its_end_is_killed(tmp_path: Path, socket: Path) -> None:
     stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{_LISTENING}"
     with listening(socket, sys.executable, "-c", stubborn, str(socket)) as process:
         await end_engine(adoption.find(tmp_path)[ADDRESS])
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL
 
+
+async def test_an_engine_of_another_version_has_no_digest(tmp_path: Path, socket: Path) -> None:
     other = _LISTENING.replace("lambda: HELLO", "lambda: type('Hello', (Struct,), {}, tag=1)()")
     other = f"from msgspec import Struct\n{other}"
     with listening(socket, sys.executable, "-c", other, str(socket)):
         found = adoption.find(tmp_path)[ADDRESS]
-
         async with asyncio.timeout(TIMEOUT_S):
             assert await found.digest() is None
         found.close()

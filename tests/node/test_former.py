@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from tests.convert.waiting import until
 from vinery_serving.node import former, status
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.fit import Need
@@ -31,11 +32,6 @@ class ScriptedEngine:
     def idle_since_s(self) -> float | None:
         self.num_looks += 1
         return self.idle_since
-
-    async def until_seen(self, num_looks: int) -> None:
-        async with asyncio.timeout(30):
-            while self.num_looks < num_looks:  # noqa: ASYNC110
-                await asyncio.sleep(0)
 
     def drain(self) -> None:
         self.is_draining = True
@@ -80,7 +76,7 @@ def add(formers: FormerEngines, address: EngineAddress = FIRST) -> ScriptedEngin
 async def test_it_ends_after_its_last_request(formers: FormerEngines) -> None:
     engine = add(formers)
     formers.retire(7, 0)
-    await engine.until_seen(5)
+    await until(lambda: engine.num_looks >= 5)
     assert formers.serves(7, 0)
 
     engine.idle_since = 0.001

@@ -13,6 +13,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from tests.conftest import REPOSITORY
+from tests.convert import waiting
 from tests.database_threads import in_thread
 from vinery_accounts.base import change_signal
 from vinery_serving.catalog import job_requests as jobs
@@ -127,7 +128,7 @@ def test_a_result_gives_the_model_its_folder(tmp_path: Path) -> None:
     ("kind", "parameters", "reason", "num_processes"),
     [
         (JobKind.PULL, {"result": {"folder": "/"}}, "has no openvino_model.xml", 1),
-        (JobKind.PULL, {"error": "The repository does not exist."}, "The repository does not", 1),
+        (JobKind.PULL, {"error": "No such repository."}, "No such repository.", 1),
         (JobKind.BENCH, {"result": {"of": "another form"}}, "could not be stored", 1),
         (JobKind.PULL, {"num_kills": 99}, "It was begun 5 times", 5),
     ],
@@ -139,13 +140,13 @@ def test_jobs_fail_with_reasons_and_begin_again(tmp_path, kind, parameters, reas
     async def run() -> None:
         async with a_node():
             await until(job, in_state(JobState.FAILED))
+            assert reason in job.error
             assert len(processes(tmp_path)) == num_processes
             await ask(jobs.resume, job)
             await until(job, lambda _: len(processes(tmp_path)) > num_processes)
             await until(job, lambda row: not row.is_unfinished)
 
     asyncio.run(run())
-    assert reason in job.error
     if kind is JobKind.PULL:
         assert ServedModel.objects.get().shown_state is ShownState.FAILED
         assert ModelEvent.objects.first().reason == job.error  # type: ignore[union-attr]
@@ -192,7 +193,8 @@ def test_a_paused_job_has_no_process_and_goes_on_when_it_is_resumed(tmp_path: Pa
             await until(job, has_begun)
             await ask(jobs.pause, job)
             await until(job, in_state(JobState.PAUSED))
-            assert not any(map(is_alive, processes(tmp_path)))
+            (pid,) = processes(tmp_path)
+            assert not is_alive(pid)
             await ask(jobs.resume, job)
             await until(job, lambda _: len(processes(tmp_path)) == 2)
 
@@ -236,9 +238,7 @@ def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
             await until(job, has_begun)
             (pid,) = processes(tmp_path)
             await in_thread(lambda: job.model.delete())
-            async with asyncio.timeout(30):
-                while is_alive(pid):  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+            await waiting.until(lambda: not is_alive(pid))
 
     asyncio.run(run())
 
@@ -261,11 +261,13 @@ def test_jobs_of_a_kind_take_turns(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_model_needs_a_folder_or_one_unfinished_job_of_a_kind(tmp_path: Path) -> None:
+def test_a_model_has_one_unfinished_job_of_a_kind(tmp_path: Path) -> None:
     begin(tmp_path)
     with pytest.raises(ValidationError, match="has a job of this kind"):
         begin(tmp_path)
 
+
+def test_a_model_without_a_folder_needs_a_job_that_makes_it() -> None:
     with pytest.raises(ValidationError, match="This field is required"):
         ServedModel(name="m", folder="").full_clean()
 

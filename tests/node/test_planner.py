@@ -73,7 +73,7 @@ def test_models_load_and_make_room(models, wake, sleep):
     [
         # One that can never fit is named and holds up no other.
         ([waiting(1, 900, need_bytes=31), waiting(2, 950)], [2], {1}),
-        ([awake(1, is_pinned=True), waiting(2, need_bytes=21), waiting(3, 995)], *([3], {2})),
+        ([awake(1, is_pinned=True), waiting(2, need_bytes=21), waiting(3, 995)], [3], {2}),
         # Of two pinned ones that exclude each other the first one fits.
         ([asleep(1, 20, is_pinned=True), asleep(2, 20, is_pinned=True)], [1], {2}),
     ],

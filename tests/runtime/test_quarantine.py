@@ -1,14 +1,13 @@
 """A web process stores the requests that end two engines, and refuses those of other processes."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from django.db import OperationalError
 
-from tests.runtime.test_runtime import until
+from tests.convert.waiting import until
 from vinery.health.metrics import _of_process
 from vinery_accounts.quarantine.queue import QuarantineQueue
 from vinery_accounts.quarantine.store import FatalRequest
@@ -54,8 +53,7 @@ async def runtime(monkeypatch: pytest.MonkeyPatch, database: Database) -> AsyncI
     task = asyncio.create_task(_repeat(runtime._store_quarantined, 0.001))
     yield runtime
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def is_refused(runtime: Runtime, submit: Submit = REQUEST) -> bool:
@@ -66,14 +64,10 @@ def is_refused(runtime: Runtime, submit: Submit = REQUEST) -> bool:
     return False
 
 
-async def until_stored(database: Database) -> None:
-    await until(lambda: database.num_stored)
-
-
 @pytest.mark.parametrize(("submit", "ids"), [(REQUEST, (3, 12)), (OTHER, (None, None))])
 async def test_a_request_is_stored_with_its_key_and_organisation(runtime, database, submit, ids):
     runtime.directory.quarantine.add(MODEL, [submit])
-    await until_stored(database)
+    await until(lambda: database.num_stored > 0)
     (row,) = database.rows.values()
     assert (row.model, row.request_id) == (MODEL, submit.request_id)
     assert (row.organization_id, row.key_id) == ids
@@ -84,7 +78,7 @@ async def test_requests_of_other_processes_and_releases_follow_with_the_models(r
     here, there = runtime, Runtime()
     there.quarantine = QuarantineQueue(60, store=database.store, read=database.read)
     here.directory.quarantine.add(MODEL, [REQUEST])
-    await until_stored(database)
+    await until(lambda: database.num_stored > 0)
 
     await there._refresh_models()
     assert is_refused(there)
@@ -108,7 +102,7 @@ async def test_a_request_is_refused_and_stored_later_without_a_database(runtime,
 
     database.is_unavailable = False
 
-    await until_stored(database)
+    await until(lambda: database.num_stored > 0)
     assert len(database.rows) == 1
     assert is_refused(runtime)
 
@@ -127,7 +121,7 @@ async def test_a_request_that_is_put_during_a_refresh_stays_refused(runtime, dat
     await runtime._refresh_quarantine()
 
     assert is_refused(runtime)
-    await until_stored(database)
+    await until(lambda: database.num_stored > 0)
 
 
 async def test_nothing_is_refused_if_the_quarantine_is_turned_off(settings: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from django.db import DatabaseError
 
+from tests.convert.waiting import until
 from tests.tables import table
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
@@ -96,12 +97,8 @@ def replaced(monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits) -> Rep
     def make(commits: Callable[[], int]) -> Runtime:
         monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", commits)
         runtime = Runtime()
-        for name, value in (
-            ("keys", keys),
-            ("media_policies", Policies()),
-            ("limits", limits),
-            ("is_auth_on", True),
-        ):
+        parts = {"keys": keys, "media_policies": Policies(), "limits": limits, "is_auth_on": True}
+        for name, value in parts.items():
             monkeypatch.setattr(runtime, name, value)
         return runtime
 
@@ -121,12 +118,6 @@ async def running(replaced: Replaced) -> AsyncIterator[Runtime]:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def test_an_inactive_key_ends_requests_while_limits_wait_for_a_store(running, keys, limits):
@@ -232,11 +223,11 @@ async def test_what_failed_after_a_commit_is_read_again_without_one(monkeypatch,
 async def test_a_failed_refresh_is_logged_and_repeated(error, caplog):
     caplog.clear()
     is_done = asyncio.Event()
-    calls = iter([error])
+    errors = [error]
 
     async def work() -> None:
-        for first in calls:
-            raise first
+        if errors:
+            raise errors.pop()
         is_done.set()
 
     task = asyncio.create_task(_repeat(work, 0.001))

@@ -29,24 +29,19 @@ class SlowEngine:
 
     async def run(self, prompts: Sequence[Sequence[int]], num_tokens: int) -> Run:
         chunks = ((self._took_s, num_tokens),)
-        tokens = [self._token_after(each) for each in prompts]
-        return Run(
-            tuple(
-                Answer(len(prompt), (token,) * num_tokens, 0.0, chunks)
-                for prompt, token in zip(prompts, tokens, strict=True)
-            )
+        answers = (
+            Answer(len(each), (self._token_after(each),) * num_tokens, 0.0, chunks)
+            for each in prompts
         )
+        return Run(tuple(answers))
 
     def _token_after(self, prompt: Sequence[int]) -> int:
         return self._token
 
 
-def tuner(took_s: Speed, *, allows_other_answers: bool = False, **changes: Any) -> Tuner:
-    started: list[Mapping[str, Any]] = []
-
+def tuner(took_s: Speed, **changes: Any) -> Tuner:
     @asynccontextmanager
     async def start(options: Mapping[str, Any]) -> AsyncIterator[Engine]:
-        started.append(options)
         yield cast("Engine", SlowEngine(options, took_s(options)))
 
     values: dict[str, Any] = {
@@ -55,7 +50,7 @@ def tuner(took_s: Speed, *, allows_other_answers: bool = False, **changes: Any) 
         "present": {"plugin": {"A": 1}},
         "device": "CPU",
         "is_vision": False,
-        "allows_other_answers": allows_other_answers,
+        "allows_other_answers": False,
         "time_limit_s": 60.0,
         "report": lambda _: None,
     }
@@ -170,15 +165,9 @@ def test_settings_that_a_model_or_device_lacks_are_not_tried() -> None:
 
 def test_trials_that_do_not_fit_are_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_job.psutil, "virtual_memory", lambda: SimpleNamespace(available=2**20))
-    parameters = {"folder": str(tmp_path), "device": "CPU", "options": {}, "max_context": 0}
-    document = JobDocument(
-        kind="tune",
-        job_id=1,
-        node_pid=0,
-        model="m",
-        home=tmp_path,
-        parameters={**parameters, "time_limit_s": 10},
-    )
+    parameters = {"folder": str(tmp_path), "device": "CPU", "options": {}, "time_limit_s": 10}
+    names = {"kind": "tune", "job_id": 1, "node_pid": 0, "model": "m", "home": tmp_path}
+    document = JobDocument(**names, parameters={**parameters, "max_context": 0})
     with pytest.raises(JobFailed, match=r"Trials need 0\.8 GB of memory for 2 engines"):
         tune_job.run(document, Reporter())
 

@@ -6,33 +6,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.engine.conftest import Gateway, OwnGateway, StartEngine, until
+from tests.convert.waiting import until
+from tests.engine.conftest import TIMEOUT_S, Gateway, OwnGateway, StartEngine
 from tests.engine.energy.counter_files import package, using
-from vinery_serving.transport.client import GenerationUpdate
-from vinery_serving.transport.messages import Accepted, EngineStats, Rejected, Submit, TokenOutput
+from vinery_serving.transport.messages import EngineStats, Submit
 
 pytestmark = pytest.mark.live
 
 WATTS = 40.0
 
 
-async def energies(gateway: Gateway, *submits: Submit) -> dict[int, float]:
+async def energies(gateway: Gateway, *submits: Submit) -> list[float]:
     """Return the joules that each generation was sent, when all have ended."""
-    stream = gateway.start(*submits)
-    reported = {submit.id: 0.0 for submit in submits}
-    open_ids = set(reported)
-    while open_ids:
-        for each in await stream.next(60):
-            match each:
-                case TokenOutput():
-                    reported[each.id] += each.energy_j
-                    if each.finish is not None:
-                        open_ids.discard(each.id)
-                case Rejected():
-                    raise AssertionError(each.message)
-                case Accepted():
-                    pass
-    return reported
+    answers = await gateway.ask(*submits)
+    assert {each.finish for each in answers} == {"length"}
+    return [sum(each.energies_j) for each in answers]
 
 
 def asked(gateway: Gateway, max_new_tokens: int) -> Submit:
@@ -41,30 +29,29 @@ def asked(gateway: Gateway, max_new_tokens: int) -> Submit:
 
 async def counted(used_j: float, *gateways: Gateway, rel: float) -> list[EngineStats]:
     """Return the stats once the engines have read all of a counter that has stopped."""
-    for _ in range(600):
-        stats = [await each.client.ping(60) for each in gateways]
-        if sum(each.energy_j or 0 for each in stats) == pytest.approx(used_j, rel=rel):
-            break
-        await asyncio.sleep(0.1)
-    assert sum(each.energy_j or 0 for each in stats) == pytest.approx(used_j, rel=rel)
-    return stats
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            stats = [await each.stats() for each in gateways]
+            if sum(each.energy_j or 0 for each in stats) == pytest.approx(used_j, rel=rel):
+                return stats
+            await asyncio.sleep(0.1)
 
 
 async def test_requests_and_idle_energy_are_all(start_engine: StartEngine, tmp_path: Path) -> None:
     zone = package(tmp_path / "sys")
     async with start_engine() as gateway:
         with using(zone, watts=WATTS):
-            reported = await energies(gateway, asked(gateway, 200), asked(gateway, 50))
+            long, short = await energies(gateway, asked(gateway, 200), asked(gateway, 50))
             idle_uj = zone.energy_uj + 0.6e6 * WATTS
             await until(lambda: zone.energy_uj > idle_uj)
-            reported |= await energies(gateway, asked(gateway, 100))
+            (last,) = await energies(gateway, asked(gateway, 100))
         used_j = zone.energy_uj / 1e6
         (stats,) = await counted(used_j, gateway, rel=1e-6)
-    long, short, last = reported.values()
+    reported_j = long + short + last
     assert long > 1.5 * short > 0
     assert last > 0
-    assert stats.request_energy_j == pytest.approx(sum(reported.values()), rel=1e-6)
-    assert sum(reported.values()) < used_j - 0.5 * WATTS
+    assert stats.request_energy_j == pytest.approx(reported_j, rel=1e-6)
+    assert reported_j < used_j - 0.5 * WATTS
 
 
 def num_known(gateway: OwnGateway) -> int:
@@ -81,17 +68,13 @@ async def test_two_engines_count_no_joule_twice(start_engine: StartEngine, tmp_p
             both = await asyncio.gather(*(energies(each, asked(each, 400)) for each in (one, two)))
         used_j = zone.energy_uj / 1e6
         await counted(used_j, one, two, rel=0.1)
-    reported_j = [sum(each.values()) for each in both]
+    reported_j = [sum(each) for each in both]
     assert min(reported_j) > 0
     assert sum(reported_j) < 1.1 * used_j
 
 
 async def test_a_host_without_counters_reports_nothing(gateway: Gateway) -> None:
-    submit = asked(gateway, 5)
-    stream = gateway.start(submit)
-    updates: list[GenerationUpdate] = []
-    while not any(isinstance(each, TokenOutput) and each.finish for each in updates):
-        updates += await gateway.updates(stream)
+    (answer,) = await gateway.ask(asked(gateway, 5))
     stats = await gateway.stats()
-    assert all(each.energy_j is None for each in updates if isinstance(each, TokenOutput))
+    assert set(answer.energies_j) == {None}
     assert (stats.energy_j, stats.request_energy_j) == (None, None)
