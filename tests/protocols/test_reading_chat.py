@@ -13,15 +13,12 @@ from vinery_serving.core.request import (
     Stopping,
     TextPart,
     ToolCall,
-    ToolChoice,
-    ToolMode,
 )
 
 from .exchanges import PLAIN, answered, chat, exchange
 
 WEATHER = {"name": "get_weather", "description": "Now.", "parameters": {"type": "object"}}
 NESTED = {"type": "function", "function": WEATHER}
-NAMED = ToolChoice(ToolMode.NAMED, "get_weather")
 
 
 def conversation(**fields: Any) -> Conversation:
@@ -85,6 +82,7 @@ CALLED = (ToolCall("c1", "f", '{"a":1}'), ToolCall("c2", "g", '{"b":2}'), ToolCa
     "fields, turn",
     [
         ({"name": "bob"}, assistant("a", name="bob")),
+        ({"role": "user", "name": "bob"}, Message(Role.USER, (TextPart("a"),), name="bob")),
         ({"tool_calls": []}, assistant("a")),
         ({"content": None, "tool_calls": CALLS}, assistant(tool_calls=CALLED)),
         ({"content": None}, assistant()),
@@ -97,7 +95,7 @@ CALLED = (ToolCall("c1", "f", '{"a":1}'), ToolCall("c2", "g", '{"b":2}'), ToolCa
         ),
     ],
 )
-def test_a_turn_of_the_assistant_or_a_tool_is_read(fields: dict[str, Any], turn: Message) -> None:
+def test_a_turn_is_read_with_all_its_members(fields: dict[str, Any], turn: Message) -> None:
     assert message(**fields) == turn
 
 

@@ -38,6 +38,7 @@ ENCODINGS: list[Row] = [
 ]
 ADAPTIVE, DISABLED = {"type": "adaptive"}, {"type": "disabled"}
 ENABLED = {"type": "enabled", "budget_tokens": 2048}
+HIDDEN = {"reasoning": {"effort": "low", "max_tokens": 9, "exclude": True}}
 # The model reasons on Messages only if it is asked to.
 EFFORTS: list[Row] = [
     *(((CHAT,), {"reasoning_effort": effort.value}, effort) for effort in req.Effort),
@@ -59,11 +60,12 @@ EFFORTS: list[Row] = [
     (CONVERSATIONS, {"enable_thinking": False}, req.Effort.NONE),
     (CONVERSATIONS, {"thinking": DISABLED}, req.Effort.NONE),
     (CONVERSATIONS, {"reasoning_effort": "high"}, req.Effort.HIGH),
+    ((CHAT,), HIDDEN, req.Effort.LOW),
 ]
 REASONS = {"enable_thinking": True, "thinking": True}
 KWARGS = {"enable_thinking": True, "persona": {"a": [1]}}
 VARIABLES: list[Row] = [
-    ((CHAT,), {"reasoning_effort": "low"}, {}),
+    *(((CHAT,), {"reasoning_effort": effort.value}, {}) for effort in req.Effort),
     ((CHAT,), {"chat_template_kwargs": KWARGS}, KWARGS),
     *(((CHAT,), each, REASONS) for each in ({"think": True}, {"enable_thinking": True})),
     ((CHAT,), {"reasoning": {"enabled": True}}, REASONS),
@@ -72,18 +74,20 @@ BUDGETS: list[Row] = [
     ((MESSAGES,), {"thinking": ENABLED}, 2048),
     ((MESSAGES,), {"thinking": ADAPTIVE}, None),
     ((CHAT,), {"thinking": ENABLED}, 2048),
-    ((CHAT,), {"reasoning": {"effort": "low", "max_tokens": 9, "exclude": True}}, 9),
+    ((CHAT,), HIDDEN, 9),
 ]
 HIDES: list[Row] = [
     ((MESSAGES,), {"thinking": {**ADAPTIVE, "display": "omitted"}}, True),
     ((MESSAGES,), {"thinking": {**ADAPTIVE, "display": "summarized"}}, False),
-    ((CHAT,), {"reasoning": {"effort": "low", "max_tokens": 9, "exclude": True}}, True),
+    ((CHAT,), HIDDEN, True),
     (CONVERSATIONS, {"include_reasoning": False}, True),
     (CONVERSATIONS, {"include_reasoning": True}, False),
 ]
+NEWER = "max_completion_tokens"
 LIMITS: list[Row] = [
     ((CHAT,), {"max_tokens": 5}, (5, "max_tokens", False)),
-    ((CHAT,), {"max_tokens": 5, "max_completion_tokens": 4}, (4, "max_completion_tokens", False)),
+    # The newest name wins.
+    *(((CHAT,), {"max_tokens": 5, NEWER: n}, (n, NEWER, False)) for n in (4, 6)),
     # A whole number with a point is an integer.
     ((CHAT,), {"max_tokens": 8.0}, (8, "max_tokens", False)),
     ((RESPONSES,), {"max_output_tokens": 5}, (5, "max_output_tokens", False)),
@@ -91,7 +95,7 @@ LIMITS: list[Row] = [
     ((TEXTS,), {"echo": True, "max_tokens": 0}, (0, "max_tokens", False)),
     # -1 is no limit, and replaces the default of completions.
     ((CHAT, TEXTS), {"max_tokens": -1}, (None, "max_tokens", True)),
-    ((CHAT,), {"max_completion_tokens": -1}, (None, "max_completion_tokens", True)),
+    ((CHAT,), {NEWER: -1}, (None, NEWER, True)),
 ]
 STOPS: list[Row] = [
     ((CHAT,), {"stop": "END"}, ("END",)),
@@ -99,7 +103,9 @@ STOPS: list[Row] = [
     ((CHAT,), {"stop": ""}, ()),
     ((MESSAGES,), {"stop_sequences": list("abcdefg"), "stream": True}, tuple("abcdefg")),
 ]
-ENDS: dict[str, Any] = {"stop_token_ids": [3, 5], "ignore_eos": True, "min_tokens": 4}
+ENDS: dict[str, Any] = {
+    "stop_token_ids": [3, 5], "ignore_eos": True, "min_tokens": 4, "max_tokens": 9, "stop": "x",
+}  # fmt: skip
 PENALTIES = {"frequency_penalty": -2, "presence_penalty": 2, "repetition_penalty": 1.1}
 DRAWN = {"temperature": 1, "top_p": 0.5, "top_k": -1, "min_p": 0.1, "seed": 7, **PENALTIES}
 SAMPLINGS: list[Row] = [
@@ -135,7 +141,6 @@ PROMPTS: list[Row] = [
         for ids, prompts in (([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3))))
         for prompt in ({}, {"prompt": None})
     ),
-    ((TEXTS,), {"prompt_token_ids": []}, req.RawPrompts(("Once",))),
     ((TEXTS,), {"echo": True, "max_tokens": 0}, req.RawPrompts(("Once",), echo=True)),
     ((TEXTS,), {"suffix": "end"}, req.RawPrompts(("Once",), suffix="end")),
     ((TEXTS,), {"suffix": ""}, req.RawPrompts(("Once",))),
@@ -149,7 +154,7 @@ IDS: list[Row] = [
     ),
     ((CHAT,), {"prompt_token_ids": []}, None),
 ]
-SCHEMA = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+BARE: dict[str, Any] = {"type": "json_schema", "schema": {"type": "object"}}
 NESTED = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"b": "ü", "a": 1}}}
 PLAIN = {"type": "text"}
 
@@ -165,10 +170,10 @@ GRAMMARS: list[Row] = [
         {"response_format": NESTED},
         an_object("response_format.json_schema.schema", '{"b":"ü","a":1}'),
     ),
-    ((RESPONSES,), {"text": {"format": SCHEMA}}, an_object("text.format.schema")),
+    ((RESPONSES,), {"text": {"format": {**BARE, "name": "n"}}}, an_object("text.format.schema")),
     ((RESPONSES,), {"response_format": PLAIN, "text": {"format": PLAIN}}, None),
-    ((MESSAGES,), {"output_config": {"format": SCHEMA}}, an_object("output_config.format.schema")),
-    ((MESSAGES,), {"output_format": SCHEMA}, an_object("output_format.schema")),
+    ((MESSAGES,), {"output_config": {"format": BARE}}, an_object("output_config.format.schema")),
+    ((MESSAGES,), {"output_format": BARE}, an_object("output_format.schema")),
 ]
 WEATHER = {"name": "f", "description": "Now.", "parameters": {"type": "object"}}
 IN_FUNCTION = {"type": "function", "function": WEATHER}
@@ -218,8 +223,8 @@ CHOICES: list[Row] = [
         CHAT, {"tools": [IN_FUNCTION]}, "function_call", ("none", NONE), ({"name": "f"}, NAMED),
     ),
     *chosen(
-        CHAT, {"functions": [WEATHER]}, "function_call",
-        (None, AUTO), ("auto", AUTO), ("none", NONE), ({"name": "f"}, NAMED),
+        CHAT, TWO, "function_call", (None, AUTO), ("auto", AUTO), ("none", NONE),
+        ({"name": "g"}, req.ToolChoice(req.ToolMode.NAMED, "g")),
     ),
     *chosen(
         RESPONSES, {"tools": [FLAT]}, "tool_choice", (FLAT_CHOICE, NAMED), (ONLY_HOSTED, NONE),
@@ -250,6 +255,7 @@ SET: dict[str, list[Row]] = {
     "prompt.rendering.effort": EFFORTS,
     "prompt.template_kwargs": VARIABLES,
     "prompt.token_ids": IDS,
+    "prompt.messages": [((CHAT,), {"messages": [1, 300, 2]}, ())],
     "prompt.drops_oldest": [
         ((RESPONSES,), {"truncation": "auto"}, True),
         ((RESPONSES,), {"truncation": "disabled"}, False),
@@ -296,6 +302,7 @@ SET: dict[str, list[Row]] = {
     "stopping.stop_token_ids stopping.ignore_eos stopping.min_tokens": [
         (OPENAI, ENDS, ((3, 5), True, 4)),
     ],
+    "stopping.max_tokens stopping.stop": [(OPENAI, ENDS, (9, ("x",)))],
     "stopping.min_tokens": [((CHAT,), {"max_tokens": -1, "min_tokens": 5}, 5)],
     "stopping.max_reasoning_tokens": BUDGETS,
     "stopping.repetition": [*REPETITIONS, (ANY, {}, None)],
@@ -311,11 +318,11 @@ def test_a_field_sets_a_part_of_the_request(names: str, row: Row) -> None:
 
 STREAMED = {"stop": "x", "stream": True}
 BY_DIALECT: list[tuple[str, req.Endpoint, Dialect, dict[str, Any], Any]] = [
-    ("stopping.default_max_tokens", TEXTS, V1, {}, 16),
-    ("stopping.default_max_tokens", TEXTS, V3, {}, None),
+    ("stopping.max_tokens stopping.default_max_tokens", TEXTS, V1, {}, (None, 16)),
+    ("stopping.max_tokens stopping.default_max_tokens", TEXTS, V3, {}, (None, None)),
     ("stopping.max_tokens", TEXTS, V3, {"max_tokens": 3}, 3),
     ("stopping.stop", CHAT, V3, {"stop": ["x"] * 16}, ("x",) * 16),
-    ("stopping.stop", MESSAGES, V3, {"stop_sequences": ["a"]}, ("a",)),
+    ("stopping.stop", MESSAGES, V3, {"stop_sequences": list("abcdefg")}, tuple("abcdefg")),
     ("stopping.include_stop_text", CHAT, V1, STREAMED, False),
     ("stopping.include_stop_text", CHAT, V3, STREAMED, True),
     ("stopping.include_stop_text", CHAT, V3, {"stop": "x"}, False),
@@ -344,11 +351,11 @@ BY_DIALECT: list[tuple[str, req.Endpoint, Dialect, dict[str, Any], Any]] = [
 ]
 
 
-@table("name, endpoint, dialect, fields, value", BY_DIALECT)
+@table("names, endpoint, dialect, fields, value", BY_DIALECT)
 def test_what_a_field_sets_may_depend_on_the_url_tree(
-    name: str, endpoint: req.Endpoint, dialect: Dialect, fields: dict[str, Any], value: Any
+    names: str, endpoint: req.Endpoint, dialect: Dialect, fields: dict[str, Any], value: Any
 ) -> None:
-    assert attrgetter(name)(request(endpoint, dialect, **fields)) == value
+    assert attrgetter(*names.split())(request(endpoint, dialect, **fields)) == value
 
 
 LABELS: dict[str, Any] = {
@@ -390,6 +397,7 @@ NOTHING: list[tuple[tuple[req.Endpoint, ...], dict[str, Any]]] = [
     ((CHAT,), DEFAULTS),
     ((CHAT,), {"response_format": {"type": "text"}}),
     ((CHAT,), {"tool_choice": "auto"}),  # among no tools
+    ((TEXTS,), {"prompt_token_ids": []}),
     ((TEXTS,), {"echo": False, "suffix": None, "best_of": 1, "logprobs": None, "user": "u"}),
     ((RESPONSES,), {"n": 1}),
     *((ANY, {"spaces_between_special_tokens": spaced}) for spaced in (True, False)),
