@@ -1,35 +1,26 @@
 """Official clients against the whole platform, started as `make up` starts it."""
 
-from collections.abc import Iterator, Sequence
-from zlib import crc32
+from collections.abc import Iterator
 
 import httpx
 import openai
 import pytest
 
 from tests.conftest import Running
-from tests.examples import FACTOR
 from tests.pooling_models import pooling_models
 
 TREES = ("v1", "v3")
 
 
-def trees_of(name: str) -> Sequence[str]:
-    """The URL trees of a test or a row of this name: by day one of the two, which the name decides,
-    so that each has half of the tests; by night both."""
-    return TREES if FACTOR > 1 else TREES[crc32(name.encode()) % 2 :][:1]
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Where the trees differ, a test names them itself."""
-    is_own = any("tree" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
-    if "tree" in metafunc.fixturenames and not is_own:
-        metafunc.parametrize("tree", trees_of(metafunc.function.__name__))
+@pytest.fixture(params=TREES)
+def tree(request: pytest.FixtureRequest) -> str:
+    """Either URL tree."""
+    return str(request.param)
 
 
 @pytest.fixture
 def client(running: Running, tree: str) -> openai.OpenAI:
-    """OpenAI's client, refusing answers that break its own types."""
+    """OpenAI's client, on both URL trees, refusing answers that break its own types."""
     return openai.OpenAI(
         base_url=f"{running.base_url}/{tree}",
         api_key=running.api_key,

@@ -70,11 +70,11 @@ def test_a_scored_prompt_has_one_generated_token(raw: httpx.Client, tree: str) -
 
 def test_a_text_is_scored_like_its_tokens_and_from_its_end_token_on(raw: httpx.Client) -> None:
     text = f"{START} Paris."
-    # Rolling likelihoods have the end token as their only context.
     [by_text], [by_ids] = scored(raw, text), scored(raw, [ids_of(raw, text)])
     assert by_text["tokens"] == by_ids["tokens"]
     assert by_text["token_logprobs"][1:] == pytest.approx(by_ids["token_logprobs"][1:], abs=0.02)
 
+    # Rolling likelihoods have the end token as their only context.
     end = raw.get("/tokenizer_info").json()["eos_token"]
     ids = ids_of(raw, end) + ids_of(raw, numbers(6))
     [returned] = scored(raw, [ids])

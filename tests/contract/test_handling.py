@@ -45,11 +45,12 @@ def delta_of(endpoint: str, chunk: Any) -> str:
 
 
 @every_endpoint
-def test_a_priority_and_a_salt_leave_the_text_and_its_penalties(
-    raw: httpx.Client, endpoint: str
-) -> None:
+def test_a_priority_leaves_the_text(raw: httpx.Client, endpoint: str) -> None:
     assert text_of(ask(raw, endpoint, priority=5)) == text_of(ask(raw, endpoint))
 
+
+@every_endpoint
+def test_a_salted_prompt_has_the_penalties_of_a_plain_one(raw: httpx.Client, endpoint: str) -> None:
     penalties = {"repetition_penalty": 1.5, "frequency_penalty": 0.5, "presence_penalty": 0.5}
     plain = text_of(ask(raw, endpoint, **penalties))
 

@@ -152,21 +152,17 @@ def test_a_variable_of_the_template_cannot_replace_the_messages(raw: httpx.Clien
 # Efforts
 
 
-def num_reasoning(answer: Any) -> int:
-    return int(answer["usage"]["completion_tokens_details"]["reasoning_tokens"])
-
-
 def test_any_effort_but_none_makes_the_model_think(raw: httpx.Client, tree: str) -> None:
     for effort in ("minimal", "low", "medium", "high", "xhigh", "max"):
         answer = chat(raw, tree, reasoning_effort=effort)
         assert answer["choices"][0]["message"]["reasoning_content"], effort
         assert tiny.text_of(answer) == tiny.PARIS
-        assert num_reasoning(answer) > 0
+        assert tiny.num_reasoning(answer) > 0
 
     answer = chat(raw, tree, reasoning_effort="none")
 
     assert "reasoning_content" not in answer["choices"][0]["message"]
-    assert num_reasoning(answer) == 0
+    assert tiny.num_reasoning(answer) == 0
 
 
 def test_responses_have_the_same_efforts(client: openai.OpenAI) -> None:
@@ -176,6 +172,8 @@ def test_responses_have_the_same_efforts(client: openai.OpenAI) -> None:
 
         assert [item.type for item in response.output] == kinds
         assert response.output_text == tiny.PARIS
+        assert response.usage is not None
+        assert (response.usage.output_tokens_details.reasoning_tokens > 0) == (effort == "low")
 
 
 def test_reasoning_can_be_left_out_but_is_counted(
@@ -187,7 +185,7 @@ def test_reasoning_can_be_left_out_but_is_counted(
 
     assert "reasoning_content" not in hidden["choices"][0]["message"]
     assert tiny.text_of(hidden) == tiny.PARIS
-    assert num_reasoning(shown) > 0
-    assert num_reasoning(hidden) > 0
+    assert tiny.num_reasoning(shown) > 0
+    assert tiny.num_reasoning(hidden) > 0
     assert not any("reasoning_content" in (delta.model_extra or {}) for delta in deltas)
     assert "".join(delta.content or "" for delta in deltas) == tiny.PARIS

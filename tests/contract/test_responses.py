@@ -99,14 +99,6 @@ def test_a_tool_is_called_and_used_and_a_streamed_call_has_its_events(
     assert json.loads(final.output[0].arguments) == {"city": "Paris"}
 
 
-def test_reasoning_is_an_item_of_its_own(client: openai.OpenAI) -> None:
-    response = respond(client, reasoning={"effort": "low"})
-
-    assert [item.type for item in response.output] == ["reasoning", "message"]
-    assert "Paris" in response.output_text
-    assert response.usage.output_tokens_details.reasoning_tokens > 0
-
-
 @pytest.mark.parametrize(("tree", "reason"), [("v1", "max_output_tokens"), ("v3", "max_tokens")])
 def test_an_answer_cut_by_its_limit_is_incomplete(
     client: openai.OpenAI, tree: str, reason: str

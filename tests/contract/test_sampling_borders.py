@@ -6,7 +6,7 @@ import httpx
 
 from tests.tables import table
 
-from .conftest import trees_of
+from .conftest import TREES
 from .tiny_chat import OPENAI, ask, asking, text_of
 
 ONLY_THE_LIKELIEST: list[dict[str, Any]] = [
@@ -42,7 +42,8 @@ def written(raw: httpx.Client, tree: str, endpoint: str, **fields: Any) -> str:
     return text_of(ask(raw, f"/{tree}/{endpoint}", **asked))
 
 
-@table("tree, endpoint", [(tree, each) for each in OPENAI for tree in trees_of(each)])
+@table("tree", TREES)
+@table("endpoint", OPENAI)
 def test_the_lowest_temperatures_and_the_narrowest_choices_leave_the_likeliest_text(
     raw: httpx.Client, tree: str, endpoint: str
 ) -> None:
@@ -57,10 +58,10 @@ def test_the_lowest_temperatures_and_the_narrowest_choices_leave_the_likeliest_t
     assert len(others | texts) > 2
 
 
+@table("tree", TREES)
+@table("endpoint", OPENAI)
 @table("fields", BOUNDS)
 def test_a_bound_of_a_range_is_accepted_and_takes_effect(
-    raw: httpx.Client, fields: dict[str, Any]
+    raw: httpx.Client, tree: str, endpoint: str, fields: dict[str, Any]
 ) -> None:
-    for endpoint in OPENAI:
-        for tree in trees_of(f"{endpoint} {fields}"):
-            assert written(raw, tree, endpoint, **fields)
+    assert written(raw, tree, endpoint, **fields)

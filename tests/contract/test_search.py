@@ -32,7 +32,7 @@ def test_openais_best_of_returns_the_most_likely_samples(raw: httpx.Client) -> N
     assert [choice["text"] for choice in best] == [choice["text"] for choice in ranked[:2]]
 
 
-def test_all_candidates_are_counted_and_choices_renumbered(raw: httpx.Client) -> None:
+def test_all_candidates_are_counted_and_only_the_best_are_numbered(raw: httpx.Client) -> None:
     answer = complete(raw, "v1", best_of=4, temperature=1.4, ignore_eos=True)
     assert answer["usage"]["completion_tokens"] == 4 * 12
     assert answer["choices"][0]["logprobs"] is None
@@ -59,12 +59,15 @@ def test_beams_find_the_same_different_answers_every_time(
     assert len({choice["text"] for choice in first}) == 3
 
 
-def test_beams_repeat_no_long_sequences_and_serve_responses_too(raw: httpx.Client) -> None:
+def test_beams_do_not_repeat_sequences_of_the_given_size(raw: httpx.Client) -> None:
     options = {"prompt": prompt_of("count to 30"), "max_tokens": 60, "best_of": 2}
     plain = text_of(complete(raw, "v3", **options))
     held = text_of(complete(raw, "v3", **options, no_repeat_ngram_size=2))
     assert plain.startswith("1 2 3 4 5")
     assert held != plain
+
+
+def test_responses_search_by_beams_too(raw: httpx.Client) -> None:
     answer = ask(raw, "/v3/responses", input="Tell me a story.", best_of=3, n=2)
     assert [item["type"] for item in answer["output"]] == ["message", "message"]
 

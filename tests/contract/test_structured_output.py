@@ -68,7 +68,10 @@ def test_chat_parses_nested_models(client: openai.OpenAI, temperature: float) ->
     assert isinstance(answer.choices[0].message.parsed, Owner)
 
 
-@table("question", ["Tell me about Alice.", "Hello!", "Return a person as JSON."])
+BOB = "Give me JSON for a person named Bob who is 42 years old."
+
+
+@table("question", ["Tell me about Alice.", "Hello!", "Return a person as JSON.", BOB])
 def test_any_question_gets_an_answer_of_the_model(client: openai.OpenAI, question: str) -> None:
     messages: Any = [{"role": "user", "content": question}]
 
@@ -76,7 +79,9 @@ def test_any_question_gets_an_answer_of_the_model(client: openai.OpenAI, questio
         model=MODEL, messages=messages, response_format=Person, temperature=0
     )
 
-    assert isinstance(answer.choices[0].message.parsed, Person)
+    parsed = answer.choices[0].message.parsed
+    assert isinstance(parsed, Person)
+    assert question != BOB or parsed == Person(name="Bob", age=42)
 
 
 def test_chat_streams_a_model_and_parses_tools_of_models(client: openai.OpenAI) -> None:
@@ -149,9 +154,7 @@ def test_tools_may_be_called_instead_of_an_answer(client: openai.OpenAI, thinks:
 
 
 def test_an_answer_beside_tools_fits_its_format(client: openai.OpenAI) -> None:
-    question = "Give me JSON for a person named Bob who is 42 years old."
-
-    returned = with_tools(client, question, thinks=False)
+    returned = with_tools(client, BOB, thinks=False)
 
     assert returned.finish_reason == "stop"
     assert returned.message.tool_calls is None

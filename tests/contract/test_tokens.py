@@ -21,6 +21,7 @@ from .tiny_chat import (
     asking,
     ids_of,
     lenient,
+    num_reasoning,
     prompt_of,
     refusal,
     text_of,
@@ -99,7 +100,6 @@ def test_reasoning_and_calls_are_not_among_the_tokens_of_the_answer(raw: httpx.C
     assert text.strip() == choice["message"]["content"]
 
 
-@pytest.mark.parametrize("tree", ["v1", "v3"])
 def test_completions_return_offsets_in_the_text(client: openai.OpenAI, tree: str) -> None:
     choice = client.completions.create(
         model=MODEL, prompt=PROMPT, logprobs=3, temperature=0, max_tokens=10
@@ -161,15 +161,6 @@ def test_a_prompt_can_be_scored_without_generation(client: openai.OpenAI) -> Non
         assert all(isinstance(each, float) for each in returned.token_logprobs[1:])
         assert answer.usage is not None
         assert answer.usage.completion_tokens == 0
-
-
-def test_the_right_continuation_scores_higher_than_a_wrong_one(raw: httpx.Client) -> None:
-    def score(ending: str) -> float:
-        fields: Any = {"echo": True, "logprobs": 1, "temperature": 0, "max_tokens": 0}
-        answer = ask(raw, "/v1/completions", prompt=PROMPT + ending, **fields)
-        return float(sum(answer["choices"][0]["logprobs"]["token_logprobs"][1:]))
-
-    assert score("1 2 3 4 5 6 7 8 9") > score("1 2 3 4 9 6 7 8 9") + 2
 
 
 def test_an_echo_of_several_prompts_streams_with_its_tokens(client: openai.OpenAI) -> None:
@@ -292,10 +283,6 @@ def test_a_text_that_ends_inside_a_character_is_complete(
 
 
 THINKING: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
-
-
-def num_reasoning(answer: Any) -> int:
-    return int(answer["usage"]["completion_tokens_details"]["reasoning_tokens"])
 
 
 @table("field", ["thinking_token_budget", "reasoning_max_tokens"])

@@ -80,6 +80,10 @@ def text_of(answer: Any) -> str:
     return str(choice["message"]["content"] if "message" in choice else choice["text"])
 
 
+def num_reasoning(answer: Any) -> int:
+    return int(answer["usage"]["completion_tokens_details"]["reasoning_tokens"])
+
+
 def ids_of(raw: httpx.Client, text: str) -> list[int]:
     ids: list[int] = ask(raw, "/tokenize", prompt=text, add_special_tokens=False)["tokens"]
     return ids

@@ -19,6 +19,7 @@ from vinery_serving.core.heartbeat import Heartbeat, Page, in_one_line
 
 LIMIT_S = 3.0
 SILENT = "without a sign of life"
+UNTIL_S, MORE_S = LIMIT_S + CONFIRM_S - INTERVAL_S, CONFIRM_S + INTERVAL_S
 
 
 class FakeProcess:
@@ -101,9 +102,6 @@ def test_a_process_that_may_stand_still_is_looked_at_more_often(watched: Watched
     assert watched.watch.next_look_s == INTERVAL_S
 
 
-UNTIL_S, MORE_S = LIMIT_S + CONFIRM_S - INTERVAL_S, CONFIRM_S + INTERVAL_S
-
-
 @table(
     "promised_s, state, starved, calm_s, then_s, reason",
     [
@@ -118,7 +116,7 @@ UNTIL_S, MORE_S = LIMIT_S + CONFIRM_S - INTERVAL_S, CONFIRM_S + INTERVAL_S
         (LIMIT_S, "S", 0.5, LIMIT_S + MORE_S, MORE_S, SILENT),
     ],
 )
-def test_a_process_stands_still(
+def test_a_process_stands_still_only_after_its_time(
     promised_s: float | None, state: str, starved: float, calm_s: float, then_s: float, reason: str
 ) -> None:
     watched = Watched()

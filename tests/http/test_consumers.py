@@ -42,11 +42,8 @@ TWO_MEGABYTES = json.dumps({"messages": [{"role": "user", "content": "x" * 2_000
 # What makes a body large.
 PADDING = " " * SMALL_BODY_BYTES
 
-
 small_and_large = pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
-streamed_or_large = pytest.mark.parametrize(
-    ("is_streamed", "padding"), [(True, ""), (False, PADDING)], ids=["streamed", "large"]
-)
+whole_and_streamed = pytest.mark.parametrize("is_streamed", [False, True])
 
 
 class Ledger:
@@ -142,7 +139,8 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     await server.workers.stop()
 
 
-@streamed_or_large
+@small_and_large
+@whole_and_streamed
 async def test_an_answer_is_sent_and_recorded(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
@@ -155,9 +153,11 @@ async def test_an_answer_is_sent_and_recorded(
     assert settlement.admission.model == "tiny-chat"
     assert settlement.num_output_tokens == len(ids_of("Hi there")) + 1
     assert settlement.num_response_bytes == len(sent)
+    assert bool(server.workers.num_starts) == bool(padding), "a small body needs no worker"
 
 
-@streamed_or_large
+@small_and_large
+@whole_and_streamed
 async def test_a_message_is_sent_and_recorded_under_its_endpoint(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
@@ -191,9 +191,7 @@ async def test_a_limit_refuses_a_message_in_anthropics_form(server: Server, path
     assert int(server.headers[b"retry-after"]) > 0
 
 
-async def test_a_small_message_is_counted_as_it_is_billed_and_needs_no_worker(
-    server: Server,
-) -> None:
+async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Server) -> None:
     fields = {"max_tokens": 9, "system": "Be kind.", "messages": HELLO}
 
     await server.ask("/v1/messages", **fields)
@@ -201,10 +199,10 @@ async def test_a_small_message_is_counted_as_it_is_billed_and_needs_no_worker(
 
     [settlement] = server.ledger.settled
     assert json.loads(counted) == {"input_tokens": settlement.num_prompt_tokens}
-    assert server.workers.num_starts == 0
 
 
-@streamed_or_large
+@small_and_large
+@whole_and_streamed
 async def test_an_answer_names_the_fields_that_took_no_effect(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
@@ -249,9 +247,7 @@ async def test_members_of_a_message_are_named_and_a_strict_server_refuses_unknow
     assert json.loads(sent)["error"]["message"].startswith("`messages.content.own` is not a para")
 
 
-async def test_a_model_that_the_path_replaces_is_named_and_an_error_names_fields_too(
-    server: Server,
-) -> None:
+async def test_the_model_of_a_body_that_the_path_replaces_is_named(server: Server) -> None:
     path = "/openai/deployments/tiny-chat/completions"
 
     status, _ = await server.ask(path, model="gpt-4o", prompt="Hi")
@@ -259,6 +255,8 @@ async def test_a_model_that_the_path_replaces_is_named_and_an_error_names_fields
     assert status == 200
     assert server.headers[b"x-vinery-ignored"] == b"model"
 
+
+async def test_an_error_after_the_body_was_read_names_them_too(server: Server) -> None:
     status, _ = await server.ask("/v1/completions", prompt="word " * 5000, chat_id="a")
 
     assert status == 400
@@ -403,7 +401,8 @@ TOKENS = {
 }
 
 
-@pytest.mark.parametrize(("path", "padding"), zip(TOKENS, ["", PADDING, ""], strict=True))
+@small_and_large
+@pytest.mark.parametrize("path", TOKENS)
 async def test_rate_limits_on_requests_apply_to_a_model_s_tokenizer(
     server: Server, path: str, padding: str
 ) -> None:

@@ -10,7 +10,7 @@ from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.core.events import FinishReason
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.request import GenerationRequest
+from vinery_serving.core.request import Conversation, GenerationRequest
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.pooling.common import PoolingExchange
@@ -50,6 +50,12 @@ def parsed(
 
 def request(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:
     return exchange(endpoint, dialect, **fields).request
+
+
+def conversation_of(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> Conversation:
+    prompt = request(endpoint, dialect, **fields).prompt
+    assert isinstance(prompt, Conversation)
+    return prompt
 
 
 def chat(dialect: Dialect = V1, /, **fields: Any) -> GenerationRequest:

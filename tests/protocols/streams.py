@@ -13,7 +13,6 @@ COUNTS = st.integers(0, 2**40)
 USAGES = st.builds(ev.Usage, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
 NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True)
 
-
 TOP_LOGPROBS = st.builds(
     TopLogprob, st.integers(0, 9), TEXTS, st.binary(max_size=3), st.floats(-99, 0)
 )

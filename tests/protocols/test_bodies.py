@@ -20,7 +20,6 @@ from vinery_serving.protocols.openapi.document import BODIES
 from .clients import payloads
 from .exchanges import LEAST, PLAIN, answered, streamed
 
-few = settings(max_examples=examples(20))  # they are slow, and for each endpoint
 DEPTH = JSON_LEVELS.value
 MALFORMED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "it is empty"),
@@ -125,7 +124,10 @@ NEARLY = st.lists(
     min_size=1,
     max_size=4,
 )
-PROMPTS = dict(zip(Endpoint, ("messages", "prompt", "input", "messages"), strict=True))
+PROMPTS = {
+    Endpoint.CHAT: "messages", Endpoint.COMPLETIONS: "prompt",
+    Endpoint.RESPONSES: "input", Endpoint.MESSAGES: "messages",
+}  # fmt: skip
 
 
 @cache  # for Hypothesis, a strategy is expensive to make
@@ -142,7 +144,7 @@ def bodies(draw: st.DrawFn, endpoint: Endpoint) -> dict[str, Any]:
 
 
 @table("endpoint", Endpoint)
-@few
+@settings(max_examples=examples(20))  # for each endpoint, and they are slow
 @given(data=st.data(), dialect=st.sampled_from(list(DIALECTS.values())))
 def test_random_json_is_answered_or_refused(
     endpoint: Endpoint, data: st.DataObject, dialect: Any

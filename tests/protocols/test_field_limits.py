@@ -8,7 +8,6 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.core import field_limits as limits
-from vinery_serving.core.dialects import V3
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS, FieldLimit
 from vinery_serving.core.request import Endpoint
@@ -234,12 +233,6 @@ def test_an_error_names_the_limit_and_what_was_sent_and_the_setting() -> None:
 )
 def test_the_limit_is_checked_before_the_entries(endpoint: Endpoint, fields: Any) -> None:
     assert "must have at most" in refused(endpoint, **fields).message
-
-
-def test_v3_takes_more_stop_strings_than_v1() -> None:
-    exchange(CHAT, V3, stop=["a"] * limits.STOPS_V3.value)
-
-    assert refused(CHAT, V3, stop=["a"] * 17).param == "stop"
 
 
 def test_unknown_fields_count_with_the_body_and_signs_inside_of_texts_do_not() -> None:

@@ -1,4 +1,5 @@
-"""Parameters of other servers: each is honoured, refused or reported, on every endpoint."""
+"""Parameters of other servers: each is honoured, refused or reported, on every endpoint. Values in
+the form of other clients: what has a plain meaning is read, and the rest refused."""
 
 from collections import Counter
 from functools import cache
@@ -7,16 +8,28 @@ from typing import Any
 import pytest
 
 from tests.tables import table
+from vinery_serving.core.dialects import V3
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import Endpoint, GrammarKind
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.aliases import Alias
+from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.foreign import FOREIGN, OPTION_FIELDS, Foreign, Harmless
 from vinery_serving.protocols.common.refused import REFUSED, Refused
 from vinery_serving.protocols.common.unknown_fields import unknown_fields
 from vinery_serving.protocols.openapi.document import BODIES
 
-from .exchanges import OPENAI, chat, completion, request, response
+from .exchanges import (
+    OPENAI,
+    PLAIN,
+    answered,
+    chat,
+    completion,
+    conversation_of,
+    exchange,
+    request,
+    response,
+)
 from .test_refusals import refused
 
 REFUSED_ROWS = [each for each in FOREIGN if isinstance(each.fate, Refused)]
@@ -138,11 +151,8 @@ def test_each_alias_is_tested() -> None:
         ({"seed": 1, "random_seed": 2}, "random_seed", "seed"),
         ({"ignore_eos": True, "ban_eos_token": 1}, "ban_eos_token", "ignore_eos"),
         # A name contradicts each synonym of its parameter.
-        (
-            {"reasoning_max_tokens": 1, "thinking_budget": 2},
-            "thinking_budget",
-            "reasoning_max_tokens",
-        ),
+        ({"reasoning_max_tokens": 1, "thinking_budget": 2},
+         "thinking_budget", "reasoning_max_tokens"),
     ],
 )  # fmt: skip
 def test_two_names_of_a_parameter_with_different_values_are_refused(
@@ -277,3 +287,22 @@ def test_no_known_field_is_unknown() -> None:
     for endpoint, body in BODIES.items():
         names = {field.alias or name: 1 for name, field in body.model_fields.items()}
         assert unknown_fields(body, names) == [], endpoint
+
+
+def test_responses_repeat_no_limit_as_null() -> None:
+    asked = exchange(Endpoint.RESPONSES, max_output_tokens=-1)
+
+    assert asked.request.stopping.is_unlimited
+    assert answered(asked, PLAIN)["max_output_tokens"] is None
+
+
+def test_numbers_inside_of_schemas_and_variables_stay_as_they_were() -> None:
+    variables = {"scale": 2.0, "level": "3"}
+    kwargs = conversation_of(Endpoint.CHAT, chat_template_kwargs=variables).template_kwargs
+
+    assert json_bytes(dict(kwargs)) == b'{"scale":2.0,"level":"3"}'
+
+
+@table("text", ["", "eight", "0x8", "1e2", "8 ", "inf", "nan", "1" * 5000])
+def test_under_v3_any_other_text_is_refused(text: str) -> None:
+    assert refused(Endpoint.CHAT, V3, max_tokens=text).param == "max_tokens"

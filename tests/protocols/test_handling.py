@@ -1,4 +1,4 @@
-"""The handling options and repetition detection, on every endpoint."""
+"""Repetition detection, stop reasons, the texts of prompts and the tokens of pictures."""
 
 import json
 

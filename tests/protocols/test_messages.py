@@ -2,19 +2,20 @@
 
 import base64
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.tables import table
 from vinery_serving.core.dialects import V1
-from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaKind, MediaPart, UrlSource
-from vinery_serving.core.request import Conversation, Endpoint, Message, Role, TextPart, ToolCall
+from vinery_serving.core.request import Endpoint, Message, Role, TextPart, ToolCall
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.messages.exchange import count_body, parse_count
 
-from .exchanges import LEAST, message
+from .exchanges import LEAST, conversation_of, message
 
 DATA = base64.b64encode(b"picture").decode()
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": "é"}}
@@ -24,11 +25,7 @@ WEATHER = {
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
 
-
-def conversation(**fields: Any) -> Conversation:
-    prompt = message(**fields).prompt
-    assert isinstance(prompt, Conversation)
-    return prompt
+conversation = partial(conversation_of, Endpoint.MESSAGES)
 
 
 def turns(*turns: tuple[str, Any]) -> tuple[Message, ...]:
@@ -242,14 +239,8 @@ def test_unknown_members_of_turns_blocks_and_tools_are_named_once() -> None:
         unheard_of=1,
     )
 
-    in_messages = [
-        "content.id",
-        "content.source.name",
-        "uuid",
-        "content.note",
-        "content.content.id",
-    ]
-    unknown = ("unheard_of", *(f"messages.{name}" for name in in_messages), "system.id")
+    in_messages = "content.id content.source.name uuid content.note content.content.id"
+    unknown = ("unheard_of", *(f"messages.{name}" for name in in_messages.split()), "system.id")
     cached = ("messages.content", "messages.content.content", "system")
     assert asked.unused == Unused(
         (*unknown, "tools.own"), 8, tuple(f"{each}.cache_control" for each in cached)
@@ -276,23 +267,6 @@ def test_few_of_many_unknown_members_are_named_and_none_of_a_schema() -> None:
 
     assert unused.num_unknown == 1000
     assert len(unused.unknown) == 32
-
-
-@table(
-    "name, value",
-    [
-        ("mcp_servers", [{"type": "url", "url": "https://a.b", "name": "s"}]),
-        ("container", "c_1"),
-        ("n", 2),
-        ("stop", "x"),
-        ("response_format", {"type": "json_object"}),
-    ],
-)
-def test_what_cannot_be_done_is_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(UnsupportedParameter) as caught:
-        message(**{name: value})
-
-    assert caught.value.param == name
 
 
 def test_counting_needs_no_limit_of_the_answer() -> None:

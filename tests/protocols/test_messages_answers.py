@@ -15,7 +15,6 @@ from .exchanges import HEAD, PLAIN, USAGE, answered, ended, exchange, streamed
 
 MESSAGES = Endpoint.MESSAGES
 
-
 FULL = ev.Finished(0, ev.FinishReason.LENGTH, is_context_full=True)
 
 

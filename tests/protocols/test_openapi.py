@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
 from docs.parameters import parameters
-from tests.examples import examples
 from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS, V1
 from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, PoolingEndpoint
 from vinery_serving.core.errors import EngineLost, InvalidRequest
 from vinery_serving.core.events import Failed, Started, TextDelta
-from vinery_serving.core.request import Conversation, Endpoint
+from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.common.encoding import error_body
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.answers import ANSWERS
@@ -29,10 +28,9 @@ from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
 from . import exchanges
 from .clients import payloads
-from .exchanges import LEAST, OPENAI, answered, exchange, parsed, streamed
+from .exchanges import LEAST, OPENAI, answered, conversation_of, exchange, parsed, streamed
 from .streams import event_streams
 
-few = settings(max_examples=examples(20))  # they are slow, and for each endpoint
 DOCUMENT = document(version="1.2.3", max_body_mb=64)
 PATHS: dict[str, Any] = DOCUMENT["paths"]
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
@@ -169,10 +167,7 @@ CALLS = [
 
 @table("tool", TOOLS)
 def test_a_tool_of_each_form_is_described(tool: dict[str, Any]) -> None:
-    asked = exchange(Endpoint.RESPONSES, tools=[tool])
-
-    assert isinstance(asked.request.prompt, Conversation)
-    assert len(asked.request.prompt.tools) == 1
+    assert len(conversation_of(Endpoint.RESPONSES, tools=[tool]).tools) == 1
     assert fits("ResponsesBody", {**LEAST[Endpoint.RESPONSES], "tools": [tool]})
 
 
@@ -180,10 +175,8 @@ def test_a_tool_of_each_form_is_described(tool: dict[str, Any]) -> None:
 def test_an_earlier_call_of_each_form_is_described(call: dict[str, Any]) -> None:
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}]
 
-    prompt = exchange(Endpoint.CHAT, messages=messages).request.prompt
-
-    assert isinstance(prompt, Conversation)
-    assert [each.name for each in prompt.messages[1].tool_calls] == ["f"]
+    turn = conversation_of(Endpoint.CHAT, messages=messages).messages[1]
+    assert [each.name for each in turn.tool_calls] == ["f"]
     assert fits("ChatBody", {"messages": messages})
     assert not fits("ChatBody", {"messages": [{**messages[1], "role": "bot"}]})
 
@@ -235,7 +228,6 @@ def test_every_recorded_answer_is_as_described(path: Path) -> None:
 
 
 @table("endpoint", Endpoint)
-@few
 @given(st.data(), st.integers(1, 3), st.booleans())
 def test_every_answer_is_as_described(
     endpoint: Endpoint, data: st.DataObject, n: int, is_scored: bool
@@ -252,7 +244,6 @@ def test_every_answer_is_as_described(
 
 
 @table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
-@few
 @given(st.data())
 def test_an_answer_with_token_ids_is_as_described(endpoint: Endpoint, data: st.DataObject) -> None:
     events = data.draw(event_streams(2, num_prompts_with_ids=1))

@@ -21,8 +21,6 @@ from vinery_serving.protocols.pooling.rerank import (
 )
 
 _TYPES = {EmbeddingsExchange: "Embeddings", RerankExchange: "Rerank", ScoreExchange: "Scores"}
-
-
 SEVEN = {"truncate_prompt_tokens": 7}
 
 

@@ -1,5 +1,6 @@
 """The GenerationRequest of a chat body."""
 
+from functools import partial
 from typing import Any
 
 from tests.tables import table
@@ -15,16 +16,12 @@ from vinery_serving.core.request import (
     ToolCall,
 )
 
-from .exchanges import PLAIN, answered, chat, exchange
+from .exchanges import PLAIN, answered, chat, conversation_of, exchange
 
 WEATHER = {"name": "get_weather", "description": "Now.", "parameters": {"type": "object"}}
 NESTED = {"type": "function", "function": WEATHER}
 
-
-def conversation(**fields: Any) -> Conversation:
-    prompt = chat(**fields).prompt
-    assert isinstance(prompt, Conversation)
-    return prompt
+conversation = partial(conversation_of, Endpoint.CHAT)
 
 
 def message(role: str = "assistant", content: Any = "a", **fields: Any) -> Message:

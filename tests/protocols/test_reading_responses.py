@@ -1,6 +1,7 @@
 """The GenerationRequest of a Responses body."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,12 +22,29 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.protocols.responses.exchange import parse_count
 
-from .exchanges import PLAIN, TWO_CALLS, WITH_REASONING, answered, exchange, response
-from .items import assistant, conversation, turns
+from .exchanges import (
+    PLAIN,
+    TWO_CALLS,
+    WITH_REASONING,
+    answered,
+    conversation_of,
+    exchange,
+    response,
+)
 
 USER = Message(Role.USER, (TextPart("Hi"),))
 HI = {"role": "user", "content": "Hi"}
 OBJECT = '{"type":"object"}'
+
+conversation = partial(conversation_of, Endpoint.RESPONSES)
+
+
+def turns(*items: Any) -> tuple[Message, ...]:
+    return conversation(input=list(items)).messages
+
+
+def assistant(text: str, **fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **fields}
 
 
 def call(call_id: str) -> dict[str, Any]:
@@ -195,10 +213,6 @@ def test_responses_read_response_format_on_v3() -> None:
     echoed = answered(responses, PLAIN)["text"]["format"]
     shown = (echoed["type"], echoed["name"], echoed["schema"])
     assert shown == ("json_schema", "response", {"type": "object"})
-
-
-def test_a_response_is_never_stored() -> None:
-    assert answered(exchange(Endpoint.RESPONSES, store=True), PLAIN)["store"] is False
 
 
 def test_what_codex_sends_is_accepted() -> None:

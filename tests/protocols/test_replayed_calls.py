@@ -5,7 +5,7 @@ from typing import Any
 from tests.tables import table
 from vinery_serving.core.request import Message, Role, TextPart, ToolCall
 
-from .items import assistant, turns
+from .test_reading_responses import assistant, turns
 
 EXEC = {"type": "exec", "command": ["ls"], "env": {}}
 DELETION = {"type": "delete_file", "path": "a"}

@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.examples import examples
 from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core import events as ev
@@ -26,7 +25,6 @@ from .clients import (
 from .exchanges import HEAD, answered, exchange, streamed
 from .streams import event_streams
 
-few = settings(max_examples=examples(20))  # they are slow, and for each endpoint
 STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 PADDED: dict[str, Any] = {"stream": True, "stream_options": {"include_obfuscation": True}}
 IDS: dict[str, Any] = {"return_token_ids": True, "return_prompt_text": True}
@@ -55,7 +53,6 @@ ASKED: list[tuple[Endpoint, dict[str, Any]]] = [
 
 
 @table("endpoint, fields", ASKED)
-@settings(max_examples=examples(30))
 @given(st.data(), st.integers(1, 4), st.integers(1, 3), DIALECT)
 def test_a_stream_adds_up_to_the_body(
     endpoint: Endpoint, fields: dict[str, Any], data: Any, n: int, num_prompts: int, dialect: Any
@@ -102,7 +99,6 @@ def test_the_members_of_both_systems_have_the_same_values(data: st.DataObject) -
         assert message["completion_tokens"] == text["completion_tokens"]
 
 
-@few
 @given(st.data())
 def test_choices_of_a_response_are_streamed_in_their_order(data: st.DataObject) -> None:
     events = data.draw(event_streams(3))
@@ -125,7 +121,6 @@ def test_choices_of_a_response_are_streamed_in_their_order(data: st.DataObject) 
         (Endpoint.RESPONSES, {}),
     ],
 )
-@few
 @given(st.data())
 def test_padded_deltas_have_few_sizes_and_the_same_text(
     endpoint: Endpoint, asked: dict[str, Any], data: st.DataObject
@@ -147,7 +142,6 @@ def test_padded_deltas_have_few_sizes_and_the_same_text(
 
 
 @table("endpoint", Endpoint)
-@few
 @given(st.data())
 def test_a_failed_stream_ends_with_its_error(endpoint: Endpoint, data: st.DataObject) -> None:
     whole = data.draw(event_streams(1))
@@ -178,7 +172,6 @@ def test_a_failed_response_keeps_its_output(data: st.DataObject) -> None:
 
 
 @table("endpoint", Endpoint)
-@few
 @given(st.data())
 def test_no_client_splits_a_line_and_the_name_of_an_event_is_its_type(
     endpoint: Endpoint, data: st.DataObject

@@ -13,8 +13,6 @@ from vinery_serving.core.tokens import Padding, Tokenized
 from vinery_serving.protocols.tokens import TokenizeExchange, parse_detokenize, parse_tokenize
 
 HI = [{"role": "user", "content": "Hi"}]
-
-
 PADDED = {"text": ["a"] * 2000, "pad_to_max_length": True, "max_length": 501}
 TOO_LONG = [{"role": "user", "content": "a" * (TEXT.value + 1)}]
 

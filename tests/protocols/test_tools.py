@@ -23,25 +23,10 @@ from vinery_serving.core.request import (
 )
 
 from .clients import payloads, response_answer
-from .exchanges import (
-    HEAD,
-    PLAIN,
-    TWO_CALLS,
-    answered,
-    ended,
-    exchange,
-    request,
-    streamed,
-)
+from .exchanges import HEAD, PLAIN, TWO_CALLS, answered, conversation_of, ended, exchange, streamed
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "abc"]
 ENDPOINTS = table("endpoint", [Endpoint.CHAT, Endpoint.RESPONSES])
-
-
-def conversation(endpoint: Endpoint, **fields: Any) -> Conversation:
-    prompt = request(endpoint, **fields).prompt
-    assert isinstance(prompt, Conversation)
-    return prompt
 
 
 def nested(name: str) -> dict[str, Any]:
@@ -62,7 +47,9 @@ def test_allowed_tools_are_read_in_the_forms_of_both_endpoints(
     choice = ToolChoice(ToolMode(mode), allowed=("c", "a"))
 
     for value in ({"allowed_tools": members}, members):
-        asked = conversation(endpoint, tools=TOOLS, tool_choice={"type": "allowed_tools", **value})
+        asked = conversation_of(
+            endpoint, tools=TOOLS, tool_choice={"type": "allowed_tools", **value}
+        )
         assert asked.tool_choice == choice
         assert asked.tools == (Tool("a"), Tool("b"), Tool("c")), "the prompt stays the same"
         assert asked.callable_tools == (Tool("a"), Tool("c"))
@@ -119,7 +106,7 @@ FLAT_RUN = {"name": "run", "description": "Run", "format": {"type": "grammar", *
 def test_a_custom_tool_is_a_function_of_one_text(
     endpoint: Endpoint, tool: dict[str, Any], param: str
 ) -> None:
-    [_, run] = conversation(endpoint, tools=[flat("a"), tool]).tools
+    [_, run] = conversation_of(endpoint, tools=[flat("a"), tool]).tools
 
     assert (run.name, run.description, run.is_custom, run.strict) == ("run", "Run", True, True)
     assert run.input_grammar == TextGrammar(TextSyntax.REGEX, "[a-z]+", param)
@@ -137,7 +124,7 @@ def test_a_custom_tool_is_a_function_of_one_text(
 def test_a_custom_tool_without_a_grammar_accepts_any_text(
     endpoint: Endpoint, fields: dict[str, Any]
 ) -> None:
-    [run] = conversation(endpoint, tools=[{"type": "custom", "name": "run", **fields}]).tools
+    [run] = conversation_of(endpoint, tools=[{"type": "custom", "name": "run", **fields}]).tools
 
     assert (run.is_custom, run.strict, run.input_grammar) == (True, None, None)
 
@@ -146,7 +133,7 @@ def test_the_model_is_shown_a_lark_grammar() -> None:
     lark = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
     tools = [{"type": "custom", "name": "run", "format": lark}]
 
-    [run] = conversation(Endpoint.RESPONSES, tools=tools).tools
+    [run] = conversation_of(Endpoint.RESPONSES, tools=tools).tools
 
     assert run.parameters is not None
     shown = run.parameters["properties"]["input"]["description"]
@@ -158,12 +145,12 @@ def test_the_model_is_shown_a_lark_grammar() -> None:
 def test_a_custom_tool_can_be_required(endpoint: Endpoint, choice: dict[str, Any]) -> None:
     tools = [flat("a"), {"type": "custom", "custom": NESTED_RUN}]
 
-    assert conversation(endpoint, tools=tools, tool_choice=choice).tool_choice == ToolChoice(
+    assert conversation_of(endpoint, tools=tools, tool_choice=choice).tool_choice == ToolChoice(
         ToolMode.NAMED, "run"
     )
     members = {"mode": "auto", "tools": [choice, flat("a")]}
     allowed = {"type": "allowed_tools", "allowed_tools": members}
-    assert conversation(endpoint, tools=tools, tool_choice=allowed).tool_choice == ToolChoice(
+    assert conversation_of(endpoint, tools=tools, tool_choice=allowed).tool_choice == ToolChoice(
         allowed=("run", "a")
     )
 
@@ -206,11 +193,11 @@ def test_a_replayed_call_of_a_custom_tool_is_a_function_call() -> None:
         {"type": "custom_tool_call_output", "call_id": "c1", "output": "4"},
     ]
 
-    returned = conversation(Endpoint.CHAT, messages=messages).messages
+    returned = conversation_of(Endpoint.CHAT, messages=messages).messages
 
     calls = (ToolCall("c1", "run", '{"input":"print \\"é\\"\\n"}'), ToolCall("c2", "a", "{}"))
     assert returned[0].tool_calls == calls
-    assert conversation(Endpoint.RESPONSES, input=items).messages == returned
+    assert conversation_of(Endpoint.RESPONSES, input=items).messages == returned
 
 
 # -- Namespaces -----------------------------------------------------------------------------
@@ -230,7 +217,7 @@ GROUPS = [flat("a"), BROWSER, CRM]
 
 
 def test_tools_of_a_namespace_have_its_name_and_a_name_in_two_is_not_enough() -> None:
-    tools = conversation(Endpoint.RESPONSES, tools=GROUPS).tools
+    tools = conversation_of(Endpoint.RESPONSES, tools=GROUPS).tools
 
     names = ["a", "mcp__browser__open", "mcp__browser__type", "crm__open", "crm__close"]
     assert [tool.name for tool in tools] == names
@@ -261,7 +248,7 @@ def test_a_choice_finds_tools_in_namespaces(named: dict[str, Any], meant: tuple[
     assert asked.request.prompt.tool_choice == ToolChoice(allowed=meant)
     assert answered(asked, PLAIN)["tool_choice"] == allowed
     if named["type"] != "namespace":
-        demanded = conversation(Endpoint.RESPONSES, tools=GROUPS, tool_choice=named)
+        demanded = conversation_of(Endpoint.RESPONSES, tools=GROUPS, tool_choice=named)
         assert demanded.tool_choice == ToolChoice(ToolMode.NAMED, meant[0])
 
 
@@ -302,7 +289,7 @@ def test_a_response_repeats_namespaces_and_a_replayed_call_has_its_qualified_nam
         {"type": "custom_tool_call", **typing},
     ]
 
-    [turn] = conversation(Endpoint.RESPONSES, input=items, tools=GROUPS).messages
+    [turn] = conversation_of(Endpoint.RESPONSES, input=items, tools=GROUPS).messages
 
     assert [call.name for call in turn.tool_calls] == ["crm__open", "mcp__browser__type"]
 

@@ -38,11 +38,8 @@ FORMS = (
 # These fields need another field.
 BEAMS = ("use_beam_search", "length_penalty", "early_stopping", "no_repeat_ngram_size", "best_of")
 LOGPROBS = (
-    "top_logprobs",
-    "logprob_token_ids",
-    "temp_scaled_logprobs",
-    "top_p_normalized_logprobs",
-)
+    "top_logprobs", "logprob_token_ids", "temp_scaled_logprobs", "top_p_normalized_logprobs",
+)  # fmt: skip
 IDS = (
     "messages", "prompt", "prompt_token_ids", "tokens", "stop_token_ids", "allowed_token_ids",
     "bad_words_token_ids", "logprob_token_ids",
@@ -172,10 +169,7 @@ def fit_generation(body: dict[str, Any], *, counts_logprobs: bool, is_message: b
         drop(body, ["ignore_eos", "min_tokens", "text"])
     if body.get("repetition_detection"):
         body["repetition_detection"] = {"max_pattern_size": 4, "min_count": 2}
-    if not body.get("stream"):
-        drop(body, ["stream_options"])
-    if body.get("stream"):
-        drop(body, ["prompt_logprobs", "best_of"])
+    drop(body, ["prompt_logprobs", "best_of"] if body.get("stream") else ["stream_options"])
     if not body.get("use_beam_search") or body.get("stream"):
         drop(body, BEAMS)
     if not body.get("logprobs") and not counts_logprobs:
@@ -185,9 +179,7 @@ def fit_generation(body: dict[str, Any], *, counts_logprobs: bool, is_message: b
         body["tool_choice"] = {"type": "auto"} if is_object else "auto"
     if is_message:
         fit_message(body)
-    if body.get("disable_chat_template"):
-        drop(body, ["continue_final_message"])
-    if body.get("continue_final_message"):
+    if body.get("disable_chat_template") or body.get("continue_final_message"):
         drop(body, ["continue_final_message"])
     if isinstance(body.get("stop"), list):
         body["stop"] = body["stop"][:4]
