@@ -32,11 +32,9 @@ def test_an_archive_at_a_url_is_pulled(root: Client, hub: FakeHub, tmp_path: Pat
     hub.add("acme/archive", {"tiny.zip": data})
     url = f"{hub.endpoint}/acme/archive/resolve/main/tiny.zip"
     form = {"what": url, "device": "CPU", "is_loaded": "on", "option.max_running": "4"}
-
     assert "needs its" in error_at(text_of(root.post(FILE, form)), "what")
     digest = hashlib.sha256(data).hexdigest()
     response = root.post(FILE, form | {"sha256": digest.upper()}, follow=True)
-
     job = ModelJob.objects.get()
     assert (job.kind, job.model.name, job.model.options) == ("pull", "tiny", {"max_running": 4})
     assert (job.parameters["url"], job.parameters["sha256"]) == (url, digest)
@@ -61,22 +59,30 @@ def test_a_wrong_source_is_explained(root: Client, hub: FakeHub, what: str, sent
     assert not ServedModel.objects.exists()
 
 
-def test_a_gguf_file_is_pulled_unless_it_will_not_load(root: Client, tmp_path: Path) -> None:
+def test_a_gguf_file_is_pulled_unless_it_will_not_load_or_its_name_is_taken(
+    root: Client, tmp_path: Path
+) -> None:
     path = write_gguf(tmp_path / "horse.gguf", "horse")
 
     text = text_of(root.post(FILE, {"what": str(path), "device": "CPU"}))
-
     assert "horse" in error_at(text, "what")
     assert not ModelJob.objects.exists()
 
     path = write_gguf(tmp_path / "small.gguf", "llama")
-
     root.post(FILE, {"what": str(path), "device": "CPU", "name": "mine"})
-
     job = ModelJob.objects.get()
     assert (job.model.name, job.parameters["path"]) == ("mine", str(path))
     assert not job.model.is_loaded
 
+    registry.add_model(TINY_CHAT, name="taken")
+    form = {"what": str(path), "device": "CPU", "name": "taken"}
+    text = text_of(root.post(FILE, form))
+    assert "Another model is served under this name." in error_at(text, "name")
+    root.post(FILE, form | {"replaces": "on"})
+    assert ModelJob.objects.get(model__name="taken").model.folder == str(TINY_CHAT)
+
+
+def test_a_digest_must_be_one(root: Client) -> None:
     form = {"what": "https://store/m.zip", "device": "CPU", "sha256": "abc"}
 
     assert "64 hexadecimal digits" in error_at(text_of(root.post(FILE, form)), "sha256")
@@ -115,10 +121,14 @@ def test_a_checkpoint_is_converted_with_its_options(root: Client, tmp_path: Path
 @table(
     "changed, field, sentence",
     [
+        ({"folder": "/nowhere"}, "folder", "There is no folder /nowhere."),
         ({"folder": "tiny"}, "folder", "Write an absolute path"),
         ({"folder": str(TINY_CHAT)}, "folder", "holds an OpenVINO model already"),
         ({"precision": "int1"}, "precision", "int1 is not one of the available choices"),
         ({"group_size": "64"}, "group_size", "group_size is for int4 and not for int8."),
+        ({"ratio": "2", "precision": "int4"}, "ratio", "ratio must be from 0 to 1."),
+        ({"sym": "on", "precision": "fp16"}, "sym", "sym is for int8 and int4"),
+        ({"memory_limit_mb": "-1"}, "memory_limit_mb", "must not be negative"),
         ({"task": "image-text-to-text"}, "task", "cannot be converted for the task"),
         ({"name": "a b"}, "name", "Use letters, digits"),
     ],

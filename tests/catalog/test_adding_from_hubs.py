@@ -47,12 +47,10 @@ def test_a_search_lists_what_matches_and_asked_checkpoints(root: Client, tiny: F
     tiny.add("acme/other", openvino_files(), tags=["openvino"])
 
     text = text_of(root.get(HUB, {"q": "TINY"}))
-
     assert NAME in text and "1,234" in text
     assert "acme/other" not in text
 
     tiny.add("acme/tiny-checkpoint", checkpoint_files(), tags=["transformers"])
-
     assert "acme/tiny-checkpoint" not in text_of(root.get(HUB, {"q": "tiny"}))
     assert "acme/tiny-checkpoint" in text_of(root.get(HUB, {"q": "tiny", "all": "on"}))
 
@@ -84,7 +82,6 @@ def test_an_answer_that_is_no_list_of_models_is_refused(tiny: FakeHub, body: byt
 
 def test_questions_have_a_deadline_a_number_and_the_errors_of_the_asker() -> None:
     ended = threading.Event()
-
     with pytest.raises(HubUnavailable, match="did not answer within"):
         hub_questions.ask(ended.wait, within_s=0.01)
     ended.set()
@@ -98,7 +95,6 @@ def test_questions_have_a_deadline_a_number_and_the_errors_of_the_asker() -> Non
         hub_questions.ask(lambda: 1)
     ended.set()
     until(_may_ask)
-
     with pytest.raises(ValueError, match="x"):
         hub_questions.ask(lambda: int("x"))
 
@@ -115,19 +111,16 @@ def _may_ask() -> bool:
 
 def test_a_name_is_judged_before_anything_is_fetched(root: Client, tiny: FakeHub) -> None:
     text = text_of(root.get(HUB, {"q": NAME}))
-
     assert "It will load." in text
     assert "Qwen3ForCausalLM" in text and "of 16.0 GB" in text
     assert 'name="name" value="tiny"' in text
     assert tiny.fetches("openvino_model.bin") == []
 
     form = {"name": "mine", "option.max_running": "many"}
-
     assert "max_running must be" in text_of(root.post(f"{HUB}?q={NAME}", form))
 
     tiny.add("acme/pickle", {"config.json": b"{}", "pytorch_model.bin": b"x"})
     address = f"{HUB}?q=acme/pickle"
-
     text = text_of(root.get(address))
     assert "It will not load." in text and "Fetch and serve" not in text
     assert "can run any code" in text_of(root.post(address, {"name": "pickle"}))
@@ -154,9 +147,7 @@ def test_a_pull_replaces_a_served_model_on_request_only(root: Client, tiny: Fake
     assert ModelJob.objects.get().model.folder == str(TINY_CHAT)
 
     form = {"name": "own", "is_loaded": "on", "option.max_running": "4"}
-
     response = root.post(f"{HUB}?q={NAME}&revision=main&device=CPU", form, follow=True)
-
     job = ModelJob.objects.get(model__name="own")
     assert job.model.options == {"max_running": 4}
     assert (job.kind, job.parameters["repository"]) == ("pull", NAME)
@@ -169,14 +160,12 @@ def test_a_pull_replaces_a_served_model_on_request_only(root: Client, tiny: Fake
 
 def test_the_catalogue_shows_what_fits_and_serves_shipped_models_with_a_click(root: Client) -> None:
     text = text_of(root.get(ADD))
-
     assert "tiny-chat" in text
     assert "too large" not in text.replace("too large for this machine", "")
     assert "<span" in text_of(root.get(ADD, {"all": "on"}))
     assert ">tiny-vision<" not in text_of(root.get(ADD, {"task": "chat"})).replace("\n", "")
 
     response = root.post(ADD, {"name": "tiny-vision"}, follow=True)
-
     assert response.redirect_chain[-1][0] == f"{LIST}{ServedModel.objects.get().pk}/"
     again = text_of(root.post(ADD, {"name": "tiny-vision"}, follow=True))
     assert "A model is served as tiny-vision already." in again
@@ -186,13 +175,10 @@ def test_a_model_of_the_catalogue_is_pulled_with_one_click(root: Client, hub: Fa
     entry = next(each for each in pulls.catalogue.catalogue() if not each.shipped)
 
     text = text_of(root.post(ADD, {"name": entry.name}, follow=True))
-
     assert f"has no repository {entry.repository}" in text
     assert not ServedModel.objects.exists()
 
     hub.add(entry.repository, openvino_files())
-
     root.post(ADD, {"name": entry.name})
-
     job = ModelJob.objects.get()
     assert (job.model.name, job.parameters["repository"]) == (entry.name, entry.repository)

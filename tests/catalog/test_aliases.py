@@ -34,12 +34,10 @@ def alias(name: str, targets: object) -> ModelAlias:
 
 def test_an_alias_names_models_by_their_weights_follows_a_new_name_and_is_shown() -> None:
     row = alias("chat", {"qwen-a": 90, "qwen-b": 10})
-
     assert ModelAlias.objects.get().targets == {"qwen-a": 90, "qwen-b": 10}
     assert AuditEntry.objects.filter(target="chat", action="alias.create").count() == 1
 
     MODELS.change(EVERYTHING, ServedModel.objects.get(name="qwen-a"), {"name": "qwen-c"})
-
     row.refresh_from_db()
     assert row.targets == {"qwen-c": 90, "qwen-b": 10}
     assert AuditEntry.objects.filter(target="chat", action="alias.update").count() == 1
@@ -76,6 +74,5 @@ def test_the_admin_adds_aliases_and_the_console_shows_them(admin_client: Client)
     assert "qwen-a 90, qwen-b 10" in page.content.decode()
 
     page = admin_client.get("/console/models/").content.decode()
-
     assert "Other names" in page
     assert "<code>chat</code>" in page

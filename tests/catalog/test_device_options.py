@@ -117,7 +117,7 @@ def test_a_head_is_for_a_model_with_its_layers_and_alone_no_model(tmp_path: Path
         check_folder(head(tmp_path, EAGLE, '{"model_type": "llama"}'))
 
 
-def test_a_draft_model_and_linear_attention_have_their_options(tmp_path: Path) -> None:
+def test_a_draft_model_and_a_model_with_linear_attention_have_their_options(tmp_path: Path) -> None:
     check_folder_options(parse_options({"draft_model": str(MODELS / "tiny-draft")}), TINY_CHAT)
 
     state = '<data variable_id="cache_params.past.ssm.0" />'
@@ -125,6 +125,8 @@ def test_a_draft_model_and_linear_attention_have_their_options(tmp_path: Path) -
 
     check_folder_options(parse_options({"cache_interval_multiplier": 8}), tmp_path)
 
+
+def test_properties_are_accepted_until_those_of_the_device_are_known() -> None:
     check("CPU", None, plugin={"NUM_STREAM": 1})
     check("CPU", DeviceList((Device("CPU", "Intel Core"),), 0.0), plugin={"NUM_STREAM": 1})
 

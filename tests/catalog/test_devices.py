@@ -84,7 +84,6 @@ def test_found_devices_are_read_by_others_and_a_damaged_file_is_none(tmp_path: P
     assert devices.read(tmp_path) is None
 
     devices.write(tmp_path, [CPU, GPU])
-
     read = devices.read(tmp_path)
     assert read is not None
     assert read.devices == (CPU, GPU)
@@ -92,5 +91,4 @@ def test_found_devices_are_read_by_others_and_a_damaged_file_is_none(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["devices.json"]
 
     (tmp_path / "devices.json").write_text('{"devices": [{"name"')
-
     assert devices.read(tmp_path) is None

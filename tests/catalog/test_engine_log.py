@@ -52,9 +52,7 @@ def test_the_last_lines_are_returned_or_where_the_log_is(folder_of_logs: Path) -
     assert "the log is on the host that runs the engine" in engine_log_text("org/tiny")
 
     write(folder_of_logs, *map(str, range(80)))
-
     lines = engine_log("org/tiny")
-
     assert lines is not None
     assert [line.split()[-1] for line in lines] == [str(number) for number in range(30, 80)]
 
@@ -63,23 +61,19 @@ def test_administrators_see_state_reason_and_log_and_a_user_names_and_states(
     root: Client, failed: ServedModel, folder_of_logs: Path, alice: Client
 ) -> None:
     write(folder_of_logs, "the weights do not fit", HOSTILE)
-
     assert "The reason." in page(root, LIST)
     text = page(root, f"{LIST}{failed.pk}/")
-
     for expected in ("org/tiny", "Failed", "The reason.", "the weights do not fit"):
         assert expected in text
     assert HOSTILE not in text
 
     text = page(alice, LIST)
-
     assert "org/tiny" in text and "Failed" in text
     assert "The reason." not in text
     assert "the weights do not fit" not in text
     assert "vinery logs" not in text
 
     text = page(root, reverse("admin:serving_servedmodel_change", args=[failed.pk]))
-
     assert "the weights do not fit" in text
     assert HOSTILE not in text
 
@@ -108,7 +102,6 @@ def test_a_log_is_followed_over_renamed_files_and_lines_that_are_not_whole() -> 
     assert log_after(engine_log_path("a"), "") == ([], "")
     log = log_of("a")
     append(log, "one", "two")
-
     lines, position = log_after(engine_log_path("a"), "")
     assert words(lines) == ["one", "two"]
     assert log_after(engine_log_path("a"), position) == ([], position)
@@ -126,19 +119,16 @@ def test_a_log_is_followed_over_renamed_files_and_lines_that_are_not_whole() -> 
         lines, position = log_after(engine_log_path("a"), position)
         assert lines == []
         file.write("o\n")
-
     assert words(log_after(engine_log_path("a"), position)[0]) == ["two"]
 
     append(log, "first")
     _, position = log_after(engine_log_path("a"), "")
     numbers = [str(number) for number in range(25)]  # two files
     append(log, *numbers)
-
     found: list[str] = []
     while (answer := log_after(engine_log_path("a"), position))[0]:
         found += words(answer[0])
         position = answer[1]
-
     assert len(list(Path(settings.VINERY_LOG_DIR).iterdir())) > 1
     assert found == numbers
 

@@ -34,15 +34,12 @@ def test_the_page_shows_state_names_example_and_messages(root: Client, chat: Ser
     ModelAlias.objects.create(name="gpt-4o", targets={"chat": 1})
 
     text = page(root, chat)
-
     for expected in ("Ready", "2,048 tokens", str(TINY_CHAT), "gpt-4o", '"model": "chat"'):
         assert expected in text
     assert "http://testserver/v1/chat/completions" in text
 
     root.post(address(chat, "unload/"))
-
     fresh = text_of(root.get(address(chat), headers={"X-Live": "1"}))
-
     assert 'id="state"' in fresh and "Log out" not in fresh
     assert "Unloading chat." not in fresh
     assert "Unloading chat." in page(root, chat)
@@ -72,7 +69,7 @@ def test_a_model_that_crashes_while_it_loads_shows_why_and_when_it_is_tried_agai
         assert "1 of 4 failed; the next is at 12:30:05 UTC" in text
 
 
-def test_the_engine_s_work_is_shown(
+def test_the_page_shows_what_the_engine_does_now(
     root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     EngineStatus.objects.update(pid=1)
@@ -83,7 +80,6 @@ def test_the_engine_s_work_is_shown(
         draft_acceptance=0.75,
     )
     monkeypatch.setattr(resource, "_ask", [lambda: {"chat": work}])
-
     for text in (page(root, chat), text_of(root.get(LIST))):
         assert ">7</" in text and ">12</" in text
     facts = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", page(root, chat)))
@@ -150,12 +146,10 @@ def test_the_example_is_of_the_task(root: Client, chat: ServedModel, task: str, 
 
 def test_buttons_load_retry_and_remove_a_model(root: Client, chat: ServedModel) -> None:
     text = text_of(root.get(address(chat, "unload/"), follow=True))
-
     assert "Nothing was changed yet." in text
     assert ServedModel.objects.get().is_loaded is True
 
     text = text_of(root.post(address(chat, "retry/"), follow=True))
-
     assert "chat has not failed: it is ready." in text
 
     assert "Unloading chat." in text_of(root.post(address(chat, "unload/"), follow=True))
@@ -187,7 +181,6 @@ def test_a_job_shows_its_progress_and_has_buttons(root: Client, chat: ServedMode
     progress = {"done_bytes": 3_000_000, "total_bytes": 12_000_000, "bytes_per_s": 3e6}
     number = job(chat, state=JobState.RUNNING, stage="fetching a.bin", **progress).pk
     text = page(root, chat)
-
     assert 'value="25"' in text
     assert "fetching a.bin, 3 MB of 12 MB, 3 MB/s, 3 s left" in text
 
@@ -201,7 +194,6 @@ def test_a_job_shows_its_progress_and_has_buttons(root: Client, chat: ServedMode
     assert "What it has made so far is deleted." in text_of(root.get(cancel))
 
     response = root.post(cancel, follow=True)
-
     assert response.redirect_chain[-1][0] == address(chat)
     assert ModelJob.objects.get().asked == Asked.CANCEL
 
@@ -236,7 +228,6 @@ def test_a_model_without_files_is_not_loaded_and_keeps_its_folder(
 ) -> None:
     model = ServedModel.objects.create(name="coming", folder="", is_loaded=True)
     job(model, state=JobState.RUNNING, done_bytes=1, total_bytes=4)
-
     assert "Pulling" in page(root, model)
     assert "/unload/" not in page(root, model)
     assert "1 B of 4 B" in text_of(root.get(LIST))
@@ -247,7 +238,6 @@ def test_a_model_without_files_is_not_loaded_and_keeps_its_folder(
 
     ServedModel.objects.update(folder=str(TINY_CHAT))  # the page still has no such field
     root.post(address(chat), {"name": "chat", "device": "CPU", "idle_s": "60"})
-
     chat.refresh_from_db()
     assert (chat.folder, chat.idle_s) == (str(TINY_CHAT), 60)
 
@@ -274,7 +264,6 @@ def test_options_are_set_and_removed_one_by_one(root: Client, chat: ServedModel)
 
     kept = {"option.max_running": "8", "option.retired": ""}
     root.post(address(chat), sent(chat, **kept))
-
     assert ServedModel.objects.get().options == {"max_running": 8}
 
 
@@ -298,14 +287,11 @@ def test_a_wrong_option_is_shown_with_what_was_sent(
 
 def test_settings_have_errors_warnings_and_projects(root: Client, chat: ServedModel) -> None:
     text = text_of(root.post(address(chat), sent(chat, device="G P U", folder="/nowhere")))
-
     assert "G P U is not a device." in text
     assert "There is no folder /nowhere." in text
 
     Limit.objects.create(scope="model", model="chat", metric="requests", window="day", amount=1)
-
     text = text_of(root.post(address(chat), sent(chat, name="talk"), follow=True))
-
     assert "1 limit is for chat: it does not hold for talk." in text
     assert ServedModel.objects.get().name == "talk"
 
@@ -329,19 +315,15 @@ def test_a_model_is_added_from_its_folder_or_shipped_name(root: Client, tmp_path
     assert 'href="/console/models/add/"' in text_of(root.get(LIST))
 
     text = text_of(root.post(FOLDER, {"folder": str(tmp_path), "device": "CPU"}))
-
     assert "has no openvino_model.xml" in text
     assert not ServedModel.objects.exists()
 
     form = {"folder": "tiny-chat", "device": "CPU", "is_loaded": "on", "name": ""}
-
     response = root.post(FOLDER, form | {"option.max_running": "4"}, follow=True)
-
     model = ServedModel.objects.get()
     assert (model.name, model.folder) == ("tiny-chat", str(TINY_CHAT))
     assert model.options == {"max_running": 4}
     assert response.redirect_chain[-1][0] == address(model)
 
     root.post(FOLDER, {"folder": f"{TINY_CHAT}/", "device": "CPU", "name": "later"})
-
     assert not ServedModel.objects.get(name="later").is_loaded

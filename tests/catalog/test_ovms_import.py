@@ -76,7 +76,6 @@ def translated(path: Path) -> Translation:
 
 def test_a_graph_becomes_a_model_with_options_and_others_are_named(repository: Path) -> None:
     model = translated(repository)
-
     assert (model.name, model.device) == ("OpenVINO/chat", "CPU")
     assert model.folder == repository / "OpenVINO" / "chat"
     assert model.options == json.loads((OVMS / "chat_options.json").read_text())
@@ -85,7 +84,6 @@ def test_a_graph_becomes_a_model_with_options_and_others_are_named(repository: P
 
     graph = repository / "OpenVINO" / "chat" / "graph.pbtxt"
     graph.write_text('node { calculator: "ImageGenCalculator" }')
-
     assert [each.task for each in read_path(repository, Roots()).servables] == ["pictures"]
 
 
@@ -113,9 +111,7 @@ def test_a_config_and_a_command_line_come_before_the_graph_of_a_folder(repositor
     assert found[3].task == "inference of a classic model"
 
     roots = Roots((("/models", repository),))
-
     found = read_command(COMPOSE, roots)
-
     (servable,) = found.servables
     model = translate(servable, roots)
     assert (model.name, model.folder) == ("chat", repository / "OpenVINO" / "chat")
@@ -150,7 +146,6 @@ def test_an_embeddings_graph_becomes_an_embeddings_model(tmp_path: Path, run: Ru
     (tmp_path / "embed" / "graph.pbtxt").write_text(EMBEDDINGS)
 
     status, report = run(str(tmp_path / "embed"), "--no-load")
-
     assert status == 0
     assert "  no counterpart: truncate: a request asks for it" in report
     served = ServedModel.objects.get()
@@ -193,7 +188,6 @@ def test_each_option_has_a_line_and_those_of_an_npu_its_lengths(tmp_path: Path) 
     options |= {"cache_eviction_config": "all"}
 
     model = translate(Servable("a model!", tmp_path, "here", options), Roots())
-
     assert model.name == "a-model-"
     assert model.options == {
         "dynamic_split_fuse": False,
@@ -213,9 +207,7 @@ def test_each_option_has_a_line_and_those_of_an_npu_its_lengths(tmp_path: Path) 
 
     plugin = {"MIN_RESPONSE_LEN": "256", "PREFILL_HINT": "STATIC"}
     given = {"max_prompt_len": 2048, "plugin_config": plugin, "device": "NPU"}
-
     model = translate(Servable("a", tmp_path, "here", given), Roots())
-
     assert (model.device, model.lost) == ("NPU", [])
     assert model.options == {
         "max_prompt_len": 2048,
@@ -260,7 +252,6 @@ def test_a_second_import_changes_nothing(repository: Path, run: Run) -> None:
     ]
 
     status, second = run(*command, "--no-load")
-
     assert status == 0
     assert "chat is served already" in second
     assert "Media are allowed: nothing new." in second

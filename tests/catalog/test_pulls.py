@@ -58,13 +58,11 @@ def test_a_model_is_registered_while_it_is_pulled() -> None:
 
 def test_what_will_not_load_is_not_pulled_and_a_vision_model_has_its_task(hub: FakeHub) -> None:
     hub.add("acme/pickle", {"config.json": b"{}", "pytorch_model.bin": b"x"})
-
     with pytest.raises(ValidationError, match="pickle format"):
         begun("acme/pickle")
     assert not ServedModel.objects.exists()
 
     hub.add_folder("acme/seer", TINY_VISION)
-
     assert take_result(begun("acme/seer"), {"folder": str(TINY_VISION), "source": {}}) == ""
 
     assert ServedModel.objects.get().task == "vision"
@@ -72,11 +70,9 @@ def test_what_will_not_load_is_not_pulled_and_a_vision_model_has_its_task(hub: F
 
 def test_a_name_of_the_catalogue_is_a_repository_and_a_shipped_one_a_folder(hub: FakeHub) -> None:
     hub.add("OpenVINO/Qwen3-8B-int4-ov", openvino_files())
-
     assert pulls.judge("qwen3-8b").name == "Qwen3-8B-int4-ov"
 
     model = pulls.add_shipped("tiny-chat", "mine", device="CPU", load=False)
-
     assert model and Path(model.folder) == TINY_CHAT
     assert pulls.add_shipped("qwen3-8b", None, device="CPU", load=False) is None
     with pytest.raises(PullFailed, match="ships with Vinery"):

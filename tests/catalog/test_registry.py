@@ -29,7 +29,6 @@ def test_changes_by_the_registry_are_audited(tmp_path: Path) -> None:
     ServedModel.objects.filter(name="chat").update(folder=str(tmp_path / "gone"))
     registry.load(ServedModel.objects.get(), True)
     changes.remove(ServedModel.objects.get())
-
     assert audited() == ["model.create", "model.unload", "model.load", "model.delete"]
     entry = AuditEntry.objects.get(action="model.create")
     assert entry.after["options"] == {"max_running": 3}

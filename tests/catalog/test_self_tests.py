@@ -103,7 +103,6 @@ def test_a_model_without_an_engine_that_sees_is_not_tested(
 def test_the_result_is_shown_to_administrators_alone(root: Client, seer: ServedModel) -> None:
     page = reverse("admin:serving_servedmodel_change", args=[seer.pk])
     body = MODELS.serializer(seer, context={"access": EVERYTHING}).data["engine"]["picture_test"]
-
     assert f"C{WORDS[1:]}" in text_of(root.get(LIST))
     assert WORDS in text_of(root.get(page))
     assert body == {

@@ -52,9 +52,13 @@ def test_no_options_are_an_empty_object(root: Client, options: str) -> None:
     [
         ("{max_running: 3}", "This is not JSON: line 1, column 2: Expecting property name"),
         ('{\n"max_running": 3,,\n}', "This is not JSON: line 2, column 18"),
-        *(("[3]", "Write a JSON object"), ("5", "Write a JSON object")),
+        ("[3]", "Write a JSON object"),
+        ("5", "Write a JSON object"),
         ('"text"', "Write a JSON object"),
         ('{"max_runing": 3}', "There is no option max_runing. Did you mean max_running?"),
+        ('{"colour": 3}', "There are max_running, max_waiting"),
+        ('{"max_running": 0}', "max_running must be positive"),
+        ('{"output_format": "german"}', "Known formats are deepseek_r1, "),
         ('{"max_running": "many"}', 'max_running must be a whole number, not "many".'),
     ],
 )
@@ -86,13 +90,11 @@ def with_devices(settings: Any, tmp_path: Path) -> None:
 
 def test_the_form_names_the_devices_and_refuses_others(root: Client, with_devices: None) -> None:
     errors = errors_of(root, device="GPU")
-
     assert errors.keys() == {"device"}
     sentence = "There is no device GPU on this machine. Devices: CPU (Intel Core)."
     assert sentence in errors["device"][0]
 
     page = text_of(root.get(ADD))
-
     assert '<option value="CPU">Intel Core</option>' in page
     assert "The devices of this machine: CPU (Intel Core)." in page
 
@@ -100,7 +102,6 @@ def test_the_form_names_the_devices_and_refuses_others(root: Client, with_device
 def test_a_model_without_folder_and_device_is_renamed(root: Client, with_devices: None) -> None:
     model = ServedModel.objects.create(name="chat", folder="/nowhere", device="GPU")
     form = {"name": "new", "folder": "/nowhere", "device": "GPU", "options": "{}"}
-
     assert root.post(address(model), form).status_code == 302
 
     model.refresh_from_db()
@@ -110,10 +111,14 @@ def test_a_model_without_folder_and_device_is_renamed(root: Client, with_devices
 @table(
     "is_loaded, state, shown",
     [
-        *((True, EngineState.READY, "Ready"), (True, EngineState.LOADING, "Loading")),
-        *((True, EngineState.FAILED, "Failed"), (True, EngineState.UNLOADED, "Waiting to load")),
-        *((True, None, "Waiting to load"), (False, EngineState.READY, "Unloading")),
-        *((False, EngineState.UNLOADED, "Unloaded"), (False, None, "Unloaded")),
+        (True, EngineState.READY, "Ready"),
+        (True, EngineState.LOADING, "Loading"),
+        (True, EngineState.FAILED, "Failed"),
+        (True, EngineState.UNLOADED, "Waiting to load"),
+        (True, None, "Waiting to load"),
+        (False, EngineState.READY, "Unloading"),
+        (False, EngineState.UNLOADED, "Unloaded"),
+        (False, None, "Unloaded"),
     ],
 )
 def test_the_list_shows_the_state(
@@ -142,13 +147,11 @@ def test_an_engine_with_earlier_settings_is_not_reported_as_ready(root: Client) 
 def test_a_long_error_is_cut_in_the_list_and_the_action_to_load_tries_again(root: Client) -> None:
     error = "It went wrong, " * 20 + "here."
     model = served(EngineState.FAILED, last_error=error)
-
     assert "went wrong" in text_of(root.get(MODELS))
     assert "here." not in text_of(root.get(MODELS))
     assert error in text_of(root.get(address(model)))
 
     root.post(MODELS, {"action": "load", "_selected_action": [model.pk]})
-
     model.refresh_from_db()
     assert model.retried_at is not None
     assert AuditEntry.objects.get(target_kind="model").action == "model.retry"
@@ -158,7 +161,6 @@ def test_the_page_of_a_model_that_is_tried_again_shows_how_often(root: Client) -
     error = "There is not enough memory.\n\nstd::bad_alloc"
     model = served(EngineState.RETRYING, last_error=error, num_attempts=1, max_attempts=4)
     page = text_of(root.get(address(model)))
-
     assert ">Retrying (2 of 4)</span>" in page
     assert "1 of 4 failed" in page
     assert "There is not enough memory.<br><br>std::bad_alloc" in page

@@ -25,7 +25,6 @@ def test_reference_models_ship_with_vinery_and_the_admin_takes_names(admin_clien
         reverse("admin:serving_servedmodel_add"),
         {"name": "seer", "folder": "tiny-vision", "device": "CPU", "options": "{}"},
     )
-
     assert Path(ServedModel.objects.get(name="seer").folder) == FOLDER
 
 
@@ -35,11 +34,8 @@ def test_a_name_does_for_the_folder_unless_there_is_one_of_that_name(
     monkeypatch.chdir(tmp_path)
 
     model = registry.add_model(Path("tiny-vision"), name="seer", load=False)
-
     assert Path(model.folder) == FOLDER
 
     (tmp_path / "tiny-vision").symlink_to(REPOSITORY / "models" / "tiny-chat")
-
     model = registry.add_model(Path("tiny-vision"), name="mine", load=False)
-
     assert Path(model.folder) == REPOSITORY / "models" / "tiny-chat"

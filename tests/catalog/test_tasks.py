@@ -23,7 +23,6 @@ def test_the_task_of_shipped_models_and_of_one_without_a_template_is_known(tmp_p
     assert read_task(tmp_path) is None
 
     shutil.copy(MODELS / "tiny-chat" / "openvino_model.xml", tmp_path)
-
     assert read_task(tmp_path) is Task.COMPLETION
 
 
@@ -44,7 +43,6 @@ class TestServedModels:
         assert ServedModel.objects.get(name="e").task == "embeddings"
 
         changes.change(model, folder=str(MODELS / "tiny-rerank"))
-
         assert ServedModel.objects.get(name="e").task == "rerank"
 
     def test_an_option_without_effect_is_refused_where_it_is_set(self) -> None:

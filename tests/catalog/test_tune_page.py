@@ -42,7 +42,6 @@ def test_a_search_begins_with_the_form_and_is_shown(root: Client, chat: ServedMo
 
     form = {"time_limit_s": "60", "allow_other_answers": "on"}
     text = text_of(root.post(address(chat, "tune/"), form, follow=True))
-
     job = ModelJob.objects.get()
     assert (job.parameters["time_limit_s"], job.parameters["allow_other_answers"]) == (60, True)
     assert "The search begins." in text and "Waiting" in text

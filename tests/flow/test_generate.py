@@ -5,8 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes.engine import FakeEngine, Gateway, Script
-from tests.flow.tiny_chat import HELLO, RAW, accepted, events_of, ids_of, prepared_of, texts_of
+from tests.fakes.engine import FakeEngine, Gateway, InMemoryEngine, Script
+from tests.flow.tiny_chat import (
+    HELLO,
+    RAW,
+    accepted,
+    events_of,
+    ids_of,
+    new_engine,
+    prepared_of,
+    texts_of,
+)
 from tests.prompting.builders import a_chat
 from vinery_serving.core.errors import InvalidGrammar, Overloaded
 from vinery_serving.core.events import (
@@ -22,7 +31,7 @@ from vinery_serving.core.events import (
 from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Stopping
 from vinery_serving.flow import generate as run_module
 from vinery_serving.flow.generate import stream, whole
-from vinery_serving.transport.messages import Rejected
+from vinery_serving.transport.messages import Accepted, Rejected, TokenOutput
 
 TIMEOUT_S = 30
 
@@ -38,7 +47,6 @@ async def test_the_events_of_an_answer_and_progress_before_the_deltas_that_it_co
     async with FakeEngine(engine.replicas.path, answer):
         events = await events_of(await prepared_of(engine))
         counted = await events_of(await prepared_of(engine, replace(HELLO, wants_progress=True)))
-
     assert events[0] == Started(1, num_prompt_tokens=14)
     assert "".join(texts_of(events)) == "Hi there"
     assert events[-2] == Finished(0, FinishReason.STOP)
@@ -161,19 +169,16 @@ async def test_an_answer_that_is_only_the_echo_needs_no_engine(engine):
     assert texts_of(events) == ["Once", "Once"]
 
 
-async def test_hidden_reasoning_yields_empty_batches_only_after_a_while(engine):
-    async def reason(gateway: Gateway) -> None:
-        submit = await accepted(gateway)
-        for id_ in ids_of("<think>one two three"):
-            gateway.tokens(submit, [id_])
-            await asyncio.sleep(0)
-        gateway.tokens(submit, [*ids_of("</think>Yes"), 2], "stop")
+async def test_hidden_reasoning_yields_empty_batches_only_after_a_while(tmp_path):
+    engine = new_engine(tmp_path)
+    prepared = await prepared_of(engine, replace(HELLO, hides_reasoning=True))
+    # Each token of the reasoning comes alone, however busy the machine is.
+    reasoning = [[TokenOutput(1, (id_,))] for id_ in ids_of("<think>one two three")]
+    answered = TokenOutput(1, (*ids_of("</think>Yes"), 2), "stop")
+    scripted = InMemoryEngine([Accepted(1)], *reasoning, [answered])
+    engine.ready, engine.replicas = scripted.ready, scripted
 
-    request = replace(HELLO, hides_reasoning=True)
-    async with FakeEngine(engine.replicas.path, reason):
-        prepared = await prepared_of(engine, request)
-        batches = [batch async for batch in stream(prepared)]
-
+    batches = [batch async for batch in stream(prepared)]
     assert [] not in batches
     events = [event for batch in batches for event in batch]
     assert texts_of(events) == ["Yes"]

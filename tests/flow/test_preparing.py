@@ -280,12 +280,12 @@ async def test_a_value_outside_of_the_limits_is_refused_by_its_name(tmp_path, as
 
 async def test_a_value_that_no_request_names_is_moved_into_the_limits(tmp_path):
     greedy = served(tmp_path, defaults={"temperature": 0.2}, **LIMITS)
-
     assert (await sampling_of(served(tmp_path, **LIMITS))).temperature <= 1.0
     assert (await sampling_of(greedy)).temperature == 0.2
     assert (await sampling_of(greedy)).top_k == 50
     allowed = await sampling_of(greedy, temperature=0.7, top_k=20)
     assert (allowed.temperature, allowed.top_k) == (0.7, 20)
     # A beam search has no limits of sampling.
-    prepared = await prepared_of(greedy, replace(HELLO, beams=BeamSearch(width=2)))
+    searching = replace(HELLO, beams=BeamSearch(width=2))
+    prepared = await prepared_of(served(tmp_path, **LIMITS), searching)
     assert prepared.submits[0].beams is not None

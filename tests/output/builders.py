@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tests.fakes.engine import CharacterDecoder
 from tests.results import build_result
 from vinery_serving.constraints.families.registry import by_name
 from vinery_serving.core.events import (
@@ -135,19 +136,6 @@ def cut(text: str, cuts: Iterable[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(borders)]
 
 
-class CharDecoder:
-    """A decoder for tests that have no tokenizer: an id is a character."""
-
-    def feed(self, token_id: int) -> str:
-        return chr(token_id)
-
-    def feed_all(self, token_ids: Sequence[int]) -> str:
-        return "".join(map(chr, token_ids))
-
-    def finish(self) -> str:
-        return ""
-
-
 def ids_of(text: str) -> list[int]:
     return [ord(character) for character in text]
 
@@ -174,7 +162,7 @@ def a_reader(
     )
     return ChoiceReader(
         parsing.writer,
-        decoder or CharDecoder(),
+        decoder or CharacterDecoder(),
         parsing.parser,
         include_stop_text=include_stop_text,
         **settings,

@@ -1,6 +1,6 @@
 """A choice from its token ids to its events."""
 
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -124,7 +124,6 @@ def test_reasoning_tokens_go_from_the_first_of_the_reasoning_to_its_closing_tag(
     answer = TOKENIZER.encode("\n\nYes.<|im_end|>").ids
 
     reader.feed([*reasoning, *answer])
-
     assert reader.num_reasoning_tokens == len(reasoning)
     assert reader.num_output_tokens == len(reasoning) + len(answer)
     # In reasoning that the prompt has opened from the first token.
@@ -266,13 +265,17 @@ def exposed(token_ids: list[int], size: int, *, silent: bool) -> ChoiceResult:
 
 
 @given(SOME_IDS, st.integers(1, 5))
-@example([2], 1)
 def test_silent_tokens_are_exposed_in_order_only_where_all_are_wanted(token_ids, size):
     with_all, without = (exposed(token_ids, size, silent=silent) for silent in (True, False))
-
     assert [token.id for token in with_all.tokens] == token_ids
     assert all((token.raw == b"") == (token.id in SPECIAL) for token in with_all.tokens)
     spoken = [id_ for id_ in token_ids if id_ not in SPECIAL]
     assert [token.id for token in without.tokens] == spoken
     assert with_all.text == without.text
-    assert token_ids != [2] or with_all.text == ""
+
+
+def test_the_token_that_ends_a_choice_is_exposed_without_text():
+    result = exposed([2], 1, silent=True)
+
+    assert result.text == ""
+    assert [token.id for token in result.tokens] == [2]

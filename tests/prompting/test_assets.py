@@ -117,6 +117,7 @@ def test_a_chat_that_cannot_be_rendered_is_refused_by_its_field(chat, param, wor
         ASSETS.render(chat)
 
     assert caught.value.param == param
+    assert isinstance(caught.value, UnsupportedParameter) == (param == "documents")
 
 
 # -- Templates of the folder --------------------------------------------------------------
@@ -185,7 +186,6 @@ def test_special_tokens_surround_raw_prompts_also_cut_ones_unless_a_request_diff
     assets = ModelAssets.load(with_tokens_around(path, has_end=True))
     plain = tuple(assets.tokenizer.encode("one two three"))
     bare, chat = Encoding(adds_special_tokens=False), Encoding(adds_special_tokens=True)
-
     assert assets.encode_prompt("one two three").token_ids == (1, *plain, 2)
     cut = assets.encode_prompt("one two three", Encoding(max_tokens=4))
     assert cut.token_ids == (1, *plain[-2:], 2)

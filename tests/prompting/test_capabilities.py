@@ -74,7 +74,6 @@ def test_the_reference_model_renders_all_but_reasoning():
     assert folder.templates is not None
 
     capabilities = capabilities_of(folder.templates.default)
-
     for name in ("has_system", "has_many_systems", "has_developer", "has_tools"):
         assert getattr(capabilities, name)
     assert capabilities.wants_argument_objects

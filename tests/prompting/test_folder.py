@@ -1,7 +1,5 @@
 """The values in a model's folder, and the errors of broken folders."""
 
-from dataclasses import asdict
-
 import pytest
 
 from tests.tables import table
@@ -44,9 +42,10 @@ def test_the_end_token_may_be_in_config_json_and_the_model_in_a_language_part(tm
 
 
 def test_it_reads_how_the_authors_sample(tmp_path):
+    config = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.05}
+    config |= {"repetition_penalty": 1.1, "presence_penalty": 1.5, "frequency_penalty": 0.5}
+    config |= {"max_new_tokens": 512, "eos_token_id": [7, 9]}
     sampling = GenerationDefaults(True, 0.6, 0.95, 20, 0.05, 1.1, 1.5, 0.5, 512, (7, 9))
-    config = asdict(sampling)
-    config["eos_token_id"] = config.pop("eos_token_ids")
 
     folder = ModelFolder.read(a_folder(tmp_path, generation_config=config))
 
@@ -98,7 +97,6 @@ def test_templates_are_found_in_each_file_before_the_older_ones(tmp_path):
 def test_an_option_replaces_the_template_of_the_folder_and_the_tokenizers_is_the_last(tmp_path):
     own = tmp_path / "own.jinja"
     own.write_text("from a file")
-
     assert ModelFolder.read(MODEL, str(own)).templates == ChatTemplates("from a file")
     assert ModelFolder.read(MODEL, "a text").templates == ChatTemplates("a text")
     with pytest.raises(UnusableFolder, match="There is no file /none, which the option chat_temp"):

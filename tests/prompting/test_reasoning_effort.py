@@ -9,8 +9,10 @@ from vinery_serving.prompting.template import ChatTemplate
 from .builders import MODEL, a_chat
 from .templates import CHATML
 
-NAMES = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-BUDGETS = dict(zip(NAMES, (0, 512, 1024, 8192, 24576, 32768, None), strict=True))
+BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192}
+BUDGETS |= {"high": 24576, "xhigh": 32768, "max": None}
+LEVELS = {"minimal": "low", "low": "low", "medium": "medium"}
+LEVELS |= {"high": "high", "xhigh": "high", "max": "high"}
 
 # Qwen 3, and DeepSeek V3.1
 SWITCH = "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
@@ -22,8 +24,6 @@ TWO_LEVELS = (
 )
 # Seed-OSS
 BUDGET = "{% if thinking_budget is defined %}{{ thinking_budget }}{% endif %}"
-
-LEVELS = dict(zip(NAMES[1:], ("low", "low", "medium", "high", "high", "high"), strict=True))
 
 
 @table(

@@ -75,7 +75,6 @@ def test_pictures_keep_their_order_and_are_shown_without_a_text_or_a_template(as
     first, second = a_picture(assets), a_picture(assets, 300, 40)
     chat = a_chat(a_question(first, "?"), ("assistant", "Red."), a_question("And?", second))
     bare = a_chat(a_question("Look", first), rendering=Rendering(uses_template=False))
-
     assert [each.source for each in assets.render(chat).media] == [first.source, second.source]
     assert len(assets.render(a_chat(a_question(first, first))).media) == 2
     assert len(assets.render(bare).media) == 1

@@ -83,7 +83,6 @@ def test_a_limit_in_the_file_does_not_cut_prompts_and_no_decoder_is_needed(tmp_p
 
 def test_an_end_token_is_that_of_the_tokenizer_or_special_though_it_is_not_marked_so(tmp_path):
     path = a_copy_of_the_model(tmp_path / "m", without=("generation_config.json", "config.json"))
-
     assert load_tokenizer(ModelFolder.read(path)).eos_ids == {2}
     (path / "generation_config.json").write_text('{"eos_token_id": [2, 100]}')
     assert 100 in load_tokenizer(ModelFolder.read(path)).special_texts

@@ -26,6 +26,8 @@ def test_it_renders_as_the_models_own_would_with_an_effort_in_its_variables():
     answer = rendered(template, rendering={"effort": Effort.LOW})
     assert answer == Rendered("TrueHi", 1024)
 
+
+def test_unsupported_options_are_refused_by_name():
     with pytest.raises(UnsupportedParameter) as caught:
         rendered(templates.CHATML, rendering={"documents": ({"text": "a"},)})
     assert caught.value.param == "documents"

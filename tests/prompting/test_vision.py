@@ -148,7 +148,6 @@ def test_each_picture_has_its_tokens_where_it_stands(assets):
     chat = a_chat(a_question("Which?", small, "or", large))
 
     prompt = assets.render(chat)
-
     assert [each.num_tokens for each in prompt.media] == [4, 12]
     assert prompt.num_media_tokens == len(pads(assets, prompt.token_ids)) == 16
     assert sources(prompt) == [small.source, large.source]
