@@ -46,7 +46,6 @@ def test_equal_denials_of_a_project_are_one_row_with_a_count(project: Project) -
     folder = "/srv/\0\ud800" + "a" * 900
     queue.put(Denial(DenialReason.NO_RULE, "platform", folder=folder), None, None)
     queue.store()
-
     (row,) = MediaDenial.objects.exclude(folder="")
     assert row.what == ("/srv/?" + "a" * 900)[: denials.MAX_FOLDER]
 

@@ -27,7 +27,6 @@ def root(db: None, client: Client) -> Client:
 
 def test_an_administrator_adds_and_changes_a_rule_but_no_wrong_host(root: Client) -> None:
     response = root.post(reverse(ADD), {**FORM, "host": "*"})
-
     assert "would allow every host" in response.content.decode()
     assert not MediaRule.objects.exists()
 
@@ -72,7 +71,6 @@ def test_refused_media_are_listed_with_their_reason(root: Client) -> None:
     store_denials({Refused(0, 0, denial): Count(2, now, now, "", None)})
 
     page = root.get(reverse("admin:media_mediadenial_changelist")).content.decode()
-
     assert "https://a.example" in page
     assert "No rule of the platform allows it." in page
     number = MediaDenial.objects.get().pk

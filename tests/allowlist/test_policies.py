@@ -54,7 +54,6 @@ def test_a_wildcard_allows_hosts_below_its_domain_after_rules_that_name_them(db:
         allow(host, max_redirects=num)
 
     policy = read().policy_of(None, None)
-
     assert allows(policy, "a.example.org")
     assert allows(policy, "b.a.example.org")
     assert not allows(policy, "example.org")
@@ -65,7 +64,6 @@ def test_a_wildcard_allows_hosts_below_its_domain_after_rules_that_name_them(db:
         for _, rule in policy.url_rules("https", host, 443)
         if rule
     }
-
     assert found == {"a.cdn.example.org": 3, "b.cdn.example.org": 2, "b.example.org": 1}
 
 
@@ -77,13 +75,11 @@ def test_an_organisation_and_its_project_have_only_what_all_allow(project: Proje
 
     policies = read()
     ours = policies.policy_of(project.organization_id, project.pk)
-
     assert [allows(ours, f"{name}.example.org") for name in "abc"] == [True, False, False]
     assert allows(policies.policy_of(99, 99), "b.example.org")
 
     allow("b.example.org", organization=project.organization, project=project)
     policies = read()
-
     assert not allows(policies.policy_of(project.organization_id, project.pk), "b.example.org")
     assert allows(policies.policy_of(project.organization_id, 99), "a.example.org")
 
@@ -91,7 +87,6 @@ def test_an_organisation_and_its_project_have_only_what_all_allow(project: Proje
 def test_inactive_rules_allow_nothing_and_narrow_nevertheless(project: Project) -> None:
     allow("a.example.org")
     rule = allow("a.example.org", organization=project.organization, is_active=False)
-
     assert not allows(read().policy_of(project.organization_id, project.pk), "a.example.org")
 
     changes.remove(rule)
@@ -103,7 +98,6 @@ def test_levels_have_their_names_and_the_smallest_number_of_media(project: Proje
     changes.add(MediaFolder(organization=project.organization, project=project, folder="/srv/a"))
 
     policy = read().policy_of(project.organization_id, project.pk)
-
     assert [(level.scope, level.name) for level in policy.levels] == [
         ("platform", ""),
         ("organization", "ours"),

@@ -60,7 +60,6 @@ def test_an_allowed_picture_has_its_steps(port: int, rule: MediaRule, project: P
     assert "secret" not in str(verdict)
 
     verdict = tester.test(f"http://127.0.0.1:{port}/moved", None, None)
-
     names = [name for name, _ in shown(verdict)]
     assert names.count("rule") == 2
     assert "redirect" in names
@@ -68,7 +67,6 @@ def test_an_allowed_picture_has_its_steps(port: int, rule: MediaRule, project: P
 
     ours = {"host": "127.0.0.1", "schemes": ["http"], "ports": [port]}
     changes.add(MediaRule(**ours, organization=project.organization))
-
     url = f"http://127.0.0.1:{port}/cat.png"
     assert tester.test(url, project.organization_id, project.pk).is_allowed
     changes.change(rule, networks=[])
@@ -108,7 +106,6 @@ def test_a_file_of_an_allowed_folder_is_read(tmp_path: Path, project: Project) -
     (folder / "cat.png").write_bytes(picture())
     changes.add(MediaFolder(folder=str(folder)))
     ids = project.organization_id, project.pk
-
     assert tester.test(f"{folder}/cat.png", *ids).is_allowed
     assert tester.test(f"file://{folder}/cat.png", *ids).is_allowed
     (folder / "link.png").symlink_to(folder / "cat.png")
@@ -130,12 +127,11 @@ def test_what_is_no_url_is_refused_in_a_sentence(text: str) -> None:
 
 
 def test_a_level_without_rules_is_shown_and_few_tests_run_at_a_time(
-    project: Project, monkeypatch: pytest.MonkeyPatch, client: Client
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes.add(MediaFolder(folder="/srv/other", organization=project.organization))
 
     verdict = tester.test("https://a.example/", project.organization_id, project.pk)
-
     assert shown(verdict) == [("denied", False)]
     changes.add(MediaRule(host="a.example"))
     changes.add(MediaRule(host="b.example", organization=project.organization, project=project))
@@ -144,13 +140,8 @@ def test_a_level_without_rules_is_shown_and_few_tests_run_at_a_time(
 
     monkeypatch.setattr(tester, "_RUNNING", threading.BoundedSemaphore(1))
     tester._RUNNING.acquire()
-
     with pytest.raises(Conflict, match="Try again"):
         tester.test("https://a.example/", None, None)
-
-    client.force_login(User.objects.create_superuser("root"))
-
-    assert "/console/media/test/" in client.get("/admin/media/mediarule/").content.decode()
 
 
 # -- Decoding
@@ -200,22 +191,17 @@ def test_what_models_see_costs_the_tokens_of_a_request(folder: Path, seer: Serve
     width, height = sent.source.width, sent.source.height
 
     text = tokens_of(folder / "large.png", "seer")
-
     num_tokens = processor.num_tokens(width, height)
     assert text == f"seer sees {width} x {height} pixels: {num_tokens} tokens"
 
     (folder / "a.pdf").write_bytes(pdf(pages([words(b"one"), words(b"two")])))
-
     text = tokens_of(folder / "a.pdf")
-
     assert text.startswith("seer sees 2 pages, the first of ")
     assert text.endswith("tokens, and those of their text")
 
     (folder / "large.png").write_bytes(picture(4000, 2000))
     free = tokens_of(folder / "large.png")
-
     changes.change(seer, options={"max_image_pixels": 56 * 56})
-
     assert tokens_of(folder / "large.png") != free
 
 
@@ -284,3 +270,9 @@ def test_the_api_tests_rules(client: Client, port: int, rule: MediaRule, project
     assert post(what=url, organization=project.organization_id).status_code == 403
     assert post(project=project.pk).status_code == 400
     assert post(what=url, project=project.pk + 1).status_code == 400
+
+
+def test_the_list_of_the_admin_leads_to_the_tester(client: Client) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+
+    assert "/console/media/test/" in client.get("/admin/media/mediarule/").content.decode()

@@ -84,7 +84,6 @@ def test_no_path_of_an_attack_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path:
     # White space around a text that was pasted does not count.
     attacks = [path for path in paths if path.strip() != allowed]
     verdicts = {path: tester.test(path, None, None) for path in attacks}
-
     assert len(verdicts) >= 100
     names = {path: [step.name for step in verdict.steps] for path, verdict in verdicts.items()}
     assert [path for path, steps in names.items() if "bytes" in steps] == []

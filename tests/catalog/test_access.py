@@ -24,25 +24,23 @@ def test_a_user_finds_no_page_of_a_model_is_led_nowhere_and_changes_nothing(
     alias = ModelAlias.objects.create(name="other", targets={"chat": 1})
     job = speed_requests.begin_tuning(chat, time_limit_s=30)
     before = ServedModel.objects.values().get()
-    of_alias = f"{LIST}aliases/{alias.pk}/"
+    of_alias, job_page = f"{LIST}aliases/{alias.pk}/", f"{LIST}jobs/{job.pk}/"
 
-    for path in (
-        *(address(chat, rest) for rest in OF_A_MODEL),
-        *(address(chat, "log/"), address(chat, "log/?after=")),
-        *(f"{LIST}jobs/{job.pk}/{rest}" for rest in ("cancel/", "log/", "log/?after=")),
-        *(NEW, of_alias, f"{of_alias}remove/"),
-        *(ADD, f"{ADD}folder/", f"{ADD}file/", f"{ADD}convert/", f"{ADD}hub/?q=acme/tiny"),
-    ):
-        assert alice.get(path).status_code in (403, 404), path
-        assert alice.post(path, FIELDS).status_code in (403, 404, 405), path
-
+    hidden = [address(chat, rest) for rest in OF_A_MODEL]
+    hidden += [f"{job_page}cancel/", f"{of_alias}remove/"]
+    logs = [f"{of}log/{rest}" for of in (address(chat), job_page) for rest in ("", "?after=")]
+    refused = [NEW, of_alias, ADD, f"{ADD}folder/", f"{ADD}file/", f"{ADD}convert/"]
+    refused.append(f"{ADD}hub/?q=acme/tiny")
+    for paths, statuses in ((hidden, (404, 404)), (logs, (404, 405)), (refused, (403, 403))):
+        for path in paths:
+            got = (alice.get(path).status_code, alice.post(path, FIELDS).status_code)
+            assert got == statuses, path
     assert ServedModel.objects.values().get() == before
     assert ModelAlias.objects.values_list("targets").get() == ({"chat": 1},)
     assert ModelJob.objects.values_list("pk", "asked").get() == (job.pk, job.asked)
     assert hub.requests == []
 
     text = text_of(alice.get(LIST))
-
     assert "chat" in text and "Ready" in text
-    for hidden in (address(chat), f"aliases/{alias.pk}", NEW, "Add a model"):
-        assert hidden not in text
+    for word in (address(chat), f"aliases/{alias.pk}", NEW, "Add a model"):
+        assert word not in text

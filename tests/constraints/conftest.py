@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.engine.conftest import TINY_CHAT
-from tests.output.tiny_chat import Model, reference_model
+from tests.output.conftest import model as model
 from vinery_serving.core.request import Grammar
 from vinery_serving.engine.canary import Canary
 from vinery_serving.transport.messages import GrammarSpec
@@ -27,9 +27,3 @@ def refusal() -> Refusal:
     canary = Canary(tokenizer, vocab_size)
     compiled = cache(canary.refusal)
     return lambda grammar: compiled(GrammarSpec(grammar.kind, grammar.source))
-
-
-@pytest.fixture
-def model() -> Model:
-    """The one engine of all live tests, with the family of its own template."""
-    return reference_model()

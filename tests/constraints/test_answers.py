@@ -87,7 +87,6 @@ def test_schemas_and_patterns_inside_tags_become_grammars():
 
     sequence = {"type": "sequence", "elements": [schema, tags]}
     first, second = format_of(answer(of_tag(sequence)))["elements"]
-
     assert first == {"type": "grammar", "grammar": json_grammar(OBJECT)}
     assert second["tags"][0]["content"] == {"type": "grammar", "grammar": 'root ::= "a"\n'}
     # The older form is free text with triggered tags.

@@ -225,9 +225,8 @@ def enforced(schema: Schema) -> tuple[str, bool] | None:
 
 
 # Schemas share a batch of the engine, which costs little more than a single schema.
-@pytest.mark.smoke
 @settings(
-    max_examples=examples(3),
+    max_examples=examples(10),
     # By day always the same: some schemas take the engine many seconds.
     derandomize=FACTOR == 1,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

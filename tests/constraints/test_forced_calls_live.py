@@ -5,7 +5,6 @@ them out, which tests the grammar and the parser all the same.
 """
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -46,14 +45,10 @@ CALLING = [
     name for name in family_names() if "+" not in name and by_name(name).grammar.supports_calls
 ]
 
+every_family = table("name", CALLING)
 NAMED = (CALLING, [False, True])
 STRICT = Tool("strict", None, PICK.parameters, strict=True)
 DATED = Tool("dated", None, object_of([], day={"type": "string", "format": "date"}))
-
-
-def some_families(*, from_: int) -> Callable[[Callable[..., Any]], Any]:
-    """A third of them by day, and all at night."""
-    return table("name", CALLING[from_::3])
 
 
 def is_pick(arguments: Any) -> bool:
@@ -87,7 +82,7 @@ def _has_reasoning(name: str) -> bool:
     return f"think+{name}" in family_names()
 
 
-@some_families(from_=0)
+@every_family
 def test_a_tool_without_parameters_can_be_named_and_long_arguments_arrive_in_many_deltas(
     model, name
 ):
@@ -103,7 +98,7 @@ def test_a_tool_without_parameters_can_be_named_and_long_arguments_arrive_in_man
     assert len(deltas) > 3
 
 
-@some_families(from_=1)
+@every_family
 def test_one_required_call_is_generated_and_strict_tools_leave_the_model_free_to_answer(
     model, name
 ):
@@ -120,7 +115,7 @@ def test_one_required_call_is_generated_and_strict_tools_leave_the_model_free_to
     assert result.tool_calls == ()
 
 
-@some_families(from_=2)
+@every_family
 def test_several_calls_can_be_required(model, name):
     """The model chooses how many. It may reach its limit inside a call."""
     model.use(straight(name))
@@ -137,11 +132,11 @@ def test_several_calls_can_be_required(model, name):
     assert result.text == "" or not is_ended
 
 
-CHOICES = (CALLING, [False, True], [False, True], [ToolChoice(), REQUIRED, named("strict")])
-
-
 @pytest.mark.smoke
-@table("name, opens, parallel, choice", rotated(*CHOICES, each=2))
+@every_family
+@table("opens", [False, True])
+@table("parallel", [False, True])
+@table("choice", [ToolChoice(), REQUIRED, named("strict")])
 def test_every_tool_grammar_compiles(refusal, name, opens, parallel, choice):
     tools, forms = (STRICT, DATED, PING), by_name(name).grammar
     grammar = tool_grammar(forms, tools, choice, parallel=parallel, opens_reasoning=opens)

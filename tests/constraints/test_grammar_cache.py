@@ -18,7 +18,6 @@ def translated(cache: GrammarCache, source: str, grammar: str) -> int:
 
 def test_a_grammar_takes_the_same_steps_from_the_cache_unless_it_is_long():
     cache = GrammarCache()
-
     assert [translated(cache, "a", "b") for _ in range(2)] == [3, 3]
     assert cache.num_chars == 2
     translated(cache, "c", "b" * 2_000_000)
@@ -29,7 +28,6 @@ def test_the_cache_keeps_the_last_grammars_up_to_a_number_of_characters():
     cache = GrammarCache()
     for at in range(100):
         translated(cache, f"{at}", "b" * 900_000)
-
     assert 15_000_000 < cache.num_chars <= 16_000_000
     cache.grammar("99", "how", lambda: "another")
     assert cache.grammar("99", "how", lambda: "another") == "b" * 900_000

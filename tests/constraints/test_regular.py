@@ -185,7 +185,7 @@ CHECKS: dict[str, Callable[[str], Any]] = {
 
 
 @table("name", [*FORMATS])
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_texts_of_a_format_pass_the_checks_of_python(name, data):
     for formats in (FORMATS, SHORT_FORMATS):

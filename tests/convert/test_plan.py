@@ -31,7 +31,6 @@ def test_every_architecture_has_a_line_of_one_version_of_each_package() -> None:
         assert len(names) == len(set(names))
         assert {"transformers", "optimum-intel", "nncf", "openvino"} <= set(names)
         assert "torchvision" not in names
-
     for line in lines().values():
         assert f"openvino=={version('openvino')}" in line.packages
         assert f"openvino-tokenizers=={version('openvino-tokenizers')}" in line.packages

@@ -61,10 +61,14 @@ async def test_the_cached_part_of_a_prompt_counts_once_and_times_of_encoding_are
     assert isinstance(events[-1], Completed)
     assert events[-1].usage.num_cached_tokens == 1
     assert meter.encode_s == 0.75
-    # A lost attempt costs nothing.
-    lost = Meter(num_prompt_tokens=9, num_output_tokens=5, num_cached_tokens=3)
-    lost.restart()
-    assert lost.usage == Usage(num_prompt_tokens=9)
+
+
+def test_a_lost_attempt_costs_nothing():
+    meter = Meter(num_prompt_tokens=9, num_output_tokens=5, num_cached_tokens=3)
+
+    meter.restart()
+
+    assert meter.usage == Usage(num_prompt_tokens=9)
 
 
 # -- Chunks of several tokens: no event is lost or held longer than the interval ---------

@@ -1,4 +1,4 @@
-"""The model that a request names."""
+"""The model that a request names, and the engine that answers for it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,6 @@ async def test_the_only_loaded_model_need_not_be_named_but_an_unknown_name_does_
     directory,
 ):
     await serve(directory, LOADED, UNLOADED)
-
     assert directory.find(None).entry == directory.find("default").entry == LOADED
     with pytest.raises(ModelNotFound):
         directory.find("null")
@@ -62,7 +61,6 @@ async def test_with_several_models_or_none_the_error_names_the_field_and_the_lis
             directory.find(name)
         assert caught.value.param == "model"
         assert "`model` is required: no model can answer now" in caught.value.message
-
     assert "GET /v1/models?all=true lists all" in caught.value.message
     monkeypatch.setattr(EngineClient, "is_connected", True)
     with pytest.raises(MissingParameter, match=r"2 models are served\. GET"):
@@ -147,7 +145,6 @@ HIDDEN = replace(OTHER, projects=frozenset({7}))
 async def test_a_model_of_other_projects_does_not_exist_for_a_caller_nor_for_its_alias(directory):
     entries = {entry.name: entry for entry in (LOADED, HIDDEN)}
     await directory.update(entries, aliases={"chat": {HIDDEN.name: 9, LOADED.name: 1}})
-
     assert directory.find(HIDDEN.name, project_id=7).entry == HIDDEN
     for project_id in (8, None):
         with pytest.raises(ModelNotFound):

@@ -99,7 +99,6 @@ async def test_cached_tokens_are_reported_only_where_no_other_organisation_share
     prepared = in_memory(engine, submit=submit)
 
     events = [event async for batch in run(prepared, None) for event in batch]
-
     assert isinstance(events[-1], Completed)
     assert events[-1].usage.num_cached_tokens == num_cached
     [submitted] = engine.submitted

@@ -70,7 +70,6 @@ def test_files_that_are_fetched_and_decoded_are_no_queue_of_the_engine():
     load = structs.replace(load_of(per_s=4.0), prefill_s=0.1)
     gate = gate_of(load)
     passages = [gate.enter(EVE, Meter(), has_media=True) for _ in range(8)]
-
     assert gate.expected_wait_s(BOB) == gate.expected_wait_s(EVE) == 0
     for passage in passages:
         passage.set_out()
@@ -217,7 +216,6 @@ def test_a_refused_request_that_comes_back_at_its_time_goes_before_new_ones(cloc
 def test_equal_requests_of_many_clients_each_have_a_time(clock):
     gate = overloaded_gate()
     times_s = [refused_for_s(gate, b"same") for _ in range(20)]
-
     assert times_s[-1] > times_s[0]
     clock.now_s = 1000.0 + times_s[-1]
     assert [refused_for_s(gate, b"same") for _ in range(20)] == [None] * 20
@@ -235,7 +233,6 @@ def test_requests_that_the_engine_has_not_seen_yet_count_beyond_its_free_slots(m
     gate = gate_of(load_of(num_free=3, used=()))
     meters = [Meter() for _ in range(8)]
     entered = [gate.enter(ALICE, meter) for meter in meters]
-
     assert gate.expected_wait_s(ALICE) == pytest.approx(0.5)
     meters[0].is_accepted = meters[1].is_accepted = True
     monkeypatch.setattr(gate, "_next_look_at", 0.0)

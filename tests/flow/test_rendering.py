@@ -99,5 +99,4 @@ async def test_a_template_of_a_request_is_refused_unless_the_model_trusts_it(tmp
         await prepared_of(engine, request)
     engine.is_isolated = True  # as in a worker process
     prepared = await prepared_of(engine, request)
-
     assert prepared.prompts[0].text == "<Hello!>"

@@ -73,7 +73,6 @@ def test_a_conversation_goes_back_to_its_engine_until_that_one_is_full():
     clients[0].num_generations = 1
     assert chosen(replicas, prompt(1, 2)) == 1
     clients[1].num_generations, clients[0].num_generations = 3, 0
-
     assert chosen(replicas, prompt(1, 2, 3)) == 1
     clients[1].num_generations = 4
     assert chosen(replicas, prompt(1, 2, 3, 4)) == 0
@@ -92,7 +91,6 @@ def test_web_processes_that_know_nothing_of_each_other_choose_the_same_engine(nu
     first, _ = make(3)
     second, clients = make(3)
     home = chosen(first, prompt(number, 2))
-
     assert chosen(second, prompt(number, 2, 3)) == home
     clients[home].num_generations = 1
     assert chosen(second, prompt(number, 4, 5, 6, 7, 8)) != home  # another has less to do
@@ -104,7 +102,6 @@ async def test_replicas_are_added_and_closed():
     assert [each.path.name for each in replicas.clients] == ["0", "1", "2"]
     surplus = cast(list[ScriptedClient], replicas.clients[1:])
     await replicas.resize(1)
-
     assert replicas.clients == clients[:1]
     assert all(each.is_closed for each in surplus)
 

@@ -23,7 +23,6 @@ def test_equal_requests_have_a_time_each_until_they_are_forgotten():
     returns = Returns()
     for due_at in (5.0, 6.0):
         returns.expect(ALICE, b"body", due_at)
-
     assert returns.take(ALICE, b"body", 5.5)
     assert not returns.take(ALICE, b"body", 5.5)
     assert returns.take(ALICE, b"body", 6.0)

@@ -128,7 +128,6 @@ def test_an_answer_keeps_its_first_space_unless_it_begins_a_text(kind):
 @given(BROKEN)
 def test_parts_of_characters_have_offsets_too(kind, ids):
     text, tokens = answer(completion(kind), ids)
-
     assert [token.id for token in tokens] == ids
     offsets: list[int] = TextLogprobs().of(tokens)["text_offset"]  # type: ignore[assignment]
     assert offsets == sorted(offsets)

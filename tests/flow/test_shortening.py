@@ -101,7 +101,6 @@ def test_required_messages_stay_and_calls_keep_their_outputs(conversation):
     messages = conversation.messages
     spans = droppable(messages)
     dropped = {at for span in spans for at in span}
-
     assert sorted(dropped) == sorted(at for span in spans for at in span)
     assert len(messages) - 1 not in dropped
     assert all(messages[at].role is not Role.SYSTEM for at in dropped)

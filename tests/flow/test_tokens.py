@@ -16,7 +16,6 @@ HELLO = a_chat(("user", "Hello!"))
 async def test_a_chat_has_the_tokens_of_its_prompt_and_their_count(engine):
     prepared = await prepared_of(engine)
     tokenized = tokenize(TokenizeRequest(None, HELLO, Encoding()), engine)
-
     assert count_tokens(prepared.request, engine) == prepared.prompts[0].num_tokens
     assert tokenized.token_ids == (engine.assets.render(HELLO).token_ids,)
     assert tokenized.max_context == 2048
@@ -31,7 +30,6 @@ async def test_texts_are_tokenized_separately_and_unknown_ids_refused(engine):
     request = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_token_strings=True)
 
     tokenized = tokenize(request, engine)
-
     assert [detokenize(ids, engine) for ids in tokenized.token_ids] == ["one", "", "two three"]
     lengths = [len(names) for names in tokenized.token_strings]
     assert lengths == [len(ids) for ids in tokenized.token_ids]

@@ -37,13 +37,11 @@ def test_a_zip_is_unpacked_without_long_headers_or_doubles(tmp_path: Path, targe
 
     with tarfile.open(tmp_path / "m.tar", "w", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(tarfile.TarInfo("x" * 3_000_000))
-
     with pytest.raises(PullFailed, match="a header is too long"):
         unpack(tmp_path / "m.tar", "m.tar", target)
 
     archive = write_tar(tmp_path / "m.tar", {"config.json": b"{}", "CONFIG.json": b"{}"})
     (tmp_path / "empty").mkdir()
-
     with pytest.raises(PullFailed, match="twice"):
         unpack(archive, "m.tar", tmp_path / "empty")
 
@@ -75,14 +73,12 @@ def test_bombs_of_bytes_and_of_files_are_ended(
     tmp_path: Path, target: Path, write: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = write(tmp_path / "m", {"openvino_model.bin": bytes(50_000_000)})  # type: ignore[operator]
-
     with pytest.raises(PullFailed, match="than a model would"):
         unpack(archive, "m", target)
     assert sum(each.stat().st_size for each in target.iterdir()) < 3_000_000
 
     monkeypatch.setattr(archive_module, "_MAX_FILES", 10)
     archive = write(tmp_path / "m", {f"{n}": b"x" for n in range(11)})  # type: ignore[operator]
-
     with pytest.raises(PullFailed, match="more than 10 files"):
         unpack(archive, "m", target)
 

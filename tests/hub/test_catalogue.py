@@ -54,16 +54,13 @@ def test_every_entry_is_whole_with_its_own_name_and_size_also_the_shipped() -> N
 def test_small_machines_get_what_fits_and_a_name_finds_its_entry() -> None:
     small = Machine(memory_bytes=4 * GB, free_disk_bytes=100 * GB)
     fitting = {each.name for each in catalogue() if each.fits(small)}
-
     assert {"tiny-chat", "qwen3-0.6b", "bge-base-en"} <= fitting
     assert not {"qwen3-8b", "gpt-oss-20b"} & fitting
 
     full = Machine(memory_bytes=64 * GB, free_disk_bytes=0)
-
     assert all(each.shipped for each in catalogue() if each.fits(full))
 
     found = find("qwen3-8b")
-
     assert found and found.repository == "OpenVINO/Qwen3-8B-int4-ov"
     assert find("OpenVINO/Qwen3-8B-int4-ov") is None
 
@@ -93,16 +90,12 @@ def test_an_entry_that_differs_is_reported(
 @pytest.mark.usefixtures("one")
 def test_an_entry_is_in_order_if_the_hub_has_it_and_reported_if_it_lacks_it(hub: FakeHub) -> None:
     (checked,) = check(Hub(hub.endpoint))
-
     assert "has no repository acme/tiny-chat" in checked.problem
 
     hub.add_folder("acme/tiny-chat", TINY_CHAT, cardData={"license": "apache-2.0"})
-
     (checked,) = check(Hub(hub.endpoint))
-
     assert (checked.name, checked.problem) == ("tiny", "")
 
     hub.fault("api", Fault(status=500))
-
     with pytest.raises(HubUnavailable):
         list(check(Hub(hub.endpoint)))

@@ -24,7 +24,6 @@ def test_metadata_is_read_without_weights_and_other_kinds_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metadata = read_metadata(write_gguf(tmp_path / "m.gguf"))
-
     assert metadata["general.architecture"] == "qwen3"
     assert metadata["qwen3.context_length"] == 512
     assert len(metadata["tokenizer.ggml.tokens"]) == 3072
@@ -38,7 +37,6 @@ def test_metadata_is_read_without_weights_and_other_kinds_are_refused(
     content = path.read_bytes()
     kind = content.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8
     path.write_bytes(content[:kind] + struct.pack("<I", 10) + content[kind + 4 :])
-
     with pytest.raises(PullFailed, match=r"does not read \(token_embd\.weight: type 10\)"):
         gguf_folder.convert(path)
 
@@ -48,7 +46,6 @@ def test_metadata_is_read_without_weights_and_other_kinds_are_refused(
         raise RuntimeError("Check failed at gguf.cpp:1:\nno such tensor\n")
 
     monkeypatch.setattr(openvino_genai, "LLMPipeline", fail)
-
     with pytest.raises(PullFailed, match=r"GenAI cannot read m\.gguf: no such tensor"):
         gguf_folder.convert(path)
 

@@ -61,7 +61,6 @@ def test_only_listed_archives_are_pulled(
     origin = ArchiveOrigin.look(URL, hashlib.sha256(archive).hexdigest())
 
     folder = fetched(origin, tmp_path)
-
     assert (origin.size_bytes, origin.name) == (len(archive), "tiny.tar.gz")
     assert {each.name: each.read_bytes() for each in folder.iterdir()} == FILES
 
@@ -70,7 +69,6 @@ def test_only_listed_archives_are_pulled(
 
     origin = ArchiveOrigin.look(URL)
     listed = msgspec.structs.replace(origin, size_bytes=origin.size_bytes - 1)
-
     with pytest.raises(PullFailed, match="is longer than listed"):
         fetched(listed, tmp_path / "other")
 
@@ -80,7 +78,6 @@ def test_a_cut_download_and_an_ended_pull_go_on(store: ObjectStore, tmp_path: Pa
     store.cuts = [2_000_000, 1000]
 
     fetched(origin, tmp_path)
-
     assert store.first_bytes("tiny.tar.gz")[:3] == ["0", "2000000", "2000000"]
 
     store.cuts = [2_000_000, 0, 0, 0]
@@ -89,14 +86,12 @@ def test_a_cut_download_and_an_ended_pull_go_on(store: ObjectStore, tmp_path: Pa
     store.cuts, store.requests[:] = [], []
 
     fetched(origin, tmp_path / "other")
-
     assert store.first_bytes("tiny.tar.gz")[0] == "2000000"
 
 
 def test_a_store_that_stands_still_or_is_busy_is_left(store: ObjectStore) -> None:
     held = threading.Event()
     store.stalls = [held]
-
     with (
         pytest.raises(HubUnavailable, match="cannot be reached"),
         S3File(URL).open(0, 0.3) as stream,
@@ -105,7 +100,6 @@ def test_a_store_that_stands_still_or_is_busy_is_left(store: ObjectStore) -> Non
     held.set()
 
     store.status = 503
-
     with pytest.raises(HubUnavailable), S3File(URL).open(0, 5) as stream:
         next(stream.parts)
 
@@ -132,7 +126,6 @@ def test_what_is_not_there_is_a_sentence_and_without_the_client_its_package(
         ArchiveOrigin.look(f"{URL}?versionId=3")
 
     monkeypatch.setitem(sys.modules, "s3fs", None)
-
     with pytest.raises(PullFailed, match=r"pip install 'vinery\[s3\]'"):
         ArchiveOrigin.look(URL)
 
@@ -174,7 +167,6 @@ def test_the_job_has_no_secret(store: ObjectStore, tmp_path: Path) -> None:
     log = tmp_path / "job.log"
 
     end = asyncio.run(run_job(document, log, progress.append))
-
     assert end.result is not None, end
     kept = json.dumps([document.parameters, end.result, end.error, end.text, progress])
     kept += log.read_text()

@@ -55,7 +55,6 @@ def test_an_archive_needs_its_digest_a_server_and_no_metadata_service(
         ArchiveOrigin.look(f"{hub.endpoint}/acme/archive/resolve/main/none.zip", "0" * 64)
 
     monkeypatch.setattr(FakeHub, "storage", "http://169.254.169.254")
-
     with pytest.raises(PullFailed, match="metadata service"):
         ArchiveOrigin.look(url, "0" * 64)
 
@@ -95,25 +94,19 @@ def test_folders_archives_and_gguf_files_of_this_machine_are_pulled(tmp_path: Pa
     assert "precision" not in result
 
     archive = write_zip(tmp_path / "tiny.zip", FILES)
-
     folder = Path(pulled(FilesOrigin.look(archive), tmp_path)["folder"])
-
     assert {each.name for each in folder.iterdir()} == set(FILES)
 
     file = write_gguf(tmp_path / "tiny.gguf", "llama")
-
     folder = Path(pulled(FilesOrigin.look(file), tmp_path)["folder"])
-
     assert (folder / "openvino_model.xml").is_file()
     assert (folder / "config.json").is_file()
     assert file.is_file()
 
     archive = write_zip(tmp_path / "new.zip", checkpoint_files())
-
     assert pulled(FilesOrigin.look(archive), tmp_path)["precision"] == "int8"
 
     archive = write_zip(tmp_path / "bad.zip", {"config.json": b"{}", "model.pt": b"x"})
-
     with pytest.raises(JobFailed, match="pickle format"):
         pulled(FilesOrigin.look(archive), tmp_path)
 
@@ -131,14 +124,11 @@ def test_an_archive_is_fetched_unpacked_and_found_after_its_beginning_was_remove
     assert list((tmp_path / "models/.partial").iterdir())
 
     discard(job(origin, tmp_path))
-
     assert not list((tmp_path / "models/.partial").iterdir())
 
     hub.fault("m.tar.gz", Fault(), Fault(cut_after=1_000_000))
     origin = ArchiveOrigin.look(url, digest(tmp_path))
-
     result = pulled(origin, tmp_path)
-
     assert Path(result["folder"]).name == "tiny"
     assert {each.name for each in Path(result["folder"]).iterdir()} == set(FILES)
     assert hub.fetches("m.tar.gz")[-1].first_byte == 1_000_000

@@ -65,7 +65,6 @@ def test_a_repository_becomes_a_folder_and_a_part_another(tiny: FakeHub, tmp_pat
     assert not list((tmp_path / ".partial").iterdir())
 
     part = pulled(tiny, tmp_path, QUICK, "*.json")
-
     assert {each.suffix for each in part.iterdir()} == {".json"}
     assert part != pulled(tiny, tmp_path)
 
@@ -78,12 +77,10 @@ def test_progress_counts_bytes_and_nothing_is_fetched_again(tiny: FakeHub, tmp_p
     found = own.repository("acme/tiny")
 
     pull(own, found, tmp_path, lambda *report: seen.append(report), patience=QUICK)
-
     assert seen[0] == ("fetching config.json", 0, found.size_bytes)
     assert seen[-1] == ("fetching openvino_model.bin", found.size_bytes, found.size_bytes)
 
     pulled(tiny, tmp_path)
-
     assert len(tiny.fetches(WEIGHTS)) == 2  # the redirect, and the storage
 
 
@@ -119,22 +116,18 @@ def test_attempts_are_limited_and_the_time_that_a_hub_asks_for_is_waited(
     tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny.fault(WEIGHTS, *[Fault(status=503)] * QUICK.max_attempts)
-
     with pytest.raises(HubUnavailable, match="answers 503"):
         pulled(tiny, tmp_path)
     assert sum(each.is_storage for each in tiny.fetches(WEIGHTS)) == QUICK.max_attempts
 
     tiny.fault(WEIGHTS, *[Fault(cut_after=10)] * 5)
-
     with pytest.raises(HubUnavailable):
         pulled(tiny, tmp_path, replace(QUICK, max_attempts_in_all=5))
 
     waits: list[float] = []
     monkeypatch.setattr("vinery_serving.hub.transfer.time.sleep", waits.append)
     tiny.fault(WEIGHTS, Fault(status=429, retry_after_s=7), Fault(status=429, retry_after_s=9999))
-
     pulled(tiny, tmp_path, replace(QUICK, max_attempts=3))
-
     assert waits == [7, QUICK.max_asked_wait_s]
 
 
@@ -184,30 +177,31 @@ def _has_begun(models: Path, num_bytes: int) -> bool:
     return any(each.stat().st_size >= num_bytes for each in files)
 
 
-def test_a_new_commit_can_be_served_and_leaves_the_old_folder(
-    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_new_commit_leaves_the_folder_of_the_old_one_and_can_be_served(
+    tiny: FakeHub, tmp_path: Path
 ) -> None:
     old = pulled(tiny, tmp_path)
     tiny.add("acme/tiny", {**FILES, "README.md": b"new"})
 
     new = pulled(tiny, tmp_path)
-
     assert is_like_the_model(old)
     assert (new / "README.md").read_bytes() == b"new"
 
+    tiny.add_folder("acme/tiny", TINY_CHAT)
+    assert ModelFolder.read(pulled(tiny, tmp_path)).max_context == 2048
+
+
+def test_the_token_goes_to_the_hub_only(
+    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tiny.repositories["acme/tiny"].gate = "private"
     monkeypatch.setenv("HF_TOKEN", tiny.token)
-    tiny.requests.clear()
 
-    pulled(tiny, tmp_path / "own")
+    pulled(tiny, tmp_path)
 
     with_token = {each.is_storage for each in tiny.requests if "authorization" in each.headers}
     assert with_token == {False}
     assert any(each.is_storage for each in tiny.requests)
-
-    tiny.add_folder("acme/tiny", TINY_CHAT)
-
-    assert ModelFolder.read(pulled(tiny, tmp_path)).max_context == 2048
 
 
 def test_a_full_disk_another_process_and_a_folder_that_is_none_are_named(
@@ -220,7 +214,6 @@ def test_a_full_disk_another_process_and_a_folder_that_is_none_are_named(
     assert not tiny.fetches(WEIGHTS)
 
     found = Hub(tiny.endpoint).repository("acme/tiny")
-
     with (
         PullFolders.of_repository(tmp_path, found).locked(),
         pytest.raises(PullFailed, match="Another process pulls the same files"),
@@ -228,12 +221,10 @@ def test_a_full_disk_another_process_and_a_folder_that_is_none_are_named(
         pulled(tiny, tmp_path)
 
     (tmp_path / "models").write_text("a file")
-
     with pytest.raises(PullFailed, match="cannot be stored in"):
         pulled(tiny, tmp_path / "models")
 
     tiny.fault(SMALL, Fault(), Fault(status=404, error_code="EntryNotFound"))
-
     with pytest.raises(PullFailed, match="that it does not have"):
         pulled(tiny, tmp_path)
 
@@ -245,7 +236,6 @@ def test_a_damaged_beginning_is_found_and_can_be_removed(tiny: FakeHub, tmp_path
     found = Hub(tiny.endpoint).repository("acme/tiny")
 
     PullFolders.of_repository(tmp_path, found).discard()
-
     assert not list((tmp_path / ".partial").iterdir())
 
     tiny.fault(WEIGHTS, *[Fault(cut_after=1_000_000), Fault(status=500), Fault(status=500)])
@@ -253,5 +243,4 @@ def test_a_damaged_beginning_is_found_and_can_be_removed(tiny: FakeHub, tmp_path
         pulled(tiny, tmp_path)
     (beginning,) = tmp_path.glob(".partial/*/*/unfinished/*")
     beginning.write_bytes(b"\0" * 1_000_000)
-
     assert is_like_the_model(pulled(tiny, tmp_path))

@@ -31,7 +31,6 @@ def test_files_come_with_sizes_and_digests_and_no_weights_are_fetched(hub: FakeH
 def test_branches_and_commits_are_revisions_and_missing_ones_are_named(hub: FakeHub) -> None:
     old = hub.add("acme/tiny", openvino_files())
     new = hub.add("acme/tiny", openvino_files(), branch="next")
-
     assert read(hub, revision="next").commit == new
     assert read(hub, revision=old).commit == old
 
@@ -41,7 +40,6 @@ def test_branches_and_commits_are_revisions_and_missing_ones_are_named(hub: Fake
         read(hub, revision="v9")
 
     hub.repositories["acme/tiny"].listed["openvino_model.bin"] = {"size": None}
-
     with pytest.raises(PullFailed, match=r"lists no size of openvino_model\.bin"):
         read(hub)
 
@@ -58,7 +56,6 @@ def test_the_endpoint_is_a_url_of_the_environment_without_a_password(hub: FakeHu
 
     with FakeHub() as gone:
         endpoint = gone.endpoint
-
     with pytest.raises(HubUnavailable, match="cannot be reached"):
         Hub(endpoint).repository("acme/tiny")
 
@@ -85,7 +82,6 @@ def test_what_needs_a_token_is_read_with_one(
         read(hub)
 
     monkeypatch.setenv("HF_TOKEN", hub.token)
-
     assert read(hub).has("openvino_model.xml")
 
 

@@ -93,6 +93,7 @@ def test_the_answer_has_a_reason(
     verdict = judged(found, replace(LARGE, **machine))
 
     assert verdict.answer is answer
+    assert len(verdict.reasons) == 1
     assert reason in verdict.reasons[0]
 
 
@@ -162,7 +163,6 @@ def test_the_most_similar_engine_corrects_the_overhead_by_a_factor_of_four_at_mo
     estimated = {size: overhead_bytes(size) for size in (1 * GB, 5 * GB)}
     small = MeasuredEngine(1 * GB, 1 * GB + 2 * estimated[1 * GB])
     large = MeasuredEngine(5 * GB, 5 * GB + estimated[5 * GB] // 2)
-
     assert overhead_bytes(5 * GB, small) == pytest.approx(2 * estimated[5 * GB], rel=1e-6)
     assert overhead_bytes(5 * GB, small, large) == pytest.approx(estimated[5 * GB] / 2, rel=1e-6)
     assert overhead_bytes(1 * GB, small, large) == pytest.approx(2 * estimated[1 * GB], rel=1e-6)
@@ -173,7 +173,6 @@ def test_the_most_similar_engine_corrects_the_overhead_by_a_factor_of_four_at_mo
         return memory_need(GB, {}, 1, engines).overhead_bytes
 
     mapped, huge = MeasuredEngine(GB, 100), MeasuredEngine(GB, 60 * GB)
-
     assert overhead_bytes(mapped) == pytest.approx(overhead_bytes() / 4, abs=1)
     assert overhead_bytes(huge) == pytest.approx(overhead_bytes() * 4, abs=4)
 
@@ -181,7 +180,6 @@ def test_the_most_similar_engine_corrects_the_overhead_by_a_factor_of_four_at_mo
 def test_a_model_that_engines_of_this_machine_show_to_be_too_large_does_not_load() -> None:
     tight = replace(LARGE, memory_bytes=6 * GB)
     measured = MeasuredEngine(4_900_000_000, 4_900_000_000 + 2 * GB)
-
     assert judged(openvino(), tight).answer is Answer.YES
     verdict = judged(openvino(), replace(tight, engines=(measured,)))
     assert verdict.answer is Answer.NO

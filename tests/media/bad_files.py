@@ -3,12 +3,10 @@ type, or of two types. All are made here, from good files that are small.
 """
 
 import gzip
-import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from random import Random
 from typing import Final
 from zipfile import ZipFile
@@ -355,11 +353,47 @@ def _zip() -> bytes:
     return file.getvalue()
 
 
-# Of each type the first bytes, in Latin-1, and the number of zeros after them.
-_TYPES: Final = json.loads(Path(__file__).with_name("wrong_types.json").read_text())
 _WRONG_TYPES: Final[dict[str, bytes]] = {
-    name: text.encode("latin-1") + bytes(num_zeros) for name, (text, num_zeros) in _TYPES.items()
-}
+    "empty": b"",
+    "one-byte": b"\x89",
+    "zeros": bytes(4096),
+    "text": b"The quick brown fox",
+    "base64": b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ",
+    "json": b'{"image": "none"}',
+    "svg": b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
+    "svg-with-entities": b'<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>',
+    "html": b"<!DOCTYPE html><html><script>alert(1)</script></html>",
+    "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(/etc/passwd) (r) file\n",
+    "binary-eps": b"\xc5\xd0\xd3\xc6" + bytes(64),
+    "psd": b"8BPS\0\1" + bytes(6) + b"\0\3\0\0\0\x08\0\0\0\x08\0\x08\0\3" + bytes(64),
+    "ico": b"\0\0\1\0\1\0\x08\x08\0\0\1\0\x18\0" + bytes(64),
+    "cur": b"\0\0\2\0\1\0\x08\x08\0\0\1\0\x18\0" + bytes(64),
+    "icns": b"icns\0\0\0\x10" + bytes(64),
+    "jpeg-2000": b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(64),
+    "jpeg-xl": b"\xff\x0a" + bytes(64),
+    "heic": box(b"ftyp", b"heic", bytes(4), b"mif1heic") + bytes(64),
+    "fits": b"SIMPLE  =                    T".ljust(2880),
+    "tga": b"\0\0\2" + bytes(9) + b"\x08\0\x08\0\x18\0" + bytes(192),
+    "ppm": b"P6 8 8 255\n" + bytes(192),
+    "qoi": b"qoif\0\0\0\x08\0\0\0\x08\3\0" + bytes(64),
+    "dds": b"DDS |\0\0\0" + bytes(120),
+    "wmf": b"\xd7\xcd\xc6\x9a" + bytes(64),
+    "emf": b"\1\0\0\0" + bytes(36) + b" EMF" + bytes(64),
+    "xbm": b"#define a_width 8\n#define a_height 8\nstatic char a_bits[] = {0};\n",
+    "xpm": b"/* XPM */\nstatic char *a[] = {};\n",
+    "pcx": b"\x0a\x05\x01\x08" + bytes(124),
+    "sgi": b"\1\xda\1\1\0\3" + bytes(506),
+    "elf": b"\x7fELF\2\1\1" + bytes(64),
+    "sqlite": b"SQLite format 3\0" + bytes(84),
+    "rtf": b"{\\rtf1 hello}",
+    "wav": riff(b"WAVE", (b"fmt ", bytes(16))),
+    "mp3": b"ID3\4\0\0\0\0\0\0" + bytes(64),
+    "ogg": b"OggS" + bytes(64),
+    "flv": b"FLV\x01\x05" + bytes(64),
+    "mpeg": b"\0\0\x01\xba" + bytes(64),
+    "playlist": b"#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n",
+    "concat-script": b"ffconcat version 1.0\nfile /etc/passwd\n",
+}  # fmt: skip
 
 
 def _wrong_types() -> Made:

@@ -120,14 +120,16 @@ def good_pictures() -> dict[str, bytes]:
     drawn = quadrants()
     frames = [quadrants(96, 64), quadrants(96, 64).rotate(180)]
     return {
-        **{
-            each.lower(): saved(drawn, each)
-            for each in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-        },
+        "jpeg": saved(drawn, "JPEG"),
         "progressive-jpeg": saved(drawn, "JPEG", progressive=True),
+        "png": saved(drawn, "PNG"),
         "palette-png": saved(drawn.convert("P"), "PNG"),
+        "webp": saved(drawn, "WEBP"),
         "lossless-webp": saved(drawn, "WEBP", lossless=True),
         "animated-webp": saved(frames[0], "WEBP", save_all=True, append_images=frames[1:]),
+        "gif": saved(drawn, "GIF"),
+        "bmp": saved(drawn, "BMP"),
+        "tiff": saved(drawn, "TIFF"),
         "lzw-tiff": saved(drawn, "TIFF", compression="tiff_lzw"),
         "deflate-tiff": saved(drawn, "TIFF", compression="tiff_adobe_deflate"),
         "avif": saved(drawn, "AVIF", speed=10),

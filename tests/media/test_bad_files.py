@@ -11,8 +11,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.examples import examples
 from tests.media.bad_files import BadFile, bad_files, mutated_files
 from tests.media.drawing import PARAM, QUADRANTS, frames_of, is_close, seen_quadrants
@@ -104,20 +102,14 @@ def _fault(name: str, outcome: Outcome) -> str | None:
     return f"refused for {result.param}: {result.message}"
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[str, Outcome]:
-    """What became of each bad file, all in the same workers."""
-    return asyncio.run(_outcomes(bad_files()))
-
-
-def test_hundreds_of_bad_files_are_refused_by_their_part(outcomes: dict[str, Outcome]) -> None:
+async def test_hundreds_of_bad_files_are_refused_by_their_part() -> None:
+    outcomes = await _outcomes(bad_files())
     assert len(outcomes) >= 400
     assert len({each.file for each in outcomes.values()}) > len(outcomes) - 3
     assert outcomes.keys() >= WHOLE | PLAIN.keys() | NAMED.keys()
     assert max(each.file[1] for each in outcomes.values()) < 20 * 2**20, "too large to be decoded"
 
     faults = {name: _fault(name, outcome) for name, outcome in outcomes.items()}
-
     assert {name: fault for name, fault in faults.items() if fault is not None} == {}
     assert {name for name, each in outcomes.items() if not each.peak_bytes} <= ENDED
 

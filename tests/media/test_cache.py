@@ -19,7 +19,6 @@ def test_a_file_is_kept_for_its_project_and_a_short_time_only() -> None:
     clock = FakeClock()
     cache = MediaCache(1000, 60, clock)
     put(cache, "a", "url", b"picture")
-
     assert data_of(cache, "a", "url") == b"picture"
     assert data_of(cache, "b", "url") is None
     assert data_of(cache, "a", "other") is None

@@ -86,14 +86,11 @@ def test_frames_are_taken_in_even_steps(codec: str, container: str, gop: int) ->
 
 def test_all_frames_come_in_their_order_or_key_frames_where_all_would_take_too_long() -> None:
     data = video([grey_frame(index) for index in range(20)], bf="3", g="8")
-
     assert numbers(decoded(data)) == list(range(20))
 
     data = video([grey_frame(index) for index in range(40)], g="10", sc_threshold="0")
     few = replace(LIMITS, max_frames=4, max_video_pixels=96 * 64 * 12)
-
     clip = decoded(data, few)
-
     assert numbers(clip) == pytest.approx([0, 10, 20, 30], abs=1)
     assert clip.frames_per_s == pytest.approx(1.0)
     with pytest.raises(InvalidRequest, match="takes too long to decode"):
@@ -164,13 +161,11 @@ def test_frames_of_a_gif_show_the_rest_of_the_frame_before_and_a_picture_is_one_
     data = saved(whole, "GIF", save_all=True, append_images=[part, whole], disposal=1, duration=5)
 
     clip = decoded(data)
-
     assert clip.frames_per_s == pytest.approx(10), "browsers show 5 ms for 100 ms"
     assert_shows(frames_of(clip)[1], (RED, GREEN, BLUE, WHITE))
     assert_shows(frames_of(clip)[2])
 
     clip = decoded(saved(quadrants(), "PNG"))
-
     assert (clip.num_frames, clip.frames_per_s) == (1, 1.0)
 
 
@@ -193,7 +188,6 @@ def test_a_video_over_a_limit_is_refused_with_it(limits: dict[str, Any], sentenc
 
 def test_what_is_no_video_of_a_listed_codec_is_refused_with_the_way_to_send_it() -> None:
     data = video([quadrants()] * 3, "ffv1", "matroska")
-
     with pytest.raises(InvalidRequest, match=r"codec ffv1, which is not read: send H\.264"):
         decoded(data)
 
@@ -205,7 +199,6 @@ def test_what_is_no_video_of_a_listed_codec_is_refused_with_the_way_to_send_it()
         sound.rate = 8000
         output.mux(stream.encode(sound))
         output.mux(stream.encode())
-
     with pytest.raises(InvalidRequest, match="has no video in it"):
         decoded(file.getvalue())
 
@@ -217,7 +210,6 @@ def test_what_is_no_video_of_a_listed_codec_is_refused_with_the_way_to_send_it()
 
     frames = [Image.new("L", (64, 64), index) for index in range(20)]
     data = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
-
     with pytest.raises(InvalidRequest, match="has 20 frames of 64 x 64 pixels"):
         decoded(data, replace(LIMITS, max_video_pixels=20 * 64 * 64 - 1))
 
@@ -225,7 +217,6 @@ def test_what_is_no_video_of_a_listed_codec_is_refused_with_the_way_to_send_it()
 @given(num_frames=st.integers(1, 10**6), max_frames=st.integers(1, 100))
 def test_even_steps_have_the_first_and_the_last(num_frames: int, max_frames: int) -> None:
     taken = evenly(num_frames, max_frames)
-
     assert len(taken) == min(num_frames, max_frames)
     assert taken[0] == 0
     assert taken[-1] == num_frames - 1 or max_frames == 1

@@ -30,7 +30,7 @@ def decoded(data: bytes, fit: Any = _to_page_size, **limits: Any) -> tuple[Page,
     return decode_document(data, replace(LIMITS, **limits), fit, PARAM)
 
 
-def test_each_page_has_its_text_and_picture_but_no_other_file_or_script(tmp_path: Path) -> None:
+def test_each_page_is_a_picture_with_its_text() -> None:
     data = pdf(pages([DRAWN, words(b"Merlot, 1998"), b""]))
 
     first, second, third = decoded(data)
@@ -41,6 +41,8 @@ def test_each_page_has_its_text_and_picture_but_no_other_file_or_script(tmp_path
     assert set(second.picture.pixels) != {255}, "the words are drawn"
     assert_shows(third.picture, (WHITE,) * 4)
 
+
+def test_the_model_chooses_the_size_of_a_page_from_that_at_144_pixels_an_inch() -> None:
     asked = []
 
     def fit(width: int, height: int) -> tuple[int, int]:
@@ -54,6 +56,8 @@ def test_each_page_has_its_text_and_picture_but_no_other_file_or_script(tmp_path
     assert_shows(page.picture)
     assert (page.picture.width, page.picture.height) == (48, 32)
 
+
+def test_a_document_reads_no_file_and_runs_no_script(tmp_path: Path) -> None:
     target = tmp_path / "secret.txt"
     target.write_text("the secret")
     objects = pages([DRAWN])
@@ -85,7 +89,6 @@ def test_a_turned_page_is_shown_as_a_viewer_shows_it(turn: int) -> None:
 
 def test_what_is_no_short_readable_document_is_refused_with_the_way_out() -> None:
     data = pdf(pages([b""] * 5))
-
     assert len(decoded(data, max_pages=5)) == 5
     with pytest.raises(InvalidRequest, match="is a PDF of 5 pages, and at most 4 are read") as info:
         decoded(data, max_pages=4)
@@ -95,12 +98,10 @@ def test_what_is_no_short_readable_document_is_refused_with_the_way_out() -> Non
         b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O (%s) /U (%s) >> /ID [<00> <00>]"
         % (b"o" * 32, b"u" * 32)
     )
-
     with pytest.raises(InvalidRequest, match=r"is encrypted\. Remove the password"):
         decoded(pdf(pages([DRAWN]), encryption))
 
     many = b"".join(words(b"a" * 10_000) for _ in range(21))
-
     with pytest.raises(InvalidRequest, match="characters on page 2, and at most 200000 are read"):
         decoded(pdf(pages([b"", many])))
 

@@ -13,7 +13,6 @@ _ALWAYS = {"127.0.0.1", "127.1.2.3", "0.0.0.0"}
 def test_no_attack_connects_in_a_network_where_every_address_has_a_server() -> None:
     words = [sys.executable, "-m", "tests.outbound.namespace_process"]
     result = json.loads(subprocess.check_output(words, cwd=REPOSITORY))
-
     assert set(result["reachable"]) >= _ALWAYS
     assert result["num_noticed"] == len(result["reachable"])
     if result["is_own"]:

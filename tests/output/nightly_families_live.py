@@ -11,12 +11,6 @@ pytestmark = pytest.mark.live
 globals().update(
     whole("name, mode", custom.MODES, custom.test_an_input_fits_its_regular_expression)
     | whole(
-        "name",
-        [custom.CALLING],
-        custom.test_an_input_fits_its_lark_grammar,
-        custom.test_a_text_that_ends_the_familys_notation_is_not_written,
-    )
-    | whole(
         "name, schema_and_check",
         [others.FAMILIES, others.SCHEMAS],
         others.test_an_argument_fits_its_schema,

@@ -34,6 +34,8 @@ CALLING = [
 ]
 
 MODES = (CALLING, [ToolMode.NAMED, ToolMode.REQUIRED])
+NAMED = ToolChoice(ToolMode.NAMED, "run")
+every_family = table("name", CALLING)
 
 
 def a_tool(syntax: TextSyntax, definition: str) -> Tool:
@@ -48,9 +50,6 @@ def input_of(result: ChoiceResult) -> str:
     return call.arguments
 
 
-NAMED = ToolChoice(ToolMode.NAMED, "run")
-
-
 @pytest.mark.smoke
 @table("name, mode", rotated(*MODES))
 def test_an_input_fits_its_regular_expression(model, name, mode):
@@ -63,7 +62,7 @@ def test_an_input_fits_its_regular_expression(model, name, mode):
     assert re.fullmatch(PATTERN, input_of(model.answer(chat)))
 
 
-@table("name", CALLING[::3])
+@every_family
 def test_an_input_fits_its_lark_grammar(model, name):
     model.use(straight(name))
     chat = asked("Add it.", tools=[a_tool(TextSyntax.LARK, SUMS)], tool_choice=NAMED)
@@ -74,8 +73,7 @@ def test_an_input_fits_its_lark_grammar(model, name):
     assert (AS_LARK if is_ended else BEGUN_AS_LARK).fullmatch(input_of(result))
 
 
-# Those with an end that is not a quote, and one other.
-@table("name", ["qwen3coder", "glm4", "minicpm5", "gemma4", "onyx", "hermes"])
+@every_family
 def test_a_text_that_ends_the_familys_notation_is_not_written(model, name):
     """What a tag or quote would end is not offered to the model, and the rest is."""
     ends = ("</parameter>", "</arg_value>", "</param>", '<|"|>', "</atem:parameter>", "x")
@@ -83,6 +81,3 @@ def test_a_text_that_ends_the_familys_notation_is_not_written(model, name):
     tools = [a_tool(TextSyntax.REGEX, "|".join(map(re.escape, ends)))]
 
     assert input_of(model.answer(asked("Run it.", tools=tools, tool_choice=NAMED))) in ends
-
-
-# Those with an end that is not a quote, and one other.

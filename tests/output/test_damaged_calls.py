@@ -186,7 +186,7 @@ def test_a_call_is_read_as_it_was_meant(name, text, expected):
     [
         # Objects may mix Python and JSON.
         ("more", "{\"a\": True, 'b': null}", {"a": True, "b": None}),
-        (*("more", "{'a': [1, None, true], \"b\": 'it\\'s'}"), {"a": [1, None, True], "b": "it's"}),
+        ("more", "{'a': [1, None, true], \"b\": 'it\\'s'}", {"a": [1, None, True], "b": "it's"}),
         ("more", "{a: 1, 'b': False,}", {"a": 1, "b": False}),
         # A list may be for a parameter without a schema.
         ("unknown", "['a', 'b']", ["a", "b"]),

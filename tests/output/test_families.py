@@ -52,7 +52,6 @@ def test_it_reads_all_calls(way, calls):
 @among_text
 def test_text_around_calls_is_kept_also_when_it_is_cut_but_white_space_is_not_an_answer(way):
     call = written(way, [PARIS])
-
     assert calls_in(read(way, f"\n\n{call}\n \n")) == [PARIS]
     assert calls_in(read(way, f"First.\n{call}\nThen.\n{call}\nDone.")) == [
         *(("text", "First.\n"), PARIS, ("text", "\nThen.\n"), PARIS, ("text", "\nDone."))
@@ -237,7 +236,7 @@ def test_arguments_keep_the_exact_text_of_the_model_though_the_end_is_missing(wa
 
 
 @json_ways
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(10))
 @given(value=_any_object, indent=st.sampled_from([None, 2]))
 def test_any_arguments_come_back_exactly(way, value, indent):
     calls = [("ping", json.dumps(value, indent=indent)), JSON_PARIS]

@@ -78,7 +78,7 @@ AS_JSON: Rows = {
         f"a head of mistral may have an id and a mark: {head}": row(
             "devstral", f"[TOOL_CALLS] get_weather{head}{PARIS}", [WEATHER]
         )
-        for head in (*("", "[ARGS]", "[CALL_ID]abc123XYZ[ARGS]", "[CALL_ID]abc123XYZ", " [ARGS] "),)
+        for head in ("", "[ARGS]", "[CALL_ID]abc1[ARGS]", "[CALL_ID]abc123XYZ", " [ARGS] ")
     },
     "a tag that begins nothing does not hide the next": row(
         "devstral",
@@ -255,16 +255,12 @@ def test_without_tools_a_call_is_text_and_reasoning_is_read():
     assert opened == [("reasoning", "Hm."), ("text", "Hello")]
 
 
-def test_it_is_reasoning_inside_reasoning_only_and_a_link_is_sent_as_soon_as_it_is_one():
+def test_it_is_reasoning_inside_reasoning_only():
     parser, states = a_parser("gptoss", tools=TOOLS), []
     for part in (ANALYSIS, "Hm", "<|end|>", START, FINAL, "Hi"):
         parser.feed(part)
         states.append(parser.is_reasoning)
     assert states == [True, True, False, False, False, False]
-
-    parser = a_parser("llama3_pythonic", tools=TOOLS)
-    assert parser.feed("[pin") == []
-    assert parser.feed("k](x)") == [TextDelta(0, "[pink](x)")]
 
 
 # -- A notation of their own for values, or Python's --------------------------------------
@@ -365,6 +361,13 @@ LITERALS: Rows = {
 @rows(LITERALS)
 def test_values_in_another_notation_become_json(name, text, expected):
     check(read(name, text), expected)
+
+
+def test_a_link_is_sent_as_soon_as_it_is_one():
+    parser = a_parser("llama3_pythonic", tools=TOOLS)
+
+    assert parser.feed("[pin") == []
+    assert parser.feed("k](x)") == [TextDelta(0, "[pink](x)")]
 
 
 # -- Tags around each argument: Qwen3-Coder, GLM-4.5 and MiniCPM5 -------------------------

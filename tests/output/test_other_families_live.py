@@ -32,10 +32,10 @@ every_family = table("name", FAMILIES)
 QUESTION = "What is the weather in Paris and in London?"
 
 
-def arguments_of(model: Model, name: str, **parameters: Any) -> dict[str, Any]:
+def arguments_of(model: Model, name: str, schema: dict[str, Any]) -> dict[str, Any]:
     """What the model is forced to write for parameters of this schema."""
     model.use(straight(name))
-    tool = Tool("take", None, {"type": "object", **parameters})
+    tool = Tool("take", None, schema)
     choice = ToolChoice(ToolMode.NAMED, "take")
 
     result = model.answer(asked(QUESTION, tools=[tool], tool_choice=choice))
@@ -46,7 +46,7 @@ def arguments_of(model: Model, name: str, **parameters: Any) -> dict[str, Any]:
 
 
 def an_argument(model: Model, name: str, schema: dict[str, Any], **document: Any) -> Any:
-    found = arguments_of(model, name, properties={"it": schema}, required=["it"], **document)
+    found = arguments_of(model, name, object_of(it=schema) | document)
     assert found.keys() == {"it"}
     return found["it"]
 
@@ -97,21 +97,21 @@ def test_a_pattern_holds_for_raw_text(model, name):
 def test_required_arguments_are_there_and_others_come_in_order(model, name):
     properties = {key: {"type": "boolean"} for key in "abcd"}
     for required in (["b", "d"], []):
-        arguments = arguments_of(model, name, properties=properties, required=required)
+        arguments = arguments_of(model, name, object_of(required, **properties))
 
         assert set(required) <= arguments.keys() <= set("abcd")
         assert list(arguments) == sorted(arguments)
 
 
 @table(
-    "parameters",
+    "schema",
     [
-        {"properties": {"a-b": {"type": "string", "format": "date"}}},
+        object_of([], **{"a-b": {"type": "string", "format": "date"}}),
         {"anyOf": [{"type": "object", "properties": {"day": {"const": "Monday"}}}]},
     ],
 )
-def test_what_a_list_of_arguments_cannot_express_is_written_as_one_dictionary(model, parameters):
-    assert arguments_of(model, "gemma4", **parameters).keys() <= {"a-b", "day"}
+def test_what_a_list_of_arguments_cannot_express_is_written_as_one_dictionary(model, schema):
+    assert arguments_of(model, "gemma4", schema).keys() <= {"a-b", "day"}
 
 
 @table("name", ["gptoss", "onyx"])

@@ -98,8 +98,8 @@ def test_marks_around_an_answer_are_part_of_its_grammar():
 
 def test_every_name_has_a_family_whose_tags_reach_its_parser():
     both = {f"{reasoning}+{calls}" for reasoning in REASONING_FORMATS for calls in CALL_FORMATS}
-
     assert set(family_names()) == {PLAIN, *REASONING_FORMATS, *CALL_FORMATS} | both
+    assert all(by_name(name).name == name for name in family_names())
     tags = {"<think>", "</think>", "<tool_call>", "</tool_call>"}
     assert by_name("think+hermes").parser.special_texts == tags
 

@@ -1,4 +1,4 @@
-"""Stop strings: nothing of them leaks, and the cuts of the text do not matter."""
+"""Stop strings, of which nothing leaks however the text is cut, and repetitions."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -45,7 +45,6 @@ def test_any_cut_gives_what_a_search_of_the_whole_text_gives(text, stops, cuts, 
 
 def test_it_holds_back_only_what_may_begin_a_stop_string_and_is_silent_after_one():
     stop = StopStrings(["\n\nUser:"])
-
     assert stop.feed("Hello.\n\n") == "Hello."
     assert stop.feed("Us") == ""
     assert stop.feed("ually") == "\n\nUsually"
