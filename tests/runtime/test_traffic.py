@@ -82,16 +82,13 @@ def test_each_duration_is_counted_separately_and_only_if_measured(name: str) -> 
     assert getattr(small, name).sum_ms == 40.0
 
 
-def test_answers_media_and_effects_of_limits_are_counted_without_their_owners() -> None:
+def test_finished_answers_are_counted_by_their_reason() -> None:
     begun = {"first_token_ms": 5.0, "total_ms": 90.0, "inter_token_ms": 4.0}
-    traffic = counted(
-        settlement(**begun, finish_reason="stop", num_output_tokens=11),
-        settlement(**begun, finish_reason="tool_calls", num_output_tokens=11),
-        settlement(**begun, finish_reason="length", num_output_tokens=11),
-        settlement(**begun, finish_reason="quota", num_output_tokens=11),
-        settlement(status=429),
+    answers = (
+        settlement(**begun, finish_reason=reason, num_output_tokens=11)
+        for reason in ("stop", "tool_calls", "length", "quota")
     )
-    model = traffic.models["small"]
+    model = counted(*answers, settlement(status=429)).models["small"]
 
     assert model.finished == {"stop": 2, "length": 2}
     assert sum(model.answer.nums) == 4
@@ -99,6 +96,8 @@ def test_answers_media_and_effects_of_limits_are_counted_without_their_owners() 
     assert model.token_gap.sum_ms == 160
     assert sum(model.inter_token.nums) == 4
 
+
+def test_answers_that_were_left_or_failed_are_counted_as_such() -> None:
     begun = settlement(first_token_ms=5.0, total_ms=90.0)
     model = counted(
         structs.replace(begun, outcome=Outcome.CLIENT_GONE),
@@ -108,6 +107,8 @@ def test_answers_media_and_effects_of_limits_are_counted_without_their_owners() 
     assert model.finished == {"abort": 1, "error": 1}
     assert sum(model.answer.nums) == 0
 
+
+def test_effects_of_limits_are_counted_without_their_owners() -> None:
     traffic = counted(
         settlement(status=429, bound_limits=(bound("key:1"),)),
         settlement(status=429, bound_limits=(bound("key:2"), bound("platform", is_shadow=True))),
@@ -119,6 +120,8 @@ def test_answers_media_and_effects_of_limits_are_counted_without_their_owners() 
         ("tokens", "model", "cut_short"): 1,
     }
 
+
+def test_media_are_counted() -> None:
     media = {
         "num_media": 2,
         "num_media_bytes": 500,
