@@ -69,6 +69,7 @@ def check_phase(platform: Running, draw: random.Random, kills: tuple[str, ...]) 
     new = {row.request_id: row for row in rows(platform) if row.request_id not in known}
     check_clients(phase, new)
     assert "engine_lost" not in {row.error_code for row in new.values()}
+    assert kills or all(row.is_exact for row in new.values())
     assert {row.model for row in new.values() if row.num_output_tokens} == {"tiny-chat"}
     least, most = of_this_engine(phase, new.values())
     # An engine hears a little later what a gateway had no use for.
