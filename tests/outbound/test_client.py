@@ -223,13 +223,15 @@ async def test_a_wrong_or_compressed_response_is_refused(server: Server, sent: b
         await fetched(server, sent)
 
 
-async def test_a_silent_slow_or_broken_server_is_left(server: Server, tmp_path: Path) -> None:
+async def test_a_silent_server_is_left_after_the_read_deadline(server: Server) -> None:
     async def silent(writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(NotReached, match="in time"):
         await fetched(server, silent, Client(read_s=0.05))
 
+
+async def test_a_server_that_drips_is_left_when_the_caller_does(server: Server) -> None:
     async def drip(writer: asyncio.StreamWriter) -> None:
         for letter in b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 10_000:
             writer.write(bytes([letter]))
@@ -243,6 +245,8 @@ async def test_a_silent_slow_or_broken_server_is_left(server: Server, tmp_path: 
         async with asyncio.timeout(0.3), client.exchange(route) as response:
             await response.read(MAX_BYTES)
 
+
+async def test_a_handshake_that_does_not_begin_ends_at_the_connect_deadline() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
@@ -254,6 +258,8 @@ async def test_a_silent_slow_or_broken_server_is_left(server: Server, tmp_path: 
     finally:
         running.close()
 
+
+async def test_a_connection_whose_encryption_breaks_is_reported(tmp_path: Path) -> None:
     server_tls, client_tls = certificate(tmp_path, "127.0.0.1")
 
     async def no_tls(writer: asyncio.StreamWriter) -> None:

@@ -64,7 +64,7 @@ def outputs(name: str) -> st.SearchStrategy[str]:
 
 
 @every_family
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(20))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 300), max_size=8), opens=st.booleans())
 def test_any_cut_gives_the_same(name, data, cuts, opens):
     text = data.draw(outputs(name))
