@@ -15,22 +15,10 @@ from pytest_django import DjangoDbBlocker
 from row_builders import stored_limit, stored_quarantined, stored_refusal
 
 from tests.tables import table
+from vinery_accounts import models
 from vinery_accounts.base.actors import Actor
 from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.models import (
-    OWNERS,
-    ApiKey,
-    AuditEntry,
-    Limit,
-    ModelWeight,
-    Organization,
-    Project,
-    QuarantinedRequest,
-    RefusedRequest,
-    Role,
-    UsageRecord,
-    User,
-)
+from vinery_accounts.models import ApiKey, AuditEntry, Limit, Organization, Project, Role, User
 from vinery_accounts.services import changes
 from vinery_accounts.services.access import Access, Action
 from vinery_accounts.services.audit import record
@@ -68,9 +56,8 @@ class Scenario:
 def fill(name: str) -> dict[str, Any]:
     """Create an organisation `name` with the projects `one` and `two`, and its users."""
     organization = changes.add(Organization(name=name))
-    one, two = (
-        changes.add(Project(organization=organization, name=project)) for project in ("one", "two")
-    )
+    projects = [Project(organization=organization, name=each) for each in ("one", "two")]
+    one, two = map(changes.add, projects)
     person = changes.add_user(f"{name}-person", scope=organization, role=Role.VIEWER)
     service = changes.add_user(f"{name}-service", is_service=True, scope=one)
     key = create_key(owner=person, name="key", project=one).key
@@ -116,7 +103,7 @@ def new_scenario() -> Scenario:
     rows = ours | {f"their {name}": row for name, row in theirs.items()}
     rows["limit of platform"] = stored_limit("platform")
     rows["limit of model"] = stored_limit("model", model="tiny-chat")
-    rows["weight"] = changes.add(ModelWeight(model="tiny-chat"))
+    rows["weight"] = changes.add(models.ModelWeight(model="tiny-chat"))
     rows["new organization"] = Organization(name="new")
     rows["new project"] = Project(organization=one.organization, name="new")
     rows["new owner"] = changes.membership_of(people["stranger"], one.organization, Role.OWNER)
@@ -226,7 +213,15 @@ def test_an_inactive_or_anonymous_user_sees_no_rows(scenario: Scenario) -> None:
     person = scenario.people["owner"]
     person.is_active = False
     for access in (Access.of(person), Access.of(AnonymousUser())):
-        for model in (Organization, User, ApiKey, Limit, AuditEntry, ModelWeight, UsageRecord):
+        for model in (
+            Organization,
+            User,
+            ApiKey,
+            Limit,
+            AuditEntry,
+            models.ModelWeight,
+            models.UsageRecord,
+        ):
             assert not access.rows(model).exists()
         assert not any(access.may(Action.VIEW, row) for row in scenario.rows.values() if row.pk)
 
@@ -318,8 +313,8 @@ def test_usage_is_visible_by_role_and_to_its_user(scenario: Scenario) -> None:
 @table(
     "store, model, column",
     [
-        (stored_refusal, RefusedRequest, "request_id"),
-        (stored_quarantined, QuarantinedRequest, "digest"),
+        (stored_refusal, models.RefusedRequest, "request_id"),
+        (stored_quarantined, models.QuarantinedRequest, "digest"),
     ],
 )
 def test_refusals_and_the_quarantine_are_visible_like_usage(
@@ -346,9 +341,8 @@ def test_refusals_and_the_quarantine_are_visible_like_usage(
 
 def test_admins_see_the_log_of_their_scope_and_users_their_own_actions(scenario: Scenario) -> None:
     def seen(actor: str) -> set[int]:
-        return set(
-            scenario.access(actor).rows(AuditEntry).values_list("organization_id", flat=True)
-        )
+        entries = scenario.access(actor).rows(AuditEntry)
+        return set(entries.values_list("organization_id", flat=True))
 
     ours, theirs = scenario.rows["organization"].pk, scenario.rows["their organization"].pk
     assert seen("viewer") == seen("member") == seen("project owner") == set()
@@ -414,10 +408,10 @@ def limited_by(scenario: Scenario, actor: str, as_key: bool) -> tuple[set[str], 
 
     found = {
         names[model, pk]
-        for model in OWNERS.values()
+        for model in models.OWNERS.values()
         for pk in access.rows_to_limit(model).values_list("pk", flat=True)
     }
-    of_all = [(kind, row) for kind, model in OWNERS.items() for row in model.objects.all()]
+    of_all = [(kind, row) for kind, model in models.OWNERS.items() for row in model.objects.all()]
     permitted = {
         names[type(row), row.pk]
         for kind, row in of_all

@@ -14,21 +14,11 @@ from row_builders import stored_alert, stored_reminder
 from usage_builders import NOON
 from webhook_receiver import Receiver
 
-from vinery_accounts import tasks
+from vinery_accounts import models, tasks
 from vinery_accounts.alerts import deliveries, thresholds, webhooks
 from vinery_accounts.alerts.deliveries import delete_before
 from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.models import (
-    Alert,
-    Delivery,
-    DeliveryState,
-    KeyReminder,
-    Limit,
-    Organization,
-    Project,
-    Role,
-    User,
-)
+from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Project, User
 from vinery_accounts.services import changes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
@@ -44,9 +34,7 @@ def delivery(search: Project, acme: Organization, receiver: Receiver) -> Deliver
     return Delivery.objects.get()
 
 
-def test_a_failed_delivery_is_tried_again_and_given_up(
-    delivery: Delivery, receiver: Receiver
-) -> None:
+def test_a_failed_delivery_is_retried_and_given_up(delivery: Delivery, receiver: Receiver) -> None:
     receiver.statuses = [500]
     now, waits = NOON, []
 
@@ -117,7 +105,7 @@ def test_a_delivery_that_kills_its_workers_is_given_up(
 def olga(acme: Organization) -> User:
     """The organisation's owner."""
     olga = person("olga")
-    changes.set_role(olga, acme, Role.OWNER)
+    changes.set_role(olga, acme, models.Role.OWNER)
     return olga
 
 
@@ -185,7 +173,7 @@ def alert(at: Any, *, resets_at: Any, **more: Any) -> Alert:
     return stored_alert(window_start=at, created_at=at, resets_at=resets_at, **values)
 
 
-def reminder(at: Any, *, happens_at: Any) -> KeyReminder:
+def reminder(at: Any, *, happens_at: Any) -> models.KeyReminder:
     key = create_key(owner=User.objects.get_or_create(username="ann")[0], name="k").key
     return stored_reminder(key, happens_at=happens_at, created_at=at)
 
@@ -200,7 +188,9 @@ def test_old_alerts_are_deleted_with_their_deliveries_but_those_of_budgets() -> 
     assert list(Alert.objects.all()) == [young]
     assert [delivery.alert for delivery in Delivery.objects.all()] == [young]
 
-    limit = Limit.objects.create(scope="platform", metric="tokens", window="none", amount=100)
+    limit = models.Limit.objects.create(
+        scope="platform", metric="tokens", window="none", amount=100
+    )
     kept = alert(OLD, resets_at=None, limit_id=limit.pk)
     alert(OLD, resets_at=None)
     assert delete_before(NOON - YEAR) == 1
@@ -213,7 +203,7 @@ def test_a_reminder_is_kept_until_long_after_its_event_and_batches_delete_the_sa
     reminder(OLD, happens_at=OLD + timedelta(hours=1))
     kept = reminder(OLD, happens_at=NOON)
     assert delete_before(NOON - YEAR) == 1
-    assert list(KeyReminder.objects.all()) == [kept]
+    assert list(models.KeyReminder.objects.all()) == [kept]
 
     for batch_size in (1, 2, 100):
         for percent in (50, 80, 100):

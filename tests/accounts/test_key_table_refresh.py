@@ -335,9 +335,8 @@ def test_no_save_of_nothing_and_no_use_moves_a_stamp(key: ApiKey, new_key: MakeK
     assert stamp_of(key) == LONG_AGO
 
     other, used_at = new_key().key, timezone.now()
-    ApiKey.objects.mark_used(
-        [KeyUse(other.pk, used_at, "::1", "a"), KeyUse(key.pk, used_at, None, "b")]
-    )
+    uses = [KeyUse(other.pk, used_at, "::1", "a"), KeyUse(key.pk, used_at, None, "b")]
+    ApiKey.objects.mark_used(uses)
     # An earlier one does not hide it.
     ApiKey.objects.mark_used([KeyUse(key.pk, LONG_AGO, "10.0.0.7", "c")])
     assert stamp_of(key) == LONG_AGO

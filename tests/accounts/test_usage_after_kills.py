@@ -11,17 +11,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, settings, stateful
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    consumes,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import consumes, rule
 from usage_builders import NOON, DatabaseUnavailable, admission, settlement
 
 from tests.examples import examples
@@ -35,12 +27,12 @@ from vinery_accounts.usage.store import store_settlements
 from vinery_accounts.usage.verify import verify
 
 
-class Ledger(RuleBasedStateMachine):
+class Ledger(stateful.RuleBasedStateMachine):
     """Two web processes, which are killed, with a database and a disk that fail at times."""
 
-    running = Bundle("running")
+    running = stateful.Bundle("running")
 
-    @initialize()
+    @stateful.initialize()
     def open_for_business(self) -> None:
         for table in (UsageRecord, MinuteRollup, HourRollup, DayRollup):
             table.objects.all().delete()
@@ -137,7 +129,7 @@ class Ledger(RuleBasedStateMachine):
         with suppress(DatabaseUnavailable):
             recover_orphans(self.directory, self.store)
 
-    @invariant()
+    @stateful.invariant()
     def no_row_is_wrong(self) -> None:
         for request_id, outcome, num_tokens in self.rows():
             if outcome == Outcome.OK:
@@ -183,7 +175,7 @@ def full_disk() -> Iterator[None]:
 @pytest.mark.django_db
 def test_every_admitted_request_gets_exactly_one_record(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL")
-    run_state_machine_as_test(
+    stateful.run_state_machine_as_test(
         Ledger,
         settings=settings(
             max_examples=examples(60),

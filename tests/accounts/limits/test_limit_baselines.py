@@ -122,9 +122,7 @@ class BaselinesTest(HypothesisTestCase):
         store_settlements(rows)
         rules = all_rules(SCOPES, zones)
 
-        baselines = {
-            baseline.rule: baseline for baseline in read_baselines(rules, NOON.timestamp())
-        }
+        baselines = {each.rule: each for each in read_baselines(rules, NOON.timestamp())}
 
         records = list(UsageRecord.objects.all())
         for rule in rules:
@@ -168,9 +166,8 @@ class BucketBaselinesTest(HypothesisTestCase):
         rows = []
         for number, (pause_ms, num_input, num_output) in enumerate(arriving):
             now_ms += pause_ms
-            asked = ReservationRequest(
-                f"r{number}", BUCKETS, num_input, num_output, weights=WEIGHTS
-            )
+            name = f"r{number}"
+            asked = ReservationRequest(name, BUCKETS, num_input, num_output, weights=WEIGHTS)
             spent = ActualUsage(num_input, num_output)
             if isinstance(lease := asyncio.run(limiter.acquire(asked)), Lease):
                 limiter.settle_now(lease, spent)
@@ -181,9 +178,8 @@ class BucketBaselinesTest(HypothesisTestCase):
         now_ms += rest_ms
         store_settlements(rows)
 
-        baselines = {
-            each.rule: each.num_used for each in read_bucket_baselines(BUCKETS, now_ms / 1000)
-        }
+        read = read_bucket_baselines(BUCKETS, now_ms / 1000)
+        baselines = {each.rule: each.num_used for each in read}
 
         since_ms = now_ms - 5 * 60_000
         came_ms = [round(row.admission.started_at.timestamp() * 1000) for row in rows]
@@ -215,10 +211,7 @@ def test_a_bucket_counts_its_own_requests_alone(db: None, django_assert_num_quer
 
     baselines = read_bucket_baselines([*rules, quota], NOON.timestamp() + 2)
 
-    found = {
-        (baseline.rule.scope, baseline.rule.metric.value): baseline.num_used
-        for baseline in baselines
-    }
+    found = {(each.rule.scope, each.rule.metric.value): each.num_used for each in baselines}
     assert found == {
         ("platform", "tokens"): 22,
         ("platform", "requests"): 1,

@@ -8,31 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.accounts.limits.builders import (
-    denied,
-    granted,
-    request_for,
-    rule,
-    slots,
-    under,
-    until,
-    used,
-)
+from tests.accounts.limits import builders
+from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, until, used
 from tests.accounts.limits.conftest import MakeFailover
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
 from tests.tables import table
+from vinery_accounts.limits import reservations
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
-from vinery_accounts.limits.reservations import (
-    NO_USAGE,
-    ActualUsage,
-    Denial,
-    Lease,
-    Level,
-    LimitsUnavailable,
-    UsageBaseline,
-)
+from vinery_accounts.limits.reservations import ActualUsage, LimitsUnavailable, UsageBaseline
 from vinery_accounts.limits.rules import Metric, Rule, Window
 
 
@@ -143,9 +128,7 @@ async def test_refuse_lets_nothing_run_that_is_not_counted(refusing: FailoverLim
     assert refusing.state.unavailable_since_s is None
 
 
-async def test_allow_reports_what_it_did_not_count(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
+async def test_allow_reports_what_is_uncounted(store: FakeLimiter, failover: MakeFailover) -> None:
     limiter = failover(store, UnavailablePolicy.ALLOW)
     tokens = rule(amount=10)
     before = await granted(limiter, request_for(tokens))
@@ -195,10 +178,11 @@ async def test_the_share_is_one_of_the_amount_as_it_is_now(sharing: FailoverLimi
     store_of(sharing).is_unavailable = True
     of_share = await granted(sharing, request_for(tokens))
     raised = replace(tokens, amount=200)
-    assert (await sharing.extend(of_store, 20)).num_output_tokens == 20
-    assert (await sharing.extend(of_share, 20)).num_output_tokens == 3
-    assert (await sharing.extend(under(of_share, raised), 15)).num_output_tokens == 15
-    assert (await sharing.extend(under(of_store, slot, raised), 15)).num_output_tokens == 10
+    raised_share = builders.under(of_share, raised)
+    raised_store = builders.under(of_store, slot, raised)
+    extended = [(of_store, 20), (of_share, 20), (raised_share, 15), (raised_store, 15)]
+    grants = [(await sharing.extend(*each)).num_output_tokens for each in extended]
+    assert grants == [20, 3, 15, 10]
 
     await become_available(sharing)
     quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
@@ -257,7 +241,7 @@ async def test_processes_in_an_outage_exceed_a_quota_by_no_more_than_was_under_w
         num_tokens = dice.randrange(1, 20)
         request = request_for(quota, num_input_tokens=num_tokens)
         answer = await dice.choice(processes).acquire(request)
-        used += 0 if isinstance(answer, Denial) else num_tokens
+        used += 0 if isinstance(answer, reservations.Denial) else num_tokens
 
     assert used <= 1000
 
@@ -330,7 +314,7 @@ async def test_a_caller_that_leaves_leaves_nothing_behind(refusing: FailoverLimi
     tokens, slot = rule(), slots(1)
     lease = await granted(refusing, request_for(tokens, slot))
     store_of(refusing).hangs, num_calls = True, store_of(refusing).num_calls
-    settling = asyncio.create_task(refusing.settle(lease, NO_USAGE))
+    settling = asyncio.create_task(refusing.settle(lease, reservations.NO_USAGE))
     await until(lambda: store_of(refusing).num_calls > num_calls)
     settling.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -343,14 +327,11 @@ async def test_a_store_that_has_lost_a_lease_is_treated_as_unavailable(
     store: FakeLimiter, failover: MakeFailover
 ) -> None:
     tokens = rule(amount=100)
-    for policy, granted_on in (
-        (UnavailablePolicy.REFUSE, 0),
-        (UnavailablePolicy.ALLOW, 9),
-        (UnavailablePolicy.SHARE, 9),
-    ):
+    for policy in UnavailablePolicy:
         limiter = failover(store, policy)
+        granted_on = 0 if policy is UnavailablePolicy.REFUSE else 9
         lease = await granted(limiter, request_for(tokens))
-        await store.inner.settle(lease, NO_USAGE)
+        await store.inner.settle(lease, reservations.NO_USAGE)
         assert (await limiter.extend(lease, 9)).num_output_tokens == granted_on
 
 
@@ -372,7 +353,7 @@ async def test_shares_of_an_amount_are_together_the_whole(clock: FakeClock) -> N
     processes = [MemoryLimiter(4, clock=clock) for _ in range(4)]
     num_granted = 0
     for process in processes:
-        while isinstance(await process.acquire(request_for(tokens)), Lease):
+        while isinstance(await process.acquire(request_for(tokens)), reservations.Lease):
             num_granted += 1
     assert num_granted == 100
     process = MemoryLimiter(4, clock=clock)
@@ -402,7 +383,7 @@ class LosesACancellation(FakeLimiter):
 
     has_lost_one = False
 
-    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+    async def levels(self, rules: Sequence[Rule]) -> tuple[reservations.Level, ...]:
         try:
             return await super().levels(rules)
         except asyncio.CancelledError:

@@ -15,22 +15,14 @@ from vinery_accounts.limits import reservations
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.queue import WaitQueue
-from vinery_accounts.limits.reservations import (
-    ActualUsage,
-    Denial,
-    Lease,
-    LeaseExists,
-    Level,
-    Limiter,
-    ReservationRequest,
-)
+from vinery_accounts.limits.reservations import ActualUsage, Denial, Lease, ReservationRequest
 from vinery_accounts.limits.rules import Rule, Window
 
 
 class Queueing:
     """A limiter behind a queue, as `LimitService` has them."""
 
-    def __init__(self, limiter: Limiter | None = None, **bounds: Any) -> None:
+    def __init__(self, limiter: reservations.Limiter | None = None, **bounds: Any) -> None:
         self._limiter = limiter or MemoryLimiter()
         self.queue = WaitQueue(self._attempt, **{"max_wait_s": 60.0, **bounds})
         self.rules: tuple[Rule, ...] | None = None  # that replace those of each request
@@ -42,7 +34,7 @@ class Queueing:
         await self._limiter.settle(lease, usage)
         self.queue.note_settled(lease)
 
-    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+    async def levels(self, rules: Sequence[Rule]) -> tuple[reservations.Level, ...]:
         return await self._limiter.levels(rules)
 
     @property
@@ -68,14 +60,16 @@ class Slow(MemoryLimiter):
         return answer
 
 
-def on_failover(store: Limiter) -> FailoverLimiter:
+def on_failover(store: reservations.Limiter) -> FailoverLimiter:
     """A limiter that returns what a cancelled call has reserved."""
     return FailoverLimiter(
         store, MemoryLimiter(), UnavailablePolicy.REFUSE, deadline_s=60.0, probe_interval_s=0.01
     )
 
 
-async def in_use(limiter: Limiter | None = None, **bounds: Any) -> tuple[Queueing, Rule, Lease]:
+async def in_use(
+    limiter: reservations.Limiter | None = None, **bounds: Any
+) -> tuple[Queueing, Rule, Lease]:
     """A queue, a rule of one slot, and the lease that has it."""
     queueing, slot = Queueing(limiter, **bounds), slots(1)
     return queueing, slot, await granted(queueing, request_for(slot))
@@ -125,9 +119,7 @@ async def test_a_limit_that_does_not_free_up_in_a_moment_refuses_at_once() -> No
     assert (await denied(limiter, request_for(slow, num_input_tokens=8))).wait_s == 54.0
 
 
-async def test_a_bucket_does_not_wait_for_a_slot_of_another_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_bucket_waits_for_no_slot_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reservations, "SLOT_WAIT_S", 3600.0)
     limiter, slot = Queueing(), slots(1)
     bucket = rule(window=Window.MINUTE, amount=60_000_000)
@@ -173,10 +165,8 @@ async def test_owners_are_served_in_turn() -> None:
     served = []
     for _ in range(5):
         await limiter.settle(lease, ActualUsage())
-        await asyncio.wait(
-            [t for t in (*greedy, modest) if t not in served], return_when="FIRST_COMPLETED"
-        )
-        (task,) = [task for task in (*greedy, modest) if task.done() and task not in served]
+        waiting = [task for task in (*greedy, modest) if task not in served]
+        (task,), _ = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
         served.append(task)
         lease = await lease_of(task)
     assert served.index(modest) == 1
@@ -303,7 +293,7 @@ async def test_an_error_is_raised_where_it_belongs() -> None:
     await limiter.settle(lease, ActualUsage())
 
     won = await lease_of(first)
-    with pytest.raises(LeaseExists):
+    with pytest.raises(reservations.LeaseExists):
         await asyncio.wait_for(twice, 60)
     await limiter.settle(won, ActualUsage())
     await lease_of(last)

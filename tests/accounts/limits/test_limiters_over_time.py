@@ -118,13 +118,9 @@ async def test_weeks_of_other_first_days_count_apart(limiter: Limiter, clock: Fa
     sunday_ms, _ = window_at(by_sunday, int(clock() * 1000))
     monday_ms, _ = window_at(by_monday, int(clock() * 1000))
     assert monday_ms - sunday_ms == 86_400_000
-    await limiter.restore(
-        [
-            UsageBaseline(by_monday, 70, since_ms=sunday_ms),
-            UsageBaseline(by_sunday, 70, since_ms=sunday_ms),
-        ]
-    )
-    assert await used(limiter, by_monday, by_sunday) == [30, 70]
+    weeks = by_monday, by_sunday
+    await limiter.restore([UsageBaseline(each, 70, since_ms=sunday_ms) for each in weeks])
+    assert await used(limiter, *weeks) == [30, 70]
 
 
 async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: FakeClock) -> None:
@@ -231,10 +227,8 @@ async def test_a_bucket_gets_back_only_what_is_there(limiter: Limiter, clock: Fa
     assert await used(limiter, tokens) == [900]
 
     tokens = rule(window=MINUTE, amount=100_000)
-    leases = [
-        await granted(limiter, request_for(tokens, num_output_tokens=128)) for _ in range(200)
-    ]
-    for lease in leases:
+    asked = [request_for(tokens, num_output_tokens=128) for _ in range(200)]
+    for lease in [await granted(limiter, each) for each in asked]:
         await limiter.extend(lease, 64)
         await limiter.settle(lease, ActualUsage(num_output_tokens=100))
     assert await used(limiter, tokens) == [200 * 100]
