@@ -235,9 +235,7 @@ def test_an_inactive_or_anonymous_user_sees_no_rows(scenario: Scenario) -> None:
         ("superuser", "project owner"),
     ],
 )
-def test_a_managing_key_has_rights_in_its_project(
-    scenario: Scenario, actor: str, same_as: str
-) -> None:
+def test_a_managing_key_manages_its_project(scenario: Scenario, actor: str, same_as: str) -> None:
     with rolled_back():
         access = Access.of_key(scenario.key_of(actor, "manage"))
 
@@ -376,12 +374,8 @@ LIMITED_IN_ALL = {
     *("project one", "project two", "key in two", "person"),
     *("viewer", "member", "admin", "owner"),
 }
-LIMITED = {
-    "admin": LIMITED_IN_ALL,
-    "owner": LIMITED_IN_ALL,
-    "project admin": LIMITED_IN_ONE,
-    "project owner": LIMITED_IN_ONE,
-}
+LIMITED = dict.fromkeys(("admin", "owner"), LIMITED_IN_ALL)
+LIMITED |= dict.fromkeys(("project admin", "project owner"), LIMITED_IN_ONE)
 LIMITED_BY_KEY = dict.fromkeys((*LIMITED, "superuser"), LIMITED_IN_ONE)
 
 

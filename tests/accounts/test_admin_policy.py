@@ -17,10 +17,8 @@ INLINE = r"<script(?![^>]*\bsrc=)|<style| style=| on[a-z]+="
 def check(client: Client, path: str) -> None:
     response = client.get(path)
 
-    policy = dict(
-        part.strip().partition(" ")[::2]
-        for part in response.headers["Content-Security-Policy"].split(";")
-    )
+    parts = response.headers["Content-Security-Policy"].split(";")
+    policy = dict(part.strip().partition(" ")[::2] for part in parts)
     assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
     assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
     assert policy["form-action"] == "'self'"

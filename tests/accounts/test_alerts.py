@@ -244,11 +244,8 @@ def test_the_user_of_a_limit_gets_the_alert_too_in_one_message(
     limits = [quota("key", key), quota("user", mia), quota("project", search)]
     store("r", user_id=mia.pk, key_id=key.pk, project_id=search.pk)
     check()
-    assert [names(readers_of(limit)) for limit in limits] == [
-        ["adam", "mia", "paul"],
-        ["adam", "mia"],
-        ["adam", "paul"],
-    ]
+    found = [names(readers_of(limit)) for limit in limits]
+    assert found == [["adam", "mia", "paul"], ["adam", "mia"], ["adam", "paul"]]
 
     paul = people["paul"]
     changes.set_role(paul, acme, Role.OWNER)

@@ -49,9 +49,8 @@ def test_a_failed_delivery_is_retried_and_given_up(delivery: Delivery, receiver:
     delivery.refresh_from_db()
     assert (delivery.state, delivery.num_tries) == (DeliveryState.FAILED, len(waits) + 1)
     assert len(receiver.requests) == len(waits) + 1
-    assert {headers["webhook-id"] for _, headers, _ in receiver.requests} == {
-        f"evt_alert_{delivery.alert_id}"
-    }
+    ids = {headers["webhook-id"] for _, headers, _ in receiver.requests}
+    assert ids == {f"evt_alert_{delivery.alert_id}"}
 
 
 def test_a_successful_retry_ends_the_delivery(delivery: Delivery, receiver: Receiver) -> None:

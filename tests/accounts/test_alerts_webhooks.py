@@ -126,9 +126,8 @@ def test_after_a_rotation_both_secrets_are_accepted_until_the_old_one_expires_or
 
     entry = AuditEntry.objects.get(action="webhook.rotate")
     assert set(entry.after or {}) == {"previous_secret_until"}
-    stored = json.dumps(
-        [*Webhook.objects.values(), *AuditEntry.objects.values("before", "after")], default=str
-    )
+    rows = [*Webhook.objects.values(), *AuditEntry.objects.values("before", "after")]
+    stored = json.dumps(rows, default=str)
     for secret in (old, new):
         assert secret.removeprefix("whsec_") not in stored
 

@@ -25,10 +25,8 @@ def forge(entry_number: int, /, **values: object) -> None:
     """Change an entry directly in the database."""
     columns = ", ".join(f"{name} = %s" for name in values)
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE accounts_auditentry SET {columns} WHERE number = %s",
-            [*values.values(), entry_number],
-        )
+        change = f"UPDATE accounts_auditentry SET {columns} WHERE number = %s"
+        cursor.execute(change, [*values.values(), entry_number])
 
 
 def take_out(*numbers: int) -> None:

@@ -111,9 +111,7 @@ def test_each_new_key_waits_for_its_own_admission(table: KeyTable, new_key: Make
 # -- New keys -----------------------------------------------------------------------------------
 
 
-def test_deleted_keys_are_unknown_beside_new_ones(
-    table: KeyTable, new_key: MakeKey, settle: Settle
-) -> None:
+def test_deleted_keys_become_unknown(table: KeyTable, new_key: MakeKey, settle: Settle) -> None:
     known = new_key("known")
     table.refresh()
     coming = new_key("coming")
@@ -235,9 +233,8 @@ def test_a_late_write_with_an_older_stamp_is_read(
     ApiKey.objects.filter(pk=quick.key.pk).update(name="seen", updated_at=seen)
     table.refresh()
     clock.now_s += pause_s
-    ApiKey.objects.filter(pk=late.key.pk).update(
-        name="committed later", updated_at=seen - timedelta(seconds=age_s)
-    )
+    stamp = seen - timedelta(seconds=age_s)
+    ApiKey.objects.filter(pk=late.key.pk).update(name="committed later", updated_at=stamp)
 
     table.refresh()
 

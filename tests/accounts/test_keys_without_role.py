@@ -111,9 +111,7 @@ def test_keys_without_a_role_left_are_paused(search: Project, bob: User) -> None
 
 
 @pytest.mark.parametrize(("by", "may"), [("bob", True), ("owner", False)])
-def test_a_user_resumes_only_keys_they_paused(
-    search: Project, bob: User, by: str, may: bool
-) -> None:
+def test_users_resume_only_keys_they_paused(search: Project, bob: User, by: str, may: bool) -> None:
     changes.set_role(bob, search.organization, Role.MEMBER)
     owner = User.objects.get(username="owner")
     key, pauser = key_of(bob, search), {"bob": bob, "owner": owner}[by]

@@ -166,14 +166,11 @@ def test_a_ledger_needs_a_folder(tmp_path: Path) -> None:
 
 def test_a_full_disk_and_a_kill_lose_no_admitted_request(tmp_path: Path, shelf: Shelf) -> None:
     """The limit is a real one, of the size of files: the process cannot raise it."""
+    env = {"PYTHONPATH": os.pathsep.join(sys.path), "VINERY_HOME": str(tmp_path / "home")}
     process = subprocess.run(
         [sys.executable, "-m", "full_disk_process", str(tmp_path / "usage")],
         cwd=Path(__file__).parent,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "VINERY_HOME": str(tmp_path / "home"),
-        },
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         timeout=60,

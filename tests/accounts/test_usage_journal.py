@@ -90,9 +90,7 @@ def test_a_torn_last_line_is_left_out_and_allocated_space_is_no_line(journal: Jo
     assert adopted.size_bytes == 6
 
 
-def test_a_failed_or_short_write_is_undone(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_failed_or_short_write_stays(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     journal.append(b"old\n")
     monkeypatch.setattr(os, "pwrite", lambda fd, lines, at: 0)
     with pytest.raises(OSError, match="whole"):

@@ -73,11 +73,8 @@ def test_requests_of_a_dead_process_are_recovered(new_ledger: NewLedger) -> None
 
     shelf = new_ledger.recover()
 
-    assert shelf.outcomes == {
-        "done": Outcome.OK,
-        "running": Outcome.INTERRUPTED,
-        "waiting": Outcome.INTERRUPTED,
-    }
+    interrupted = dict.fromkeys(("running", "waiting"), Outcome.INTERRUPTED)
+    assert shelf.outcomes == {"done": Outcome.OK, **interrupted}
     assert shelf.rows["running"].num_output_tokens == 9
     assert list(new_ledger.folder.iterdir()) == []
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
 from typing import Any
@@ -104,11 +105,8 @@ def store_and_perhaps_die(batch: Sequence[Settlement], death: int | None) -> Non
             num_done += 1
         return execute(sql, *args)
 
-    try:
-        with connection.execute_wrapper(dies):
-            store_settlements(batch)
-    except DatabaseUnavailable:
-        pass
+    with suppress(DatabaseUnavailable), connection.execute_wrapper(dies):
+        store_settlements(batch)
 
 
 def test_a_wrong_sum_and_a_roll_up_without_records_are_found_and_histograms_joined() -> None:

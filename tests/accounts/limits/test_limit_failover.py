@@ -210,9 +210,7 @@ async def test_a_share_of_a_quota_begins_with_a_share_of_what_was_used(
 
 
 @pytest.mark.parametrize("window", [Window.NONE, Window.DAY])
-async def test_a_share_begins_with_the_store_s_count(
-    sharing: FailoverLimiter, window: Window
-) -> None:
+async def test_shares_begin_at_the_store_s_count(sharing: FailoverLimiter, window: Window) -> None:
     quota = rule(Metric.TOKENS, window, amount=100)
     running = await granted(sharing, request_for(quota, num_input_tokens=40))
     await granted(sharing, request_for(quota, num_input_tokens=40))
@@ -335,7 +333,7 @@ async def test_a_store_that_has_lost_a_lease_is_treated_as_unavailable(
         assert (await limiter.extend(lease, 9)).num_output_tokens == granted_on
 
 
-async def test_a_reservation_whose_answer_is_lost_is_taken_back(
+async def test_a_reservation_without_answer_is_undone(
     store: FakeLimiter, failover: MakeFailover
 ) -> None:
     limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=0.01)

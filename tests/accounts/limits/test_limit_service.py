@@ -127,9 +127,8 @@ class OnRedis:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, runner: asyncio.Runner) -> None:
         self.store = FakeLimiter()
-        self.failover = FailoverLimiter(
-            self.store, MemoryLimiter(), UnavailablePolicy.REFUSE, probe_interval_s=0.001
-        )
+        refuse = UnavailablePolicy.REFUSE
+        self.failover = FailoverLimiter(self.store, MemoryLimiter(), refuse, probe_interval_s=0.001)
         self.limits = LimitService(LimitSettings())
         self.clock = FakeClock()
         monkeypatch.setattr(self.limits, "_schedule", ReconciliationSchedule(self.clock))
@@ -144,7 +143,8 @@ class OnRedis:
         levels = self.run(self.store.inner.levels(list(self.limits.book.rules)))
         return self.failover.state.is_degraded, [level.num_used for level in levels]
 
-    def follow(self) -> None:
+    def follow(self, after_s: float = 0.0) -> None:
+        self.clock.pass_s(after_s)
         self.run(self.limits.follow(self.limits.read_update()))
 
     def restart_redis(self) -> None:
@@ -229,12 +229,10 @@ def test_a_request_counts_that_ran_when_data_was_lost_or_read(redis: OnRedis) ->
     redis.restart_redis()
     redis.follow()
     for _ in range(5):  # it runs until checks have become rare
-        redis.clock.pass_s(LONGEST_PAUSE_S)
-        redis.follow()
+        redis.follow(LONGEST_PAUSE_S)
     assert redis.state == (False, [12])
     redis.settle(lease)
-    redis.clock.pass_s(FIRST_PAUSE_S)
-    redis.follow()
+    redis.follow(FIRST_PAUSE_S)
     assert redis.state == (False, [24])
 
     redis.restart_redis()
@@ -242,8 +240,7 @@ def test_a_request_counts_that_ran_when_data_was_lost_or_read(redis: OnRedis) ->
     use_twelve("meanwhile")
     redis.run(redis.limits.follow(update))
     assert redis.state == (False, [24])
-    redis.clock.pass_s(FIRST_PAUSE_S)
-    redis.follow()
+    redis.follow(FIRST_PAUSE_S)
     assert redis.state == (False, [36])
 
 
@@ -266,7 +263,7 @@ def schedule(clock: FakeClock) -> ReconciliationSchedule:
     return ReconciliationSchedule(clock)
 
 
-def test_a_quota_is_due_until_it_was_restored_and_when_it_comes_back(
+def test_a_quota_is_due_until_restored_and_when_back(
     schedule: ReconciliationSchedule,
 ) -> None:
     quota = rule()
@@ -308,9 +305,7 @@ def test_reads_are_soon_at_first_and_then_less_and_less_often(
     assert pauses[-2:] == [LONGEST_PAUSE_S] * 2
 
 
-def test_a_read_can_be_hurried_but_not_delayed(
-    schedule: ReconciliationSchedule, clock: FakeClock
-) -> None:
+def test_reads_are_hurried_not_delayed(schedule: ReconciliationSchedule, clock: FakeClock) -> None:
     quota, unknown = rule(), rule()
     for _ in range(5):
         schedule.note_restored([quota])

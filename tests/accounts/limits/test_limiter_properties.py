@@ -91,16 +91,9 @@ steps = st.lists(
 # Few sorts, so that what matters follows upon another.
 steps_of_a_bucket: st.SearchStrategy[list[Step]] = st.lists(
     st.one_of(
-        st.builds(
-            Acquire,
-            st.just((BUCKET,)),
-            st.sampled_from([0, 40]),
-            st.just(50),
-            st.just(0),
-            st.just(Weights()),
-        ),
-        st.builds(Extend, st.just(0), st.just(30)),
-        st.builds(Settle, st.just(0), st.just(1), st.just(0), st.just(1)),
+        st.sampled_from([Acquire((BUCKET,), num, 50, 0, Weights()) for num in (0, 40)]),
+        st.just(Extend(0, 30)),
+        st.just(Settle(0, 1, 0, 1)),
         st.builds(Pass, st.sampled_from([7.0, 29.0])),
     ),
     min_size=6,
@@ -216,11 +209,8 @@ class System:
 
     async def settle(self, held: Held, step: Settle) -> None:
         num_input_tokens = int(held.lease.request.num_input_tokens * step.input_share)
-        spent = ActualUsage(
-            num_input_tokens,
-            int(held.num_output_tokens * step.output_share),
-            num_requests=step.num_requests,
-        )
+        num_output_tokens = int(held.num_output_tokens * step.output_share)
+        spent = ActualUsage(num_input_tokens, num_output_tokens, num_requests=step.num_requests)
         if self.is_open(held):
             before = held.num_tokens
             held.spent = spent

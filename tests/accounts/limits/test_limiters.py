@@ -316,10 +316,8 @@ async def test_baselines_raise_what_is_used(limiter: Limiter, clock: FakeClock) 
     bucket, slow, slot = rule(window=MINUTE, amount=600), rule(window=MINUTE), slots(1)
     read_at_ms = int(clock() * 1000)
     clock.pass_s(3.0)
-    await limiter.restore(
-        [UsageBaseline(each, 90, since_ms=read_at_ms) for each in (bucket, slow)]
-        + [UsageBaseline(slot, 1)]
-    )
+    buckets = [UsageBaseline(each, 90, since_ms=read_at_ms) for each in (bucket, slow)]
+    await limiter.restore([*buckets, UsageBaseline(slot, 1)])
     assert await used(limiter, bucket, slow, slot) == [60, 85, 0]
     denial = await denied(limiter, request_for(bucket, num_input_tokens=569))
     assert denial.wait_s == pytest.approx(3.0)

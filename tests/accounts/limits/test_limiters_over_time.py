@@ -9,7 +9,7 @@ from tests.accounts.limits.builders import denied, granted, request_for, rule, u
 from tests.fakes.clock import START_S, FakeClock
 from tests.tables import table
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter, UsageBaseline
-from vinery_accounts.limits.rules import Metric, Weekday, Window
+from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
 from vinery_accounts.limits.windows import window_at
 
 MINUTE = Window.MINUTE
@@ -124,8 +124,7 @@ async def test_weeks_of_other_first_days_count_apart(limiter: Limiter, clock: Fa
 
 
 async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: FakeClock) -> None:
-    go_to_midnight(clock)
-    tokens = rule(amount=100)
+    tokens = at_midnight(clock)
     late = await granted(limiter, request_for(tokens, num_input_tokens=60))
     too_expensive = await granted(limiter, request_for(tokens, num_input_tokens=10))
     clock.pass_s(2.0)
@@ -134,8 +133,7 @@ async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: Fake
     await limiter.settle(too_expensive, ActualUsage(50))
     assert await used(limiter, tokens) == [30]
 
-    go_to_midnight(clock)
-    tokens = rule(amount=100)
+    tokens = at_midnight(clock)
     lease = await granted(limiter, request_for(tokens, num_input_tokens=60))
     clock.pass_s(2.0)
     await limiter.extend(lease, 40)
@@ -144,8 +142,7 @@ async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: Fake
     await limiter.settle(lease, ActualUsage(num_input_tokens=60, num_output_tokens=11))
     assert await used(limiter, tokens) == [10]
 
-    go_to_midnight(clock)
-    tokens = rule(amount=100)
+    tokens = at_midnight(clock)
     lease = await granted(limiter, request_for(tokens, num_input_tokens=60))
     clock.pass_s(2.0)
     await granted(limiter, request_for(tokens, num_input_tokens=29))
@@ -188,10 +185,11 @@ async def test_a_clock_back_and_forth_refills_nothing(limiter: Limiter, clock: F
     assert await used(limiter, bucket) == [407]
 
 
-def go_to_midnight(clock: FakeClock) -> None:
-    """To the last second of the day, in UTC."""
-    _, midnight_ms = window_at(rule(), int(clock() * 1000))
+def at_midnight(clock: FakeClock) -> Rule:
+    """A new limit of a day, when its last second begins, in UTC."""
+    _, midnight_ms = window_at(day := rule(amount=100), int(clock() * 1000))
     clock.now_s = midnight_ms / 1000 - 1
+    return day
 
 
 async def run_on(limiter: Limiter, clock: FakeClock, seconds: float, *leases: Lease) -> None:
