@@ -239,9 +239,7 @@ def test_unknown_certificates_are_refused_and_redirects_not_followed(receiver: R
     assert len(receiver.requests) == 1
 
 
-def test_a_receiver_that_answers_byte_by_byte_is_disconnected(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_receiver_is_disconnected(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.VINERY_WEBHOOK_NETWORKS = read_networks(["127.0.0.0/8"])
     monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:

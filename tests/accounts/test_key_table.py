@@ -14,9 +14,7 @@ from vinery_accounts.keys.table import Caller, KeyTable
 from vinery_accounts.models import User
 
 
-def test_the_caller_of_a_key_is_returned_with_its_grants(
-    table: KeyTable, new_key: MakeKey, alice: User
-) -> None:
+def test_a_key_has_its_caller_and_grants(table: KeyTable, new_key: MakeKey, alice: User) -> None:
     created = new_key("laptop")
     table.refresh()
 
@@ -113,9 +111,7 @@ def test_authentication_needs_no_query_and_one_of_the_known_forms(
             assert table.authenticate(form).key_id == created.key.pk, form
 
 
-def test_a_key_is_valid_until_it_is_revoked_or_expires(
-    table: KeyTable, new_key: MakeKey, clock: FakeClock
-) -> None:
+def test_a_key_is_valid_until_its_end(table: KeyTable, new_key: MakeKey, clock: FakeClock) -> None:
     created = new_key(expires_at=clock.moment(60))
     table.refresh()
     assert table.authenticate(bearer(created.secret), now=clock.now_s + 59).key_name == "laptop"

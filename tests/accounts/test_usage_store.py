@@ -81,9 +81,7 @@ def test_the_first_settlement_of_a_request_is_kept(django_assert_num_queries: An
         ({"num_prompt_tokens": 2**40}, "num_prompt_tokens", 2**31 - 1),
     ],
 )
-def test_an_invalid_value_is_adjusted_to_its_column(
-    invalid: dict[str, Any], column: str, stored: object
-) -> None:
+def test_invalid_values_are_adjusted(invalid: dict[str, Any], column: str, stored: object) -> None:
     UsageRecord.objects.all().delete()
     store("r1", **invalid)
 

@@ -182,9 +182,7 @@ def stored(db: None) -> None:
         *((rollups, SUMS) for rollups in UNITS.values()),
     ],
 )
-def test_a_sum_that_is_one_too_large_is_found(
-    stored: None, rollups: type[Rollup], columns: Sequence[str]
-) -> None:
+def test_a_wrong_sum_is_found(stored: None, rollups: type[Rollup], columns: Sequence[str]) -> None:
     found = with_changed_roll_up(rollups, **{column: F(column) + 1 for column in columns})
 
     assert sorted(each.column for each in found) == sorted(columns)

@@ -65,9 +65,7 @@ async def test_every_call_is_one_round_trip(
     assert commands == ["EVALSHA"] * 5
 
 
-async def test_a_server_that_has_lost_the_scripts_gets_them_again(
-    limiter: RedisLimiter, redis_client: Redis
-) -> None:
+async def test_lost_scripts_are_loaded_again(limiter: RedisLimiter, redis_client: Redis) -> None:
     tokens = rule()
     lease = await granted(limiter, request_for(tokens))
     await redis_client.script_flush()
@@ -146,9 +144,7 @@ async def test_two_zones_count_their_own_days(limiter: RedisLimiter) -> None:
     assert resets == [(end_ms - now_ms) / 1000 for end_ms in ends_ms]
 
 
-async def test_buckets_refill_and_leases_expire_by_the_servers_clock(
-    redis_client: Redis, prefix: str
-) -> None:
+async def test_buckets_and_leases_obey_the_servers_clock(redis_client: Redis, prefix: str) -> None:
     limiter = RedisLimiter(redis_client, prefix=prefix, lease_ttl_s=0.05)
     # A hundred a millisecond.
     bucket, slot = rule(window=Window.MINUTE, amount=6_000_000), slots(1)
