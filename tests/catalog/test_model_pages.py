@@ -49,13 +49,10 @@ def test_a_model_that_crashes_while_it_loads_shows_why_and_when_it_is_tried_agai
     root: Client, chat: ServedModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the console, and by `vinery model show` and `vinery status`."""
-    EngineStatus.objects.update(
-        state=EngineState.RETRYING,
-        last_error="The engine was ended by SIGSEGV.\n\nRead its log.",
-        num_attempts=1,
-        max_attempts=4,
-        next_attempt_at=datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC),
-    )
+    error = "The engine was ended by SIGSEGV.\n\nRead its log."
+    EngineStatus.objects.update(state=EngineState.RETRYING, last_error=error)
+    at = datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
+    EngineStatus.objects.update(num_attempts=1, max_attempts=4, next_attempt_at=at)
 
     texts = [page(root, chat)]
     for words in (["model", "show", "chat"], ["status"]):
@@ -73,12 +70,8 @@ def test_the_page_shows_what_the_engine_does_now(
     root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     EngineStatus.objects.update(pid=1)
-    work = EngineWork(
-        *(7, 12, 850.0, 41.5, (0.12, 0.5), (0.02, 0.03)),
-        cache_usage=0.25,
-        prefix_hit_rate=0.4,
-        draft_acceptance=0.75,
-    )
+    shares = {"cache_usage": 0.25, "prefix_hit_rate": 0.4, "draft_acceptance": 0.75}
+    work = EngineWork(7, 12, 850.0, 41.5, (0.12, 0.5), (0.02, 0.03), **shares)
     monkeypatch.setattr(resource, "_ask", [lambda: {"chat": work}])
     for text in (page(root, chat), text_of(root.get(LIST))):
         assert ">7</" in text and ">12</" in text

@@ -13,15 +13,7 @@ from vinery.cli.commands import parser
 from vinery.cli.shape import Failure
 from vinery_serving.allowlist.models import MediaFolder, MediaRule
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.ovms import prototext
-from vinery_serving.catalog.ovms.sources import (
-    Roots,
-    Servable,
-    UnreadableSource,
-    flags_of,
-    read_command,
-    read_path,
-)
+from vinery_serving.catalog.ovms import prototext, sources
 from vinery_serving.catalog.ovms.translation import Translation, translate
 
 Run = Callable[..., tuple[int, str]]
@@ -70,8 +62,8 @@ def repository(tmp_path: Path) -> Path:
 
 
 def translated(path: Path) -> Translation:
-    (servable,) = read_path(path, Roots()).servables
-    return translate(servable, Roots())
+    (servable,) = sources.read_path(path, sources.Roots()).servables
+    return translate(servable, sources.Roots())
 
 
 def test_a_graph_becomes_a_model_with_options_and_others_are_named(repository: Path) -> None:
@@ -84,7 +76,9 @@ def test_a_graph_becomes_a_model_with_options_and_others_are_named(repository: P
 
     graph = repository / "OpenVINO" / "chat" / "graph.pbtxt"
     graph.write_text('node { calculator: "ImageGenCalculator" }')
-    assert [each.task for each in read_path(repository, Roots()).servables] == ["pictures"]
+    assert [each.task for each in sources.read_path(repository, sources.Roots()).servables] == [
+        "pictures"
+    ]
 
 
 def test_a_config_and_a_command_line_come_before_the_graph_of_a_folder(repository: Path) -> None:
@@ -100,18 +94,15 @@ def test_a_config_and_a_command_line_come_before_the_graph_of_a_folder(repositor
     }
     (repository / "config.json").write_text(json.dumps(config))
 
-    found = read_path(repository, Roots()).servables
+    found = sources.read_path(repository, sources.Roots()).servables
 
     chat = repository / "OpenVINO" / "chat"
-    assert [(each.name, each.folder) for each in found[:3]] == [
-        ("OpenVINO/chat", chat),
-        ("other", chat),
-        ("listed", chat),
-    ]
+    assert [each.name for each in found[:3]] == ["OpenVINO/chat", "other", "listed"]
+    assert {each.folder for each in found[:3]} == {chat}
     assert found[3].task == "inference of a classic model"
 
-    roots = Roots((("/models", repository),))
-    found = read_command(COMPOSE, roots)
+    roots = sources.Roots((("/models", repository),))
+    found = sources.read_command(COMPOSE, roots)
     (servable,) = found.servables
     model = translate(servable, roots)
     assert (model.name, model.folder) == ("chat", repository / "OpenVINO" / "chat")
@@ -132,12 +123,8 @@ def test_a_config_and_a_command_line_come_before_the_graph_of_a_folder(repositor
     ],
 )
 def test_flags_are_found_in_commands_scripts_and_lists(text: str) -> None:
-    assert flags_of(text) == {
-        "cache_size": "2",
-        "enable_prefix_caching": "true",
-        "metrics_enable": "",
-        "model_path": "/m",
-    }
+    switches = {"enable_prefix_caching": "true", "metrics_enable": ""}
+    assert sources.flags_of(text) == switches | {"cache_size": "2", "model_path": "/m"}
 
 
 @pytest.mark.django_db
@@ -150,11 +137,8 @@ def test_an_embeddings_graph_becomes_an_embeddings_model(tmp_path: Path, run: Ru
     assert "  no counterpart: truncate: a request asks for it" in report
     served = ServedModel.objects.get()
     assert (served.task, served.device) == ("embeddings", "CPU")
-    assert served.options == {
-        "normalize": "always",
-        "pooling": "cls",
-        "plugin": {"NUM_STREAMS": "1"},
-    }
+    plugin = {"NUM_STREAMS": "1"}
+    assert served.options == {"normalize": "always", "pooling": "cls", "plugin": plugin}
 
 
 @pytest.mark.parametrize(
@@ -172,22 +156,20 @@ def test_what_cannot_be_read_is_refused_with_its_file(
     for name, text in files.items():
         (tmp_path / name).write_text(text)
 
-    with pytest.raises(UnreadableSource, match=message):
-        read_path(tmp_path, Roots())
+    with pytest.raises(sources.UnreadableSource, match=message):
+        sources.read_path(tmp_path, sources.Roots())
 
 
 def test_each_option_has_a_line_and_those_of_an_npu_its_lengths(tmp_path: Path) -> None:
     (tmp_path / "own.json").write_text('{"do_sample": false, "top_p": 0.5, "max_new_tokens": 9}')
+    plugins = '{"prompt_lookup": true, "MAX_PROMPT_LEN": 2048, "CACHE_DIR": "/c"}'
     options = {"draft_models_path": "/draft", "draft_device": "GPU", "draft_cache_size": 2}
     options |= {"draft_eagle3_mode": True, "dynamic_split_fuse": False, "pipeline_type": "LM"}
     options |= {"chat_template_mode": "MINJA", "generation_config_path": "own.json"}
-    options |= {
-        "plugin_config": '{"prompt_lookup": true, "MAX_PROMPT_LEN": 2048, "CACHE_DIR": "/c"}'
-    }
+    options |= {"plugin_config": plugins, "cache_eviction_config": "all"}
     options |= {"tool_parser": "unheard", "colour": "red", "best_of_limit": "many"}
-    options |= {"cache_eviction_config": "all"}
 
-    model = translate(Servable("a model!", tmp_path, "here", options), Roots())
+    model = translate(sources.Servable("a model!", tmp_path, "here", options), sources.Roots())
     assert model.name == "a-model-"
     assert model.options == {
         "dynamic_split_fuse": False,
@@ -207,13 +189,10 @@ def test_each_option_has_a_line_and_those_of_an_npu_its_lengths(tmp_path: Path) 
 
     plugin = {"MIN_RESPONSE_LEN": "256", "PREFILL_HINT": "STATIC"}
     given = {"max_prompt_len": 2048, "plugin_config": plugin, "device": "NPU"}
-    model = translate(Servable("a", tmp_path, "here", given), Roots())
+    model = translate(sources.Servable("a", tmp_path, "here", given), sources.Roots())
     assert (model.device, model.lost) == ("NPU", [])
-    assert model.options == {
-        "max_prompt_len": 2048,
-        "min_response_len": 256,
-        "plugin": {"PREFILL_HINT": "STATIC"},
-    }
+    rest = {"PREFILL_HINT": "STATIC"}
+    assert model.options == {"max_prompt_len": 2048, "min_response_len": 256, "plugin": rest}
 
 
 @pytest.fixture
@@ -246,10 +225,8 @@ def test_a_second_import_changes_nothing(repository: Path, run: Run) -> None:
     assert "  no counterpart: --rest_port: set VINERY_PORT" in first
     served = ServedModel.objects.get()
     assert (served.name, served.options["cache_size_gb"], served.is_loaded) == ("chat", 2, False)
-    assert sorted(MediaRule.objects.values_list("host", flat=True)) == [
-        "b.example.org",
-        "images.example.org",
-    ]
+    hosts = sorted(MediaRule.objects.values_list("host", flat=True))
+    assert hosts == ["b.example.org", "images.example.org"]
 
     status, second = run(*command, "--no-load")
     assert status == 0

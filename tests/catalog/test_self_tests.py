@@ -35,12 +35,9 @@ def served(name: str, folder: str, state: EngineState = EngineState.READY) -> Se
 def seer() -> ServedModel:
     """A vision model that was tested when it loaded."""
     model = served("seer", "tiny-vision")
-    EngineStatus.objects.filter(model=model).update(
-        picture_verdict="alike",
-        picture_test=SUMMARY,
-        picture_test_device="GPU.1",
-        picture_tested_at=TESTED_AT,
-    )
+    status = EngineStatus.objects.filter(model=model)
+    status.update(picture_verdict="alike", picture_test=SUMMARY)
+    status.update(picture_test_device="GPU.1", picture_tested_at=TESTED_AT)
     return ServedModel.objects.get()
 
 
@@ -105,12 +102,8 @@ def test_the_result_is_shown_to_administrators_alone(root: Client, seer: ServedM
     body = MODELS.serializer(seer, context={"access": EVERYTHING}).data["engine"]["picture_test"]
     assert f"C{WORDS[1:]}" in text_of(root.get(LIST))
     assert WORDS in text_of(root.get(page))
-    assert body == {
-        "verdict": "alike",
-        "summary": SUMMARY,
-        "device": "GPU.1",
-        "tested_at": "2026-11-26T02:30:00Z",
-    }
+    tested = {"device": "GPU.1", "tested_at": "2026-11-26T02:30:00Z"}
+    assert body == tested | {"verdict": "alike", "summary": SUMMARY}
     assert MODELS.columns["pictures"](seer) == "cannot distinguish pictures"
     assert command._lines(seer)[-1] == ("pictures", WORDS)
     root.force_login(User.objects.create_user("alice"))

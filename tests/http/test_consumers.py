@@ -13,6 +13,7 @@ from pytest_django import Settings
 
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import ids_of, new_engine
+from tests.tables import table
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
@@ -46,20 +47,6 @@ small_and_large = pytest.mark.parametrize("padding", ["", PADDING], ids=["small"
 whole_and_streamed = pytest.mark.parametrize("is_streamed", [False, True])
 
 
-class Ledger:
-    """Keeps the records in memory."""
-
-    def __init__(self) -> None:
-        self.admitted: list[Admission] = []
-        self.settled: list[Settlement] = []
-
-    def admit(self, admission: Admission) -> None:
-        self.admitted.append(admission)
-
-    def settle(self, settlement: Settlement) -> None:
-        self.settled.append(settlement)
-
-
 async def _no_route(scope: Any, receive: Any, send: Any) -> None:
     raise AssertionError(scope["path"])
 
@@ -70,21 +57,18 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.engine = new_engine(folder)
         self.has_begun = asyncio.Event()  # whether anything of an answer was sent
-        self.ledger = Ledger()
+        self.admitted: list[Admission] = []  # the records
+        self.settled: list[Settlement] = []
         self.headers: dict[bytes, bytes] = {}  # of the last answer
         self.limits = LimitService(LimitSettings())
         self.traffic = Traffic()
         self.drain = Drain()
         self.workers = WorkerPool("vinery_serving.intake.jobs", LIMITS)
+        found = {"entries": {"tiny-chat"}, "aliases": {}, "engines": [self.engine]}
         runtime = SimpleNamespace(
             required_keys=None,
-            directory=SimpleNamespace(
-                find=lambda *_: self.engine,
-                entries={"tiny-chat"},
-                aliases={},
-                engines=[self.engine],
-            ),
-            ledger=self.ledger,
+            directory=SimpleNamespace(find=lambda *_: self.engine, **found),
+            ledger=SimpleNamespace(admit=self.admitted.append, settle=self.settled.append),
             live=LiveRequests(),
             drain=self.drain,
             traffic=self.traffic,
@@ -146,7 +130,7 @@ async def test_an_answer_is_sent_and_recorded(
 ) -> None:
     status, sent = await server.ask(CHAT, padding, messages=HELLO, stream=is_streamed)
 
-    [settlement] = server.ledger.settled
+    [settlement] = server.settled
     assert status == 200
     assert sent.endswith(b"data: [DONE]\n\n") if is_streamed else b"Hi there" in sent
     assert settlement.outcome is Outcome.OK
@@ -165,7 +149,7 @@ async def test_a_message_is_sent_and_recorded_under_its_endpoint(
 
     status, sent = await server.ask("/v1/messages", padding, **fields)
 
-    [settlement] = server.ledger.settled
+    [settlement] = server.settled
     assert status == 200
     assert server.headers[b"request-id"] == server.headers[b"x-request-id"]
     assert b"message_stop" in sent if is_streamed else json.loads(sent)["type"] == "message"
@@ -197,7 +181,7 @@ async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Se
     await server.ask("/v1/messages", **fields)
     _, counted = await server.ask("/v1/messages/count_tokens", **fields)
 
-    [settlement] = server.ledger.settled
+    [settlement] = server.settled
     assert json.loads(counted) == {"input_tokens": settlement.num_prompt_tokens}
 
 
@@ -215,14 +199,25 @@ async def test_an_answer_names_the_fields_that_took_no_effect(
     assert server.traffic.ignored == {"store": 1, "keep_alive": 1, "other": 1}
 
 
-@pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenize", "/v1/responses/input_tokens"])
-async def test_counting_tokens_names_them_too(server: Server, path: str) -> None:
-    source = "input" if path.endswith("input_tokens") else "prompt"
+UNKNOWN = {"prompt": "Hi", "chat_id": "a"}
 
-    status, _ = await server.ask(path, **{source: "Hi", "chat_id": "a"})
 
-    assert status == 200
-    assert server.headers[b"x-vinery-ignored"] == b"chat_id"
+@table(
+    "path, fields, status, ignored",
+    [
+        *((path, UNKNOWN, 200, b"chat_id") for path in ("/tokenize", "/v1/tokenize")),
+        ("/v1/responses/input_tokens", {"input": "Hi", "chat_id": "a"}, 200, b"chat_id"),
+        # The path replaces the model of the body.
+        ("/openai/deployments/tiny-chat/completions", {"model": "b", "prompt": "a"}, 200, b"model"),
+        # The error comes after the body was read.
+        ("/v1/completions", UNKNOWN | {"prompt": "word " * 5000}, 400, b"chat_id"),
+    ],
+)
+async def test_other_answers_and_errors_name_them_too(
+    server: Server, path: str, fields: dict[str, Any], status: int, ignored: bytes
+) -> None:
+    assert (await server.ask(path, **fields))[0] == status
+    assert server.headers[b"x-vinery-ignored"] == ignored
 
 
 @small_and_large
@@ -247,22 +242,6 @@ async def test_members_of_a_message_are_named_and_a_strict_server_refuses_unknow
     assert json.loads(sent)["error"]["message"].startswith("`messages.content.own` is not a para")
 
 
-async def test_the_model_of_a_body_that_the_path_replaces_is_named(server: Server) -> None:
-    path = "/openai/deployments/tiny-chat/completions"
-
-    status, _ = await server.ask(path, model="gpt-4o", prompt="Hi")
-
-    assert status == 200
-    assert server.headers[b"x-vinery-ignored"] == b"model"
-
-
-async def test_an_error_after_the_body_was_read_names_them_too(server: Server) -> None:
-    status, _ = await server.ask("/v1/completions", prompt="word " * 5000, chat_id="a")
-
-    assert status == 400
-    assert server.headers[b"x-vinery-ignored"] == b"chat_id"
-
-
 @small_and_large
 async def test_a_strict_server_refuses_an_unknown_field_and_records_it(
     server: Server, padding: str, settings: Settings
@@ -271,7 +250,7 @@ async def test_a_strict_server_refuses_an_unknown_field_and_records_it(
 
     status, sent = await server.ask("/v1/completions", padding, prompt="Hi", chat_id="a")
 
-    [settlement] = server.ledger.settled
+    [settlement] = server.settled
     assert status == 400
     assert json.loads(sent)["error"]["param"] == "chat_id"
     assert settlement.error_code == "unknown_parameter"
@@ -281,10 +260,10 @@ async def test_a_strict_server_refuses_an_unknown_field_and_records_it(
 async def test_an_invalid_body_is_refused_and_recorded(server: Server, padding: str) -> None:
     status, sent = await server.post("/v1/completions", b"{" + padding.encode())
 
-    [settlement] = server.ledger.settled
+    [settlement] = server.settled
     assert (status, settlement.http_status, settlement.outcome) == (400, 400, Outcome.REJECTED)
     assert json.loads(sent)["error"]["code"] == settlement.error_code == "invalid_json"
-    assert len(server.ledger.admitted) == 1
+    assert len(server.admitted) == 1
 
 
 async def test_while_too_much_waits_a_request_is_refused_before_its_prompt_is_read(
@@ -301,7 +280,7 @@ async def test_while_too_much_waits_a_request_is_refused_before_its_prompt_is_re
     await server.engine.ready()
     status, sent = await server.ask(CHAT, messages=HELLO)
 
-    [settlement] = server.ledger.settled
+    [settlement] = server.settled
     assert (status, settlement.http_status) == (503, 503)
     assert settlement.error_code == json.loads(sent)["error"]["code"] == "overloaded"
     assert server.headers[b"retry-after"] == b"13"
@@ -315,7 +294,7 @@ async def test_tokens_are_counted_without_a_record(server: Server, padding: str)
 
     assert status == 200
     assert json.loads(sent)["tokens"] == ids_of("Hi there")
-    assert not server.ledger.admitted
+    assert not server.admitted
 
 
 @small_and_large
@@ -340,9 +319,9 @@ async def test_a_client_that_leaves_while_its_body_is_read_is_recorded(server: S
     posting.cancel()
     await asyncio.gather(posting, return_exceptions=True)
 
-    [settlement] = server.ledger.settled
+    [settlement] = server.settled
     assert settlement.outcome is Outcome.CLIENT_GONE
-    assert len(server.ledger.admitted) == 1
+    assert len(server.admitted) == 1
     assert server.workers.num_running == 0
 
 
@@ -363,7 +342,7 @@ async def test_a_request_that_the_end_of_the_server_cuts_gets_503_and_is_recorde
     await server.drain.finish(limit_s=0.0)
 
     status, sent = await posting
-    [settlement] = server.ledger.settled
+    [settlement] = server.settled
     assert (status, json.loads(sent)["error"]["code"]) == (503, "shutting_down")
     assert server.headers[b"retry-after"] == b"5"
     assert (settlement.outcome, settlement.http_status) == (Outcome.FAILED, 503)
@@ -380,14 +359,8 @@ async def test_a_body_is_not_read_without_a_key() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    for path in (
-        "/v1/chat/completions",
-        "/v3/responses",
-        "/tokenize",
-        "/v1/responses/input_tokens",
-        "/v1/messages",
-        "/v1/messages/count_tokens",
-    ):
+    counting = ("/tokenize", "/v1/responses/input_tokens", "/v1/messages/count_tokens")
+    for path in (CHAT, "/v3/responses", "/v1/messages", *counting):
         scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
         await api(scope, receive, send)
 
@@ -414,7 +387,7 @@ async def test_rate_limits_on_requests_apply_to_a_model_s_tokenizer(
 
     assert (first, remaining, second) == (200, b"0", 429)
     assert json.loads(error)["error"]["code"] == "rate_limit_exceeded"
-    assert server.ledger.settled == []
+    assert server.settled == []
 
 
 async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Server) -> None:
@@ -479,7 +452,7 @@ async def test_a_stream_gets_keep_alives_until_its_model_is_awake(
     async with FakeEngine(asleep.engine.replicas.path, answer):
         status, sent = await answering
 
-    [settlement] = asleep.ledger.settled
+    [settlement] = asleep.settled
     assert status == 200
     first, _, rest = sent.partition(b"\n")
     assert first in (b": keep-alive", b"event: ping")
@@ -493,7 +466,7 @@ async def test_a_stream_whose_model_does_not_wake_ends_with_an_error(
 ) -> None:
     status, sent = await asleep.ask(path, **STREAMS[path], **STREAMED)
 
-    [settlement] = asleep.ledger.settled
+    [settlement] = asleep.settled
     assert status == 200
     assert b"The model tiny-chat is not ready yet." in sent
     assert (settlement.outcome, settlement.http_status) == (Outcome.FAILED, 503)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 from vinery_serving.http.edge import Message, Receive, Scope, Send
 from vinery_serving.http.starts import BeginInTurns
@@ -38,16 +37,12 @@ def starts(begun: Begun) -> BeginInTurns:
     return BeginInTurns(begun, lambda scope: scope["client"], most=4)
 
 
-async def run(*coroutines: Any) -> None:
-    await asyncio.gather(*coroutines)
-
-
 async def test_no_pass_begins_more_than_a_few_requests() -> None:
     begun = Begun()
     app = starts(begun)
     counting = asyncio.create_task(begun.count_passes())
 
-    await run(*(app({"client": "a"}, receive, send) for _ in range(50)))
+    await asyncio.gather(*(app({"client": "a"}, receive, send) for _ in range(50)))
 
     counting.cancel()
     assert len(begun.clients) == 50
@@ -58,7 +53,7 @@ async def test_another_client_has_its_turn_in_the_next_pass() -> None:
     begun = Begun()
     app = starts(begun)
 
-    await run(*(app({"client": each}, receive, send) for each in ["a"] * 50 + ["b"]))
+    await asyncio.gather(*(app({"client": each}, receive, send) for each in ["a"] * 50 + ["b"]))
 
     assert "b" in begun.clients[:6]
 
@@ -71,7 +66,7 @@ async def test_requests_of_one_client_begin_in_order() -> None:
 
     app = BeginInTurns(note, lambda scope: "a", most=4)
 
-    await run(*(app({"number": number}, receive, send) for number in range(30)))
+    await asyncio.gather(*(app({"number": each}, receive, send) for each in range(30)))
 
     assert order == list(range(30))
 

@@ -22,14 +22,8 @@ def repository(
     files: dict[str, int], config: dict[str, Any] | None = None, **rest: Any
 ) -> Repository:
     listed = tuple(RepositoryFile(path, size) for path, size in files.items())
-    rest.setdefault("name", "acme/tiny")
-    return Repository(
-        revision="main",
-        commit="c" * 40,
-        files=listed,
-        config=QWEN3_8B if config is None else config,
-        **rest,
-    )
+    rest = {"name": "acme/tiny", "config": QWEN3_8B if config is None else config} | rest
+    return Repository(revision="main", commit="c" * 40, files=listed, **rest)
 
 
 def openvino(weights_bytes: int = 4_900_000_000, **rest: Any) -> Repository:

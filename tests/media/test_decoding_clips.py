@@ -106,12 +106,9 @@ def test_colours_follow_the_matrix_and_range_of_a_video(colorspace: str, color_r
         spaces = {"ITU601": 6, "ITU709": 1}
         stream.codec_context.colorspace = spaces[colorspace]
         stream.codec_context.color_range = color_range
-        frame = av.VideoFrame.from_image(quadrants()).reformat(
-            format="yuv420p",
-            dst_colorspace=colorspace,
-            src_color_range=2,
-            dst_color_range=color_range,
-        )
+        ranges = {"src_color_range": 2, "dst_color_range": color_range}
+        frame = av.VideoFrame.from_image(quadrants())
+        frame = frame.reformat(format="yuv420p", dst_colorspace=colorspace, **ranges)
         output.mux(stream.encode(frame))
         output.mux(stream.encode())
 

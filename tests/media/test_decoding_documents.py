@@ -6,16 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.media.drawing import (
-    LIMITS,
-    PARAM,
-    QUADRANTS,
-    WHITE,
-    assert_shows,
-    quadrants,
-    saved,
-    to_size,
-)
+from tests.media import drawing
 from tests.media.pdfs import QUADRANTS as DRAWN
 from tests.media.pdfs import pages, pdf, stream, words
 from tests.tables import table
@@ -23,11 +14,11 @@ from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Page
 from vinery_serving.media.decoding import decode_document
 
-_to_page_size = to_size(96, 64)
+_to_page_size = drawing.to_size(96, 64)
 
 
 def decoded(data: bytes, fit: Any = _to_page_size, **limits: Any) -> tuple[Page, ...]:
-    return decode_document(data, replace(LIMITS, **limits), fit, PARAM)
+    return decode_document(data, replace(drawing.LIMITS, **limits), fit, drawing.PARAM)
 
 
 def test_each_page_is_a_picture_with_its_text() -> None:
@@ -35,11 +26,11 @@ def test_each_page_is_a_picture_with_its_text() -> None:
 
     first, second, third = decoded(data)
 
-    assert_shows(first.picture)
+    drawing.assert_shows(first.picture)
     assert (first.picture.width, first.picture.height, first.text) == (96, 64, "")
     assert second.text == "Merlot, 1998"
     assert set(second.picture.pixels) != {255}, "the words are drawn"
-    assert_shows(third.picture, (WHITE,) * 4)
+    drawing.assert_shows(third.picture, (drawing.WHITE,) * 4)
 
 
 def test_the_model_chooses_the_size_of_a_page_from_that_at_144_pixels_an_inch() -> None:
@@ -53,7 +44,7 @@ def test_the_model_chooses_the_size_of_a_page_from_that_at_144_pixels_an_inch() 
     decoded(pdf(pages([DRAWN])), fit, max_pixels=96 * 64)
 
     assert asked == [(192, 128), (96, 64)], "a lower resolution where the limit demands it"
-    assert_shows(page.picture)
+    drawing.assert_shows(page.picture)
     assert (page.picture.width, page.picture.height) == (48, 32)
 
 
@@ -70,7 +61,7 @@ def test_a_document_reads_no_file_and_runs_no_script(tmp_path: Path) -> None:
     (page,) = decoded(pdf(objects))
 
     assert page.text == ""
-    assert_shows(page.picture)
+    drawing.assert_shows(page.picture)
 
 
 @table("turn", [0, 90, 180, 270])
@@ -79,12 +70,12 @@ def test_a_turned_page_is_shown_as_a_viewer_shows_it(turn: int) -> None:
     objects[4] = objects[4].replace(b"/Type /Page ", b"/Type /Page /Rotate %d " % turn)
     size = (96, 64) if turn % 180 == 0 else (64, 96)
 
-    (page,) = decoded(pdf(objects), to_size(*size))
+    (page,) = decoded(pdf(objects), drawing.to_size(*size))
 
-    top_left, top_right, low_left, low_right = QUADRANTS
+    top_left, top_right, low_left, low_right = drawing.QUADRANTS
     clockwise = [top_left, top_right, low_right, low_left]
     after = [clockwise[(index - turn // 90) % 4] for index in range(4)]
-    assert_shows(page.picture, (after[0], after[1], after[3], after[2]))
+    drawing.assert_shows(page.picture, (after[0], after[1], after[3], after[2]))
 
 
 def test_what_is_no_short_readable_document_is_refused_with_the_way_out() -> None:
@@ -92,7 +83,7 @@ def test_what_is_no_short_readable_document_is_refused_with_the_way_out() -> Non
     assert len(decoded(data, max_pages=5)) == 5
     with pytest.raises(InvalidRequest, match="is a PDF of 5 pages, and at most 4 are read") as info:
         decoded(data, max_pages=4)
-    assert info.value.param == PARAM
+    assert info.value.param == drawing.PARAM
 
     encryption = (
         b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O (%s) /U (%s) >> /ID [<00> <00>]"
@@ -106,4 +97,4 @@ def test_what_is_no_short_readable_document_is_refused_with_the_way_out() -> Non
         decoded(pdf(pages([b"", many])))
 
     with pytest.raises(InvalidRequest, match=r"is a picture \(PNG\), but was sent as a document"):
-        decoded(saved(quadrants(), "PNG"))
+        decoded(drawing.saved(drawing.quadrants(), "PNG"))

@@ -18,13 +18,9 @@ class Client:
 
     def __init__(self, path: str, *chunks: bytes, method: str = "POST", **headers: str) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "headers": [(name.encode(), value.encode()) for name, value in named.items()],
-            "client": ("192.0.2.1", 1),
-        }
+        sent = [(name.encode(), value.encode()) for name, value in named.items()]
+        self.scope: dict[str, Any] = {"type": "http", "method": method, "path": path}
+        self.scope |= {"headers": sent, "client": ("192.0.2.1", 1)}
         self.is_whole = not chunks
         self._chunks = list(chunks) or [b""]
         self.has_left = asyncio.Event()

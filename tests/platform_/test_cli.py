@@ -183,11 +183,8 @@ def test_help_of_adding_a_model_has_every_engine_option(capsys: pytest.CaptureFi
 
 
 def test_a_table_is_as_wide_as_its_cells() -> None:
-    assert shape.table(("ID", "NAME"), [("1", "laptop"), ("200", "ci")]).splitlines() == [
-        "ID   NAME",
-        "1    laptop",
-        "200  ci",
-    ]
+    shown = shape.table(("ID", "NAME"), [("1", "laptop"), ("200", "ci")])
+    assert shown.splitlines() == ["ID   NAME", "1    laptop", "200  ci"]
 
 
 @pytest.mark.parametrize("command", ["config", "logs"])
@@ -197,13 +194,10 @@ def test_a_command_whose_reader_leaves_has_no_traceback(platform_home: Home, com
     reader, writer = os.pipe()
     os.close(reader)  # as `head` does when it has its lines
     try:
+        words = [sys.executable, "-m", "vinery.cli", command]
+        environment = clean_environment() | {"VINERY_HOME": str(platform_home.path)}
         ended = subprocess.run(
-            [sys.executable, "-m", "vinery.cli", command],
-            env=clean_environment() | {"VINERY_HOME": str(platform_home.path)},
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            timeout=60,
-            check=False,
+            words, env=environment, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False
         )
     finally:
         os.close(writer)

@@ -16,18 +16,8 @@ from tests.tables import table
 from vinery.cli.web import behind
 from vinery.config import env
 from vinery.config.env import SettingError
+from vinery.health import metrics
 from vinery.health.application import HealthApplication, _of_keys, _Shared
-from vinery.health.metrics import (
-    as_text,
-    of_engines,
-    of_limits,
-    of_refusals,
-    of_reports,
-    of_traffic,
-    of_vllm_engines,
-    of_vllm_traffic,
-    read_levels,
-)
 from vinery.health.metrics_access import MetricsAccess
 from vinery_accounts.limits.reservations import LimitsUnavailable, UsageBaseline
 from vinery_accounts.limits.rulebook import Snapshot
@@ -68,7 +58,7 @@ async def test_requests_that_arrive_together_share_an_answer() -> None:
 
 def reported_by(families: Iterable[Family]) -> dict[tuple[str, ...], float]:
     """Return the samples by name and by the values of all labels except the process."""
-    families = text_string_to_metric_families(as_text(families).decode())
+    families = text_string_to_metric_families(metrics.as_text(families).decode())
     reported = {}
     for sample in (each for family in families for each in family.samples):
         labels = [value for label, value in sorted(sample.labels.items()) if label != "pid"]
@@ -82,7 +72,7 @@ def test_requests_refusals_and_buckets_of_durations_are_reported_by_their_labels
     traffic.models["small"].requests["completions", 499] = 3
     traffic.refusals["tokens", "key", "shadow"] = 2
     traffic.ignored["store"] = 4
-    result = reported_by(of_traffic(traffic))
+    result = reported_by(metrics.of_traffic(traffic))
     assert result["vinery_requests_total", "completions", "small", "499"] == 3
     assert result["vinery_refusals_total", "shadow", "tokens", "key"] == 2
     assert result["vinery_ignored_fields_total", "store"] == 4
@@ -91,7 +81,7 @@ def test_requests_refusals_and_buckets_of_durations_are_reported_by_their_labels
     small = traffic.models["small"] = ModelTraffic()
     for duration_ms in (20.0, 40.0, 90_000.0):
         small.first_token.count(duration_ms)
-    result = reported_by(of_traffic(traffic))
+    result = reported_by(metrics.of_traffic(traffic))
     name = "vinery_time_to_first_token_seconds"
     bounds = ("0.01", "0.025", "0.05", "60.0", "+Inf")
     assert [result[f"{name}_bucket", bound, "small"] for bound in bounds] == [0, 1, 2, 2, 3]
@@ -111,7 +101,7 @@ def test_refusals_are_counted_by_reason_and_logged_together(
 
     lines = [record.getMessage().rpartition(": ")[2] for record in caplog.records]
     assert lines == ["address 1", "address 999, malformed 1"]
-    result = reported_by([of_refusals(refusals)])
+    result = reported_by([metrics.of_refusals(refusals)])
     name = "vinery_connections_refused_total"
     assert result[name, "address"] == 1000
     assert result[name, "headers_too_large"] == 0
@@ -130,7 +120,7 @@ def limits_of(*scopes: str) -> LimitService:
 async def test_limits_and_usage_are_reported_but_not_of_keys_or_users_or_with_no_store() -> None:
     limits = limits_of("platform", "organization:7")
     await limits._limiter.restore([UsageBaseline(rule, rule.id * 10) for rule in limits.book.rules])
-    result = reported_by(of_limits(await read_levels(limits)))
+    result = reported_by(metrics.of_limits(await metrics.read_levels(limits)))
     whole, organization = ("1", "tokens", "", "platform"), ("2", "tokens", "7", "organization")
     assert result == {
         ("vinery_limit_used", *whole, "false", "none"): 10,
@@ -140,49 +130,40 @@ async def test_limits_and_usage_are_reported_but_not_of_keys_or_users_or_with_no
     }
 
     limits = limits_of("key:1", "user:1", "project:1", "model:a:b")
-    levels = await read_levels(limits)
+    levels = await metrics.read_levels(limits)
     assert [level.rule.scope for level in levels] == ["project:1", "model:a:b"]
     name = ("vinery_limit_used", "4", "tokens", "a:b", "model", "false", "none")
-    assert name in reported_by(of_limits(levels))
+    assert name in reported_by(metrics.of_limits(levels))
 
     store = AsyncMock()
     store.levels.side_effect = LimitsUnavailable("unavailable")
     limits._limiter = store
-    assert await read_levels(limits) == ()
+    assert await metrics.read_levels(limits) == ()
 
 
 def test_engines_and_requests_of_a_process_are_reported_under_vllms_names() -> None:
-    stats = EngineStats(
-        num_running=2,
-        num_waiting=3,
-        cache_usage=0.5,
-        num_prompt_tokens=100,
-        num_cached_tokens=40,
-        num_output_tokens=30,
-        num_unused_tokens=1,
-        num_draft_tokens=20,
-        num_accepted_tokens=15,
-    )
+    tokens: dict[str, Any] = {
+        "num_prompt_tokens": 100,
+        "num_cached_tokens": 40,
+        "num_output_tokens": 30,
+    }
+    tokens |= {"num_unused_tokens": 1, "num_draft_tokens": 20, "num_accepted_tokens": 15}
+    stats = EngineStats(num_running=2, num_waiting=3, cache_usage=0.5, **tokens)
     silent = EngineHealth("silent", None)
 
-    reported = reported_by(of_vllm_engines([EngineHealth("small", stats), silent]))
-    assert reported == {
-        ("vllm:num_requests_running", "0", "small"): 2,
-        ("vllm:num_requests_waiting", "0", "small"): 3,
-        ("vllm:kv_cache_usage_perc", "0", "small"): 0.5,
-        ("vllm:prompt_tokens_total", "0", "small"): 100,
-        ("vllm:generation_tokens_total", "0", "small"): 31,
-        ("vllm:prefix_cache_queries_total", "0", "small"): 100,
-        ("vllm:prefix_cache_hits_total", "0", "small"): 40,
-        ("vllm:spec_decode_num_draft_tokens_total", "0", "small"): 20,
-        ("vllm:spec_decode_num_accepted_tokens_total", "0", "small"): 15,
-    }
+    reported = reported_by(metrics.of_vllm_engines([EngineHealth("small", stats), silent]))
+    expected = {"num_requests_running": 2, "num_requests_waiting": 3, "kv_cache_usage_perc": 0.5}
+    expected |= {"prompt_tokens_total": 100, "generation_tokens_total": 31}
+    expected |= {"prefix_cache_queries_total": 100, "prefix_cache_hits_total": 40}
+    expected |= {"spec_decode_num_draft_tokens_total": 20}
+    expected |= {"spec_decode_num_accepted_tokens_total": 15}
+    assert reported == {(f"vllm:{name}", "0", "small"): each for name, each in expected.items()}
 
     traffic = Traffic()
     traffic.models["small"].finished["stop"] = 3
     traffic.models["small"].token_gap.count(20.0, times=9)
 
-    reported = reported_by(of_vllm_traffic(traffic))
+    reported = reported_by(metrics.of_vllm_traffic(traffic))
     assert reported["vllm:request_success_total", "stop", "small"] == 3
     assert reported["vllm:inter_token_latency_seconds_count", "small"] == 9
     assert reported["vllm:inter_token_latency_seconds_sum", "small"] == pytest.approx(0.18)
@@ -192,7 +173,10 @@ def test_engines_and_requests_of_a_process_are_reported_under_vllms_names() -> N
 def test_restarts_device_and_memory_of_models_are_reported() -> None:
     reports = {"small": EngineReport("GPU.1", "ready", 4)}
     reported = reported_by(
-        [*of_reports(reports), *of_engines([EngineHealth("small", None, os.getpid())])]
+        [
+            *metrics.of_reports(reports),
+            *metrics.of_engines([EngineHealth("small", None, os.getpid())]),
+        ]
     )
 
     assert reported["vinery_engine_restarts_total", "small"] == 4
@@ -205,14 +189,9 @@ BEARER = ("authorization", f"Bearer {TOKEN}")
 
 
 def scope_of(client: str | None, *headers: tuple[str, str]) -> dict[str, Any]:
-    return {
-        "type": "http",
-        "method": "GET",
-        "path": "/metrics",
-        "scheme": "http",
-        "client": None if client is None else (client, 4711),
-        "headers": [(name.encode(), value.encode()) for name, value in headers],
-    }
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/metrics", "scheme": "http"}
+    scope["client"] = None if client is None else (client, 4711)
+    return scope | {"headers": [(name.encode(), value.encode()) for name, value in headers]}
 
 
 @table("access", [MetricsAccess(is_public=True), MetricsAccess(TOKEN.encode())])

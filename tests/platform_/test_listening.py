@@ -15,16 +15,7 @@ from uvicorn.server import ServerState
 
 from tests.tables import table
 from vinery.config.env import SettingError
-from vinery.process.connections import (
-    MAX_HEADER_BYTES,
-    MAX_READ_BYTES,
-    MAX_READ_CHUNKED_BYTES,
-    MAX_UNSENT_BYTES,
-    MAX_WAITING_BYTES,
-    ConnectionLimits,
-    Connections,
-    descriptor_capacity,
-)
+from vinery.process import connections
 from vinery.process.listening import Address, listen, server_for, server_from_env
 from vinery.process.uvicorn_protocol import LimitedProtocol, _OpenTransport, _Outbox, limited_by
 from vinery_serving.http.refusals import Reason, Refusals
@@ -92,8 +83,8 @@ def test_an_unknown_server_is_refused_and_daphne_for_ipv6(monkeypatch: pytest.Mo
     ],
 )
 async def test_addresses_count_by_client(addresses: list[str | None], num_refused: int) -> None:
-    limits = ConnectionLimits(max_per_address=2, proxies=(ip_network("10.0.0.0/8"),))
-    table = Connections(limits, Refusals())
+    limits = connections.ConnectionLimits(max_per_address=2, proxies=(ip_network("10.0.0.0/8"),))
+    table = connections.Connections(limits, Refusals())
 
     refusals = [table.open(Mock(), address) for address in addresses]
 
@@ -103,14 +94,14 @@ async def test_addresses_count_by_client(addresses: list[str | None], num_refuse
 def test_a_part_of_the_descriptors_is_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     def capacity(soft: int) -> int:
         monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-        return descriptor_capacity()
+        return connections.descriptor_capacity()
 
     assert [capacity(soft) for soft in (64, 316, 1024, 65_536)] == [16, 77, 696, 63_288]
     assert capacity(resource.RLIM_INFINITY) > 100_000
 
 
 async def test_requests_ahead_of_answers_begin_in_turn_beside_those_of_others() -> None:
-    table = Connections(ConnectionLimits(), Refusals())
+    table = connections.Connections(connections.ConnectionLimits(), Refusals())
     begun: list[int] = []
     for number in range(100):
         table.take_turn(partial(begun.append, number))
@@ -137,7 +128,9 @@ async def read_one_message(_scope: Any, receive: Any, _send: Any) -> None:
 def connection() -> Any:
     """A protocol as the event loop has it, on a transport that sends nothing."""
     config = uvicorn.Config(read_one_message, log_config=None)
-    new_protocol: Any = limited_by(Connections(ConnectionLimits(), Refusals()))
+    new_protocol: Any = limited_by(
+        connections.Connections(connections.ConnectionLimits(), Refusals())
+    )
     protocol = new_protocol(config=config, server_state=ServerState(), app_state={}, _loop=None)
     transport = Mock()
     transport.is_closing.return_value = False
@@ -157,20 +150,21 @@ def feed(protocol: Any, data: bytes) -> None:
 
 async def test_a_header_is_read_to_its_limit_and_little_ahead_of_an_answer() -> None:
     protocol = connection()
-    assert len(protocol.get_buffer(-1)) == MAX_HEADER_BYTES + 1
+    assert len(protocol.get_buffer(-1)) == connections.MAX_HEADER_BYTES + 1
     feed(protocol, _POST)
-    assert len(protocol.get_buffer(-1)) == MAX_HEADER_BYTES + 1 - len(_POST)
+    assert len(protocol.get_buffer(-1)) == connections.MAX_HEADER_BYTES + 1 - len(_POST)
     feed(protocol, b"\r\n")
-    assert len(protocol.get_buffer(-1)) == MAX_WAITING_BYTES
+    assert len(protocol.get_buffer(-1)) == connections.MAX_WAITING_BYTES
 
 
 @pytest.mark.parametrize(
-    ("head", "most"), [(_LENGTH, MAX_READ_BYTES), (_CHUNKS, MAX_READ_CHUNKED_BYTES)]
+    ("head", "most"),
+    [(_LENGTH, connections.MAX_READ_BYTES), (_CHUNKS, connections.MAX_READ_CHUNKED_BYTES)],
 )
 async def test_more_of_a_body_is_read_when_its_application_reads(head: bytes, most: int) -> None:
     protocol = connection()
     feed(protocol, head)
-    assert len(protocol.get_buffer(-1)) == MAX_WAITING_BYTES
+    assert len(protocol.get_buffer(-1)) == connections.MAX_WAITING_BYTES
 
     feed(protocol, b"2\r\nab\r\n")
     for _ in range(3):
@@ -222,7 +216,7 @@ async def test_what_one_pass_writes_is_sent() -> None:
     assert below.sent[1:] == [HEAD, b"body"]
 
     # No more than a part of an answer waits.
-    part = b"x" * MAX_UNSENT_BYTES
+    part = b"x" * connections.MAX_UNSENT_BYTES
     transport.write(part)
     transport.write(b"y")
     assert below.sent[3:] == [part + b"y"]

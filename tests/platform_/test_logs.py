@@ -51,16 +51,9 @@ def test_json_has_the_same_values_each_under_its_name() -> None:
 
     assert FORMATTER.format(record).endswith('status=200 reason="a b=c"')
     assert line.isascii() and line.isprintable()
-    assert json.loads(line) == {
-        "time": "1970-01-01T00:00:00.500Z",
-        "level": "INFO",
-        "process": "web-1",
-        "logger": "room",
-        "message": "request x\x1b\u202e",
-        "model": "tiny",
-        "status": 200,
-        "reason": "a b=c",
-    }
+    shown = {"time": "1970-01-01T00:00:00.500Z", "level": "INFO", "process": "web-1"}
+    shown |= {"logger": "room", "message": "request x\x1b\u202e"}
+    assert json.loads(line) == {**shown, "model": "tiny", "status": 200, "reason": "a b=c"}
 
 
 @table("formatter", [FORMATTER, JsonFormatter("web-1")])

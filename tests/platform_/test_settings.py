@@ -161,45 +161,24 @@ def test_an_issuer_needs_few_settings_and_trusts_no_user_by_default() -> None:
     local = issuer(ISSUER="http://127.0.0.1:9000")
     assert local is not None, "it needs no TLS"
     assert local.url == "http://127.0.0.1:9000"
-    assert issuer() == Issuer(
-        url=URL,
-        client_id="vinery",
-        client_secret="secret",
-        name="single sign-on",
-        scopes=("openid", "profile", "email"),
-        makes_accounts=False,
-        links_by_email=False,
-    )
+    usual: dict[str, Any] = {"name": "single sign-on", "scopes": ("openid", "profile", "email")}
+    usual |= {"makes_accounts": False, "links_by_email": False}
+    assert issuer() == Issuer(url=URL, client_id="vinery", client_secret="secret", **usual)
 
 
 def test_every_setting_of_an_issuer_can_be_set(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from a file\n")
 
-    result = issuer(
-        CLIENT_SECRET="",
-        CLIENT_SECRET_FILE=str(tmp_path / "secret"),
-        NAME="Example",
-        SCOPES="email, groups",
-        SIGN_UP="on",
-        LINK_BY_EMAIL="on",
-        ORGANIZATION="Example",
-        GROUPS_CLAIM="groups",
-        ADMIN_GROUP="operators",
-        ROLES="leads=admin, cn=staff=member",
-    )
-    assert result == Issuer(
-        url=URL,
-        client_id="vinery",
-        client_secret="from a file",
-        name="Example",
-        scopes=("openid", "email", "groups"),
-        makes_accounts=True,
-        links_by_email=True,
-        organization="Example",
-        groups_claim="groups",
-        admin_group="operators",
-        roles={"leads": "admin", "cn=staff": "member"},
-    )
+    named = {"CLIENT_SECRET": "", "CLIENT_SECRET_FILE": str(tmp_path / "secret")}
+    named |= {"NAME": "Example", "SCOPES": "email, groups", "ORGANIZATION": "Example"}
+    named |= {"SIGN_UP": "on", "LINK_BY_EMAIL": "on", "GROUPS_CLAIM": "groups"}
+    result = issuer(**named, ADMIN_GROUP="operators", ROLES="leads=admin, cn=staff=member")
+
+    expected: dict[str, Any] = {"client_secret": "from a file", "name": "Example"}
+    expected |= {"scopes": ("openid", "email", "groups"), "organization": "Example"}
+    expected |= {"makes_accounts": True, "links_by_email": True, "groups_claim": "groups"}
+    expected |= {"admin_group": "operators", "roles": {"leads": "admin", "cn=staff": "member"}}
+    assert result == Issuer(url=URL, client_id="vinery", **expected)
     assert "from a file" not in repr(result)
 
 
@@ -258,7 +237,5 @@ for _ in range(3):
 def test_wrong_passwords_of_a_process_block_others(installation: dict[str, str]) -> None:
     results = [scripts.run_python("-c", _TRY, environment=installation) for _ in range(2)]
 
-    assert [each.stdout.split() for each in results] == [
-        ["wrong", "wrong", "wrong"],
-        ["wrong", "wrong", "blocked"],
-    ]
+    assert results[0].stdout.split() == ["wrong", "wrong", "wrong"]
+    assert results[1].stdout.split() == ["wrong", "wrong", "blocked"]

@@ -244,25 +244,17 @@ async def test_back_services_get_their_own_time(
 async def test_a_deaf_service_is_killed(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stubborn = script("stubborn", _STUBBORN)
-    async with supervised(stubborn) as (supervisor, running):
-        await until_started(supervisor, stubborn)
+    for end, grace_s in ((Supervisor.kill, 60.0), (Supervisor.stop, 0.2)):
+        monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", grace_s)
+        stubborn = script(end.__name__, _STUBBORN)
+        async with supervised(stubborn) as (supervisor, running):
+            await until_started(supervisor, stubborn)
 
-        supervisor.kill()
-        await running
+            end(supervisor)
+            await running
 
-        assert stubborn.pids("end") == [], "the service got SIGTERM"
-        assert not is_alive(stubborn.pids()[0])
-
-    monkeypatch.setattr("vinery.process.supervisor._TOTAL_GRACE_S", 0.2)
-    stubborn = script("deaf", _STUBBORN)
-    async with supervised(stubborn) as (supervisor, running):
-        await until_started(supervisor, stubborn)
-
-        supervisor.stop()
-        await running
-
-        assert not is_alive(stubborn.pids()[0])
+            assert not is_alive(stubborn.pids()[0])
+            assert end is Supervisor.stop or stubborn.pids("end") == [], "it got SIGTERM"
 
 
 async def test_a_stopped_service_is_replaced_unless_the_watch_is_turned_off(

@@ -73,11 +73,8 @@ def test_usage_is_shown_by_groups_the_largest_first_and_by_status(vinery: Vinery
     result = vinery("usage", "show", "--by", "model", "--by", "key", "--last", "7d")
 
     _, *groups = [cells(line) for line in result.stdout.splitlines()]
-    assert [group[:3] for group in groups] == [
-        ["large", "=laptop (4)", "2"],
-        ["old", "=laptop (4)", "1"],
-        ["small", "=laptop (4)", "1"],
-    ]
+    assert [group[:3:2] for group in groups] == [["large", "2"], ["old", "1"], ["small", "1"]]
+    assert {group[1] for group in groups} == {"=laptop (4)"}
     assert groups[0][-2].count(" / ") == 2
     filters = ("--model", "small", "--time-zone", "Asia/Kolkata")
     filtered = vinery("usage", "show", "--by", "model", *filters)
