@@ -52,14 +52,10 @@ def test_no_options_are_an_empty_object(root: Client, options: str) -> None:
     [
         ("{max_running: 3}", "This is not JSON: line 1, column 2: Expecting property name"),
         ('{\n"max_running": 3,,\n}', "This is not JSON: line 2, column 18"),
-        ("[3]", "Write a JSON object"),
-        ("5", "Write a JSON object"),
-        ('"text"', "Write a JSON object"),
+        *((text, "Write a JSON object") for text in ("[3]", "5", '"text"')),
         ('{"max_runing": 3}', "There is no option max_runing. Did you mean max_running?"),
-        ('{"colour": 3}', "There are max_running, max_waiting"),
         ('{"max_running": 0}', "max_running must be positive"),
         ('{"output_format": "german"}', "Known formats are deepseek_r1, "),
-        ('{"max_running": "many"}', 'max_running must be a whole number, not "many".'),
     ],
 )
 def test_wrong_options_are_refused_at_their_field(root: Client, options: str, message: str) -> None:

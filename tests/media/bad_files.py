@@ -98,9 +98,8 @@ def _lying_gifs() -> Made:
     yield "gif-huge-image", IMAGE, gif(gif_image(65535, 65535))
     yield "gif-image-outside", IMAGE, gif(gif_image(left=65000))
     yield "gif-without-image", IMAGE, gif(b";")
-    yield "gif-code-size-0", IMAGE, gif(gif_image(code_size=0))
-    yield "gif-code-size-13", IMAGE, gif(gif_image(code_size=13))
-    yield "gif-code-size-255", IMAGE, gif(gif_image(code_size=255))
+    for size in (0, 13, 255):
+        yield f"gif-code-size-{size}", IMAGE, gif(gif_image(code_size=size))
     yield "gif-wrong-codes", IMAGE, gif(gif_image(codes=b"\xff" * 200))
     yield "gif-empty-image", IMAGE, gif(gif_image(codes=b""))
     yield "gif-header-alone", IMAGE, b"GIF89a"
@@ -112,10 +111,9 @@ def _lying_gifs() -> Made:
 
 
 def _lying_bmps() -> Made:
-    yield "bmp-huge", IMAGE, bmp(_HUGE, _HUGE)
-    yield "bmp-zero", IMAGE, bmp(0, 0)
-    yield "bmp-negative-width", IMAGE, bmp(-8, 8)
-    yield "bmp-lowest-height", IMAGE, bmp(8, -(2**31))
+    sizes = {"huge": (_HUGE, _HUGE), "zero": (0, 0), "negative-width": (-8, 8)}
+    for name, size in {**sizes, "lowest-height": (8, -(2**31))}.items():
+        yield f"bmp-{name}", IMAGE, bmp(*size)
     yield "bmp-7-bits", IMAGE, bmp(8, 8, 7)
     yield "bmp-data-outside", IMAGE, bmp(8, 8, offset=10**9)
     yield "bmp-run-lengths-of-24-bits", IMAGE, bmp(8, 8, compression=1)

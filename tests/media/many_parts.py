@@ -29,14 +29,9 @@ IMAGE, VIDEO, DOCUMENT = MediaKind.IMAGE, MediaKind.VIDEO, MediaKind.DOCUMENT
 
 
 def files_of_many_parts() -> Made:
-    yield from _pngs()
-    yield from _gifs()
-    yield from _jpegs()
-    yield from _tiffs()
-    yield from _other_pictures()
-    yield from _avifs()
-    yield from _videos()
-    yield from _documents()
+    pictures = (_pngs, _gifs, _jpegs, _tiffs, _other_pictures, _avifs)
+    for make in (*pictures, _videos, _documents):
+        yield from make()
 
 
 def _pngs() -> Made:

@@ -256,21 +256,14 @@ async def test_only_the_status_200_has_a_file(web: Web, status: str) -> None:
 @table(
     "allowed, declared, is_allowed",
     [
-        ((), "image/png", True),
-        ((), "IMAGE/PNG; charset=utf-8", True),
-        ((), "video/mp4", True),
-        ((), "application/pdf", True),
-        ((), "application/octet-stream", True),
-        ((), None, True),
-        ((), "text/html", False),
-        ((), "image/<script>", False),
-        ((), "application/json", False),
+        *(((), each, True) for each in ("image/png", "IMAGE/PNG; charset=utf-8", "video/mp4")),
+        *(((), each, True) for each in ("application/pdf", "application/octet-stream", None)),
+        *(((), each, False) for each in ("text/html", "image/<script>", "application/json")),
         (("image/*",), "image/webp", True),
         (("image/*",), "video/mp4", False),
         (("image/png",), "image/png", True),
-        (("image/png",), "image/pngx", False),
+        *((("image/png",), each, False) for each in ("image/pngx", "application/octet-stream")),
         (("image/png",), None, False),
-        (("image/png",), "application/octet-stream", False),
     ],
 )
 async def test_the_declared_type_must_be_allowed(

@@ -160,6 +160,9 @@ def altered(members: Members) -> None:
     members[2] = info, text[::-1]
 
 
+OTHER_NAMES = ("../../pepper", "/tmp/pepper", "secrets/../pepper", "run/pepper", "secrets/..")
+
+
 @table(
     "change, reason",
     [
@@ -167,11 +170,7 @@ def altered(members: Members) -> None:
         (lambda members: members.pop(), "missing"),
         (lambda members: members.append((tarfile.TarInfo("extra"), b"x")), "more members"),
         (lambda members: members.pop(0), "no backup of Vinery"),
-        (renamed("../../pepper"), "is no file that a backup has"),
-        (renamed("/tmp/pepper"), "is no file that a backup has"),
-        (renamed("secrets/../pepper"), "is no file that a backup has"),
-        (renamed("run/pepper"), "is no file that a backup has"),
-        (renamed("secrets/.."), "is no file that a backup has"),
+        *((renamed(name), "is no file that a backup has") for name in OTHER_NAMES),
         (to_link, "is no file that a backup has"),
     ],
 )

@@ -160,9 +160,7 @@ def test_a_period_is_read_and_an_invalid_one_refused() -> None:
         ("output_format=hermes", ("output_format", "hermes")),
         ("a=b=c", ("a", "b=c")),
         ("a=", ("a", "")),
-        ("", None),
-        ("max_running", None),
-        ("=8", None),
+        *((text, None) for text in ("", "max_running", "=8")),
     ],
 )
 def test_an_engine_option_is_read(text: str, pair: tuple[str, object] | None) -> None:

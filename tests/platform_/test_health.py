@@ -142,12 +142,9 @@ async def test_limits_and_usage_are_reported_but_not_of_keys_or_users_or_with_no
 
 
 def test_engines_and_requests_of_a_process_are_reported_under_vllms_names() -> None:
-    tokens: dict[str, Any] = {
-        "num_prompt_tokens": 100,
-        "num_cached_tokens": 40,
-        "num_output_tokens": 30,
-    }
-    tokens |= {"num_unused_tokens": 1, "num_draft_tokens": 20, "num_accepted_tokens": 15}
+    tokens: dict[str, Any] = {"num_prompt_tokens": 100, "num_cached_tokens": 40}
+    tokens |= {"num_output_tokens": 30, "num_unused_tokens": 1}
+    tokens |= {"num_draft_tokens": 20, "num_accepted_tokens": 15}
     stats = EngineStats(num_running=2, num_waiting=3, cache_usage=0.5, **tokens)
     silent = EngineHealth("silent", None)
 

@@ -10,6 +10,7 @@ from vinery.config.distribution import REPOSITORY
 from vinery_serving.logs.folder import engine_name, log_path
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
+OF_A_MODEL = ("show", "load", "unload", "remove")
 
 
 def test_a_model_that_ships_with_vinery_needs_no_path_and_no_name(vinery: Vinery) -> None:
@@ -104,11 +105,8 @@ def test_a_second_prepare_does_not_restore_a_removed_model(vinery: Vinery) -> No
             'max_running must be a whole number, not "many".',
         ),
         (("add", TINY_CHAT, "--name", "x", "--device", "GPU 1"), "GPU 1 is not a device."),
-        (("show", "missing"), "No model is served as missing"),
         (("rename", "missing", "new"), "No model is served as missing"),
-        (("load", "missing"), "No model is served as missing"),
-        (("unload", "missing"), "No model is served as missing"),
-        (("remove", "missing"), "No model is served as missing"),
+        *(((word, "missing"), "No model is served as missing") for word in OF_A_MODEL),
     ],
 )
 def test_a_mistake_is_one_line(vinery: Vinery, words: tuple[str, ...], reason: str) -> None:

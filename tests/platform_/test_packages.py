@@ -133,8 +133,7 @@ def test_every_secret_is_a_file_and_every_container_has_limits_and_gains_no_priv
     assert all(set(each) == {"file"} for each in COMPOSE["secrets"].values())
 
     for service in SERVICES.values():
-        assert service["mem_limit"]
-        assert service["pids_limit"]
+        assert service["mem_limit"] and service["pids_limit"]
         assert "no-new-privileges:true" in service["security_opt"]
     mounts = [mount for service in SERVICES.values() for mount in service.get("tmpfs", ())]
     assert mounts

@@ -185,8 +185,7 @@ def test_every_setting_of_an_issuer_can_be_set(tmp_path: Path) -> None:
 @table(
     "wrong, message",
     [
-        ({"ISSUER": "http://id.example"}, "Start it with https://"),
-        ({"ISSUER": "id.example"}, "Start it with https://"),
+        *(({"ISSUER": f"{of}id.example"}, "Start it with https://") for of in ("", "http://")),
         ({"CLIENT_ID": ""}, "set VINERY_OIDC_CLIENT_ID"),
         ({"CLIENT_SECRET": ""}, "VINERY_OIDC_CLIENT_SECRET_FILE"),
         ({"ROLES": "leads=king", "GROUPS_CLAIM": "groups"}, "'leads=king' is not a group"),
