@@ -27,12 +27,14 @@ FILE, CONVERT, HUB = f"{ADD}file/", f"{ADD}convert/", f"{ADD}hub/"
 # -- Archives and files
 
 
-def test_an_archive_at_a_url_is_pulled(root: Client, hub: FakeHub, tmp_path: Path) -> None:
+def test_an_archive_is_pulled_by_its_digest(root: Client, hub: FakeHub, tmp_path: Path) -> None:
     data = write_zip(tmp_path / "tiny.zip", FILES).read_bytes()
     hub.add("acme/archive", {"tiny.zip": data})
     url = f"{hub.endpoint}/acme/archive/resolve/main/tiny.zip"
     form = {"what": url, "device": "CPU", "is_loaded": "on", "option.max_running": "4"}
     assert "needs its" in error_at(text_of(root.post(FILE, form)), "what")
+    text = text_of(root.post(FILE, form | {"sha256": "abc"}))
+    assert "64 hexadecimal digits" in error_at(text, "sha256")
     digest = hashlib.sha256(data).hexdigest()
     response = root.post(FILE, form | {"sha256": digest.upper()}, follow=True)
     job = ModelJob.objects.get()
@@ -80,12 +82,6 @@ def test_a_gguf_file_is_pulled_unless_it_will_not_load_or_its_name_is_taken(
     assert "Another model is served under this name." in error_at(text, "name")
     root.post(FILE, form | {"replaces": "on"})
     assert ModelJob.objects.get(model__name="taken").model.folder == str(TINY_CHAT)
-
-
-def test_a_digest_must_be_one(root: Client) -> None:
-    form = {"what": "https://store/m.zip", "device": "CPU", "sha256": "abc"}
-
-    assert "64 hexadecimal digits" in error_at(text_of(root.post(FILE, form)), "sha256")
 
 
 @pytest.mark.parametrize("what", ["https://store/m.zip", "/models/m.gguf"])

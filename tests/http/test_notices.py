@@ -16,17 +16,13 @@ from vinery_serving.http.notices import ignored, report_unused
 from vinery_serving.runtime.traffic import Traffic
 
 
-def header_of(unused: Unused, *others: str) -> list[Any]:
-    scope: dict[str, Any] = {OWN_HEADERS: [], "headers": []}
-    report_unused(unused, scope, Traffic(), *others)
-    headers: list[Any] = scope[OWN_HEADERS]
-    return headers
-
-
-def counted(unused: Unused) -> dict[str, int]:
+def reported(unused: Unused, *others: str, betas: bytes = b"") -> tuple[list[Any], dict[str, int]]:
+    """The headers of the answer, and what was counted."""
+    sent = [(b"anthropic-beta", betas)] if betas else []
+    scope: dict[str, Any] = {OWN_HEADERS: [], "headers": sent}
     traffic = Traffic()
-    report_unused(unused, {OWN_HEADERS: [], "headers": []}, traffic)
-    return dict(traffic.ignored)
+    report_unused(unused, scope, traffic, *others)
+    return scope[OWN_HEADERS], dict(traffic.ignored)
 
 
 UNFIT = ["a b", "a,b", "ü", "a\r\nx: y", "", "a" * 65, 'a"']
@@ -46,21 +42,18 @@ ALL = Unused(("chat_id",), 1, ("keep_alive",), ("store", "tools.mcp"))
     ],
 )
 def test_what_took_no_effect_is_a_header(unused: Unused, others: list[str], value: bytes) -> None:
-    assert header_of(unused, *others) == [(b"x-vinery-ignored", value)]
+    assert reported(unused, *others)[0] == [(b"x-vinery-ignored", value)]
 
 
 def test_a_request_that_takes_effect_has_no_header() -> None:
-    assert header_of(Unused()) == []
+    assert reported(Unused())[0] == []
 
 
 def test_the_betas_of_a_client_are_named_with_the_fields_of_its_body() -> None:
-    scope: dict[str, Any] = {OWN_HEADERS: [], "headers": [(b"anthropic-beta", b"a-2025,b-2025")]}
-    traffic = Traffic()
+    headers, counted = reported(Unused(("chat_id",), 1), betas=b"a-2025,b-2025")
 
-    report_unused(Unused(("chat_id",), 1), scope, traffic)
-
-    assert scope[OWN_HEADERS] == [(b"x-vinery-ignored", b"anthropic-beta, chat_id")]
-    assert traffic.ignored == {"anthropic-beta": 1, "other": 1}
+    assert headers == [(b"x-vinery-ignored", b"anthropic-beta, chat_id")]
+    assert counted == {"anthropic-beta": 1, "other": 1}
 
 
 @given(st.lists(st.text(max_size=200), max_size=40))
@@ -75,25 +68,25 @@ def test_any_names_are_a_short_header(names: list[str]) -> None:
 def test_known_names_are_their_own_labels_and_those_of_clients_are_one() -> None:
     known = Unused(("x",), 1, ("options.num_gpu",), ("store", "tools.web_search", "tools.mine"))
 
-    assert counted(known) == {"num_gpu": 1, "store": 1, "tools.web_search": 1, "other": 1}
-    assert counted(Unused(("chat_id", "features"), 2)) == {"other": 1}
+    assert reported(known)[1] == {"num_gpu": 1, "store": 1, "tools.web_search": 1, "other": 1}
+    assert reported(Unused(("chat_id", "features"), 2))[1] == {"other": 1}
 
 
 def test_a_strict_server_refuses_unknown_fields(settings: Settings) -> None:
     settings.VINERY_UNKNOWN_FIELDS = "refuse"
 
     with pytest.raises(UnknownParameter) as refused:
-        header_of(Unused(("chat_id",), 1))
+        reported(Unused(("chat_id",), 1))
 
     assert (refused.value.param, refused.value.code) == ("chat_id", "unknown_parameter")
-    assert header_of(Unused(harmless=("keep_alive",), hosted=("store",)))
+    assert reported(Unused(harmless=("keep_alive",), hosted=("store",)))[0]
 
 
 def test_a_strict_server_refuses_what_only_openai_hosts(settings: Settings) -> None:
     settings.VINERY_HOSTED_FEATURES = "refuse"
 
     with pytest.raises(UnsupportedParameter) as refused:
-        header_of(Unused(hosted=("tools.web_search",)))
+        reported(Unused(hosted=("tools.web_search",)))
 
     assert refused.value.param == "tools.web_search"
-    assert header_of(Unused(("chat_id",), 1))
+    assert reported(Unused(("chat_id",), 1))[0]

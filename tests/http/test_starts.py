@@ -19,6 +19,7 @@ class Begun:
     """An application that notes which request begins in which pass."""
 
     def __init__(self) -> None:
+        self.app = BeginInTurns(self, lambda scope: scope["client"], most=4)
         self.clients: list[str] = []
         self.num_passes = 0
         self.by_pass: Counter[int] = Counter()
@@ -33,16 +34,11 @@ class Begun:
             self.num_passes += 1
 
 
-def starts(begun: Begun) -> BeginInTurns:
-    return BeginInTurns(begun, lambda scope: scope["client"], most=4)
-
-
 async def test_no_pass_begins_more_than_a_few_requests() -> None:
     begun = Begun()
-    app = starts(begun)
     counting = asyncio.create_task(begun.count_passes())
 
-    await asyncio.gather(*(app({"client": "a"}, receive, send) for _ in range(50)))
+    await asyncio.gather(*(begun.app({"client": "a"}, receive, send) for _ in range(50)))
 
     counting.cancel()
     assert len(begun.clients) == 50
@@ -51,9 +47,9 @@ async def test_no_pass_begins_more_than_a_few_requests() -> None:
 
 async def test_another_client_has_its_turn_in_the_next_pass() -> None:
     begun = Begun()
-    app = starts(begun)
 
-    await asyncio.gather(*(app({"client": each}, receive, send) for each in ["a"] * 50 + ["b"]))
+    clients = ["a"] * 50 + ["b"]
+    await asyncio.gather(*(begun.app({"client": each}, receive, send) for each in clients))
 
     assert "b" in begun.clients[:6]
 
@@ -73,8 +69,8 @@ async def test_requests_of_one_client_begin_in_order() -> None:
 
 async def test_a_client_that_leaves_takes_no_turn() -> None:
     begun = Begun()
-    app = starts(begun)
-    tasks = [asyncio.create_task(app({"client": each}, receive, send)) for each in "a" * 30 + "b"]
+    coroutines = [begun.app({"client": each}, receive, send) for each in "a" * 30 + "b"]
+    tasks = list(map(asyncio.create_task, coroutines))
     await asyncio.sleep(0)
     for task in tasks[4:30]:
         task.cancel()

@@ -163,12 +163,9 @@ def test_the_most_similar_engine_corrects_the_overhead_by_a_factor_of_four_at_mo
     assert not memory_need(1, {}, 1).is_corrected
     assert memory_need(1, {}, 1, [small]).is_corrected
 
-    def overhead_bytes(*engines: MeasuredEngine) -> int:
-        return memory_need(GB, {}, 1, engines).overhead_bytes
-
     mapped, huge = MeasuredEngine(GB, 100), MeasuredEngine(GB, 60 * GB)
-    assert overhead_bytes(mapped) == pytest.approx(overhead_bytes() / 4, abs=1)
-    assert overhead_bytes(huge) == pytest.approx(overhead_bytes() * 4, abs=4)
+    assert overhead_bytes(GB, mapped) == pytest.approx(estimated[GB] / 4, abs=1)
+    assert overhead_bytes(GB, huge) == pytest.approx(estimated[GB] * 4, abs=4)
 
 
 def test_a_model_that_engines_of_this_machine_show_to_be_too_large_does_not_load() -> None:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import socket
 import sys
+from importlib import import_module
 from typing import Any
 
 LARGE_BYTES = 2**24
@@ -83,14 +84,8 @@ def serve(server: str, limits: str) -> None:
     sys.stdout.write(f"{sock.getsockname()[1]}\n")
     sys.stdout.flush()
     table = Connections(ConnectionLimits(**json.loads(limits)))
-    if server == "daphne":
-        from vinery.process import daphne_server
-
-        daphne_server.serve(application, sock, table, Drain(), lambda: 2.0)
-    else:
-        from vinery.process import uvicorn_server
-
-        uvicorn_server.serve(application, sock, table, Drain(), lambda: 2.0)
+    running = import_module(f"vinery.process.{server}_server")
+    running.serve(application, sock, table, Drain(), lambda: 2.0)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from queue import Empty
 
@@ -173,15 +175,9 @@ def test_whole_messages_arrive_in_order_in_their_queue(channel: Channel, tmp_pat
 def test_workers_that_race_take_each_message_once(channel: Channel) -> None:
     for number in range(200):
         channel._put("jobs", number)
-    taken: list[object] = []
 
-    threads = [
-        threading.Thread(target=lambda: taken.extend(take_all(channel, "jobs"))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        taken = [*chain(*pool.map(lambda _: take_all(channel, "jobs"), range(4)))]
 
     assert sorted(taken) == list(range(200))  # type: ignore[type-var]
 

@@ -38,10 +38,8 @@ _MODELS = {"data": [{"id": "one"}, {"id": "two"}]}
 def server(
     status: int, body: object, *, num_silent: int = 0, content_length: int | None = None
 ) -> Iterator[str]:
-    """Yield the URL of a server that gives one answer to every request.
-
-    It does not answer the first `num_silent` requests for the list of models.
-    """
+    """Yield the URL of a server that gives one answer to every request but the first `num_silent`
+    for the list of models."""
     silent = iter(range(num_silent))
 
     class Handler(BaseHTTPRequestHandler):

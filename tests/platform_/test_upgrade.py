@@ -207,10 +207,7 @@ def test_the_schema_is_that_of_a_new_home(
 
 
 def schema(connection: Any) -> dict[str, Any]:
-    """Return columns, constraints and indexes of all tables.
-
-    The order of columns does not matter.
-    """
+    """Columns, whose order does not matter, constraints and indexes of all tables."""
     described = {}
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names(cursor):
