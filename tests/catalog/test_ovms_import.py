@@ -14,7 +14,7 @@ from vinery.cli.shape import Failure
 from vinery_serving.allowlist.models import MediaFolder, MediaRule
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.ovms import prototext, sources
-from vinery_serving.catalog.ovms.translation import Translation, translate
+from vinery_serving.catalog.ovms.translation import translate
 
 Run = Callable[..., tuple[int, str]]
 
@@ -61,13 +61,9 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "models"
 
 
-def translated(path: Path) -> Translation:
-    (servable,) = sources.read_path(path, sources.Roots()).servables
-    return translate(servable, sources.Roots())
-
-
 def test_a_graph_becomes_a_model_with_options_and_others_are_named(repository: Path) -> None:
-    model = translated(repository)
+    (servable,) = sources.read_path(repository, sources.Roots()).servables
+    model = translate(servable, sources.Roots())
     assert (model.name, model.device) == ("OpenVINO/chat", "CPU")
     assert model.folder == repository / "OpenVINO" / "chat"
     assert model.options == json.loads((OVMS / "chat_options.json").read_text())

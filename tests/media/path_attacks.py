@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-_PARENTS: Final = (
-    *("..", "../", "./..", ".//..", "a/../..", "a/b/../../..", "../x/..", "a/./../.."),
-)
+_PARENTS: Final = ("..", "../", "./..", ".//..", "a/../..", "a/b/../../..", "../x/..", "a/./../..")
 _ENCODED_PARENTS: Final = (
     *("%2e%2e", "%2E%2E", ".%2e", "%2e.", "%2e%2e%2f", "..%2f", "%2e%2e/", "..%5c", "%5c.."),
     *("%252e%252e", "%c0%ae%c0%ae", "%uff0e%uff0e", "..%00", "%2e%2e%00/", "..;", "..%3b"),

@@ -124,16 +124,12 @@ def index_of(image: Image.Image, x: int, y: int) -> int:
     return index
 
 
-def greys(shown: tuple[Any, ...]) -> tuple[Any, ...]:
-    image = quadrants(colours=shown).convert("L").convert("RGB")
-    return tuple(image.getpixel((x, y)) for y in (10, 50) for x in (10, 80))
-
-
 FINE = {"quality": 95}
 NOT_RED = (WHITE, GREEN, BLUE, BLACK)
 SEEN_THROUGH = with_alpha((255, 0, 128, 128))
 ON_WHITE = (RED, WHITE, (137, 142, 227), (127, 127, 127))
-GREY, GREYS = quadrants().convert("L"), greys(QUADRANTS)
+GREY = quadrants().convert("L")
+GREYS = tuple(GREY.convert("RGB").getpixel((x, y)) for y in (10, 50) for x in (10, 80))
 GREY_SEEN_THROUGH = with_alpha((255, 0, 255, 128)).convert("LA")
 DEEP_GREY = Image.fromarray(np.asarray(GREY).astype(np.uint16) * 257)
 PALETTE = quadrants().convert("P", palette=Image.Palette.ADAPTIVE, colors=4)

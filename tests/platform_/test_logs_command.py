@@ -59,10 +59,6 @@ def busy(folder: Path) -> Path:
     return folder
 
 
-def ends(lines: list[str]) -> list[str]:
-    return [line.rpartition("room: ")[2] for line in lines]
-
-
 def test_lines_of_all_processes_are_in_the_order_of_their_times(busy: Path, show: Show) -> None:
     status, lines, _ = show()
 
@@ -95,7 +91,7 @@ def test_lines_are_selected(
     status, lines, _ = show(*words)
 
     assert status == 0
-    assert ends(lines) == expected
+    assert [line.rpartition("room: ")[2] for line in lines] == expected
 
 
 def test_json_has_one_object_a_line(folder: Path, show: Show) -> None:
