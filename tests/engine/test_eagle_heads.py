@@ -5,17 +5,9 @@ from itertools import pairwise
 
 import pytest
 
+from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.eagle_heads import write_head
-from tests.engine.in_process import (
-    assert_alike,
-    config_of,
-    emptied,
-    generation,
-    pipeline_of,
-    run,
-    tokens_of,
-)
 from tests.engine.test_logits_handler import SCORED, scores
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
@@ -31,12 +23,12 @@ LAYERS = (1, 2, 3)
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Batch:
-    return Batch(pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("plain")), capacity=16)
+    return Batch(in_process.pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("plain")), capacity=16)
 
 
 @pytest.fixture(scope="module")
 def expected(plain: Batch) -> list[list[int]]:
-    return [tokens_of(plain, question, max_new_tokens=80) for question in QUESTIONS]
+    return [in_process.tokens_of(plain, question, max_new_tokens=80) for question in QUESTIONS]
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +37,14 @@ def drafting(expected: list[list[int]], tmp_path_factory: pytest.TempPathFactory
     home = tmp_path_factory.mktemp("eagle")
     following = {one: other for each in expected for one, other in pairwise(each)}
     head = write_head(home / "head", following, LAYERS)
-    pipeline = pipeline_of(TINY_CHAT, home, eagle3_head=str(head))
-    EngineLoop(config_of(TINY_CHAT, home), pipeline).warm_up()
+    pipeline = in_process.pipeline_of(TINY_CHAT, home, eagle3_head=str(head))
+    EngineLoop(in_process.config_of(TINY_CHAT, home), pipeline).warm_up()
     return pipeline
 
 
 @pytest.fixture
 def batch(drafting: Pipeline) -> Iterator[Batch]:
-    yield from emptied(drafting)
+    yield from in_process.emptied(drafting)
 
 
 def test_it_has_the_hook_and_gives_the_same_texts_in_fewer_steps(batch, drafting, plain, expected):
@@ -60,33 +52,33 @@ def test_it_has_the_hook_and_gives_the_same_texts_in_fewer_steps(batch, drafting
     assert drafting.speculates
     assert drafting.supports_cache_salt
 
-    answers = [generation(question, max_new_tokens=80) for question in QUESTIONS]
+    answers = [in_process.generation(question, max_new_tokens=80) for question in QUESTIONS]
 
-    assert run(batch, *answers) == []
+    assert in_process.run(batch, *answers) == []
 
     assert [each.tokens for each in answers] == expected
     counted = answers[0]
     assert 0.4 * len(counted.tokens) < counted.num_accepted < counted.num_proposed
 
     spec = LogitsSpec(logprobs=LogprobsSpec(num_top=2), bias=((77, 2.0),))
-    one, other = (generation("Count to 15.", spec) for _ in range(2))
+    one, other = (in_process.generation("Count to 15.", spec) for _ in range(2))
 
-    assert run(batch, one) == run(plain, other) == []
+    assert in_process.run(batch, one) == in_process.run(plain, other) == []
 
-    assert_alike(one, other, 0.05)
+    in_process.assert_alike(one, other, 0.05)
 
 
 def test_prompts_are_cached_by_key_and_scored_and_one_seed_gives_one_text(batch: Batch) -> None:
     prompt = [10 + number % 500 for number in range(300)]
     first, again, other, scored = (
-        generation(prompt, max_new_tokens=2, cache_key=b"a" * 16),
-        generation(prompt, max_new_tokens=2, cache_key=b"a" * 16),
-        generation(prompt, max_new_tokens=2, cache_key=b"b" * 16),
-        generation(prompt, SCORED, max_new_tokens=2),
+        in_process.generation(prompt, max_new_tokens=2, cache_key=b"a" * 16),
+        in_process.generation(prompt, max_new_tokens=2, cache_key=b"a" * 16),
+        in_process.generation(prompt, max_new_tokens=2, cache_key=b"b" * 16),
+        in_process.generation(prompt, SCORED, max_new_tokens=2),
     )
 
     for each in (first, again, other, scored):
-        assert run(batch, each) == []
+        assert in_process.run(batch, each) == []
 
     # The head's prompt is one token shorter, and both restore as many blocks.
     assert [each.num_cached for each in (first, again, other, scored)] == [0, 256, 0, 0]
@@ -94,14 +86,16 @@ def test_prompts_are_cached_by_key_and_scored_and_one_seed_gives_one_text(batch:
     assert len(scores(scored)) == 299
 
     texts = [
-        tokens_of(batch, "Tell me a story.", sampling=SamplingParams(temperature=1.9, seed=seed))
+        in_process.tokens_of(
+            batch, "Tell me a story.", sampling=SamplingParams(temperature=1.9, seed=seed)
+        )
         for seed in (7, 7, 8)
     ]
     assert texts[0] == texts[1] != texts[2]
 
-    refusal = batch.add(generation([400], max_new_tokens=2))
+    refusal = batch.add(in_process.generation([400], max_new_tokens=2))
     assert "needs a prompt of two tokens at least" in str(refusal)
-    assert len(tokens_of(batch, [400, 401], max_new_tokens=2)) == 2
+    assert len(in_process.tokens_of(batch, [400, 401], max_new_tokens=2)) == 2
 
 
 @table(
@@ -111,4 +105,4 @@ def test_prompts_are_cached_by_key_and_scored_and_one_seed_gives_one_text(batch:
 def test_a_head_for_another_model_fails_to_load(tmp_path, layers, message):
     head = write_head(tmp_path / f"head{len(layers)}", {5: 6}, layers)
     with pytest.raises(RuntimeError, match=message):
-        pipeline_of(TINY_CHAT, tmp_path, eagle3_head=str(head))
+        in_process.pipeline_of(TINY_CHAT, tmp_path, eagle3_head=str(head))

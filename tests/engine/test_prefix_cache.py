@@ -9,15 +9,6 @@ import pytest
 
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT, chat_text
-from tests.engine.in_process import (
-    BAD_GRAMMAR,
-    TOKENIZER,
-    emptied,
-    ids_of,
-    pipeline_of,
-    run_in_turn,
-    step,
-)
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
@@ -116,23 +107,25 @@ SLOW = {"max_num_batched_tokens": 24}  # a prompt takes several steps
 
 @pytest.fixture(scope="module")
 def slow_pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"), **SLOW)
+    return in_process.pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("engine"), **SLOW)
 
 
 @pytest.fixture
 def slow_batch(slow_pipeline: Pipeline) -> Iterator[Batch]:
-    yield from emptied(slow_pipeline)
+    yield from in_process.emptied(slow_pipeline)
 
 
 def answers(batch: Batch, *prompts: str, max_new_tokens: int = 8) -> list[str]:
     generations = [generation(prompt, max_new_tokens) for prompt in prompts]
-    assert run_in_turn(batch, *generations) == []
-    return [TOKENIZER.decode(each.tokens, skip_special_tokens=True) for each in generations]
+    assert in_process.run_in_turn(batch, *generations) == []
+    return [
+        in_process.TOKENIZER.decode(each.tokens, skip_special_tokens=True) for each in generations
+    ]
 
 
 def generation(prompt: str, num: int, **values: Any) -> Generation:
     """Return a generation that continues the text itself, without a chat template."""
-    return in_process.generation(ids_of(prompt), max_new_tokens=num, **values)
+    return in_process.generation(in_process.ids_of(prompt), max_new_tokens=num, **values)
 
 
 @pytest.mark.live
@@ -149,21 +142,21 @@ def test_prompts_and_chats_get_their_own_answers_and_keep_their_blocks(batch: Ba
     assert texts[0] not in texts[1]
 
     # Until there is a second token, the cache knows the full block by its former tokens.
-    question = ids_of(f"<|im_end|>\n{FRANCE}")
-    beginning = ids_of("<|im_start|>system\nBe very")
-    filling = ids_of(" brief" * 2 * BLOCK)[: 2 * BLOCK - len(beginning) - len(question)]
+    question = in_process.ids_of(f"<|im_end|>\n{FRANCE}")
+    beginning = in_process.ids_of("<|im_start|>system\nBe very")
+    filling = in_process.ids_of(" brief" * 2 * BLOCK)[: 2 * BLOCK - len(beginning) - len(question)]
     first = in_process.generation([*beginning, *filling, *question], max_new_tokens=12)
     assert len(first.prompt_ids) == 2 * BLOCK
     beginning = first.prompt_ids[: BLOCK + 3].tolist()
-    run_in_turn(batch, in_process.generation(beginning, max_new_tokens=1))
-    second = in_process.generation([*beginning, *ids_of(" blue" * 40)], max_new_tokens=3)
+    in_process.run_in_turn(batch, in_process.generation(beginning, max_new_tokens=1))
+    second = in_process.generation([*beginning, *in_process.ids_of(" blue" * 40)], max_new_tokens=3)
     assert batch.add(first) is None
     while not first.tokens:
-        step(batch)
+        in_process.step(batch)
 
-    run_in_turn(batch, second)
+    in_process.run_in_turn(batch, second)
 
-    text = TOKENIZER.decode(first.tokens, skip_special_tokens=True)
+    text = in_process.TOKENIZER.decode(first.tokens, skip_special_tokens=True)
     assert text == "The capital of France is Paris."
 
     several = [generation(f"Write {word} to them", 2) for word in ("red", "blue", "green")]
@@ -188,14 +181,14 @@ def test_a_prompt_abandoned_halfway_affects_no_later_one(slow_batch: Batch, numb
     slow_batch.add(abandoned)
     slow_batch.step()
     slow_batch.remove(abandoned)
-    prompt = TOKENIZER.decode(abandoned.prompt_ids.tolist(), skip_special_tokens=False)
+    prompt = in_process.TOKENIZER.decode(abandoned.prompt_ids.tolist(), skip_special_tokens=False)
     texts = answers(slow_batch, prompt, max_new_tokens=9)
     assert texts == ["The capital of France is Paris."]
 
 
 @pytest.mark.live
 def test_without_salts_prompts_are_prefilled_to_their_end_or_a_step_fails(tmp_path: Path) -> None:
-    pipeline = pipeline_of(TINY_CHAT, tmp_path, **SLOW)
+    pipeline = in_process.pipeline_of(TINY_CHAT, tmp_path, **SLOW)
     pipeline.disable_salts()
     batch = Batch(pipeline, capacity=16)
     abandoned, not_begun = (generation(LONG_QUESTION, 8) for _ in range(2))
@@ -209,7 +202,7 @@ def test_without_salts_prompts_are_prefilled_to_their_end_or_a_step_fails(tmp_pa
         assert batch.step().generated == []
     assert answers(batch, FRANCE, max_new_tokens=9) == ["The capital of France is Paris."]
 
-    batch.add(generation("Hi", 8, grammar=BAD_GRAMMAR))
+    batch.add(generation("Hi", 8, grammar=in_process.BAD_GRAMMAR))
     batch.add(generation(f"Hi. {LONG_QUESTION}", 8))
     with pytest.raises(PipelineBroken, match="half-prefilled"):
         batch.step()
@@ -224,7 +217,7 @@ def test_another_key_changes_no_answer(batch: Batch, slow_batch: Batch, penalty:
     slow_batch.add(abandoned)
     slow_batch.step()
     slow_batch.remove(abandoned)
-    run_in_turn(slow_batch, again)
-    run_in_turn(batch, elsewhere)
+    in_process.run_in_turn(slow_batch, again)
+    in_process.run_in_turn(batch, elsewhere)
     assert again.tokens == elsewhere.tokens
     assert again.num_cached == 0

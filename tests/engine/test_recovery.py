@@ -11,15 +11,6 @@ import pytest
 
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT, chat_text
-from tests.engine.in_process import (
-    BAD_GRAMMAR,
-    TOKENIZER,
-    ids_of,
-    pipeline_of,
-    run,
-    run_in_turn,
-    step,
-)
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import FailedGeneration, Generation
@@ -38,12 +29,14 @@ TEXTS = [" ".join(map(str, range(1, limit + 1))) for limit in LIMITS]
 @pytest.fixture(scope="module")
 def uncached(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """Without a prefix cache no prompt can affect another."""
-    return pipeline_of(TINY_CHAT, tmp_path_factory.mktemp("uncached"), enable_prefix_caching=False)
+    return in_process.pipeline_of(
+        TINY_CHAT, tmp_path_factory.mktemp("uncached"), enable_prefix_caching=False
+    )
 
 
 def generation(prompt: str | list[int], **values: Any) -> Generation:
     """Return a generation that continues the text itself, without a chat template."""
-    ids = ids_of(prompt) if isinstance(prompt, str) else prompt
+    ids = in_process.ids_of(prompt) if isinstance(prompt, str) else prompt
     return in_process.generation(ids, **{"max_new_tokens": 120, **values})
 
 
@@ -53,23 +46,23 @@ def start(batch: Batch, generations: list[Generation], *, num_tokens: int) -> No
     while waiting or min(len(each.tokens) for each in generations) < num_tokens:
         while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
             assert batch.add(waiting.pop(0)) is None
-        assert step(batch) == []
+        assert in_process.step(batch) == []
 
 
 def text_of(generation: Generation) -> str:
-    text: str = TOKENIZER.decode(generation.tokens, skip_special_tokens=True)
+    text: str = in_process.TOKENIZER.decode(generation.tokens, skip_special_tokens=True)
     return text
 
 
 def leave_partial_block(batch: Batch) -> None:
     """Let an earlier sequence end inside the common prefix of the prompts."""
-    run_in_turn(batch, generation(BEGINNING, max_new_tokens=1))
+    in_process.run_in_turn(batch, generation(BEGINNING, max_new_tokens=1))
 
 
 def fail_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
-    guilty = generation(chat_text("hello"), grammar=BAD_GRAMMAR)
+    guilty = generation(chat_text("hello"), grammar=in_process.BAD_GRAMMAR)
     batch.add(guilty)
-    return guilty, step(batch)
+    return guilty, in_process.step(batch)
 
 
 @pytest.mark.smoke
@@ -85,7 +78,7 @@ def fail_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
 def test_no_generation_gets_the_answer_of_another(batch, uncached, values):
     alone, together, later = ([generation(each, **values) for each in PROMPTS] for _ in range(3))
     for each in alone:
-        assert run(Batch(uncached, capacity=1), each) == []
+        assert in_process.run(Batch(uncached, capacity=1), each) == []
     leave_partial_block(batch)
     start(batch, together, num_tokens=4)
 
@@ -96,10 +89,10 @@ def test_no_generation_gets_the_answer_of_another(batch, uncached, values):
     assert together[0] in batch._running
     assert set(map(id, together[1:])) <= set(map(id, batch._suspects))
     assert not batch.has_free_slot
-    assert run_in_turn(batch) == []
+    assert in_process.run_in_turn(batch) == []
     assert [each.tokens for each in together] == [each.tokens for each in alone]
     if not values:  # the cache has kept no mixture for later prompts
-        assert run_in_turn(batch, *later) == []
+        assert in_process.run_in_turn(batch, *later) == []
         assert [text_of(each) for each in [*together, *later]] == TEXTS * 2
 
 
@@ -120,7 +113,7 @@ def test_suspects_wait_unless_they_share_no_block_can_be_removed_and_are_unaffec
     num_tokens = len(removed.tokens)
 
     batch.remove(removed)
-    run_in_turn(batch)
+    in_process.run_in_turn(batch)
 
     assert len(removed.tokens) == num_tokens
     others = [(one, text) for one, text in zip(together, TEXTS, strict=True) if one is not removed]
@@ -129,11 +122,11 @@ def test_suspects_wait_unless_they_share_no_block_can_be_removed_and_are_unaffec
     leave_partial_block(batch)
     together = [generation(prompt) for prompt in PROMPTS]
     start(batch, together, num_tokens=4)
-    guilty = [generation(chat_text(each), grammar=BAD_GRAMMAR) for each in ("a", "b")]
+    guilty = [generation(chat_text(each), grammar=in_process.BAD_GRAMMAR) for each in ("a", "b")]
     for each in guilty:
         batch.add(each)
 
-    failed = run_in_turn(batch)
+    failed = in_process.run_in_turn(batch)
 
     assert {id(each.generation) for each in failed} == {id(each) for each in guilty}
     assert [text_of(each) for each in together] == TEXTS
@@ -142,11 +135,11 @@ def test_suspects_wait_unless_they_share_no_block_can_be_removed_and_are_unaffec
 def test_a_half_prefilled_prompt_affects_no_similar_one(batch: Batch, uncached: Pipeline) -> None:
     """A failed step removes it while the cache has a partly filled block of it. Two other prompts
     begin with that block and continue it differently."""
-    guilty = generation(chat_text("hello"), grammar=BAD_GRAMMAR)
+    guilty = generation(chat_text("hello"), grammar=in_process.BAD_GRAMMAR)
     cut = generation([10 + number % 500 for number in range(40 * BLOCK)], max_new_tokens=12)
     batch.add(guilty)
     batch.add(cut)
-    failed = step(batch)
+    failed = in_process.step(batch)
     # The other prompt was in that step too, so a partial block was left.
     num_prefilled = cut.first_chunk_end or 0
     assert num_prefilled % BLOCK
@@ -157,13 +150,13 @@ def test_a_half_prefilled_prompt_affects_no_similar_one(batch: Batch, uncached: 
     prompts = [[*start_of_cut, *[60 + at] * BLOCK] for at in range(2)]
     alone = [generation(prompt, max_new_tokens=12) for prompt in prompts]
     for each in alone:
-        assert run(Batch(uncached, capacity=1), each) == []
+        assert in_process.run(Batch(uncached, capacity=1), each) == []
     others = [generation(prompt, max_new_tokens=12) for prompt in prompts]
-    failed += run_in_turn(batch)
+    failed += in_process.run_in_turn(batch)
     assert batch.may_join(others[0])
     batch.add(others[0])
     assert not batch.may_join(others[1])
-    failed += run_in_turn(batch, others[1])
+    failed += in_process.run_in_turn(batch, others[1])
 
     assert [each.generation for each in failed] == [guilty]
     assert [each.tokens for each in others] == [each.tokens for each in alone]

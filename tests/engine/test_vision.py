@@ -6,18 +6,8 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from tests.engine import in_process
 from tests.engine.conftest import TINY_VISION
-from tests.engine.in_process import (
-    BAD_GRAMMAR,
-    LOGPROBS,
-    assert_alike,
-    done,
-    emptied,
-    logprobs,
-    pipeline_of,
-    run,
-    step,
-)
 from tests.engine.pictures import (
     IMAGE,
     VIDEO,
@@ -37,16 +27,7 @@ from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import (
-    BeamSpec,
-    GrammarSpec,
-    Known,
-    LogitsSpec,
-    MediaInput,
-    ReasoningBudget,
-    SamplingParams,
-    Submit,
-)
+from vinery_serving.transport import messages
 
 pytestmark = pytest.mark.live
 
@@ -59,11 +40,13 @@ KEY = bytes(range(32))
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """With memory for all prompts of these tests: otherwise the prefix cache forgets them."""
-    return pipeline_of(TINY_VISION, tmp_path_factory.mktemp("vision"), cache_size_gb=1)
+    return in_process.pipeline_of(TINY_VISION, tmp_path_factory.mktemp("vision"), cache_size_gb=1)
 
 
 def answered(batch: Batch, text: str, *pictures: np.ndarray, **values: object) -> Generation:
-    return done(batch, asked(text, *pictures, **{"logits": LOGPROBS, **values}))
+    return in_process.done(
+        batch, asked(text, *pictures, **{"logits": in_process.LOGPROBS, **values})
+    )
 
 
 @pytest.mark.smoke
@@ -77,46 +60,46 @@ def test_pictures_and_videos_do_not_mix_side_by_side_in_a_block_or_in_a_failed_s
         (f"{VIDEO} and {IMAGE}", (a_video(6, 3), OTHER)),
     ]
     alone = [answered(batch, text, *media) for text, media in asks]
-    together = [asked(text, *media, logits=LOGPROBS) for text, media in asks]
+    together = [asked(text, *media, logits=in_process.LOGPROBS) for text, media in asks]
 
-    assert run(batch, *together) == []
+    assert in_process.run(batch, *together) == []
 
     for one, beside in zip(alone, together, strict=True):
-        assert_alike(beside, one)
+        in_process.assert_alike(beside, one)
 
     # Both begin with a sequence that ended inside a block: the second must wait.
     before = f"{LONG[:20]}"
     answered(batch, before, max_new_tokens=1)
     alone = [answered(batch, f"{before}{IMAGE}", each) for each in (ONE, OTHER)]
-    both = [asked(f"{before}{IMAGE}", each, logits=LOGPROBS) for each in (ONE, OTHER)]
+    both = [asked(f"{before}{IMAGE}", each, logits=in_process.LOGPROBS) for each in (ONE, OTHER)]
 
     for each in both:
         while not batch.may_join(each):
-            step(batch)
+            in_process.step(batch)
         assert batch.add(each) is None
-    assert run(batch) == []
+    assert in_process.run(batch) == []
 
     for one, beside in zip(alone, both, strict=True):
-        assert_alike(beside, one)
+        in_process.assert_alike(beside, one)
 
     # The others are added again: their pictures are encoded once more.
     alone = [answered(batch, QUESTION, each) for each in (ONE, OTHER)]
-    asks = [asked(QUESTION, each, logits=LOGPROBS) for each in (ONE, OTHER)]
-    guilty = asked(IMAGE, ONE, grammar=BAD_GRAMMAR)
+    asks = [asked(QUESTION, each, logits=in_process.LOGPROBS) for each in (ONE, OTHER)]
+    guilty = asked(IMAGE, ONE, grammar=in_process.BAD_GRAMMAR)
 
-    failed = run(batch, *asks, guilty)
+    failed = in_process.run(batch, *asks, guilty)
 
     assert [each.generation for each in failed] == [guilty]
     assert batch.num_recoveries
     for one, beside in zip(alone, asks, strict=True):
-        assert_alike(beside, one)
+        in_process.assert_alike(beside, one)
 
 
 def test_other_pictures_are_other_prompts_and_those_go_on_after_any_tokens(batch: Batch) -> None:
     video = a_video()
     forward = answered(batch, f"What moves? {VIDEO}", video)
     backward = answered(batch, f"What moves? {VIDEO}", video[::-1])
-    assert logprobs(forward) != pytest.approx(logprobs(backward), abs=1e-2)
+    assert in_process.logprobs(forward) != pytest.approx(in_process.logprobs(backward), abs=1e-2)
 
     # Its embeddings are the same, but not its positions.
     text = f"{IMAGE}{LONG}"
@@ -130,9 +113,9 @@ def test_other_pictures_are_other_prompts_and_those_go_on_after_any_tokens(batch
     known = np.array(whole.tokens[:5], "<i4").tobytes()
     submit = a_submit(QUESTION, ONE, max_new_tokens=12)
 
-    rest = generation_of(structs.replace(submit, known=Known(known, is_replayed=False)))
+    rest = generation_of(structs.replace(submit, known=messages.Known(known, is_replayed=False)))
 
-    assert done(batch, rest).tokens == whole.tokens
+    assert in_process.done(batch, rest).tokens == whole.tokens
 
     # An encoding may take longer than the engine may be silent.
     heard: list[int] = []
@@ -148,11 +131,13 @@ def test_other_pictures_are_other_prompts_and_those_go_on_after_any_tokens(batch
 
 
 def test_a_prompt_that_leaves_half_prefilled_spoils_no_other(tmp_path: Path) -> None:
-    small = pipeline_of(TINY_VISION, tmp_path, max_num_batched_tokens=16, cache_size_gb=1)
+    small = in_process.pipeline_of(
+        TINY_VISION, tmp_path, max_num_batched_tokens=16, cache_size_gb=1
+    )
     text, picture = f"{LONG}{IMAGE}{LONG}?", a_picture(21, 4, 4)
-    for _ in emptied(small):
+    for _ in in_process.emptied(small):
         batch = Batch(small, capacity=16, num_step_tokens=16)
-        leaving = asked(text, picture, logits=LOGPROBS)
+        leaving = asked(text, picture, logits=in_process.LOGPROBS)
         assert batch.add(leaving) is None
         batch.step()
         batch.step()
@@ -160,7 +145,7 @@ def test_a_prompt_that_leaves_half_prefilled_spoils_no_other(tmp_path: Path) -> 
         after = answered(batch, text, picture)
         undisturbed = answered(batch, text, picture, cache_key=KEY)
 
-    assert_alike(after, undisturbed, 2e-3)
+    in_process.assert_alike(after, undisturbed, 2e-3)
 
 
 # Logits and sampling
@@ -168,10 +153,10 @@ def test_a_prompt_that_leaves_half_prefilled_spoils_no_other(tmp_path: Path) -> 
 
 def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
     def tokens(**spec: object) -> list[int]:
-        return answered(batch, QUESTION, ONE, logits=LogitsSpec(**spec)).tokens
+        return answered(batch, QUESTION, ONE, logits=messages.LogitsSpec(**spec)).tokens
 
     end = tuple(ids_of("!"))
-    budget = ReasoningBudget(3, is_open=True, start=(), end=end, closing_ids=end)
+    budget = messages.ReasoningBudget(3, is_open=True, start=(), end=end, closing_ids=end)
     free = answered(batch, QUESTION, ONE)
 
     assert set(tokens(allowed_ids=(300,))) == {300}
@@ -184,7 +169,7 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
         assert logprob.others[0] == (token_id, pytest.approx(logprob.logprob))
 
     # GenAI does not know the prompt's tokens.
-    sampling = SamplingParams(repetition_penalty=1e6)
+    sampling = messages.SamplingParams(repetition_penalty=1e6)
 
     each = answered(batch, f"{LONG}{IMAGE}", ONE, sampling=sampling, max_new_tokens=20)
 
@@ -192,17 +177,17 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
     assert len(set(each.tokens)) == 20
 
     def sampled(seed: int) -> list[int]:
-        sampling = SamplingParams(temperature=1.0, seed=seed)
+        sampling = messages.SamplingParams(temperature=1.0, seed=seed)
         return answered(batch, QUESTION, ONE, sampling=sampling).tokens
 
     assert sampled(1) == sampled(1) != sampled(2)
 
-    grammar = GrammarSpec("regex", "(yes|no)")
+    grammar = messages.GrammarSpec("regex", "(yes|no)")
     each = answered(batch, QUESTION, ONE, grammar=grammar, ignore_eos=False, max_new_tokens=20)
     assert tokenizer().decode(each.tokens, skip_special_tokens=True) in ("yes", "no")
 
-    beams = BeamSpec(2, other_ids=(2,))
-    each = done(batch, asked(QUESTION, ONE, beams=beams))
+    beams = messages.BeamSpec(2, other_ids=(2,))
+    each = in_process.done(batch, asked(QUESTION, ONE, beams=beams))
 
     assert each.tokens
     assert each.other_beams[0].tokens
@@ -211,22 +196,22 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
 
 def test_prompts_longer_than_a_step_are_followed(tmp_path: Path) -> None:
     """A picture's tokens are divided between steps."""
-    small = pipeline_of(TINY_VISION, tmp_path, max_num_batched_tokens=16)
+    small = in_process.pipeline_of(TINY_VISION, tmp_path, max_num_batched_tokens=16)
     text, pictures = f"{LONG}{IMAGE}{IMAGE}?", (a_picture(3, 4, 4), a_picture(4, 3, 2))
-    for batch in emptied(small):
+    for batch in in_process.emptied(small):
         batch = Batch(small, capacity=16, num_step_tokens=16)
         first = answered(batch, text, *pictures)
         again = answered(batch, text, *pictures)
 
     assert first.num_cached == 0
     assert again.num_cached
-    assert_alike(again, first)
+    in_process.assert_alike(again, first)
 
 
 # Refusals
 
 
-def check(submit: Submit, *media: MediaInput) -> None:
+def check(submit: messages.Submit, *media: messages.MediaInput) -> None:
     """Whether the prompt shows these."""
     vision_model().check(np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64), media)
 
@@ -269,7 +254,7 @@ def test_a_prompt_with_other_pictures_or_a_video_behind_one_is_refused() -> None
 @table("option", [{"draft_model": "/x"}, {"prompt_lookup": True}])
 def test_a_vision_model_takes_no_draft_tokens(option: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="draft_model, eagle3_head and prompt_lookup"):
-        pipeline_of(TINY_VISION, tmp_path, **option)
+        in_process.pipeline_of(TINY_VISION, tmp_path, **option)
 
 
 def test_requests_that_wait_to_be_encoded_are_reported_apart(batch: Batch) -> None:

@@ -4,17 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from vinery_accounts.limits import reservations
 from vinery_accounts.limits.memory import MemoryLimiter
-from vinery_accounts.limits.reservations import (
-    ActualUsage,
-    Denial,
-    Grant,
-    Lease,
-    Level,
-    LimitsUnavailable,
-    ReservationRequest,
-    UsageBaseline,
-)
 from vinery_accounts.limits.rules import Rule
 
 
@@ -28,36 +19,38 @@ class FakeLimiter:
         self.hangs = False  # no call returns
         self.loses_answers = False  # a reservation is made, and the call does not return
         self.num_calls = 0
-        self.restored: list[UsageBaseline] = []
+        self.restored: list[reservations.UsageBaseline] = []
 
     def forget(self) -> None:
         """Lose all memory, as a server does that restarts without its data."""
         self.inner = MemoryLimiter(clock=self._clock)
 
-    async def acquire(self, request: ReservationRequest) -> Lease | Denial:
+    async def acquire(
+        self, request: reservations.ReservationRequest
+    ) -> reservations.Lease | reservations.Denial:
         await self._call()
         answer = await self.inner.acquire(request)
         if self.loses_answers:
             await asyncio.Event().wait()
         return answer
 
-    async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
+    async def extend(self, lease: reservations.Lease, num_output_tokens: int) -> reservations.Grant:
         await self._call()
         return await self.inner.extend(lease, num_output_tokens)
 
-    async def settle(self, lease: Lease, usage: ActualUsage) -> None:
+    async def settle(self, lease: reservations.Lease, usage: reservations.ActualUsage) -> None:
         await self._call()
         await self.inner.settle(lease, usage)
 
-    async def renew(self, leases: Sequence[Lease]) -> None:
+    async def renew(self, leases: Sequence[reservations.Lease]) -> None:
         await self._call()
         await self.inner.renew(leases)
 
-    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
+    async def levels(self, rules: Sequence[Rule]) -> tuple[reservations.Level, ...]:
         await self._call()
         return await self.inner.levels(rules)
 
-    async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
+    async def restore(self, baselines: Sequence[reservations.UsageBaseline]) -> None:
         await self._call()
         self.restored += baselines
         await self.inner.restore(baselines)
@@ -68,4 +61,4 @@ class FakeLimiter:
         if self.hangs:
             await asyncio.Event().wait()
         if self.is_unavailable:
-            raise LimitsUnavailable("the fake limiter is unavailable")
+            raise reservations.LimitsUnavailable("the fake limiter is unavailable")

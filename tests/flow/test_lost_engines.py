@@ -35,21 +35,14 @@ from vinery_serving.flow.generate import MAX_LOST_ENGINES, whole
 from vinery_serving.flow.grants import TokenSource
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.flow.quarantine import Quarantine, Quarantined
-from vinery_serving.transport.messages import (
-    Grant,
-    Known,
-    MediaInput,
-    MediaPixels,
-    Rejected,
-    Submit,
-)
+from vinery_serving.transport import messages
 
 TIMEOUT_S = 30
 TEXT = "Hi there, how are you?"
 END = 2
 
 
-def known_ids(submit: Submit) -> list[int]:
+def known_ids(submit: messages.Submit) -> list[int]:
     return [] if submit.known is None else array("i", submit.known.token_ids).tolist()
 
 
@@ -113,7 +106,7 @@ async def test_the_next_engine_goes_on_with_an_answer_that_is_charged_once(engin
     ],
 )
 async def test_only_samples_with_a_seed_are_generated_again(engine, sampling, is_replayed):
-    submits: list[Submit] = []
+    submits: list[messages.Submit] = []
 
     async def go_on(gateway: Gateway) -> None:
         submits.append(submit := await accepted(gateway))
@@ -122,7 +115,7 @@ async def test_only_samples_with_a_seed_are_generated_again(engine, sampling, is
     async with FakeEngine(engine.replicas.path, die_after_a_token, go_on):
         await whole(await prepared_of(engine, replace(HELLO, sampling=sampling)))
 
-    assert submits[0].known == Known(array("i", ids_of(TEXT)[:1]).tobytes(), is_replayed)
+    assert submits[0].known == messages.Known(array("i", ids_of(TEXT)[:1]).tobytes(), is_replayed)
 
 
 async def test_only_choices_that_have_not_ended_go_on(engine):
@@ -159,12 +152,12 @@ class LastGrant(TokenSource):
 
 
 async def test_the_next_engine_gets_the_last_grant_too(engine):
-    grants: list[Grant] = []
+    grants: list[messages.Grant] = []
 
     async def pause(gateway: Gateway) -> None:
         submit = await accepted(gateway)
         gateway.tokens(submit, ids_of(TEXT)[:1])
-        while not isinstance(message := await gateway.receive(), Grant):
+        while not isinstance(message := await gateway.receive(), messages.Grant):
             pass
         grants.append(message)
         if len(grants) == 1:
@@ -194,7 +187,9 @@ async def test_a_stream_that_cannot_go_on_exactly_or_whose_model_is_gone_ends_wi
     engine,
 ):
     async def refuse(gateway: Gateway) -> None:
-        gateway.send(Rejected((await gateway.receive_submit()).id, "not_continued", "It differs."))
+        gateway.send(
+            messages.Rejected((await gateway.receive_submit()).id, "not_continued", "It differs.")
+        )
 
     async def unload(gateway: Gateway) -> None:
         await send_a_token(gateway)
@@ -216,7 +211,7 @@ async def test_a_stream_that_cannot_go_on_exactly_or_whose_model_is_gone_ends_wi
 async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine):
     known: list[list[int]] = []
 
-    async def both(gateway: Gateway) -> list[Submit]:
+    async def both(gateway: Gateway) -> list[messages.Submit]:
         submits = [await gateway.receive_submit() for _ in range(2)]
         for submit in submits:
             gateway.accept(submit)
@@ -226,7 +221,7 @@ async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine):
         one, other = await both(gateway)
         known.append(known_ids(one))
         gateway.tokens(one, ids_of(TEXT)[1:2])
-        gateway.send(Rejected(other.id, "not_continued", "It differs."))
+        gateway.send(messages.Rejected(other.id, "not_continued", "It differs."))
         one, other = await both(gateway)
         known.append(known_ids(one))
         for submit in (one, other):
@@ -433,15 +428,15 @@ async def prepared_with(engine: Engine, text: str) -> PreparedRequest:
 
 
 async def test_the_next_engine_gets_the_pictures_too(engine):
-    media = MediaInput(
+    media = messages.MediaInput(
         0, (1, 2, 2), height=56, width=56, pixels=bytes(range(256)) * 36 + bytes(192)
     )
     received: list[bytes] = []
 
-    async def receive(gateway: Gateway) -> Submit:
+    async def receive(gateway: Gateway) -> messages.Submit:
         pixels = b""
-        while not isinstance(message := await gateway.receive(), Submit):
-            pixels += message.pixels if isinstance(message, MediaPixels) else b""
+        while not isinstance(message := await gateway.receive(), messages.Submit):
+            pixels += message.pixels if isinstance(message, messages.MediaPixels) else b""
         received.append(pixels)
         return message
 

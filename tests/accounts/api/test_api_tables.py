@@ -8,17 +8,7 @@ from isolation_tenants import fill
 from row_builders import stored_refusal
 
 from tests.tables import table
-from vinery_accounts.models import (
-    AuditEntry,
-    Membership,
-    ModelWeight,
-    Organization,
-    RefusedRequest,
-    Role,
-    UsageRecord,
-    User,
-    Webhook,
-)
+from vinery_accounts import models
 from vinery_accounts.services import changes
 
 TABLES = (
@@ -93,7 +83,7 @@ def test_the_api_refuses_an_empty_filter_value(root: Api, path: str, name: str) 
 
 
 def test_the_api_refuses_an_empty_organization_or_project(root: Api, ours: Tenant) -> None:
-    user = User.objects.create_user("carol")
+    user = models.User.objects.create_user("carol")
     role = {"user": user.pk, "role": "owner", "organization": ours.organization.pk}
     hook = {"name": "pager", "url": "https://hooks.example.com/"}
 
@@ -105,11 +95,11 @@ def test_the_api_refuses_an_empty_organization_or_project(root: Api, ours: Tenan
     ):
         error = root.error("POST", path, {**body, name: ""})
         assert error == (400, "invalid_value", name)
-    assert not Webhook.objects.exists()
-    assert not Membership.objects.filter(user=user).exists()
+    assert not models.Webhook.objects.exists()
+    assert not models.Membership.objects.filter(user=user).exists()
 
 
-def store_refusal(tenant: Tenant, number: int = 0) -> RefusedRequest:
+def store_refusal(tenant: Tenant, number: int = 0) -> models.RefusedRequest:
     ids = {"project_id": tenant.one.pk, "organization_id": tenant.organization.pk}
     request_id, scope = f"r{tenant.one.pk}-{number}", f"project:{tenant.one.pk}"
     return stored_refusal(request_id, metric="requests", window="minute", scope=scope, **ids)
@@ -118,7 +108,7 @@ def store_refusal(tenant: Tenant, number: int = 0) -> RefusedRequest:
 def test_refusals_show_if_the_request_was_refused_or_cut_short(viewer: Api, ours: Tenant) -> None:
     for number, http_status in enumerate((429, 200)):
         row = store_refusal(ours, number)
-        UsageRecord.objects.create(
+        models.UsageRecord.objects.create(
             request_id=row.request_id,
             created_at=row.created_at,
             http_status=http_status,
@@ -143,7 +133,7 @@ def test_lists_refuse_unknown_and_invalid_parameters(root: Api, rows: str) -> No
 @pytest.mark.stores
 def test_pages_return_each_row_once(root: Api, db: None) -> None:
     for number in range(7):
-        changes.add(Organization(name=f"org {number}"))
+        changes.add(models.Organization(name=f"org {number}"))
     names, cursor, pages = [], None, 0
     while True:
         page = root.get("organizations/", limit=3, **({"cursor": cursor} if cursor else {}))
@@ -152,7 +142,7 @@ def test_pages_return_each_row_once(root: Api, db: None) -> None:
         assert page["object"] == "list"
         assert page["has_more"] is (page["next_cursor"] is not None)
         if pages == 2:
-            changes.add(Organization(name="org 0 again"))  # It sorts before the next page.
+            changes.add(models.Organization(name="org 0 again"))  # It sorts before the next page.
             back = root.get("organizations/", limit=3, cursor=page["previous_cursor"])
             assert [row["name"] for row in back["data"]] == ["org 0 again", "org 1", "org 2"]
         cursor = page["next_cursor"]
@@ -166,7 +156,7 @@ def test_pages_return_each_row_once(root: Api, db: None) -> None:
 def test_each_row_of_a_list_is_returned_by_its_id() -> None:
     """`test_isolation.py` sweeps what others see of it."""
     owner = as_user(fill("acme", 5_000_001).users["owner"])
-    changes.add(ModelWeight(model="tiny-chat"))
+    changes.add(models.ModelWeight(model="tiny-chat"))
 
     for rows in set(TABLES) - {"captures"}:  # whose texts are not real
         id_name = "digest" if rows == "quarantine" else "id"
@@ -176,14 +166,14 @@ def test_each_row_of_a_list_is_returned_by_its_id() -> None:
 
 
 def test_the_number_of_queries_does_not_depend_on_the_length_of_a_list(owner: Api) -> None:
-    user, organizations = User.objects.get(username="owner"), iter(range(1, 99))
+    user, organizations = models.User.objects.get(username="owner"), iter(range(1, 99))
 
     def nums_of_queries(num_more: int) -> dict[str, int]:
         for _ in range(num_more):
             number = next(organizations)
             tenant = fill(f"org{number}", 5_000_001 + 1000 * number)
-            changes.set_role(user, tenant.organization, Role.OWNER)
-            changes.add(ModelWeight(model=f"m{number}"))
+            changes.set_role(user, tenant.organization, models.Role.OWNER)
+            changes.add(models.ModelWeight(model=f"m{number}"))
         return {rows: num_queries(owner, f"{rows}/") for rows in TABLES}
 
     nums_of_queries(1)  # fills caches
@@ -219,7 +209,7 @@ def test_owners_search_the_log_superusers_verify_it(root: Api, owner: Api, ours:
     assert owner.error("GET", "audit/verify/")[0] == 403
     verdict = root.get("audit/verify/")
     assert verdict["is_whole"] is True
-    assert verdict["newest_hash"] == AuditEntry.objects.latest("number").hash
+    assert verdict["newest_hash"] == models.AuditEntry.objects.latest("number").hash
     assert root.get("audit/verify/", newest_hash=entry["hash"])["is_whole"] is True
     assert root.get("audit/verify/", newest_hash="f" * 64)["broken"] == "cut"
     assert root.error("GET", "audit/verify/", newest_hash="x")[2] == "newest_hash"
