@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import OperationalError, connection
+from row_builders import captured
 
 from tests.tables import table as rows
 from vinery_accounts.captures import encrypted, store
@@ -32,13 +33,9 @@ def project(db: None) -> Project:
 
 
 def taken(project: Project, request_id: str = "req_1", **more: Any) -> CapturedRequest:
-    values: dict[str, Any] = (
-        {"request_id": request_id, "project_id": project.pk, "created_at": datetime.now(UTC)}
-        | {"dialect": "v1", "endpoint": "completions", "model": "tiny-chat"}
-        | {"body": BODY, "answer": ANSWER, **more}
-    )
+    values = {"body": BODY, "answer": ANSWER, **more}
     sizes = {f"num_{name}_bytes": len(values[name]) for name in ("body", "answer")}
-    return CapturedRequest(**{**sizes, **values})
+    return captured(project, request_id, **{**sizes, **values})
 
 
 def texts_of(request_id: str = "req_1") -> tuple[bytes, bytes]:

@@ -38,11 +38,7 @@ TEXTS = st.text(alphabet='qzQZ"\\\néßİ ', max_size=60)
         ("phone", "Call +49 (30) 1234-567!", f"Call {MASK}!"),
         ("phone", "0301234567, 555-123-4567", f"{MASK}, {MASK}"),
         ("phone", "12345678 cats, 12.50 EUR", None),
-        (
-            "ip",
-            "from 192.0.2.17:443 and 2001:db8::1: to ::1",
-            f"from {MASK}:443 and {MASK}: to {MASK}",
-        ),
+        ("ip", "192.0.2.17:443 and 2001:db8::1: to ::1", f"{MASK}:443 and {MASK}: to {MASK}"),
         ("ip", "at 12:30:45 std::string", None),
         ("secret", "Authorization: Bearer abcdef", f"Authorization: Bearer {MASK}"),
         ("secret", 'password="hunter2", api_key: k-12', f'password="{MASK}", api_key: {MASK}'),
@@ -195,10 +191,8 @@ def test_streams_of_all_protocols_keep_their_events(path: Path) -> None:
 def test_only_built_in_rules_spare_the_model_name() -> None:
     name = "meta-llama-3.1-8b-instruct-int4-ov"
     assert Redactor(["secret"], spared=name).text(name) == name
-    assert (
-        Redactor(["secret", "llama"], spared=name).text(name)
-        == f"meta-{MASK}-3.1-8b-instruct-int4-ov"
-    )
+    redactor = Redactor(["secret", "llama"], spared=name)
+    assert redactor.text(name) == name.replace("llama", MASK)
     assert MASK in Redactor(["secret"]).text(name)
 
 

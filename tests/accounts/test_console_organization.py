@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from api.api_client import Tenant
@@ -135,10 +136,8 @@ def test_a_test_reports_whether_it_was_delivered_and_failed_deliveries_are_tried
     assert "The test was delivered." in sent(client, address)
     assert sent_types == ["webhook.test"]
 
-    def refuse(*_: Any) -> None:
-        raise NotDelivered("The receiver answered 404.")
-
-    monkeypatch.setattr(webhooks, "send", refuse)
+    refused = Mock(side_effect=NotDelivered("The receiver answered 404."))
+    monkeypatch.setattr(webhooks, "send", refused)
     failed = "The test was not delivered. The receiver answered 404."
     assert failed in sent(client, address)
 
@@ -195,8 +194,7 @@ def test_the_page_names_the_readers_of_what_its_user_leads(
 ) -> None:
     settings.VINERY_HAS_EMAIL = True
     if is_administrator:
-        User.objects.filter(pk=alice.pk).update(is_superuser=True)
-        alice.refresh_from_db()
+        changes.change(alice, is_superuser=True)
     else:
         changes.set_role(alice, ours.one, Role.ADMIN)
     client = signed_in(alice)

@@ -5,16 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import signin_helpers as signin
 from cryptography.fernet import InvalidToken
-from signin_helpers import (
-    code_of,
-    enter_code,
-    give_factor,
-    person,
-    recovery_codes,
-    sign_in,
-    signed_in_name,
-)
 
 from vinery.cli import main
 from vinery_accounts.alerts import webhooks
@@ -53,9 +45,9 @@ def test_a_text_is_decrypted_with_the_key_of_its_purpose_while_that_is_known(key
 
 @pytest.mark.django_db
 def test_second_factors_and_webhooks_are_reencrypted(client: Any, keys: Any) -> None:
-    alice = person("alice")
-    secret = give_factor(alice)
-    codes = recovery_codes(alice)
+    alice = signin.person("alice")
+    secret = signin.give_factor(alice)
+    codes = signin.recovery_codes(alice)
     webhook, first = webhooks.make("pager", "https://hooks.example.com/")
     changes.add(webhook)
     second = webhooks.rotate(webhook, timedelta(days=1))
@@ -65,10 +57,10 @@ def test_second_factors_and_webhooks_are_reencrypted(client: Any, keys: Any) -> 
     keys(NEW)
 
     assert list(webhooks._secrets(Webhook.objects.get())) == [second, first]
-    assert recovery_codes(alice) == codes
-    sign_in(client, "alice")
-    enter_code(client, code_of(secret))
-    assert signed_in_name(client) == "alice"
+    assert signin.recovery_codes(alice) == codes
+    signin.sign_in(client, "alice")
+    signin.enter_code(client, signin.code_of(secret))
+    assert signin.signed_in_name(client) == "alice"
     assert reencrypt() == Reencrypted(3, 0)
 
 

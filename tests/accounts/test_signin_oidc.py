@@ -347,11 +347,7 @@ def test_a_token_with_a_wrong_claim_is_refused(
 
 @table(
     "algorithm, key",
-    [
-        ("RS256", new_key()),
-        ("HS256", "the client's secret, which is long enough to sign with"),
-        ("none", ""),
-    ],
+    [("RS256", new_key()), ("HS256", "a secret that is long enough to sign with"), ("none", "")],
 )
 def test_a_token_of_another_signer_is_refused(issuer: TestIssuer, algorithm: str, key: Any) -> None:
     client, issuer.algorithm, issuer.signing_key = Client(), algorithm, key

@@ -32,6 +32,13 @@ from vinery_accounts.signin import devices
 
 pytestmark = pytest.mark.django_db
 
+HOME, STRANGER = "198.51.100.7", "203.0.113.9"
+
+
+def lock(name: str) -> None:
+    for _ in range(5):
+        sign_in(Client(REMOTE_ADDR=STRANGER), name, "wrong")
+
 
 def test_a_right_password_gives_a_session_of_the_console(client: Client, alice: User) -> None:
     client.get(reverse("account_login"))
@@ -51,12 +58,8 @@ def test_who_may_not_sign_in_is_refused_without_a_reason(client: Client, alice: 
     person("gone", is_staff=True, is_active=False)
     person("robot", is_staff=True, is_service=True)
 
-    for name, password in (
-        ("alice", "not it"),
-        ("unknown", "not it"),
-        ("gone", PASSWORD),
-        ("robot", PASSWORD),
-    ):
+    passwords = {"alice": "not it", "unknown": "not it", "gone": PASSWORD, "robot": PASSWORD}
+    for name, password in passwords.items():
         page = text_of(sign_in(client, name, password))
         assert "username and/or password you specified are not correct" in page, name
         assert signed_in_name(client) == ""
@@ -97,7 +100,8 @@ def test_a_new_password_by_command_ends_a_lockout(
 ) -> None:
     person("Root", is_superuser=True)
     person("root", is_superuser=True)
-    close_the_endpoint("ROOT")
+    lock("ROOT")
+    assert is_locked(sign_in(Client(), "ROOT", "wrong"))
 
     words = [*command, "--user", "root"] if command[0] == "admin" else command
     assert main(words) == 0
@@ -105,13 +109,6 @@ def test_a_new_password_by_command_ends_a_lockout(
     client = Client(REMOTE_ADDR="198.51.100.7")
     sign_in(client, "root", capsys.readouterr().out.strip())
     assert signed_in_name(client) == "root"
-
-
-def close_the_endpoint(username: str) -> None:
-    elsewhere = Client(REMOTE_ADDR="203.0.113.9")
-    for _ in range(5):
-        sign_in(elsewhere, username, "wrong")
-    assert is_locked(sign_in(Client(), username, "wrong"))
 
 
 def test_five_wrong_passwords_lock_the_user_out_everywhere(client: Client, settings: Any) -> None:
@@ -173,7 +170,8 @@ def test_a_link_in_a_mail_sets_a_new_password_once(client: Client, e_mail: None)
     assert letter.subject == "Vinery: set a new password"
     (link,) = re.findall(r"https://vinery\.example(/\S+)", letter.body)
 
-    close_the_endpoint("alice")
+    lock("alice")
+    assert is_locked(sign_in(Client(), "alice", "wrong"))
 
     form = client.get(link, follow=True)
     new = "another horse altogether"
@@ -207,7 +205,8 @@ def test_a_password_can_be_set_by_command_and_in_the_admin(client: Client, alice
         set_password(person("robot", is_service=True), "another horse altogether")
 
     client.force_login(person("root", is_superuser=True, is_staff=True))
-    close_the_endpoint("alice")
+    lock("alice")
+    assert is_locked(sign_in(Client(), "alice", "wrong"))
     # A new one ends a lockout.
     new = "a third horse altogether"
     form = {"usable_password": "true", "password1": new, "password2": new}
@@ -256,14 +255,6 @@ def test_a_user_and_a_changed_password_end_the_other_sessions(client: Client, al
 
 
 # -- Known devices, which strangers do not lock out
-
-
-HOME, STRANGER = "198.51.100.7", "203.0.113.9"
-
-
-def lock(name: str, address: str = STRANGER) -> None:
-    for _ in range(5):
-        sign_in(Client(REMOTE_ADDR=address), name, "wrong")
 
 
 def cookie_of(client: Client, user: User) -> Any:

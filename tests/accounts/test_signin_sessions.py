@@ -6,6 +6,7 @@ from http.cookies import Morsel
 from typing import Any
 
 import pytest
+import signin_helpers as signin
 from allauth.usersessions.models import UserSession
 from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
@@ -15,17 +16,6 @@ from django.core.signing import Signer
 from django.db import connection, connections
 from django.test import AsyncClient, Client
 from django.urls import reverse
-from signin_helpers import (
-    PASSWORD,
-    code_of,
-    confirm_password,
-    enter_code,
-    give_factor,
-    offered_secret,
-    person,
-    sign_in,
-    signed_in_name,
-)
 
 from vinery_accounts.models import User
 from vinery_accounts.signin.sessions import EncryptedSerializer
@@ -37,8 +27,8 @@ COOKIE = django_settings.SESSION_COOKIE_NAME
 @pytest.fixture
 def alice(client: Client) -> User:
     """She is signed in with the client."""
-    made = person("alice")
-    sign_in(client, "alice")
+    made = signin.person("alice")
+    signin.sign_in(client, "alice")
     return made
 
 
@@ -78,9 +68,9 @@ def contents_in_a_dump() -> bytes:
 
 
 def test_no_value_in_the_database_is_a_valid_cookie(client: Client) -> None:
-    person("root", is_staff=True, is_superuser=True)
-    sign_in(client, "root")
-    assert signed_in_name(client) == "root"
+    signin.person("root", is_staff=True, is_superuser=True)
+    signin.sign_in(client, "root")
+    assert signin.signed_in_name(client) == "root"
 
     rows = Session.objects.values_list("session_key", "session_data")
     values = {value for row in rows for value in row}
@@ -89,7 +79,7 @@ def test_no_value_in_the_database_is_a_valid_cookie(client: Client) -> None:
 
     for value in values:
         thief = with_cookie(value)
-        assert signed_in_name(thief) == ""
+        assert signin.signed_in_name(thief) == ""
         assert thief.get("/admin/").status_code == 302
         assert thief.get("/api/users/").status_code == 401
     assert cookie_of(client) not in everything_in_the_database()
@@ -107,19 +97,19 @@ def test_a_signature_is_valid_for_our_key_and_one_session(client: Client, alice:
         ":",
         f"{key}:\xe9",
     ):
-        assert signed_in_name(with_cookie(forged)) == "", forged
+        assert signin.signed_in_name(with_cookie(forged)) == "", forged
 
-    person("bob")
+    signin.person("bob")
     hers = Session.objects.get().session_key
     his = Client()
-    sign_in(his, "bob")
+    signin.sign_in(his, "bob")
     signature = cookie_of(his).partition(":")[2]
-    assert signed_in_name(with_cookie(f"{hers}:{signature}")) == ""
+    assert signin.signed_in_name(with_cookie(f"{hers}:{signature}")) == ""
 
 
 def test_the_contents_of_a_session_are_encrypted_or_ignored(client: Client, alice: User) -> None:
-    confirm_password(client)
-    secret = offered_secret(client)
+    signin.confirm_password(client)
+    secret = signin.offered_secret(client)
     assert secret in str(client.session.items())
     assert secret.encode() not in contents_in_a_dump()
     assert b"_auth_user_id" not in contents_in_a_dump()
@@ -129,7 +119,7 @@ def test_the_contents_of_a_session_are_encrypted_or_ignored(client: Client, alic
         dict(client.session.items()), salt="django.contrib.sessions.SessionStore"
     )
     row.save()
-    assert signed_in_name(client) == ""
+    assert signin.signed_in_name(client) == ""
 
     session = {"path": "/\N{SNOWMAN}", "steps": [{"method": "password", "at": 1.5}], "n": None}
     assert EncryptedSerializer().loads(EncryptedSerializer().dumps(session)) == session
@@ -137,7 +127,7 @@ def test_the_contents_of_a_session_are_encrypted_or_ignored(client: Client, alic
 
 def test_a_password_reset_link_is_not_in_the_database(client: Client, settings: Any) -> None:
     settings.VINERY_PASSWORD_RESET = True
-    person("alice", email="alice@example.com")
+    signin.person("alice", email="alice@example.com")
     client.post(reverse("account_reset_password"), {"email": "alice@example.com"})
     [link] = [word for word in mail.outbox[0].body.split() if "/reset/key/" in word]
     key = link.rstrip("/").rpartition("-")[2]
@@ -153,9 +143,9 @@ def test_a_password_reset_link_is_not_in_the_database(client: Client, settings: 
 
 def test_the_cookie_has_its_flags_and_its_age(client: Client, settings: Any) -> None:
     settings.SESSION_COOKIE_SECURE = True
-    person("alice")
+    signin.person("alice")
 
-    response = sign_in(client, "alice")
+    response = signin.sign_in(client, "alice")
 
     cookie = set_by(response)
     assert (cookie["httponly"], cookie["secure"], cookie["samesite"]) == (True, True, "Lax")
@@ -171,8 +161,8 @@ def test_a_cookie_of_an_earlier_release_is_deleted_and_replaced_at_sign_in(alice
     gone = set_by(old.get(reverse("account_login")))
     assert (gone.value, gone["max-age"]) == ("", 0)
 
-    sign_in(old, "alice")
-    assert signed_in_name(old) == "alice"
+    signin.sign_in(old, "alice")
+    assert signin.signed_in_name(old) == "alice"
 
 
 def test_logging_out_deletes_the_cookie_and_the_session(client: Client, alice: User) -> None:
@@ -181,30 +171,30 @@ def test_logging_out_deletes_the_cookie_and_the_session(client: Client, alice: U
     response = client.post(reverse("account_logout"))
 
     assert (set_by(response).value, set_by(response)["max-age"]) == ("", 0)
-    assert signed_in_name(with_cookie(kept)) == ""
+    assert signin.signed_in_name(with_cookie(kept)) == ""
     assert not Session.objects.exists()
 
 
 def test_sessions_continue_while_the_old_key_is_a_fallback(client: Client, settings: Any) -> None:
-    secret = give_factor(person("alice"))
-    sign_in(client, "alice")
-    enter_code(client, code_of(secret))
+    secret = signin.give_factor(signin.person("alice"))
+    signin.sign_in(client, "alice")
+    signin.enter_code(client, signin.code_of(secret))
     kept = cookie_of(client)
 
     settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
     settings.SECRET_KEY = "a new one, made today, which is long and random enough"
-    assert signed_in_name(with_cookie(kept)) == "alice"
+    assert signin.signed_in_name(with_cookie(kept)) == "alice"
 
     settings.SECRET_KEY_FALLBACKS = []
-    assert signed_in_name(with_cookie(kept)) == ""
+    assert signin.signed_in_name(with_cookie(kept)) == ""
 
 
 @pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
 async def test_the_asynchronous_server_signs_cookies_too() -> None:
     client = AsyncClient()
-    await sync_to_async(person)("alice")
-    await client.post(reverse("account_login"), {"login": "alice", "password": PASSWORD})
+    await sync_to_async(signin.person)("alice")
+    await client.post(reverse("account_login"), {"login": "alice", "password": signin.PASSWORD})
     page = await client.get(reverse("account_overview"))
     key = await sync_to_async(lambda: Session.objects.get().session_key)()
     thief = AsyncClient()

@@ -14,12 +14,8 @@ from vinery_serving.allowlist import resource
 from vinery_serving.allowlist.models import MediaDenial, MediaRule
 from vinery_serving.media.denials import DenialReason
 
-RULES, FOLDERS, LIMITS, DENIALS = (
-    "media-rules/",
-    "media-folders/",
-    "media-limits/",
-    "media-denials/",
-)
+RULES, FOLDERS = "media-rules/", "media-folders/"
+LIMITS, DENIALS = "media-limits/", "media-denials/"
 A, B = "a.example.org", "b.example.org"
 
 

@@ -95,11 +95,8 @@ def test_only_empty_scopes_are_deleted(root: Api, owner: Api, member: Api, ours:
     assert not Organization.objects.filter(pk=ours.organization.pk).exists()
     entries = AuditEntry.objects.filter(target_kind__in=("project", "organization"))
     newest = list(entries.order_by("-number").values_list("action", "actor")[:3])
-    assert newest == [
-        ("organization.delete", "root"),
-        ("project.delete", "root"),
-        ("project.delete", "owner"),
-    ]
+    project = "project.delete"
+    assert newest == [("organization.delete", "root"), (project, "root"), (project, "owner")]
 
 
 def test_only_owners_create_people(owner: Api, admin: Api, ours: Tenant, root: Api) -> None:
