@@ -33,9 +33,10 @@ def project(db: None) -> Project:
 
 
 def taken(project: Project, request_id: str = "req_1", **more: Any) -> CapturedRequest:
-    values = {"body": BODY, "answer": ANSWER, **more}
-    sizes = {f"num_{name}_bytes": len(values[name]) for name in ("body", "answer")}
-    return captured(project, request_id, **{**sizes, **values})
+    values: dict[str, Any] = {"body": BODY, "answer": ANSWER, **more}
+    for name in ("body", "answer"):
+        values.setdefault(f"num_{name}_bytes", len(values[name]))
+    return captured(project, request_id, **values)
 
 
 def texts_of(request_id: str = "req_1") -> tuple[bytes, bytes]:
@@ -52,9 +53,8 @@ def test_a_capture_can_be_read_is_stored_encrypted_and_is_marked_if_cut(project:
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM accounts_capture")
         (row,) = cursor.fetchall()
-    dump = b" ".join(
-        bytes(x) if isinstance(x, bytes | memoryview) else str(x).encode() for x in row
-    )
+    texts = (each if isinstance(each, bytes | memoryview) else str(each).encode() for each in row)
+    dump = b" ".join(texts)
     for word in (b"anna", b"prompt", b"choices", b"tiny-chat"):
         assert word not in dump
 
@@ -128,9 +128,8 @@ def test_expired_captures_are_hidden_and_no_retention_gets_longer(project: Proje
     assert not Capture.stored.exists()
 
     now = datetime.now(UTC)
-    store_captured(
-        [taken(project, created_at=now - timedelta(minutes=90)), taken(project, "req_2")]
-    )
+    old = taken(project, created_at=now - timedelta(minutes=90))
+    store_captured([old, taken(project, "req_2")])
     changes.change(project, capture_hours=1)
     assert [row.request_id for row in Capture.objects.all()] == ["req_2"]
     assert Capture.stored.count() == 2

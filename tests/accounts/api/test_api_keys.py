@@ -323,15 +323,11 @@ def test_a_session_needs_a_csrf_token_and_a_key_does_not(ours: Tenant, member: A
 def test_the_audit_log_records_the_caller_of_an_asynchronous_server(ours: Tenant) -> None:
     new = ours.key(ours.one, scopes=["manage"])
 
-    async def rename() -> Any:
-        return await AsyncClient().patch(
-            f"/api/keys/{new.key.pk}",
-            '{"name": "renamed"}',
-            content_type="application/json",
-            headers={"authorization": f"Bearer {new.secret}"},
-        )
+    sent: Any = {"headers": {"authorization": f"Bearer {new.secret}"}}
+    sent |= {"data": '{"name": "renamed"}', "content_type": "application/json"}
+    answer = async_to_sync(AsyncClient().patch)(f"/api/keys/{new.key.pk}", **sent)
 
-    assert async_to_sync(rename)().status_code == 200
+    assert answer.status_code == 200
     entry = AuditEntry.objects.latest("number")
     assert (entry.action, entry.ip) == ("key.update", "127.0.0.1")
     assert entry.actor.startswith(f"{new.key.owner}, key key")

@@ -1,5 +1,7 @@
 """Rules of all tables of the management API: visibility, pages, filters, errors, queries."""
 
+from unittest.mock import Mock
+
 import pytest
 from api_client import Api, Tenant, as_user
 from django.db import OperationalError, connection
@@ -108,12 +110,8 @@ def store_refusal(tenant: Tenant, number: int = 0) -> models.RefusedRequest:
 def test_refusals_show_if_the_request_was_refused_or_cut_short(viewer: Api, ours: Tenant) -> None:
     for number, http_status in enumerate((429, 200)):
         row = store_refusal(ours, number)
-        models.UsageRecord.objects.create(
-            request_id=row.request_id,
-            created_at=row.created_at,
-            http_status=http_status,
-            is_streamed=False,
-        )
+        of = {"request_id": row.request_id, "created_at": row.created_at}
+        models.UsageRecord.objects.create(**of, http_status=http_status, is_streamed=False)
     store_refusal(ours, 2)
 
     assert viewer.column("refusals/", "effect") == [None, "cut_short", "refused"]
@@ -233,10 +231,5 @@ def test_paths_and_headers_have_conventions(root: Api) -> None:
 
 
 def test_an_unavailable_database_returns_503(viewer: Api) -> None:
-    def raise_error(*args: object) -> None:
-        raise OperationalError("connection refused")
-
-    with connection.execute_wrapper(raise_error):
-        error = viewer.error("GET", "keys")
-
-    assert error == (503, "unavailable", None)
+    with connection.execute_wrapper(Mock(side_effect=OperationalError("connection refused"))):
+        assert viewer.error("GET", "keys") == (503, "unavailable", None)

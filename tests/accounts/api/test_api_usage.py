@@ -80,21 +80,16 @@ def test_usage_is_grouped_also_over_time(viewer: Api, ours: Tenant, records: Non
     assert groups("user") == {(None,): 2, (me,): 1}
     assert groups("key") == {(None,): 3}
     assert groups("endpoint") == {("chat/completions",): 3}
-    assert groups("project, model", outcome="ok") == {
-        (ours.one.pk, "reference-chat"): 1,
-        (ours.one.pk, "other"): 1,
-    }
+    both = {(ours.one.pk, "reference-chat"): 1, (ours.one.pk, "other"): 1}
+    assert groups("project, model", outcome="ok") == both
     assert groups("model", project=ours.two.pk) == {("reference-chat",): 1}
     (group, _) = viewer.get("usage/", group_by="project", **PERIOD)["groups"]
     assert group["names"] == {"project": "ours one"}
 
     usage = viewer.get("usage/", group_by="model", granularity="hour", **PERIOD)
 
-    used = {
-        point["since"]: point["figures"]["num_requests"]
-        for point in usage["points"]
-        if point["figures"]["num_requests"]
-    }
+    nums = {point["since"]: point["figures"]["num_requests"] for point in usage["points"]}
+    used = {since: num for since, num in nums.items() if num}
     assert used == {"2026-03-01T12:00:00Z": 1, "2026-03-01T13:00:00Z": 2}
     assert len(usage["points"]) == 24
     assert all(len(group["points"]) == 24 for group in usage["groups"])
@@ -175,7 +170,7 @@ def test_the_server_streams_usage_records_as_a_file(ours: Tenant, records: None,
     assert response["cache-control"] == "no-store"
     lines = text.splitlines()
     if form == "csv":
-        assert lines[0].startswith("request_id,") or "request_id" in lines[0]
+        assert "request_id" in lines[0]
         assert len(lines) == 3
     else:
         assert [json.loads(line)["request_id"] for line in lines] == ["a", "b"]

@@ -23,9 +23,8 @@ def test_a_key_is_created_with_its_scopes_and_limits(vinery_: Vinery, search: Pr
     )
 
     key = find_key(result.out.strip())
-    assert result.err == (
-        "vinery: The API key of alice for acme / search. It is not shown again:\n"
-    )
+    hint = "The API key of alice for acme / search. It is not shown again:"
+    assert result.err == f"vinery: {hint}\n"
     assert (key.owner.username, key.project, key.name) == ("alice", search, "ci")
     assert (key.scopes, key.allowed_models) == (["inference", "manage"], ["small", "large"])
     assert (key.allowed_endpoints, key.allowed_networks) == (["completions"], ["10.0.0.0/8"])

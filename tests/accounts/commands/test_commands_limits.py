@@ -16,14 +16,8 @@ SET = ("limit", "set", "--platform", "--metric", "tokens")
 def test_a_limit_is_set_and_replaced(vinery_: Vinery, search: Project) -> None:
     key = created_key(vinery_)
     kind = ("--metric", "tokens", "--window", "day")
-    scopes = {
-        "platform": (),
-        "organization": ("acme",),
-        "project": ("search",),
-        "user": ("alice",),
-        "key": (str(key.pk),),
-        "model": ("tiny-chat",),
-    }
+    scopes = {"platform": (), "organization": ("acme",), "project": ("search",)}
+    scopes |= {"user": ("alice",), "key": (str(key.pk),), "model": ("tiny-chat",)}
     for scope, words in scopes.items():
         assert vinery_("limit", "set", f"--{scope}", *words, *kind, "--amount", "9").status == 0
     zone = ("--time-zone", "Europe/Berlin", "--shadow")
@@ -89,12 +83,10 @@ def test_quotas_are_listed_with_the_remaining_amount(vinery_: Vinery, search: Pr
     (row,) = vinery_("limit", "quotas", "--json").rows
     assert (row["whose"], row["used"], row["left"]) == ("acme / search", 41, 959)
     assert "959" in vinery_("limit", "quotas").out
-    for metric, text in (
-        ("concurrency", "4 concurrent answers"),
-        ("weighted_tokens", "4 weighted tokens in total"),
-    ):
+    texts = {"concurrency": "concurrent answers", "weighted_tokens": "weighted tokens in total"}
+    for metric, text in texts.items():
         result = vinery_("limit", "set", "--user", "alice", "--metric", metric, "--amount", "4").out
-        assert result.endswith(f": {text}, user alice.\n")
+        assert result.endswith(f": 4 {text}, user alice.\n")
 
 
 @table(

@@ -146,7 +146,7 @@ def test_only_the_named_fields_and_roles_are_changed(vinery_: Vinery, search: Pr
         ("key create --name x --network office", "'office' does not appear"),
         (
             "key create --name x --rotate-every 10w --rotation-grace 366d",
-            "--rotation-grace: Ensure",
+            "--rotation-grace: Ensure this value is less",
         ),
         ("limit set --platform --metric tokens --amount 0", "--amount: Ensure this value is great"),
         *(
