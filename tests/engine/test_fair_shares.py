@@ -144,6 +144,9 @@ def test_the_lowest_priority_is_first_and_a_cancelled_one_frees_its_slot(pipelin
 
         endless = loop.submit("Count to 60.", max_new_tokens=2000)
         loop.until(lambda: loop.num_generated(endless) > 0)
+        num_unused = loop.num_generated(endless)
         loop.cancel(endless, 0)
         assert len(loop.ask("hi", max_new_tokens=2).tokens) == 2
-        assert loop.loop._stats().num_running == 0
+        stats = loop.loop._stats()
+        assert (stats.num_running, stats.num_unused_tokens) == (0, num_unused)
+        assert stats.num_output_tokens == 20 + 6 * 2
