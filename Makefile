@@ -63,9 +63,9 @@ test-beyond: install-dev #- Run what test-all has beyond test
 test-stores: install-dev #- Run what can differ between stores on PostgreSQL and Redis, with two web processes
 	@VINERY_TEST_SCALED=1 $(PYTEST) -m stores $(PYTEST_ARGS)
 
-test-nightly: install-dev #- Run all tests with ten times the drawn examples, and whole tables and products
-	@VINERY_TEST_EXAMPLES=10 $(PYTEST) -o python_files="test_*.py nightly_*.py" --timeout=3000 \
-		-o faulthandler_timeout=3300 $(PYTEST_ARGS)
+test-nightly: install-dev #- Run whole tables and products, and ten times the drawn examples
+	@VINERY_TEST_EXAMPLES=10 $(PYTEST) --timeout=3000 -o faulthandler_timeout=3300 $(PYTEST_ARGS) \
+		$$(find tests -name "nightly_*.py") $$(grep -rlE "hypothesis|tests\.examples" tests --include="test_*.py")
 
 test-times: install-dev #- Run all tests, and show where their time goes
 	@mkdir -p build
