@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tables import table
-from vinery_serving.core.data_urls import (
-    InvalidDataUrl,
-    TooManyBytes,
-    decode_base64,
-    decode_data_url,
-    is_data_url,
-)
+from vinery_serving.core import data_urls
 
 DATA = bytes(range(256)) + b"\xfb\xff\xbf?>"
 STANDARD = base64.b64encode(DATA).decode()
@@ -43,8 +37,8 @@ _MIB = 2**20
     ],
 )
 def test_every_common_form_is_read(url: str) -> None:
-    assert is_data_url(url)
-    assert decode_data_url(url, len(DATA)) == DATA
+    assert data_urls.is_data_url(url)
+    assert data_urls.decode_data_url(url, len(DATA)) == DATA
 
 
 @given(st.binary(min_size=1), st.booleans(), st.booleans(), st.integers(1, 80))
@@ -56,16 +50,16 @@ def test_any_bytes_survive_any_alphabet_padding_line_length_and_percent_encoding
     text = text if has_padding else text.rstrip("=")
     lines = [text[start : start + line_length] for start in range(0, len(text), line_length)]
 
-    assert decode_base64("\r\n".join(lines), len(data)) == data
-    assert decode_data_url("data:," + quote(data), len(data)) == data
+    assert data_urls.decode_base64("\r\n".join(lines), len(data)) == data
+    assert data_urls.decode_data_url("data:," + quote(data), len(data)) == data
 
 
 @given(st.text())
 def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
     for url in (text, "data:" + text, "data:image/png;base64," + text, "data:," + text):
         try:
-            decode_data_url(url, 10)
-        except InvalidDataUrl as error:
+            data_urls.decode_data_url(url, 10)
+        except data_urls.InvalidDataUrl as error:
             assert str(error).startswith("must ")
 
 
@@ -89,17 +83,18 @@ def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
     ],
 )
 def test_a_malformed_url_is_refused_with_what_is_wrong(url: str, sentence: str) -> None:
-    with pytest.raises(InvalidDataUrl) as refusal:
-        decode_data_url(url, 100)
+    with pytest.raises(data_urls.InvalidDataUrl) as refusal:
+        data_urls.decode_data_url(url, 100)
 
     assert sentence in str(refusal.value)
 
 
 @table("url", [f"data:;base64,{STANDARD}", f"data:,{quote(DATA)}"])
 def test_a_size_up_to_the_limit_is_read_and_a_larger_one_refused(url: str) -> None:
-    assert decode_data_url(url, len(DATA)) == DATA
-    with pytest.raises(TooManyBytes, match=f"at most {len(DATA) - 1} bytes, but has {len(DATA)}"):
-        decode_data_url(url, len(DATA) - 1)
+    assert data_urls.decode_data_url(url, len(DATA)) == DATA
+    sentence = f"at most {len(DATA) - 1} bytes, but has {len(DATA)}"
+    with pytest.raises(data_urls.TooManyBytes, match=sentence):
+        data_urls.decode_data_url(url, len(DATA) - 1)
 
 
 @table("payload", ["A" * 32 * _MIB, "%41" * 8 * _MIB])
@@ -107,8 +102,8 @@ def test_too_much_is_refused_without_a_multiple_of_its_memory(payload: str) -> N
     url = f"data:;base64,{payload}"
     tracemalloc.start()
     try:
-        with pytest.raises(TooManyBytes):
-            decode_data_url(url, _MIB)
+        with pytest.raises(data_urls.TooManyBytes):
+            data_urls.decode_data_url(url, _MIB)
         assert tracemalloc.get_traced_memory()[1] < 8 * len(url)
     finally:
         tracemalloc.stop()

@@ -8,17 +8,8 @@ from hypothesis import strategies as st
 
 from tests.fakes.engine import InMemoryEngine
 from tests.flow.tiny_chat import RAW, in_memory
+from vinery_serving.core import events as ev
 from vinery_serving.core.errors import EngineFailure
-from vinery_serving.core.events import (
-    Completed,
-    Event,
-    Finished,
-    FinishReason,
-    Started,
-    TextDelta,
-    TokensGenerated,
-    Usage,
-)
 from vinery_serving.core.request import Handling
 from vinery_serving.flow.attempt import IntervalBuffer
 from vinery_serving.flow.generate import run
@@ -26,7 +17,7 @@ from vinery_serving.flow.meter import Meter
 from vinery_serving.transport.messages import Accepted, Rejected, TokenOutput
 
 
-async def events_of(engine: InMemoryEngine, meter: Meter | None = None) -> list[Event]:
+async def events_of(engine: InMemoryEngine, meter: Meter | None = None) -> list[ev.Event]:
     prepared = in_memory(engine, replace(RAW, n=2), meter=meter)
     return [event async for batch in run(prepared, None) for event in batch]
 
@@ -42,13 +33,13 @@ async def test_no_event_is_sent_before_every_choice_is_accepted():
     events = await events_of(engine)
 
     assert events[:5] == [
-        Started(2, num_prompt_tokens=1),
-        TextDelta(0, "A"),
-        Finished(0, FinishReason.STOP),
-        TextDelta(1, "B"),
-        Finished(1, FinishReason.STOP),
+        ev.Started(2, num_prompt_tokens=1),
+        ev.TextDelta(0, "A"),
+        ev.Finished(0, ev.FinishReason.STOP),
+        ev.TextDelta(1, "B"),
+        ev.Finished(1, ev.FinishReason.STOP),
     ]
-    assert isinstance(events[5], Completed)
+    assert isinstance(events[5], ev.Completed)
 
 
 async def test_the_cached_part_of_a_prompt_counts_once_and_times_of_encoding_are_added_up():
@@ -58,7 +49,7 @@ async def test_the_cached_part_of_a_prompt_counts_once_and_times_of_encoding_are
 
     events = await events_of(InMemoryEngine([Accepted(1), Accepted(2), first, second]), meter)
 
-    assert isinstance(events[-1], Completed)
+    assert isinstance(events[-1], ev.Completed)
     assert events[-1].usage.num_cached_tokens == 1
     assert meter.encode_s == 0.75
 
@@ -68,20 +59,20 @@ def test_a_lost_attempt_costs_nothing():
 
     meter.restart()
 
-    assert meter.usage == Usage(num_prompt_tokens=9)
+    assert meter.usage == ev.Usage(num_prompt_tokens=9)
 
 
 # -- Chunks of several tokens: no event is lost or held longer than the interval ---------
 
-FINISHED = Finished(0, FinishReason.STOP)
+FINISHED = ev.Finished(0, ev.FinishReason.STOP)
 
 
-def groups_of_tokens(sizes: list[int]) -> list[list[Event]]:
-    return [[TokensGenerated(0, (1,) * size), TextDelta(0, "x" * size)] for size in sizes]
+def groups_of_tokens(sizes: list[int]) -> list[list[ev.Event]]:
+    return [[ev.TokensGenerated(0, (1,) * size), ev.TextDelta(0, "x" * size)] for size in sizes]
 
 
-def text_of(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextDelta))
+def text_of(events: list[ev.Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, ev.TextDelta))
 
 
 @given(st.lists(st.integers(1, 5), min_size=1), st.integers(2, 9))
@@ -98,8 +89,8 @@ def test_all_events_are_released_in_large_chunks(sizes, interval):
     chunks = [len(text_of(events)) for events in released if events]
     assert all(interval <= size < interval + 5 for size in chunks[1:-1])
     for events in released:
-        deltas = [event for event in events if isinstance(event, TextDelta)]
-        generated = [event for event in events if isinstance(event, TokensGenerated)]
+        deltas = [event for event in events if isinstance(event, ev.TextDelta)]
+        generated = [event for event in events if isinstance(event, ev.TokensGenerated)]
         assert (len(deltas), len(generated)) == ((1, 1) if events else (0, 0))
         assert not events or len(generated[0].token_ids) == len(deltas[0].text)
 
@@ -108,15 +99,15 @@ def test_tokens_without_events_do_not_delay_the_first_text():
     buffer = IntervalBuffer(9)
 
     assert buffer.add([], 5) == []
-    assert buffer.add([TextDelta(0, "a")], 1) == [TextDelta(0, "a")]
-    assert buffer.add([TextDelta(0, "b")], 1) == []
+    assert buffer.add([ev.TextDelta(0, "a")], 1) == [ev.TextDelta(0, "a")]
+    assert buffer.add([ev.TextDelta(0, "b")], 1) == []
 
 
-async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[Event]]:
+async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[ev.Event]]:
     """Return the batches of events. A failure of the engine is an empty batch at the end."""
     request = replace(RAW, is_streamed=is_streamed, handling=Handling(stream_interval=3))
     prepared = in_memory(InMemoryEngine(*script), request)
-    batches: list[list[Event]] = []
+    batches: list[list[ev.Event]] = []
     try:
         async for batch in run(prepared, None):
             batches.append(batch)
@@ -130,7 +121,7 @@ async def test_a_stream_has_a_chunk_for_so_many_tokens_and_whole_answers_are_not
     first, *rest = await batches_of([Accepted(1), *a], b, c, d, [output(1, "e", "length")])
     assert text_of(first) == "a"
     assert [text_of(batch) for batch in rest] == ["bcd", "e"]
-    assert isinstance(rest[-1][-1], Completed)
+    assert isinstance(rest[-1][-1], ev.Completed)
 
     # Held events precede an error.
     failure = [Rejected(1, "engine_error", "It failed.")]

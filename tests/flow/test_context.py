@@ -12,18 +12,8 @@ from hypothesis import strategies as st
 from tests.flow.tiny_chat import ASSETS, HELLO, RAW, new_engine, prepared_of
 from tests.prompting.builders import a_chat
 from tests.tables import table
+from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong
-from vinery_serving.core.request import (
-    ALL_THAT_FIT,
-    Conversation,
-    Encoding,
-    Endpoint,
-    GenerationRequest,
-    RawPrompts,
-    Rendering,
-    Stopping,
-    Tool,
-)
 from vinery_serving.flow.context import within_context
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.rendering import count_tokens
@@ -33,15 +23,15 @@ CONTEXT = 2048  # of the reference model
 LONG = "a" * (16 * CONTEXT + 1)  # its longest token has 16 bytes
 
 
-def chat(*texts: str, role: str = "user", **fields: Any) -> GenerationRequest:
+def chat(*texts: str, role: str = "user", **fields: Any) -> req.GenerationRequest:
     return replace(HELLO, prompt=a_chat(*((role, text) for text in texts), **fields))
 
 
-def raw(*prompts: Any, **fields: Any) -> GenerationRequest:
-    return replace(RAW, prompt=RawPrompts(prompts, **fields))
+def raw(*prompts: Any, **fields: Any) -> req.GenerationRequest:
+    return replace(RAW, prompt=req.RawPrompts(prompts, **fields))
 
 
-def outcome(engine: Engine, request: GenerationRequest) -> Any:
+def outcome(engine: Engine, request: req.GenerationRequest) -> Any:
     """The tokens of the prompt, or the error."""
     try:
         return asyncio.run(prepared_of(engine, request)).prompts[0].token_ids
@@ -67,9 +57,9 @@ def untouched(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     [
         (chat(LONG), "messages", CONTEXT + 1),
         (chat(*["a" * 100] * 1000), "messages", 6250),
-        (chat(LONG, tools=(Tool("f"),)), "messages", CONTEXT + 1),
-        (replace(chat(LONG), endpoint=Endpoint.RESPONSES), "input", CONTEXT + 1),
-        (chat(LONG, rendering=Rendering(uses_template=False)), "messages", CONTEXT + 1),
+        (chat(LONG, tools=(req.Tool("f"),)), "messages", CONTEXT + 1),
+        (replace(chat(LONG), endpoint=req.Endpoint.RESPONSES), "input", CONTEXT + 1),
+        (chat(LONG, rendering=req.Rendering(uses_template=False)), "messages", CONTEXT + 1),
         (raw(LONG), "prompt", CONTEXT + 1),
         (raw("a", LONG, "b"), "prompt", CONTEXT + 1),
         (raw("a" * 16, suffix=LONG), "prompt", CONTEXT + 2),
@@ -77,7 +67,7 @@ def untouched(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
 )
 async def test_a_prompt_that_cannot_fit_is_not_rendered(untouched, request_, param, least):
     with pytest.raises(ContextTooLong) as caught:
-        await prepared_of(untouched, replace(request_, stopping=Stopping(max_tokens=5)))
+        await prepared_of(untouched, replace(request_, stopping=req.Stopping(max_tokens=5)))
 
     error = caught.value
     assert (error.status, error.code, error.param) == (400, "context_length_exceeded", param)
@@ -105,10 +95,10 @@ async def test_the_number_of_token_ids_is_exact(untouched, request_, param):
     "request_, param",
     [
         (chat(LONG, role="assistant"), "messages"),
-        (chat("Hi", tools=(Tool("f", description=LONG),)), "messages"),
+        (chat("Hi", tools=(req.Tool("f", description=LONG),)), "messages"),
         (chat(LONG, template_kwargs={"enable_thinking": True}), "messages"),
         (chat(f"{LONG}</think>"), "messages"),
-        (replace(chat(LONG, role="assistant"), endpoint=Endpoint.RESPONSES), "input"),
+        (replace(chat(LONG, role="assistant"), endpoint=req.Endpoint.RESPONSES), "input"),
     ],
 )
 async def test_a_rendered_text_that_cannot_fit_is_not_tokenized(
@@ -123,10 +113,10 @@ async def test_a_rendered_text_that_cannot_fit_is_not_tokenized(
     assert caught.value.param == param
 
 
-@table("limit", [4, ALL_THAT_FIT])
+@table("limit", [4, req.ALL_THAT_FIT])
 @table("request_", [chat(LONG), raw(LONG), raw((9,) * 9999)])
 async def test_a_prompt_that_may_be_cut_is_no_error(engine, limit, request_):
-    prepared = await prepared_of(engine, replace(request_, encoding=Encoding(max_tokens=limit)))
+    prepared = await prepared_of(engine, replace(request_, encoding=req.Encoding(max_tokens=limit)))
 
     assert 0 < prepared.prompts[0].num_tokens < CONTEXT
 
@@ -142,7 +132,7 @@ async def test_messages_that_cannot_fit_are_left_out_before_rendering(engine, mo
     rendered: list[int] = []
     render = ModelAssets.render
 
-    def counting(self: ModelAssets, conversation: Conversation, encoding: Encoding) -> Any:
+    def counting(self: ModelAssets, conversation: req.Conversation, encoding: req.Encoding) -> Any:
         rendered.append(len(conversation.messages))
         return render(self, conversation, encoding)
 

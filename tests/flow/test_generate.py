@@ -17,17 +17,8 @@ from tests.flow.tiny_chat import (
     texts_of,
 )
 from tests.prompting.builders import a_chat
+from vinery_serving.core import events as ev
 from vinery_serving.core.errors import InvalidGrammar, Overloaded
-from vinery_serving.core.events import (
-    Completed,
-    Failed,
-    Finished,
-    FinishReason,
-    Progress,
-    Started,
-    TextDelta,
-    Usage,
-)
 from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Stopping
 from vinery_serving.flow import generate as run_module
 from vinery_serving.flow.generate import stream, whole
@@ -47,14 +38,14 @@ async def test_the_events_of_an_answer_and_progress_before_the_deltas_that_it_co
     async with FakeEngine(engine.replicas.path, answer):
         events = await events_of(await prepared_of(engine))
         counted = await events_of(await prepared_of(engine, replace(HELLO, wants_progress=True)))
-    assert events[0] == Started(1, num_prompt_tokens=14)
+    assert events[0] == ev.Started(1, num_prompt_tokens=14)
     assert "".join(texts_of(events)) == "Hi there"
-    assert events[-2] == Finished(0, FinishReason.STOP)
-    assert isinstance(events[-1], Completed)
+    assert events[-2] == ev.Finished(0, ev.FinishReason.STOP)
+    assert isinstance(events[-1], ev.Completed)
     assert events[-1].usage.num_output_tokens == len(ids_of("Hi there")) + 1
-    counts = [event.usage.num_output_tokens for event in counted if isinstance(event, Progress)]
+    counts = [event.usage.num_output_tokens for event in counted if isinstance(event, ev.Progress)]
     assert counts == sorted(counts)
-    assert isinstance(counted[1], Progress)
+    assert isinstance(counted[1], ev.Progress)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +80,8 @@ async def test_a_refusal_after_some_text_is_an_event_of_the_stream(engine):
     async with FakeEngine(engine.replicas.path, expire):
         events = await events_of(await prepared_of(engine))
 
-    assert any(isinstance(event, TextDelta) for event in events)
-    assert isinstance(events[-1], Failed)
+    assert any(isinstance(event, ev.TextDelta) for event in events)
+    assert isinstance(events[-1], ev.Failed)
     assert events[-1].error.code == "deadline_exceeded"
 
 
@@ -112,7 +103,7 @@ async def test_a_stop_string_or_a_disconnect_frees_the_engine(engine):
         result = await whole(await prepared_of(engine, request))
         await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)
     assert result.choices[0].text == "one two"
-    assert result.choices[0].finish_reason is FinishReason.STOP
+    assert result.choices[0].finish_reason is ev.FinishReason.STOP
 
     cancelled.clear()
     async with FakeEngine(engine.replicas.path, rambling(cancelled)):
@@ -132,7 +123,7 @@ async def test_silence_yields_empty_batches_for_keep_alive_comments(engine, monk
     async with FakeEngine(engine.replicas.path, reason_long):
         await engine.ready()
         batches = stream(await prepared_of(engine))
-        assert await anext(batches) == [Started(1, num_prompt_tokens=14)]
+        assert await anext(batches) == [ev.Started(1, num_prompt_tokens=14)]
         assert await anext(batches) == []
         assert await anext(batches) == []
         await batches.aclose()
@@ -151,8 +142,8 @@ async def test_an_echo_comes_first_streamed_or_not_in_a_chat_of_the_assistants_l
             chat = await whole(await prepared_of(engine, replace(HELLO, prompt=prompt)))
             assert chat.choices[0].text == text
 
-    assert events[0] == Started(2, num_prompt_tokens=2)
-    assert events[1:3] == [TextDelta(0, "Once"), TextDelta(1, "<|im_end|>")]
+    assert events[0] == ev.Started(2, num_prompt_tokens=2)
+    assert events[1:3] == [ev.TextDelta(0, "Once"), ev.TextDelta(1, "<|im_end|>")]
     assert [choice.text for choice in result.choices] == ["OnceHi there", "<|im_end|>Hi there"]
 
 
@@ -164,8 +155,8 @@ async def test_an_answer_that_is_only_the_echo_needs_no_engine(engine):
     result = await whole(prepared)
 
     assert [choice.text for choice in result.choices] == ["Once", "Once"]
-    assert {choice.finish_reason for choice in result.choices} == {FinishReason.LENGTH}
-    assert result.usage == Usage(num_prompt_tokens=len(ids_of("Once")))
+    assert {choice.finish_reason for choice in result.choices} == {ev.FinishReason.LENGTH}
+    assert result.usage == ev.Usage(num_prompt_tokens=len(ids_of("Once")))
     assert texts_of(events) == ["Once", "Once"]
 
 
@@ -182,5 +173,5 @@ async def test_hidden_reasoning_yields_empty_batches_only_after_a_while(tmp_path
     assert [] not in batches
     events = [event for batch in batches for event in batch]
     assert texts_of(events) == ["Yes"]
-    assert isinstance(events[-1], Completed)
+    assert isinstance(events[-1], ev.Completed)
     assert events[-1].usage.num_reasoning_tokens > 3

@@ -21,13 +21,7 @@ from tests.flow.tiny_chat import (
 )
 from tests.prompting.builders import a_chat
 from tests.tables import table
-from vinery_serving.core.errors import (
-    DeadlineExceeded,
-    EngineLost,
-    ModelNotReady,
-    NotContinued,
-    RequestQuarantined,
-)
+from vinery_serving.core import errors
 from vinery_serving.core.events import Completed, Failed, Started
 from vinery_serving.core.request import RawPrompts, Sampling
 from vinery_serving.flow.directory import Engine
@@ -202,10 +196,10 @@ async def test_a_stream_that_cannot_go_on_exactly_or_whose_model_is_gone_ends_wi
         unloaded = await events_of(await prepared_of(engine))
 
     assert isinstance(events[-1], Failed)
-    assert isinstance(events[-1].error, NotContinued)
+    assert isinstance(events[-1].error, errors.NotContinued)
     assert "".join(texts_of(events)) == texts_of(events)[0]  # one token, and nothing after it
     assert isinstance(unloaded[-1], Failed)
-    assert isinstance(unloaded[-1].error, ModelNotReady)
+    assert isinstance(unloaded[-1].error, errors.ModelNotReady)
 
 
 async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine):
@@ -258,12 +252,12 @@ async def test_a_request_runs_on_two_engines_at_most_if_they_end(engine):
     async with FakeEngine(engine.replicas.path, die):
         events = await events_of(await prepared_of(engine))
         assert num_ends == 2
-        with pytest.raises(EngineLost):
+        with pytest.raises(errors.EngineLost):
             await whole(await prepared_of(engine))
 
     assert num_ends == 4
     assert isinstance(events[-1], Failed)
-    assert isinstance(events[-1].error, EngineLost)
+    assert isinstance(events[-1].error, errors.EngineLost)
     assert not any(isinstance(event, Completed) for event in events)
 
 
@@ -271,10 +265,10 @@ async def test_a_request_at_fault_is_refused_until_it_is_released(engine):
     added: list[Quarantined] = []
     engine.quarantine = Quarantine(added.append)
     async with FakeEngine(engine.replicas.path, die_at_once, die_at_once, answer):
-        with pytest.raises(EngineLost):
+        with pytest.raises(errors.EngineLost):
             await whole(await prepared_of(engine))
         await whole(await prepared_with(engine, "Another question"))
-        with pytest.raises(RequestQuarantined, match=added[0].digest):
+        with pytest.raises(errors.RequestQuarantined, match=added[0].digest):
             await whole(await prepared_of(engine))
         engine.quarantine.follow([])
 
@@ -311,7 +305,7 @@ async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine):
             whole(fatal), whole(neighbour), return_exceptions=True
         )
 
-    assert isinstance(ended, EngineLost)
+    assert isinstance(ended, errors.EngineLost)
     assert not isinstance(answered, BaseException)
     assert [choice.text for choice in answered.choices] == [TEXT]
     assert neighbour.meter.num_continuations >= 2
@@ -355,7 +349,7 @@ async def test_planned_ends_have_a_limit(engine):
 
     async with FakeEngine(engine.replicas.path, leave_at_once):
         prepared = await prepared_of(engine)
-        with pytest.raises(EngineLost, match="too often"):
+        with pytest.raises(errors.EngineLost, match="too often"):
             await whole(prepared)
     assert prepared.meter.num_continuations == MAX_LOST_ENGINES
 
@@ -366,7 +360,7 @@ async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine
         late = tuple(structs.replace(each, deadline_s=0.5) for each in prepared.submits)
         await engine.ready()
         # The socket is gone with its server; the connection is not.
-        with pytest.raises((DeadlineExceeded, EngineLost)):
+        with pytest.raises((errors.DeadlineExceeded, errors.EngineLost)):
             async with asyncio.timeout(TIMEOUT_S):
                 await whole(replace(prepared, submits=late))
 

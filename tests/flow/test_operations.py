@@ -10,30 +10,22 @@ from tests.flow.tiny_chat import HELLO, new_engine, prepared_of
 from tests.operations import growth
 from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
-from vinery_serving.core.request import (
-    GenerationRequest,
-    Steering,
-    Stopping,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    ToolMode,
-)
+from vinery_serving.core import request as req
 from vinery_serving.flow.context import within_context
 from vinery_serving.flow.rendering import droppable
 
 QUESTION, ANSWER = a_message("user", "Hi"), a_message("assistant", "Hi")
-CALL = ToolCall("c", "f", "{}")
+CALL = req.ToolCall("c", "f", "{}")
 
 
 @table(
     "fields",
     [
-        lambda n: {"steering": Steering(bias=tuple((at, 1.0) for at in range(n)))},
-        lambda n: {"steering": Steering(bad_words=tuple(f"w{at}" for at in range(n)))},
-        lambda n: {"steering": Steering(bad_word_ids=((1, 2),) * n)},
-        lambda n: {"steering": Steering(allowed_ids=(1,) * n)},
-        lambda n: {"stopping": Stopping(stop_token_ids=(1,) * n)},
+        lambda n: {"steering": req.Steering(bias=tuple((at, 1.0) for at in range(n)))},
+        lambda n: {"steering": req.Steering(bad_words=tuple(f"w{at}" for at in range(n)))},
+        lambda n: {"steering": req.Steering(bad_word_ids=((1, 2),) * n)},
+        lambda n: {"steering": req.Steering(allowed_ids=(1,) * n)},
+        lambda n: {"stopping": req.Stopping(stop_token_ids=(1,) * n)},
         lambda n: {"n": n},
     ],
 )
@@ -66,8 +58,8 @@ def test_finding_what_may_be_left_out(messages):
 def test_finding_the_tools_that_may_be_called():
     def work(size: int) -> Callable[[], Any]:
         names = tuple(f"f{at}" for at in range(size))
-        choice = ToolChoice(ToolMode.AUTO, allowed=names)
-        conversation = a_chat(QUESTION, tools=tuple(map(Tool, names)), tool_choice=choice)
+        choice = req.ToolChoice(req.ToolMode.AUTO, allowed=names)
+        conversation = a_chat(QUESTION, tools=tuple(map(req.Tool, names)), tool_choice=choice)
         return lambda: conversation.callable_tools
 
     assert growth(work, 500) < 2.1
@@ -79,7 +71,7 @@ def test_counting_and_leaving_out_what_cannot_fit(drops_oldest):
 
     def work(size: int) -> Callable[[], Any]:
         prompt = a_chat(*(QUESTION, ANSWER) * size, drops_oldest=drops_oldest)
-        request: GenerationRequest = replace(HELLO, prompt=prompt)
+        request: req.GenerationRequest = replace(HELLO, prompt=prompt)
         return lambda: within_context(request, engine)
 
     assert growth(work, 300) < 2.1

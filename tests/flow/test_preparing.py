@@ -9,21 +9,8 @@ import pytest
 from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of
 from tests.prompting.builders import a_chat
 from tests.tables import table
+from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import (
-    BeamSearch,
-    Endpoint,
-    GenerationRequest,
-    Grammar,
-    GrammarKind,
-    RawPrompts,
-    Sampling,
-    SpeculativeDecoding,
-    Stopping,
-    Tool,
-    ToolChoice,
-    ToolMode,
-)
 from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.flow.clamping import CLIENT_DEFAULTS
@@ -58,7 +45,7 @@ async def test_more_answers_than_the_models_limit_and_beams_of_an_evicted_cache_
     eviction = CacheEviction(start_size=32, recent_size=32, max_cache_size=96)
     engine = new_engine(tmp_path, cache_eviction=eviction, enable_prefix_caching=False)
     with pytest.raises(UnsupportedParameter, match="cache_eviction") as refusal:
-        await prepared_of(engine, replace(HELLO, beams=BeamSearch(width=2)))
+        await prepared_of(engine, replace(HELLO, beams=req.BeamSearch(width=2)))
     assert refusal.value.param == "use_beam_search"
 
 
@@ -66,37 +53,41 @@ async def test_prompt_and_answer_fit_into_one_step_and_into_what_an_npu_was_comp
     engine = new_engine(tmp_path, dynamic_split_fuse=False, max_num_batched_tokens=64)
     assert (await prepared_of(engine, RAW)).submits[0].max_new_tokens == 64 - NUM_RAW
     with pytest.raises(ContextTooLong, match="64"):
-        await prepared_of(engine, replace(RAW, stopping=Stopping(max_tokens=64)))
+        await prepared_of(engine, replace(RAW, stopping=req.Stopping(max_tokens=64)))
 
     engine = new_engine(tmp_path, max_prompt_len=NUM_RAW, min_response_len=20)
     assert (await prepared_of(engine, RAW)).submits[0].max_new_tokens == 20
     with pytest.raises(ContextTooLong, match=f"maximum context length is {NUM_RAW} tokens"):
-        await prepared_of(engine, replace(RAW, prompt=RawPrompts(("Hi there, friend",))))
+        await prepared_of(engine, replace(RAW, prompt=req.RawPrompts(("Hi there, friend",))))
 
 
 async def test_the_stop_rules_reach_the_engine_and_stop_ids_must_be_tokens_of_the_model(engine):
-    stopping = Stopping(max_tokens=9, min_tokens=4, stop_token_ids=(5, 6), ignore_eos=True)
+    stopping = req.Stopping(max_tokens=9, min_tokens=4, stop_token_ids=(5, 6), ignore_eos=True)
     submit = (await prepared_of(engine, replace(RAW, stopping=stopping))).submits[0]
     assert (submit.max_new_tokens, submit.min_new_tokens) == (9, 4)
     assert submit.stop_token_ids == (5, 6)
     assert submit.ignore_eos
 
     with pytest.raises(InvalidRequest, match="names the token 3072") as caught:
-        await prepared_of(engine, replace(RAW, stopping=Stopping(stop_token_ids=(3072,))))
+        await prepared_of(engine, replace(RAW, stopping=req.Stopping(stop_token_ids=(3072,))))
     assert caught.value.param == "stop_token_ids"
 
 
-WITH_GRAMMAR = replace(HELLO, grammar=Grammar(GrammarKind.JSON_SCHEMA, "{}", "response_format"))
+WITH_GRAMMAR = replace(
+    HELLO, grammar=req.Grammar(req.GrammarKind.JSON_SCHEMA, "{}", "response_format")
+)
 FORCED = replace(
     HELLO,
-    prompt=replace(HELLO.prompt, tools=(Tool("f"),), tool_choice=ToolChoice(ToolMode.REQUIRED)),
+    prompt=replace(
+        HELLO.prompt, tools=(req.Tool("f"),), tool_choice=req.ToolChoice(req.ToolMode.REQUIRED)
+    ),
 )
 
 
 @table("request_", [WITH_GRAMMAR, FORCED])
 @table(
     "param, stopping",
-    [("min_tokens", Stopping(min_tokens=5)), ("ignore_eos", Stopping(ignore_eos=True))],
+    [("min_tokens", req.Stopping(min_tokens=5)), ("ignore_eos", req.Stopping(ignore_eos=True))],
 )
 async def test_parameters_that_continue_after_the_grammar_are_refused(
     engine, request_, param, stopping
@@ -110,8 +101,8 @@ async def test_parameters_that_continue_after_the_grammar_are_refused(
 async def test_a_head_proposes_a_number_of_tokens(tmp_path):
     engine = new_engine(tmp_path, eagle3_head="/head")
 
-    def asked(**values: Any) -> GenerationRequest:
-        return replace(HELLO, assistance=SpeculativeDecoding(**values))
+    def asked(**values: Any) -> req.GenerationRequest:
+        return replace(HELLO, assistance=req.SpeculativeDecoding(**values))
 
     prepared = [await prepared_of(engine, each) for each in (HELLO, asked(num_tokens=3))]
 
@@ -119,7 +110,7 @@ async def test_a_head_proposes_a_number_of_tokens(tmp_path):
     with pytest.raises(UnsupportedParameter, match="served with the option draft_model, which"):
         await prepared_of(engine, asked(confidence_threshold=0.5))
     with pytest.raises(UnsupportedParameter, match="beam search"):
-        await prepared_of(engine, replace(HELLO, beams=BeamSearch(2)))
+        await prepared_of(engine, replace(HELLO, beams=req.BeamSearch(2)))
 
 
 # -- Limits that clients send by default are clamped -------------------------------------
@@ -133,10 +124,10 @@ def served(home: Path, **options: Any) -> Engine:
 
 
 def drafted(
-    folder: Path, request: GenerationRequest = RAW, *, options: Any = None, **stopping: Any
+    folder: Path, request: req.GenerationRequest = RAW, *, options: Any = None, **stopping: Any
 ) -> Draft:
     engine = served(folder, **{"max_context": NUM_RAW + ROOM, **(options or {})})
-    return prepare(replace(request, stopping=Stopping(**stopping)), engine, deadline_s=60)
+    return prepare(replace(request, stopping=req.Stopping(**stopping)), engine, deadline_s=60)
 
 
 def limits_of(draft: Draft) -> set[int]:
@@ -213,10 +204,10 @@ def test_a_limit_that_does_not_fit_is_refused_by_the_clients_name_for_it(
 
 async def test_the_engine_gets_the_clamped_limit_and_the_shortest_is_reported(tmp_path):
     engine = new_engine(tmp_path, max_context=NUM_RAW + ROOM)
-    prepared = await prepared_of(engine, replace(RAW, stopping=Stopping(max_tokens=4096)))
+    prepared = await prepared_of(engine, replace(RAW, stopping=req.Stopping(max_tokens=4096)))
     assert prepared.submits[0].max_new_tokens == ROOM
 
-    request = replace(RAW, prompt=RawPrompts(((5,) * 10, (5,) * 30)))
+    request = replace(RAW, prompt=req.RawPrompts(((5,) * 10, (5,) * 30)))
     draft = drafted(tmp_path, request, options={"max_context": 100}, max_tokens=4096)
     assert limits_of(draft) == {90, 70}
     assert draft.clamped_to == 70
@@ -226,7 +217,7 @@ def test_a_conversation_that_may_be_shortened_keeps_room_for_an_answer(tmp_path)
     words = "word " * 40
     turns = [("user", words), ("assistant", words)] * 2
     chat = a_chat(*turns, ("user", words), drops_oldest=True)
-    request = GenerationRequest(Endpoint.RESPONSES, None, chat)
+    request = req.GenerationRequest(req.Endpoint.RESPONSES, None, chat)
 
     draft = drafted(tmp_path, request, options={"max_context": 400}, max_tokens=4096)
 
@@ -238,7 +229,7 @@ def test_a_conversation_that_may_be_shortened_keeps_room_for_an_answer(tmp_path)
 
 
 async def sampling_of(engine: Engine, **asked: Any) -> SamplingParams:
-    prepared = await prepared_of(engine, replace(HELLO, sampling=Sampling(**asked)))
+    prepared = await prepared_of(engine, replace(HELLO, sampling=req.Sampling(**asked)))
     return prepared.submits[0].sampling
 
 
@@ -286,6 +277,6 @@ async def test_a_value_that_no_request_names_is_moved_into_the_limits(tmp_path):
     allowed = await sampling_of(greedy, temperature=0.7, top_k=20)
     assert (allowed.temperature, allowed.top_k) == (0.7, 20)
     # A beam search has no limits of sampling.
-    searching = replace(HELLO, beams=BeamSearch(width=2))
+    searching = replace(HELLO, beams=req.BeamSearch(width=2))
     prepared = await prepared_of(served(tmp_path, **LIMITS), searching)
     assert prepared.submits[0].beams is not None

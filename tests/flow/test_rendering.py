@@ -7,18 +7,8 @@ import pytest
 from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, new_engine, prepared_of
 from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
+from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import (
-    ALL_THAT_FIT,
-    Conversation,
-    Encoding,
-    Endpoint,
-    GenerationRequest,
-    RawPrompts,
-    Rendering,
-    Stopping,
-    ToolCall,
-)
 
 LONG = "The capital of France is Paris. " * 60
 TALK = a_chat(
@@ -30,10 +20,10 @@ TALK = a_chat(
 MAX_CONTEXT = ASSETS.folder.max_context or 0
 
 
-def talk(*, max_tokens: int | None = None, drops_oldest: bool = True) -> GenerationRequest:
+def talk(*, max_tokens: int | None = None, drops_oldest: bool = True) -> req.GenerationRequest:
     prompt = replace(TALK, drops_oldest=drops_oldest)
-    stopping = Stopping(max_tokens=max_tokens)
-    return replace(HELLO, endpoint=Endpoint.RESPONSES, prompt=prompt, stopping=stopping)
+    stopping = req.Stopping(max_tokens=max_tokens)
+    return replace(HELLO, endpoint=req.Endpoint.RESPONSES, prompt=prompt, stopping=stopping)
 
 
 @table("max_tokens", [1, 100, 1500, None])
@@ -42,7 +32,7 @@ async def test_a_long_conversation_loses_no_more_than_necessary(engine, max_toke
 
     answer = MAX_CONTEXT // 8 if max_tokens is None else max_tokens
     (prompt,) = prepared.prompts
-    exchange = ASSETS.render(Conversation(TALK.messages[1:3])).num_tokens
+    exchange = ASSETS.render(req.Conversation(TALK.messages[1:3])).num_tokens
     assert MAX_CONTEXT - answer - exchange <= prompt.num_tokens <= MAX_CONTEXT - answer
     assert "Be brief." in (prompt.text or "")
     assert "What is the capital of France?" in (prompt.text or "")
@@ -63,10 +53,10 @@ async def test_a_conversation_that_stays_too_long_or_may_not_be_shortened_is_ref
 
 
 async def test_all_that_fit_leaves_tokens_for_the_answer(tmp_path):
-    prompt = RawPrompts(("one two three four five six seven",))
-    request = replace(RAW, prompt=prompt, encoding=Encoding(max_tokens=ALL_THAT_FIT))
+    prompt = req.RawPrompts(("one two three four five six seven",))
+    request = replace(RAW, prompt=prompt, encoding=req.Encoding(max_tokens=req.ALL_THAT_FIT))
     engine = new_engine(tmp_path, max_context=6)
-    prepared = await prepared_of(engine, replace(request, stopping=Stopping(max_tokens=2)))
+    prepared = await prepared_of(engine, replace(request, stopping=req.Stopping(max_tokens=2)))
     longest = await prepared_of(engine, request)
     with pytest.raises(ContextTooLong):
         await prepared_of(engine, replace(RAW, prompt=prompt))
@@ -77,10 +67,11 @@ async def test_all_that_fit_leaves_tokens_for_the_answer(tmp_path):
 
 
 @table(
-    "endpoint, param", [(Endpoint.RESPONSES, "input"), (Endpoint.CHAT, "messages[0].tool_calls[0]")]
+    "endpoint, param",
+    [(req.Endpoint.RESPONSES, "input"), (req.Endpoint.CHAT, "messages[0].tool_calls[0]")],
 )
 async def test_errors_of_templates_name_the_clients_field(engine, endpoint, param):
-    broken = a_message("assistant", tool_calls=(ToolCall("a", "f", "{"),))
+    broken = a_message("assistant", tool_calls=(req.ToolCall("a", "f", "{"),))
 
     with pytest.raises(InvalidRequest) as caught:
         await prepared_of(engine, replace(HELLO, endpoint=endpoint, prompt=a_chat(broken)))
@@ -90,7 +81,9 @@ async def test_errors_of_templates_name_the_clients_field(engine, endpoint, para
 
 async def test_a_template_of_a_request_is_refused_unless_the_model_trusts_it(tmp_path):
     template = "<{{ messages[0].content }}>"
-    request = replace(HELLO, prompt=replace(HELLO.prompt, rendering=Rendering(template=template)))
+    request = replace(
+        HELLO, prompt=replace(HELLO.prompt, rendering=req.Rendering(template=template))
+    )
     engine = new_engine(tmp_path)
     with pytest.raises(UnsupportedParameter, match="trust_request_chat_template"):
         await prepared_of(engine, request)

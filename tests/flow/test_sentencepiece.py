@@ -13,21 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.flow.tiny_chat import new_engine
+from tests.prompting.builders import a_chat
 from tests.prompting.sentencepiece import END, KINDS, SPACE, START, VOCABULARY, a_model_folder
 from tests.tables import table
+from vinery_serving.core import request as req
 from vinery_serving.core.events import Event, TextDelta
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import (
-    Conversation,
-    Endpoint,
-    GenerationRequest,
-    LogprobsOptions,
-    Message,
-    RawPrompts,
-    Rendering,
-    Role,
-    TextPart,
-)
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import PreparedRequest
@@ -35,7 +26,7 @@ from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.protocols.common.logprobs import TextLogprobs
 from vinery_serving.transport.messages import TokenLogprobs
 
-LOGPROBS = LogprobsOptions(num_top=0, num_top_of_prompt=0)
+LOGPROBS = req.LogprobsOptions(num_top=0, num_top_of_prompt=0)
 KIND = table("kind", KINDS)
 TEXT = "The Paris is a"
 # Words with and without their space, spaces alone, and parts of characters.
@@ -52,20 +43,24 @@ def engine(kind: str) -> Engine:
     return new_engine(folder, ModelAssets.load(folder))
 
 
-def prepared(kind: str, prompts: RawPrompts | Conversation, prompt: Prompt) -> PreparedRequest:
-    endpoint = Endpoint.COMPLETIONS if isinstance(prompts, RawPrompts) else Endpoint.CHAT
-    request = GenerationRequest(endpoint, kind, prompts, logprobs=LOGPROBS)
+def prepared(
+    kind: str, prompts: req.RawPrompts | req.Conversation, prompt: Prompt
+) -> PreparedRequest:
+    endpoint = (
+        req.Endpoint.COMPLETIONS if isinstance(prompts, req.RawPrompts) else req.Endpoint.CHAT
+    )
+    request = req.GenerationRequest(endpoint, kind, prompts, logprobs=LOGPROBS)
     return PreparedRequest(request, engine(kind), Meter(), "t", (prompt,), (), 1)
 
 
 def completion(kind: str, text: str | tuple[int, ...] = TEXT) -> PreparedRequest:
-    prompts = RawPrompts((text,), echo=True)
+    prompts = req.RawPrompts((text,), echo=True)
     return prepared(kind, prompts, engine(kind).assets.encode_prompt(text))
 
 
 def chat(kind: str, *, continues: bool = False) -> PreparedRequest:
-    messages = (Message(Role.USER, (TextPart("a"),)), Message(Role.ASSISTANT, (TextPart("The"),)))
-    prompts = Conversation(messages, rendering=Rendering(continues_final_message=continues))
+    rendering = req.Rendering(continues_final_message=continues)
+    prompts = a_chat(("user", "a"), ("assistant", "The"), rendering=rendering)
     ids = engine(kind).assets.tokenizer.encode_raw("a The")
     return prepared(kind, prompts, Prompt(tuple(ids), "a The"))
 

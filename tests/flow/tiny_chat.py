@@ -6,16 +6,8 @@ from typing import Any, cast
 
 from tests.fakes.engine import Gateway, InMemoryEngine
 from vinery_serving.constraints.families.registry import select_family
+from vinery_serving.core import request as req
 from vinery_serving.core.events import Event, TextDelta
-from vinery_serving.core.request import (
-    Conversation,
-    Endpoint,
-    GenerationRequest,
-    Message,
-    RawPrompts,
-    Role,
-    TextPart,
-)
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.directory import Engine, ModelEntry
 from vinery_serving.flow.generate import stream
@@ -33,12 +25,12 @@ from vinery_serving.transport.waiting import WaitingRequests
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 ASSETS = ModelAssets.load(TINY_CHAT)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-HELLO = GenerationRequest(
-    endpoint=Endpoint.CHAT,
+HELLO = req.GenerationRequest(
+    endpoint=req.Endpoint.CHAT,
     model="tiny-chat",
-    prompt=Conversation((Message(Role.USER, (TextPart("Hello!"),)),)),
+    prompt=req.Conversation((req.Message(req.Role.USER, (req.TextPart("Hello!"),)),)),
 )
-RAW = GenerationRequest(Endpoint.COMPLETIONS, "tiny-chat", RawPrompts(("Hi there",)))
+RAW = req.GenerationRequest(req.Endpoint.COMPLETIONS, "tiny-chat", req.RawPrompts(("Hi there",)))
 SUBMIT = Submit(id=0, prompt_ids=b"", sampling=SamplingParams(), max_new_tokens=9, deadline_s=9.0)
 
 
@@ -51,7 +43,7 @@ def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> En
 
 
 async def prepared_of(
-    engine: Engine, request: GenerationRequest = HELLO, **values: Any
+    engine: Engine, request: req.GenerationRequest = HELLO, **values: Any
 ) -> PreparedRequest:
     draft = prepare(request, engine, deadline_s=60, **values)
     return PreparedRequest.of(draft, engine, Meter(), "ab" * 12)
@@ -59,7 +51,7 @@ async def prepared_of(
 
 def in_memory(
     engine: InMemoryEngine,
-    request: GenerationRequest = RAW,
+    request: req.GenerationRequest = RAW,
     *,
     submit: Submit = SUBMIT,
     meter: Meter | None = None,

@@ -27,13 +27,8 @@ from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import Draft, PreparedRequest
 from vinery_serving.flow.preparing import prepare
 from vinery_serving.flow.quarantine import Quarantine
+from vinery_serving.intake import reading
 from vinery_serving.intake.media import RequestMedia
-from vinery_serving.intake.reading import (
-    SMALL_BODY_BYTES,
-    GenerationReader,
-    InProcess,
-    answer_tokens,
-)
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits, decode_image
 from vinery_serving.prompting.assets import ModelAssets
@@ -46,7 +41,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIMITS = WorkLimits(
     num_processes=2, cpu_s=5, wall_s=60, memory_bytes=1024 * 2**20, max_waiting=9, wait_s=60
 )
-LARGE = " " * SMALL_BODY_BYTES
+LARGE = " " * reading.SMALL_BODY_BYTES
 URL = "https://pictures.example/a.png"
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -98,7 +93,8 @@ async def read(
 ) -> Draft:
     body = (json.dumps(fields) + padding).encode()
     endpoint = Endpoint.RESPONSES if "input" in fields else Endpoint.CHAT
-    async with GenerationReader(pool, 1, len(body), InProcess(parse, prepare)) as reader:
+    here = reading.InProcess(parse, prepare)
+    async with reading.GenerationReader(pool, 1, len(body), here) as reader:
         await reader.parse(body, endpoint, "v1", None)
         _, draft = await reader.prepare(engine, fetch, deadline_s=9, request_id="r")
     return draft
@@ -320,7 +316,7 @@ async def test_tokenizers_count_pictures(pool: WorkerPool, engine: Engine) -> No
             ("tokenize", {"messages": content}, "count"),
         ):
             body = (json.dumps(fields) + padding).encode()
-            answer = await answer_tokens(pool, 1, name, body, "v1", engine_of, no_files)
+            answer = await reading.answer_tokens(pool, 1, name, body, "v1", engine_of, no_files)
 
             assert json.loads(answer)[member] == len(draft.prompts[0].token_ids)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import pytest_asyncio
 from hypothesis import example, given
@@ -23,13 +24,7 @@ from vinery_serving.core.request import Endpoint, GenerationRequest
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.preparing import prepare
-from vinery_serving.intake.reading import (
-    SMALL_BODY_BYTES,
-    GenerationReader,
-    InProcess,
-    answer_tokens,
-    model_of,
-)
+from vinery_serving.intake import reading
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.chat.exchange import ChatExchange
@@ -42,7 +37,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIMITS = WorkLimits(
     num_processes=2, cpu_s=2, wall_s=60, memory_bytes=512 * 2**20, max_waiting=9, wait_s=60
 )
-LARGE = " " * SMALL_BODY_BYTES
+LARGE = " " * reading.SMALL_BODY_BYTES
 _HANGING_S = 60
 
 USER = {"role": "user", "content": "Hello!"}
@@ -108,7 +103,8 @@ async def no_files(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
 async def read(
     pool: WorkerPool, engine: Engine, endpoint: Endpoint, body: bytes, tree: str = "v1"
 ) -> tuple[Exchange, Draft]:
-    async with GenerationReader(pool, 1, len(body), InProcess(parse, prepare)) as reader:
+    here = reading.InProcess(parse, prepare)
+    async with reading.GenerationReader(pool, 1, len(body), here) as reader:
         await reader.parse(body, endpoint, tree, "vinery")
         return await reader.prepare(engine, no_files, deadline_s=9, request_id="req", lane=(5, 6))
 
@@ -120,12 +116,6 @@ async def chat(pool: WorkerPool, engine: Engine, **fields: Any) -> Draft:
 
 def parts_of(error: ServingError) -> tuple[object, ...]:
     return type(error), error.message, error.param, error.code, error.type
-
-
-def processes_of(pool: WorkerPool) -> list[int]:
-    assert pool._server is not None
-    pid = pool._server.pid
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 async def test_a_large_body_is_prepared_as_a_small_one(pool: WorkerPool, engine: Engine) -> None:
@@ -238,8 +228,10 @@ async def test_seven_clients_that_leave_take_their_work_along(
     await asyncio.gather(*clients, return_exceptions=True)
 
     assert (own_pool.num_running, own_pool.num_waiting) == (0, 0)
+    assert own_pool._server is not None
+    server = psutil.Process(own_pool._server.pid)
     async with asyncio.timeout(_HANGING_S):
-        while processes_of(own_pool):  # noqa: ASYNC110 the processes have no events
+        while server.children():  # noqa: ASYNC110 the processes have no events
             await asyncio.sleep(0.01)
     assert await chat(own_pool, engine, guided_json={"type": "integer"})
 
@@ -298,7 +290,7 @@ async def test_a_tokenizer_answers_in_both_processes(pool: WorkerPool, engine: E
 
     async def answer(name: str, body: dict[str, Any], padding: str = "") -> bytes:
         data = (json.dumps(body) + padding).encode()
-        return await answer_tokens(pool, 1, name, data, "v1", admitted, no_files)
+        return await reading.answer_tokens(pool, 1, name, data, "v1", admitted, no_files)
 
     for name, body in TOKENS:
         assert await answer(name, body) == await answer(name, body, LARGE)
@@ -355,4 +347,4 @@ async def test_a_worker_has_the_limits_of_its_web_process(
 @given(st.binary() | st.binary().map(lambda text: b'{"model": "' + text + b'"}'))
 async def test_a_look_at_the_model_of_any_body_finds_one_or_refuses_it(body: bytes) -> None:
     with contextlib.suppress(InvalidRequest):
-        assert isinstance(model_of(body), str | None)
+        assert isinstance(reading.model_of(body), str | None)

@@ -1,7 +1,6 @@
 """The node carries out jobs: each in a process that may be killed, paused or cancelled."""
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -9,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from django.core.exceptions import ValidationError
 
@@ -66,14 +66,6 @@ async def until(job: ModelJob, is_so: Callable[[ModelJob], bool]) -> ModelJob:
         while not is_so(await in_thread(job.refresh_from_db) or job):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return job
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def in_state(state: JobState) -> Callable[[ModelJob], bool]:
@@ -182,7 +174,7 @@ def test_a_measurement_of_a_model_that_cannot_be_measured_any_more_ends(tmp_path
     EngineStatus.objects.update(state=EngineState.READY)
     second = begin(tmp_path, JobKind.BENCH, **waits)
     assert asyncio.run(run(second, changes)) == "The model was changed meanwhile. Measure it again."
-    assert not any(map(is_alive, processes(tmp_path)))
+    assert not any(map(psutil.pid_exists, processes(tmp_path)))
 
 
 def test_a_paused_job_has_no_process_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
@@ -194,7 +186,7 @@ def test_a_paused_job_has_no_process_and_goes_on_when_it_is_resumed(tmp_path: Pa
             await ask(jobs.pause, job)
             await until(job, in_state(JobState.PAUSED))
             (pid,) = processes(tmp_path)
-            assert not is_alive(pid)
+            assert not psutil.pid_exists(pid)
             await ask(jobs.resume, job)
             await until(job, lambda _: len(processes(tmp_path)) == 2)
 
@@ -238,7 +230,7 @@ def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
             await until(job, has_begun)
             (pid,) = processes(tmp_path)
             await in_thread(lambda: job.model.delete())
-            await waiting.until(lambda: not is_alive(pid))
+            await waiting.until(lambda: not psutil.pid_exists(pid))
 
     asyncio.run(run())
 

@@ -12,6 +12,7 @@ import vinery_accounts.limits.queue
 from tests.accounts.limits.builders import request_for
 from tests.requests.test_reservation import (
     NUM_PROMPT_TOKENS,
+    answered,
     limits_of,
     num_used,
     prepared,
@@ -37,14 +38,6 @@ FIRST = NUM_PROMPT_TOKENS + 128  # what is reserved for a long answer
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No wait times out because the machine is busy."""
     monkeypatch.setattr(vinery_accounts.limits.queue, "MAX_QUOTA_WAIT_S", 600.0)
-
-
-async def used(limits: LimitService, quota: Reservation, num_tokens: int) -> None:
-    """Settle the reservation of an answer with this many tokens."""
-    ended = prepared(1000)
-    ended.meter.is_accepted = True
-    ended.meter.num_output_tokens = num_tokens
-    quota.settle(ended.meter)
 
 
 async def in_queue(quota: Reservation, running: PreparedRequest) -> asyncio.Task[None]:
@@ -83,7 +76,7 @@ async def test_unused_tokens_go_to_the_next_request_the_last_as_its_last_grant(
     here, there = processes(FIRST + 20, num_processes)
     first, second = await reserved(here), reservation_of(there, "2")
     waiting = await in_queue(second, prepared(1000))
-    await used(here, first, num_tokens)
+    first.settle(answered(num_tokens))
     await asyncio.wait_for(waiting, 60)
     assert (second.num_granted, second.is_last) == granted
 
@@ -94,7 +87,7 @@ async def test_the_first_request_is_served_first() -> None:
     await quotas[0].reserve(prepared(1000))
     waiting = [await in_queue(quota, prepared(1000)) for quota in quotas[1:]]
     for number, task in enumerate(waiting):
-        await used(limits, quotas[number], 0)
+        quotas[number].settle(answered(0))
         await task
         assert [each.done() for each in waiting] == [at <= number for at in range(3)]
 
@@ -104,9 +97,8 @@ async def test_once_no_tokens_can_be_returned_all_requests_are_refused(num_proce
     here, there = processes(FIRST, num_processes)
     first = await reserved(here)
     waiting = [await in_queue(reservation_of(there, str(n)), prepared(1000)) for n in range(5)]
-    await used(here, first, 128)
-    async with asyncio.timeout(60):
-        answers = await asyncio.gather(*waiting, return_exceptions=True)
+    first.settle(answered(128))
+    answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
     assert [type(answer) for answer in answers] == [LimitReached] * 5
     assert {str(getattr(answer, "code", "")) for answer in answers} == {"insufficient_quota"}
 
@@ -173,7 +165,7 @@ async def test_queues_do_not_leak() -> None:
     waiting = [await in_queue(reservation_of(limits, str(n)), prepared(1000)) for n in range(5)]
     for task in waiting[::2]:
         task.cancel()
-    await used(limits, first, 128)
+    first.settle(answered(128))
     await asyncio.gather(*waiting, return_exceptions=True)
     assert not limits._queue._waiters
     assert not any(limits._queue._num_waiting.values())
@@ -193,15 +185,19 @@ async def waiting_for(
     return await queued(limits, limits.reserve_or_wait(asked))
 
 
-async def test_a_cancelled_wait_for_another_process_wakes_the_next_request() -> None:
-    here, there = processes(FIRST + NUM_PROMPT_TOKENS)
+@table("num_processes, is_cancelled_first", [(1, False), (2, True)])
+async def test_a_cancelled_wait_wakes_the_next_request(
+    num_processes: int, is_cancelled_first: bool
+) -> None:
+    here, there = processes(FIRST + NUM_PROMPT_TOKENS, num_processes)
     first, third = await reserved(here), reservation_of(there, "3")
     gone = await in_queue(reservation_of(there, "2"), prepared(1000))
     waiting = await in_queue(third, prepared(1000))
+    if is_cancelled_first:
+        gone.cancel()
+    first.settle(answered(0))
     gone.cancel()
-    await used(here, first, 0)
-    async with asyncio.timeout(60):
-        await waiting
+    await asyncio.wait_for(waiting, 60)
     assert third.num_granted == 128
 
 
@@ -219,17 +215,6 @@ async def test_a_removed_or_larger_limit_ends_the_wait(amount: int | None) -> No
     assert isinstance(answer, Lease)
     assert [each.amount for each in answer.reading.rules] == [each.amount for each in after]
     limits.settle(held, NO_USAGE)
-
-
-async def test_a_cancelled_wait_wakes_the_next_request() -> None:
-    limits = limits_of(rule(FIRST))
-    first, third = await reserved(limits), reservation_of(limits, "3")
-    gone = await in_queue(reservation_of(limits, "2"), prepared(1000))
-    waiting = await in_queue(third, prepared(100))
-    await used(limits, first, 0)
-    gone.cancel()
-    await waiting
-    assert third.num_granted == 100
 
 
 @table("metric", [Metric.INPUT_TOKENS, Metric.REQUESTS])
@@ -257,7 +242,7 @@ async def test_many_short_answers_at_once_use_all_of_a_quota(seed: int) -> None:
             return
         most = max(most, await num_used(limits))
         await asyncio.sleep(random_.uniform(0, 0.02))
-        await used(limits, quota, min(quota.num_granted, random_.randint(1, 30)))
+        quota.settle(answered(min(quota.num_granted, random_.randint(1, 30))))
 
     await asyncio.gather(*map(ask, range(1000)))
     assert most <= 10_000

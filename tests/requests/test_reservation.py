@@ -65,6 +65,13 @@ async def reserved(limits: LimitService, request: PreparedRequest | None = None)
     return quota
 
 
+def answered(num_tokens: int) -> Meter:
+    """The meter of an answer with this many tokens."""
+    return Meter(
+        num_prompt_tokens=NUM_PROMPT_TOKENS, num_output_tokens=num_tokens, is_accepted=True
+    )
+
+
 async def num_used(limits: LimitService) -> int:
     (level,) = await limits.levels(list(limits.book.rules))
     return level.num_used
@@ -167,7 +174,7 @@ async def test_a_running_answer_gets_what_its_present_limits_leave(num_processes
     follow(limits, amounting_to(NUM_PROMPT_TOKENS + 128 + 64 + 5))
     await quota.extend(64)
     assert (quota.num_granted, quota.is_last) == (128 + 64 + 5, True)
-    quota.settle(Meter(num_prompt_tokens=NUM_PROMPT_TOKENS, is_accepted=True))
+    quota.settle(answered(0))
     assert await num_used(limits) == NUM_PROMPT_TOKENS
 
 
@@ -196,27 +203,22 @@ async def test_a_shadow_limit_refuses_nothing_and_is_recorded() -> None:
     assert [bound.is_shadow for bound in quota.bound_limits] == [True]
 
 
-@table("is_accepted, num_charged", [(True, NUM_PROMPT_TOKENS + 7), (False, 0)])
-async def test_unused_tokens_are_returned(is_accepted: bool, num_charged: int) -> None:
+REFUSED = Meter(num_prompt_tokens=NUM_PROMPT_TOKENS)
+
+
+@table("meter, num_charged", [(answered(7), NUM_PROMPT_TOKENS + 7), (REFUSED, 0)])
+async def test_unused_tokens_are_returned(meter: Meter, num_charged: int) -> None:
     limits = limits_of(rule(10_000))
-    quota = reservation_of(limits)
-    running = prepared(1000)
-    await quota.reserve(running)
-    running.meter.is_accepted = is_accepted
-    running.meter.num_output_tokens = 7 if is_accepted else 0
-    quota.settle(running.meter)
-    quota.settle(running.meter)
+    quota = await reserved(limits)
+    for _ in range(2):
+        quota.settle(meter)
     await limits.close()
     assert await num_used(limits) == num_charged
 
 
 async def test_budgets_are_charged_by_weight() -> None:
-    quota = reservation_of(limits_of(rule(10_000, metric=Metric.WEIGHTED_TOKENS)))
-    running = prepared(1000)
-    await quota.reserve(running)
-    running.meter.is_accepted = True
-    running.meter.num_output_tokens = 4
-    assert quota.weighted_tokens(running.meter) == NUM_PROMPT_TOKENS * 0.5 + 4 * 2
+    quota = await reserved(limits_of(rule(10_000, metric=Metric.WEIGHTED_TOKENS)))
+    assert quota.weighted_tokens(answered(4)) == NUM_PROMPT_TOKENS * 0.5 + 4 * 2
 
 
 async def test_a_request_that_no_engine_runs_counts_for_rate_limits_on_requests_alone() -> None:
