@@ -14,7 +14,7 @@ from tests.tables import table
 from vinery_serving.core.request import GrammarKind
 from vinery_serving.engine import checker, grammars
 from vinery_serving.engine.canary import Canary
-from vinery_serving.engine.grammars import GrammarChecks, SharedCompiler
+from vinery_serving.engine.grammars import GrammarChecks, OnChecked, SharedCompiler
 from vinery_serving.transport.messages import GrammarSpec, Pong
 from vinery_serving.transport.server import SocketServer
 
@@ -62,21 +62,16 @@ def test_grammars_are_compiled_in_order_if_possible(server, tokenizer, vocab_siz
     assert [bool(each) for each in results] == [False, is_bad_refused, False]
 
 
-class CountingCompiler:
-    """Collects grammars; a test calls their callbacks."""
+class SlowCompiler(Compiler):
+    """Keeps the newest callback, which a test calls."""
 
-    def __init__(self) -> None:
-        self.requests: list[tuple[GrammarSpec, Any]] = []
-
-    def compile(self, grammar: GrammarSpec, on_compiled: Any) -> None:
-        self.requests.append((grammar, on_compiled))
-
-    def close(self) -> None:
-        pass
+    def compile(self, grammar: GrammarSpec, on_compiled: OnChecked) -> None:
+        self.compiled.append(grammar)
+        self.on_compiled = on_compiled
 
 
 def test_requests_go_on_after_the_pipeline_knows_the_grammar(server: SocketServer) -> None:
-    compiler = CountingCompiler()
+    compiler = SlowCompiler()
     checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, compiler)  # type: ignore[arg-type]
     results: list[str | None] = []
     refused: list[str | None] = []
@@ -87,13 +82,12 @@ def test_requests_go_on_after_the_pipeline_knows_the_grammar(server: SocketServe
     wait_for(server, refused, 1)
 
     assert results == []
-    [(grammar, on_compiled)] = compiler.requests
-    assert grammar == GOOD
-    on_compiled(None)
+    assert compiler.compiled == [GOOD]
+    compiler.on_compiled(None)
     assert results == [None, None]
     checks.check(GOOD, results.append)
     assert results == [None, None, None]
-    assert len(compiler.requests) == 1
+    assert compiler.compiled == [GOOD]
     checks.close()
 
 

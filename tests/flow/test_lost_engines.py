@@ -44,8 +44,7 @@ async def answer(gateway: Gateway) -> None:
     """Generate what is not known of the text."""
     while True:
         submit = await accepted(gateway)
-        gateway.tokens(submit, ids_of(TEXT)[len(known_ids(submit)) :])
-        gateway.tokens(submit, [END], "stop")
+        gateway.tokens(submit, [*ids_of(TEXT)[len(known_ids(submit)) :], END], "stop")
 
 
 async def die_at_once(gateway: Gateway) -> None:
@@ -293,8 +292,7 @@ async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine):
         if submit.prompt_ids == fatal.submits[0].prompt_ids:
             gateway.die()
         else:
-            gateway.tokens(submit, ids_of(TEXT))
-            gateway.tokens(submit, [END], "stop")
+            gateway.tokens(submit, [*ids_of(TEXT), END], "stop")
             await die_if_fatal(gateway)
 
     async with (

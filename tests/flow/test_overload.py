@@ -1,5 +1,8 @@
 """A request that would wait too long is refused at its arrival."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -12,13 +15,6 @@ from vinery_serving.transport.messages import Load
 
 ALICE, ALAN, BOB = (1, 1), (1, 2), (2, 3)  # Alice and Alan are of one organisation
 EVE = (4, 4)
-
-
-class Client:
-    """An engine that reports a load."""
-
-    def __init__(self, load: Load | None) -> None:
-        self.load = load
 
 
 def load_of(
@@ -42,7 +38,8 @@ def load_of(
 
 
 def gate_of(load: Load | None, *, max_queue_s: float = 0.0) -> OverloadGate:
-    return OverloadGate(Client(load), "m", max_queue_s)
+    engine: Any = SimpleNamespace(load=load)
+    return OverloadGate(engine, "m", max_queue_s)
 
 
 @table("load", [None, load_of((ALICE, 1e9), per_s=0.0), load_of(), load_of(num_free=64)])
@@ -92,12 +89,12 @@ def test_keys_of_one_organisation_wait_together_beside_another():
     assert gate.expected_wait_s(ALICE) == pytest.approx(1.0 + 1.0 + 0.5)
 
 
-def is_refused(gate: OverloadGate, lane: Lane = ALICE) -> bool:
+def refusal(gate: OverloadGate, lane: Lane = ALICE, **values: Any) -> Overloaded | None:
     try:
-        with gate.enter(lane, Meter()):
-            return False
-    except Overloaded:
-        return True
+        with gate.enter(lane, Meter(), **values):
+            return None
+    except Overloaded as error:
+        return error
 
 
 def with_arrivals(gate: OverloadGate, *, num: int, num_ended: int) -> OverloadGate:
@@ -143,13 +140,13 @@ LITTLE_EACH = load_of(
 def test_a_request_that_would_wait_too_long_is_refused(load, arrived, ended, lane, is_late):
     gate = with_arrivals(gate_of(load), num=arrived, num_ended=ended)
 
-    assert is_refused(gate, lane) is is_late
+    assert bool(refusal(gate, lane)) is is_late
 
 
 def test_an_administrator_may_choose_the_longest_wait():
     for num_tokens, is_late in [(9000.0, False), (11000.0, True)]:
         gate = gate_of(load_of((ALICE, num_tokens)), max_queue_s=10.0)
-        assert is_refused(with_arrivals(gate, num=500, num_ended=100)) is is_late
+        assert bool(refusal(with_arrivals(gate, num=500, num_ended=100))) is is_late
 
 
 def test_each_refused_client_returns_later_than_the_one_before_it_within_a_minute():
@@ -271,32 +268,23 @@ def load_of_pictures(num: int, encoding_s: float = 5.0) -> Load:
     return structs.replace(load, encoding=((*ALICE, num),), encoding_s=encoding_s)
 
 
-def refusal(gate: OverloadGate, lane: Lane = ALICE) -> Overloaded | None:
-    """Of a request with a picture."""
-    try:
-        with gate.enter(lane, Meter(), has_media=True):
-            return None
-    except Overloaded as error:
-        return error
-
-
 def test_pictures_that_wait_to_be_encoded_hold_up_no_other_request():
     gate = gate_of(load_of_pictures(1000))
 
     assert not gate.may_refuse
-    assert not is_refused(gate)
+    assert refusal(gate) is None
     # A picture of another key waits for its turn.
     assert gate.encoding_wait_s(BOB) == pytest.approx(5.0)
-    assert refusal(gate, BOB) is None
+    assert refusal(gate, BOB, has_media=True) is None
 
 
 def test_a_picture_that_would_wait_long_to_be_encoded_is_refused_with_that_time():
     few = gate_of(load_of_pictures(7))
     assert few.encoding_wait_s(ALICE) == pytest.approx(35.0)
-    assert refusal(few) is None
+    assert refusal(few, has_media=True) is None
 
     patient = gate_of(load_of_pictures(7), max_queue_s=10.0)
     for gate, retry_s in ((gate_of(load_of_pictures(100)), 60), (patient, 35)):
-        refused = refusal(gate)
+        refused = refusal(gate, has_media=True)
         assert refused is not None and refused.retry_after_s == retry_s
         assert f"Try again in {retry_s} s" in refused.message

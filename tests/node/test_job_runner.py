@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,13 @@ def in_state(state: JobState) -> Callable[[ModelJob], bool]:
     return lambda job: job.state == state
 
 
-def ends(job: ModelJob, state: JobState) -> None:
-    """Let a node carry it out until it is in this state."""
+def meanwhile(*steps: Coroutine[Any, Any, object]) -> None:
+    """Do this while a node carries out jobs."""
 
     async def run() -> None:
         async with a_node():
-            await until(job, in_state(state))
+            for step in steps:
+                await step
 
     asyncio.run(run())
 
@@ -107,7 +108,7 @@ def test_a_result_gives_the_model_its_folder(tmp_path: Path) -> None:
     job = begin(tmp_path, result={"folder": str(TINY_CHAT)})
     assert job.model.shown_state is ShownState.PULLING
     assert _read_specs(None)[1] == {}
-    ends(job, JobState.DONE)
+    meanwhile(until(job, in_state(JobState.DONE)))
 
     model = ServedModel.objects.get()
     assert model.folder == str(TINY_CHAT)
@@ -146,7 +147,7 @@ def test_jobs_fail_with_reasons_and_begin_again(tmp_path, kind, parameters, reas
 
 def test_a_killed_process_is_begun_again(tmp_path: Path) -> None:
     job = begin(tmp_path, num_kills=2, result={"folder": str(TINY_CHAT)})
-    ends(job, JobState.DONE)
+    meanwhile(until(job, in_state(JobState.DONE)))
     assert job.num_attempts == 3
 
 
@@ -196,14 +197,8 @@ def test_a_paused_job_has_no_process_and_goes_on_when_it_is_resumed(tmp_path: Pa
 
 def test_a_cancelled_job_discards_what_it_has_made(tmp_path: Path) -> None:
     job = begin(tmp_path, blocks=True)
-
-    async def run() -> None:
-        async with a_node():
-            await until(job, has_begun)
-            await ask(jobs.cancel, job)
-            await until(job, in_state(JobState.CANCELLED))
-
-    asyncio.run(run())
+    cancelled = until(job, in_state(JobState.CANCELLED))
+    meanwhile(until(job, has_begun), ask(jobs.cancel, job), cancelled)
     assert len(processes(tmp_path, "discard")) == 1
     assert ServedModel.objects.get().shown_state is ShownState.REGISTERED
 
@@ -211,14 +206,8 @@ def test_a_cancelled_job_discards_what_it_has_made(tmp_path: Path) -> None:
 @pytest.mark.stores
 def test_the_next_node_begins_a_job_again(tmp_path: Path) -> None:
     job = begin(tmp_path, blocks=True)
-
-    async def run() -> None:
-        async with a_node():
-            await until(job, has_begun)
-        async with a_node():
-            await until(job, lambda _: len(processes(tmp_path)) == 2)
-
-    asyncio.run(run())
+    meanwhile(until(job, has_begun))
+    meanwhile(until(job, lambda _: len(processes(tmp_path)) == 2))
     assert job.num_attempts == 1
 
 
@@ -241,16 +230,13 @@ def test_jobs_of_a_kind_take_turns(tmp_path: Path) -> None:
         jobs.begin(model_without_files(name), kind, {"begun": str(tmp_path / name), "blocks": True})
         for name, kind in (("m", JobKind.PULL), ("n", JobKind.PULL), ("o", JobKind.CONVERT))
     )
-
-    async def run() -> None:
-        async with a_node():
-            await until(first, in_state(JobState.RUNNING))
-            await until(of_another_kind, in_state(JobState.RUNNING))
-            await until(second, in_state(JobState.WAITING))
-            await ask(jobs.cancel, first)
-            await until(second, in_state(JobState.RUNNING))
-
-    asyncio.run(run())
+    meanwhile(
+        until(first, in_state(JobState.RUNNING)),
+        until(of_another_kind, in_state(JobState.RUNNING)),
+        until(second, in_state(JobState.WAITING)),
+        ask(jobs.cancel, first),
+        until(second, in_state(JobState.RUNNING)),
+    )
 
 
 def test_a_model_has_one_unfinished_job_of_a_kind(tmp_path: Path) -> None:

@@ -62,8 +62,13 @@ class Process:
         self._record.meter = meter
         self._record.note_media()
 
-    def kill(self) -> None:
+    def killed(self) -> Settlement:
+        """Kill it. Returns what the next process records."""
+        rows: list[Settlement] = []
         self._ledger._journal.close()
+        recover_orphans(self._folder, rows.extend)
+        (row,) = rows
+        return row
 
     @property
     def num_lines(self) -> int:
@@ -77,22 +82,16 @@ async def process(tmp_path: Path) -> Process:
 
 
 @pytest.mark.parametrize("asked", ["", "default", "reference-chat"])
-async def test_it_is_recorded_with_the_model_that_served(
-    process: Process, tmp_path: Path, asked: str
-) -> None:
-    rows: list[Settlement] = []
+async def test_it_is_recorded_with_the_model_that_served(process: Process, asked: str) -> None:
     process.begin(asked=asked, serves="reference-chat")
-    process.kill()
-    recover_orphans(tmp_path, rows.extend)
 
-    (row,) = rows
-    assert (row.admission.model, row.admission.asked_model) == ("reference-chat", asked)
+    admission = process.killed().admission
+    assert (admission.model, admission.asked_model) == ("reference-chat", asked)
 
 
 async def test_pictures_of_a_killed_process_are_recorded_and_text_is_written_once(
-    process: Process, tmp_path: Path
+    process: Process,
 ) -> None:
-    rows: list[Settlement] = []
     process.begin(asked="m", serves="m")
     process.note_pictures(Meter())
     assert process.num_lines == 1
@@ -100,10 +99,7 @@ async def test_pictures_of_a_killed_process_are_recorded_and_text_is_written_onc
     pictures = MediaUsage(num_files=2, num_bytes=10, num_pixels=300, decode_s=0.004)
     process.note_pictures(Meter(media=pictures, media_spans=((3, 8),), num_prompt_tokens=9))
     assert process.num_lines == 2
-    process.kill()
-    recover_orphans(tmp_path, rows.extend)
-
-    (row,) = rows
+    row = process.killed()
     assert (row.num_media, row.num_media_bytes, row.num_media_pixels) == (2, 10, 300)
     assert (row.decode_ms, row.num_image_tokens) == (4.0, 0)
 
@@ -134,8 +130,7 @@ async def test_a_request_that_cannot_be_recorded_is_refused_and_not_settled(
     assert traffic.models["m"].requests == {("completions", 503): 1}
 
 
-async def test_a_long_name_of_a_model_takes_little_space_in_the_journal(tmp_path: Path) -> None:
-    process = Process(tmp_path)
+async def test_a_long_name_of_a_model_takes_little_space_in_the_journal(process: Process) -> None:
     process.begin(asked="m" * 1_000_000, serves="reference-chat")
 
     assert process._ledger.backlog_bytes < 2000

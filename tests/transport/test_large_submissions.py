@@ -40,6 +40,8 @@ class SlowEngine:
                 await self._has_news.wait()
 
     async def until_submitted(self, id_: int) -> None:
+        """Let it read until it has got this one."""
+        self.may_read.set()
         await self.until(lambda: id_ in self.ids())
 
     def ids(self) -> list[int]:
@@ -75,7 +77,6 @@ async def test_a_short_request_overtakes_the_rest_of_a_large_one(slow, client):
     client.submit(many)
     await asyncio.sleep(0)
     client.submit(other)
-    slow.may_read.set()
 
     await slow.until_submitted(many[-1].id)
 
@@ -87,7 +88,6 @@ async def test_two_large_requests_are_sent_in_turns(slow: SlowEngine, client: En
     first, second = prompts(client, NUM_PROMPTS), prompts(client, NUM_PROMPTS // 4)
     client.submit(first)
     client.submit(second)
-    slow.may_read.set()
 
     await slow.until_submitted(first[-1].id)
 
@@ -98,7 +98,6 @@ async def test_what_was_cancelled_is_not_sent(slow: SlowEngine, client: EngineCl
     many, other = prompts(client, NUM_PROMPTS), prompts(client, 1)
     output = client.submit(many)
     output.cancel({each.id: 0 for each in many})
-    slow.may_read.set()
     client.submit(other)
 
     last = prompts(client, 1)
@@ -116,7 +115,6 @@ async def test_a_grant_follows_its_submission(slow: SlowEngine, client: EngineCl
     output = client.submit(many)
     for num_tokens in (1, 2):
         output.grant(many[-1].id, num_tokens, is_last=False)
-    slow.may_read.set()
 
     await slow.until_submitted(many[-1].id)
     await slow.until(lambda: isinstance(slow.received[-1], messages.Grant))
@@ -145,7 +143,6 @@ async def test_pixels_come_before_their_submission(slow: SlowEngine, client: Eng
     submit, other = with_picture(client), prompts(client, 1)[0]
     client.submit([submit])
     client.submit([other])
-    slow.may_read.set()
 
     await slow.until_submitted(submit.id)
 
@@ -161,7 +158,6 @@ async def test_a_picture_that_is_cancelled_on_its_way_is_given_up(slow, client):
     output = client.submit([submit])
     await asyncio.sleep(0)  # the first parts are written
     output.cancel({submit.id: 0})
-    slow.may_read.set()
     last = prompts(client, 1)
     client.submit(last)
 
