@@ -8,7 +8,7 @@ import numpy.typing as npt
 from msgspec import structs
 from tokenizers import Tokenizer
 
-from tests.engine.conftest import TINY_VISION
+from tests.engine.conftest import TINY_VISION, chat_text
 from tests.engine.in_process import handled
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.vision import VisionModel
@@ -49,10 +49,6 @@ def ids_of(text: str) -> list[int]:
     return list(tokenizer().encode(text, add_special_tokens=False).ids)
 
 
-def chat(text: str) -> str:
-    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
-
-
 def media_of(text: str, pictures: tuple[Pixels, ...]) -> tuple[list[int], tuple[MediaInput, ...]]:
     """Return the ids of a text in which each picture has its tokens, and the pictures."""
     model = vision_model()
@@ -75,7 +71,7 @@ def media_of(text: str, pictures: tuple[Pixels, ...]) -> tuple[list[int], tuple[
 
 def a_submit(text: str, *pictures: Pixels, **values: Any) -> Submit:
     """Greedy decoding of 8 tokens, whatever they are, unless `values` ask for something else."""
-    ids, media = media_of(chat(text), pictures)
+    ids, media = media_of(chat_text(text, reasoning=""), pictures)
     prompt_ids = np.array(ids, dtype="<i4").tobytes()
     asked = {**GREEDY, "max_new_tokens": 8, **values}
     return Submit(id=1, prompt_ids=prompt_ids, media=media, **asked)

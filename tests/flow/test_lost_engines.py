@@ -159,8 +159,7 @@ async def test_the_next_engine_gets_the_last_grant_too(engine):
             gateway.tokens(submit, [END], "stop")
 
     async with FakeEngine(engine.replicas.path, pause):
-        async with asyncio.timeout(TIMEOUT_S):
-            await whole(await prepared_of(engine), LastGrant())
+        await asyncio.wait_for(whole(await prepared_of(engine), LastGrant()), TIMEOUT_S)
 
     assert [(each.num_tokens, each.is_last) for each in grants] == [(10, True)] * 2
 
@@ -180,9 +179,8 @@ async def test_a_stream_that_cannot_go_on_exactly_or_whose_model_is_gone_ends_wi
     engine,
 ):
     async def refuse(gateway: Gateway) -> None:
-        gateway.send(
-            messages.Rejected((await gateway.receive_submit()).id, "not_continued", "It differs.")
-        )
+        submit = await gateway.receive_submit()
+        gateway.send(messages.Rejected(submit.id, "not_continued", "It differs."))
 
     async def unload(gateway: Gateway) -> None:
         await send_a_token(gateway)
@@ -227,8 +225,7 @@ async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine):
 
     prepared = await prepared_of(engine, replace(SEEDED, n=2))
     async with FakeEngine(engine.replicas.path, die_between, refuse):
-        async with asyncio.timeout(TIMEOUT_S):
-            result = await whole(prepared)
+        result = await asyncio.wait_for(whole(prepared), TIMEOUT_S)
 
     assert known == [ids_of(TEXT)[:1], []]
     assert [each.text for each in result.choices] == [TEXT, TEXT]
@@ -295,13 +292,9 @@ async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine):
             gateway.tokens(submit, [*ids_of(TEXT), END], "stop")
             await die_if_fatal(gateway)
 
-    async with (
-        FakeEngine(engine.replicas.path, die_with_both, die_with_both, die_if_fatal),
-        asyncio.timeout(TIMEOUT_S),
-    ):
-        ended, answered = await asyncio.gather(
-            whole(fatal), whole(neighbour), return_exceptions=True
-        )
+    async with FakeEngine(engine.replicas.path, die_with_both, die_with_both, die_if_fatal):
+        both = asyncio.gather(whole(fatal), whole(neighbour), return_exceptions=True)
+        ended, answered = await asyncio.wait_for(both, TIMEOUT_S)
 
     assert isinstance(ended, errors.EngineLost)
     assert not isinstance(answered, BaseException)
@@ -316,12 +309,8 @@ async def test_the_hash_does_not_depend_on_who_asks_and_on_random_seeds(engine):
     for key_id in (1, 2):
         request = replace(HELLO, sampling=Sampling(temperature=0.5))
         prepared = await prepared_of(engine, request)
-        submits = [
-            structs.replace(
-                each, lane=(1, key_id), request_id=f"r{key_id}", cache_key=b"%d" % key_id
-            )
-            for each in prepared.submits
-        ]
+        of_key = {"lane": (1, key_id), "request_id": f"r{key_id}", "cache_key": b"%d" % key_id}
+        submits = [structs.replace(each, **of_key) for each in prepared.submits]
         quarantine.add("tiny-chat", submits)
     quarantine.add("other", submits)
 
@@ -359,8 +348,7 @@ async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine
         await engine.ready()
         # The socket is gone with its server; the connection is not.
         with pytest.raises((errors.DeadlineExceeded, errors.EngineLost)):
-            async with asyncio.timeout(TIMEOUT_S):
-                await whole(replace(prepared, submits=late))
+            await asyncio.wait_for(whole(replace(prepared, submits=late)), TIMEOUT_S)
 
 
 # -- Changed models -----------------------------------------------------------------------------

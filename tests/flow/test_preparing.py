@@ -73,18 +73,12 @@ async def test_the_stop_rules_reach_the_engine_and_stop_ids_must_be_tokens_of_th
     assert caught.value.param == "stop_token_ids"
 
 
-WITH_GRAMMAR = replace(
-    HELLO, grammar=req.Grammar(req.GrammarKind.JSON_SCHEMA, "{}", "response_format")
-)
-FORCED = replace(
-    HELLO,
-    prompt=replace(
-        HELLO.prompt, tools=(req.Tool("f"),), tool_choice=req.ToolChoice(req.ToolMode.REQUIRED)
-    ),
-)
+GRAMMAR = req.Grammar(req.GrammarKind.JSON_SCHEMA, "{}", "response_format")
+REQUIRED = req.ToolChoice(req.ToolMode.REQUIRED)
+FORCED = replace(HELLO.prompt, tools=(req.Tool("f"),), tool_choice=REQUIRED)
 
 
-@table("request_", [WITH_GRAMMAR, FORCED])
+@table("request_", [replace(HELLO, grammar=GRAMMAR), replace(HELLO, prompt=FORCED)])
 @table(
     "param, stopping",
     [("min_tokens", req.Stopping(min_tokens=5)), ("ignore_eos", req.Stopping(ignore_eos=True))],

@@ -81,9 +81,8 @@ async def test_errors_of_templates_name_the_clients_field(engine, endpoint, para
 
 async def test_a_template_of_a_request_is_refused_unless_the_model_trusts_it(tmp_path):
     template = "<{{ messages[0].content }}>"
-    request = replace(
-        HELLO, prompt=replace(HELLO.prompt, rendering=req.Rendering(template=template))
-    )
+    rendering = req.Rendering(template=template)
+    request = replace(HELLO, prompt=replace(HELLO.prompt, rendering=rendering))
     engine = new_engine(tmp_path)
     with pytest.raises(UnsupportedParameter, match="trust_request_chat_template"):
         await prepared_of(engine, request)

@@ -57,15 +57,8 @@ def in_memory(
     meter: Meter | None = None,
 ) -> PreparedRequest:
     """A request to an engine without a socket."""
-    return PreparedRequest(
-        request,
-        cast(Engine, engine),
-        meter or Meter(),
-        "t",
-        (Prompt((1,)),),
-        (submit,) * request.n,
-        request.n,
-    )
+    prompts, submits, its_engine = (Prompt((1,)),), (submit,) * request.n, cast(Engine, engine)
+    return PreparedRequest(request, its_engine, meter or Meter(), "t", prompts, submits, request.n)
 
 
 async def accepted(gateway: Gateway) -> Submit:
