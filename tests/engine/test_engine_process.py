@@ -47,8 +47,7 @@ async def test_an_engine_without_a_configuration_ends() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "vinery_serving.engine", "e"), stdin=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(60):
-        await process.communicate(b'{"name": "half a')
+    await asyncio.wait_for(process.communicate(b'{"name": "half a'), 60)
     assert process.returncode == 1
 
 

@@ -84,8 +84,7 @@ async def test_it_is_found_by_its_socket_until_it_ends(tmp_path: Path, socket: P
 
         found = adoption.find(tmp_path)[ADDRESS]
         process.kill()
-        async with asyncio.timeout(TIMEOUT_S):
-            assert await found.wait() == "The engine process ended."
+        assert await asyncio.wait_for(found.wait(), TIMEOUT_S) == "The engine process ended."
         assert found.has_ended
         found.close()
 
@@ -131,8 +130,7 @@ async def test_an_engine_of_another_version_has_no_digest(tmp_path: Path, socket
     other = f"from msgspec import Struct\n{other}"
     with listening(socket, sys.executable, "-c", other, str(socket)):
         found = adoption.find(tmp_path)[ADDRESS]
-        async with asyncio.timeout(TIMEOUT_S):
-            assert await found.digest() is None
+        assert await asyncio.wait_for(found.digest(), TIMEOUT_S) is None
         found.close()
 
 

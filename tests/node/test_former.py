@@ -46,8 +46,7 @@ class ScriptedEngine:
         self._was_ended.set()
 
     async def until_ended(self) -> None:
-        async with asyncio.timeout(30):
-            await self._was_ended.wait()
+        await asyncio.wait_for(self._was_ended.wait(), 30)
 
 
 @pytest.fixture

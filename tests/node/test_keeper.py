@@ -141,8 +141,7 @@ class ScriptedEngine:
         if self._script.end == CRASHES:
             raise EngineDied("It crashed.")
         self._script.is_over.set()
-        async with asyncio.timeout(60):
-            await self._script.is_drained.wait()
+        await asyncio.wait_for(self._script.is_drained.wait(), 60)
         raise EngineDied("It ended.")
 
     async def end(self) -> None:
@@ -186,8 +185,7 @@ async def live(script: Script, *ends: End) -> list[tuple[EngineState, str]]:
     """Let engines end so. Returns the reports until one stays, or nothing happens any more."""
     script.ends = iter(ends)
     async with keeping() as a_keeper:
-        async with asyncio.timeout(30):
-            await script.is_over.wait()
+        await asyncio.wait_for(script.is_over.wait(), 30)
         reports = list(script.reports)
         await a_keeper.end()
     assert script.reports[-1][0] is EngineState.UNLOADED

@@ -182,8 +182,7 @@ async def test_a_batch_that_hangs_ends_the_engine(tmp_path: Path) -> None:
     async with an_engine(tmp_path) as (process, _):
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(EngineDied, match="stood still"):
-            async with asyncio.timeout(TIMEOUT_S):
-                await process.watch()
+            await asyncio.wait_for(process.watch(), TIMEOUT_S)
 
 
 async def test_a_graph_for_another_task_does_not_load(tmp_path: Path) -> None:
