@@ -272,8 +272,7 @@ def test_requests_that_wait_to_be_encoded_are_reported_apart(batch: Batch) -> No
 
     load = waiting.report()
     assert load.num_free > 0
-    assert load.waiting == ()
+    assert (load.waiting, load.waiting_s) == ((), 0.0)
     assert load.encoding == ((*text.submit.lane, len(others)),)
-    assert load.waiting_s == 0.0
     waiting.discard(others[0])
     assert waiting._encoding == {text.submit.lane: 1}

@@ -65,8 +65,7 @@ async def test_the_stop_rules_reach_the_engine_and_stop_ids_must_be_tokens_of_th
     stopping = req.Stopping(max_tokens=9, min_tokens=4, stop_token_ids=(5, 6), ignore_eos=True)
     submit = (await prepared_of(engine, replace(RAW, stopping=stopping))).submits[0]
     assert (submit.max_new_tokens, submit.min_new_tokens) == (9, 4)
-    assert submit.stop_token_ids == (5, 6)
-    assert submit.ignore_eos
+    assert (submit.stop_token_ids, submit.ignore_eos) == ((5, 6), True)
 
     with pytest.raises(InvalidRequest, match="names the token 3072") as caught:
         await prepared_of(engine, replace(RAW, stopping=req.Stopping(stop_token_ids=(3072,))))

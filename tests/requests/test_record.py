@@ -154,11 +154,8 @@ async def test_a_project_with_captures_gets_the_body_and_the_answer(
         record.succeed()
 
     [capture] = captured
-    assert (capture.project_id, capture.model, capture.body) == (1, "m", b"{}")
-    assert capture.num_body_bytes == 2
-    if is_refused:
-        assert capture.answer == error_body(InvalidRequest("No."))
-        assert capture.num_answer_bytes == len(capture.answer)
-    else:
-        assert capture.answer == b"x" * MAX_TEXT_BYTES
-        assert capture.num_answer_bytes == MAX_TEXT_BYTES + 2
+    assert (capture.project_id, capture.model) == (1, "m")
+    assert (capture.body, capture.num_body_bytes) == (b"{}", 2)
+    refusal = error_body(InvalidRequest("No."))
+    answer = (refusal, len(refusal)) if is_refused else (b"x" * MAX_TEXT_BYTES, MAX_TEXT_BYTES + 2)
+    assert (capture.answer, capture.num_answer_bytes) == answer
