@@ -16,21 +16,13 @@ from vinery_serving.constraints.answers import answer_grammar, tool_grammar
 from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.constraints.grammar.steps import step_budget
 from vinery_serving.constraints.json_schema import translator
+from vinery_serving.core import request as req
 from vinery_serving.core.errors import InvalidGrammar, InvalidRequest
 from vinery_serving.core.field_limits import REQUEST_STEPS, SCHEMA_STEPS
-from vinery_serving.core.request import (
-    Grammar,
-    GrammarKind,
-    TextGrammar,
-    TextSyntax,
-    Tool,
-    ToolChoice,
-    ToolMode,
-)
 from vinery_serving.output.parsers.argument_types import ParameterTypes
 
 Work = Callable[[], Any]
-REQUIRED = ToolChoice(ToolMode.REQUIRED)
+REQUIRED = req.ToolChoice(req.ToolMode.REQUIRED)
 PARAMETERS = {
     "type": "object",
     "properties": {"a": {"type": "string"}, "b": {"type": "integer", "minimum": 1}},
@@ -51,29 +43,29 @@ def anew(work: Work) -> Any:
     return work()
 
 
-def answer(kind: GrammarKind, source: Any, family: str = "plain", tools: Any = ()) -> Work:
+def answer(kind: req.GrammarKind, source: Any, family: str = "plain", tools: Any = ()) -> Work:
     text = source if isinstance(source, str) else json.dumps(source)
-    grammar, forms = Grammar(kind, text, "response_format"), by_name(family).grammar
+    grammar, forms = req.Grammar(kind, text, "response_format"), by_name(family).grammar
     return lambda: answer_grammar(forms, grammar, opens_reasoning=False, tools=tools)
 
 
 def pattern(text: str) -> Work:
-    return answer(GrammarKind.REGEX, text)
+    return answer(req.GrammarKind.REGEX, text)
 
 
 def tag(value: Any, family: str = "hermes") -> Work:
     """A structural tag beside a tool, so that it becomes a grammar."""
-    return answer(GrammarKind.STRUCTURAL_TAG, value, family, [Tool("f")])
+    return answer(req.GrammarKind.STRUCTURAL_TAG, value, family, [req.Tool("f")])
 
 
-def tools(listed: list[Tool], family: str = "hermes") -> Work:
+def tools(listed: list[req.Tool], family: str = "hermes") -> Work:
     forms = by_name(family).grammar
     return lambda: tool_grammar(forms, listed, REQUIRED, parallel=True, opens_reasoning=False)
 
 
 def lark(definition: str) -> Work:
-    grammar = TextGrammar(TextSyntax.LARK, definition, "tools[0].definition")
-    return tools([Tool("f", is_custom=True, input_grammar=grammar)])
+    grammar = req.TextGrammar(req.TextSyntax.LARK, definition, "tools[0].definition")
+    return tools([req.Tool("f", is_custom=True, input_grammar=grammar)])
 
 
 def rules(number: int, body: Callable[[int], str]) -> Work:
@@ -102,11 +94,11 @@ def parameters(number: int, **words: Any) -> Any:
 
 def many_tools(family: str, number: int) -> Work:
     schemas = [{**PARAMETERS, "title": f"{at}"} for at in range(number)]
-    return tools([Tool(f"f{at}", "", schema) for at, schema in enumerate(schemas)], family)
+    return tools([req.Tool(f"f{at}", "", schema) for at, schema in enumerate(schemas)], family)
 
 
 def many_parameters(family: str, number: int) -> Work:
-    return tools([Tool("f", "", parameters(number))], family)
+    return tools([req.Tool("f", "", parameters(number))], family)
 
 
 LINEAR: dict[str, tuple[Callable[[int], Work], int]] = {
@@ -128,8 +120,8 @@ LINEAR: dict[str, tuple[Callable[[int], Work], int]] = {
         lambda n: lark("start: A\nA: /a/\n" + "\n".join(f'%ignore "b{at}"' for at in range(n))),
         50,
     ),
-    "choices": (lambda n: answer(GrammarKind.CHOICE, [f"choice {at}" for at in range(n)]), 200),
-    "a long choice": (lambda n: answer(GrammarKind.CHOICE, ["é\n" * n]), 2000),
+    "choices": (lambda n: answer(req.GrammarKind.CHOICE, [f"choice {at}" for at in range(n)]), 200),
+    "a long choice": (lambda n: answer(req.GrammarKind.CHOICE, ["é\n" * n]), 2000),
     "tags": (lambda n: tag({"type": "sequence", "elements": ends(n)}), 10),
     "ends of a tag": (lambda n: tag({**ends(1)[0], "end": [f"</{at}>" for at in range(n)]}), 10),
     "schemas of tags": (
@@ -204,7 +196,9 @@ def test_lists_in_lists_of_tags_do_not_double_the_grammar_and_many_tools_are_tra
 
     page = {"type": "integer", "minimum": 1, "maximum": 100}
     schema = {**PARAMETERS, "properties": {"page": page, "per_page": page}, "required": ["page"]}
-    assert steps_of(tools([Tool(f"f{at}", "", {**schema, "title": f"{at}"}) for at in range(128)]))
+    assert steps_of(
+        tools([req.Tool(f"f{at}", "", {**schema, "title": f"{at}"}) for at in range(128)])
+    )
 
 
 def recursive(number: int) -> Any:
@@ -217,14 +211,14 @@ def recursive(number: int) -> Any:
 def test_a_parameter_of_recursive_options_is_refused_within_the_budget(family):
     def work() -> None:
         with pytest.raises(InvalidRequest, match=r"too large|refers to itself"):
-            anew(tools([Tool("f", "", recursive(200))], family))
+            anew(tools([req.Tool("f", "", recursive(200))], family))
 
     assert calls(work) <= 3 * REQUEST_STEPS.default
 
 
 def test_the_types_of_an_argument_are_read_once_for_each_schema():
     """They are read while an answer streams, also for schemas that were never translated."""
-    types = ParameterTypes([Tool("f", "", recursive(100))])
+    types = ParameterTypes([req.Tool("f", "", recursive(100))])
 
     num_calls = calls(lambda: types.of("f", "a"))
 
@@ -251,10 +245,10 @@ INVALID: list[Any] = [
 def test_an_invalid_schema_of_a_tool_is_refused_and_the_types_of_its_arguments_known(
     family, schema
 ):
-    tool = Tool("f", "", {"type": "object", **schema}, strict=True)
+    tool = req.Tool("f", "", {"type": "object", **schema}, strict=True)
 
     with pytest.raises(InvalidRequest) as caught:
         anew(tools([tool], family))
 
     assert (caught.value.param or "").startswith("tools")
-    assert ParameterTypes([Tool("f", "", schema)]).of("f", "a")
+    assert ParameterTypes([req.Tool("f", "", schema)]).of("f", "a")

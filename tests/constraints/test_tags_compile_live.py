@@ -8,14 +8,7 @@ from tests.output.rotation import rotated
 from tests.tables import table
 from vinery_serving.constraints.answers import answer_grammar, tool_grammar
 from vinery_serving.constraints.families.registry import by_name, family_names
-from vinery_serving.core.request import (
-    Grammar,
-    GrammarKind,
-    TextGrammar,
-    TextSyntax,
-    Tool,
-    ToolChoice,
-)
+from vinery_serving.core import request as req
 from vinery_serving.core.tools import custom_tool
 
 from .conftest import Refusal
@@ -23,26 +16,26 @@ from .conftest import Refusal
 pytestmark = pytest.mark.live
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "n": {"type": "integer"}}}
-TOOLS = [Tool("get_weather", "Get the weather", SCHEMA), Tool("ping")]
+TOOLS = [req.Tool("get_weather", "Get the weather", SCHEMA), req.Tool("ping")]
 LEFT = 'start: sum\nsum: (sum "+")? INT?\n%import common.INT\n%import common.WS\n%ignore WS'
 WANTED = {
-    "a schema": Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
-    "a choice": Grammar(GrammarKind.CHOICE, '["a", "b\\"\\n", "é"]'),
-    "a pattern": Grammar(GrammarKind.REGEX, r"^[^\s\]\\-]{2,20}(?:\u00e9|x)*$"),
-    "a grammar": Grammar(GrammarKind.EBNF, 'root ::= "a" b*  # b\nb ::= [b\\]"] | "\\""\n'),
-    "a tag": Grammar(
-        GrammarKind.STRUCTURAL_TAG,
+    "a schema": req.Grammar(req.GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
+    "a choice": req.Grammar(req.GrammarKind.CHOICE, '["a", "b\\"\\n", "é"]'),
+    "a pattern": req.Grammar(req.GrammarKind.REGEX, r"^[^\s\]\\-]{2,20}(?:\u00e9|x)*$"),
+    "a grammar": req.Grammar(req.GrammarKind.EBNF, 'root ::= "a" b*  # b\nb ::= [b\\]"] | "\\""\n'),
+    "a tag": req.Grammar(
+        req.GrammarKind.STRUCTURAL_TAG,
         json.dumps({"type": "or", "elements": [{"type": "regex", "pattern": "a"}]}),
     ),
 }
 
 # Its compilation takes some hundred milliseconds, in any family.
-LONG = Grammar(GrammarKind.REGEX, r"^[^\s\]\\-]{2,300}(?:\u00e9|x)*$")
+LONG = req.Grammar(req.GrammarKind.REGEX, r"^[^\s\]\\-]{2,300}(?:\u00e9|x)*$")
 
 CUSTOM = [
-    custom_tool("run", None, TextGrammar(TextSyntax.REGEX, r"[a-z]+\n\"é", "tools[0]")),
+    custom_tool("run", None, req.TextGrammar(req.TextSyntax.REGEX, r"[a-z]+\n\"é", "tools[0]")),
     # It begins with itself, and may be empty.
-    custom_tool("add", None, TextGrammar(TextSyntax.LARK, LEFT, "tools[1]")),
+    custom_tool("add", None, req.TextGrammar(req.TextSyntax.LARK, LEFT, "tools[1]")),
 ]
 
 
@@ -50,7 +43,9 @@ FORMS = (family_names(), [False, True], WANTED)
 CALLING = ([name for name in family_names() if by_name(name).grammar.supports_calls], [False, True])
 
 
-def check_answer(refusal: Refusal, name: str, wanted: Grammar, *, opens_reasoning: bool) -> None:
+def check_answer(
+    refusal: Refusal, name: str, wanted: req.Grammar, *, opens_reasoning: bool
+) -> None:
     for tools in ((), TOOLS):
         grammar = answer_grammar(
             by_name(name).grammar, wanted, opens_reasoning=opens_reasoning, tools=tools
@@ -75,7 +70,7 @@ def test_a_long_repetition_compiles(refusal, name):
 def test_the_grammar_of_custom_tools_compiles(refusal, name, opens_reasoning):
     tools, forms = [*TOOLS, *CUSTOM], by_name(name).grammar
     grammar = tool_grammar(
-        forms, tools, ToolChoice(), parallel=True, opens_reasoning=opens_reasoning
+        forms, tools, req.ToolChoice(), parallel=True, opens_reasoning=opens_reasoning
     )
 
     assert grammar is not None

@@ -10,48 +10,33 @@ import pytest
 
 from tests.tables import table
 
-from .tiny_chat import (
-    CAPITAL,
-    MODEL,
-    OPENAI,
-    PARIS,
-    QUESTION,
-    ask,
-    ask_in_parts,
-    asking,
-    ids_of,
-    lenient,
-    num_reasoning,
-    prompt_of,
-    refusal,
-    text_of,
-)
+from . import tiny_chat as tiny
 
-PROMPT = prompt_of("count to 9")
+PROMPT = tiny.prompt_of("count to 9")
 CHAT = "/v1/chat/completions"
-TEXTS = OPENAI[:2]
+TEXTS = tiny.OPENAI[:2]
 
 
 def chat(raw: httpx.Client, **fields: Any) -> Any:
-    return ask(raw, CHAT, **{"messages": QUESTION, "temperature": 0, **fields})
+    return tiny.ask(raw, CHAT, **{"messages": tiny.QUESTION, "temperature": 0, **fields})
 
 
 def test_a_bias_moves_a_token_and_only_allowed_tokens_are_generated(raw: httpx.Client) -> None:
-    blue, paris = ids_of(raw, " blue")[0], ids_of(raw, " Paris")[0]
+    blue, paris = tiny.ids_of(raw, " blue")[0], tiny.ids_of(raw, " Paris")[0]
 
-    assert text_of(chat(raw, logit_bias={str(blue): 100}, max_tokens=4)) == " blue" * 4
-    assert " Paris" not in text_of(chat(raw, logit_bias={str(paris): -100}))
+    assert tiny.text_of(chat(raw, logit_bias={str(blue): 100}, max_tokens=4)) == " blue" * 4
+    assert " Paris" not in tiny.text_of(chat(raw, logit_bias={str(paris): -100}))
 
-    allowed = ids_of(raw, " red blue")
+    allowed = tiny.ids_of(raw, " red blue")
     answer = chat(raw, max_tokens=6, temperature=1.5, allowed_token_ids=allowed)
-    assert set(text_of(answer).split()) <= {"red", "blue"}
+    assert set(tiny.text_of(answer).split()) <= {"red", "blue"}
 
 
-@table("endpoint", OPENAI)
+@table("endpoint", tiny.OPENAI)
 def test_a_bad_word_is_not_generated(endpoint: str, raw: httpx.Client) -> None:
-    paris = ids_of(raw, " Paris")
-    asked = {"temperature": 0, **asking(endpoint, CAPITAL)}
-    assert "Paris" in text_of(ask(raw, f"/v1/{endpoint}", **asked))
+    paris = tiny.ids_of(raw, " Paris")
+    asked = {"temperature": 0, **tiny.asking(endpoint, tiny.CAPITAL)}
+    assert "Paris" in tiny.text_of(tiny.ask(raw, f"/v1/{endpoint}", **asked))
 
     fields: Any
     for fields in (
@@ -59,18 +44,18 @@ def test_a_bad_word_is_not_generated(endpoint: str, raw: httpx.Client) -> None:
         {"bad_words_token_ids": [paris]},
         {"logit_bias": {paris[0]: -100}},
     ):
-        assert "Paris" not in text_of(ask(raw, f"/v1/{endpoint}", **asked, **fields))
+        assert "Paris" not in tiny.text_of(tiny.ask(raw, f"/v1/{endpoint}", **asked, **fields))
 
 
 def test_chat_returns_the_tokens_of_its_answer(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
-        model=MODEL, messages=QUESTION, logprobs=True, top_logprobs=5, temperature=0
+        model=tiny.MODEL, messages=tiny.QUESTION, logprobs=True, top_logprobs=5, temperature=0
     )
     returned = answer.choices[0].logprobs
     assert returned is not None
     assert returned.content is not None
-    assert "".join(token.token for token in returned.content) == PARIS
-    assert b"".join(bytes(token.bytes or ()) for token in returned.content).decode() == PARIS
+    assert "".join(token.token for token in returned.content) == tiny.PARIS
+    assert b"".join(bytes(token.bytes or ()) for token in returned.content).decode() == tiny.PARIS
     for token in returned.content:
         assert len(token.top_logprobs) == 5
         assert token.top_logprobs[0].token == token.token
@@ -79,8 +64,10 @@ def test_chat_returns_the_tokens_of_its_answer(client: openai.OpenAI) -> None:
 
 def test_a_stream_has_the_same_tokens_as_the_whole_answer(client: openai.OpenAI) -> None:
     options: Any = {"logprobs": True, "top_logprobs": 2, "temperature": 0, "stop": ["is"]}
-    whole = client.chat.completions.create(model=MODEL, messages=QUESTION, **options)
-    chunks = client.chat.completions.create(model=MODEL, messages=QUESTION, stream=True, **options)
+    whole = client.chat.completions.create(model=tiny.MODEL, messages=tiny.QUESTION, **options)
+    chunks = client.chat.completions.create(
+        model=tiny.MODEL, messages=tiny.QUESTION, stream=True, **options
+    )
     streamed = [
         token.token
         for chunk in chunks
@@ -102,7 +89,7 @@ def test_reasoning_and_calls_are_not_among_the_tokens_of_the_answer(raw: httpx.C
 
 def test_completions_return_offsets_in_the_text(client: openai.OpenAI, tree: str) -> None:
     choice = client.completions.create(
-        model=MODEL, prompt=PROMPT, logprobs=3, temperature=0, max_tokens=10
+        model=tiny.MODEL, prompt=PROMPT, logprobs=3, temperature=0, max_tokens=10
     ).choices[0]
     returned = choice.logprobs
     assert returned is not None
@@ -117,7 +104,7 @@ def test_completions_return_offsets_in_the_text(client: openai.OpenAI, tree: str
 
 def first_offsets(raw: httpx.Client, tree: str, *, num_bytes: int = 0, **values: Any) -> list[int]:
     """The first `text_offset` of each choice of a body and of a stream, which are the same."""
-    body = {"model": MODEL, "logprobs": 0, "temperature": 0, "max_tokens": 3, **values}
+    body = {"model": tiny.MODEL, "logprobs": 0, "temperature": 0, "max_tokens": 3, **values}
     url = f"/{tree}/completions"
     whole = json.dumps(body).ljust(num_bytes)
     choices = raw.post(url, content=whole).raise_for_status().json()["choices"]
@@ -135,7 +122,7 @@ def first_offsets(raw: httpx.Client, tree: str, *, num_bytes: int = 0, **values:
 
 def test_offsets_begin_after_the_prompt_in_v1_and_with_the_text_in_v3(raw: httpx.Client) -> None:
     prompts = ["é 中 🍇", "count to 3"]
-    ids = [ask(raw, "/v1/tokenize", prompt=each)["tokens"] for each in prompts]
+    ids = [tiny.ask(raw, "/v1/tokenize", prompt=each)["tokens"] for each in prompts]
 
     assert first_offsets(raw, "v1", prompt=prompts, n=2) == [5, 5, 10, 10]
     assert first_offsets(raw, "v1", prompt=ids, n=2) == [5, 5, 10, 10]
@@ -149,8 +136,8 @@ def test_offsets_begin_after_the_prompt_in_v1_and_with_the_text_in_v3(raw: httpx
 def test_a_prompt_can_be_scored_without_generation(client: openai.OpenAI) -> None:
     """Evaluation harnesses score many prompts with the same start."""
     for ending in ("1 2 3 4 5 6 7 8 9", "1 2 3 4 5 6 7 9 8"):
-        answer = lenient(client).completions.create(
-            model=MODEL, prompt=PROMPT + ending, echo=True, max_tokens=0, logprobs=1
+        answer = tiny.lenient(client).completions.create(
+            model=tiny.MODEL, prompt=PROMPT + ending, echo=True, max_tokens=0, logprobs=1
         )
         choice = answer.choices[0]
         returned = choice.logprobs
@@ -167,8 +154,14 @@ def test_an_echo_of_several_prompts_streams_with_its_tokens(client: openai.OpenA
     prompts = ["count to 3", "hello there"]
     texts = ["", ""]
     tokens: list[list[str]] = [[], []]
-    for chunk in lenient(client).completions.create(
-        model=MODEL, prompt=prompts, echo=True, logprobs=0, max_tokens=3, stream=True, temperature=0
+    for chunk in tiny.lenient(client).completions.create(
+        model=tiny.MODEL,
+        prompt=prompts,
+        echo=True,
+        logprobs=0,
+        max_tokens=3,
+        stream=True,
+        temperature=0,
     ):
         for choice in chunk.choices:
             texts[choice.index] += choice.text
@@ -188,7 +181,7 @@ def test_logprobs_of_prompts_are_ranked_by_id_and_chosen_ids_come_always(raw: ht
         assert {"logprob", "rank", "decoded_token"} == set(entry[str(token_id)])
         assert 2 <= len(entry) <= 3
 
-    blue = ids_of(raw, " blue")[0]
+    blue = tiny.ids_of(raw, " blue")[0]
     fields: Any = {"logprobs": True, "logprob_token_ids": [blue], "max_tokens": 3}
     [choice] = chat(raw, **fields, return_tokens_as_token_ids=True)["choices"]
     for token in choice["logprobs"]["content"]:
@@ -197,7 +190,7 @@ def test_logprobs_of_prompts_are_ranked_by_id_and_chosen_ids_come_always(raw: ht
 
 def test_a_temperature_can_be_part_of_the_distribution(raw: httpx.Client) -> None:
     def first(**values: Any) -> float:
-        asked = asking("chat/completions", "Tell me a story.")
+        asked = tiny.asking("chat/completions", "Tell me a story.")
         fields: Any = {"logprobs": True, "max_tokens": 1, "seed": 5, "temperature": 0.3}
         [choice] = chat(raw, **asked, **fields, **values)["choices"]
         return float(choice["logprobs"]["content"][0]["logprob"])
@@ -209,7 +202,7 @@ def test_a_temperature_can_be_part_of_the_distribution(raw: httpx.Client) -> Non
 def answers(raw: httpx.Client, endpoint: str, *, stream: bool, **fields: Any) -> list[Any]:
     """Return all choices or chunks of choices; for chats their messages or deltas."""
     path = f"/v1/{endpoint}"
-    bodies = ask_in_parts(raw, path, **fields) if stream else [ask(raw, path, **fields)]
+    bodies = tiny.ask_in_parts(raw, path, **fields) if stream else [tiny.ask(raw, path, **fields)]
     choices = [choice for body in bodies for choice in body["choices"]]
     return [choice.get("message") or choice.get("delta") or choice for choice in choices]
 
@@ -224,7 +217,7 @@ def test_token_ids_come_with_the_text(is_streamed: bool, raw: httpx.Client) -> N
         for name, lists in found.items():
             lists[choice["index"]] += choice.get(name, [])
 
-    assert found["prompt_token_ids"] == [ids_of(raw, prompt) for prompt in prompts]
+    assert found["prompt_token_ids"] == [tiny.ids_of(raw, prompt) for prompt in prompts]
     assert all(1 <= len(ids) <= 5 for ids in found["token_ids"])
 
 
@@ -238,7 +231,7 @@ def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
     asked = (
         {"prompt": "The capital of France is"}
         if endpoint == "completions"
-        else {"messages": QUESTION, **THINKING}
+        else {"messages": tiny.QUESTION, **THINKING}
     )
     fields: Any = {"return_token_ids": True, "temperature": 0, "stream_interval": interval}
     returned: dict[str, Any] = {
@@ -254,7 +247,7 @@ def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
     for kind in ("prompt", "completion"):
         ids, text = returned[f"{kind}_token_ids"], returned[f"{kind}_tokens"]
         assert ids
-        assert ask(raw, "/detokenize", tokens=ids)["prompt"] == text
+        assert tiny.ask(raw, "/detokenize", tokens=ids)["prompt"] == text
     assert returned["completion_tokens"].endswith("<|im_end|>")
     assert ("</think>" in returned["completion_tokens"]) == (endpoint == "chat/completions")
 
@@ -264,7 +257,9 @@ def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
 def test_token_ids_are_returned_only_on_request(
     endpoint: str, is_streamed: bool, raw: httpx.Client
 ) -> None:
-    for each in answers(raw, endpoint, stream=is_streamed, max_tokens=2, **asking(endpoint, "Hi")):
+    for each in answers(
+        raw, endpoint, stream=is_streamed, max_tokens=2, **tiny.asking(endpoint, "Hi")
+    ):
         assert not [name for name in each if "token" in name]
 
 
@@ -272,7 +267,7 @@ def test_token_ids_are_returned_only_on_request(
 def test_a_text_that_ends_inside_a_character_is_complete(
     is_streamed: bool, raw: httpx.Client
 ) -> None:
-    grape = ids_of(raw, "\U0001f347")
+    grape = tiny.ids_of(raw, "\U0001f347")
     assert len(grape) > 1
     fields: Any = {"max_tokens": 1, "allowed_token_ids": grape[:1], "return_token_ids": True}
 
@@ -291,18 +286,18 @@ def test_a_budget_of_5_ends_the_reasoning_at_5(field: str, raw: httpx.Client) ->
     long, short = (each["choices"][0]["message"]["reasoning"] for each in (free, held))
 
     # The closing tag is a token of reasoning too.
-    assert num_reasoning(held) == 6
+    assert tiny.num_reasoning(held) == 6
     assert long.startswith(short)
     assert len(short) < len(long)
-    assert text_of(held)
+    assert tiny.text_of(held)
 
 
 def test_a_budget_goes_with_a_schema_and_one_of_0_means_no_reasoning(raw: httpx.Client) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     shape = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     answer = chat(raw, **THINKING, thinking_token_budget=3, response_format=shape)
-    assert num_reasoning(answer) == 4
-    assert isinstance(json.loads(text_of(answer))["a"], int)
+    assert tiny.num_reasoning(answer) == 4
+    assert isinstance(json.loads(tiny.text_of(answer))["a"], int)
 
     message = chat(raw, **THINKING, thinking_token_budget=0)["choices"][0]["message"]
     assert not message.get("reasoning")
@@ -320,6 +315,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 def test_impossible_combinations_are_refused(
     fields: dict[str, Any], param: str, words: str, raw: httpx.Client
 ) -> None:
-    error = refusal(raw, CHAT, messages=QUESTION, **fields)
+    error = tiny.refusal(raw, CHAT, messages=tiny.QUESTION, **fields)
     assert error["param"] == param
     assert words in error["message"]

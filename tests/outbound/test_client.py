@@ -10,42 +10,29 @@ from tests.outbound.attacks import ATTACKS, NAMES
 from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.outbound.servers import Server, answer, certificate, serving
 from tests.tables import table
-from vinery_accounts.outbound import client as client_module
-from vinery_accounts.outbound.addresses import (
-    AddressRefused,
-    is_within,
-    read_networks,
-    why_not_public,
-)
-from vinery_accounts.outbound.client import (
-    BadResponse,
-    Client,
-    NotReached,
-    Response,
-    TooLarge,
-    resolve,
-)
+from vinery_accounts.outbound import addresses
+from vinery_accounts.outbound import client as http
 from vinery_accounts.outbound.threads import DaemonThreads, ThreadsBusy
 from vinery_accounts.outbound.urls import UrlRefused, read_url
 
-HERE = read_networks(["127.0.0.1/32", "::1/128"])
+HERE = addresses.read_networks(["127.0.0.1/32", "::1/128"])
 MAX_BYTES = 1000
 
 
 def check_public(address: str) -> None:
-    reason = why_not_public(address)
+    reason = addresses.why_not_public(address)
     if reason is not None:
-        raise AddressRefused(reason)
+        raise addresses.AddressRefused(reason)
 
 
 def check_here(address: str) -> None:
-    if not is_within(address, HERE):
-        raise AddressRefused(address)
+    if not addresses.is_within(address, HERE):
+        raise addresses.AddressRefused(address)
 
 
 async def get(
-    client: Client, url: str, max_bytes: int = MAX_BYTES, check: object = check_here
-) -> tuple[Response, bytes]:
+    client: http.Client, url: str, max_bytes: int = MAX_BYTES, check: object = check_here
+) -> tuple[http.Response, bytes]:
     async with asyncio.timeout(30):
         route = await client.route(read_url(url), check)  # type: ignore[arg-type]
         async with client.exchange(route) as response:
@@ -62,7 +49,7 @@ async def test_none_of_hundreds_of_attacks_makes_a_connection() -> None:
     async with listening_everywhere() as server:
         for attack in (*ATTACKS, *(f"http://{name}:{{port}}/" for name in NAMES)):
             url = attack.replace("{port}", str(server.port))
-            with pytest.raises((UrlRefused, AddressRefused)):
+            with pytest.raises((UrlRefused, addresses.AddressRefused)):
                 await get(client, url, check=check_public)
         assert network.connected == []
         assert server.num_connections == 0
@@ -76,7 +63,7 @@ async def test_a_name_is_resolved_once_and_only_its_checked_address_is_used() ->
     assert network.resolved == ["a.example"]
     assert network.connected == ["127.0.0.1"]
     network = RecordedNetwork(names={"a.example": [["127.0.0.1", "10.0.0.1"]]})
-    with pytest.raises(AddressRefused, match=r"10\.0\.0\.1"):
+    with pytest.raises(addresses.AddressRefused, match=r"10\.0\.0\.1"):
         await get(network.client(), "http://a.example/")
     assert network.connected == []
     network = RecordedNetwork()
@@ -86,10 +73,10 @@ async def test_a_name_is_resolved_once_and_only_its_checked_address_is_used() ->
 
 
 async def test_names_are_resolved_by_the_system_and_each_address_is_tried() -> None:
-    assert set(await resolve("localhost", 80)) <= {"127.0.0.1", "::1"}
-    with pytest.raises(NotReached, match=r"no host unknown\.invalid"):
-        await resolve("unknown.invalid", 80)
-    with pytest.raises(NotReached, match="no host"):
+    assert set(await http.resolve("localhost", 80)) <= {"127.0.0.1", "::1"}
+    with pytest.raises(http.NotReached, match=r"no host unknown\.invalid"):
+        await http.resolve("unknown.invalid", 80)
+    with pytest.raises(http.NotReached, match="no host"):
         await get(RecordedNetwork(names={"a.example": [[]]}).client(), "http://a.example/")
     network = RecordedNetwork(names={"a.example": [["::1", "127.0.0.1"]]})
     async with serving() as server:
@@ -98,8 +85,8 @@ async def test_names_are_resolved_by_the_system_and_each_address_is_tried() -> N
     assert network.connected == ["::1", "127.0.0.1"]
     async with serving() as server:
         port = server.port
-    with pytest.raises(NotReached, match="ConnectionRefusedError"):
-        await get(Client(), f"http://127.0.0.1:{port}/")
+    with pytest.raises(http.NotReached, match="ConnectionRefusedError"):
+        await get(http.Client(), f"http://127.0.0.1:{port}/")
 
 
 # -- What a request has
@@ -128,7 +115,7 @@ async def test_tls_has_the_name_and_its_certificate_is_checked(tmp_path: Path) -
         assert server.server_names == ["a.example"]
         assert server.requests[0][1]["host"] == f"a.example:{server.port}"
         for host in ("b.example", "127.0.0.1"):
-            with pytest.raises(NotReached, match="SSLCertVerificationError"):
+            with pytest.raises(http.NotReached, match="SSLCertVerificationError"):
                 await get(client, f"https://{host}:{server.port}/")
         assert len(server.requests) == 1
 
@@ -136,8 +123,8 @@ async def test_tls_has_the_name_and_its_certificate_is_checked(tmp_path: Path) -
 async def test_an_unknown_certificate_is_refused(tmp_path: Path) -> None:
     server_tls, _ = certificate(tmp_path, "127.0.0.1")
     async with serving(tls=server_tls) as server:
-        with pytest.raises(NotReached, match="SSLCertVerificationError"):
-            await get(Client(), f"https://127.0.0.1:{server.port}/")
+        with pytest.raises(http.NotReached, match="SSLCertVerificationError"):
+            await get(http.Client(), f"https://127.0.0.1:{server.port}/")
 
 
 async def test_an_address_in_a_certificate_is_accepted(tmp_path: Path) -> None:
@@ -157,15 +144,15 @@ async def server() -> object:
         yield server
 
 
-async def fetched(server: Server, sent: object, client: Client | None = None) -> bytes:
+async def fetched(server: Server, sent: object, client: http.Client | None = None) -> bytes:
     server.answer = sent  # type: ignore[assignment]
-    _, body = await get(client or Client(), f"http://127.0.0.1:{server.port}/")
+    _, body = await get(client or http.Client(), f"http://127.0.0.1:{server.port}/")
     return body
 
 
 async def test_bodies_up_to_their_length_are_read_and_no_redirect_followed(server: Server) -> None:
     server.answer = answer(b"", status="302 Found", headers=("Location: /next", "X-A: 1", "x-a: 2"))
-    response, _ = await get(Client(), f"http://127.0.0.1:{server.port}/")
+    response, _ = await get(http.Client(), f"http://127.0.0.1:{server.port}/")
     assert response.status == 302
     assert response.headers["location"] == "/next"
     assert response.headers["x-a"] == "1, 2"
@@ -188,14 +175,14 @@ async def endless(writer: asyncio.StreamWriter) -> None:
 
 
 async def test_an_endless_body_and_a_length_above_the_limit_are_refused(server: Server) -> None:
-    with pytest.raises(TooLarge, match=f"{MAX_BYTES} bytes"):
+    with pytest.raises(http.TooLarge, match=f"{MAX_BYTES} bytes"):
         await fetched(server, endless)
 
     async def only_head(writer: asyncio.StreamWriter) -> None:
         writer.write(answer(b"", length=MAX_BYTES + 1))
         await asyncio.Event().wait()
 
-    with pytest.raises(TooLarge):
+    with pytest.raises(http.TooLarge):
         await fetched(server, only_head)
 
 
@@ -219,7 +206,7 @@ async def test_an_endless_body_and_a_length_above_the_limit_are_refused(server: 
     ],
 )
 async def test_a_wrong_or_compressed_response_is_refused(server: Server, sent: bytes) -> None:
-    with pytest.raises(BadResponse):
+    with pytest.raises(http.BadResponse):
         await fetched(server, sent)
 
 
@@ -227,8 +214,8 @@ async def test_a_silent_server_is_left_after_the_read_deadline(server: Server) -
     async def silent(writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(NotReached, match="in time"):
-        await fetched(server, silent, Client(read_s=0.05))
+    with pytest.raises(http.NotReached, match="in time"):
+        await fetched(server, silent, http.Client(read_s=0.05))
 
 
 async def test_a_server_that_drips_is_left_when_the_caller_does(server: Server) -> None:
@@ -239,7 +226,7 @@ async def test_a_server_that_drips_is_left_when_the_caller_does(server: Server) 
             await asyncio.sleep(0.01)
 
     server.answer = drip
-    client = Client(read_s=5)
+    client = http.Client(read_s=5)
     route = await client.route(read_url(f"http://127.0.0.1:{server.port}/"), check_here)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3), client.exchange(route) as response:
@@ -253,8 +240,8 @@ async def test_a_handshake_that_does_not_begin_ends_at_the_connect_deadline() ->
     running = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = running.sockets[0].getsockname()[1]
     try:
-        with pytest.raises(NotReached, match="in time"):
-            await get(Client(connect_s=0.05), f"https://127.0.0.1:{port}/")
+        with pytest.raises(http.NotReached, match="in time"):
+            await get(http.Client(connect_s=0.05), f"https://127.0.0.1:{port}/")
     finally:
         running.close()
 
@@ -269,7 +256,7 @@ async def test_a_connection_whose_encryption_breaks_is_reported(tmp_path: Path) 
 
     async with serving(tls=server_tls) as server:
         server.answer = no_tls
-        with pytest.raises(NotReached, match="SSLError"):
+        with pytest.raises(http.NotReached, match="SSLError"):
             await get(RecordedNetwork().client(client_tls), f"https://127.0.0.1:{server.port}/")
 
 
@@ -278,13 +265,11 @@ async def test_a_connection_whose_encryption_breaks_is_reported(tmp_path: Path) 
 
 async def test_waits_for_names_and_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     may_answer = threading.Event()
-    monkeypatch.setattr(
-        client_module.socket, "getaddrinfo", lambda *_, **__: may_answer.wait() and []
-    )
+    monkeypatch.setattr(http.socket, "getaddrinfo", lambda *_, **__: may_answer.wait() and [])
     try:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await Client().route(read_url("http://a.example/"), check_here)
+                await http.Client().route(read_url("http://a.example/"), check_here)
     finally:
         may_answer.set()
 

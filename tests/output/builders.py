@@ -8,17 +8,7 @@ from typing import Any
 from tests.fakes.engine import CharacterDecoder
 from tests.results import build_result
 from vinery_serving.constraints.families.registry import by_name
-from vinery_serving.core.events import (
-    Completed,
-    Event,
-    Finished,
-    FinishReason,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStarted,
-    Usage,
-)
+from vinery_serving.core import events as ev
 from vinery_serving.core.request import Tool
 from vinery_serving.core.result import ChoiceResult
 from vinery_serving.output.detokenize import Decoder
@@ -57,11 +47,11 @@ class Parsing:
     def has_open_call(self) -> bool:
         return self.writer.has_open_call
 
-    def feed(self, text: str) -> list[Event]:
+    def feed(self, text: str) -> list[ev.Event]:
         self.parser.feed(text)
         return self.writer.take()
 
-    def finish(self, *, is_whole: bool = False) -> list[Event]:
+    def finish(self, *, is_whole: bool = False) -> list[ev.Event]:
         """`is_whole`: the model has ended the text; otherwise it may be cut."""
         self.parser.finish(is_closed=is_whole)
         self.writer.finish()
@@ -72,8 +62,8 @@ def call_id(index: int) -> str:
     return f"call_{index}"
 
 
-def a_call_started(name: str, index: int = 0) -> ToolCallStarted:
-    return ToolCallStarted(0, index, call_id(index), name)
+def a_call_started(name: str, index: int = 0) -> ev.ToolCallStarted:
+    return ev.ToolCallStarted(0, index, call_id(index), name)
 
 
 def a_parser(
@@ -86,7 +76,7 @@ def a_parser(
     return Parsing(family, tools if has_tools else (), opens_reasoning=opens_reasoning)
 
 
-def events_of(parsing: Parsing, parts: Iterable[str], *, is_whole: bool = False) -> list[Event]:
+def events_of(parsing: Parsing, parts: Iterable[str], *, is_whole: bool = False) -> list[ev.Event]:
     events = [event for part in parts for event in parsing.feed(part)]
     return events + parsing.finish(is_whole=is_whole)
 
@@ -96,13 +86,13 @@ def folded(parsing: Parsing, parts: Iterable[str], *, is_whole: bool = False) ->
     items: Folded = []
     for event in events_of(parsing, parts, is_whole=is_whole):
         match event:
-            case TextDelta(_, text):
+            case ev.TextDelta(_, text):
                 _grow(items, "text", text)
-            case ReasoningDelta(_, text):
+            case ev.ReasoningDelta(_, text):
                 _grow(items, "reasoning", text)
-            case ToolCallStarted():
+            case ev.ToolCallStarted():
                 items.append((f"custom {event.name}" if event.is_custom else event.name, ""))
-            case ToolCallDelta(_, _, text):
+            case ev.ToolCallDelta(_, _, text):
                 items[-1] = (items[-1][0], items[-1][1] + text)
     if parsing.has_open_call:
         items[-1] = (f"open {items[-1][0]}", items[-1][1])
@@ -169,13 +159,13 @@ def a_reader(
     )
 
 
-def choice_of(events: Iterable[Event]) -> ChoiceResult:
+def choice_of(events: Iterable[ev.Event]) -> ChoiceResult:
     """The one finished choice that events add up to."""
-    result = build_result([*events, Completed(Usage(), at=0)])
+    result = build_result([*events, ev.Completed(ev.Usage(), at=0)])
     return result.choices[0]
 
 
-def reason_of(events: Sequence[Event]) -> FinishReason:
+def reason_of(events: Sequence[ev.Event]) -> ev.FinishReason:
     last = events[-1]
-    assert isinstance(last, Finished)
+    assert isinstance(last, ev.Finished)
     return last.reason

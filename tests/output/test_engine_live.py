@@ -5,15 +5,8 @@ import json
 import pytest
 
 from tests.tables import table
+from vinery_serving.core import request as req
 from vinery_serving.core.events import FinishReason
-from vinery_serving.core.request import (
-    Conversation,
-    Grammar,
-    GrammarKind,
-    Tool,
-    ToolChoice,
-    ToolMode,
-)
 
 from . import tiny_chat
 from .builders import object_of
@@ -22,17 +15,17 @@ from .tiny_chat import calls_of
 pytestmark = pytest.mark.live
 
 NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
-WEATHER = Tool("get_weather", "Get the weather", object_of(city=TEXT))
-ADD = Tool("add", "Add two numbers", object_of(a=NUMBER, b=NUMBER))
-PING = Tool("ping", "Ping")
+WEATHER = req.Tool("get_weather", "Get the weather", object_of(city=TEXT))
+ADD = req.Tool("add", "Add two numbers", object_of(a=NUMBER, b=NUMBER))
+PING = req.Tool("ping", "Ping")
 TOOLS = (WEATHER, ADD, PING)
 
-REQUIRED = ToolChoice(ToolMode.REQUIRED)
+REQUIRED = req.ToolChoice(req.ToolMode.REQUIRED)
 ONE_CITY = "What is the weather in Paris?"
 TWO_CITIES = "What is the weather in Paris and in London?"
 
 
-def asked(question: str, *, tools=TOOLS, **fields) -> Conversation:
+def asked(question: str, *, tools=TOOLS, **fields) -> req.Conversation:
     return tiny_chat.asked(question, tools=tools, **fields)
 
 
@@ -68,11 +61,11 @@ def test_it_answers_with_text_and_thinks_before_it_calls(model):
                 {"tool_choice": choice, "thinking": thinking, "parallel_tool_calls": False},
                 [PARIS],
             )
-            for choice in (REQUIRED, ToolChoice())
+            for choice in (REQUIRED, req.ToolChoice())
             for thinking in (False, True)
         ),
         # A named tool without parameters gets an empty object.
-        (ONE_CITY, {"tool_choice": ToolChoice(ToolMode.NAMED, "ping")}, [("ping", {})]),
+        (ONE_CITY, {"tool_choice": req.ToolChoice(req.ToolMode.NAMED, "ping")}, [("ping", {})]),
     ],
 )
 def test_it_calls_tools(model, question, fields, calls):
@@ -91,7 +84,7 @@ def test_a_demanded_call_is_written_even_where_no_tool_fits_or_another_does(mode
     assert result.text == ""
     assert bool(result.reasoning) == thinking
 
-    choice = ToolChoice(ToolMode.NAMED, "add")
+    choice = req.ToolChoice(req.ToolMode.NAMED, "add")
     result = model.answer(asked(ONE_CITY, thinking=thinking, tool_choice=choice))
     [(name, arguments)] = calls_of(result)
     assert name == "add"
@@ -101,7 +94,7 @@ def test_a_demanded_call_is_written_even_where_no_tool_fits_or_another_does(mode
 
 @table("thinking", [False, True])
 def test_strict_tools_leave_the_model_free_to_answer(model, thinking):
-    strict = Tool(WEATHER.name, WEATHER.description, WEATHER.parameters, strict=True)
+    strict = req.Tool(WEATHER.name, WEATHER.description, WEATHER.parameters, strict=True)
 
     answered = model.answer(asked("Hello!", tools=(strict, ADD), thinking=thinking))
     called = model.answer(asked(TWO_CITIES, tools=(strict, ADD), thinking=thinking))
@@ -115,11 +108,11 @@ def test_strict_tools_leave_the_model_free_to_answer(model, thinking):
 @table(
     "grammar",
     [
-        Grammar(GrammarKind.REGEX, "(yes|no)"),
-        Grammar(GrammarKind.EBNF, 'root ::= "yes" | "no"'),
-        Grammar(GrammarKind.JSON_SCHEMA, '{"enum": ["yes", "no"]}'),
-        Grammar(
-            GrammarKind.STRUCTURAL_TAG,
+        req.Grammar(req.GrammarKind.REGEX, "(yes|no)"),
+        req.Grammar(req.GrammarKind.EBNF, 'root ::= "yes" | "no"'),
+        req.Grammar(req.GrammarKind.JSON_SCHEMA, '{"enum": ["yes", "no"]}'),
+        req.Grammar(
+            req.GrammarKind.STRUCTURAL_TAG,
             '{"type": "structural_tag", "format": {"type": "const_string", "value": "yes"}}',
         ),
     ],
@@ -135,7 +128,7 @@ def test_a_grammar_holds_for_the_answer_after_reasoning(model, grammar, thinking
 def test_json_holds_for_the_answer_after_reasoning(model):
     schema = object_of(name=TEXT, age=NUMBER)
     question = "Give me JSON for a person named Bob who is 4 years old."
-    grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+    grammar = req.Grammar(req.GrammarKind.JSON_SCHEMA, json.dumps(schema))
 
     result = model.answer(asked(question, tools=(), thinking=True), grammar)
 
@@ -161,7 +154,7 @@ NODES = {"$defs": {"node": NODE}, "$ref": "#/$defs/node"}
 )
 def test_a_json_answer_ends_by_itself_and_fits_its_schema(model, schema, fits):
     """With blanks without end, it would not end. Others: constraints/test_drawn_json_live.py."""
-    grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+    grammar = req.Grammar(req.GrammarKind.JSON_SCHEMA, json.dumps(schema))
 
     result = model.answer(asked("Hello!", tools=()), grammar)
 

@@ -5,16 +5,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tests.tables import table
-from vinery_serving.core.events import (
-    REPETITION,
-    Event,
-    Finished,
-    FinishReason,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStarted,
-)
+from vinery_serving.core import events as ev
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Repetition, ToolCall
 from vinery_serving.core.result import ChoiceResult, ReasoningItem, TextItem
@@ -40,15 +31,15 @@ def test_it_reads_reasoning_text_and_calls_in_order_and_numbers_the_calls():
 
     call = ToolCall("call_0", "f", '{"a": 1}')
     assert result.items == (ReasoningItem("Hm."), TextItem("Look: "), call)
-    assert result.finish_reason is FinishReason.TOOL_CALLS
+    assert result.finish_reason is ev.FinishReason.TOOL_CALLS
     assert [call.id for call in whole(CALL + CALL).tool_calls] == ["call_0", "call_1"]
 
 
 def test_neighbouring_text_of_one_feed_is_one_delta_and_a_call_two_events():
-    assert a_reader().feed(ids_of("Hello")) == [TextDelta(0, "Hello")]
+    assert a_reader().feed(ids_of("Hello")) == [ev.TextDelta(0, "Hello")]
     assert a_reader().feed(ids_of(CALL)) == [
-        ToolCallStarted(0, 0, "call_0", "f"),
-        ToolCallDelta(0, 0, '{"a": 1}'),
+        ev.ToolCallStarted(0, 0, "call_0", "f"),
+        ev.ToolCallDelta(0, 0, '{"a": 1}'),
     ]
 
 
@@ -58,9 +49,9 @@ def test_the_engines_reason_is_reported_unless_a_call_was_complete_before_the_li
     assert cut_call.feed(ids_of(CALL[: CALL.index("1")]))
     whole_call.feed(ids_of(CALL + "\nAnd now"))
 
-    assert text.finish("length") == [Finished(0, FinishReason.LENGTH)]
-    assert reason_of(cut_call.finish("length")) is FinishReason.LENGTH
-    assert reason_of(whole_call.finish("length")) is FinishReason.TOOL_CALLS
+    assert text.finish("length") == [ev.Finished(0, ev.FinishReason.LENGTH)]
+    assert reason_of(cut_call.finish("length")) is ev.FinishReason.LENGTH
+    assert reason_of(whole_call.finish("length")) is ev.FinishReason.TOOL_CALLS
 
 
 def test_a_stop_string_ends_the_choice_and_tokens_after_it_do_not_count():
@@ -70,9 +61,9 @@ def test_a_stop_string_ends_the_choice_and_tokens_after_it_do_not_count():
 
     assert reader.is_stopped
     assert reader.num_output_tokens == len("one END")
-    assert events == [TextDelta(0, "one ")]
+    assert events == [ev.TextDelta(0, "one ")]
     assert reader.feed(ids_of("three")) == []
-    assert reader.finish("length") == [Finished(0, FinishReason.STOP, cause="END")]
+    assert reader.finish("length") == [ev.Finished(0, ev.FinishReason.STOP, cause="END")]
 
 
 @table(
@@ -93,10 +84,10 @@ def test_a_stop_string_ends_the_choice_and_tokens_after_it_do_not_count():
         ("one?", {"end_ids": ids_of("?")}, "one", None),
         ("one? two", {"end_ids": ids_of("?")}, "one", None),
         # Nor does any end a choice before its least tokens.
-        ("ababababab", {"repetition": TWICE_THREE, "min_tokens": 8}, "abababab", REPETITION),
+        ("ababababab", {"repetition": TWICE_THREE, "min_tokens": 8}, "abababab", ev.REPETITION),
         ("ababab", {"repetition": TWICE_THREE, "stop": ["babab"]}, "a", "babab"),
         # What was held when it repeated itself is sent.
-        ("a<a<a<", {"repetition": Repetition(9, 1, 3)}, "a<a<a<", REPETITION),
+        ("a<a<a<", {"repetition": Repetition(9, 1, 3)}, "a<a<a<", ev.REPETITION),
     ],
 )
 def test_a_choice_ends_with_what_is_met_first_and_reports_it(text, settings, expected, cause):
@@ -128,7 +119,7 @@ def test_reasoning_tokens_go_from_the_first_of_the_reasoning_to_its_closing_tag(
     assert reader.num_output_tokens == len(reasoning) + len(answer)
     # In reasoning that the prompt has opened from the first token.
     opened = a_reader("think", opens_reasoning=True)
-    assert opened.feed(ids_of("Hm.")) == [ReasoningDelta(0, "Hm.")]
+    assert opened.feed(ids_of("Hm.")) == [ev.ReasoningDelta(0, "Hm.")]
     assert opened.num_reasoning_tokens == 3
 
 
@@ -180,7 +171,7 @@ def test_a_stop_id_ends_a_choice_after_the_least_number_of_tokens(text, least, i
     is_met = "x" in text[least:]
     assert choice.text == expected
     assert reader.is_stopped is is_met
-    assert choice.finish_reason is (FinishReason.STOP if is_met else FinishReason.LENGTH)
+    assert choice.finish_reason is (ev.FinishReason.STOP if is_met else ev.FinishReason.LENGTH)
     assert reader.num_output_tokens == len(naive_end(text, least, is_included=True))
 
 
@@ -211,9 +202,9 @@ def test_a_choice_that_repeats_itself_is_over():
     events = reader.feed(ids_of("So: abababab"))
 
     assert reader.is_stopped
-    assert events == [TextDelta(0, "So: ababab")]
+    assert events == [ev.TextDelta(0, "So: ababab")]
     assert reader.num_output_tokens == len("So: ababab")
-    assert reader.finish("stop") == [Finished(0, FinishReason.STOP, REPETITION)]
+    assert reader.finish("stop") == [ev.Finished(0, ev.FinishReason.STOP, ev.REPETITION)]
 
 
 def test_so_is_one_whose_reasoning_or_arguments_repeat_and_the_call_is_not_for_use():
@@ -221,9 +212,9 @@ def test_so_is_one_whose_reasoning_or_arguments_repeat_and_the_call_is_not_for_u
     called = whole(CALL.replace("1", '"' + "ab" * 9), repetition=TWICE_THREE)
 
     assert reasoned.reasoning == "no no no"
-    assert (reasoned.text, reasoned.finish_reason) == ("", FinishReason.STOP)
+    assert (reasoned.text, reasoned.finish_reason) == ("", ev.FinishReason.STOP)
     assert called.tool_calls[0].arguments.endswith("ababab")
-    assert (called.finish_reason, called.cause) == (FinishReason.STOP, REPETITION)
+    assert (called.finish_reason, called.cause) == (ev.FinishReason.STOP, ev.REPETITION)
 
 
 # Special tokens, single bytes of characters, and words.
@@ -256,7 +247,7 @@ def exposed(token_ids: list[int], size: int, *, silent: bool) -> ChoiceResult:
         exposes_tokens=True,
         exposes_silent_tokens=silent,
     )
-    events: list[Event] = []
+    events: list[ev.Event] = []
     for at in range(0, len(token_ids), size):
         batch = token_ids[at : at + size]
         tokens = [Token(id_, str(id_), b"?", logprob=-1.0, rank=1) for id_ in batch]

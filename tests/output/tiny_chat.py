@@ -11,16 +11,8 @@ import numpy as np
 from vinery_serving.constraints.answers import answer_grammar, tool_grammar
 from vinery_serving.constraints.families.registry import by_name, detect
 from vinery_serving.constraints.family import Family
+from vinery_serving.core import request as req
 from vinery_serving.core.events import Event
-from vinery_serving.core.request import (
-    Conversation,
-    Grammar,
-    GrammarKind,
-    Message,
-    Role,
-    TextPart,
-    Tool,
-)
 from vinery_serving.core.result import ChoiceResult
 from vinery_serving.output.detokenize import Detokenizer
 from vinery_serving.output.reader import ChoiceReader
@@ -55,21 +47,21 @@ class Model:
             family.parser.special_texts,
         )
 
-    def answer(self, chat: Conversation, wanted: Grammar | None = None) -> ChoiceResult:
+    def answer(self, chat: req.Conversation, wanted: req.Grammar | None = None) -> ChoiceResult:
         """Greedy. Fails when the answer does not end by itself."""
         result, is_ended = self.answer_part(chat, wanted)
         assert is_ended, "the model did not come to an end"
         return result
 
     def answer_part(
-        self, chat: Conversation, wanted: Grammar | None = None, *, max_tokens: int = 400
+        self, chat: req.Conversation, wanted: req.Grammar | None = None, *, max_tokens: int = 400
     ) -> tuple[ChoiceResult, bool]:
         """The same, and whether it ended by itself."""
         events, is_ended = self.events(chat, wanted, max_tokens=max_tokens)
         return choice_of(events), is_ended
 
     def events(
-        self, chat: Conversation, wanted: Grammar | None = None, *, max_tokens: int = 400
+        self, chat: req.Conversation, wanted: req.Grammar | None = None, *, max_tokens: int = 400
     ) -> tuple[list[Event], bool]:
         """The events of each token, and whether the answer ended by itself."""
         prompt = self.assets.render(chat)
@@ -94,17 +86,17 @@ class Model:
         return [*events, *reader.finish("stop" if is_ended else "length")], is_ended
 
     def _generate(
-        self, prompt_ids: tuple[int, ...], grammar: Grammar | None, max_tokens: int
+        self, prompt_ids: tuple[int, ...], grammar: req.Grammar | None, max_tokens: int
     ) -> list[int]:
         config = self._genai.GenerationConfig()
         config.max_new_tokens = max_tokens
         config.eos_token_id = 2
         if grammar is not None:
             field = {
-                GrammarKind.STRUCTURAL_TAG: "structural_tags_config",
-                GrammarKind.JSON_SCHEMA: "json_schema",
-                GrammarKind.REGEX: "regex",
-                GrammarKind.EBNF: "grammar",
+                req.GrammarKind.STRUCTURAL_TAG: "structural_tags_config",
+                req.GrammarKind.JSON_SCHEMA: "json_schema",
+                req.GrammarKind.REGEX: "regex",
+                req.GrammarKind.EBNF: "grammar",
             }[grammar.kind]
             config.structured_output_config = self._genai.StructuredOutputConfig(
                 **{field: grammar.source}
@@ -137,11 +129,11 @@ def straight(name: str) -> Family:
 
 
 def asked(
-    question: str, *, tools: Sequence[Tool], thinking: bool = False, **fields: Any
-) -> Conversation:
-    message = Message(Role.USER, (TextPart(question),))
+    question: str, *, tools: Sequence[req.Tool], thinking: bool = False, **fields: Any
+) -> req.Conversation:
+    message = req.Message(req.Role.USER, (req.TextPart(question),))
     kwargs = {"enable_thinking": True} if thinking else {}
-    return Conversation((message,), tools=tools, template_kwargs=kwargs, **fields)
+    return req.Conversation((message,), tools=tools, template_kwargs=kwargs, **fields)
 
 
 def calls_of(result: ChoiceResult) -> list[tuple[str, Any]]:

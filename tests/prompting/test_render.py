@@ -7,58 +7,51 @@ from dataclasses import replace
 import pytest
 
 from tests.tables import table
+from vinery_serving.core import request as req
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import (
-    Conversation,
-    Message,
-    Role,
-    TextPart,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    ToolMode,
-)
 
 from . import templates
 from .builders import GOLDEN, MODEL, a_calling_chat, a_chat, a_message, rendered
 
 TINY = (MODEL / "chat_template.jinja").read_text()
-WEATHER = Tool("get_weather", "Get the weather", {"type": "object", "properties": {}})
-HOST = Tool("ping", None, {"type": "object", "properties": {"host": {"type": "string"}}})
+WEATHER = req.Tool("get_weather", "Get the weather", {"type": "object", "properties": {}})
+HOST = req.Tool("ping", None, {"type": "object", "properties": {"host": {"type": "string"}}})
 # Schemas without properties, which need no description.
-ODD = Tool("ping", None, {"type": "object", "properties": {"host": True}})
-NO_CALLS = ToolChoice(ToolMode.NONE)
-PING = Tool("ping")
+ODD = req.Tool("ping", None, {"type": "object", "properties": {"host": True}})
+NO_CALLS = req.ToolChoice(req.ToolMode.NONE)
+PING = req.Tool("ping")
 THINKING = templates.REASONING.replace("KEY", "thinking")
 HI = ("user", "Hi")
-TWO_PARTS = a_chat(Message(Role.USER, (TextPart("one"), TextPart("two"))))
+TWO_PARTS = a_chat(req.Message(req.Role.USER, (req.TextPart("one"), req.TextPart("two"))))
 EARLIER = a_calling_chat("{}")
 ARGUMENTS = "messages[{}].tool_calls[{}].function.arguments"
 
 
-def conversation_of(case: dict) -> Conversation:
+def conversation_of(case: dict) -> req.Conversation:
     """A case of the golden file. It holds arguments as objects, which clients cannot send."""
     messages = [
         a_message(
             turn["role"],
             turn["content"],
             tool_calls=tuple(
-                ToolCall("", call["function"]["name"], json.dumps(call["function"]["arguments"]))
+                req.ToolCall(
+                    "", call["function"]["name"], json.dumps(call["function"]["arguments"])
+                )
                 for call in turn.get("tool_calls", [])
             ),
         )
         for turn in case["messages"]
     ]
-    tools = tuple(Tool(**tool["function"]) for tool in case["tools"])
+    tools = tuple(req.Tool(**tool["function"]) for tool in case["tools"])
     return a_chat(*messages, tools=tools, template_kwargs={"enable_thinking": case["thinking"]})
 
 
-def a_caller(*calls: ToolCall) -> Conversation:
+def a_caller(*calls: req.ToolCall) -> req.Conversation:
     return a_chat(HI, a_message("assistant", tool_calls=calls))
 
 
-def parallel_calls(**fields) -> Conversation:
-    calls = (ToolCall("a", "get_weather", "{}"), ToolCall("b", "ping", '{"n": 1}'))
+def parallel_calls(**fields) -> req.Conversation:
+    calls = (req.ToolCall("a", "get_weather", "{}"), req.ToolCall("b", "ping", '{"n": 1}'))
     results = [("b", "Pong"), ("x", "Odd"), ("a", "Sunny")]
     return a_chat(
         HI,
@@ -68,10 +61,10 @@ def parallel_calls(**fields) -> Conversation:
     )
 
 
-def spoken() -> Conversation:
+def spoken() -> req.Conversation:
     """A call after reasoning and text."""
     question, calling, result = a_calling_chat("{}", reasoning="Hm.").messages
-    return a_chat(question, replace(calling, content=(TextPart("Wait."),)), result)
+    return a_chat(question, replace(calling, content=(req.TextPart("Wait."),)), result)
 
 
 @table("case", json.loads((GOLDEN / "tiny_chat.json").read_text()))
@@ -152,7 +145,7 @@ SHOWN = {
     ),
     "a call without an id names no message of the user": row(
         "{% for m in messages %}{{ m.name }};{% endfor %}",
-        a_caller(ToolCall("", "get_weather", "{}")),
+        a_caller(req.ToolCall("", "get_weather", "{}")),
         ";;",
     ),
     "most templates get the clients' ids": row(
@@ -163,7 +156,7 @@ SHOWN = {
     ),
     "a short id stays as it is": row(
         templates.SHORT_IDS,
-        a_caller(ToolCall("aB3dE6gH9", "get_weather", "{}")),
+        a_caller(req.ToolCall("aB3dE6gH9", "get_weather", "{}")),
         "[user]Hi[CALL]get_weather aB3dE6gH9",
     ),
     "calls without tools are no error": row(
@@ -181,7 +174,7 @@ SHOWN = {
     "or joins it": row(templates.JOINED_DESCRIPTION, a_chat(HI, tools=(HOST,)), "//  ping<user>Hi"),
     "a schema without properties needs no description": row(
         templates.JOINED_DESCRIPTION,
-        a_chat(HI, tools=(ODD, Tool("pong", None, {"properties": []}))),
+        a_chat(HI, tools=(ODD, req.Tool("pong", None, {"properties": []}))),
         "//  ping//  pong<user>Hi",
     ),
     "each call has a turn where the template takes one": row(
@@ -215,7 +208,7 @@ def test_a_template_gets_what_it_can_render(text, chat, prompt):
 
 
 PARIS_ASKED = replace(a_calling_chat('{"city": "Paris"}'), tools=(WEATHER,))
-NAMED = ToolChoice(ToolMode.NAMED, "ping")
+NAMED = req.ToolChoice(req.ToolMode.NAMED, "ping")
 
 
 @table(
@@ -253,7 +246,7 @@ def test_tools_have_openais_format():
 
 @table("call_id", ["call_0123456789abcdef0000", "", "ein-zwei", "é23456789", "chatcmpl-tool-1f2e"])
 def test_a_call_and_its_result_share_a_short_id_where_the_template_demands_one(call_id):
-    calls = tuple(ToolCall(id_, "get_weather", "{}") for id_ in (call_id, "other"))
+    calls = tuple(req.ToolCall(id_, "get_weather", "{}") for id_ in (call_id, "other"))
     results = [a_message("tool", "Sunny", tool_call_id=id_) for id_ in ("other", call_id)]
     chat = a_chat(HI, a_message("assistant", tool_calls=calls), *results)
 
@@ -304,7 +297,7 @@ REFUSED = {
     ),
     "and in a turn of its own": row(
         templates.SINGLE_CALLS,
-        a_caller(ToolCall("a", "f", ""), ToolCall("b", "ping", "[1]")),
+        a_caller(req.ToolCall("a", "f", ""), req.ToolCall("b", "ping", "[1]")),
         ARGUMENTS.format(1, 1),
         "must be a JSON object",
     ),

@@ -19,17 +19,7 @@ from vinery_serving.protocols.common.refused import REFUSED, Refused
 from vinery_serving.protocols.common.unknown_fields import unknown_fields
 from vinery_serving.protocols.openapi.document import BODIES
 
-from .exchanges import (
-    OPENAI,
-    PLAIN,
-    answered,
-    chat,
-    completion,
-    conversation_of,
-    exchange,
-    request,
-    response,
-)
+from . import exchanges
 from .test_refusals import refused
 
 REFUSED_ROWS = [each for each in FOREIGN if isinstance(each.fate, Refused)]
@@ -66,7 +56,7 @@ def test_a_parameter_is_refused_by_name_if_it_would_change_the_answer(
         assert error.message.startswith(f"`{path}` is not supported by this server: ")
     assert isinstance(row.fate, Refused)
     for value in (None, *row.fate.harmless):
-        assert request(endpoint, **{row.name: value}).unused == Unused()
+        assert exchanges.request(endpoint, **{row.name: value}).unused == Unused()
 
 
 @table("endpoint", Endpoint)
@@ -77,9 +67,9 @@ def test_a_parameter_that_cannot_change_the_answer_is_named(
     if row.name in fields_of(endpoint):
         return
     for value in (5, {"a": 1}, "text", False):
-        sent = request(endpoint, **{row.name: value})
+        sent = exchanges.request(endpoint, **{row.name: value})
         assert sent.unused == Unused(harmless=(row.name,))
-        assert sent == request(endpoint)
+        assert sent == exchanges.request(endpoint)
 
 
 LIMIT_NAMES = [
@@ -119,15 +109,15 @@ def sent_as(path: str, value: Any) -> dict[str, Any]:
     return {name: {member: value} if member else value}
 
 
-@table("endpoint", OPENAI)
+@table("endpoint", exchanges.OPENAI)
 @table("path, value, own", ALIASES)
 def test_another_name_of_a_parameter_is_that_parameter(
     endpoint: Endpoint, path: str, value: Any, own: dict[str, Any]
 ) -> None:
-    asked = request(endpoint, **sent_as(path, value))
+    asked = exchanges.request(endpoint, **sent_as(path, value))
 
     assert asked.unused == Unused()
-    assert asked == request(endpoint, **own)
+    assert asked == exchanges.request(endpoint, **own)
 
 
 def test_each_alias_is_tested() -> None:
@@ -165,7 +155,7 @@ def test_two_names_of_a_parameter_with_different_values_are_refused(
 
 
 def test_two_names_with_the_same_value_are_one_parameter() -> None:
-    assert chat(n_predict=5, max_tokens=5, num_predict=5) == chat(max_tokens=5)
+    assert exchanges.chat(n_predict=5, max_tokens=5, num_predict=5) == exchanges.chat(max_tokens=5)
 
 
 @table(
@@ -203,13 +193,13 @@ def test_a_wrong_value_is_refused_under_the_name_that_the_client_sent(
 )
 def test_reasoning_that_cannot_be_read_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
-        chat(**fields)
+        exchanges.chat(**fields)
 
 
 @table("fields", [{"think": True}, {"enable_thinking": False}])
 def test_completions_have_no_template_to_reason(fields: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedParameter):
-        completion(**fields)
+        exchanges.completion(**fields)
 
 
 @table("name, value", [("input_ids", [1]), ("return_full_text", True)])
@@ -220,7 +210,7 @@ def test_an_alias_of_a_parameter_that_the_endpoint_refuses_is_refused(
 
 
 def test_an_alias_of_a_format_constrains_the_answer_and_excludes_another_format() -> None:
-    grammar = chat(json_schema={"type": "object"}).grammar
+    grammar = exchanges.chat(json_schema={"type": "object"}).grammar
     error = refused(Endpoint.CHAT, format="json", guided_regex="a")
 
     assert grammar is not None
@@ -232,37 +222,41 @@ def test_the_answer_continues_a_last_message_that_is_a_prefix() -> None:
     question = {"role": "user", "content": "Hi"}
     begun = {"role": "assistant", "content": "Once", "prefix": True}
 
-    assert chat(messages=[question, begun]) == chat(
+    assert exchanges.chat(messages=[question, begun]) == exchanges.chat(
         messages=[question, {"role": "assistant", "content": "Once"}], continue_final_message=True
     )
-    assert chat(messages=[begun, question]) == chat(
+    assert exchanges.chat(messages=[begun, question]) == exchanges.chat(
         messages=[{"role": "assistant", "content": "Once"}, question]
     )
 
 
 @table("endpoint", Endpoint)
 def test_unknown_fields_are_named_in_their_order(endpoint: Endpoint) -> None:
-    asked = request(endpoint, chat_id="a", features={}, options={"numa_nodes": 2}, nothing=None)
+    asked = exchanges.request(
+        endpoint, chat_id="a", features={}, options={"numa_nodes": 2}, nothing=None
+    )
 
     assert asked.unused == Unused(("chat_id", "features", "options.numa_nodes"), 3)
 
 
 def test_unknown_members_of_options_are_named_but_not_those_of_messages_tools_and_formats() -> None:
-    asked = chat(
+    asked = exchanges.chat(
         stream=True,
         stream_options={"include_usage": True, "pace": 1},
         messages=[{"role": "user", "content": "Hi", "id": "m1"}],
         tools=[{"type": "function", "function": {"name": "f"}, "cached": True}],
         response_format={"type": "const_string", "value": "yes"},
     )
-    deep = response(text={"format": {"type": "text"}, "tone": "calm"}, reasoning={"mood": "calm"})
+    deep = exchanges.response(
+        text={"format": {"type": "text"}, "tone": "calm"}, reasoning={"mood": "calm"}
+    )
 
     assert asked.unused == Unused(("stream_options.pace",), 1)
     assert set(deep.unused.unknown) == {"text.tone", "reasoning.mood"}
 
 
 def test_few_of_many_unknown_names_are_kept_and_each_is_short() -> None:
-    asked = chat(**{f"{number:04}" + "x" * 10_000: 1 for number in range(500)})
+    asked = exchanges.chat(**{f"{number:04}" + "x" * 10_000: 1 for number in range(500)})
 
     assert asked.unused.num_unknown == 500
     assert len(asked.unused.unknown) == 32
@@ -278,9 +272,9 @@ def test_store_and_hosted_tools_are_named_as_not_done() -> None:
     ]
 
     hosted = ("store", "tools.web_search", "tools.mcp")
-    assert response(store=True, tools=tools).unused.hosted == hosted
-    assert chat(store=True).unused.hosted == ("store",)
-    assert chat(store=False).unused == Unused()
+    assert exchanges.response(store=True, tools=tools).unused.hosted == hosted
+    assert exchanges.chat(store=True).unused.hosted == ("store",)
+    assert exchanges.chat(store=False).unused == Unused()
 
 
 def test_no_known_field_is_unknown() -> None:
@@ -290,15 +284,17 @@ def test_no_known_field_is_unknown() -> None:
 
 
 def test_responses_repeat_no_limit_as_null() -> None:
-    asked = exchange(Endpoint.RESPONSES, max_output_tokens=-1)
+    asked = exchanges.exchange(Endpoint.RESPONSES, max_output_tokens=-1)
 
     assert asked.request.stopping.is_unlimited
-    assert answered(asked, PLAIN)["max_output_tokens"] is None
+    assert exchanges.answered(asked, exchanges.PLAIN)["max_output_tokens"] is None
 
 
 def test_numbers_inside_of_schemas_and_variables_stay_as_they_were() -> None:
     variables = {"scale": 2.0, "level": "3"}
-    kwargs = conversation_of(Endpoint.CHAT, chat_template_kwargs=variables).template_kwargs
+    kwargs = exchanges.conversation_of(
+        Endpoint.CHAT, chat_template_kwargs=variables
+    ).template_kwargs
 
     assert json_bytes(dict(kwargs)) == b'{"scale":2.0,"level":"3"}'
 

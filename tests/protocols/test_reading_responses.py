@@ -8,38 +8,21 @@ import pytest
 
 from tests.results import build_result
 from tests.tables import table
+from vinery_serving.core import request as req
 from vinery_serving.core.dialects import V1, V3
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import (
-    Conversation,
-    Endpoint,
-    Grammar,
-    GrammarKind,
-    Message,
-    Role,
-    TextPart,
-    ToolCall,
-)
 from vinery_serving.protocols.responses.exchange import parse_count
 
-from .exchanges import (
-    PLAIN,
-    TWO_CALLS,
-    WITH_REASONING,
-    answered,
-    conversation_of,
-    exchange,
-    response,
-)
+from . import exchanges
 
-USER = Message(Role.USER, (TextPart("Hi"),))
+USER = req.Message(req.Role.USER, (req.TextPart("Hi"),))
 HI = {"role": "user", "content": "Hi"}
 OBJECT = '{"type":"object"}'
 
-conversation = partial(conversation_of, Endpoint.RESPONSES)
+conversation = partial(exchanges.conversation_of, req.Endpoint.RESPONSES)
 
 
-def turns(*items: Any) -> tuple[Message, ...]:
+def turns(*items: Any) -> tuple[req.Message, ...]:
     return conversation(input=list(items)).messages
 
 
@@ -59,20 +42,20 @@ def reason(text: str) -> dict[str, Any]:
     return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
 
 
-def called(*ids: str, text: str = "", reasoning: str | None = None) -> Message:
+def called(*ids: str, text: str = "", reasoning: str | None = None) -> req.Message:
     """A turn of the assistant. `|` stands between the parts of its text."""
-    parts = tuple(TextPart(part) for part in text.split("|") if part)
-    calls = tuple(ToolCall(id_, "f", "{}") for id_ in ids)
-    return Message(Role.ASSISTANT, parts, reasoning=reasoning, tool_calls=calls)
+    parts = tuple(req.TextPart(part) for part in text.split("|") if part)
+    calls = tuple(req.ToolCall(id_, "f", "{}") for id_ in ids)
+    return req.Message(req.Role.ASSISTANT, parts, reasoning=reasoning, tool_calls=calls)
 
 
-def result(call_id: str, *texts: str) -> Message:
-    parts = tuple(map(TextPart, texts or ("4",)))
-    return Message(Role.TOOL, parts, tool_call_id=call_id)
+def result(call_id: str, *texts: str) -> req.Message:
+    parts = tuple(map(req.TextPart, texts or ("4",)))
+    return req.Message(req.Role.TOOL, parts, tool_call_id=call_id)
 
 
 def test_a_string_is_a_message_of_the_user_after_the_instructions() -> None:
-    system = Message(Role.SYSTEM, (TextPart("Be brief."),))
+    system = req.Message(req.Role.SYSTEM, (req.TextPart("Be brief."),))
 
     assert conversation(input="Hi").messages == (USER,)
     assert conversation(instructions="Be brief.", input="Hi").messages == (system, USER)
@@ -90,8 +73,9 @@ ONCE = [HI, call("a"), output("a"), assistant("Done.")]
 PACKED_ELSEWHERE = {"type": "reasoning", "encrypted_content": "xyz", "summary": []}
 LONG_REASON = {**reason("short"), "content": [{"type": "reasoning_text", "text": "long"}]}
 SEARCH = {"type": "web_search_call", "id": "w", "action": {}}
-SEARCHED = Message(
-    Role.ASSISTANT, tool_calls=(ToolCall("a", "f", "{}"), ToolCall("w", "web_search", "{}"))
+SEARCHED = req.Message(
+    req.Role.ASSISTANT,
+    tool_calls=(req.ToolCall("a", "f", "{}"), req.ToolCall("w", "web_search", "{}")),
 )
 IN_PARTS = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": "2"}]
 
@@ -134,7 +118,7 @@ IN_PARTS = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": 
             [call("a"), SEARCH, call("b"), output("a"), output("b")],
             [
                 SEARCHED,
-                Message(Role.TOOL, (TextPart("completed"),), tool_call_id="w"),
+                req.Message(req.Role.TOOL, (req.TextPart("completed"),), tool_call_id="w"),
                 result("a"),
                 called("b"),
                 result("b"),
@@ -165,19 +149,23 @@ IN_PARTS = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": 
         ([output("a", IN_PARTS)], [result("a", "4", "2")]),
     ],
 )
-def test_items_become_turns(items: list[dict[str, Any]], messages: list[Message]) -> None:
+def test_items_become_turns(items: list[dict[str, Any]], messages: list[req.Message]) -> None:
     assert turns(*items) == tuple(messages)
 
 
 def test_reasoning_is_packed_on_request_and_unpacked_again() -> None:
-    with_reasoning = exchange(Endpoint.RESPONSES, include=["reasoning.encrypted_content"])
-    packed, *_ = answered(with_reasoning, WITH_REASONING)["output"]
-    bare, *_ = answered(exchange(Endpoint.RESPONSES), WITH_REASONING)["output"]
+    with_reasoning = exchanges.exchange(
+        req.Endpoint.RESPONSES, include=["reasoning.encrypted_content"]
+    )
+    packed, *_ = exchanges.answered(with_reasoning, exchanges.WITH_REASONING)["output"]
+    bare, *_ = exchanges.answered(
+        exchanges.exchange(req.Endpoint.RESPONSES), exchanges.WITH_REASONING
+    )["output"]
 
     sent = {"type": "reasoning", "encrypted_content": packed["encrypted_content"], "summary": []}
     (turn,) = turns(sent)
 
-    assert turn.reasoning == build_result(WITH_REASONING).choices[0].reasoning
+    assert turn.reasoning == build_result(exchanges.WITH_REASONING).choices[0].reasoning
     assert bare["encrypted_content"] is None
 
 
@@ -192,9 +180,9 @@ def test_current_turn_keeps_only_the_latest_reasoning() -> None:
     assert kept("all_turns") == kept("auto") == [None, "A", "B", None, "C"]
 
 
-@table("events", [PLAIN, TWO_CALLS])
+@table("events", [exchanges.PLAIN, exchanges.TWO_CALLS])
 def test_an_answer_can_be_sent_back_as_input(events: Any) -> None:
-    answer = answered(exchange(Endpoint.RESPONSES), events)
+    answer = exchanges.answered(exchanges.exchange(req.Endpoint.RESPONSES), events)
 
     (turn,) = turns(*answer["output"])
 
@@ -205,19 +193,19 @@ def test_an_answer_can_be_sent_back_as_input(events: Any) -> None:
 def test_responses_read_response_format_on_v3() -> None:
     wanted = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
 
-    responses = exchange(Endpoint.RESPONSES, V3, response_format=wanted)
+    responses = exchanges.exchange(req.Endpoint.RESPONSES, V3, response_format=wanted)
 
-    assert responses.request.grammar == Grammar(
-        GrammarKind.JSON_SCHEMA, OBJECT, "response_format.json_schema.schema"
+    assert responses.request.grammar == req.Grammar(
+        req.GrammarKind.JSON_SCHEMA, OBJECT, "response_format.json_schema.schema"
     )
-    echoed = answered(responses, PLAIN)["text"]["format"]
+    echoed = exchanges.answered(responses, exchanges.PLAIN)["text"]["format"]
     shown = (echoed["type"], echoed["name"], echoed["schema"])
     assert shown == ("json_schema", "response", {"type": "object"})
 
 
 def test_what_codex_sends_is_accepted() -> None:
     schema = {"type": "object", "properties": {}}
-    request = response(
+    request = exchanges.response(
         model="m",
         instructions="You are a coding agent.",
         store=False,
@@ -236,7 +224,7 @@ def test_what_codex_sends_is_accepted() -> None:
     )
 
     assert request.is_streamed
-    assert isinstance(request.prompt, Conversation)
+    assert isinstance(request.prompt, req.Conversation)
     assert [tool.name for tool in request.prompt.tools] == ["shell"]
 
 
@@ -245,8 +233,8 @@ def test_a_prompt_can_be_counted_without_input_but_no_body_without_a_prompt() ->
 
     request = parse_count(body, V1)
 
-    assert isinstance(request.prompt, Conversation)
-    assert request.prompt.messages == (Message(Role.SYSTEM, (TextPart("Be brief."),)),)
+    assert isinstance(request.prompt, req.Conversation)
+    assert request.prompt.messages == (req.Message(req.Role.SYSTEM, (req.TextPart("Be brief."),)),)
     for fields, param in (({}, "input"), ({"input": "Hi", "personality": "a"}, "personality")):
         with pytest.raises(InvalidRequest) as caught:
             parse_count(json.dumps(fields).encode(), V1)

@@ -13,15 +13,7 @@ from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import EngineLost
 from vinery_serving.core.request import Endpoint
 
-from .clients import (
-    chat_answer,
-    completion_answer,
-    frames,
-    item_text,
-    message_answer,
-    payloads,
-    response_answer,
-)
+from . import clients
 from .exchanges import HEAD, answered, exchange, streamed
 from .streams import event_streams
 
@@ -39,10 +31,10 @@ DIALECT = st.sampled_from(list(DIALECTS.values()))
 CHAT, TEXTS = Endpoint.CHAT, Endpoint.COMPLETIONS
 RESPONSES, MESSAGES = Endpoint.RESPONSES, Endpoint.MESSAGES
 FOLDS = {
-    CHAT: chat_answer,
-    TEXTS: completion_answer,
-    RESPONSES: response_answer,
-    MESSAGES: message_answer,
+    CHAT: clients.chat_answer,
+    TEXTS: clients.completion_answer,
+    RESPONSES: clients.response_answer,
+    MESSAGES: clients.message_answer,
 }
 ASKED: list[tuple[Endpoint, dict[str, Any]]] = [
     *((CHAT, {**STREAM, **fields}) for fields in ({}, IDS, FUNCTIONS)),
@@ -107,7 +99,7 @@ def test_choices_of_a_response_are_streamed_in_their_order(data: st.DataObject) 
 
     output = answered(exchange(Endpoint.RESPONSES, n=3), events)["output"]
 
-    assistant = [item_text(item) for item in output if item["type"] == "message"]
+    assistant = [clients.item_text(item) for item in output if item["type"] == "message"]
     assert "".join(assistant) == "".join(texts)
     assert len(output) == sum(len(build_result(one).choices[0].items) for one in each)
 
@@ -136,9 +128,9 @@ def test_padded_deltas_have_few_sizes_and_the_same_text(
     assert all((len(block) - block.index(b"data: {") + 2) % 32 == 0 for block in deltas)
     returned = [
         {key: value for key, value in payload.items() if key != "obfuscation"}
-        for payload in payloads(padded)
+        for payload in clients.payloads(padded)
     ]
-    assert returned == payloads(plain)
+    assert returned == clients.payloads(plain)
 
 
 @table("endpoint", Endpoint)
@@ -150,7 +142,7 @@ def test_a_failed_stream_ends_with_its_error(endpoint: Endpoint, data: st.DataOb
 
     stream = streamed(exchange(endpoint, stream=True), [*events, failed])
 
-    *_, last = payloads(stream)
+    *_, last = clients.payloads(stream)
     returned = last["response"] if endpoint is Endpoint.RESPONSES else last
     assert returned["error"]["message"] == "The engine ended."
 
@@ -163,10 +155,10 @@ def test_a_failed_response_keeps_its_output(data: st.DataObject) -> None:
 
     stream = streamed(response, [*events, ev.Failed(EngineLost("The engine ended."))])
 
-    error, failed = payloads(stream)[-2:]
+    error, failed = clients.payloads(stream)[-2:]
     assert error["type"] == "error"
     assert failed["response"]["status"] == "failed"
-    added = [event for event in payloads(stream) if event["type"].endswith("item.added")]
+    added = [event for event in clients.payloads(stream) if event["type"].endswith("item.added")]
     kept = [item["id"] for item in failed["response"]["output"]]
     assert kept == [event["item"]["id"] for event in added]
 
@@ -179,7 +171,7 @@ def test_no_client_splits_a_line_and_the_name_of_an_event_is_its_type(
     stream = streamed(exchange(endpoint, stream=True), data.draw(event_streams(1)))
 
     assert stream.decode().splitlines() == stream.decode().split("\n")[:-1]
-    named = frames(stream)
+    named = clients.frames(stream)
     if endpoint in (CHAT, TEXTS):
         return
     if endpoint is RESPONSES:
