@@ -30,11 +30,10 @@ def streamed(client: openai.OpenAI, question: Any = tiny.CAPITAL, **fields: Any)
 
 def test_it_answers_with_paris_and_counts_prompt_and_answer(client: openai.OpenAI) -> None:
     answer = chat(client)
-    usage = answer.usage
+    [choice], usage = answer.choices, answer.usage
 
-    assert answer.choices[0].message.content == tiny.PARIS
-    assert answer.choices[0].finish_reason == "stop"
-    assert answer.model == tiny.MODEL
+    assert (answer.model, choice.finish_reason) == (tiny.MODEL, "stop")
+    assert choice.message.content == tiny.PARIS
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
     assert usage.prompt_tokens > 10
     assert usage.completion_tokens > 5
@@ -123,9 +122,8 @@ def test_a_weather_tool_gets_the_city_and_its_output_is_used(client: openai.Open
         assert json.loads(called.function.arguments) == {"city": "Paris"}
     output = {"role": "tool", "tool_call_id": call.id, "content": tiny.SUNNY}
     turns = [*tiny.WEATHER_QUESTION, choice.message.model_dump(exclude_none=True), output]
-    assert (
-        chat(client, turns, tools=[tiny.WEATHER]).choices[0].message.content == tiny.SUNNY_IN_PARIS
-    )
+    [used] = chat(client, turns, tools=[tiny.WEATHER]).choices
+    assert used.message.content == tiny.SUNNY_IN_PARIS
 
 
 def test_two_cities_give_two_calls_and_none_where_none_may_be(client: openai.OpenAI) -> None:

@@ -140,11 +140,10 @@ def test_an_answer_that_repeats_itself_is_ended(raw: httpx.Client, endpoint: str
     assert text_of(endless).split() == ["blue"] * 60
     assert text_of(ended).split() == ["blue"] * 6
     if endpoint == "responses":
-        assert ended["status"] == "completed"
-        assert ended["usage"]["output_tokens"] == 6
+        assert (ended["status"], ended["usage"]["output_tokens"]) == ("completed", 6)
     else:
-        assert ended["choices"][0]["finish_reason"] == "stop"
-        assert ended["choices"][0]["stop_reason"] == "repetition_detected"
+        [choice] = ended["choices"]
+        assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "repetition_detected")
         assert ended["usage"]["completion_tokens"] == 6
 
 

@@ -42,13 +42,9 @@ def test_a_bad_key_is_401(
     running: Running, tree: str, path: str, authorization: str | None
 ) -> None:
     headers = {"authorization": authorization} if authorization is not None else {}
-    method = "GET" if path == "models" else "POST"
-    response = httpx.request(
-        method,
-        f"{running.base_url}/{tree}/{path}",
-        headers=headers,
-        json=None if method == "GET" else BODIES[path],
-    )
+    method, body = ("GET", None) if path == "models" else ("POST", BODIES[path])
+    url = f"{running.base_url}/{tree}/{path}"
+    response = httpx.request(method, url, headers=headers, json=body)
 
     assert response.status_code == 401
     assert error_of(response)["code"] == "invalid_api_key"
@@ -59,10 +55,8 @@ def test_a_model_is_found_with_its_context_and_abilities(raw: httpx.Client, tree
     listed = raw.get(f"/{tree}/models").json()
     found = raw.get(f"/{tree}/models/{MODEL}").json()
 
-    assert listed["object"] == "list"
     assert found in listed["data"]
-    assert found["id"] == MODEL
-    assert found["object"] == "model"
+    assert (listed["object"], found["object"], found["id"]) == ("list", "model", MODEL)
     assert isinstance(found["created"], int)
     assert found["owned_by"]
 
@@ -235,11 +229,9 @@ def test_every_answer_has_the_headers_of_openai_and_names_the_organisation_of_th
 def test_a_stream_is_framed_as_server_sent_events(
     raw: httpx.Client, tree: str, endpoint: str
 ) -> None:
-    response = raw.post(
-        f"/{tree}/{endpoint}",
-        json={**BODIES[endpoint], "stream": True},
-        headers={"accept": "application/json", "accept-encoding": "gzip"},
-    )
+    headers = {"accept": "application/json", "accept-encoding": "gzip"}
+    body = {**BODIES[endpoint], "stream": True}
+    response = raw.post(f"/{tree}/{endpoint}", json=body, headers=headers)
 
     assert response.headers["content-type"].startswith("text/event-stream")
     assert response.headers["cache-control"] == "no-cache"
@@ -248,10 +240,7 @@ def test_a_stream_is_framed_as_server_sent_events(
     for block in response.text.removesuffix("data: [DONE]\n\n").strip().split("\n\n"):
         *names, data = block.split("\n")
         payload = json.loads(data.removeprefix("data: "))
-        if endpoint == "responses":
-            assert names == [f"event: {payload['type']}"]
-        else:
-            assert names == []
+        assert names == ([f"event: {payload['type']}"] if endpoint == "responses" else [])
 
 
 def test_request_ids_are_unique_and_reach_the_client(running: Running) -> None:
@@ -329,14 +318,9 @@ def test_the_error_is_the_one_in_the_table(running: Running, row: Failure, tree:
     response = sent(running, row, tree)
 
     assert response.status_code == row.status, response.text
-    assert response.json() == {
-        "error": {
-            "message": row.message.replace("{tree}", tree),
-            "type": "invalid_request_error",
-            "param": row.param,
-            "code": row.code,
-        }
-    }
+    error = {"type": "invalid_request_error", "param": row.param, "code": row.code}
+    message = row.message.replace("{tree}", tree)
+    assert response.json() == {"error": {"message": message, **error}}
     assert response.headers["x-request-id"]
 
 

@@ -93,12 +93,9 @@ def test_chat_streams_a_model_and_parses_tools_of_models(client: openai.OpenAI) 
     assert kinds[-1] in ("content.done", "chunk")
     assert isinstance(final.choices[0].message.parsed, Owner)
 
-    answer = client.chat.completions.parse(
-        **ASKED,
-        tools=[openai.pydantic_function_tool(Dog, name="get_dog")],
-        tool_choice="required",
-        parallel_tool_calls=False,
-    )
+    tools = [openai.pydantic_function_tool(Dog, name="get_dog")]
+    one: Any = {"tool_choice": "required", "parallel_tool_calls": False}
+    answer = client.chat.completions.parse(**ASKED, tools=tools, **one)
 
     [call] = answer.choices[0].message.tool_calls or []
     assert isinstance(call.function.parsed_arguments, Dog)
@@ -118,11 +115,8 @@ def test_responses_parse_nested_models_and_stream_them(client: openai.OpenAI) ->
 
 
 def test_reasoning_comes_before_the_constrained_answer(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.parse(
-        **ASKED,
-        response_format=Owner,
-        extra_body={"chat_template_kwargs": {"enable_thinking": True}},
-    )
+    thinks = {"chat_template_kwargs": {"enable_thinking": True}}
+    answer = client.chat.completions.parse(**ASKED, response_format=Owner, extra_body=thinks)
 
     message = answer.choices[0].message
     assert isinstance(message.parsed, Owner)
@@ -284,11 +278,8 @@ def an_object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-STRICT = {
-    "name": "n",
-    "strict": True,
-    "schema": an_object(age={"type": "integer", "not": {"const": 3}}),
-}
+NOT_3 = an_object(age={"type": "integer", "not": {"const": 3}})
+STRICT = {"name": "n", "strict": True, "schema": NOT_3}
 FLAT = {"type": "json_schema", "name": "n", "schema": an_object(a={"type": "text"})}
 SEQUENCE = {"type": "sequence", "elements": [{"type": "nothing"}]}
 ENDLESS = "root ::= " + "((([ab]{1,300} [c]{1,300}){1,300} | [d]){1,300})" * 8

@@ -9,14 +9,9 @@ from tests.tables import table
 
 from .tiny_chat import GET_WEATHER, MODEL, SUNNY, SUNNY_IN_PARIS, WEATHER_QUESTION
 
-PICK: dict[str, Any] = {
-    "name": "pick",
-    "parameters": {
-        "type": "object",
-        "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 3}},
-        "required": ["n"],
-    },
-}
+UP_TO_3 = {"n": {"type": "integer", "minimum": 1, "maximum": 3}}
+PICKED = {"type": "object", "properties": UP_TO_3, "required": ["n"]}
+PICK: dict[str, Any] = {"name": "pick", "parameters": PICKED}
 NESTED: Any = [{"type": "function", "function": function} for function in (GET_WEATHER, PICK)]
 FLAT: Any = [{"type": "function", **function} for function in (GET_WEATHER, PICK)]
 

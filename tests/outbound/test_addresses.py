@@ -5,8 +5,6 @@ from tests.tables import table
 from vinery_accounts.outbound.addresses import is_within, read_networks, why_not_public
 
 PUBLIC = ("8.8.8.8", "192.0.1.1", "223.255.255.255", "2606:4700::1111", "2a00::1", "2001:200::1")
-
-
 KINDS = {"loopback": ("127.0.0.1", "::1"), "private": ("10.0.0.1", "fd00:ec2::254")}
 KINDS |= {"link-local": ("169.254.169.254", "fe80::1%eth0")}
 KINDS |= {"metadata": ("192.0.0.192", "168.63.129.16"), "provider": ("100.64.0.1",)}

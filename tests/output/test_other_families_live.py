@@ -18,15 +18,8 @@ from .tiny_chat import Model, asked, calls_of, straight
 pytestmark = pytest.mark.live
 
 FAMILIES = [
-    "llama3_pythonic",
-    "llama4_pythonic",
-    "lfm2",
-    "qwen3coder",
-    "glm4",
-    "minicpm5",
-    "onyx",
-    "gptoss",
-    "gemma4",
+    *("llama3_pythonic", "llama4_pythonic", "lfm2", "qwen3coder", "glm4", "minicpm5"),
+    *("onyx", "gptoss", "gemma4"),
 ]
 every_family = table("name", FAMILIES)
 QUESTION = "What is the weather in Paris and in London?"

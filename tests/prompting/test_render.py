@@ -29,19 +29,11 @@ ARGUMENTS = "messages[{}].tool_calls[{}].function.arguments"
 
 def conversation_of(case: dict) -> req.Conversation:
     """A case of the golden file. It holds arguments as objects, which clients cannot send."""
-    messages = [
-        a_message(
-            turn["role"],
-            turn["content"],
-            tool_calls=tuple(
-                req.ToolCall(
-                    "", call["function"]["name"], json.dumps(call["function"]["arguments"])
-                )
-                for call in turn.get("tool_calls", [])
-            ),
-        )
-        for turn in case["messages"]
-    ]
+    messages = []
+    for turn in case["messages"]:
+        called = [call["function"] for call in turn.get("tool_calls", [])]
+        calls = [req.ToolCall("", each["name"], json.dumps(each["arguments"])) for each in called]
+        messages.append(a_message(turn["role"], turn["content"], tool_calls=tuple(calls)))
     tools = tuple(req.Tool(**tool["function"]) for tool in case["tools"])
     return a_chat(*messages, tools=tools, template_kwargs={"enable_thinking": case["thinking"]})
 

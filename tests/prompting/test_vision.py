@@ -16,19 +16,15 @@ from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.qwen_vision import QwenProcessor
 
-from .builders import MODEL, a_chat, a_copy_of_the_model, a_question
+from .builders import MODEL, a_chat, a_copy_of_the_model, a_question, name_markers
 from .templates import VISION_PARTS as PARTS
 from .templates import VISION_STRINGS as STRINGS
 
 MANY = 10**9
 SIDE = 28
 LIMITS = {"min_pixels": 4 * SIDE**2, "max_pixels": 16 * SIDE**2}
-# The tokens of the reference model that serve as those of pictures.
-NAMES = {
-    "<tool_call>": "<|vision_start|>",
-    "</tool_call>": "<|image_pad|>",
-    "<tool_response>": "<|video_pad|>",
-}
+# Names for the tokens 3, 4 and 5 of the reference model.
+MARKERS = ("<|vision_start|>", "<|image_pad|>", "<|video_pad|>")
 
 
 def a_vision_folder(
@@ -38,11 +34,7 @@ def a_vision_folder(
     folder = a_copy_of_the_model(path, without=("openvino_tokenizer*", "openvino_model*"))
     for name in ("language_model", "text_embeddings_model"):
         (folder / f"openvino_{name}.xml").write_text("")
-    for file in (folder / "tokenizer.json", folder / "tokenizer_config.json"):
-        text = file.read_text()
-        for old, new in NAMES.items():
-            text = text.replace(json.dumps(old), json.dumps(new))
-        file.write_text(text)
+    name_markers(folder, MARKERS)
     config = json.loads((folder / "config.json").read_text()) | {"model_type": model_type}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "preprocessor_config.json").write_text(json.dumps(LIMITS | processor))
@@ -208,9 +200,6 @@ def refusal(assets: ModelAssets, chat: Conversation, **values: int) -> InvalidRe
     return refused.value
 
 
-RENDERED_BY_THE_CLIENT = Rendering(template=STRINGS)
-
-
 HUGE = MediaPart(MediaKind.IMAGE, Picture(1, 1, bytes(25 * 2**20)), "second")
 
 
@@ -220,7 +209,7 @@ HUGE = MediaPart(MediaKind.IMAGE, Picture(1, 1, bytes(25 * 2**20)), "second")
         # GenAI would give the video the positions of the picture.
         ("v", a_chat(a_question(a_picture(), a_clip()))),
         # A template of the request shows no pictures.
-        ("chat_template", a_chat(a_question(a_picture()), rendering=RENDERED_BY_THE_CLIENT)),
+        ("chat_template", a_chat(a_question(a_picture()), rendering=Rendering(template=STRINGS))),
         # A message to the engine may not have more pixels.
         ("second", a_chat(a_question(HUGE, HUGE))),
         # A text must not have the tokens of pictures.

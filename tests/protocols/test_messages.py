@@ -193,16 +193,7 @@ def test_too_many_stop_sequences_are_refused_by_their_name() -> None:
 
 
 def test_what_asks_for_nothing_is_accepted_and_what_has_no_effect_is_named() -> None:
-    kept = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
-
-    asked = message(
-        metadata={"user_id": "u"},
-        service_tier="standard_only",
-        mcp_servers=[],
-        container=None,
-        context_management=kept,
-        n=1,
-    )
+    asked = message(service_tier="standard_only", mcp_servers=[], container=None, n=1)
 
     assert asked == message()
     assert asked.unused == Unused()

@@ -81,11 +81,8 @@ def test_a_text_is_cut_only_where_the_request_asks_for_it(
 
 
 def test_the_type_of_an_input_is_its_role() -> None:
-    for name, role in (
-        ("query", TextRole.QUERY),
-        ("search_query", TextRole.QUERY),
-        ("passage", TextRole.DOCUMENT),
-    ):
+    roles = {"query": TextRole.QUERY, "search_query": TextRole.QUERY, "passage": TextRole.DOCUMENT}
+    for name, role in roles.items():
         assert parse_embeddings(encoded(input="a", input_type=name)).request.role is role
 
 

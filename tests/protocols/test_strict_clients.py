@@ -79,10 +79,8 @@ def test_a_chat_body_is_valid(events: list[Event]) -> None:
     completion = ChatCompletion.model_validate_json(body, strict=True)
 
     assert completion.metadata == {"k": "v"}
-    assert completion.usage is not None
-    assert completion.usage.total_tokens == 18
-    assert completion.usage.prompt_tokens_details is not None
-    assert completion.usage.prompt_tokens_details.cached_tokens == 3
+    usage: Any = completion.usage
+    assert (usage.total_tokens, usage.prompt_tokens_details.cached_tokens) == (18, 3)
 
 
 @table("events", [PLAIN, WITH_REASONING, TWO_CALLS, TWO_CHOICES])

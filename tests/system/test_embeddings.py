@@ -22,11 +22,8 @@ from tests.tables import table
 
 pytestmark = pytest.mark.system
 
-CAT, KITTEN, TRAIN = (
-    "The cat sleeps on the mat.",
-    "A kitten naps on the mat.",
-    "The train to the city leaves at noon.",
-)
+CAT, KITTEN = "The cat sleeps on the mat.", "A kitten naps on the mat."
+TRAIN = "The train to the city leaves at noon."
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +119,8 @@ def test_what_cannot_be_done_is_refused_as_documented(platform: Running, row: Fa
         answer = post(platform, path, **row.body)
 
         assert answer.status_code == row.status, answer.text
-        assert answer.json()["error"] == {
-            "message": row.message,
-            "type": "invalid_request_error",
-            "param": row.param,
-            "code": row.code,
-        }
+        error = {"type": "invalid_request_error", "param": row.param, "code": row.code}
+        assert answer.json()["error"] == {"message": row.message, **error}
 
 
 def test_the_only_model_for_a_task_is_meant_and_cuts_texts_as_asked(platform: Running) -> None:

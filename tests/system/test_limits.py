@@ -21,15 +21,10 @@ from tests.system.limiting import LONG, ask, client, limit, num_tokens, remove_l
 from tests.tables import table
 
 pytestmark = pytest.mark.system
-
-
 platform = platform_with(VINERY_HUNG_AFTER_S="0")  # tests stop processes
 no_limits = limiting.no_limits
-COUNTING: Any = {
-    "model": MODEL,
-    "messages": [{"role": "user", "content": "Count to 100."}],
-    "extra_body": {"ignore_eos": True},
-}
+TURNS = [{"role": "user", "content": "Count to 100."}]
+COUNTING: Any = {"model": MODEL, "messages": TURNS, "extra_body": {"ignore_eos": True}}
 
 
 # First: what earlier tests have used within the hour would count after the kill.

@@ -8,30 +8,18 @@ import openai
 import pytest
 
 from tests.conftest import Running, until_in_parts
+from tests.output.builders import object_of
 from tests.system.clients import openai_of, serving
 from tests.tables import table
 
 pytestmark = pytest.mark.system
 
 # The name of a model, and its format.
-FORMATS = {
-    "llama3": "llama3",
-    "thinking-devstral": "think+devstral",
-    "deepseek": "deepseek_v31",
-    "none": "none",
-}
+FORMATS = {"llama3": "llama3", "devstral": "think+devstral"}
+FORMATS |= {"deepseek": "deepseek_v31", "none": "none"}
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
-PICK: Any = {
-    "type": "function",
-    "function": {
-        "name": "pick",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"enum": ["Paris; }", "London"]}, "is_big": {"type": "boolean"}},
-            "required": ["city", "is_big"],
-        },
-    },
-}
+PICKED = object_of(city={"enum": ["Paris; }", "London"]}, is_big={"type": "boolean"})
+PICK: Any = {"type": "function", "function": {"name": "pick", "parameters": PICKED}}
 
 
 @pytest.fixture(scope="module")
@@ -46,24 +34,14 @@ def client(running: Running) -> Iterator[openai.OpenAI]:
 
 @table(
     "name, thinking",
-    [
-        ("llama3", False),
-        ("deepseek", False),
-        ("thinking-devstral", False),
-        ("thinking-devstral", True),
-    ],
+    [("llama3", False), ("deepseek", False), ("devstral", False), ("devstral", True)],
 )
 def test_a_call_is_made_and_streamed_in_that_format(
     client: openai.OpenAI, name: str, thinking: bool
 ) -> None:
-    asked: Any = {
-        "model": name,
-        "messages": QUESTION,
-        "tools": [PICK],
-        "tool_choice": {"type": "function", "function": {"name": "pick"}},
-        "extra_body": {"chat_template_kwargs": {"enable_thinking": thinking}},
-        "temperature": 0,
-    }
+    asked: Any = {"model": name, "messages": QUESTION, "tools": [PICK], "temperature": 0}
+    asked |= {"tool_choice": {"type": "function", "function": {"name": "pick"}}}
+    asked |= {"extra_body": {"chat_template_kwargs": {"enable_thinking": thinking}}}
     message = client.chat.completions.create(**asked).choices[0].message
     [call] = message.tool_calls or []
     chunks = until_in_parts(

@@ -57,11 +57,8 @@ def test_daphne_serves_the_same(daphne: Running) -> None:
 def test_without_keys_every_local_client_may_call(tmp_path: Path) -> None:
     with run_platform(tmp_path / "home", {"VINERY_AUTH": "off"}) as running:
         answer = client(running, key="EMPTY").chat.completions.create(**ASKED)
-        bare = httpx.post(
-            f"{running.base_url}/v3/responses",
-            content=json.dumps({"model": "tiny-chat", "input": "Hello!"}),
-            timeout=60,
-        )
+        url, body = f"{running.base_url}/v3/responses", {"model": "tiny-chat", "input": "Hello!"}
+        bare = httpx.post(url, content=json.dumps(body), timeout=60)
 
         assert answer.choices[0].message.content == COUNT
         assert bare.status_code == 200
