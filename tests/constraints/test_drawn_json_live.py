@@ -85,8 +85,18 @@ def draw() -> Draw:
 # -- Schemas ------------------------------------------------------------------------------
 
 _NAMES = ["a", "b", "name", "age", "x y", "é", 'q"t', "a_longer_name"]
-_PATTERNS = ["^[a-z]+$", r"^[A-Z]{2,4}-\d{3}$", "foo", "^a|b$", "^(ab|c)*$", r"^\S+ \S+$"]
-_PATTERNS += [r'["\\]', "^.{1,3}$", "^x?y*z{2,}$", "^[^a-z]{3}$"]
+_PATTERNS = [
+    "^[a-z]+$",
+    r"^[A-Z]{2,4}-\d{3}$",
+    "foo",
+    "^a|b$",
+    "^(ab|c)*$",
+    r"^\S+ \S+$",
+    r'["\\]',
+    "^.{1,3}$",
+    "^x?y*z{2,}$",
+    "^[^a-z]{3}$",
+]
 _FORMATS = ["date", "date-time", "time", "email", "uuid", "ipv4", "ipv6"]
 _FORMATS += ["uri", "hostname", "duration", "binary"]
 _VALUES = ["a", 'é"\\\n', 1, 2.5, None, True, [1, {"a": None}], {"b": []}, "", "\u2028"]

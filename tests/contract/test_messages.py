@@ -13,8 +13,11 @@ from tests.tables import table
 
 from .tiny_chat import CAPITAL, CONTEXT, GET_WEATHER, MODEL, PARIS, QUESTION, WEATHER_QUESTION
 
-WEATHER: Any = {name: GET_WEATHER[name] for name in ("name", "description")}
-WEATHER |= {"input_schema": GET_WEATHER["parameters"]}
+WEATHER: Any = {
+    "name": GET_WEATHER["name"],
+    "description": GET_WEATHER["description"],
+    "input_schema": GET_WEATHER["parameters"],
+}
 SHOWN = {"type", "text", "thinking", "signature"}
 
 
@@ -121,8 +124,11 @@ def test_an_answer_that_fills_the_context_names_it_unless_the_limit_is_as_near(
 ) -> None:
     long: Any = [{"role": "user", "content": "word " * 1950}]
     room = CONTEXT - claude.messages.count_tokens(model=MODEL, messages=long).input_tokens
-    fields: Any = {"max_tokens": max_tokens or room, "messages": long}
-    fields |= {"extra_body": {"ignore_eos": True}}
+    fields: Any = {
+        "max_tokens": max_tokens or room,
+        "messages": long,
+        "extra_body": {"ignore_eos": True},
+    }
 
     for message in (asked(claude, **fields), streamed(claude, **fields)):
         assert message.stop_reason == reason
@@ -139,8 +145,11 @@ def test_a_tool_is_called_and_its_result_used(claude: anthropic.Anthropic) -> No
     assert (call.name, call.input) == (same.name, same.input) == ("get_weather", {"city": "Paris"})
     assert call.id.startswith("toolu_")
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "Sunny, 20 degrees"}
-    called = {"role": "assistant", "content": message.content}
-    turns = [*WEATHER_QUESTION, called, {"role": "user", "content": [result]}]
+    turns = [
+        *WEATHER_QUESTION,
+        {"role": "assistant", "content": message.content},
+        {"role": "user", "content": [result]},
+    ]
     answer = asked(claude, messages=turns, tools=[WEATHER])
     assert answer.stop_reason == "end_turn"
     assert text_of(answer)
@@ -156,8 +165,11 @@ def test_a_call_can_be_demanded(claude: anthropic.Anthropic, choice: Any) -> Non
 
 def test_thinking_comes_in_blocks_of_its_own(claude: anthropic.Anthropic) -> None:
     question: Any = [{"role": "user", "content": "What is 2 plus 3?"}]
-    fields: Any = {"messages": question, "max_tokens": 200}
-    fields |= {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    fields: Any = {
+        "messages": question,
+        "max_tokens": 200,
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+    }
 
     message, final = asked(claude, **fields), streamed(claude, **fields)
 

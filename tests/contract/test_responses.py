@@ -112,13 +112,23 @@ def test_an_answer_cut_by_its_limit_is_incomplete(
 
 
 def test_every_field_is_echoed_and_the_raw_answer_has_its_headers(client: openai.OpenAI) -> None:
-    asked: Any = {"metadata": {"team": "a"}, "user": "u", "text": {"verbosity": "low"}}
-    asked |= {"include": ["reasoning.encrypted_content", "web_search_call.action.sources"]}
-    asked |= {"max_tool_calls": 3, "parallel_tool_calls": False, "store": False}
-    asked |= {"prompt_cache_key": "k", "prompt_cache_retention": "24h", "safety_identifier": "s"}
-    asked |= {"service_tier": "flex", "truncation": "auto"}
-    raw = client.responses.with_raw_response.create(model=MODEL, input=CAPITAL, **asked)
-    response: Any = raw.parse()
+    raw = client.responses.with_raw_response.create(
+        model=MODEL,
+        input=CAPITAL,
+        metadata={"team": "a"},
+        include=["reasoning.encrypted_content", "web_search_call.action.sources"],
+        max_tool_calls=3,
+        parallel_tool_calls=False,
+        prompt_cache_key="k",
+        prompt_cache_retention="24h",
+        safety_identifier="s",
+        service_tier="flex",
+        store=False,
+        text={"verbosity": "low"},
+        truncation="auto",
+        user="u",
+    )
+    response = raw.parse()
 
     assert raw.headers["x-request-id"]
     assert response.output_text == PARIS
@@ -126,6 +136,7 @@ def test_every_field_is_echoed_and_the_raw_answer_has_its_headers(client: openai
     assert (response.max_tool_calls, response.parallel_tool_calls) == (3, False)
     assert (response.prompt_cache_key, response.prompt_cache_retention) == ("k", "24h")
     assert (response.safety_identifier, response.service_tier) == ("s", "default")
+    assert response.text is not None
     assert (response.text.verbosity, response.truncation) == ("low", "auto")
 
 
@@ -140,8 +151,13 @@ def test_several_answers_are_several_messages(client: openai.OpenAI) -> None:
 
 def test_reasoning_may_be_sent_back_as_an_opaque_string(client: openai.OpenAI) -> None:
     question = {"role": "user", "content": CAPITAL}
-    wanted: Any = {"include": ["reasoning.encrypted_content"], "store": False}
-    first = respond(client, [question], reasoning={"effort": "low", "summary": "auto"}, **wanted)
+    first = respond(
+        client,
+        [question],
+        reasoning={"effort": "low", "summary": "auto"},
+        include=["reasoning.encrypted_content"],
+        store=False,
+    )
     reasoning, _ = first.output
     assert reasoning.type == "reasoning"
     assert reasoning.encrypted_content
@@ -155,8 +171,11 @@ def test_reasoning_may_be_sent_back_as_an_opaque_string(client: openai.OpenAI) -
 
 def test_the_model_sees_calls_of_other_tools(client: openai.OpenAI) -> None:
     call = {"type": "custom_tool_call", "call_id": "c", "name": "get_weather", "input": "Paris"}
-    parts = [{"type": "input_text", "text": SUNNY}]
-    output = {"type": "custom_tool_call_output", "call_id": "c", "output": parts}
+    output = {
+        "type": "custom_tool_call_output",
+        "call_id": "c",
+        "output": [{"type": "input_text", "text": SUNNY}],
+    }
 
     response = respond(client, [IN_PARIS, call, output], tools=[WEATHER])
 

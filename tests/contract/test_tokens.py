@@ -51,7 +51,9 @@ def test_chat_returns_the_tokens_of_its_answer(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model=tiny.MODEL, messages=tiny.QUESTION, logprobs=True, top_logprobs=5, temperature=0
     )
-    returned: Any = answer.choices[0].logprobs
+    returned = answer.choices[0].logprobs
+    assert returned is not None
+    assert returned.content is not None
     assert "".join(token.token for token in returned.content) == tiny.PARIS
     assert b"".join(bytes(token.bytes or ()) for token in returned.content).decode() == tiny.PARIS
     for token in returned.content:
@@ -89,7 +91,10 @@ def test_completions_return_offsets_in_the_text(client: openai.OpenAI, tree: str
     choice = client.completions.create(
         model=tiny.MODEL, prompt=PROMPT, logprobs=3, temperature=0, max_tokens=10
     ).choices[0]
-    returned: Any = choice.logprobs
+    returned = choice.logprobs
+    assert returned is not None
+    assert returned.tokens is not None
+    assert returned.text_offset is not None
     assert "".join(returned.tokens) == choice.text
     whole = PROMPT + choice.text if tree == "v1" else choice.text
     for token, offset in zip(returned.tokens, returned.text_offset, strict=True):
@@ -135,7 +140,9 @@ def test_a_prompt_can_be_scored_without_generation(client: openai.OpenAI) -> Non
             model=tiny.MODEL, prompt=PROMPT + ending, echo=True, max_tokens=0, logprobs=1
         )
         choice = answer.choices[0]
-        returned: Any = choice.logprobs
+        returned = choice.logprobs
+        assert returned is not None
+        assert returned.token_logprobs is not None
         assert "".join(returned.tokens or ()) == choice.text == PROMPT + ending
         assert returned.token_logprobs[0] is None
         assert all(isinstance(each, float) for each in returned.token_logprobs[1:])
@@ -227,8 +234,12 @@ def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
         else {"messages": tiny.QUESTION, **THINKING}
     )
     fields: Any = {"return_token_ids": True, "temperature": 0, "stream_interval": interval}
-    returned: dict[str, Any] = {"prompt_token_ids": [], "completion_token_ids": []}
-    returned |= {"prompt_tokens": "", "completion_tokens": ""}
+    returned: dict[str, Any] = {
+        "prompt_token_ids": [],
+        "completion_token_ids": [],
+        "prompt_tokens": "",
+        "completion_tokens": "",
+    }
     for each in answers(raw, endpoint, stream=is_streamed, **asked, **fields):
         for name in returned:
             returned[name] += each.get(name, type(returned[name])())

@@ -13,9 +13,15 @@ PARIS = "The capital of France is Paris."
 CAPITAL = "What is the capital of France?"
 QUESTION: Any = [{"role": "user", "content": CAPITAL}]
 WEATHER_QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
-IN_CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-GET_WEATHER: dict[str, Any] = {"name": "get_weather", "description": "Get the weather"}
-GET_WEATHER |= {"parameters": IN_CITY}
+GET_WEATHER: dict[str, Any] = {
+    "name": "get_weather",
+    "description": "Get the weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    },
+}
 WEATHER: Any = {"type": "function", "function": GET_WEATHER}
 SUNNY = '{"temperature": 21, "condition": "sunny"}'
 SUNNY_IN_PARIS = "It is 21 degrees and sunny in Paris."

@@ -21,8 +21,13 @@ MAX_TRIES = 30
 # Of three to four hundred tokens: where four hundred are an hour's, a second one has to wait for
 # most of an hour.
 LONG: dict[str, Any] = {"messages": [{"role": "user", "content": "one " * 130}], "max_tokens": 100}
-ENDLESS: Any = {"model": MODEL, "prompt": "Count:", "max_tokens": 1900, "stream": True}
-ENDLESS |= {"extra_body": {"ignore_eos": True}}
+ENDLESS: Any = {
+    "model": MODEL,
+    "prompt": "Count:",
+    "max_tokens": 1900,
+    "stream": True,
+    "extra_body": {"ignore_eos": True},
+}
 
 
 def limit(

@@ -20,13 +20,21 @@ pytestmark = pytest.mark.system
 
 COUNT = " ".join(str(number) for number in range(1, 61))
 # Long enough to be killed in the middle: the model repeats itself until the limit.
-ENDLESS = {"model": "tiny-chat", "prompt": "Once upon a time", "max_tokens": 200}
-ENDLESS |= {"temperature": 1.7, "top_p": 0.98}
+ENDLESS = {
+    "model": "tiny-chat",
+    "prompt": "Once upon a time",
+    "max_tokens": 200,
+    "temperature": 1.7,
+    "top_p": 0.98,
+}
 # So long that it does not end by itself while engines are killed.
 FOREVER = {**ENDLESS, "max_tokens": 1900, "ignore_eos": True, "stream": True}
 FATAL = {**FOREVER, "prompt": "A request that ends engines"}
-TURNS = [{"role": "user", "content": "Count to 60."}]
-COUNTING = {"model": "tiny-chat", "messages": TURNS, "stream": True}
+COUNTING = {
+    "model": "tiny-chat",
+    "messages": [{"role": "user", "content": "Count to 60."}],
+    "stream": True,
+}
 
 
 @pytest.fixture
@@ -52,8 +60,12 @@ async def read_stream(client: httpx.AsyncClient, body: dict[str, object]) -> tup
 
 async def test_64_streams_have_equal_text_beside_bad_grammars(http: httpx.AsyncClient) -> None:
     function = {"name": "f", "parameters": {"type": "object", "$ref": "#/none"}}
-    tools = [{"type": "function", "function": function}]
-    bad = {**COUNTING, "stream": False, "tool_choice": "required", "tools": tools}
+    bad = {
+        "model": "tiny-chat",
+        "messages": [{"role": "user", "content": "Hello!"}],
+        "tool_choice": "required",
+        "tools": [{"type": "function", "function": function}],
+    }
     good = [asyncio.create_task(read_stream(http, COUNTING)) for _ in range(64)]
     refused = [await http.post("/v1/chat/completions", json=bad) for _ in range(5)]
 

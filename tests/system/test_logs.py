@@ -19,10 +19,15 @@ from vinery_serving.logs.folder import engine_name, log_path
 
 pytestmark = pytest.mark.system
 
-_SETTINGS = {"VINERY_WEB_WORKERS": "1", "VINERY_LOG_LEVEL": "debug"}
-_SETTINGS |= {"VINERY_LOG_FORMAT": "json", "VINERY_LOG_FILE_MB": "1"}
+_SETTINGS = {
+    "VINERY_WEB_WORKERS": "1",
+    "VINERY_LOG_LEVEL": "debug",
+    "VINERY_LOG_FORMAT": "json",
+    "VINERY_LOG_FILE_MB": "1",
+}
 _KEY = "vny_live_0000000000000000000000000000000000"
 _ENDLESS = {"temperature": 1.7, "max_tokens": 1500, "ignore_eos": True, "stream": True}
+
 
 # A pipe that is never read, as a terminal after Ctrl-S. It takes 4 KiB.
 _UNREAD = """

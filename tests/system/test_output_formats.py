@@ -8,18 +8,30 @@ import openai
 import pytest
 
 from tests.conftest import Running, until_in_parts
-from tests.output.builders import object_of
 from tests.system.clients import openai_of, serving
 from tests.tables import table
 
 pytestmark = pytest.mark.system
 
 # The name of a model, and its format.
-FORMATS = {"llama3": "llama3", "devstral": "think+devstral"}
-FORMATS |= {"deepseek": "deepseek_v31", "none": "none"}
+FORMATS = {
+    "llama3": "llama3",
+    "thinking-devstral": "think+devstral",
+    "deepseek": "deepseek_v31",
+    "none": "none",
+}
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
-PICKED = object_of(city={"enum": ["Paris; }", "London"]}, is_big={"type": "boolean"})
-PICK: Any = {"type": "function", "function": {"name": "pick", "parameters": PICKED}}
+PICK: Any = {
+    "type": "function",
+    "function": {
+        "name": "pick",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"enum": ["Paris; }", "London"]}, "is_big": {"type": "boolean"}},
+            "required": ["city", "is_big"],
+        },
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +46,24 @@ def client(running: Running) -> Iterator[openai.OpenAI]:
 
 @table(
     "name, thinking",
-    [("llama3", False), ("deepseek", False), ("devstral", False), ("devstral", True)],
+    [
+        ("llama3", False),
+        ("deepseek", False),
+        ("thinking-devstral", False),
+        ("thinking-devstral", True),
+    ],
 )
 def test_a_call_is_made_and_streamed_in_that_format(
     client: openai.OpenAI, name: str, thinking: bool
 ) -> None:
-    asked: Any = {"model": name, "messages": QUESTION, "tools": [PICK], "temperature": 0}
-    asked |= {"tool_choice": {"type": "function", "function": {"name": "pick"}}}
-    asked |= {"extra_body": {"chat_template_kwargs": {"enable_thinking": thinking}}}
+    asked: Any = {
+        "model": name,
+        "messages": QUESTION,
+        "tools": [PICK],
+        "tool_choice": {"type": "function", "function": {"name": "pick"}},
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": thinking}},
+        "temperature": 0,
+    }
     message = client.chat.completions.create(**asked).choices[0].message
     [call] = message.tool_calls or []
     chunks = until_in_parts(

@@ -101,8 +101,12 @@ def test_a_picture_and_an_embedding_are_answered(story: Story) -> None:
 
 
 def test_a_stream_outlives_its_engine(story: Story) -> None:
-    asked: Any = {"temperature": 0, "max_tokens": 700, "extra_body": {"ignore_eos": True}}
-    parts = story.stream([{"role": "user", "content": "Count to 60."}], **asked)
+    parts = story.stream(
+        [{"role": "user", "content": "Count to 60."}],
+        temperature=0,
+        max_tokens=700,
+        extra_body={"ignore_eos": True},
+    )
 
     text = next(parts)
     killed = story.platform.kill("engine")
@@ -140,9 +144,15 @@ def test_a_limit_refuses_and_the_console_shows_usage_to_the_token(story: Story) 
 
 def page_after_login(browser: httpx.Client, platform: Running, path: str) -> str:
     browser.get(path)
-    form = {"login": platform.admin_user, "password": platform.admin_password}
-    form |= {"csrfmiddlewaretoken": browser.cookies["csrftoken"]}
-    page = browser.post("/accounts/login/", params={"next": path}, data=form)
+    page = browser.post(
+        "/accounts/login/",
+        params={"next": path},
+        data={
+            "login": platform.admin_user,
+            "password": platform.admin_password,
+            "csrfmiddlewaretoken": browser.cookies["csrftoken"],
+        },
+    )
     assert page.status_code == 200
     return page.text
 
