@@ -7,6 +7,7 @@ nothing of grammars checks the texts.
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.examples import FACTOR, examples
 from tests.output.builders import object_of
 from tests.tables import table
 from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
+from vinery_serving.constraints.json_schema.strings import FORMATS
 from vinery_serving.constraints.json_schema.translator import json_grammar
 
 pytestmark = pytest.mark.live
@@ -224,6 +226,16 @@ def enforced(schema: Schema) -> tuple[str, bool] | None:
         return None
 
 
+def fits_format(name: str, value: object) -> bool:
+    return not isinstance(value, str) or re.fullmatch(FORMATS[name], value) is not None
+
+
+# Formats are asserted: the branches of a `oneOf` may differ in nothing else.
+FORMAT_CHECKER = jsonschema.FormatChecker(("date", "email", "ipv4", "ipv6", "uuid"))
+for _name in FORMATS.keys() - FORMAT_CHECKER.checkers.keys():
+    FORMAT_CHECKER.checks(_name)(partial(fits_format, _name))
+
+
 # Schemas share a batch of the engine, which costs little more than a single schema.
 @settings(
     max_examples=examples(10),
@@ -250,7 +262,9 @@ def test_generated_texts_fit_the_schema(draw, asked, seed):
         for value in map(json.loads, texts):
             # The answer to a schema that is not enforced is still JSON.
             if is_whole:
-                jsonschema.Draft202012Validator(schema).validate(value)
+                jsonschema.Draft202012Validator(schema, format_checker=FORMAT_CHECKER).validate(
+                    value
+                )
         assert not is_whole or all(longest_blank(text) <= 1 for text in texts)
 
 
