@@ -108,8 +108,8 @@ def test_as_many_models_as_fit_load_and_the_least_used_makes_room(platform: Runn
     assert len(awake(platform)) == NUM_FIT
 
     # Those that are asleep can answer. Web processes hear a little later of what the node has done.
-    until(lambda: listed(platform).keys() == set(NAMES))
-    assert set(listed(platform).values()) == {"loaded", "asleep"}
+    both = {"loaded", "asleep"}
+    until(lambda: (now := listed(platform)).keys() == set(NAMES) and set(now.values()) == both)
 
     used = sorted(awake(platform), reverse=True)
     for name in used:
