@@ -13,23 +13,18 @@ from typing import Final
 
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.encoding_pace import EncodingWaits
-from vinery_serving.engine.fair_queue import FairQueue, Lane, yielding_lane
+from vinery_serving.engine.fair_queue import FairQueue, Lane, cost_ahead, yielding_lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pace import Pace
-from vinery_serving.engine.recent_use import RecentUse
+from vinery_serving.engine.queue_limit import QueueLimit
 from vinery_serving.engine.slices import Slices
-from vinery_serving.transport.messages import Load
+from vinery_serving.transport.messages import Load, Submit
 
-# How often gateways learn of the load, at most, and of how many lanes. What waits changes with each
-# step, and the gateways decide by it.
+# How often gateways learn of the load, at most.
 _REPORT_INTERVAL_S: Final = 0.1
-_WAITING_INTERVAL_S: Final = 0.02
 # After how long without a change of the load the engine is calm.
 _CALM_AFTER_S: Final = 2.0
-# With a smaller part of its slots in use, an engine does not show what it can serve.
-_BUSY_PART: Final = 1 / 16
-_MAX_REPORTED: Final = 256
 
 
 class Admission:
@@ -42,7 +37,7 @@ class Admission:
         self._pace = Pace()
         self._with_media: set[Generation] = set()  # those of the queue that have pictures
         self._encoding_waits = EncodingWaits()
-        self._use = RecentUse()
+        self._limit = QueueLimit()
         self._slices = Slices(batch)
         self._next_report_at = 0.0
         self._last_report: Load | None = None
@@ -90,15 +85,7 @@ class Admission:
             self._queue.charge(generation.submit.lane, num_more)
             generation.is_charged = False
             if generation.first_step_at is not None and generation.tokens:
-                now = time.monotonic()
-                self._pace.note_answer(now - generation.first_step_at)
-                cost = generation.num_expected_tokens
-                self._use.note_served(cost, now, is_busy=self._is_busy)
-
-    def note_first_token(self, generation: Generation) -> None:
-        """Note that a generation has got its first token."""
-        if generation.first_step_at is not None:
-            self._pace.note_first_token(time.monotonic() - generation.first_step_at)
+                self._pace.note_answer(time.monotonic() - generation.first_step_at)
 
     def has_room(self, lane: Lane, checking: Counter[Lane]) -> bool:
         """Whether one more of this lane may wait. Beside `max_waiting` there are the slots that
@@ -107,32 +94,47 @@ class Admission:
         num_own = self._queue.num_of(lane) + checking[lane]
         num_all = len(self._queue) + checking.total()
         return (
-            num_own < self._options.max_waiting_of_key + num_free
+            num_own < self._options.max_waiting_per_key + num_free
             and num_all < self._options.max_waiting + num_free
         )
 
     def last_to_yield(self, lane: Lane, checking: Counter[Lane]) -> Generation | None:
         """Return what must leave so that one more of this lane may wait; None: it may not."""
         num_own = self._queue.num_of(lane) + checking[lane]
-        if num_own >= self._options.max_waiting_of_key + self._num_free:
+        if num_own >= self._options.max_waiting_per_key + self._num_free:
             return None
         return self._queue.last_to_yield(lane)
+
+    def check_wait(self, submit: Submit) -> int | None:
+        """Return after how many seconds a request must come back that would wait too long; None:
+        it may wait."""
+        lane, num_per_s = submit.lane, self._pace.tokens_per_s(len(self._batch))
+        if not submit.max_queue_s or not num_per_s:
+            return None
+        waiting, mean_cost = self._queue.costs(), self._pace.mean_cost
+        for each in self._with_media if self._num_free else ():
+            waiting[each.submit.lane] -= _cost(each)  # others pass them
+        wait_s = cost_ahead(lane, waiting, mean_cost) / num_per_s
+        if submit.media:
+            encoding = Counter(each.submit.lane for each in self._with_media)
+            wait_s = max(wait_s, cost_ahead(lane, encoding, 1) * self._encoding_waits.mean_s)
+        service_s = len(waiting.keys() | {lane}) * mean_cost / num_per_s
+        return self._limit.check(submit, wait_s, service_s, time.monotonic())
 
     def admit(self) -> Iterator[FailedGeneration]:
         """Add to the batch what the next step can compute. Yields what the pipeline refuses."""
         num_tokens = num_encoded = 0
-        now = time.monotonic()
         for generation, num_charged, failed in self._admitted():
             num_tokens += num_charged
             num_encoded += generation.has_media
             if not generation.is_charged:
-                cost = generation.num_expected_tokens
-                self._use.note_admitted(generation.submit.lane, cost, now)
-                self._pace.note_cost(cost)
+                self._pace.note_cost(generation.num_expected_tokens)
             generation.is_charged = True
             if failed is not None:
                 yield failed
-        now, num_encoding = time.monotonic(), self._encoding.total()
+        now = time.monotonic()
+        # While slots are free, others pass the pictures that wait to be encoded.
+        num_encoding = len(self._with_media) if self._num_free else 0
         self._pace.note(
             now,
             num_tokens=num_tokens,
@@ -146,25 +148,8 @@ class Admission:
         now = time.monotonic()
         if now < self._next_report_at:
             return None
-        self._use.note_running(self._batch.running_lanes(), now, is_busy=self._is_busy)
-        is_waiting = len(self._queue) > 0
-        self._next_report_at = now + (_WAITING_INTERVAL_S if is_waiting else _REPORT_INTERVAL_S)
-        costs = sorted(self._other_costs.items(), key=lambda each: -each[1])[:_MAX_REPORTED]
-        load = Load(
-            self._num_free,
-            self._pace.tokens_per_s(num_free=self._num_free, num_running=len(self._batch)),
-            self._pace.mean_cost,
-            self._pace.mean_answer_s,
-            self._pace.waiting_s(now),
-            tuple((*lane, cost) for lane, cost in costs),
-            self._pace.mean_first_token_s,
-            self._pace.prefill_s(self._batch.num_to_prefill),
-            tuple(
-                (*lane, part) for lane, part in self._use.parts(now, self._pace.full_tokens_per_s)
-            ),
-            tuple((*lane, num) for lane, num in self._encoding.most_common(_MAX_REPORTED)),
-            self._encoding_waits.mean_s,
-        )
+        self._next_report_at = now + _REPORT_INTERVAL_S
+        load = Load(len(self._batch) + len(self._queue))
         if load == self._last_report:
             return None
         self._last_report, self._reported_at = load, now
@@ -195,23 +180,6 @@ class Admission:
             if preempted is not None:
                 self.put_back(preempted)
             yield first, *self._add_next(beginning, first)
-
-    @property
-    def _encoding(self) -> Counter[Lane]:
-        """How many of each lane wait until their pictures may be encoded, while slots are free."""
-        if not self._num_free:
-            return Counter()
-        return Counter(each.submit.lane for each in self._with_media)
-
-    @property
-    def _other_costs(self) -> dict[Lane, float]:
-        """The cost of what waits, by lane, without those that wait to be encoded."""
-        costs, encoding = self._queue.costs(), self._encoding
-        for each in self._with_media if encoding else ():
-            costs[each.submit.lane] -= _cost(each)
-        return {
-            lane: cost for lane, cost in costs.items() if self._queue.num_of(lane) > encoding[lane]
-        }
 
     def _note_media(self, generation: Generation) -> None:
         if generation.has_media:
@@ -247,10 +215,6 @@ class Admission:
         full = {lane for lane, num in self._batch.running_lanes().items() if num >= share} | sliced
         is_free = not self._options.strict_share and self._queue.first_except(full) is None
         return sliced if is_free else full
-
-    @property
-    def _is_busy(self) -> bool:
-        return len(self._batch) >= _BUSY_PART * self._options.max_running
 
     @property
     def _num_free(self) -> int:

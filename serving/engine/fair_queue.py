@@ -143,9 +143,9 @@ class FairQueue(Generic[ItemT]):
         key = None if organization is None else organization.keys.get(lane[1])
         return 0 if key is None else len(key.entries)
 
-    def costs(self) -> dict[Lane, float]:
-        """Return the cost of what waits, by lane."""
-        return {key.lane: key.waiting_cost for _, key in self._keys() if key.entries}
+    def costs(self) -> Counter[Lane]:
+        """Return the cost of what waits, by lane, rounded up."""
+        return Counter({k.lane: math.ceil(k.waiting_cost) for _, k in self._keys() if k.entries})
 
     def last_to_yield(self, lane: Lane) -> ItemT | None:
         """Return the last item of the lane that must make room for one more of this lane."""
@@ -184,6 +184,24 @@ class FairQueue(Generic[ItemT]):
         for organization in self._organizations.values():
             organization.keys = {id_: key for id_, key in organization.keys.items() if key.entries}
         self._organizations = {id_: each for id_, each in self._organizations.items() if each.keys}
+
+
+def cost_ahead(lane: Lane, waiting: Counter[Lane], cost: float) -> float:
+    """Return what of `waiting` is served before a new item of this lane and cost.
+
+    Lanes take turns: another lane is ahead with no more than this one has, its item included, and
+    so is another organisation.
+    """
+    own = waiting[lane]
+    of_organizations: Counter[int] = Counter()
+    own_organization = float(own)
+    for each, waiting_cost in waiting.items():
+        if each[0] != lane[0]:
+            of_organizations[each[0]] += waiting_cost
+        elif each != lane:
+            own_organization += min(waiting_cost, own + cost)
+    others = sum(min(each, own_organization + cost) for each in of_organizations.values())
+    return own_organization + others
 
 
 def yielding_lane(lane: Lane, holders: Counter[Lane], share: float = math.inf) -> Lane | None:

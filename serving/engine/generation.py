@@ -258,10 +258,10 @@ class Generation:
             encode_s,
         )
 
-    def reject(self, code: str | None, message: str) -> None:
+    def reject(self, code: str | None, message: str, retry_after_s: int = 0) -> None:
         """Send an error with a code of `core.errors`. The generation must have ended."""
         if self.connection is not None:
-            self.connection.send(Rejected(self.submit.id, code or "", message))
+            self.connection.send(Rejected(self.submit.id, code or "", message, retry_after_s))
 
 
 class GeneratedTokens(msgspec.Struct, frozen=True):

@@ -80,6 +80,7 @@ _CALM_WAIT_S: Final = 1.0
 # Deadlines are minutes long, so not every step checks them.
 _EXPIRY_INTERVAL_S: Final = 0.2
 _QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
+_WOULD_WAIT: Final = "The request would wait longer than {:g} s for its turn. Try again in {} s."
 # Of all requests that wait or run. Each may have 48 MB, and wait among a thousand others.
 _MAX_PIXEL_BYTES: Final = 2**30
 _TOO_MANY_PIXELS: Final = (
@@ -261,9 +262,6 @@ class EngineLoop:
         self._picture_tests.join()
         self._admit()
         if (load := self._waiting.report()) is not None:
-            # The load counts them, so gateways must not count them once more.
-            if len(self._waiting):
-                self._sender.send_acceptances()
             server.broadcast(load)
         if self._batch.has_work:
             if self._energy is not None:
@@ -337,9 +335,7 @@ class EngineLoop:
             refused = Generation(connection, submit, np.zeros(0, np.int64))
             refused.reject(errors.Overloaded.code, _TOO_MANY_PIXELS)
             return
-        # One that goes on had its room before.
-        if submit.known is None and not self._has_room(submit.lane):
-            generation.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
+        if submit.known is None and not self._may_wait(generation):  # else it had its room before
             return
         self._alive[_key(generation)] = generation
         self._use.begin()
@@ -355,6 +351,19 @@ class EngineLoop:
         num_held = sum(each.num_pixel_bytes for each in self._alive.values())
         if num_held + num_bytes > _MAX_PIXEL_BYTES:
             raise PixelsRefused
+
+    def _may_wait(self, generation: Generation) -> bool:
+        """Whether a new generation may wait for its turn. If not, it is rejected."""
+        submit = generation.submit
+        retry_after_s = self._waiting.check_wait(submit)
+        if retry_after_s is not None:
+            late = _WOULD_WAIT.format(submit.max_queue_s, retry_after_s)
+            generation.reject(errors.Overloaded.code, late, retry_after_s)
+            return False
+        if not self._has_room(submit.lane):
+            generation.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
+            return False
+        return True
 
     def _has_room(self, lane: Lane) -> bool:
         """Whether one more of this lane may wait. A lane that holds the most slots may lose one."""
@@ -527,7 +536,6 @@ class EngineLoop:
         if generation.connection is None:
             return
         if not generation.tokens:
-            self._waiting.note_first_token(generation)
             generation.first_token_at = first_at = time.monotonic()
             self._figures.first_token(first_at - generation.arrived_at)
             self._num_prompt_tokens += len(generation.prompt_ids)

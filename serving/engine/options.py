@@ -45,21 +45,20 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_running: Annotated[int, "answers that are generated at the same time"] = 64
     max_waiting: Annotated[
         int, "answers that may wait for a slot; requests for further ones are refused"
-    ] = 1024
+    ] = 8192
+    max_waiting_per_key: Annotated[int, "of them, those of one API key"] = 2048
     max_share: Annotated[
         float,
-        "the part of max_waiting that one API key may hold, 0 to 1, and of max_running while "
-        "others wait: a key that is alone may use the whole engine, and yields when another comes",
+        "the part of max_running that one API key may hold while others wait, 0 to 1: a key that "
+        "is alone may use the whole engine, and yields when another comes",
     ] = 0.5
     strict_share: Annotated[
         bool, "no key ever holds more than max_share of max_running, even if slots stay free"
     ] = False
     max_queue_s: Annotated[
         float,
-        "a request that is expected to wait longer for a slot is refused at once; more suits "
-        "clients that would rather wait, such as batches; 0: 20 s in a burst, about as long as an "
-        "answer takes while the queue does not grow, and about as long as a first token takes "
-        "while more is asked than can be served",
+        "a request that would wait longer for a slot, by the measured pace, is refused at its "
+        "arrival with the time to come back, and then admitted; 0: each waits for its turn",
     ] = 0.0
     max_num_batched_tokens: Annotated[
         int,
@@ -247,11 +246,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return min(context or self.max_num_batched_tokens, self.max_num_batched_tokens)
 
     @property
-    def max_waiting_of_key(self) -> int:
-        """How many answers of one key may wait for a slot."""
-        return math.ceil(self.max_share * self.max_waiting)
-
-    @property
     def max_running_of_key(self) -> int:
         """How many answers of one key may run while others wait; with `strict_share` always."""
         return max(1, math.ceil(self.max_share * self.max_running))
@@ -259,7 +253,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def max_answers_of_request(self) -> int:
         """How many answers an idle engine takes of one request."""
-        return self.max_running + self.max_waiting_of_key
+        return self.max_running + min(self.max_waiting, self.max_waiting_per_key)
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -336,7 +330,7 @@ def of_engine(values: Mapping[str, Any]) -> dict[str, Any]:
 # The options of some tasks only. Others are for all.
 _OF_EMBEDDINGS: Final = ("pooling", "normalize", "query_prefix", "document_prefix")
 _OF_ALL: Final = (
-    *("max_waiting", "max_share", "num_threads", "step_timeout_s", "load_timeout_s"),
+    *("max_waiting", "max_waiting_per_key", "num_threads", "step_timeout_s", "load_timeout_s"),
     *("max_context", "plugin"),
 )
 _TASKS: Final = {

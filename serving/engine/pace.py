@@ -41,11 +41,9 @@ class Pace:
     def __init__(self) -> None:
         self._rates = {True: _Rate(), False: _Rate()}  # by whether all slots are in use
         self._last_at: float | None = None  # while something waits
-        self._was_full = False  # since then
-        self._waiting_since: float | None = None
+        self._was_full = False  # after the last admission
         self.mean_cost = 0.0  # tokens of a request
         self.mean_answer_s = 0.0  # from its first step to its end
-        self.mean_first_token_s = 0.0  # from its first step to its first token
 
     def note(self, now: float, *, num_tokens: float, is_waiting: bool, is_full: bool) -> None:
         """Note that requests of so many tokens were admitted just now, whether others still wait,
@@ -53,7 +51,6 @@ class Pace:
         if self._last_at is not None:
             self._rates[self._was_full].add(num_tokens, now - self._last_at)
         self._last_at, self._was_full = now if is_waiting else None, is_full
-        self._waiting_since = (self._waiting_since or now) if is_waiting else None
 
     def note_cost(self, num_tokens: float) -> None:
         """Note the cost of an admitted request."""
@@ -63,36 +60,18 @@ class Pace:
         """Note how long an answer has taken."""
         self.mean_answer_s = _moved(self.mean_answer_s, duration_s)
 
-    def note_first_token(self, duration_s: float) -> None:
-        """Note how long the first token of an answer has taken."""
-        self.mean_first_token_s = _moved(self.mean_first_token_s, duration_s)
-
-    def waiting_s(self, now: float) -> float:
-        """Return for how long the queue was never empty."""
-        return 0.0 if self._waiting_since is None else now - self._waiting_since
-
-    def tokens_per_s(self, *, num_free: int, num_running: int) -> float:
+    def tokens_per_s(self, num_running: int) -> float:
         """0: not known yet.
 
         Without free slots, the running answers make room when they end (Little's law). This is the
         pace until it was measured. While a few long answers hold all slots, nothing is admitted for
         a while, and the pace seems to be nothing. So it is at least a part of that.
         """
-        per_s = self._rates[num_free == 0].per_s
-        if num_free or not self.mean_answer_s:
+        per_s = self._rates[self._was_full].per_s
+        if not self._was_full or not self.mean_answer_s:
             return per_s
         ending_per_s = num_running * self.mean_cost / self.mean_answer_s
         return max(per_s, _LEAST_PART * ending_per_s) if per_s else ending_per_s
-
-    def prefill_s(self, num_tokens: float) -> float:
-        """Return how long so many tokens of prompts take; 0 while that is not known."""
-        per_s = self._rates[False].per_s
-        return num_tokens / per_s if per_s else 0.0
-
-    @property
-    def full_tokens_per_s(self) -> float:
-        """The measured pace while all slots are in use; 0: not known."""
-        return self._rates[True].per_s
 
 
 def _moved(mean: float, value: float) -> float:

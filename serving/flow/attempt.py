@@ -8,7 +8,7 @@ from typing import Literal, assert_never, cast
 
 from msgspec import structs
 
-from vinery_serving.core.errors import Overloaded, ServingError, error_from_code
+from vinery_serving.core.errors import ServingError, error_from_code
 from vinery_serving.core.events import (
     QUOTA,
     Completed,
@@ -220,8 +220,8 @@ class AnswersReader:
                     self._meter.is_accepted = True
                     if self._num_to_accept == 0:
                         events.append(started(self._prepared))
-                case Rejected(code=code, message=message):
-                    self.failure = self._error(code, message)
+                case Rejected():
+                    self.failure = self._error(update)
                     for choice in self._choices.values():
                         deltas += choice.buffer.release() if choice.buffer is not None else []
                     if not deltas:
@@ -329,12 +329,11 @@ class AnswersReader:
             events.append(TextDelta(index, text, echoed))
         return events
 
-    def _error(self, code: str, message: str) -> ServingError:
+    def _error(self, rejected: Rejected) -> ServingError:
+        code = rejected.code
         param = _grammar_param(self._prepared.request) if "grammar" in code else None
-        error = error_from_code(code, message, param=param)
-        if isinstance(error, Overloaded):
-            lane = self._prepared.submits[0].lane
-            error.retry_after_s = self._prepared.engine.gate.retry_after_s(lane)
+        error = error_from_code(code, rejected.message, param=param)
+        error.retry_after_s = rejected.retry_after_s or error.retry_after_s
         return error
 
 

@@ -27,7 +27,6 @@ from vinery_serving.core.errors import (
 from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.aliases import Targets, draw
-from vinery_serving.flow.overload import OverloadGate
 from vinery_serving.flow.parameters import defaults_of
 from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.replicas import Replicas
@@ -150,7 +149,6 @@ class Engine(LoadedModel):
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
         self._num_waiting = 0
-        self.gate = OverloadGate(replicas, entry.name, entry.options.max_queue_s)
         self.is_failing = False  # its process fails again and again
         self.is_asleep = False  # it has no process until a request comes
         self.is_gone = False  # the model was unloaded or changed: it connects to no other engine

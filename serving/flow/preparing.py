@@ -82,6 +82,7 @@ def prepare(
         grammar=None if grammar is None else GrammarSpec(grammar.kind, grammar.source),
         request_id=request_id,
         lane=lane,
+        max_queue_s=model.entry.options.max_queue_s,
     )
     limits = tuple(_max_new_tokens(request, model, prompt) for prompt in prompts)
     submits = [

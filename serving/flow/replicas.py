@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from vinery_serving.transport.client import EngineClient
-from vinery_serving.transport.messages import Hello, Load
+from vinery_serving.transport.messages import Hello
 
 # Prompts are compared in parts of this many tokens.
 _PART_TOKENS: Final = 64
@@ -60,12 +60,6 @@ class Replicas:
     def hello(self) -> Hello | None:
         """The first message of an engine that takes new generations."""
         return next((each.hello for each in self.clients if each.is_connected), None)
-
-    @property
-    def load(self) -> Load | None:
-        """The load of all that take new generations; None: none has reported."""
-        loads = [each.load for each in self.clients if each.is_connected and each.load is not None]
-        return _sum(loads) if len(loads) > 1 else next(iter(loads), None)
 
     def open(self) -> None:
         """Begin to keep all connections up. Needs a running event loop."""
@@ -151,47 +145,10 @@ def _parts_of(prompt_ids: bytes) -> Iterator[int]:
         yield known
 
 
-def _work_of(client: EngineClient) -> float:
-    """How many requests an engine has: its own report, or what this process has sent since."""
-    load, hello = client.load, client.hello
-    if load is None or hello is None:
-        return client.num_generations
-    mean_tokens = max(1.0, load.mean_tokens)
-    num_waiting = sum(num_tokens for _, _, num_tokens in load.waiting) / mean_tokens
-    return max(client.num_generations, hello.max_running - load.num_free + num_waiting)
+def _work_of(client: EngineClient) -> int:
+    """How many answers an engine has: by its own report, or of this process."""
+    return max(client.num_generations, 0 if client.load is None else client.load.num_answers)
 
 
 def _is_full(client: EngineClient) -> bool:
     return client.hello is not None and _work_of(client) >= client.hello.max_running
-
-
-def _sum(loads: Sequence[Load]) -> Load:
-    """The load of several engines as that of one that is as fast as all of them."""
-    num = len(loads)
-    return Load(
-        num_free=sum(each.num_free for each in loads),
-        tokens_per_s=sum(each.tokens_per_s for each in loads),
-        mean_tokens=max(each.mean_tokens for each in loads),
-        answer_s=max(each.answer_s for each in loads),
-        waiting_s=min(each.waiting_s for each in loads),
-        waiting=_by_lane([each.waiting for each in loads], 1),
-        first_token_s=max(each.first_token_s for each in loads),
-        prefill_s=min(each.prefill_s for each in loads),
-        used=_by_lane([each.used for each in loads], 1 / num),
-        encoding=tuple(
-            (organization, key, round(number))
-            for organization, key, number in _by_lane([each.encoding for each in loads], 1)
-        ),
-        encoding_s=max(each.encoding_s for each in loads) / num,
-    )
-
-
-def _by_lane(
-    tables: Sequence[Sequence[tuple[int, int, float]]], factor: float
-) -> tuple[tuple[int, int, float], ...]:
-    """Add the numbers of each organisation and key, the most first."""
-    total: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for table in tables:
-        for organization, key, number in table:
-            total[organization, key] += number * factor
-    return tuple(sorted(((*lane, num) for lane, num in total.items()), key=lambda row: -row[2]))

@@ -25,7 +25,6 @@ from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import (
     InvalidRequest,
     MethodNotAllowed,
-    Overloaded,
     ServingError,
     UnsupportedMediaType,
     UsageNotRecorded,
@@ -38,7 +37,6 @@ from vinery_serving.core.tasks import ALL_TASKS, GENERATION_TASKS, TASKS_OF_ENDP
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import stream, whole
 from vinery_serving.flow.meter import Meter
-from vinery_serving.flow.overload import Passage
 from vinery_serving.flow.pooling import PreparedPooling, pool
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.flow.preparing import prepare
@@ -73,7 +71,6 @@ from vinery_serving.intake.reading import (
     Head,
     InProcess,
     answer_tokens,
-    model_of,
     read_pooling,
 )
 from vinery_serving.protocols import parse
@@ -256,14 +253,10 @@ class RecordedConsumer(JsonConsumer):
             raise
         finally:
             record.leave()  # has an effect only if this task was cancelled
-            self._close()
 
     @abstractmethod
     async def _serve(self, record: RequestRecord, caller: Caller, body: bytes) -> None:
         """Run the request and send its answer. Raises `ServingError`."""
-
-    def _close(self) -> None:
-        """Release what the request holds, after its record is settled."""
 
     def _ending_of(self, record: RequestRecord) -> ServingError | None:
         """The error with which the server ends the request; None: its client has left."""
@@ -353,7 +346,6 @@ class GenerationConsumer(RecordedConsumer):
         super().__init__(runtime, endpoint)
         self._endpoint = endpoint
         self._keep_alive = b""
-        self._passage: Passage | None = None  # through the model's gate
 
     @property
     def _tasks(self) -> Set[Task]:
@@ -366,16 +358,10 @@ class GenerationConsumer(RecordedConsumer):
         self._claim.keep(prepared.num_media_bytes)
         await self._run(record, answering, prepared)
 
-    def _close(self) -> None:
-        if self._passage is not None:
-            self._passage.close()
-
     async def _prepare(
         self, record: RequestRecord, caller: Caller, body: bytes
     ) -> tuple[_Answering, PreparedRequest]:
         """Read the body, admit the request, and render its prompt."""
-        lane = (caller.organization_id or 0, caller.key_id or 0)
-        is_expected = self._refuse_unread(record, caller, lane, body)
         reading = GenerationReader(self._runtime.workers, self._owner, len(body), _IN_PROCESS)
         async with reading as reader:
             fingerprint = settings.VINERY_FINGERPRINT
@@ -386,9 +372,6 @@ class GenerationConsumer(RecordedConsumer):
             report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
             engine = self._engine(caller, model)
             record.name_model(engine.entry.name)
-            self._passage = engine.gate.enter(
-                lane, record.meter, is_expected=is_expected, has_media=bool(head.media)
-            )
             identity = AnswerIdentity.new(engine.entry.name, requested_id=head.answer_id)
             media = CallerMedia(
                 self._runtime, caller, record.meter, lambda num: self._claim.cover(len(body) + num)
@@ -403,33 +386,12 @@ class GenerationConsumer(RecordedConsumer):
                 fetch,
                 deadline_s=settings.VINERY_REQUEST_TIMEOUT_S,
                 request_id=self.scope[REQUEST_ID],
-                lane=lane,
+                lane=(caller.organization_id or 0, caller.key_id or 0),
             )
-        self._passage.set_out()
         report_clamp(draft.request.stopping.max_tokens_param, draft.clamped_to, self.scope)
         prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
         record.note_media()
         return _Answering(exchange, identity), prepared
-
-    def _refuse_unread(
-        self, record: RequestRecord, caller: Caller, lane: tuple[int, int], body: bytes
-    ) -> bool:
-        """Refuse a request for an overloaded model before it is parsed, or sent to a worker.
-
-        Returns whether it was refused before and comes back at its time. Raises `Overloaded`.
-        Other errors are found where the request is read.
-        """
-        if not any(engine.gate.may_refuse for engine in self._runtime.directory.engines):
-            return False
-        try:
-            engine = self._engine(caller, self._deployment or model_of(body))
-        except ServingError:
-            return False
-        try:
-            return engine.gate.check(lane, body)
-        except Overloaded:
-            record.admit(model=engine.entry.name)
-            raise
 
     async def _run(
         self, record: RequestRecord, answering: _Answering, prepared: PreparedRequest

@@ -9,11 +9,8 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, Self, cast
 
-import msgspec
-
 from vinery_serving.core.dialects import DIALECTS, Dialect
 from vinery_serving.core.endpoints import PoolingEndpoint
-from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.pooling import PoolingDraft, PoolingRequest
 from vinery_serving.core.request import (
@@ -48,9 +45,6 @@ from vinery_serving.workers.pool import Worker, WorkerPool
 # empty input items).
 SMALL_BODY_BYTES: Final = 4 * 1024
 
-# A look at a larger body takes more than a millisecond.
-_MAX_LOOK_BYTES: Final = 512 * 1024
-
 # An answer of `/tokenize` may be longer than its body. So many pad tokens take no time.
 _SHORT_PADDING: Final = 4096
 
@@ -69,24 +63,6 @@ class Head:
     costly_param: str | None = None
     unused: Unused = NOTHING_UNUSED
     media: tuple[MediaPart, ...] = ()  # all media of the request
-
-
-class _Named(msgspec.Struct):
-    model: str | None = None
-
-
-_NAMED: Final = msgspec.json.Decoder(_Named)
-
-
-def model_of(body: bytes) -> str | None:
-    """Return the model that a body names, without reading the rest of it. Raises `InvalidRequest`
-    for a body that is not valid, or so large that the look would take long."""
-    if len(body) > _MAX_LOOK_BYTES:
-        raise InvalidRequest("The body is too large for a look.")
-    try:
-        return _NAMED.decode(body).model
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequest("The body is not valid.") from error
 
 
 def head_of(request: GenerationRequest) -> Head:

@@ -192,7 +192,7 @@ class PoolingLoop:
         """Raises Overloaded."""
         options, waiting = self._config.options, self._waiting
         is_full = len(waiting) >= options.max_waiting
-        has_share = waiting.num_of(lane) >= options.max_waiting_of_key
+        has_share = waiting.num_of(lane) >= options.max_waiting_per_key
         # A request of more texts than may wait runs on an engine that is idle.
         if len(waiting) and (is_full or (lane != (0, 0) and has_share)):
             raise errors.Overloaded(_QUEUE_IS_FULL)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 12
+PROTOCOL_VERSION = 13
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -171,6 +171,7 @@ class Submit(_Message, frozen=True):
     # searches ignore it.
     known: Known | None = None
     media: tuple[MediaInput, ...] = ()  # in the order of the prompt
+    max_queue_s: float = 0.0  # it is rejected if it would wait longer for a slot; 0: never
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -313,6 +314,7 @@ class Rejected(_Message, frozen=True):
     id: int
     code: str
     message: str
+    retry_after_s: int = 0  # 0: as usual for the code
 
 
 class EngineStats(msgspec.Struct, frozen=True, array_like=True):
@@ -354,22 +356,9 @@ def _part(number: int, whole: int) -> float | None:
 
 
 class Load(_Message, frozen=True):
-    """Engine to gateway: what waits, and how fast it is served. Sent when it has changed."""
+    """Engine to gateway: how many answers run and wait. Sent when it has changed."""
 
-    num_free: int  # running slots
-    tokens_per_s: float  # of what waits; 0: not known
-    mean_tokens: float  # of a request
-    answer_s: float  # how long an answer takes; 0: not known
-    waiting_s: float  # for how long the queue was never empty
-    waiting: tuple[tuple[int, int, float], ...]  # (organisation, key, tokens), the most first
-    first_token_s: float = 0.0  # how long it takes of a request that has a slot; 0: not known
-    prefill_s: float = 0.0  # how long the prompts take that have a slot and no token
-    # Who has used the engine of late: (organisation, key, part of the engine), the most first.
-    used: tuple[tuple[int, int, float], ...] = ()
-    # Requests that wait until their pictures may be encoded, while others pass them: (organisation,
-    # key, number). They are not in `waiting`.
-    encoding: tuple[tuple[int, int, int], ...] = ()
-    encoding_s: float = 0.0  # how long each of them waits after the one before
+    num_answers: int
 
 
 class Pong(_Message, frozen=True):

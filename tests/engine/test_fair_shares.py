@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.conftest import Gateway
-from tests.engine.in_process import Loop, a_loop, chat, random_ids
+from tests.engine.in_process import Loop, a_loop, random_ids
 from tests.tables import table
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.client import GenerationUpdate
@@ -63,11 +63,17 @@ def refused(loop: Loop) -> list[int]:
     "options, lanes, expected",
     [
         # A key that has filled its part of the queue is refused, and another is not.
-        ({"max_running": 1, "max_waiting": 8}, [1] * 2048 + [2] * 4, range(1 + 4, 2048)),
+        (
+            {"max_running": 1, "max_waiting": 8, "max_waiting_per_key": 4},
+            [1] * 2048 + [2] * 4,
+            range(1 + 4, 2048),
+        ),
         # Where the queue is full, the longest lane makes room.
         ({"max_running": 1, "max_waiting": 8}, [1, 1, 1, 1, 1, 2, 2, 2, 2, 3], [4]),
         # One key may have all slots.
-        ({"max_running": 2, "max_waiting": 3, "max_share": 1}, [1] * 9, range(2 + 3, 9)),
+        ({"max_running": 2, "max_waiting": 3}, [1] * 9, range(2 + 3, 9)),
+        # By default a thousand wait.
+        ({"max_running": 1}, [1] * 40, []),
     ],
 )
 def test_requests_beyond_the_queue_alone_are_refused(pipeline, tmp_path, options, lanes, expected):
@@ -107,16 +113,24 @@ def test_the_engine_reports_what_waits(pipeline: Pipeline, tmp_path: Path) -> No
             last = loop.submit("Count to 60.", max_new_tokens=20, lane=lane)
 
         loop.finish(last)
-        loop.until(lambda: loop.loads[-1].num_free == 1)
+        loop.until(lambda: loop.loads[-1].num_answers == 0)
 
-        first, *_, newest = loop.loads
-        cost = len(chat("Count to 60.")) + 20
-        assert [lane for *lane, _ in first.waiting] == [list(GREEDY), list(NEIGHBOUR)]
-        assert [tokens for *_, tokens in first.waiting] == [5 * cost, cost]
-        assert first.num_free == 0
-        assert newest.mean_tokens == pytest.approx(cost)
-        assert newest.waiting == ()
-        assert newest.answer_s > 0
+        assert loop.loads[0].num_answers == 7
+
+
+def test_a_request_that_may_not_wait_long_is_refused_with_its_time_and_another_waits(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    with a_loop(pipeline, tmp_path, max_running=1) as loop:
+        crowd = [loop.submit("Count.", max_new_tokens=30, lane=GREEDY) for _ in range(8)]
+        loop.finish(*crowd[:3])  # the pace is known
+        late = loop.submit("Count to 60.", lane=GREEDY, max_new_tokens=3, max_queue_s=0.001)
+        neighbour = loop.submit("Count to 60.", lane=NEIGHBOUR, max_new_tokens=3, max_queue_s=60.0)
+
+        assert loop.answers[late].rejection.code == "overloaded"
+        assert loop.answers[late].rejection.retry_after_s >= 1
+        assert loop.answers[neighbour].rejection is None
+        loop.finish(*crowd, neighbour)
 
 
 @table("is_strict, expected", [(False, 4), (True, 1)])

@@ -16,7 +16,6 @@ import msgspec
 
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.directory import ModelEntry
-from vinery_serving.flow.overload import OverloadGate
 from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.suspects import Suspects
 from vinery_serving.transport import messages
@@ -141,7 +140,6 @@ class InMemoryEngine:
         self.submitted: list[Submit] = []
         self.load = None
         self.max_context = None  # any length
-        self.gate = OverloadGate(self, "m", 0.0)
 
     def choose(self, prompt_ids: bytes) -> Self:
         return self

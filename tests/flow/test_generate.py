@@ -60,14 +60,14 @@ async def test_a_refusal_has_its_own_status_and_the_name_of_its_field(
     engine, code, wanted, kind, param
 ):
     async def refuse(gateway: Gateway) -> None:
-        gateway.send(Rejected((await gateway.receive_submit()).id, code, "because"))
+        gateway.send(Rejected((await gateway.receive_submit()).id, code, "because", 7))
 
     grammar = Grammar(GrammarKind.REGEX, "a", wanted) if wanted else None
     async with FakeEngine(engine.replicas.path, refuse):
         with pytest.raises(kind, match="because") as caught:
             await events_of(await prepared_of(engine, replace(HELLO, grammar=grammar)))
 
-    assert caught.value.param == param
+    assert (caught.value.param, caught.value.retry_after_s) == (param, 7)
 
 
 async def test_a_refusal_after_some_text_is_an_event_of_the_stream(engine):

@@ -4,15 +4,11 @@ from array import array
 from pathlib import Path
 from typing import cast
 
-import pytest
-
 from tests.fakes.engine import HELLO
 from tests.tables import table
 from vinery_serving.flow.replicas import Replicas
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello, Load
-
-IDLE = Load(4, 0.0, 0.0, 0.0, 0.0, ())
 
 
 class ScriptedClient:
@@ -22,7 +18,7 @@ class ScriptedClient:
         self.path = Path(str(number))
         self.is_connected = self.is_running = True
         self.hello: Hello | None = HELLO
-        self.load: Load | None = IDLE
+        self.load: Load | None = Load(0)
         self.num_generations = 0
         self.is_closed = False
 
@@ -53,7 +49,7 @@ def test_a_request_goes_to_the_engine_that_has_least_to_do_also_for_other_web_pr
     assert chosen(replicas, prompt(1)) == 1
 
     replicas, clients = make(2)
-    clients[0].load = Load(1, 10.0, 10.0, 1.0, 1.0, ((1, 1, 20.0),))
+    clients[0].load = Load(3)
     assert chosen(replicas, prompt(1)) == 1
     assert chosen(replicas, prompt(2)) == 1
 
@@ -104,17 +100,3 @@ async def test_replicas_are_added_and_closed():
     await replicas.resize(1)
     assert replicas.clients == clients[:1]
     assert all(each.is_closed for each in surplus)
-
-
-def test_the_load_of_all_is_that_of_one_engine_as_fast_as_they_are_together():
-    replicas, clients = make(2)
-    clients[0].load = Load(1, 10.0, 30.0, 2.0, 1.0, ((1, 1, 20.0),), used=((1, 1, 1.0),))
-    clients[1].load = Load(2, 30.0, 20.0, 1.0, 0.0, ((1, 1, 5.0), (2, 9, 40.0)))
-    load = replicas.load
-    assert load is not None
-
-    assert (load.num_free, load.tokens_per_s, load.waiting_s) == (3, 40.0, 0.0)
-    assert load.waiting == ((2, 9, 40.0), (1, 1, 25.0))
-    assert load.used == ((1, 1, pytest.approx(0.5)),)
-    clients[1].is_connected = False
-    assert replicas.load is clients[0].load

@@ -22,13 +22,11 @@ from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_serving.flow import generate
 from vinery_serving.http.bodies import FREE_BYTES, api_bodies
 from vinery_serving.http.consumers import api_application
-from vinery_serving.intake.reading import SMALL_BODY_BYTES, GenerationReader
+from vinery_serving.intake.reading import SMALL_BODY_BYTES
 from vinery_serving.runtime.drain import Drain
 from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.runtime import Runtime
 from vinery_serving.runtime.traffic import Traffic
-from vinery_serving.transport.client import EngineClient
-from vinery_serving.transport.messages import Load
 from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
 from vinery_serving.workers.process import WorkerProcess
@@ -264,28 +262,6 @@ async def test_an_invalid_body_is_refused_and_recorded(server: Server, padding: 
     assert (status, settlement.http_status, settlement.outcome) == (400, 400, Outcome.REJECTED)
     assert json.loads(sent)["error"]["code"] == settlement.error_code == "invalid_json"
     assert len(server.admitted) == 1
-
-
-async def test_while_too_much_waits_a_request_is_refused_before_its_prompt_is_read(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waiting = ((0, 0, 1234.0),)
-    load = Load(0, 100.0, mean_tokens=50.0, answer_s=2.0, waiting_s=9.0, waiting=waiting)
-
-    def parse_nothing(*values: object, **options: object) -> None:
-        pytest.fail("the body was read")
-
-    monkeypatch.setattr(GenerationReader, "parse", parse_nothing)
-    monkeypatch.setattr(EngineClient, "load", load)
-    await server.engine.ready()
-    status, sent = await server.ask(CHAT, messages=HELLO)
-
-    [settlement] = server.settled
-    assert (status, settlement.http_status) == (503, 503)
-    assert settlement.error_code == json.loads(sent)["error"]["code"] == "overloaded"
-    assert server.headers[b"retry-after"] == b"13"
-    assert settlement.num_prompt_tokens == 0
-    assert not server.engine.gate._coming
 
 
 @small_and_large

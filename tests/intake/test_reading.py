@@ -13,8 +13,6 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from tests.flow.tiny_chat import TINY_CHAT, new_engine
 from tests.tables import table
@@ -341,10 +339,3 @@ async def test_a_worker_has_the_limits_of_its_web_process(
         await read(own_pool, engine, Endpoint.CHAT, body.encode())
 
     assert caught.value.param == "messages"
-
-
-@example(b'{"model": "\xff"}')
-@given(st.binary() | st.binary().map(lambda text: b'{"model": "' + text + b'"}'))
-async def test_a_look_at_the_model_of_any_body_finds_one_or_refuses_it(body: bytes) -> None:
-    with contextlib.suppress(InvalidRequest):
-        assert isinstance(reading.model_of(body), str | None)

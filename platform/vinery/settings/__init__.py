@@ -109,8 +109,8 @@ VINERY_WORK_TIME_S = env.integer("VINERY_WORK_TIME_S", 5, at_least=1, at_most=60
 VINERY_WORK_MEMORY_BYTES = 2**20 * env.integer(
     "VINERY_WORK_MEMORY_MB", 1024, at_least=64, at_most=65_536
 )
-VINERY_WORK_QUEUE = env.integer("VINERY_WORK_QUEUE", 512, at_least=1, at_most=100_000)
-VINERY_WORK_WAIT_S = env.integer("VINERY_WORK_WAIT_S", 30, at_least=1, at_most=600)
+VINERY_WORK_QUEUE = env.integer("VINERY_WORK_QUEUE", 2048, at_least=1, at_most=100_000)
+VINERY_WORK_WAIT_S = env.integer("VINERY_WORK_WAIT_S", 600, at_least=1, at_most=600)
 
 # -- Pictures, videos and documents of requests ------------------------------------------
 
