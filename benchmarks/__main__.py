@@ -18,19 +18,19 @@ from benchmarks import performance, report
 from benchmarks.bare import BareEngine
 from benchmarks.calm import wait_until_calm
 from benchmarks.compare import Comparison
+from benchmarks.crowds import AT_ONCE, LOOPS, CrowdBench, CrowdsResult
 from benchmarks.hook import HookEffort, HookResult, measure_hook
 from benchmarks.idle import IdleResult, measure_idle
 from benchmarks.load import Endpoint, ServedModel
-from benchmarks.overload import OverloadResult, measure_overload
 from benchmarks.platform_under_test import OwnPlatform, own_platform, wait_until_it_answers
 from benchmarks.progress import show
 from benchmarks.prompts import Messages, PromptSource, counting, rambling
 from benchmarks.random_models import half_billion, small
 from benchmarks.recovery import RecoveryResult, measure_recovery
 from benchmarks.settings import (
+    CROWDS,
     HOOK,
     IDLE,
-    OVERLOAD,
     RECOVERY,
     REPOSITORY,
     REQUESTS,
@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
         hooks=measured(HOOK, _measure_hooks) or (),
         speculation=measured(SPECULATION, _measure_speculation) or (),
         recovery=measured(RECOVERY, _measure_recovery),
-        overload=measured(OVERLOAD, _measure_overload),
+        crowds=measured(CROWDS, _measure_crowds),
         idle=measured(IDLE, _measure_idle),
         calms=tuple(calms),
     )
@@ -160,11 +160,17 @@ def _measure_recovery(settings: Settings) -> RecoveryResult:
         return measure_recovery(platform, tuple(dict.fromkeys(ends)), settings.effort.rounds)
 
 
-def _measure_overload(settings: Settings) -> OverloadResult:
-    show("starting a platform to overload")
-    with own_platform() as platform:
+def _measure_crowds(settings: Settings) -> CrowdsResult:
+    show("starting a platform for crowds")
+    effort, folder = settings.effort, REPOSITORY / "models" / TINY_CHAT
+    options = EngineOptions(num_threads=settings.num_threads)
+    with own_platform() as platform, BareEngine(folder, options) as bare:
         wait_until_it_answers(platform.endpoint, TINY_CHAT)
-        return measure_overload(platform.endpoint, settings.effort.phase_s)
+        bench = CrowdBench(platform.endpoint, bare, PromptSource(folder, counting))
+        crowds = bench.crowds([each for each in (*LOOPS, *AT_ONCE) if each[0] <= effort.crowd])
+        secret = platform.run("key", "create", "--name", "neighbour").strip()
+        other = Endpoint(platform.endpoint.base_url, secret)
+        return CrowdsResult(crowds, bench.neighbours(other, effort.crowd // 2, effort.chats))
 
 
 def _measure_idle(settings: Settings) -> IdleResult:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -53,9 +54,10 @@ class BareEngine:
         if self._process.is_alive():
             self._process.kill()
 
-    def run(self, prompts: list[Prompt], max_tokens: int) -> Run:
-        """Answer all prompts at once. Raises EOFError when the process has died."""
-        self._pipe.send((prompts, max_tokens))
+    def run(self, prompts: list[Prompt], max_tokens: int, most: int | None = None) -> Run:
+        """Answer all prompts, at most so many at once; None: all. Raises EOFError when the process
+        has died."""
+        self._pipe.send((prompts, max_tokens, most or len(prompts)))
         run: Run = self._pipe.recv()
         return run
 
@@ -65,10 +67,10 @@ def _serve(pipe: Connection, folder: Path, options: EngineOptions) -> None:
     pipe.send("loaded")
     while True:
         try:
-            prompts, max_tokens = pipe.recv()
+            prompts, max_tokens, most = pipe.recv()
         except EOFError:
             return
-        pipe.send(loop.run(prompts, max_tokens))
+        pipe.send(loop.run(prompts, max_tokens, most))
 
 
 class _BareLoop:
@@ -81,27 +83,35 @@ class _BareLoop:
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(
             str(folder), _scheduler(options), "CPU", _properties(options)
         )
+        self._running = openvino_genai.GenerationFinishReason.NONE
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
-    def run(self, prompts: list[Prompt], max_tokens: int) -> Run:
-        started_s = time.perf_counter()
-        handles = [self._add(number, p.ids, max_tokens) for number, p in enumerate(prompts)]
+    def run(self, prompts: list[Prompt], max_tokens: int, most: int) -> Run:
         chunks_s: list[list[float]] = [[] for _ in prompts]
         ids: list[list[int]] = [[] for _ in prompts]
+        started_s: list[float] = []
+        handles: dict[int, Any] = {}
 
-        pipeline = self._pipeline
-        while pipeline.has_non_finished_requests():
+        pipeline, left = self._pipeline, enumerate(prompts)
+        while True:
+            for number, prompt in islice(left, most - len(handles)):
+                started_s.append(time.perf_counter())
+                handles[number] = self._add(number, prompt.ids, max_tokens)
+            if not handles:
+                break
             pipeline.step()
-            for number, handle in enumerate(handles):
+            for number, handle in list(handles.items()):
                 if handle.can_read():
                     for output in handle.read().values():
                         ids[number] += output.generated_ids
                         chunks_s[number].append(time.perf_counter())
+                        if output.finish_reason != self._running:
+                            del handles[number]
 
         return Run(
             tuple(
                 Stream(
-                    started_s=started_s,
+                    started_s=started_s[number],
                     chunks_s=tuple(chunks_s[number]),
                     num_prompt_tokens=len(prompt.ids),
                     num_tokens=len(ids[number]),

@@ -21,7 +21,7 @@ class WebCpu:
 
     def __init__(self, base_url: str) -> None:
         parts = urlsplit(base_url)
-        self._processes = list(_listeners(parts.port or 80)) if _is_here(parts.hostname) else []
+        self._processes = list(listeners(parts.port or 80)) if _is_here(parts.hostname) else []
 
     def used_s(self) -> float | None:
         """User and system time since they started, or None when there are no listeners."""
@@ -39,7 +39,7 @@ def _used_s(process: psutil.Process) -> float:
     return times.user + times.system
 
 
-def _listeners(port: int) -> Iterator[psutil.Process]:
+def listeners(port: int) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         try:
             sockets = process.net_connections("tcp")

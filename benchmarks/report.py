@@ -16,14 +16,15 @@ from typing import Any
 
 import psutil
 
-from benchmarks import overload
+from benchmarks import crowds as crowd_tables
 from benchmarks.aims import Aim, aims_of
 from benchmarks.calm import Calm
 from benchmarks.compare import FirstToken, Point, Spread
+from benchmarks.crowds import CrowdsResult
 from benchmarks.hook import HookPoint, HookResult
 from benchmarks.idle import IdleResult
-from benchmarks.overload import OverloadResult
 from benchmarks.recovery import RecoveryResult
+from benchmarks.settings import TINY_CHAT
 from benchmarks.short_requests import RequestResult
 from benchmarks.speculation import SpeculationPoint
 
@@ -50,7 +51,7 @@ class Report:
     requests: RequestResult | None = None
     speculation: tuple[SpeculationPoint, ...] = ()
     recovery: RecoveryResult | None = None
-    overload: OverloadResult | None = None
+    crowds: CrowdsResult | None = None
     idle: IdleResult | None = None
     calms: tuple[Calm, ...] = ()
 
@@ -67,7 +68,7 @@ class Report:
             "requests": self.requests and asdict(self.requests),
             "speculation": [asdict(point) for point in self.speculation],
             "recovery": self.recovery and asdict(self.recovery),
-            "overload": self.overload and asdict(self.overload),
+            "crowds": self.crowds and asdict(self.crowds),
             "idle": self.idle and asdict(self.idle),
             "settings": self.settings,
             "machine": self.machine,
@@ -132,8 +133,8 @@ def table(report: Report, earlier: Mapping[str, float] = MappingProxyType({})) -
         blocks.append(_speculation_block(report.speculation))
     if report.recovery is not None:
         blocks.append(_recovery_block(report.recovery))
-    if report.overload is not None:
-        blocks.append(overload.table(report.overload))
+    if report.crowds is not None:
+        blocks.append(_crowds_block(report.crowds))
     if report.idle is not None:
         blocks.append(_idle_block(report.idle))
     lines = [_aim_line(aim, earlier.get(aim.what)) for aim in report.aims]
@@ -241,6 +242,12 @@ def _recovery_block(result: RecoveryResult) -> str:
             f"killed engine: seconds to the next answer (of these loading): {restarts}",
         ]
     )
+
+
+def _crowds_block(result: CrowdsResult) -> str:
+    title = f"{TINY_CHAT}: clients in closed loops and requests at once, answers of 64 tokens"
+    rows = _aligned(*crowd_tables.table(result))
+    return "\n".join([title, *rows, *crowd_tables.neighbour_lines(result)])
 
 
 def _idle_block(result: IdleResult) -> str:

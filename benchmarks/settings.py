@@ -20,7 +20,7 @@ HOOK = "hook"
 REQUESTS = "requests"
 SPECULATION = "speculation"
 RECOVERY = "recovery"
-OVERLOAD = "overload"
+CROWDS = "crowds"
 IDLE = "idle"
 PARTS = {
     SERVER: "this server beside the bare engine: same model, prompts, lengths, scheduler settings",
@@ -29,7 +29,7 @@ PARTS = {
     SPECULATION: "greedy text with tokens proposed ahead and without: is it equal, is it quicker",
     RECOVERY: "how soon a slot is free when a client leaves, and a killed engine is back",
     IDLE: "what a platform costs that does nothing, its start, and its commands",
-    OVERLOAD: "three phases of an open loop: 1x, 5x and 1x of what the machine can do",
+    CROWDS: "closed loops of up to 256 clients, 1,000 requests at once, and a crowd's neighbour",
 }
 
 _DESCRIPTION = (
@@ -47,8 +47,9 @@ class Effort:
     tokens: int
     prompt_tokens: int
     first_token_requests: int
-    phase_s: int
     idle_s: int
+    crowd: int
+    chats: int
 
 
 _FULL = Effort(
@@ -57,8 +58,9 @@ _FULL = Effort(
     tokens=128,
     prompt_tokens=64,
     first_token_requests=30,
-    phase_s=20,
     idle_s=60,
+    crowd=1000,
+    chats=30,
 )
 _QUICK = Effort(
     streams=(1, 8),
@@ -66,14 +68,16 @@ _QUICK = Effort(
     tokens=32,
     prompt_tokens=64,
     first_token_requests=10,
-    phase_s=10,
     idle_s=15,
+    crowd=32,
+    chats=5,
 )
 _NUMBERS = {
     "rounds": "runs of each side",
     "tokens": "output tokens of a stream",
     "prompt_tokens": "about as many prompt tokens for 0.5b; tiny-chat has 29",
-    "phase_s": "seconds of each phase of the overload part",
+    "crowd": "requests at once, at most, in the crowds part",
+    "chats": "of a crowd's neighbour",
     "idle_s": "seconds for which an idle platform is watched",
     "first_token_requests": "single requests for the time to first token",
 }

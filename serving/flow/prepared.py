@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Final, Self
 
 from vinery_serving.core.ids import tool_call_id
 from vinery_serving.core.logprobs import Token, TopLogprob, without_leading_spaces
@@ -17,6 +17,9 @@ from vinery_serving.output.reader import ChoiceReader
 from vinery_serving.output.writer import EventWriter
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.messages import Submit, TokenLogprobs
+
+# An integer with its place in a tuple, and the bytes of `Submit.prompt_ids`.
+_BYTES_PER_TOKEN: Final = 40
 
 
 class TokenWriter:
@@ -104,9 +107,11 @@ class PreparedRequest:
         )
 
     @property
-    def num_media_bytes(self) -> int:
-        """The size of all pictures and clips, which the submissions of a prompt share."""
-        return sum(each.num_bytes for submit in self.submits[:1] for each in submit.media)
+    def num_bytes(self) -> int:
+        """The memory of the prompts, and of all pictures and clips, which the submissions of a
+        prompt share."""
+        num_media = sum(each.num_bytes for submit in self.submits[:1] for each in submit.media)
+        return num_media + _BYTES_PER_TOKEN * self.meter.num_prompt_tokens
 
     def reader(self, choice: int) -> ChoiceReader:
         request, stopping = self.request, self.request.stopping

@@ -354,8 +354,8 @@ class GenerationConsumer(RecordedConsumer):
     async def _serve(self, record: RequestRecord, caller: Caller, body: bytes) -> None:
         answering, prepared = await self._prepare(record, caller, body)
         del body
-        # Pictures stay in memory: another engine may have to go on with the request.
-        self._claim.keep(prepared.num_media_bytes)
+        # They stay in memory: another engine may have to go on with the request.
+        self._claim.keep(prepared.num_bytes)
         await self._run(record, answering, prepared)
 
     async def _prepare(
