@@ -35,6 +35,7 @@ LONG_PROMPT_TOKENS: Final = 1200
 LOOPS: Final = ((1, 16), (8, 8), (32, 8), (64, 6), (128, 4), (256, 3))
 AT_ONCE: Final = ((1, 1), (10, 1), (100, 1), (1000, 1))
 _ANSWER_TIMEOUT_S: Final = 600.0
+_CHAT_TOKENS: Final = 8  # of the neighbour
 _CROWD_S: Final = 2.0  # for which the other key's requests come before the first chat
 
 
@@ -127,7 +128,8 @@ class CrowdBench:
         others = [await connect(self._endpoint) for _ in requests]
         running = [each.ask(request) for each, request in zip(others, requests, strict=True)]
         await asyncio.sleep(_CROWD_S)
-        chats = [_chat(self._endpoint, prompt) for prompt in self._prompts.take(num_chats)]
+        prompts = self._prompts.take(num_chats)
+        chats = [_chat(self._endpoint, prompt, _CHAT_TOKENS) for prompt in prompts]
         answers = await _loop(self._endpoint, chats, 1)
         if all(each.done() for each in running):
             show(f"  {what}: the other key was served before the chats were")
@@ -175,8 +177,8 @@ async def _ask(
         return await connect(endpoint)
 
 
-def _chat(endpoint: Endpoint, prompt: Prompt) -> bytes:
-    content = {"messages": prompt.messages, **_options(MAX_TOKENS)}
+def _chat(endpoint: Endpoint, prompt: Prompt, max_tokens: int = MAX_TOKENS) -> bytes:
+    content = {"messages": prompt.messages, **_options(max_tokens)}
     return endpoint.post("/v1/chat/completions", content)
 
 

@@ -1,8 +1,8 @@
 """Which generations wait for the batch, and which of them joins it next.
 
 Lanes share the batch by turns (`serving/engine/fair_queue`). A lane that is alone may use all
-running slots; when another lane comes, the lane that holds most of them yields. While lanes that
-hold less than `max_share` wait, no other lane gets a slot; with `strict_share` none ever gets more.
+running slots; when another lane comes, the lane that holds most of them yields. While several lanes
+use the engine, none gets more slots than `max_share`; with `strict_share` none ever does.
 """
 
 import time
@@ -162,7 +162,8 @@ class Admission:
 
     def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
         """Yield what was added, the tokens that its lane was charged for, and a failure."""
-        while self._batch.has_prefill_room:
+        is_shared = self._slices.is_shared(time.monotonic())
+        while self._batch.has_prefill_room(is_shared=is_shared):
             first = self._queue.first_except(self._held_back(), self._waits_to_encode())
             if first is None:
                 return
@@ -207,14 +208,15 @@ class Admission:
         return num_charged - generation.num_to_charge, None
 
     def _held_back(self) -> Set[Lane]:
-        """Return the lanes that have as many running slots as a key may have: while others wait,
-        or always. And those of which a slice is in the batch."""
+        """Return the lanes that have as many running slots as a key may have: while others use
+        the engine, or always. And those of which a slice is in the batch."""
         if not len(self._queue):
             return frozenset()
-        sliced, share = self._slices.lanes, self._options.max_running_of_key
-        full = {lane for lane, num in self._batch.running_lanes().items() if num >= share} | sliced
-        is_free = not self._options.strict_share and self._queue.first_except(full) is None
-        return sliced if is_free else full
+        sliced = self._slices.lanes
+        if not (self._options.strict_share or self._slices.is_shared(time.monotonic())):
+            return sliced
+        running, share = self._batch.running_lanes(), self._options.max_running_of_key
+        return sliced | {lane for lane, num in running.items() if num >= share}
 
     @property
     def _num_free(self) -> int:

@@ -41,6 +41,9 @@ _MAX_DROPS: Final = 3
 _MAX_FAILED_STEPS: Final = 200
 # How often a generation yields its slot. Its prompt may have to be computed again each time.
 _MAX_PREEMPTIONS: Final = 3
+# Tokens of prompts in a step while several lanes share the engine. Who comes next waits for the
+# rest of such a step, and for its own: with 256 tokens that took as long as ten first tokens.
+_SLICE_TOKENS: Final = 64
 _LOGITS_FAILED: Final = (
     "The engine could not do what this request asks of its token probabilities. Try it again "
     "without the logits processors, logprobs or token lists."
@@ -70,6 +73,7 @@ class Batch:
         self._pipeline = pipeline
         self._capacity = capacity
         self._num_step_tokens = num_step_tokens
+        self._slice_tokens = min(_SLICE_TOKENS, num_step_tokens)
         self._limit = capacity  # lower for a while after the KV cache was too small
         self._running: list[Generation] = []
         # Running, and with cache blocks that another prompt could still get.
@@ -97,14 +101,14 @@ class Batch:
         """Whether one more could be added only after another has left."""
         return not self._suspects and len(self._running) >= self._limit
 
-    @property
-    def has_prefill_room(self) -> bool:
-        """Whether the next step could compute tokens of one more prompt.
+    def has_prefill_room(self, *, is_shared: bool = False) -> bool:
+        """Whether the next step could compute tokens of one more prompt, or should: while several
+        lanes share the engine, steps stay short.
 
         The pipeline computes prompts in the order in which they were added. A prompt that is added
         later therefore loses nothing, and until then another lane may come before it.
         """
-        return self.num_to_prefill < self._num_step_tokens
+        return self.num_to_prefill < (self._slice_tokens if is_shared else self._num_step_tokens)
 
     @property
     def num_to_prefill(self) -> float:
@@ -129,9 +133,9 @@ class Batch:
         return self._blocks is not None and is_seen
 
     def num_slice_tokens(self, lane: Lane) -> int:
-        """Return how long a prompt of this lane may be, cached tokens included, so that the next
-        step computes all of it."""
-        return int(max(BLOCK, self._num_step_tokens - len(self)) / self._cached.uncached(lane))
+        """Return how long a slice of a prompt of this lane may be, cached tokens included."""
+        num_left = self._slice_tokens - self.num_to_prefill
+        return int(max(BLOCK, num_left) / self._cached.uncached(lane))
 
     def running_lanes(self) -> Counter[Lane]:
         """Return how many generations of each lane run."""

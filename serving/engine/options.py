@@ -49,8 +49,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_waiting_per_key: Annotated[int, "of them, those of one API key"] = 2048
     max_share: Annotated[
         float,
-        "the part of max_running that one API key may hold while others wait, 0 to 1: a key that "
-        "is alone may use the whole engine, and yields when another comes",
+        "the part of max_running that one API key may hold while others use the engine, 0 to 1: "
+        "a key that is alone may use all of it, and yields when another comes",
     ] = 0.5
     strict_share: Annotated[
         bool, "no key ever holds more than max_share of max_running, even if slots stay free"
@@ -247,7 +247,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def max_running_of_key(self) -> int:
-        """How many answers of one key may run while others wait; with `strict_share` always."""
+        """How many answers of a key may run beside other keys; with `strict_share` always."""
         return max(1, math.ceil(self.max_share * self.max_running))
 
     @property

@@ -3,8 +3,8 @@
 GenAI computes prompts in the order in which they were added, and has no way to stop in between. So
 while several keys use the engine, a long prompt is not added at once: first its beginning is, as a
 generation of one token that no client gets, then a longer beginning, and at last the prompt. Each
-finds the one before in the prefix cache. A slice is what one step computes, and between two of them
-the fair queue decides who is next.
+finds the one before in the prefix cache. A slice makes a short step, and between two of them the
+fair queue decides who is next.
 
 A prompt that is mostly cached already, as that of a long chat, would only be delayed. So slices are
 longer where recent prompts were cached, and each is twice as long as the one before while the cache
@@ -38,7 +38,7 @@ class Slices:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._owners: dict[Generation, Generation] = {}  # by slice
-        # When requests of the last two lanes arrived: of any lane, one of them is another.
+        # When requests of the last two lanes arrived.
         self._arrivals: dict[Lane, float] = {}
 
     def note_arrival(self, lane: Lane, now: float) -> None:
@@ -59,7 +59,7 @@ class Slices:
         # Each slice of a prompt with pictures would encode them again.
         is_cut_before = generation.is_uncut or generation.was_added
         is_whole = is_cut_before or generation.must_score or generation.has_media
-        is_shared = generation.num_known or self._is_shared(generation.submit.lane, now)
+        is_shared = generation.num_known or self.is_shared(now)
         if is_whole or not is_shared or not self._batch.caches_exactly:
             return generation
         prompt_ids, _ = generation.next_prompt()
@@ -92,10 +92,9 @@ class Slices:
         beginning.num_sliced = generation.num_sliced
         return beginning
 
-    def _is_shared(self, lane: Lane, now: float) -> bool:
-        """Whether another lane uses the engine, too."""
-        others = (at for each, at in self._arrivals.items() if each != lane)
-        return any(now - at <= _SHARED_S for at in others)
+    def is_shared(self, now: float) -> bool:
+        """Whether several lanes have used the engine of late."""
+        return len(self._arrivals) > 1 and now - min(self._arrivals.values()) <= _SHARED_S
 
     def begin(self, beginning: Generation, owner: Generation) -> None:
         """Note that a slice was added."""
