@@ -217,7 +217,7 @@ class AnswersReader:
                     if not self._num_to_accept:
                         continue  # by an engine that goes on
                     self._num_to_accept -= 1
-                    self._meter.is_accepted = True
+                    self._meter.accepted_s = self._meter.total_s
                     if self._num_to_accept == 0:
                         events.append(started(self._prepared))
                 case Rejected():
@@ -239,6 +239,7 @@ class AnswersReader:
         return events
 
     def _read(self, output: TokenOutput, deltas: list[Event]) -> None:
+        self._meter.has_begun = True
         if output.energy_j is not None:
             self._meter.energy_j = (self._meter.energy_j or 0.0) + output.energy_j
         if output.id not in self._open:

@@ -289,7 +289,7 @@ async def _silences(waiting: Awaitable[object]) -> AsyncGenerator[None, None]:
 
 
 def _without_tokens(prepared: PreparedRequest) -> list[Event]:
-    prepared.meter.is_accepted = True
+    prepared.meter.has_begun = True
     choices = range(prepared.request.num_choices)
     finished = [Finished(choice, FinishReason.LENGTH) for choice in choices]
     return [started(prepared), *finished, Completed(prepared.meter.usage, at=int(time.time()))]

@@ -31,12 +31,20 @@ class Meter:
     num_answers: int = 1  # generated in parallel
     num_continuations: int = 0  # by another engine, because one had ended
     finish_reason: str = ""  # of the answer that ended last
-    is_accepted: bool = False  # by an engine; before that, nothing is charged
+    accepted_s: float | None = None  # when an engine had it in its queue
+    has_begun: bool = False  # an engine has computed its prompt; before that, nothing is charged
 
     @property
     def num_billed_prompt_tokens(self) -> int:
-        """The prompt's tokens; 0 until an engine accepts the request."""
-        return self.num_prompt_tokens if self.is_accepted else 0
+        """The prompt's tokens; 0 until an engine has computed it."""
+        return self.num_prompt_tokens if self.has_begun else 0
+
+    @property
+    def waited_s(self) -> float | None:
+        """The time in the engine's queue, also of a request that has left it."""
+        if self.queue_s is not None or self.accepted_s is None:
+            return self.queue_s
+        return self.total_s - self.accepted_s
 
     @property
     def num_image_tokens(self) -> int:

@@ -215,8 +215,8 @@ class _Pooling:
             width = len(each.vectors) // len(each.indexes)
             for row, index in enumerate(each.indexes):
                 self._vectors[missing[index]] = each.vectors[row * width : (row + 1) * width]
-            if not meter.is_accepted:
-                meter.is_accepted = True
+            if not meter.has_begun:
+                meter.has_begun = True
                 meter.queue_s = each.queue_s
         if self._run.has_turn:
             self._engine.suspects.generated(self._run)

@@ -171,7 +171,7 @@ class Reservation:
         """Return what was not used. A request that no engine has run costs nothing."""
         lease, self._lease = self._lease, None
         if lease is not None:
-            self._limits.settle(lease, _usage(meter) if meter.is_accepted else NO_USAGE)
+            self._limits.settle(lease, _usage(meter) if meter.has_begun else NO_USAGE)
 
     def weighted_tokens(self, meter: Meter) -> float:
         """Return what budgets are charged."""
@@ -201,7 +201,7 @@ def _usage(meter: Meter) -> ActualUsage:
     num_input_tokens = meter.num_billed_prompt_tokens
     return ActualUsage(
         num_input_tokens=num_input_tokens,
-        num_image_tokens=meter.num_new_image_tokens if meter.is_accepted else 0,
+        num_image_tokens=meter.num_new_image_tokens if meter.has_begun else 0,
         num_cached_tokens=min(meter.num_cached_tokens, num_input_tokens),
         num_output_tokens=meter.num_output_tokens,
     )

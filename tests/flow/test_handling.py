@@ -63,7 +63,7 @@ async def test_samples_wait_with_the_priority_of_their_request_in_the_lane_of_th
 async def test_more_answers_than_the_engine_ever_takes_at_once_are_refused_before_rendering(
     prompts, n, param, tmp_path
 ):
-    engine = new_engine(tmp_path, max_running=2, max_waiting=8)  # and a key may hold half of them
+    engine = new_engine(tmp_path, max_running=2, max_waiting_per_key=4)
     request = replace(asking(Handling(), n), prompt=RawPrompts(prompts))
 
     if param is None:

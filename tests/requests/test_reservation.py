@@ -67,9 +67,7 @@ async def reserved(limits: LimitService, request: PreparedRequest | None = None)
 
 def answered(num_tokens: int) -> Meter:
     """The meter of an answer with this many tokens."""
-    return Meter(
-        num_prompt_tokens=NUM_PROMPT_TOKENS, num_output_tokens=num_tokens, is_accepted=True
-    )
+    return Meter(num_prompt_tokens=NUM_PROMPT_TOKENS, num_output_tokens=num_tokens, has_begun=True)
 
 
 async def num_used(limits: LimitService) -> int:
