@@ -77,6 +77,7 @@ def aims_of(report: Report) -> tuple[Aim, ...]:
         *_hooks(report),
         *_requests(report),
         *_recovery(report),
+        *_crowds(report),
         *_idle(report),
     )
 
@@ -137,6 +138,22 @@ def _recovery(report: Report) -> Iterator[Aim]:
     restart_s = [each.answered_s - each.loading_s for each in result.restarts] if result else []
     yield Aim("seconds until the slot of a client that left is free", 1.0, _worst(free_s))
     yield Aim("seconds of a killed engine, beside loading", 2.0, _worst(restart_s))
+
+
+def _crowds(report: Report) -> Iterator[Aim]:
+    refused = scaled = web_mb = late = None
+    if (result := report.crowds) is not None:
+        refused = float(sum(each.num_refused + each.num_failed for each in result.crowds))
+        web_mb = _worst(each.web_peak_mb for each in result.crowds)
+        of_loops = {e.num_clients: e for e in result.crowds if e.num_requests > e.num_clients}
+        if {32, 256} <= of_loops.keys():
+            scaled = of_loops[256].tokens_per_s / of_loops[32].tokens_per_s
+        first_ms = [each.first_token_p50_ms for each in result.neighbours]
+        late = first_ms[-1] / first_ms[0] if first_ms else None
+    yield Aim("crowds of up to 1,000, requests without an answer", 0.0, refused)
+    yield Aim("256 clients, tokens/s by those of 32", 1.0, scaled, is_least=True)
+    yield Aim("the web process beside crowds, MB at most", 300.0, web_mb)
+    yield Aim("first token of another key beside 500 prompts, by that beside a stream", 2.0, late)
 
 
 def _idle(report: Report) -> Iterator[Aim]:

@@ -2,13 +2,18 @@
 
 import pytest
 
+from benchmarks.bare import BareEngine
 from benchmarks.calls.damage import KINDS
 from benchmarks.calls.forms import FORMS
+from benchmarks.crowds import CrowdBench
 from benchmarks.hook import HookEffort, measure_hook, uses
-from benchmarks.platform_under_test import own_platform
+from benchmarks.load import Endpoint
+from benchmarks.platform_under_test import own_platform, wait_until_it_answers
+from benchmarks.prompts import PromptSource, counting
 from benchmarks.recovery import measure_recovery
 from tests.benchmarks.test_bench_calls import check_parts
 from tests.benchmarks.test_bench_hook import OPTIONS, TINY_CHAT
+from vinery_serving.engine.options import EngineOptions
 
 
 @pytest.mark.live
@@ -40,3 +45,19 @@ def test_every_way_to_leave_frees_the_slot_and_a_killed_engine_is_replaced() -> 
     }
     (restart,) = result.restarts
     assert restart.loading_s > 0
+
+
+@pytest.mark.system
+def test_a_crowd_is_served_beside_the_bare_loop_and_a_neighbour_beside_it() -> None:
+    with own_platform() as platform, BareEngine(TINY_CHAT, EngineOptions()) as bare:
+        wait_until_it_answers(platform.endpoint, "tiny-chat")
+        bench = CrowdBench(platform.endpoint, bare, PromptSource(TINY_CHAT, counting))
+        crowds = bench.crowds([(1, 1), (70, 2)])
+        secret = platform.run("key", "create", "--name", "neighbour").strip()
+        beside = bench.neighbours(Endpoint(platform.endpoint.base_url, secret), 20, 3)
+
+    assert [(each.num_requests, each.num_refused + each.num_failed) for each in crowds] == [
+        (1, 0),
+        (140, 0),
+    ]
+    assert [each.num_refused for each in beside] == [0, 0]

@@ -73,7 +73,7 @@ def test_it_measures_all_by_default_but_what_is_given_wins_and_never_reports_the
     assert settings.models == ("tiny-chat", "0.5b")
     assert settings.effort.streams == (1, 8, 16, 32, 64)
     assert settings.server is None
-    parts = ("server", "requests", "hook", "speculation", "recovery", "idle", "overload")
+    parts = ("server", "requests", "hook", "speculation", "recovery", "idle", "crowds")
     assert settings.parts == parts
     assert settings_from(["--only", "hook"]).parts == ("hook",)
 

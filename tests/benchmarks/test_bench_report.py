@@ -102,7 +102,7 @@ def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path
 
     content = json.loads(file.read_text())
     assert file.name == "20260304T050607Z.json"
-    parts = ("results", "hooks", "requests", "speculation", "recovery", "overload", "idle")
+    parts = ("results", "hooks", "requests", "speculation", "recovery", "crowds", "idle")
     assert list(content) == ["measured_at", "aims", *parts, "settings", "machine", "calm"]
     assert content["machine"]["num_cores"] == 4
     assert content["results"][0]["points"][1]["throughput_ratio"]["median"] == 0.81

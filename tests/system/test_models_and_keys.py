@@ -28,7 +28,7 @@ from tests.system.clients import (
     serving,
     vinery,
 )
-from tests.system.ledger import execute, wait_until_seen
+from tests.system.ledger import execute, metric, wait_until_seen
 
 pytestmark = pytest.mark.system
 
@@ -247,6 +247,15 @@ def test_a_full_queue_is_503_with_a_time_to_come_back(running: Running, tmp_path
     assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
     assert too_many.status_code == 400
     assert "takes at most 2 at once" in too_many.json()["error"]["message"]
+
+
+def test_a_crowd_of_one_key_waits_its_turn_and_each_is_served(running: Running) -> None:
+    waited_s = metric(running, "vinery_queue_seconds_sum")
+    with ThreadPoolExecutor(150) as clients:
+        answers = list(clients.map(lambda _: complete(running, max_tokens=20), range(300)))
+
+    assert {each.status_code for each in answers} == {200}
+    assert metric(running, "vinery_queue_seconds_sum") > waited_s
 
 
 def test_a_model_of_one_project_does_not_exist_for_keys_of_another(
