@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.aims import Aim
 from benchmarks.picture import draw
-from benchmarks.report import Report
+from benchmarks.report import Report, blocks
 from benchmarks.settings import REPOSITORY
 
 PAGE: Final = REPOSITORY / "docs" / "performance.md"
@@ -38,8 +38,9 @@ def page(report: Report, earlier: Mapping[str, float], now: datetime) -> str:
         f"`make bench` measured these figures on {now.astimezone(UTC):%Y-%m-%d} and wrote this "
         "page. [How it measures](../benchmarks/README.md) explains each figure.",
         "",
-        f"Machine: {machine['num_cores']} cores, {machine['cpu']}. "
-        "The clients share the cores with the server.",
+        f"Machine: {machine['num_cores']} cores, {machine['cpu']}, {machine['memory_gb']} GB, "
+        f"{machine['system']}. The clients share the cores with the server. Commit "
+        f"{machine['commit']}, Python {machine['python']}, {_versions(machine['versions'])}.",
         "",
         "![How much of each aim was reached](performance.svg)",
         "",
@@ -48,8 +49,16 @@ def page(report: Report, earlier: Mapping[str, float], now: datetime) -> str:
         *(_row(aim, earlier.get(aim.what)) for aim in report.aims),
         "",
         *_busy(report),
+        "## Tables",
+        "",
+        "In cells with two numbers, the server stands before the bare loop.",
+        *(f"\n```text\n{block}\n```" for block in blocks(report)),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _row(aim: Aim, earlier: float | None) -> str:

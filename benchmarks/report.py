@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -24,7 +25,7 @@ from benchmarks.crowds import CrowdsResult
 from benchmarks.hook import HookPoint, HookResult
 from benchmarks.idle import IdleResult
 from benchmarks.recovery import RecoveryResult
-from benchmarks.settings import TINY_CHAT
+from benchmarks.settings import REPOSITORY, TINY_CHAT
 from benchmarks.short_requests import RequestResult
 from benchmarks.speculation import SpeculationPoint
 
@@ -122,9 +123,9 @@ def earlier(folder: Path, published: Path) -> dict[str, float]:
     return measured
 
 
-def table(report: Report, earlier: Mapping[str, float] = MappingProxyType({})) -> str:
-    """The report on a screen, with earlier measurements of its aims. In cells with two numbers, the
-    server stands before the bare."""
+def blocks(report: Report) -> list[str]:
+    """The tables of what was measured. In cells with two numbers, the server stands before the
+    bare."""
     blocks = [_model_block(result) for result in report.results]
     blocks += [_hook_block(result) for result in report.hooks]
     if report.requests is not None:
@@ -137,10 +138,15 @@ def table(report: Report, earlier: Mapping[str, float] = MappingProxyType({})) -
         blocks.append(_crowds_block(report.crowds))
     if report.idle is not None:
         blocks.append(_idle_block(report.idle))
+    return blocks
+
+
+def table(report: Report, earlier: Mapping[str, float] = MappingProxyType({})) -> str:
+    """The report on a screen, with earlier measurements of its aims."""
     lines = [_aim_line(aim, earlier.get(aim.what)) for aim in report.aims]
     lines.append(_machine_line(report.machine))
     lines += [_busy_line(each) for each in report.calms if not each.is_calm]
-    return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
+    return "\n\n".join([*blocks(report), "\n".join(lines)]) + "\n"
 
 
 def write(report: Report, folder: Path, now: datetime) -> Path:
@@ -161,7 +167,16 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "versions": dict(_versions()),
+        "commit": _commit(),
     }
+
+
+def _commit() -> str:
+    """That of the checkout; empty: there is none."""
+    with suppress(OSError):
+        command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return ""
 
 
 def _model_block(result: ModelResult) -> str:

@@ -20,7 +20,15 @@ from benchmarks.report import ModelResult, Report, earlier, write
 from benchmarks.report import table as shown
 from tests.tables import table
 
-MACHINE = {"cpu": "Some CPU", "num_cores": 4}
+MACHINE = {
+    "cpu": "Some CPU",
+    "num_cores": 4,
+    "memory_gb": 8,
+    "system": "Linux",
+    "python": "3.11",
+    "commit": "abc",
+    "versions": {"openvino": "1"},
+}
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
