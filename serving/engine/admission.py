@@ -49,7 +49,7 @@ class Admission:
     def add(self, generation: Generation) -> None:
         """Add behind all of the same lane and priority. One that goes on after the tokens of a lost
         engine has waited before, and comes in front of them."""
-        self._slices.note_arrival(generation.submit.lane, time.monotonic())
+        self._slices.note_use(generation.submit.lane, time.monotonic())
         if generation.num_known:
             self.put_back(generation)
         else:
@@ -162,14 +162,17 @@ class Admission:
 
     def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
         """Yield what was added, the tokens that its lane was charged for, and a failure."""
-        is_shared = self._slices.is_shared(time.monotonic())
-        while self._batch.has_prefill_room(is_shared=is_shared):
-            first = self._queue.first_except(self._held_back(), self._waits_to_encode())
+        now = time.monotonic()
+        while self._batch.has_prefill_room():
+            first = self._queue.first_except(self._held_back(now), self._waits_to_encode())
             if first is None:
+                return
+            is_shared = self._slices.is_shared(first.submit.lane, now)
+            if not self._batch.has_prefill_room(is_shared=is_shared):
                 return
             beginning, preempted = first, None
             if self._batch.has_free_slot:
-                beginning = self._slices.next_of(first, time.monotonic())
+                beginning = self._slices.next_of(first, now)
             if not self._batch.may_join(beginning):
                 return
             if not self._batch.has_free_slot:
@@ -177,6 +180,7 @@ class Admission:
                 if preempted is None:
                     return
             self._queue.take(first)
+            self._slices.note_use(first.submit.lane, now)
             self._with_media.discard(first)
             if preempted is not None:
                 self.put_back(preempted)
@@ -207,16 +211,17 @@ class Admission:
         self._queue.charge(generation.submit.lane, -generation.num_to_charge)
         return num_charged - generation.num_to_charge, None
 
-    def _held_back(self) -> Set[Lane]:
+    def _held_back(self, now: float) -> Set[Lane]:
         """Return the lanes that have as many running slots as a key may have: while others use
         the engine, or always. And those of which a slice is in the batch."""
         if not len(self._queue):
             return frozenset()
-        sliced = self._slices.lanes
-        if not (self._options.strict_share or self._slices.is_shared(time.monotonic())):
-            return sliced
-        running, share = self._batch.running_lanes(), self._options.max_running_of_key
-        return sliced | {lane for lane, num in running.items() if num >= share}
+        share, is_strict = self._options.max_running_of_key, self._options.strict_share
+        return self._slices.lanes | {
+            lane
+            for lane, num in self._batch.running_lanes().items()
+            if num >= share and (is_strict or self._slices.is_shared(lane, now))
+        }
 
     @property
     def _num_free(self) -> int:

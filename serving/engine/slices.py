@@ -26,7 +26,7 @@ from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.prefix_cache import BLOCK
 from vinery_serving.transport.messages import SamplingParams
 
-# Prompts are cut while another key has asked for something within this time.
+# Prompts are cut while another key has used the engine within this time.
 _SHARED_S: Final = 10.0
 # Each slice costs the hash of all tokens before it.
 _MAX_SLICES: Final = 64
@@ -38,15 +38,15 @@ class Slices:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._owners: dict[Generation, Generation] = {}  # by slice
-        # When requests of the last two lanes arrived.
-        self._arrivals: dict[Lane, float] = {}
+        # When the last two lanes used the engine: of any lane, one of them is another.
+        self._used_at: dict[Lane, float] = {}
 
-    def note_arrival(self, lane: Lane, now: float) -> None:
-        """Note that a request of a lane has arrived."""
-        self._arrivals.pop(lane, None)
-        self._arrivals[lane] = now
-        if len(self._arrivals) > 2:
-            del self._arrivals[next(iter(self._arrivals))]
+    def note_use(self, lane: Lane, now: float) -> None:
+        """Note that a request of a lane has arrived, or gets its slot."""
+        self._used_at.pop(lane, None)
+        self._used_at[lane] = now
+        if len(self._used_at) > 2:
+            del self._used_at[next(iter(self._used_at))]
 
     @property
     def lanes(self) -> Set[Lane]:
@@ -59,7 +59,7 @@ class Slices:
         # Each slice of a prompt with pictures would encode them again.
         is_cut_before = generation.is_uncut or generation.was_added
         is_whole = is_cut_before or generation.must_score or generation.has_media
-        is_shared = generation.num_known or self.is_shared(now)
+        is_shared = generation.num_known or self.is_shared(generation.submit.lane, now)
         if is_whole or not is_shared or not self._batch.caches_exactly:
             return generation
         prompt_ids, _ = generation.next_prompt()
@@ -92,9 +92,10 @@ class Slices:
         beginning.num_sliced = generation.num_sliced
         return beginning
 
-    def is_shared(self, now: float) -> bool:
-        """Whether several lanes have used the engine of late."""
-        return len(self._arrivals) > 1 and now - min(self._arrivals.values()) <= _SHARED_S
+    def is_shared(self, lane: Lane, now: float) -> bool:
+        """Whether another lane uses the engine, too."""
+        others = (at for each, at in self._used_at.items() if each != lane)
+        return any(now - at <= _SHARED_S for at in others)
 
     def begin(self, beginning: Generation, owner: Generation) -> None:
         """Note that a slice was added."""

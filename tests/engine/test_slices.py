@@ -97,10 +97,10 @@ def test_a_short_prompt_waits_for_a_slice_and_a_lone_or_cached_one_for_none(batc
     assert engine.num_steps <= 5
 
     slices = Slices(batch)
-    slices.note_arrival(GREEDY, 0.0)
+    slices.note_use(GREEDY, 0.0)
     old = generation(prompt(next(SEEDS)))
     for now in (1.0, 6.0, 11.0, 16.0, 21.0):
-        slices.note_arrival(NEIGHBOUR, now)
+        slices.note_use(NEIGHBOUR, now)
 
     assert slices.next_of(old, 22.0) is not old
     assert slices.next_of(old, 32.0) is old
@@ -112,7 +112,7 @@ def test_prompts_of_a_key_that_repeats_one_do_not_make_others_seem_short(batch: 
         engine.run(generation(prompt(200, 64), lane=NEIGHBOUR, max_new_tokens=1))
     for seed in range(8):
         engine.waiting.add(generation(prompt(210 + seed)))
-    engine.waiting._slices._arrivals.clear()  # as if the key were alone again
+    engine.waiting._slices._used_at.clear()  # as if the key were alone again
 
     assert list(engine.waiting.admit()) == []
 

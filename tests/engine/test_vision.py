@@ -26,6 +26,7 @@ from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
+from vinery_serving.engine.pace import Pace
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport import messages
 
@@ -257,22 +258,21 @@ def test_a_vision_model_takes_no_draft_tokens(option: dict[str, object], tmp_pat
         in_process.pipeline_of(TINY_VISION, tmp_path, **option)
 
 
-def test_requests_that_wait_to_be_encoded_are_reported_apart(batch: Batch) -> None:
-    """They hold up no other request: gateways must not refuse those for them."""
+def test_requests_that_wait_to_be_encoded_hold_up_no_other(batch: Batch, monkeypatch) -> None:
+    monkeypatch.setattr(Pace, "tokens_per_s", lambda *values: 1.0)
     waiting = Admission(EngineOptions(), batch)
     others = [asked(QUESTION, ONE, max_new_tokens=1) for _ in range(2)]
     for each in [asked(QUESTION, OTHER, max_new_tokens=40, ignore_eos=True), *others]:
         waiting.add(each)
     assert list(waiting.admit()) == []
-    batch.step()
-    text = asked("Hello!", max_new_tokens=1)
-    waiting.add(text)
+    waiting._encoding_waits.mean_s = 100.0
 
-    assert list(waiting.admit()) == []
-
-    load = waiting.report()
-    assert load.num_free > 0
-    assert (load.waiting, load.waiting_s) == ((), 0.0)
-    assert load.encoding == ((*text.submit.lane, len(others)),)
+    text, picture = (
+        structs.replace(each.submit, max_queue_s=60.0)
+        for each in (asked("Hello!", max_new_tokens=1), others[0])
+    )
+    assert waiting.check_wait(text) is None
+    assert waiting.check_wait(picture) == 2 * 100 - 60
     waiting.discard(others[0])
-    assert waiting._encoding == {text.submit.lane: 1}
+    waiting.discard(others[1])
+    assert waiting.check_wait(picture) is None
