@@ -64,12 +64,14 @@ GEMMA: Final = Notation(
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """What is around a value. `tags` end the call or begin another one. `closing`: the brackets
-    of the call that are still open, the innermost last. `is_named`: the value is that of a named
-    argument. `has_bare_strings`: a word that is no constant is a string without its quotes."""
+    """What is around a value. `tags` end the call or begin another one. `closing`: what closes the
+    brackets of the call that are still open, the innermost last, and `around_call` those around it.
+    `is_named`: the value is that of a named argument. `has_bare_strings`: a word that is no
+    constant is a string without its quotes."""
 
     tags: tuple[str, ...] = ()
     closing: str = ""
+    around_call: str = ""
     is_named: bool = False
     has_bare_strings: bool = True
 
@@ -230,10 +232,10 @@ class ValueText:
         border = self._border
         return StringContext(
             context,
-            "".join(mark for mark in "}])" if self._num_open[mark] or mark in border.closing),
-            len(border.closing) + len(self._open),
+            border.closing + "".join(self._open),
             border.tags,
             has_names=self._notation.has_names or context is Context.NAMED,
+            around_call=border.around_call,
         )
 
     def _read_run(self) -> Reading[str]:

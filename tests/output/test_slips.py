@@ -1,0 +1,144 @@
+"""Slips of models that others have seen, each kind in every form that it was seen in. Each text is
+also read character by character, and in any two parts."""
+
+from tests.tables import table
+from vinery_serving.core.request import Tool
+
+from . import forms
+from .builders import Folded, a_parser, folded, object_of
+from .forms import Rows, check, row, rows
+
+TOOLS = [
+    Tool(
+        "edit",
+        None,
+        object_of(
+            [],
+            path={"type": "string"},
+            new={"type": "string"},
+            limit={"type": "integer"},
+            items={"type": "array", "items": {"type": "string"}},
+            opts={"type": "object"},
+        ),
+    ),
+    Tool("ping"),
+]
+PING = ("ping", {})
+
+
+def read(name: str, text: str) -> Folded:
+    """What is read in a text that the model has ended."""
+    return forms.read(name, text, tools=TOOLS, is_whole=True)
+
+
+def edit(**arguments: object) -> tuple[str, object]:
+    return ("edit", arguments)
+
+
+def gemma(arguments: str, name: str = "edit") -> str:
+    return f"<|tool_call>call:{name}{{{arguments}}}<tool_call|>"
+
+
+def hermes(arguments: str, end: str = "}\n</tool_call>") -> str:
+    return f'<tool_call>\n{{"name": "edit", "arguments": {arguments}{end}'
+
+
+def lfm2(arguments: str) -> str:
+    return f"<|tool_call_start|>[edit({arguments}<|tool_call_end|>"
+
+
+# What stands before the last quote that is missing, and what the string is then.
+LOST_QUOTES = {
+    **{text: text for text in ("f(x)", "a[0]", "x = {1}", "d = dict(a=[1])", "ls;", "Rome,", ":)")},
+    **{f"Rome{space}": "Rome" for space in ("", " ", "\n", " \n \n")},
+    "a[0]}}": "a[0]",
+    "x = {1}}}": "x = {1}",
+    "{x}\n}": "{x}",
+    "Rome }}": "Rome",
+}
+STRINGS: Rows = {
+    **{
+        f"a string that lost its quote keeps what is its own: {text!r}": row(
+            "hermes", hermes(f'{{"new": "{text}', "</tool_call>"), [edit(new=new)]
+        )
+        for text, new in LOST_QUOTES.items()
+    },
+    **{
+        f"so does a string of python: {text!r}": row("lfm2", lfm2(f'new="{text}'), [edit(new=new)])
+        for text, new in [
+            *(("f(x)", "f(x)"), ("f(x))]", "f(x)"), ("a[0])]", "a[0]"), ("Rome)", "Rome")),
+            *(("ls;", "ls;"), ("Rome \n", "Rome")),
+        ]
+    },
+    **{
+        f"and one of gemma: {text!r}": row(
+            "gemma4", f'<|tool_call>call:edit{{new:<|"|>{text}<tool_call|>', [edit(new=new)]
+        )
+        for text, new in [("f(x)}", "f(x)"), ("{x}", "{x}"), ("a[0]", "a[0]"), ("Rome\n", "Rome")]
+    },
+    "an array around it closes as well": row(
+        "hermes", hermes('{"items": ["a[0]]}'), [edit(items=["a[0]"])]
+    ),
+    "a string without its quote at the end of the text is cut": row(
+        "mistral", '[TOOL_CALLS]edit{"new": "f(x)', [("open edit", '{"new": "f(x)')]
+    ),
+    **{
+        f"a stray quote before a tag is no text: {stray}": row(
+            "hermes", hermes('{"new": "one"}', f"}}\n{stray}</tool_call>"), [edit(new="one")]
+        )
+        for stray in ("'", '"', "' \"")
+    },
+}
+
+
+@rows(STRINGS)
+def test_a_string_ends_where_its_call_does(name, text, expected):
+    check(read(name, text), expected)
+    if "open" not in expected[0][0]:
+        assert forms.read(name, text, tools=TOOLS)  # cut there, it does not depend on the cuts
+
+
+# The last call, without its closing tag: what is before the string, the string and what is after.
+OPEN, PYTHON = "<|tool_call|>", "<|python_tag|>"
+TAGS: Rows = {
+    f"a tag in a string ends nothing: {before}{new}": row(
+        name, before + new.replace('"', r"\"") + after, [edit(new=new)]
+    )
+    for name, before, new, after in [
+        ("devstral", '[TOOL_CALLS]edit[ARGS]{"new": "', "see [TOOL_CALLS] here", '"}'),
+        ("devstral", '[TOOL_CALLS]edit[ARGS]{"new": "', 'a [TOOL_CALLS] "b" c', '"}'),
+        (
+            "granite",
+            '<|tool_call|>[{"name": "edit", "arguments": {"new": "',
+            "<|tool_call|>",
+            '"}}]',
+        ),
+        (
+            "llama3",
+            '<|python_tag|>{"name": "edit", "parameters": {"new": "',
+            "<|python_tag|>",
+            '"}}',
+        ),
+        ("hermes", hermes('{"new": "', ""), "see <tool_call> here", '"}}'),
+        ("hermes", hermes('{"new": "', ""), "see </tool_call> here", '"}}\n'),
+        ("lfm2", '<|tool_call_start|>[edit(new="', "a <|tool_call_end|> b", '")]'),
+        ("gemma4", '<|tool_call>call:edit{new:<|"|>', "a <tool_call|> b", '<|"|>}'),
+    ]
+}
+
+
+@rows(TAGS)
+def test_valid_arguments_stay_as_they_are_though_the_closing_tag_is_missing(name, text, expected):
+    check(read(name, text), expected)
+
+
+@table("size", [2_000, 2_047, 2_048, 2_049, 3_000])
+@table("end", [' </tool_call> "}}', " </tool_call> end", '"}}\n</tool_call>', '\\"} </tool_call>'])
+def test_text_after_a_tag_in_a_string_is_held_back_to_the_same_length_however_it_is_cut(size, end):
+    text = hermes(f'{{"new": "see <tool_call> {"x" * size}', end)
+
+    def read_parts(*parts: str) -> Folded:
+        return folded(a_parser("hermes", tools=TOOLS), parts, is_whole=True)
+
+    assert read_parts(*text) == read_parts(text)
+    assert read_parts(text[:1_000], text[1_000:]) == read_parts(text)
