@@ -161,6 +161,16 @@ class Lexer:
             yield
         return end - self.at
 
+    def find(self, tag: Literals, most: int, size: int = 0) -> Reading[tuple[int, int] | None]:
+        """Find a tag within the next `most` characters, after the first `size`. Returns where it
+        starts and ends, counted from what comes next, and reads nothing."""
+        while (found := tag.find(rest := self.text[self.at + size : self.at + most])) is None:
+            size += len(rest) - tag.num_held(rest)
+            if len(self.text) - self.at >= most:
+                return None
+            yield
+        return size + found[0], size + found[1]
+
     def take_until(self, tag: Literals, write: Callable[[str], None]) -> Reading[str]:
         """Pass on the text before the tag while it grows. Read the tag and return the spelling
         that was found. What may begin a tag is not read before that is sure."""

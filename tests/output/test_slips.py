@@ -142,3 +142,43 @@ def test_text_after_a_tag_in_a_string_is_held_back_to_the_same_length_however_it
 
     assert read_parts(*text) == read_parts(text)
     assert read_parts(text[:1_000], text[1_000:]) == read_parts(text)
+
+
+GEMMA: Rows = {
+    f"{arguments}": row("gemma4", gemma(arguments), [edit(**meant)])
+    for arguments, meant in [
+        # The first mark of a string is missing.
+        ('new:Rome in May<|"|>', {"new": "Rome in May"}),
+        ('path:Rome, Italy<|"|>,limit:5', {"path": "Rome, Italy", "limit": 5}),
+        ('limit:5,new:12345<|"|>', {"limit": 5, "new": "12345"}),
+        ('new:<b>a, b: c</b>\n(x)<|"|>,limit:3', {"new": "<b>a, b: c</b>\n(x)", "limit": 3}),
+        ('new:f{"a": 1, b: [2]}<|"|>,limit:3', {"new": 'f{"a": 1, b: [2]}', "limit": 3}),
+        ('items:[a b<|"|>,<|"|>c<|"|>]', {"items": ["a b", "c"]}),
+        ('opts:{a:b c<|"|>},limit:3', {"opts": {"a": "b c"}, "limit": 3}),
+        # Both are.
+        ('new:New York,path:<|"|>x<|"|>', {"new": "New York", "path": "x"}),
+        ('items:[a b,<|"|>c<|"|>]', {"items": ["a b", "c"]}),
+        # Another sign, and no comma.
+        ('new=<|"|>a<|"|>,limit=1', {"new": "a", "limit": 1}),
+        ('path:<|"|>look<|"|>limit:90', {"path": "look", "limit": 90}),
+        ('path:<|"|>look<|"|>new=<|"|>x<|"|>', {"path": "look", "new": "x"}),
+    ]
+}
+
+
+@rows(GEMMA)
+def test_slips_of_gemma_leave_the_arguments_that_were_meant(name, text, expected):
+    check(read(name, text), expected)
+
+
+@table("name", ["google:tools:edit", "fs.edit", "edit.edit", "edit"])
+def test_a_name_space_before_a_known_name_is_dropped_in_every_form(name):
+    ways = [
+        ("gemma4", gemma("", name)),
+        ("hermes", f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'),
+        ("qwen3coder", f"<tool_call>\n<function={name}>\n</function>\n</tool_call>"),
+        ("gptoss", f"<|channel|>commentary to={name}<|message|>{{}}<|call|>"),
+    ]
+    assert [read(*way) for way in ways] == [[("edit", "{}")]] * len(ways)
+    other = gemma("", name.replace("edit", "other"))
+    assert read("gemma4", other) == [(name.replace("edit", "other"), "{}")]

@@ -12,7 +12,6 @@ The prompt ends with `<|start|>assistant`. A tag in reasoning is no call.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from vinery_serving.core.request import Tool
@@ -66,17 +65,10 @@ def _read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[N
         return read_with_calls(lexer, writer, tools, SYNTAX.opening, read_call)
 
     def read_call(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
-        call = TaggedCall(lexer, writer, SYNTAX, types, name_of=partial(_known_name, tools))
+        call = TaggedCall(lexer, writer, SYNTAX, types)
         return call.read(opening)
 
     return read_messages(lexer, writer, ("to=",), (_END, _LAST_END), new_body)
-
-
-def _known_name(tools: Sequence[Tool], written: str) -> str:
-    """Models put a name space before names that have none: `get_weather.get_weather`."""
-    names = {tool.name for tool in tools}
-    last = written.rpartition(".")[2]
-    return last if written not in names and last in names else written
 
 
 ONYX: Final = ParserFamily(

@@ -31,6 +31,8 @@ _KEY: Final[_Expected] = (
         r"""|<(?:\|"?)?|<\|"\|(?:>[^<]*(?:<(?:\|(?:"(?:\|(?:>\s*)?)?)?)?)?)?|[\w.\-]*["']?\s*"""
     ),
 )
+# The same where a key may have another sign.
+_NAMED_KEY: Final[_Expected] = (re.compile(_KEY[0].pattern.replace(r"\s*:", r"\s*[:=]")), _KEY[1])
 _ITEM: Final[_Expected] = (
     re.compile(r"""["'\[{(\d-]|<\||(?:true|True|false|False|null|None)\s*[,\])}]"""),
     re.compile(r"<?|[TFN]?[a-z]{0,5}\s{0,64}"),
@@ -62,20 +64,29 @@ class Context(Enum):
     NAMED = auto()
 
 
-_FOLLOWING: Final = {Context.MEMBER: _KEY, Context.ITEM: _ITEM, Context.NAMED: _NAME}
+_FOLLOWING: Final = {Context.ITEM: _ITEM, Context.NAMED: _NAME}
 
 
 @dataclass(frozen=True, slots=True)
 class StringContext:
     """Where a string is. `closing`: what closes the open brackets around it, the innermost last.
     `around_call`: what closes brackets around the call. `tags` end the call or begin another one.
-    `has_names`: keys have no quotes."""
+    `has_names`: keys have no quotes. `has_mark`: its quote is a mark that no text has."""
 
     context: Context
     closing: str
     tags: tuple[str, ...]
     has_names: bool = False
     around_call: str = ""
+    has_mark: bool = False
+
+    @property
+    def _key(self) -> _Expected:
+        return _NAMED_KEY if self.has_names and self.context is not Context.NAMED else _KEY
+
+    @property
+    def _following(self) -> _Expected:
+        return self._key if self.context is Context.MEMBER else _FOLLOWING[self.context]
 
     def ends_at(self, text: str, at: int) -> bool | None:
         """Whether the string ends with a quote before this index. None: more text decides."""
@@ -93,7 +104,7 @@ class StringContext:
         if not _BLANK.fullmatch(tail):
             return False
         is_item = self.context is Context.ITEM and not tail.strip(f"{_SPACE},")
-        begins = _matches(_WHOLE_ITEM if is_item else _KEY, text[at : at + MAX_AHEAD])
+        begins = _matches(_WHOLE_ITEM if is_item else self._key, text[at : at + MAX_AHEAD])
         return False if begins is None and len(text) - at >= MAX_AHEAD else begins
 
     def tail_at(self, text: str, start: int, end: int) -> int:
@@ -139,11 +150,12 @@ class StringContext:
             return self._fits_closing(bare)
         if bare[0] != ",":
             # A comma may be missing.
-            return _matches(_FOLLOWING[self.context], bare) if len(bare) < len(rest) else False
+            has_gap = self.has_mark or len(bare) < len(rest)
+            return _matches(self._following, bare) if has_gap else False
         bare = bare.lstrip(f"{_SPACE},")
         if not bare:
             return None
-        return bare[0] in "}])" or _matches(_FOLLOWING[self.context], bare)
+        return bare[0] in "}])" or _matches(self._following, bare)
 
     def _fits_closing(self, bare: str) -> bool | None:
         """Whether closing brackets are those of the value: all of them, or something follows."""
@@ -161,7 +173,7 @@ class StringContext:
             return len(bare) == len(after) or (_begins_any(self.tags, bare) if bare else None)
         if after[0] in ",;{<" or (is_tag := _begins_any(self.tags, after)):
             return True
-        return None if is_tag is None else _matches(_KEY, after)
+        return None if is_tag is None else _matches(self._key, after)
 
 
 def count_brackets(text: str, own: Counter[str]) -> None:

@@ -13,7 +13,7 @@ value that may be JSON is passed on when it is complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,7 +35,7 @@ from vinery_serving.output.parsers.argument_types import (
     quoted,
 )
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
-from vinery_serving.output.writer import EventWriter
+from vinery_serving.output.writer import EventWriter, known_name
 
 _NAME: Final = re.compile(r"[^\s<>\"']{1,256}")
 CDATA: Final = "<![CDATA["
@@ -76,7 +76,7 @@ class TagSyntax:
 
 
 class TaggedCall:
-    """Reads one call. `name_of` returns the tool's name for the name that the model wrote."""
+    """Reads one call."""
 
     def __init__(
         self,
@@ -84,14 +84,11 @@ class TaggedCall:
         writer: EventWriter,
         syntax: TagSyntax,
         types: ParameterTypes,
-        *,
-        name_of: Callable[[str], str] = str,
     ) -> None:
         self._lexer = lexer
         self._writer = writer
         self._syntax = syntax
         self._types = types
-        self._name_of = name_of
         self._name = ""
         self._has_arguments = False
         self._given: set[str] = set()  # the keys so far
@@ -147,7 +144,7 @@ class TaggedCall:
             if after and not (end > lexer.at and after_name.startswith(after)):
                 raise UnexpectedText
             yield
-        self._name = self._name_of(lexer.text[lexer.at : end])
+        self._name = known_name(lexer.text[lexer.at : end], self._types.tools)
         lexer.at = end + len(after_name)
 
     def _read_argument(self) -> Reading[None]:
