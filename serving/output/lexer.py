@@ -122,9 +122,10 @@ class Lexer:
                 return self.text[self.at]
             yield
 
-    def next_of(self, *texts: str) -> Reading[str]:
-        """Return which of these texts comes next, after white space; "" for other text."""
-        num_space = 0
+    def next_of(self, *texts: str, after: int = 0) -> Reading[str]:
+        """Return which of these texts comes next, after some characters and white space; "" for
+        other text."""
+        num_space = after
         while True:
             start = end_of(_SPACE, self.text, self.at + num_space)
             num_space = start - self.at

@@ -182,3 +182,79 @@ def test_a_name_space_before_a_known_name_is_dropped_in_every_form(name):
     assert [read(*way) for way in ways] == [[("edit", "{}")]] * len(ways)
     other = gemma("", name.replace("edit", "other"))
     assert read("gemma4", other) == [(name.replace("edit", "other"), "{}")]
+
+
+def qwen(arguments: str) -> str:
+    return f"<tool_call>\n<function=edit>\n{arguments}\n</function>\n</tool_call>"
+
+
+def argument(head: str, value: str = "a") -> str:
+    return f"<parameter={head}>\n{value}\n</parameter>"
+
+
+LIMIT = argument("limit", "3")
+OF_TWO = "use </parameter> or </parameter> here"
+# A value that holds its own closing tag, and damaged heads of arguments.
+ARGUMENTS: Rows = {
+    **{
+        f"a value of {name} may hold its closing tag": row(
+            name, before + f"a {tag} b{tag}" + after, [edit(new=f"a {tag} b", **more)]
+        )
+        for name, before, tag, after, more in [
+            (
+                "minicpm5",
+                '<function name="edit"><param name="new">',
+                "</param>",
+                '<param name="path">p</param></function>',
+                {"path": "p"},
+            ),
+            (
+                "glm4",
+                "<tool_call>edit<arg_key>new</arg_key><arg_value>",
+                "</arg_value>",
+                "\n<arg_key>limit</arg_key><arg_value>3</arg_value></tool_call>",
+                {"limit": 3},
+            ),
+            (
+                "onyx",
+                '<atem:invoke name="edit"><atem:parameter name="new">',
+                "</atem:parameter>",
+                "</atem:invoke>",
+                {},
+            ),
+        ]
+    },
+    "so may one of qwen, more than once": row(
+        "qwen3coder", qwen(f"{argument('new', OF_TWO)}\n{LIMIT}"), [edit(new=OF_TWO, limit=3)]
+    ),
+    "words that no closing tag follows are no part of it": row(
+        "qwen3coder",
+        "<function=edit>\n" + LIMIT + "\nand so on",
+        [edit(limit=3), ("text", "\nand so on")],
+    ),
+    **{
+        f"a damaged head leaves the others: {head!r}": row(
+            "qwen3coder", qwen(f"{head}\n{argument('path')}"), [edit(**more, path="a")]
+        )
+        for head, more in [
+            ("<parameter=\n7\n</parameter>", {}),
+            ("<parameter=limit: 3\n</parameter>", {"limit": 3}),
+            ("<parameter=limit = 3</parameter>", {"limit": 3}),
+            ("<parameter=other: 3\n</parameter>", {}),
+            ("<parameter=limit", {}),
+            ("<parameter=a\nb>\n7\n</parameter>", {}),
+        ]
+    },
+    **{
+        f"blanks and quotes around a name are none of it: {head!r}": row(
+            "qwen3coder", qwen(argument(head)), [edit(path="a")]
+        )
+        for head in ("path\n", " path", "'path'", '"path" ')
+    },
+    "a head without anything after it": row("qwen3coder", qwen("<parameter=path"), [edit()]),
+}
+
+
+@rows(ARGUMENTS)
+def test_arguments_between_tags_are_read_whole(name, text, expected):
+    check(read(name, text), expected)
