@@ -122,9 +122,10 @@ class Lexer:
                 return self.text[self.at]
             yield
 
-    def next_of(self, *texts: str) -> Reading[str]:
-        """Return which of these texts comes next, after white space; "" for other text."""
-        num_space = 0
+    def next_of(self, *texts: str, after: int = 0) -> Reading[str]:
+        """Return which of these texts comes next, after some characters and white space; "" for
+        other text."""
+        num_space = after
         while True:
             start = end_of(_SPACE, self.text, self.at + num_space)
             num_space = start - self.at
@@ -160,6 +161,16 @@ class Lexer:
             size = end - self.at
             yield
         return end - self.at
+
+    def find(self, tag: Literals, most: int, size: int = 0) -> Reading[tuple[int, int] | None]:
+        """Find a tag within the next `most` characters, after the first `size`. Returns where it
+        starts and ends, counted from what comes next, and reads nothing."""
+        while (found := tag.find(rest := self.text[self.at + size : self.at + most])) is None:
+            size += len(rest) - tag.num_held(rest)
+            if len(self.text) - self.at >= most:
+                return None
+            yield
+        return size + found[0], size + found[1]
 
     def take_until(self, tag: Literals, write: Callable[[str], None]) -> Reading[str]:
         """Pass on the text before the tag while it grows. Read the tag and return the spelling

@@ -37,6 +37,10 @@ class Parser(Lexer):
             self.mark = 0
         next(self._reading, None)
 
+    def close(self) -> None:
+        """A closing tag ends what is read, and more text follows it."""
+        self.finish(is_closed=True)
+
     def finish(self, *, is_closed: bool = False) -> None:
         """Release what was held back. A call that is cut in its arguments stays open."""
         with suppress(EndOfText, StopIteration):

@@ -6,7 +6,8 @@ a tool call must not end a choice, and neither may text from both sides of a cal
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from vinery_serving.core.events import (
     Event,
@@ -25,6 +26,7 @@ from vinery_serving.output.stop import StopStrings
 
 # Between the texts of two messages, which clients get as one text.
 _GAP = "\n"
+_NAME_SPACES = re.compile(r".*[.:]")
 
 
 class EventWriter:
@@ -40,7 +42,7 @@ class EventWriter:
         choice: int,
         *,
         new_call_id: Callable[[int], str],
-        tools: Iterable[Tool] = (),
+        tools: Sequence[Tool] = (),
         stop: Sequence[str] = (),
         include_stop_text: bool = False,
         hides_reasoning: bool = False,
@@ -48,6 +50,7 @@ class EventWriter:
     ) -> None:
         self.choice = choice
         self._new_call_id = new_call_id
+        self._tool_names = frozenset(tool.name for tool in tools)
         self._custom_tools = frozenset(tool.name for tool in tools if tool.is_custom)
         self._stop = StopStrings(stop, include=include_stop_text) if stop else None
         self._hides_reasoning = hides_reasoning
@@ -107,6 +110,7 @@ class EventWriter:
             return
         self._release()
         self._drop_tokens()
+        name = known_name(name, self._tool_names)
         index, is_custom = self.num_calls, name in self._custom_tools
         self.num_calls += 1
         self.has_open_call = True
@@ -169,6 +173,13 @@ class EventWriter:
         """The text of a call is not the answer's, so its tokens are not exposed."""
         if self.attribution is not None:
             self.attribution.drop()
+
+
+def known_name(written: str, names: Container[str]) -> str:
+    """Return the tool's name: models put a name space before names that have none, as in
+    `get_weather.get_weather` or `google:tools:edit`."""
+    last = _NAME_SPACES.sub("", written)
+    return last if written not in names and last in names else written
 
 
 def merged(events: Iterable[Event]) -> list[Event]:

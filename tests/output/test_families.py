@@ -116,7 +116,8 @@ def test_a_call_is_sent_with_its_first_argument_and_a_string_as_it_grows(way):
     events = events_of(parser, list(written(way, [("get_weather", {"city": words})])))
     grown = [event.text for event in events if isinstance(event, ToolCallDelta)]
     assert json.loads("".join(grown)) == {"city": words}
-    assert len(grown) >= len(words) - 1
+    # White space waits for what follows: before a tag it is no part of a string without its quote.
+    assert len(grown) >= len(words.replace(" ", "")) - 1
 
 
 @ways

@@ -2,11 +2,14 @@
 
 from tests.tables import table
 from vinery_serving.constraints.families.registry import by_name
+from vinery_serving.core.request import Tool
 
 from .builders import a_parser, read
-from .forms import Rows, row, rows
+from .forms import Rows, check, row, rows
+from .forms import read as read_all_ways
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+TOOLS = [Tool("f"), Tool("get_weather")]
 HM, YES = ("reasoning", "Hm."), ("text", "Yes.")
 
 
@@ -123,3 +126,88 @@ def test_reasoning_of_every_form_goes_with_every_family(name, calls, call, calle
     found = read(f"{name}+{calls}", f"{tags.open.text}Hm.{tags.close.text}{call}")
 
     assert found == [HM, (called, "{}")]
+
+
+QWEN = "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+ONYX = '<atem:function_calls>\n<atem:invoke name="f">\n</atem:invoke>\n</atem:function_calls>'
+KIMI = (
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
+    "<|tool_call_end|><|tool_calls_section_end|>"
+)
+HARMONY = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"
+DRAFT, CALLED = f"I write {CALL}", ("f", "{}")
+# Reasoning that is never closed.
+UNCLOSED: Rows = {
+    **{
+        f"a call at its end is one: {name}": row(name, text, [HM, CALLED])
+        for name, text in [
+            ("think+hermes", f"<think>\nHm.\n{CALL}"),
+            ("think+hermes", f"<think>Hm.{CALL}\n \n"),
+            ("deepseek_r1+hermes", f"Hm. {CALL}"),
+            ("think+kimi_k2", f"<think>Hm.{KIMI}"),
+            ("mistral_think+devstral", "[THINK]Hm.[TOOL_CALLS]f[ARGS]{}"),
+            (
+                "granite_think+granite",
+                '<think>Hm. <|tool_call|>[{"name": "f"}]',
+            ),
+            ("think+glm4", "<think>Hm.<tool_call>f</tool_call>"),
+            ("think+lfm2", "<think>Hm.<|tool_call_start|>[f()]<|tool_call_end|>"),
+            ("gemma4", "<|channel>thought\nHm.\n<|tool_call>call:f{}<tool_call|>"),
+            ("onyx", f" to=self<|message|>Hm.{ONYX}"),
+            ("gptoss", f"<|channel|>analysis<|message|>Hm.{HARMONY}"),
+        ]
+    },
+    "calls without tags are calls, and other brackets are not": row(
+        "think+llama3",
+        '<think>I {think} [so]. {"name": "get_weather", "parameters": {}}',
+        [("reasoning", "I {think} [so]."), ("get_weather", "{}")],
+    ),
+    "so are several calls, also of tags": row(
+        "think+qwen3coder",
+        f"<think>Hm.\n\n{QWEN}\n{QWEN}",
+        [HM, ("f", '{"a": 1}'), ("f", '{"a": 1}')],
+    ),
+    "a call with words after it is a draft": row(
+        "think+hermes", f"<think>{DRAFT}. No.", [("reasoning", f"{DRAFT}. No.")]
+    ),
+    "only the last calls are no drafts": row(
+        "think+hermes", f"<think>{DRAFT}.\n{CALL}", [("reasoning", f"{DRAFT}."), CALLED]
+    ),
+    "a tag alone is none": row(
+        "think+hermes", "<think>I write <tool_call> now", [("reasoning", "I write <tool_call> now")]
+    ),
+    "a call in reasoning that is closed is a draft": row(
+        "think+hermes",
+        f"<think>{DRAFT}\n</think>\n\n{CALL}",
+        [("reasoning", DRAFT), CALLED],
+    ),
+}
+UNCLOSED["drafts of onyx stay drafts"] = row(
+    "onyx",
+    f" to=self<|message|>I write {ONYX}<|eom|><|start|>assistant to=user<|message|>Yes.",
+    [("reasoning", f"I write {ONYX}"), YES],
+)
+
+
+@rows(UNCLOSED)
+def test_a_call_in_reasoning_counts_where_the_reasoning_ends_with_it(name, text, expected):
+    check(read_all_ways(name, text, tools=TOOLS, is_whole=True), expected)
+
+
+def test_reasoning_with_a_call_that_is_cut_stays_whole_and_a_complete_call_is_kept():
+    cut = f"<think>Hm. {CALL[:-30]}"
+
+    assert read("think+hermes", cut) == [("reasoning", cut.removeprefix("<think>"))]
+    assert read("think+hermes", f"<think>Hm.{CALL}{CALL[:-30]}") == [HM, CALLED]
+
+
+def test_reasoning_is_sent_at_once_up_to_what_may_be_a_call():
+    parser = a_parser("think+hermes", opens_reasoning=True)
+
+    def feed(text: str) -> str:
+        return "".join(event.text for event in parser.feed(text))
+
+    assert [feed(text) for text in ("I", " do", " <b> <tool")] == ["I", " do", " <b>"]
+    assert [feed(text) for text in ("s>", f" {CALL}", "\n", "No")] == [
+        *(" <tools>", "", "", f" {CALL}\nNo")
+    ]

@@ -6,7 +6,7 @@ tool's schema decides. Only text that must be a string can be passed on while it
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from types import NoneType
 from typing import Any, Final
@@ -44,6 +44,11 @@ class ParameterTypes:
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._schemas = {tool.name: tool.parameters or {} for tool in tools}
         self._by_parameter: dict[tuple[str, str], frozenset[str]] = {}
+
+    @property
+    def tools(self) -> Collection[str]:
+        """The names of all tools."""
+        return self._schemas.keys()
 
     def names(self, tool: str) -> frozenset[str]:
         """Return the names of the parameters that the schema lists."""

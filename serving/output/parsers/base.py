@@ -5,8 +5,8 @@ Families mark their reasoning differently, but all reason first and answer then.
 `ReasoningTags`, and any tags go with any family of answers.
 
 Many templates open the reasoning in the prompt, so that the output begins inside it. White
-space around reasoning belongs to the syntax. Without a closing tag all text is reasoning.
-Tags after the first pair are text: an answer may mention them.
+space around reasoning belongs to the syntax. Without a closing tag all text is reasoning, except
+calls at its end (see `drafts`). Tags after the first pair are text: an answer may mention them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +16,7 @@ from typing import Final
 from vinery_serving.core.request import Tool
 from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
 from vinery_serving.output.parser import Parser
+from vinery_serving.output.parsers.drafts import DraftedReasoning
 from vinery_serving.output.writer import EventWriter
 
 
@@ -131,8 +132,8 @@ def start_call(lexer: Lexer, writer: EventWriter, name: str) -> None:
     """Start a call when it is sure to be one, unless it has started. The lexer's mark is None
     from then on."""
     if lexer.mark is not None:
-        lexer.mark = None
         writer.start_call(name)
+        lexer.mark = None
 
 
 def read_with_calls(
@@ -217,28 +218,33 @@ def with_reasoning(family: ParserFamily, tags: ReasoningTags) -> ParserFamily:
         read_answer = _without_tags(read_answer, *tags.answer_tags)
 
     def read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
-        yield from _read_reasoning(lexer, writer, tags)
+        trimmed = _TrimmedText(writer.reasoning).write
+        reasoning: Parser = PlainParser(trimmed)
+        if tools and family.reasoning is None and family is not PLAIN:
+            reasoning = DraftedReasoning(family.read, writer, tools, trimmed)
+        yield from _read_reasoning(lexer, reasoning, tags)
         yield from read_answer(lexer, writer, tools)
 
     special_texts = family.special_texts.union(tags.open.strings, tags.close.strings)
     return ParserFamily(read, special_texts, tags)
 
 
-def _read_reasoning(lexer: Lexer, writer: EventWriter, tags: ReasoningTags) -> Reading[None]:
+def _read_reasoning(lexer: Lexer, reasoning: Parser, tags: ReasoningTags) -> Reading[None]:
     """Read the reasoning and the white space after it. An opening tag is dropped, also after a
     prompt that has opened the reasoning already."""
-    reasoning = _TrimmedText(writer.reasoning)
     lexer.is_reasoning = lexer.is_reasoning or tags.starts_open
     try:
         is_opened = bool((yield from lexer.take(*tags.open.strings)))
         lexer.is_reasoning = lexer.is_reasoning or is_opened
         if lexer.is_reasoning:
-            yield from lexer.take_until(tags.close, reasoning.write)
+            yield from lexer.take_until(tags.close, reasoning.feed)
+            reasoning.close()
             lexer.is_reasoning = False
             yield from lexer.peek()
-    except EndOfText:
+    except EndOfText as end:
         if lexer.is_reasoning:
-            reasoning.write(lexer.take_all())
+            reasoning.feed(lexer.take_all())
+            reasoning.finish(is_closed=end.is_closed)
             raise
 
 

@@ -29,7 +29,7 @@ REASONING = ReasoningTags(Tag("<|channel>thought"), Tag("<channel|>"))
 _CALL: Final = "call:"
 _TAGS: Final = CallTags(OPEN.strings, CLOSE.strings)
 _BORDER: Final = Border(_TAGS.all)
-_NAME: Final = re.compile(r"[\w.\-]*")
+_NAME: Final = re.compile(r"[\w.:\-]*")
 
 
 def _read_calls(lexer: Lexer, writer: EventWriter, *_: object) -> Reading[None]:

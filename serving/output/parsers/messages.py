@@ -30,8 +30,10 @@ def read_messages(
     new_body: Callable[[str], Parser],
 ) -> Reading[None]:
     """Read messages. `heads`: the texts that begin a head; `ends`: the tags that close a
-    message; `new_body` returns the parser of a message for its head."""
+    message; `new_body` returns the parser of a message for its head. The tag of a head closes
+    reasoning, too."""
     end_tag, message_tag = Tag(START, *ends), Tag(MESSAGE)
+    reasoning_end = Tag(*end_tag.strings, *(head for head in heads if head.startswith("<|")))
     end = ""
     while True:
         lexer.is_reasoning = False
@@ -48,12 +50,14 @@ def read_messages(
         body = new_body("".join(head).rpartition(START)[2])
         lexer.is_reasoning = body.is_reasoning
         try:
-            end = yield from lexer.take_until(end_tag, body.feed)
+            tag = reasoning_end if body.is_reasoning else end_tag
+            end = yield from lexer.take_until(tag, body.feed)
+            lexer.at -= len(end) if end in heads else 0
         except EndOfText as end_of_text:
             body.feed(lexer.take_all())
             body.finish(is_closed=end_of_text.is_closed)
             raise
-        body.finish(is_closed=True)
+        body.close()
         writer.end_message()
 
 

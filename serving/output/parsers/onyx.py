@@ -12,7 +12,6 @@ The prompt ends with `<|start|>assistant`. A tag in reasoning is no call.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from vinery_serving.core.request import Tool
@@ -20,6 +19,7 @@ from vinery_serving.output.lexer import Lexer, Reading, Tag
 from vinery_serving.output.parser import Parser
 from vinery_serving.output.parsers.argument_types import ParameterTypes
 from vinery_serving.output.parsers.base import ParserFamily, ReasoningTags, read_with_calls
+from vinery_serving.output.parsers.drafts import DraftedReasoning
 from vinery_serving.output.parsers.messages import (
     MESSAGE,
     START,
@@ -55,25 +55,20 @@ def _read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[N
 
     def new_body(head: str) -> Parser:
         is_reasoning = recipient_of(head) == "self"
-        if is_reasoning or not tools:
+        if not tools:
             return text_parser(writer, is_reasoning=is_reasoning)
-        return Parser(read_body)
+        if is_reasoning:
+            return DraftedReasoning(read_body, writer, tools, writer.reasoning)
+        return Parser(lambda lexer: read_body(lexer, writer, tools))
 
-    def read_body(lexer: Lexer) -> Reading[None]:
+    def read_body(lexer: Lexer, writer: EventWriter, _: object) -> Reading[None]:
         return read_with_calls(lexer, writer, tools, SYNTAX.opening, read_call)
 
-    def read_call(lexer: Lexer, _: EventWriter, opening: str, __: object) -> Reading[None]:
-        call = TaggedCall(lexer, writer, SYNTAX, types, name_of=partial(_known_name, tools))
+    def read_call(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
+        call = TaggedCall(lexer, writer, SYNTAX, types)
         return call.read(opening)
 
     return read_messages(lexer, writer, ("to=",), (_END, _LAST_END), new_body)
-
-
-def _known_name(tools: Sequence[Tool], written: str) -> str:
-    """Models put a name space before names that have none: `get_weather.get_weather`."""
-    names = {tool.name for tool in tools}
-    last = written.rpartition(".")[2]
-    return last if written not in names and last in names else written
 
 
 ONYX: Final = ParserFamily(

@@ -128,7 +128,7 @@ class _PythonicCall:
     @property
     def _border(self) -> Border:
         has_bare_strings = not self._is_bare or self._lexer.mark is None
-        return Border(self._tags.all, ")", is_named=True, has_bare_strings=has_bare_strings)
+        return Border(self._tags.all, ")", "]", is_named=True, has_bare_strings=has_bare_strings)
 
     def _read_key(self) -> Reading[str]:
         """Read a key and the sign after it."""

@@ -8,6 +8,7 @@ each quote without an escape fits, so valid JSON is never read otherwise.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -30,6 +31,8 @@ _KEY: Final[_Expected] = (
         r"""|<(?:\|"?)?|<\|"\|(?:>[^<]*(?:<(?:\|(?:"(?:\|(?:>\s*)?)?)?)?)?)?|[\w.\-]*["']?\s*"""
     ),
 )
+# The same where a key may have another sign.
+_NAMED_KEY: Final[_Expected] = (re.compile(_KEY[0].pattern.replace(r"\s*:", r"\s*[:=]")), _KEY[1])
 _ITEM: Final[_Expected] = (
     re.compile(r"""["'\[{(\d-]|<\||(?:true|True|false|False|null|None)\s*[,\])}]"""),
     re.compile(r"<?|[TFN]?[a-z]{0,5}\s{0,64}"),
@@ -41,8 +44,13 @@ _WHOLE_ITEM: Final[_Expected] = (
 _NAME: Final[_Expected] = (re.compile(r"\*\*|[\w.\-]+\s*="), re.compile(r"\*?|[\w.\-]+\s*"))
 
 # What may be the end of a value, and the beginning of what follows.
-_TAIL: Final = re.compile(r"[}\]),;][\s}\]),;\[{]*\Z")
-_TAIL_WITH_NAME: Final = re.compile(r"[}\]),;][\s}\]),;\[{]*(?:(?<=[,{\s])[\w.\-]+\s*[:=]?\s*)?\Z")
+_TAIL: Final = re.compile(r"\s*(?:[}\]),;][\s}\]),;\[{]*)?\Z")
+_TAIL_WITH_NAME: Final = re.compile(
+    r"\s*(?:[}\]),;][\s}\]),;\[{]*(?:(?<=[,{\s])[\w.\-]+\s*[:=]?\s*)?)?\Z"
+)
+_LAST_CLOSING: Final = re.compile(r"[\s}\])]*\Z")
+_OPENING: Final = {"{": "}", "[": "]", "(": ")"}
+_BRACKETS: Final = re.compile(r"[{}\[\]()]")
 _SEPARATED_NAME: Final = re.compile(r"[\s}\])]*,\s*[\w.\-]+\s*[:=]\s*")
 _BLANK: Final = re.compile(r"[\s}\]),;\[{]*")
 
@@ -56,20 +64,29 @@ class Context(Enum):
     NAMED = auto()
 
 
-_FOLLOWING: Final = {Context.MEMBER: _KEY, Context.ITEM: _ITEM, Context.NAMED: _NAME}
+_FOLLOWING: Final = {Context.ITEM: _ITEM, Context.NAMED: _NAME}
 
 
 @dataclass(frozen=True, slots=True)
 class StringContext:
-    """Where a string is. `closing`: the kinds of brackets that may close around it. `num_open`: how
-    many brackets are open. `tags` end the call or begin another one. `has_names`: keys have no
-    quotes."""
+    """Where a string is. `closing`: what closes the open brackets around it, the innermost last.
+    `around_call`: what closes brackets around the call. `tags` end the call or begin another one.
+    `has_names`: keys have no quotes. `has_mark`: its quote is a mark that no text has."""
 
     context: Context
     closing: str
-    num_open: int
     tags: tuple[str, ...]
     has_names: bool = False
+    around_call: str = ""
+    has_mark: bool = False
+
+    @property
+    def _key(self) -> _Expected:
+        return _NAMED_KEY if self.has_names and self.context is not Context.NAMED else _KEY
+
+    @property
+    def _following(self) -> _Expected:
+        return self._key if self.context is Context.MEMBER else _FOLLOWING[self.context]
 
     def ends_at(self, text: str, at: int) -> bool | None:
         """Whether the string ends with a quote before this index. None: more text decides."""
@@ -80,21 +97,46 @@ class StringContext:
     def begins_member(self, tail: str, text: str, at: int) -> bool | None:
         """Whether a quote at this index begins another member, which only a separator in `tail`,
         the text before it, shows."""
-        if not tail:
+        if not tail.strip():
             return False
         if self.has_names and _SEPARATED_NAME.fullmatch(tail):
             return True
         if not _BLANK.fullmatch(tail):
             return False
         is_item = self.context is Context.ITEM and not tail.strip(f"{_SPACE},")
-        begins = _matches(_WHOLE_ITEM if is_item else _KEY, text[at : at + MAX_AHEAD])
+        begins = _matches(_WHOLE_ITEM if is_item else self._key, text[at : at + MAX_AHEAD])
         return False if begins is None and len(text) - at >= MAX_AHEAD else begins
 
     def tail_at(self, text: str, start: int, end: int) -> int:
         """Return where the text up to `end` may have ended already."""
         pattern = _TAIL_WITH_NAME if self.has_names else _TAIL
         found = pattern.search(text, max(start, end - MAX_TAIL), end)
-        return found.start() if found else end
+        assert found is not None
+        return found.start()
+
+    def end_before(self, text: str, start: int, end: int, own: Counter[str]) -> tuple[int, bool]:
+        """Return where a string without its quote ends, if it has ended before `end`, and whether
+        brackets close after it. `own`: what closes the brackets that are open in its text before
+        `start`: such brackets, and those that cannot close here, are the string's."""
+        own = own.copy()
+        last = _LAST_CLOSING.search(text, self.tail_at(text, start, end), end)
+        assert last is not None
+        count_brackets(text[start : last.start()], own)
+        first_closing, string_end = last.start(), end
+        for at in range(last.start(), end):
+            if own[text[at]]:
+                own[text[at]] -= 1
+                first_closing = at + 1
+        open_brackets = iter(self.around_call + self.closing)
+        for at in range(end - 1, first_closing - 1, -1):
+            if not text[at].isspace() and text[at] not in open_brackets:
+                break
+            if not text[at].isspace():
+                string_end = at
+        has_closing = string_end < end
+        while string_end > first_closing and text[string_end - 1].isspace():
+            string_end -= 1
+        return string_end, has_closing
 
     def _fits(self, rest: str) -> bool | None:
         bare = rest.lstrip(_SPACE)
@@ -108,11 +150,12 @@ class StringContext:
             return self._fits_closing(bare)
         if bare[0] != ",":
             # A comma may be missing.
-            return _matches(_FOLLOWING[self.context], bare) if len(bare) < len(rest) else False
+            has_gap = self.has_mark or len(bare) < len(rest)
+            return _matches(self._following, bare) if has_gap else False
         bare = bare.lstrip(f"{_SPACE},")
         if not bare:
             return None
-        return bare[0] in "}])" or _matches(_FOLLOWING[self.context], bare)
+        return bare[0] in "}])" or _matches(self._following, bare)
 
     def _fits_closing(self, bare: str) -> bool | None:
         """Whether closing brackets are those of the value: all of them, or something follows."""
@@ -124,11 +167,22 @@ class StringContext:
         after = bare[run.end() :]
         if not after:
             return None
-        if num_closed >= self.num_open:
-            return after[0] not in "\"'"
+        if num_closed >= len(self.closing):
+            # Quotes that are too many may stand before a tag.
+            bare = after.lstrip(f"\"'{_SPACE}")
+            return len(bare) == len(after) or (_begins_any(self.tags, bare) if bare else None)
         if after[0] in ",;{<" or (is_tag := _begins_any(self.tags, after)):
             return True
-        return None if is_tag is None else _matches(_KEY, after)
+        return None if is_tag is None else _matches(self._key, after)
+
+
+def count_brackets(text: str, own: Counter[str]) -> None:
+    """Add the brackets of a text to `own`: what closes those that are open."""
+    for mark in _BRACKETS.findall(text):
+        if mark in _OPENING:
+            own[_OPENING[mark]] += 1
+        elif own[mark]:
+            own[mark] -= 1
 
 
 def _matches(expected: _Expected, text: str) -> bool | None:

@@ -7,13 +7,14 @@ begins no escape, a line break and a quote in the text get the escape that they 
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import cache
 from typing import Final
 
 from vinery_serving.output.lexer import EndOfText, Lexer, Literals, Reading
-from vinery_serving.output.parsers.string_ends import Context, StringContext
+from vinery_serving.output.parsers.string_ends import Context, StringContext, count_brackets
 
 # Text after a tag in a string is not held back for longer than this.
 _MAX_HELD: Final = 2048
@@ -127,6 +128,7 @@ class StringText:
         self._tag: int | None = None
         self._num_sure = 0
         self._is_at_quote = False
+        self._own = Counter[str]()  # what closes the brackets that are open in it
         self._head = ""  # the first characters
         self._is_path = False
 
@@ -151,6 +153,9 @@ class StringText:
             yield
             return False
         self._num_ahead = stop.start() - lexer.at
+        if self._has_held_enough():
+            self._read_tags_as_text()
+            return False
         if stop[0] == self._quote:
             return (yield from self._read_quote())
         if stop[0] == "\\":
@@ -167,9 +172,12 @@ class StringText:
         end = len(lexer.text) - self._beginnings.num_held(lexer.text[lexer.at :])
         if self._tag is None:
             self._read_to(self._around.tail_at(lexer.text, lexer.at, end))
-        self._num_ahead = end - lexer.at
-        if self._tag is not None and self._num_ahead > _MAX_HELD:
+        self._num_ahead = max(self._num_ahead, end - lexer.at)
+        if self._has_held_enough():
             self._read_tags_as_text()
+
+    def _has_held_enough(self) -> bool:
+        return self._tag is not None and self._num_ahead - self._tag > _MAX_HELD
 
     def _read_tags_as_text(self) -> None:
         """Read what was held back once more, where no tag ends the string."""
@@ -179,12 +187,18 @@ class StringText:
         lexer = self._lexer
         self._is_at_quote = True
         while (is_end := self._ends_at_quote()) is None:
-            yield
+            try:
+                yield
+            except EndOfText:
+                if not self._ends_after_tag():
+                    raise
+                is_end = True
+                break
         self._is_at_quote = False
         at = lexer.at + self._num_ahead
         if self._tag is not None:
             if not is_end:
-                self._end_before(lexer.at + self._tag)
+                self._read_to(self._end_before(lexer.at + self._tag)[0])
                 return True
             self._read_tags_as_text()
         elif is_end:
@@ -204,6 +218,12 @@ class StringText:
         if is_end is False and self._tag is None and self._begins_member(at) is None:
             return None
         return is_end
+
+    def _ends_after_tag(self) -> bool:
+        """Whether the text ended with closing brackets after a quote, so that a tag before it is a
+        part of the string."""
+        rest = self._lexer.text[self._lexer.at + self._num_ahead + len(self._quote) :]
+        return self._tag is not None and rest.lstrip().startswith(tuple(self._around.closing))
 
     def _begins_member(self, at: int) -> bool | None:
         text = self._lexer.text
@@ -246,6 +266,7 @@ class StringText:
         self._move_to(end if start is None else start)
         if text:
             self._add_to_head(text)
+            count_brackets(text, self._own)
             self._write(inside(text))
 
     def _add_to_head(self, text: str) -> None:
@@ -256,16 +277,8 @@ class StringText:
         self._lexer.at = at
         self._num_ahead = 0
 
-    def _end_before(self, end: int) -> None:
-        """End the string at an index. Closing brackets before it are those of the call, unless
-        there are more of them than are open."""
-        text, start = self._lexer.text, self._lexer.at
-        tail = self._around.tail_at(text, start, end)
-        if tail == end:
-            self._read_to(start + len(text[start:end].rstrip()))
-            return
-        num_closing = sum(map(text[tail:end].count, "}])"))
-        self._read_to(tail + max(0, num_closing - self._around.num_open))
+    def _end_before(self, end: int) -> tuple[int, bool]:
+        return self._around.end_before(self._lexer.text, self._lexer.at, end, self._own)
 
     def _ends_with_text(self, *, is_closed: bool) -> bool:
         """Whether the string ended before the text did, without or with its quote. If it did,
@@ -278,11 +291,10 @@ class StringText:
         if self._around.context is Context.KEY or not (is_closed or self._tag is not None):
             return False
         end = len(lexer.text) if self._tag is None else lexer.at + self._tag
-        tail = lexer.text[self._around.tail_at(lexer.text, lexer.at, end) : end]
-        is_before_tag = is_closed and self._tag is not None
-        if not is_before_tag and not any(bracket in tail for bracket in "}])"):
+        string_end, has_closing = self._end_before(end)
+        if not has_closing and not (is_closed and self._tag is not None):
             return False
-        self._end_before(end)
+        self._read_to(string_end)
         return True
 
     def _write_cut(self) -> None:

@@ -13,7 +13,7 @@ value that may be JSON is passed on when it is complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,12 +35,18 @@ from vinery_serving.output.parsers.argument_types import (
     quoted,
 )
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
-from vinery_serving.output.writer import EventWriter
+from vinery_serving.output.writer import EventWriter, known_name
 
 _NAME: Final = re.compile(r"[^\s<>\"']{1,256}")
 CDATA: Final = "<![CDATA["
 # What follows a closing tag in a value is not looked at for longer than this.
 _MAX_AHEAD: Final = 256
+# Nor is the next closing tag looked for in more text than this, nor the end of a key.
+_MAX_HELD: Final = 2048
+_AROUND_KEY: Final = " \t\r\n\"'"
+_NO_KEY: Final = re.compile(r"[<\n]")
+# A key that ends like one of JSON, and what stands before its value.
+_DAMAGED_HEAD: Final = re.compile(r"\s*[\"']?([^\s\"':=<>]{1,256})[\"']?\s*[:=]\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +76,18 @@ class TagSyntax:
     after_value: str = ""
 
     @property
+    def value_ends(self) -> tuple[str, ...]:
+        """What may end a value; its own closing tag first."""
+        return self.value_end, self.key_begin, self.call_end
+
+    @property
     def opening(self) -> Tag:
         """What begins a call; the usual spelling first."""
         return Tag(*filter(None, (self.wrapper, self.call_begin)))
 
 
 class TaggedCall:
-    """Reads one call. `name_of` returns the tool's name for the name that the model wrote."""
+    """Reads one call."""
 
     def __init__(
         self,
@@ -84,14 +95,11 @@ class TaggedCall:
         writer: EventWriter,
         syntax: TagSyntax,
         types: ParameterTypes,
-        *,
-        name_of: Callable[[str], str] = str,
     ) -> None:
         self._lexer = lexer
         self._writer = writer
         self._syntax = syntax
         self._types = types
-        self._name_of = name_of
         self._name = ""
         self._has_arguments = False
         self._given: set[str] = set()  # the keys so far
@@ -147,18 +155,40 @@ class TaggedCall:
             if after and not (end > lexer.at and after_name.startswith(after)):
                 raise UnexpectedText
             yield
-        self._name = self._name_of(lexer.text[lexer.at : end])
+        self._name = known_name(lexer.text[lexer.at : end], self._types.tools)
         lexer.at = end + len(after_name)
+
+    def _read_key(self) -> Reading[str]:
+        """Read a key and what follows it up to the value; "" for an argument without a key, which
+        is dropped. A key has no tag and no line break."""
+        lexer, syntax = self._lexer, self._syntax
+        found = yield from lexer.find(literals(syntax.key_end, *syntax.value_ends), _MAX_HELD)
+        if found is None:
+            raise UnexpectedText
+        start, end = (lexer.at + index for index in found)
+        text, tag = lexer.text[lexer.at : start], lexer.text[start:end]
+        if tag == syntax.value_end and (head := _DAMAGED_HEAD.match(text)):
+            lexer.at += head.end() if head[1] in self._missing_names else end - lexer.at
+            return head[1] if head[1] in self._missing_names else ""
+        lexer.at = end if tag in (syntax.key_end, syntax.value_end) else start
+        if tag != syntax.key_end:
+            return ""
+        if syntax.value_begin and not (yield from lexer.take(syntax.value_begin)):
+            raise UnexpectedText
+        key = text.strip(_AROUND_KEY)
+        if key and not _NO_KEY.search(key):
+            return key
+        found_end = yield from lexer.take_until(literals(*syntax.value_ends), lambda _: None)
+        lexer.at -= len(found_end) if found_end != syntax.value_end else 0
+        return ""
 
     def _read_argument(self) -> Reading[None]:
         """Any text may hold names. Only with a value it is sure to be a call."""
-        lexer, syntax = self._lexer, self._syntax
-        parts: list[str] = []
-        yield from lexer.take_until(literals(syntax.key_end), parts.append)
-        if syntax.value_begin and not (yield from lexer.take(syntax.value_begin)):
-            raise UnexpectedText
+        lexer = self._lexer
+        key = yield from self._read_key()
+        if not key:
+            return
         start_call(lexer, self._writer, self._name)
-        key = "".join(parts)
         comma = ", " if self._has_arguments else "{"
         self._has_arguments = True
         prefix, types = f"{comma}{quoted(key)}: ", self._types.of(self._name, key)
@@ -186,13 +216,38 @@ class TaggedCall:
             # Models write white space before the closing tag.
             yield from lexer.take_until(literals(syntax.value_end), lambda _: None)
             return
-        ends = literals(syntax.value_end, syntax.key_begin, syntax.call_end)
+        ends = literals(*syntax.value_ends)
         while (found := (yield from lexer.take_until(ends, value.feed))) != syntax.value_end:
             lexer.at -= len(found)
             if (yield from self._has_lost_its_end(found)):
                 return
             lexer.at += len(found)
             value.feed(found)
+        if (later := (yield from self._find_later_end())) is not None:
+            start, end = later
+            value.feed(found + lexer.text[lexer.at : lexer.at + start])
+            lexer.at += end
+
+    def _find_later_end(self) -> Reading[tuple[int, int] | None]:
+        """Find the closing tag that ends a value, after one that was read. None: that one does. It
+        does not if other text follows it, and then one that an argument, the end of the call or of
+        the text follows."""
+        lexer, syntax = self._lexer, self._syntax
+        after = 0
+        found: tuple[int, int] | None = None
+        following = (syntax.key_begin, syntax.call_end, syntax.wrapper_end, *syntax.opening.strings)
+        try:
+            while not (yield from lexer.next_of(*filter(None, following), after=after)):
+                found = None
+                found = yield from lexer.find(literals(*syntax.value_ends), _MAX_HELD, after)
+                if found is None or not lexer.text.startswith(
+                    syntax.value_end, lexer.at + found[0]
+                ):
+                    return None
+                after = found[1]
+        except EndOfText:
+            pass
+        return found
 
     def _take_exactly(self, mark: str) -> Reading[bool]:
         """Read a text, if it comes next."""
@@ -215,10 +270,13 @@ class TaggedCall:
                 return True
             raise
 
+    @property
+    def _missing_names(self) -> frozenset[str]:
+        return self._types.names(self._name) - self._given
+
     def _begins_argument(self) -> Reading[bool]:
         lexer, syntax = self._lexer, self._syntax
-        names = self._types.names(self._name) - self._given
-        begins = [f"{syntax.key_begin}{name}{syntax.key_end}" for name in names]
+        begins = [f"{syntax.key_begin}{name}{syntax.key_end}" for name in self._missing_names]
         return bool(begins) and bool((yield from lexer.next_of(*begins)))
 
     def _ends_call(self) -> Reading[bool]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText, literals
 from vinery_serving.output.parser import Parser
 from vinery_serving.output.parsers.string_ends import Context, StringContext
 from vinery_serving.output.parsers.string_text import Escapes, StringText, inside, respelled
@@ -39,8 +39,12 @@ _ALL_WORDS: Final = re.compile(r"[^,;()\[\]{}\"'<\n]*")
 # After a constant: a member, without a comma between them.
 _MEMBER: Final = re.compile(r"\s{1,64}[\w.\-]{1,64}\s{0,64}[:=]")
 _UNFINISHED_MEMBER: Final = re.compile(r"\s{0,64}[\w.\-]{0,64}\s{0,64}")
-_KEY: Final = re.compile(r"([^,:=()\[\]{}\"'<\n]{1,64})[\"']?\s{0,64}:")
+_KEY: Final = re.compile(r"([^,:=()\[\]{}\"'<\n]{1,64})[\"']?\s{0,64}[:=]")
 _UNFINISHED_KEY: Final = re.compile(r"[^,:=()\[\]{}\"'<\n]{1,64}[\"']?\s{0,64}")
+# Before a mark that begins a string, and does not end one.
+_BEFORE_OPENING: Final = re.compile(r"[:=,\[{]\s*\Z")
+# How many characters of one value are looked at for the end of strings without their first mark.
+_MAX_LOOKED_AT: Final = 8192
 _KEY_WITHOUT_QUOTE: Final = re.compile(r"([\w.\- ]{1,64}?)\s*:")
 
 
@@ -54,6 +58,11 @@ class Notation:
     arrays: str = "["
     has_names: bool = False
 
+    @property
+    def mark(self) -> str:
+        """The quote that no text has; "" without one."""
+        return next((quote for quote in self.quotes if self.quotes[quote] is Escapes.NONE), "")
+
 
 JSON: Final = Notation({'"': Escapes.JSON, "'": Escapes.PYTHON}, arrays="[(")
 PYTHON: Final = Notation(dict.fromkeys(('"""', "'''", '"', "'"), Escapes.PYTHON), arrays="[(")
@@ -64,12 +73,14 @@ GEMMA: Final = Notation(
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """What is around a value. `tags` end the call or begin another one. `closing`: the brackets
-    of the call that are still open, the innermost last. `is_named`: the value is that of a named
-    argument. `has_bare_strings`: a word that is no constant is a string without its quotes."""
+    """What is around a value. `tags` end the call or begin another one. `closing`: what closes the
+    brackets of the call that are still open, the innermost last, and `around_call` those around it.
+    `is_named`: the value is that of a named argument. `has_bare_strings`: a word that is no
+    constant is a string without its quotes."""
 
     tags: tuple[str, ...] = ()
     closing: str = ""
+    around_call: str = ""
     is_named: bool = False
     has_bare_strings: bool = True
 
@@ -98,6 +109,7 @@ class ValueText:
         # A comma and the space after it, held back because another item may not come.
         self._comma: list[str] = []
         self._is_in_string = False
+        self._num_looked_at = 0
 
     def read(self) -> Reading[bool]:
         """Read the value, and pass on its JSON text while it grows.
@@ -122,7 +134,7 @@ class ValueText:
         """Read an opening bracket or a value, and what is between it and the next one. Returns
         whether there is a next one."""
         bracket = yield from self._peek()
-        if (yield from self._is_at_tag()):
+        if (yield from self._is_at_tag(is_text=bool(self._notation.mark))):
             return False
         self._write_comma()
         is_opening = bracket == "{" or bracket in self._notation.arrays
@@ -206,12 +218,17 @@ class ValueText:
         if quote:
             escapes = notation.quotes[quote]
             self._is_in_string = True
-            yield from StringText(lexer, quote, escapes, self._around(), self._write).read()
+            yield from StringText(lexer, quote, escapes, self._around(quote), self._write).read()
             self._is_in_string = False
             return
         run = yield from self._read_run()
         word = run.rstrip()
         value = _WORDS.get(word) or _number(word)
+        if notation.mark and (value is None or lexer.text.startswith("<", lexer.at)):
+            lexer.at -= len(run)
+            text = yield from self._read_up_to_mark()
+            lexer.at += len(run) if text is None else 0
+            value, run = (value, run) if text is None else (text, word)
         if value is None and word and self._border.has_bare_strings:
             value = f'"{inside((yield from self._read_bare_string(run)))}"'
         if value is None:
@@ -221,7 +238,7 @@ class ValueText:
         if self._open and len(run) > len(word) and lexer.text[lexer.at - 1].isspace():
             self._write(_NO_JSON_SPACE.sub("", run[len(word) :]))
 
-    def _around(self) -> StringContext:
+    def _around(self, quote: str = "") -> StringContext:
         context = Context.MEMBER
         if self._open and self._open[-1] != "}":
             context = Context.ITEM
@@ -230,10 +247,11 @@ class ValueText:
         border = self._border
         return StringContext(
             context,
-            "".join(mark for mark in "}])" if self._num_open[mark] or mark in border.closing),
-            len(border.closing) + len(self._open),
+            border.closing + "".join(self._open),
             border.tags,
             has_names=self._notation.has_names or context is Context.NAMED,
+            around_call=border.around_call,
+            has_mark=quote != "" and quote == self._notation.mark,
         )
 
     def _read_run(self) -> Reading[str]:
@@ -261,6 +279,28 @@ class ValueText:
             yield
         return _MEMBER.match(lexer.text, lexer.at + size) is not None
 
+    def _read_up_to_mark(self) -> Reading[str | None]:
+        """Read a string whose first mark is missing, and its last one. Returns its JSON text. None:
+        the next mark does not end it."""
+        lexer, mark, most = self._lexer, self._notation.mark, _MAX_LOOKED_AT - self._num_looked_at
+        is_end: bool | None = None
+        try:
+            found = yield from lexer.find(literals(mark, *self._border.tags), most)
+            self._num_looked_at += found[1] if found else most
+            if found is None or not lexer.text.startswith(mark, lexer.at + found[0]):
+                return None
+            if _BEFORE_OPENING.search(lexer.text, lexer.at, lexer.at + found[0]):
+                return None
+            while (is_end := self._around(mark).ends_at(lexer.text, lexer.at + found[1])) is None:
+                yield
+        except EndOfText:
+            found = literals(mark).find(lexer.text[lexer.at :])
+        if found is None or is_end is False:
+            return None
+        text = lexer.text[lexer.at : lexer.at + found[0]]
+        lexer.at += found[1]
+        return f'"{inside(text)}"'
+
     def _read_bare_string(self, run: str) -> Reading[str]:
         """Read the rest of a string whose first quote is missing. The last one may be there."""
         lexer, around = self._lexer, self._around()
@@ -277,11 +317,14 @@ class ValueText:
             parts[-1] = parts[-1].rstrip()
         return "".join(parts)
 
-    def _is_at_tag(self) -> Reading[bool]:
-        """Whether a tag comes next, or what looks like one. Not inside a string."""
+    def _is_at_tag(self, *, is_text: bool = False) -> Reading[bool]:
+        """Whether a tag comes next, or what looks like one, unless that may be text (`is_text`).
+        Not inside a string."""
         lexer, tags = self._lexer, self._border.tags
         while tags and lexer.text[lexer.at] == "<":
             quotes = [quote for quote in self._notation.quotes if rest_begins(lexer, quote)]
+            if not quotes and is_text:
+                break
             if not quotes:
                 return True
             if lexer.text.startswith(tuple(quotes), lexer.at):
@@ -378,7 +421,7 @@ def _read_quoted_key(lexer: Lexer, quote: str, escapes: Escapes) -> Reading[str]
             raise
         return _key_without_quote(lexer, len(lexer.text))
     text = lexer.text[lexer.at : lexer.at + end + 1]
-    if not text.endswith(":"):
+    if not text.endswith((":", "=")):
         return _key_without_quote(lexer, lexer.at + size)
     lexer.at += end + 1
     space = _NO_JSON_SPACE.sub("", text[size + len(quote) : end])

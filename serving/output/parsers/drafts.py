@@ -1,0 +1,83 @@
+"""Calls in reasoning: a draft if the reasoning goes on, and a call if it ends with them.
+
+Models now and then call a tool without closing their reasoning. So a call in reasoning is held
+back. Other text after it, or the closing tag, shows that it was a draft, which is reasoning. Where
+the text ends with the call, it is one.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from vinery_serving.core.request import Tool
+from vinery_serving.output.lexer import Lexer, Reading
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.writer import EventWriter
+
+
+class DraftedReasoning(Parser):
+    """Passes on reasoning to `write`. `read` reads it as an answer, to find its calls."""
+
+    def __init__(
+        self,
+        read: Callable[[Lexer, EventWriter, Sequence[Tool]], Reading[None]],
+        writer: EventWriter,
+        tools: Sequence[Tool],
+        write: Callable[[str], None],
+    ) -> None:
+        self._write = write
+        self._raw: list[str] = []  # not passed on
+        self._draft = _Draft(writer, before_call=self._pass_on)
+        super().__init__(lambda lexer: read(lexer, self._draft, tools), is_reasoning=True)
+
+    def feed(self, text: str) -> None:
+        self._raw.append(text)
+        super().feed(text)
+        if not self._draft.calls:
+            self._pass_on()
+
+    def close(self) -> None:
+        self._write("".join(self._raw))
+
+    def finish(self, *, is_closed: bool = False) -> None:
+        super().finish(is_closed=is_closed)
+        if self._draft.has_whole_call or (is_closed and self._draft.calls):
+            for write in self._draft.calls:
+                write()
+        else:
+            self.close()
+
+    def _pass_on(self) -> None:
+        """Pass on all but what may become a call."""
+        text = "".join(self._raw)
+        num_undecided = len(self.text) - (self.at if self.mark is None else self.mark)
+        sure = len(text) - num_undecided
+        self._write(text[:sure])
+        self._raw = [text[sure:]]
+
+
+class _Draft(EventWriter):
+    """Keeps what is to be written to `writer` if the calls since the last text are calls."""
+
+    def __init__(self, writer: EventWriter, *, before_call: Callable[[], None]) -> None:
+        super().__init__(writer.choice, new_call_id=str)
+        self._writer = writer
+        self._before_call = before_call
+        self.calls: list[Callable[[], None]] = []
+        self.has_whole_call = False
+
+    def text(self, text: str) -> None:
+        self.calls.clear()
+        self.has_whole_call = False
+
+    def start_call(self, name: str) -> None:
+        if not self.calls:
+            self._before_call()
+        self.num_calls += 1
+        self.calls.append(partial(self._writer.start_call, name))
+
+    def arguments(self, text: str) -> None:
+        self.calls.append(partial(self._writer.arguments, text))
+
+    def end_call(self) -> None:
+        self.calls.append(self._writer.end_call)
+        self.has_whole_call = True

@@ -1,0 +1,260 @@
+"""Slips of models that others have seen, each kind in every form that it was seen in. Each text is
+also read character by character, and in any two parts."""
+
+from tests.tables import table
+from vinery_serving.core.request import Tool
+
+from . import forms
+from .builders import Folded, a_parser, folded, object_of
+from .forms import Rows, check, row, rows
+
+TOOLS = [
+    Tool(
+        "edit",
+        None,
+        object_of(
+            [],
+            path={"type": "string"},
+            new={"type": "string"},
+            limit={"type": "integer"},
+            items={"type": "array", "items": {"type": "string"}},
+            opts={"type": "object"},
+        ),
+    ),
+    Tool("ping"),
+]
+PING = ("ping", {})
+
+
+def read(name: str, text: str) -> Folded:
+    """What is read in a text that the model has ended."""
+    return forms.read(name, text, tools=TOOLS, is_whole=True)
+
+
+def edit(**arguments: object) -> tuple[str, object]:
+    return ("edit", arguments)
+
+
+def gemma(arguments: str, name: str = "edit") -> str:
+    return f"<|tool_call>call:{name}{{{arguments}}}<tool_call|>"
+
+
+def hermes(arguments: str, end: str = "}\n</tool_call>") -> str:
+    return f'<tool_call>\n{{"name": "edit", "arguments": {arguments}{end}'
+
+
+def lfm2(arguments: str) -> str:
+    return f"<|tool_call_start|>[edit({arguments}<|tool_call_end|>"
+
+
+# What stands before the last quote that is missing, and what the string is then.
+LOST_QUOTES = {
+    **{text: text for text in ("f(x)", "a[0]", "x = {1}", "d = dict(a=[1])", "ls;", "Rome,", ":)")},
+    **{f"Rome{space}": "Rome" for space in ("", " ", "\n", " \n \n")},
+    "a[0]}}": "a[0]",
+    "x = {1}}}": "x = {1}",
+    "{x}\n}": "{x}",
+    "Rome }}": "Rome",
+}
+STRINGS: Rows = {
+    **{
+        f"a string that lost its quote keeps what is its own: {text!r}": row(
+            "hermes", hermes(f'{{"new": "{text}', "</tool_call>"), [edit(new=new)]
+        )
+        for text, new in LOST_QUOTES.items()
+    },
+    **{
+        f"so does a string of python: {text!r}": row("lfm2", lfm2(f'new="{text}'), [edit(new=new)])
+        for text, new in [
+            *(("f(x)", "f(x)"), ("f(x))]", "f(x)"), ("a[0])]", "a[0]"), ("Rome)", "Rome")),
+            *(("ls;", "ls;"), ("Rome \n", "Rome")),
+        ]
+    },
+    **{
+        f"and one of gemma: {text!r}": row(
+            "gemma4", f'<|tool_call>call:edit{{new:<|"|>{text}<tool_call|>', [edit(new=new)]
+        )
+        for text, new in [("f(x)}", "f(x)"), ("{x}", "{x}"), ("a[0]", "a[0]"), ("Rome\n", "Rome")]
+    },
+    "an array around it closes as well": row(
+        "hermes", hermes('{"items": ["a[0]]}'), [edit(items=["a[0]"])]
+    ),
+    "a string without its quote at the end of the text is cut": row(
+        "mistral", '[TOOL_CALLS]edit{"new": "f(x)', [("open edit", '{"new": "f(x)')]
+    ),
+    **{
+        f"a stray quote before a tag is no text: {stray}": row(
+            "hermes", hermes('{"new": "one"}', f"}}\n{stray}</tool_call>"), [edit(new="one")]
+        )
+        for stray in ("'", '"', "' \"")
+    },
+}
+
+
+@rows(STRINGS)
+def test_a_string_ends_where_its_call_does(name, text, expected):
+    check(read(name, text), expected)
+    if "open" not in expected[0][0]:
+        assert forms.read(name, text, tools=TOOLS)  # cut there, it does not depend on the cuts
+
+
+# The last call, without its closing tag: what is before the string, the string and what is after.
+OPEN, PYTHON = "<|tool_call|>", "<|python_tag|>"
+TAGS: Rows = {
+    f"a tag in a string ends nothing: {before}{new}": row(
+        name, before + new.replace('"', r"\"") + after, [edit(new=new)]
+    )
+    for name, before, new, after in [
+        ("devstral", '[TOOL_CALLS]edit[ARGS]{"new": "', "see [TOOL_CALLS] here", '"}'),
+        ("devstral", '[TOOL_CALLS]edit[ARGS]{"new": "', 'a [TOOL_CALLS] "b" c', '"}'),
+        (
+            "granite",
+            '<|tool_call|>[{"name": "edit", "arguments": {"new": "',
+            "<|tool_call|>",
+            '"}}]',
+        ),
+        (
+            "llama3",
+            '<|python_tag|>{"name": "edit", "parameters": {"new": "',
+            "<|python_tag|>",
+            '"}}',
+        ),
+        ("hermes", hermes('{"new": "', ""), "see <tool_call> here", '"}}'),
+        ("hermes", hermes('{"new": "', ""), "see </tool_call> here", '"}}\n'),
+        ("lfm2", '<|tool_call_start|>[edit(new="', "a <|tool_call_end|> b", '")]'),
+        ("gemma4", '<|tool_call>call:edit{new:<|"|>', "a <tool_call|> b", '<|"|>}'),
+    ]
+}
+
+
+@rows(TAGS)
+def test_valid_arguments_stay_as_they_are_though_the_closing_tag_is_missing(name, text, expected):
+    check(read(name, text), expected)
+
+
+@table("size", [2_000, 2_047, 2_048, 2_049, 3_000])
+@table("end", [' </tool_call> "}}', " </tool_call> end", '"}}\n</tool_call>', '\\"} </tool_call>'])
+def test_text_after_a_tag_in_a_string_is_held_back_to_the_same_length_however_it_is_cut(size, end):
+    text = hermes(f'{{"new": "see <tool_call> {"x" * size}', end)
+
+    def read_parts(*parts: str) -> Folded:
+        return folded(a_parser("hermes", tools=TOOLS), parts, is_whole=True)
+
+    assert read_parts(*text) == read_parts(text)
+    assert read_parts(text[:1_000], text[1_000:]) == read_parts(text)
+
+
+GEMMA: Rows = {
+    f"{arguments}": row("gemma4", gemma(arguments), [edit(**meant)])
+    for arguments, meant in [
+        # The first mark of a string is missing.
+        ('new:Rome in May<|"|>', {"new": "Rome in May"}),
+        ('path:Rome, Italy<|"|>,limit:5', {"path": "Rome, Italy", "limit": 5}),
+        ('limit:5,new:12345<|"|>', {"limit": 5, "new": "12345"}),
+        ('new:<b>a, b: c</b>\n(x)<|"|>,limit:3', {"new": "<b>a, b: c</b>\n(x)", "limit": 3}),
+        ('new:f{"a": 1, b: [2]}<|"|>,limit:3', {"new": 'f{"a": 1, b: [2]}', "limit": 3}),
+        ('items:[a b<|"|>,<|"|>c<|"|>]', {"items": ["a b", "c"]}),
+        ('opts:{a:b c<|"|>},limit:3', {"opts": {"a": "b c"}, "limit": 3}),
+        # Both are.
+        ('new:New York,path:<|"|>x<|"|>', {"new": "New York", "path": "x"}),
+        ('items:[a b,<|"|>c<|"|>]', {"items": ["a b", "c"]}),
+        # Another sign, and no comma.
+        ('new=<|"|>a<|"|>,limit=1', {"new": "a", "limit": 1}),
+        ('path:<|"|>look<|"|>limit:90', {"path": "look", "limit": 90}),
+        ('path:<|"|>look<|"|>new=<|"|>x<|"|>', {"path": "look", "new": "x"}),
+    ]
+}
+
+
+@rows(GEMMA)
+def test_slips_of_gemma_leave_the_arguments_that_were_meant(name, text, expected):
+    check(read(name, text), expected)
+
+
+@table("name", ["google:tools:edit", "fs.edit", "edit.edit", "edit"])
+def test_a_name_space_before_a_known_name_is_dropped_in_every_form(name):
+    ways = [
+        ("gemma4", gemma("", name)),
+        ("hermes", f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'),
+        ("qwen3coder", f"<tool_call>\n<function={name}>\n</function>\n</tool_call>"),
+        ("gptoss", f"<|channel|>commentary to={name}<|message|>{{}}<|call|>"),
+    ]
+    assert [read(*way) for way in ways] == [[("edit", "{}")]] * len(ways)
+    other = gemma("", name.replace("edit", "other"))
+    assert read("gemma4", other) == [(name.replace("edit", "other"), "{}")]
+
+
+def qwen(arguments: str) -> str:
+    return f"<tool_call>\n<function=edit>\n{arguments}\n</function>\n</tool_call>"
+
+
+def argument(head: str, value: str = "a") -> str:
+    return f"<parameter={head}>\n{value}\n</parameter>"
+
+
+LIMIT = argument("limit", "3")
+OF_TWO = "use </parameter> or </parameter> here"
+# A value that holds its own closing tag, and damaged heads of arguments.
+ARGUMENTS: Rows = {
+    **{
+        f"a value of {name} may hold its closing tag": row(
+            name, before + f"a {tag} b{tag}" + after, [edit(new=f"a {tag} b", **more)]
+        )
+        for name, before, tag, after, more in [
+            (
+                "minicpm5",
+                '<function name="edit"><param name="new">',
+                "</param>",
+                '<param name="path">p</param></function>',
+                {"path": "p"},
+            ),
+            (
+                "glm4",
+                "<tool_call>edit<arg_key>new</arg_key><arg_value>",
+                "</arg_value>",
+                "\n<arg_key>limit</arg_key><arg_value>3</arg_value></tool_call>",
+                {"limit": 3},
+            ),
+            (
+                "onyx",
+                '<atem:invoke name="edit"><atem:parameter name="new">',
+                "</atem:parameter>",
+                "</atem:invoke>",
+                {},
+            ),
+        ]
+    },
+    "so may one of qwen, more than once": row(
+        "qwen3coder", qwen(f"{argument('new', OF_TWO)}\n{LIMIT}"), [edit(new=OF_TWO, limit=3)]
+    ),
+    "words that no closing tag follows are no part of it": row(
+        "qwen3coder",
+        "<function=edit>\n" + LIMIT + "\nand so on",
+        [edit(limit=3), ("text", "\nand so on")],
+    ),
+    **{
+        f"a damaged head leaves the others: {head!r}": row(
+            "qwen3coder", qwen(f"{head}\n{argument('path')}"), [edit(**more, path="a")]
+        )
+        for head, more in [
+            ("<parameter=\n7\n</parameter>", {}),
+            ("<parameter=limit: 3\n</parameter>", {"limit": 3}),
+            ("<parameter=limit = 3</parameter>", {"limit": 3}),
+            ("<parameter=other: 3\n</parameter>", {}),
+            ("<parameter=limit", {}),
+            ("<parameter=a\nb>\n7\n</parameter>", {}),
+        ]
+    },
+    **{
+        f"blanks and quotes around a name are none of it: {head!r}": row(
+            "qwen3coder", qwen(argument(head)), [edit(path="a")]
+        )
+        for head in ("path\n", " path", "'path'", '"path" ')
+    },
+    "a head without anything after it": row("qwen3coder", qwen("<parameter=path"), [edit()]),
+}
+
+
+@rows(ARGUMENTS)
+def test_arguments_between_tags_are_read_whole(name, text, expected):
+    check(read(name, text), expected)
