@@ -1,6 +1,7 @@
 """The grammars of JSON schemas, and the schemas that are refused."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
+from vinery_serving.constraints.json_schema.strings import FORMATS
 from vinery_serving.constraints.json_schema.translator import json_grammar, json_tag
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "grammars"
@@ -62,6 +64,23 @@ def test_an_invalid_or_unsatisfiable_schema_is_refused_with_its_path(schema, pat
 
     assert caught.value.path == path
     assert words in caught.value.reason
+
+
+LENGTHS: list[dict[str, int]] = [{}, {"minLength": 1, "maxLength": 2083}, {"minLength": 9}]
+LENGTHS += [{"maxLength": most} for most in (40, 100)]
+
+
+@table("words", [*({"format": name} for name in sorted(FORMATS)), {"pattern": "^[a-z]+@[^@]{9,}$"}])
+def test_the_vocabulary_is_tried_at_few_places_of_a_string(words):
+    """XGrammar tries it at each place of a set of characters, and counts more than 128
+    repetitions in each step."""
+    for lengths in LENGTHS:
+        text = json_grammar({"prefixItems": [{"type": "string", **words, **lengths}] * 5})
+
+        repeated = [int(most or least) for least, most in re.findall(r"\{(\d+),?(\d*)\}", text)]
+        sets = re.findall(r"(?<!\\)\](?:\{(\d+),?(\d*)\})?", text)
+        assert sum(int(most or least or 1) for least, most in sets) <= 90, (words, lengths)
+        assert max(repeated, default=0) <= 128
 
 
 def test_a_deep_schema_is_accepted_and_one_with_too_many_rules_refused():

@@ -83,6 +83,19 @@ def test_rules_fit_the_texts_of_their_language(one, other, text):
         assert fits(rules.of(language), rules.rules, text) == matches(language, text)
 
 
+@table(
+    "least, most",
+    [(0, 5), (3, 121), (0, 128), (120, 120), (130, None), (45, 200), (399, 401), (7, 5000)],
+)
+def test_any_number_of_repetitions_can_be_written(least, most):
+    rules = RuleSet(plain)
+    expr = rules.repeated(rules.of(fullmatch_language("[a-z]|%[01]")), least, most)
+
+    for count in (least, least + 1, least + 40, *range(most or 999, (most or 999) + 2)):
+        is_allowed = least <= count and (most is None or count <= most)
+        assert fits(expr, rules.rules, "%0" + "a" * (count - 1)) == is_allowed
+
+
 @given(patterns, texts)
 def test_lengths_are_never_narrower_than_the_language(pattern, text):
     least, most = length_bounds(fullmatch_language(pattern))

@@ -12,10 +12,12 @@ from vinery_serving.constraints.grammar import languages
 from vinery_serving.constraints.grammar.ebnf import (
     EMPTY,
     NEVER,
+    Alt,
     Chars,
     Expr,
     Ref,
     Repeat,
+    Seq,
     Text,
     alt,
     chars,
@@ -29,6 +31,11 @@ Spelling = Callable[[Intervals], Expr]
 
 # A rule is built, pruned, inlined and written.
 _STEPS_OF_A_RULE: Final = 5
+# XGrammar tries the vocabulary at each place of a set of characters, but once for a shared rule.
+_MAX_COPIES: Final = 4
+# It counts more than 128 repetitions, and then a token takes 100 ms and more. So repetitions come
+# in bundles of so many.
+_BUNDLE: Final = 40
 
 
 class TooManyRules(NotRegular):
@@ -62,6 +69,7 @@ class RuleSet:
         self._num_names = 0
         self._automata: dict[Language, Ref] = {}
         self._terminals: dict[Language, Expr] = {}
+        self._shared_rules: dict[Expr, Expr] = {}
 
     def new_name(self) -> str:
         """Return a name that no other rule has."""
@@ -84,8 +92,52 @@ class RuleSet:
         """
         allowed = languages.intersection(language, *self._demands)
         spend(allowed.size)
-        expr = _expression(allowed, self._spell)
+        expr = self._expression(allowed)
         return self._automaton(allowed) if expr is None else expr
+
+    def repeated(self, part: Expr, least: int, most: int | None) -> Expr:
+        """Return `least` to `most` repetitions that compile in the time of a few."""
+        end = max(least, most or 0)
+        if end <= _MAX_COPIES or isinstance(part, Text):
+            return Repeat(part, least, most)
+        one = self._shared(part)
+        if end <= 3 * _BUNDLE:
+            return Repeat(one, least, most)
+        bundle = Repeat(one, _BUNDLE, _BUNDLE)
+        num_bundles, rest = divmod(least, _BUNDLE)
+        if most is None:
+            return seq(self.repeated(bundle, num_bundles, num_bundles), Repeat(one, rest, None))
+        # The single ones behind the bundles are as many as one more bundle has: no number is left
+        # out.
+        most_bundles = max(num_bundles, (most - rest + 1) // _BUNDLE - 1)
+        singles = Repeat(one, rest, most - most_bundles * _BUNDLE)
+        return self._shared(seq(self.repeated(bundle, num_bundles, most_bundles), singles))
+
+    def _shared(self, part: Expr) -> Expr:
+        """A rule for all uses of the part, which XGrammar compiles once."""
+        if isinstance(part, Ref | Text):
+            return part
+        if part not in self._shared_rules:
+            self._shared_rules[part] = self.named(self._with_reference(part))
+        return self._shared_rules[part]
+
+    def _with_reference(self, expr: Expr) -> Expr:
+        """The same with a set of characters in a rule of its own: XGrammar copies rules that refer
+        to no other into their users."""
+        match expr:
+            case Chars(((first, last), *more)):
+                others = () if first == last else ((first + 1, last),)
+                return alt((chars(((first, first),)), self.named(chars((*others, *more)))))
+            case Seq(parts) | Alt(parts):
+                at = next((at for at, each in enumerate(parts) if not isinstance(each, Text)), None)
+                if at is None:
+                    return expr
+                parts = (*parts[:at], self._with_reference(parts[at]), *parts[at + 1 :])
+                return seq(*parts) if isinstance(expr, Seq) else alt(parts)
+            case Repeat(part, least, most):
+                return Repeat(self._with_reference(part), least, most)
+            case _:
+                return expr
 
     def terminal(self, language: Language) -> Expr:
         """Return the same as `of`, as one rule for all uses of the language."""
@@ -99,6 +151,27 @@ class RuleSet:
         self.rules["root"] = root
         return text_of(self.rules, "root")
 
+    def _expression(self, part: Language) -> Expr | None:
+        """An expression of the same texts; None for a language that needs an automaton."""
+        match part:
+            case languages.Chars(intervals):
+                return self._spell(intervals)
+            case languages.Cat(inner) | languages.Or(inner):
+                # A frozenset has no order, and equal schemas must have equal grammars.
+                parts = inner if isinstance(inner, tuple) else sorted(inner, key=repr)
+                found = [expr for each in parts if (expr := self._expression(each)) is not None]
+                if len(found) < len(parts):
+                    return None
+                return seq(*found) if isinstance(part, languages.Cat) else alt(found)
+            case languages.Times(each, least, most):
+                # A repetition of the empty text never ends. An automaton accepts it once.
+                body = None if languages.accepts_empty(each) else self._expression(each)
+                return None if body is None else self.repeated(body, least, most)
+            case languages.And() | languages.Not() | languages.Multiple():
+                return None
+            case _:
+                assert_never(part)
+
     def _automaton(self, language: Language) -> Ref:
         if language not in self._automata:
             states = languages.automaton(language)
@@ -106,36 +179,18 @@ class RuleSet:
             if self._num_states > self._max_states:
                 raise TooManyRules
             names = {state: self.new_name() for state in states}
+            spell = self._shared_set if len(states) > _BUNDLE else self._spell
             for state, moves in states.items():
                 spend(2 * len(moves))
-                options = [seq(self._spell(chars_), Ref(names[to])) for chars_, to in moves]
+                options = [seq(spell(chars_), Ref(names[to])) for chars_, to in moves]
                 if languages.accepts_empty(state):
                     options.append(EMPTY)
                 self.rules[names[state]] = alt(options)
             self._automata[language] = Ref(names[language])
         return self._automata[language]
 
-
-def _expression(part: Language, spell: Spelling) -> Expr | None:
-    """An expression of the same texts; None for a language that needs an automaton."""
-    match part:
-        case languages.Chars(intervals):
-            return spell(intervals)
-        case languages.Cat(inner) | languages.Or(inner):
-            # A frozenset has no order, and equal schemas must have equal grammars.
-            parts = inner if isinstance(inner, tuple) else sorted(inner, key=repr)
-            found = [expr for each in parts if (expr := _expression(each, spell)) is not None]
-            if len(found) < len(parts):
-                return None
-            return seq(*found) if isinstance(part, languages.Cat) else alt(found)
-        case languages.Times(each, least, most):
-            # A repetition of the empty text never ends. An automaton accepts it once.
-            body = None if languages.accepts_empty(each) else _expression(each, spell)
-            return None if body is None else Repeat(body, least, most)
-        case languages.And() | languages.Not() | languages.Multiple():
-            return None
-        case _:
-            assert_never(part)
+    def _shared_set(self, intervals: Intervals) -> Expr:
+        return self._shared(self._spell(intervals))
 
 
 # Writes characters as they are.

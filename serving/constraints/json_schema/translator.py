@@ -10,7 +10,7 @@ Every answer fits the schema, but not every fitting value can be written. Proper
 the order of the schema. Other properties come only where the schema describes them
 (`additionalProperties`, `patternProperties`) or names none. A tuple has no more items than it
 lists. A schema without a type means the types that its keywords are about. Bounded numbers
-have no exponents. A string with both a pattern and a maximum length has at most 512 characters.
+have no exponents. A string with both a pattern and a maximum length has at most 400 characters.
 
 A value must fit one of its *schema alternatives* (see `alternatives`). Each set of schema nodes
 has one rule, so schemas may contain themselves.
@@ -28,7 +28,6 @@ from vinery_serving.constraints.grammar.ebnf import (
     NEVER,
     Expr,
     Ref,
-    Repeat,
     StructuralTag,
     Text,
     alt,
@@ -94,7 +93,7 @@ _MAX_STATES: Final = 10_000
 _CHARS_IN_A_STEP: Final = 50
 # The lengths tried for a string with both a pattern and a length. A host name has labels of at
 # most 63 characters.
-_MAX_COUNTED_CHARS: Final = (512, 63)
+_MAX_COUNTED_CHARS: Final = (400, 63)
 # Each pattern doubles the number of rules for other members.
 _MAX_NAME_PATTERNS: Final = 4
 
@@ -177,6 +176,7 @@ class _Translator:
         self._is_compact = is_compact
         self._rules = RuleSet(in_json, is_compact=is_compact, max_states=_MAX_STATES)
         self._names: dict[Alternative, str] = {}
+        self._quoted_rules: dict[Language, Expr | None] = {}
         self._queue: deque[tuple[str, Alternative]] = deque()
         self._unenforced: list[Unenforceable] = []
 
@@ -402,7 +402,7 @@ class _Translator:
             self._ignore(nodes, "pattern", "its automaton is too large")
         elif (least, most) == (0, None):
             return Ref("string")
-        return seq(Text('"'), Repeat(Ref("char"), least, most), Text('"'))
+        return seq(Text('"'), self._rules.repeated(Ref("char"), least, most), Text('"'))
 
     def _counted(self, language: Language, least: int, most: int | None) -> Expr | None:
         for end in _MAX_COUNTED_CHARS:
@@ -414,10 +414,13 @@ class _Translator:
 
     def _quoted(self, language: Language) -> Expr | None:
         """A JSON string of the language; None if its automaton is too large."""
-        try:
-            return seq(Text('"'), self._rules.of(language), Text('"'))
-        except TooManyStates:
-            return None
+        if language not in self._quoted_rules:
+            try:
+                quoted = seq(Text('"'), self._rules.of(language), Text('"'))
+                self._quoted_rules[language] = self._rules.named(quoted)
+            except TooManyStates:
+                self._quoted_rules[language] = None
+        return self._quoted_rules[language]
 
     def _number(self, kind: str, nodes: Alternative) -> Expr:
         wanted = number_range(nodes)
