@@ -284,14 +284,6 @@ WITH_THE_MODEL: Sequence[Failure] = (
         "`structural_tag` needs `format`, or `structures` and `triggers`.",
     ),
     _chat(
-        {"messages": [{"role": "assistant", "tool_calls": [
-            {"id": "a", "function": {"name": "f", "arguments": "{"}}]}]},
-        INVALID,
-        "messages[0].tool_calls[0].function.arguments",
-        "The arguments of this tool call are not JSON: Expecting property name enclosed in "
-        "double quotes: line 1 column 2 (char 1).",
-    ),
-    _chat(
         {"continue_final_message": True, "messages": [
             {"role": "tool", "tool_call_id": "a", "content": "4"}]},
         INVALID,

@@ -205,8 +205,7 @@ class KeyTable:
         )
 
     def _find(self, authorization: bytes) -> _Entry:
-        scheme, _, secret = authorization.partition(b" ")
-        if scheme.lower() == _SCHEME:
+        if secret := _secret_in(authorization):
             # An ordinary look-up is safe: without the pepper a client cannot choose a digest, so
             # the time of the comparison reveals nothing.
             for pepper in self._peppers:
@@ -216,13 +215,19 @@ class KeyTable:
         raise KeyRefused(_reason(authorization))
 
 
+def _secret_in(authorization: bytes) -> bytes:
+    """The bearer token without the white space around it, which is no part of it (RFC 9110, 5.5
+    and 11.4). Empty for other schemes."""
+    scheme, _, secret = authorization.strip().partition(b" ")
+    return secret.strip() if scheme.lower() == _SCHEME else b""
+
+
 def _reason(authorization: bytes) -> Refusal:
     """Why the header has no known key."""
     # A client without a key often sends only the scheme.
     if authorization.strip().lower() in (b"", _SCHEME):
         return Refusal.MISSING
-    scheme, _, secret = authorization.partition(b" ")
-    is_key = scheme.lower() == _SCHEME and looks_like_key(secret)
+    is_key = looks_like_key(_secret_in(authorization))
     return Refusal.UNKNOWN if is_key else Refusal.MALFORMED
 
 

@@ -9,7 +9,7 @@ from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from vinery_serving.catalog.names import MODEL_NAME
+from vinery_serving.catalog.names import ALIAS_NAME
 
 _MAX_TARGETS: Final = 20
 _MAX_WEIGHT: Final = 1_000_000
@@ -22,8 +22,8 @@ class ModelAlias(models.Model):
         max_length=128,
         unique=True,
         error_messages={"unique": "There is an alias of this name already."},
-        validators=[MODEL_NAME],
-        help_text="The name that clients send as `model`.",
+        validators=[ALIAS_NAME],
+        help_text="The name that clients send as `model`; claude-* is each name that begins so.",
     )
     targets = models.JSONField(
         help_text='The models by their weights, such as {"qwen-a": 90, "qwen-b": 10}: each '

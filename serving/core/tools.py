@@ -16,6 +16,8 @@ from vinery_serving.core.request import TextGrammar, TextSyntax, Tool
 
 # The only argument of the function that replaces a custom tool.
 INPUT: Final = "input"
+# Anthropic's name for arguments that are no JSON object, the only member of one that has them.
+INVALID_JSON: Final = "INVALID_JSON"
 
 _NAMESPACE_SEPARATOR: Final = "__"
 

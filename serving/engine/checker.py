@@ -74,10 +74,11 @@ class Checker:
         """Return the CPU seconds since the newest grammar was sent. Raises psutil.Error."""
         return self._cpu_s() - self._cpu_at_s
 
-    def end(self) -> None:
+    def end(self) -> int:
+        """Returns the exit status, negative for a signal: its own if it had ended before."""
         self._process.kill()
-        self._process.wait()
         self.connection.close()
+        return int(self._process.wait())
 
     def _cpu_s(self) -> float:
         times = self._process.cpu_times()

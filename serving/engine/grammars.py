@@ -13,7 +13,9 @@ holds, and when the engine must be replaced.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -30,6 +32,8 @@ from vinery_serving.engine.checker import CHECK_TIMEOUT_S, Checker
 from vinery_serving.engine.fair_queue import FairQueue, Lane
 from vinery_serving.transport.messages import GrammarSpec
 from vinery_serving.transport.server import SocketServer
+
+log = logging.getLogger(__name__)
 
 # Gets the reason why a grammar is refused; None: it can be used.
 OnChecked = Callable[[str | None], None]
@@ -53,6 +57,11 @@ _TOO_COSTLY: Final = (
 )
 _NO_CHECKER: Final = "the grammar compiler does not start on this machine"
 _CHECKER_DIED: Final = "the grammar compiler could not handle it"
+_CHECKER_LOST: Final = "the grammar compiler was ended from outside; try again"
+# Reasons that are no fault of a grammar, and are not remembered.
+OWN_FAULTS: Final = (_NO_CHECKER, _CHECKER_LOST)
+# How a process ends by what it does.
+_CRASHES: Final = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
 
 
 class SharedCompiler:
@@ -108,6 +117,7 @@ class _Check:
     entries: list[_Entry] = field(default_factory=list)
     lane: Lane = (0, 0)  # that pays for it
     has_begun: bool = False
+    has_lost_checker: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -302,7 +312,7 @@ class GrammarChecks:
 
     def _conclude(self, check: _Check, refusal: str | None) -> None:
         """Remember the result and call back all requests with this grammar."""
-        if refusal != _NO_CHECKER:
+        if refusal not in OWN_FAULTS:
             self._refusals[check.digest] = None if refusal is None else refusal[:_MAX_REASON_CHARS]
         if len(self._refusals) > _MAX_REMEMBERED:
             self._refusals.popitem(last=False)
@@ -311,17 +321,25 @@ class GrammarChecks:
             on_checked(refusal)
 
     def _lose_checker(self, work: _Work) -> None:
-        """The checker died, most probably of its grammar."""
+        """The checker died. Its grammar is tried once more with another one."""
         check = work.check
-        self._end_checker(work)
-        if check is not None:
-            self._settle(check, _CHECKER_DIED, CHECK_TIMEOUT_S)
+        status = self._end_checker(work)
+        log.warning("a grammar checker ended", extra={"fields": {"status": status}})
+        if check is None:
+            return
+        if not check.has_lost_checker:
+            check.has_lost_checker = True
+            self._begin(check, check.lane, None)
+            return
+        refusal = _CHECKER_DIED if status in _CRASHES else _CHECKER_LOST
+        self._settle(check, refusal, CHECK_TIMEOUT_S)
 
-    def _end_checker(self, work: _Work) -> None:
+    def _end_checker(self, work: _Work) -> int:
+        """Returns its exit status."""
         self._works.remove(work)
         self._server.unwatch(work.checker.connection.fileno())
-        work.checker.end()
         self._past_bytes += work.checker.grown_bytes
+        return work.checker.end()
 
 
 def _has_entry(check: _Check, lane: Lane) -> bool:

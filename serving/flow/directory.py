@@ -26,7 +26,7 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.flow.aliases import Targets, draw
+from vinery_serving.flow.aliases import Targets, alias_of, draw
 from vinery_serving.flow.parameters import defaults_of
 from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.replicas import Replicas
@@ -292,12 +292,11 @@ class LocalDirectory:
     def _target(
         self, name: str | None, may_use: Callable[[str], bool], visible: Mapping[str, ModelEntry]
     ) -> str | None:
-        if name is None or name not in self.aliases:
-            return name
-        targets = self.targets_of(name, visible)
-        if not targets:
+        alias = None if name in visible else alias_of(name, self.aliases)
+        targets = {} if alias is None else self.targets_of(alias, visible)
+        if alias is None or not targets:
             return name  # all its models were removed
-        if not may_use(name):
+        if not may_use(alias):
             targets = {each: targets[each] for each in targets if may_use(each)} or targets
         return draw(targets, self._can_answer, self._dice)
 

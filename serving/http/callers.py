@@ -14,6 +14,7 @@ from vinery_accounts.base.errors import KeyRefused, NotAllowed
 from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
 from vinery_serving.core.errors import InvalidKey, NotPermitted
 from vinery_serving.core.tasks import ALL_TASKS, Task
+from vinery_serving.flow.aliases import alias_of
 from vinery_serving.flow.directory import Engine, LocalDirectory
 from vinery_serving.http.edge import OWN_HEADERS, Scope
 
@@ -83,9 +84,9 @@ def permitted_engine(
     grants = caller.grants
     engine = directory.find(name, grants.allows_model, tasks, caller.project_id)
     model = engine.entry.name
-    asked = name if name is not None and name in directory.aliases else model
+    alias = None if name == model else alias_of(name, directory.aliases)
     with grant_errors():
-        grants.check_model(model if grants.allows_model(model) else asked)
+        grants.check_model(model if grants.allows_model(model) else alias or model)
     return engine
 
 

@@ -15,6 +15,7 @@ from vinery_serving.core.errors import (
     NotFound,
     ServingError,
 )
+from vinery_serving.flow.aliases import alias_of
 from vinery_serving.flow.directory import ModelEntry, ModelState
 from vinery_serving.http.callers import (
     authenticate,
@@ -57,7 +58,8 @@ async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonRe
     `?all=true` also the others."""
     lists_all = _lists_all(request.GET.get("all", "false"))
     directory = runtime().directory
-    listed = [*directory.entries, *directory.aliases]
+    # A name that ends in `*` is none that a client can choose.
+    listed = [*directory.entries, *(each for each in directory.aliases if each[-1:] != "*")]
     bodies = [
         body
         for name in listed
@@ -136,10 +138,11 @@ def _body_of(name: str, caller: Caller) -> dict[str, object] | None:
     entry = visible.get(name)
     if entry is not None:
         return _body(entry) if may_use(name) else None
-    if name not in directory.aliases:
+    alias = alias_of(name, directory.aliases)
+    if alias is None:
         return None
     targets = [
-        each for each in directory.targets_of(name, visible) if may_use(name) or may_use(each)
+        each for each in directory.targets_of(alias, visible) if may_use(alias) or may_use(each)
     ]
     if not targets:
         return None

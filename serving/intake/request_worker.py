@@ -13,6 +13,8 @@ from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.media import refuse_media
 from vinery_serving.workers.pool import Worker, WorkerPool
+from vinery_serving.workers.process import WorkerCrashed
+from vinery_serving.workers.worker import too_large
 
 # Fetches those media of a request that did not come with it. Returns their files by the index of
 # the part. Raises `ServingError`, also for media that the caller must not send.
@@ -75,5 +77,8 @@ async def decode_media(
     param = worker.held.param
     for index, part in enumerate(media):
         worker.held.param = part.param
-        await worker.held.call("decode_media", engine.entry, index, files.get(index))
+        try:
+            await worker.held.call("decode_media", engine.entry, index, files.get(index))
+        except WorkerCrashed:  # as damaged files end their decoders
+            raise too_large(part.param) from None
     worker.held.param = param

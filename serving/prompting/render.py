@@ -23,6 +23,7 @@ from vinery_serving.core.request import (
     Tool,
     ToolCall,
 )
+from vinery_serving.core.tools import INVALID_JSON
 from vinery_serving.prompting.arranging import arranged
 from vinery_serving.prompting.capabilities import TemplateCapabilities
 from vinery_serving.prompting.picture_markup import Markup
@@ -145,20 +146,9 @@ class ChatRenderer:
     def _turns(self, conversation: Conversation) -> list[dict[str, Any]]:
         messages = conversation.messages
         callees = {call.id: call.name for message in messages for call in message.tool_calls}
-        # Calls are identified by their objects, which arranging does not copy.
-        paths = {
-            id(call): f"messages[{index}].tool_calls[{at}].function.arguments"
-            for index, message in enumerate(messages)
-            for at, call in enumerate(message.tool_calls)
-        }
-        return [
-            self._turn(message, callees, paths)
-            for message in arranged(messages, self._capabilities)
-        ]
+        return [self._turn(message, callees) for message in arranged(messages, self._capabilities)]
 
-    def _turn(
-        self, message: Message, callees: Mapping[str, str], paths: Mapping[int, str]
-    ) -> dict[str, Any]:
+    def _turn(self, message: Message, callees: Mapping[str, str]) -> dict[str, Any]:
         turn: dict[str, Any] = {"role": message.role.value, "content": self._content(message)}
         name, call_id = message.name, message.tool_call_id
         if call_id is not None:  # some clients leave ids empty
@@ -169,7 +159,7 @@ class ChatRenderer:
         if message.reasoning and self._capabilities.reasoning_key:
             turn[self._capabilities.reasoning_key] = message.reasoning
         if message.tool_calls:
-            turn["tool_calls"] = [self._call(call, paths[id(call)]) for call in message.tool_calls]
+            turn["tool_calls"] = [self._call(call) for call in message.tool_calls]
         return turn
 
     def _content(self, message: Message) -> Any:
@@ -195,10 +185,14 @@ class ChatRenderer:
             return [{"type": "text", "text": text}]
         return text
 
-    def _call(self, call: ToolCall, param: str) -> dict[str, Any]:
+    def _call(self, call: ToolCall) -> dict[str, Any]:
         text = call.arguments or "{}"
+        arguments: Any = _object(text)
+        if arguments is None:
+            arguments = {INVALID_JSON: text}
+            text = json.dumps(arguments, ensure_ascii=False)
         wants_object = self._capabilities.wants_argument_objects
-        function = {"name": call.name, "arguments": _parsed(text, param) if wants_object else text}
+        function = {"name": call.name, "arguments": arguments if wants_object else text}
         return {"id": self._call_id(call.id), "type": "function", "function": function}
 
     def _call_id(self, call_id: str) -> str:
@@ -247,35 +241,16 @@ def _with_end_mark(conversation: Conversation) -> Conversation:
     return replace(conversation, messages=(*conversation.messages[:-1], marked))
 
 
-def _parsed(arguments: str, param: str) -> dict[str, Any]:
-    exceeded = exceeded_limit(arguments.encode(errors="replace"))
-    if exceeded is not None:
-        raise InvalidRequest(
-            f"The arguments of this tool call must have at most {exceeded.value} "
-            f"{exceeded.counted}. Send fewer, or ask the administrator to raise "
-            f"{exceeded.setting}.",
-            param=param,
-        )
+def _object(arguments: str) -> dict[str, Any] | None:
+    """None: the text is no JSON object, or larger than JSON may be."""
+    if exceeded_limit(arguments.encode(errors="replace")) is not None:
+        return None
     try:
         value = json.loads(arguments)
-    except RecursionError:
-        raise _too_deep(param) from None
-    except ValueError as error:
-        raise InvalidRequest(
-            f"The arguments of this tool call are not JSON: {error}.", param=param
-        ) from error
-    if not isinstance(value, dict):
-        raise InvalidRequest("The arguments of a tool call must be a JSON object.", param=param)
-    if is_deeper_than(JSON_LEVELS.value, value):
-        raise _too_deep(param)
-    return value
-
-
-def _too_deep(param: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"The arguments of this tool call must not nest more than {JSON_LEVELS.value} levels.",
-        param=param,
-    )
+    except (ValueError, RecursionError):
+        return None
+    is_usable = isinstance(value, dict) and not is_deeper_than(JSON_LEVELS.value, value)
+    return value if is_usable else None
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

@@ -133,8 +133,9 @@ class ForkServer:
             return
         try:
             self._become_worker(fd, parent_pid)
-        finally:
             os._exit(0)
+        finally:
+            os._exit(1)
 
     def _become_worker(self, fd: int, parent_pid: int) -> None:
         signal.set_wakeup_fd(-1)

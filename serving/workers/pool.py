@@ -6,6 +6,7 @@ client leaves, the process is killed and replaced: threads could not be ended.
 
 import asyncio
 import logging
+import signal
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
@@ -16,7 +17,14 @@ from typing import Any, Final
 from vinery_serving.core.errors import Overloaded, ServingError
 from vinery_serving.core.turns import FairTurns, TurnMessages
 from vinery_serving.workers.limits import WorkLimits
-from vinery_serving.workers.process import ForkServerProcess, JobFailed, WorkerLost, WorkerProcess
+from vinery_serving.workers.process import (
+    ForkServerProcess,
+    JobFailed,
+    WorkerCrashed,
+    WorkerLost,
+    WorkerProcess,
+    exit_name,
+)
 from vinery_serving.workers.wire import BrokenAnswer, Codec
 from vinery_serving.workers.worker import too_large
 
@@ -26,6 +34,11 @@ log = logging.getLogger(__name__)
 # and again.
 _MAX_STARTS: Final = 3
 _STARTS_WITHIN_S: Final = 10.0
+# How a process ends that has used its processor time.
+_LIMITS: Final = (-signal.SIGXCPU, -signal.SIGPROF)
+_CRASHES: Final = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
+# A job, its body and its arguments.
+_Call = tuple[str, bytes, tuple[Any, ...]]
 _MESSAGES: Final = TurnMessages(
     late="The request waited too long for a process that reads it; try again shortly.",
     crowded="Too many large requests wait to be read; try again shortly.",
@@ -35,33 +48,72 @@ _MESSAGES: Final = TurnMessages(
 
 
 class Worker:
-    """A worker process for one client's calls, which share a session."""
+    """A worker process for one client's calls, which share a session.
 
-    def __init__(self, process: WorkerProcess, codec: Codec, limits: WorkLimits) -> None:
-        self._process = process
-        self._codec = codec
-        self._limits = limits
+    A process that is lost is replaced once, and the new one does the calls of the session again.
+    """
+
+    def __init__(self, pool: "WorkerPool", process: WorkerProcess, kind: str) -> None:
+        self._pool = pool
+        self.process = process
+        self._kind = kind
+        self._calls: list[_Call] = []  # of the session, that were answered
+        self._is_replaced = False
+        self._serves_once = False
         # The field that the client must change if a call exceeds its limits; None: not known.
         self.param: str | None = None
 
     async def call(self, name: str, *arguments: Any, body: bytes = b"") -> Any:
-        """Return the result of a job. Raises `ServingError`: that of the job, or a refusal if it
-        exceeds its limits."""
+        """Return the result of a job. Raises `ServingError`: that of the job, a refusal if it
+        exceeds its limits, or `Overloaded` if its process is lost for another reason."""
+        call: _Call = (name, body, arguments)
         try:
-            async with asyncio.timeout(self._limits.wall_s):
-                return await self._process.call(self._codec, name, body, arguments)
-        except TimeoutError:
-            raise too_large(self.param) from None
+            result = await self._run(call)
         except WorkerLost:
-            if not self._process.server.is_alive:
-                raise Overloaded(
-                    "The process that reads requests was replaced; try again."
-                ) from None
+            await self._replace()
+            for earlier in self._calls:
+                await self._run(earlier)
+            result = await self._run(call)
+        self._calls.append(call)
+        return result
+
+    async def _run(self, call: _Call) -> Any:
+        process = self.process
+        try:
+            async with asyncio.timeout(self._pool.limits.wall_s):
+                return await process.call(self._pool.codec, *call)
+        except TimeoutError:
+            raise (too_large(self.param) if process.has_begun else _replaced()) from None
+        except WorkerLost:
+            self._check(await process.exit_status())
+            raise
+
+    def _check(self, status: int | None) -> None:
+        """Raise the error of a lost process, unless it may be replaced."""
+        named = {"status": exit_name(status), "kind": self._kind}
+        log.warning("a worker process ended during its work", extra={"fields": named})
+        # Native code aborts when it gets no memory.
+        if status in _LIMITS or (self._is_replaced and status == -signal.SIGABRT):
             raise too_large(self.param) from None
+        if self._is_replaced and status in _CRASHES:
+            raise WorkerCrashed(exit_name(status)) from None
+        if self._is_replaced or not self.process.server.is_alive:
+            raise _replaced() from None
+
+    async def _replace(self) -> None:
+        self._is_replaced = True
+        self.process.kill()
+        self.process = await self._pool.fork()
+        self.process.is_usable = not self._serves_once
 
     def use_once(self) -> None:
         """Let no other client use this process afterwards."""
-        self._process.is_usable = False
+        self._serves_once = True
+        self.process.is_usable = False
+
+
+def _replaced() -> Overloaded:
+    return Overloaded("The process that reads requests was replaced; try again.")
 
 
 class WorkerPool:
@@ -69,7 +121,7 @@ class WorkerPool:
 
     def __init__(self, jobs: str, limits: WorkLimits) -> None:
         self._jobs = jobs
-        self._limits = limits
+        self.limits = limits
         self._turns = FairTurns(
             limits.num_processes,
             max_waiting=limits.max_waiting,
@@ -86,7 +138,7 @@ class WorkerPool:
         self.num_starts = 0
 
     @cached_property
-    def _codec(self) -> Codec:
+    def codec(self) -> Codec:
         return Codec(import_module(self._jobs).RESULT_TYPES)
 
     @property
@@ -127,10 +179,11 @@ class WorkerPool:
         try:
             async with self._turns.turn(key):
                 process = await self._take()
+                worker = Worker(self, process, kind)
                 try:
-                    yield Worker(process, self._codec, self._limits)
+                    yield worker
                 finally:
-                    self._give_back(process)
+                    self._give_back(worker.process)
             outcome = "ok"
         except asyncio.CancelledError:
             outcome = "left"
@@ -149,6 +202,10 @@ class WorkerPool:
             process = self._idle.pop()  # the latest, which has most in its caches
             if process.is_usable:
                 return process
+        return await self.fork()
+
+    async def fork(self) -> WorkerProcess:
+        """Start a process. Raises `Overloaded` if none can be started."""
         for _ in range(2):
             try:
                 return await self._live_server().fork()
@@ -178,7 +235,7 @@ class WorkerPool:
         self._idle.clear()
         starts_s.append(now_s)
         self.num_starts += 1
-        self._server = ForkServerProcess(self._jobs, self._limits)
+        self._server = ForkServerProcess(self._jobs, self.limits)
         if self._loaded is not None:
             self._server.load(self._loaded)
         return self._server

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from vinery_serving.workers.fork_server import COMMAND, FORK, KILL, LOAD, Promis
 from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.wire import (
     ANSWER,
+    BEGUN,
     CALL,
     ENDED,
     FAILURE,
@@ -55,6 +57,10 @@ class JobFailed(Exception):
     """A job raised an error that is a defect. The text has its type and stack."""
 
 
+class WorkerCrashed(JobFailed):
+    """A job ended two workers by a signal of its own."""
+
+
 class ForkServerProcess:
     """A running fork server."""
 
@@ -79,7 +85,7 @@ class ForkServerProcess:
         self._control = own
         self._num_forked = 0
         self._received = bytearray()
-        self._on_end: dict[int, Callable[[], None]] = {}
+        self._on_end: dict[int, Callable[[int | None], None]] = {}
         self.is_alive = True
         self._hang: Hang | None = None
         self._watch = HangWatch(self._page, LinuxProcess(self.pid))
@@ -107,7 +113,7 @@ class ForkServerProcess:
                 raise WorkerLost from None
         reader, writer = await asyncio.open_unix_connection(sock=own, limit=_STREAM_BYTES)
         worker = WorkerProcess(self, number, reader, writer)
-        self._on_end[number] = worker.close
+        self._on_end[number] = worker.end
         return worker
 
     def load(self, wanted: object) -> None:
@@ -164,10 +170,10 @@ class ForkServerProcess:
             return
         self._received += data
         while len(self._received) >= ENDED.size:
-            number, _ = ENDED.unpack_from(self._received)
+            number, status = ENDED.unpack_from(self._received)
             del self._received[: ENDED.size]
-            if close := self._on_end.pop(number, None):
-                close()
+            if end := self._on_end.pop(number, None):
+                end(status)
 
     def _lose(self) -> None:
         """Without its socket the fork server ends, and its workers with it."""
@@ -176,8 +182,8 @@ class ForkServerProcess:
         self.is_alive = False
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         self._control.close()
-        for close in self._on_end.values():
-            close()
+        for end in self._on_end.values():
+            end(None)
         self._on_end.clear()
         self._reap()
 
@@ -208,6 +214,8 @@ class WorkerProcess:
         self._number = number
         self._reader = reader
         self._writer = writer
+        self._status: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self.has_begun = False
         # Whether it may serve another session.
         self.is_usable = True
 
@@ -224,6 +232,9 @@ class WorkerProcess:
             self._writer.write(CALL.pack(len(call), len(body)) + call)
             self._writer.write(body)
             await self._writer.drain()
+            if not self.has_begun:
+                await self._reader.readexactly(len(BEGUN))
+                self.has_begun = True
             head = await self._reader.readexactly(ANSWER.size)
             kind, is_spent, num_bytes = ANSWER.unpack(head)
             if num_bytes > MAX_ANSWER_BYTES:
@@ -249,9 +260,25 @@ class WorkerProcess:
         self._server.kill(self._number)
         self.close()
 
+    async def exit_status(self) -> int | None:
+        """Wait for the end. Returns its status, negative for a signal; None: not known."""
+        ended, _ = await asyncio.wait([self._status], timeout=_END_TIMEOUT_S)
+        return self._status.result() if ended else None
+
+    def end(self, status: int | None) -> None:
+        """Note the end of the process."""
+        if not self._status.done():
+            self._status.set_result(status)
+        self.close()
+
     def close(self) -> None:
         self.is_usable = False
         self._writer.transport.abort()
+
+
+def exit_name(status: int | None) -> str:
+    """The name of a signal, or the number."""
+    return signal.Signals(-status).name if status is not None and status < 0 else str(status)
 
 
 def _promises(page: Page, limits: WorkLimits) -> Promises:

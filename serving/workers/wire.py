@@ -19,6 +19,7 @@ from msgspec import Struct
 from vinery_serving.core import errors
 from vinery_serving.core.errors import ServingError
 
+BEGUN: Final = b"b"  # a worker that has been forked sends this first
 # A call: the lengths of a pickle and of the body, then both.
 CALL: Final = struct.Struct("!QQ")
 # An answer: its kind, whether the worker is of no more use, and the length of its contents.

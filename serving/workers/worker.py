@@ -22,6 +22,7 @@ from vinery_serving.core import parent
 from vinery_serving.core.errors import InvalidRequest, ServingError
 from vinery_serving.workers.wire import (
     ANSWER,
+    BEGUN,
     CALL,
     FAILURE,
     REFUSAL,
@@ -71,6 +72,7 @@ class Session:
 
 def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: ProcessLimits) -> None:
     """Answer calls until the connection ends."""
+    connection.sendall(BEGUN)
     gc.disable()  # the process is replaced before garbage in cycles matters
     first_peak = _peak_memory_bytes()
     session = Session()

@@ -49,7 +49,7 @@ def test_a_key_has_its_caller_and_grants(table: KeyTable, new_key: MakeKey, alic
 
 
 MALFORMED = (
-    *("Basic {}", "Bearer  {}", "Bearer {} ", " Bearer {}", "Bearer\t{}", "Bearer {} {}"),
+    *("Basic {}", "Bearer\t{}", "Bearer {} {}"),
     *("Bearer: {}", "{}", "Bearer \u00e4{}", "Bearer sk-proj-0123456789"),
 )
 
@@ -106,8 +106,9 @@ def test_authentication_needs_no_query_and_one_of_the_known_forms(
         table.authenticate(bearer(created.secret))
         assert refusal(table, bearer(new_secret())) is Refusal.UNKNOWN
 
-    for scheme in ("Bearer", "bearer", "BEARER", "bEaReR"):
-        for form in (f"{scheme} {created.secret}", f"{scheme} {created.secret}".encode()):
+    for scheme in ("Bearer", "bearer", "BEARER", "bEaReR", "Bearer ", " Bearer \t"):
+        text = f"{scheme} {created.secret}"
+        for form in (text, text.encode(), f"{text} ", f"{text}\t "):
             assert table.authenticate(form).key_id == created.key.pk, form
 
 

@@ -32,8 +32,8 @@ def test_names_are_divided_changed_removed_and_added(root: Client, chat: ServedM
     assert f"{NEW}?model=chat" in page(root, chat)
     assert 'name="targets" value="chat"' in text_of(root.get(NEW, {"model": "chat"}))
 
-    text = text_of(root.post(NEW, {"name": "gpt-4o", "targets": "chat"}, follow=True))
-    assert "gpt-4o is another name now." in text
+    text = text_of(root.post(NEW, {"name": "gpt-*", "targets": "chat"}, follow=True))
+    assert "gpt-* is another name now." in text
     assert ModelAlias.objects.get().targets == {"chat": 1}
 
 

@@ -34,7 +34,8 @@ def alias(name: str, targets: object) -> ModelAlias:
 
 def test_an_alias_names_models_by_their_weights_follows_a_new_name_and_is_shown() -> None:
     row = alias("chat", {"qwen-a": 90, "qwen-b": 10})
-    assert ModelAlias.objects.get().targets == {"qwen-a": 90, "qwen-b": 10}
+    assert alias("claude-*", {"qwen-b": 1}).name == "claude-*"
+    assert ModelAlias.objects.get(name="chat").targets == {"qwen-a": 90, "qwen-b": 10}
     assert AuditEntry.objects.filter(target="chat", action="alias.create").count() == 1
 
     MODELS.change(EVERYTHING, ServedModel.objects.get(name="qwen-a"), {"name": "qwen-c"})
@@ -50,7 +51,8 @@ def test_an_alias_names_models_by_their_weights_follows_a_new_name_and_is_shown(
     "name, targets, message",
     [
         ("qwen-b", {"qwen-a": 1}, "A model is served under this name."),
-        *(("a b", {"qwen-a": 1}, "Use letters, digits"), ("chat", {}, "cannot be blank")),
+        *((name, {"qwen-a": 1}, "Use letters, digits") for name in ("a b", "*", "a*b", "a**")),
+        ("chat", {}, "cannot be blank"),
         ("chat", [], "cannot be blank"),
         ("chat", ["qwen-a"], "Give models with their weights"),
         ("chat", {"chat": 1}, "No model is served under the name chat."),

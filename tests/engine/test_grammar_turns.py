@@ -1,11 +1,13 @@
 """API keys take turns at the grammar checkers. No process runs: a test answers for them."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tables import table
 from vinery_serving.engine import grammars
 from vinery_serving.engine.grammars import GrammarChecks, OnChecked
 from vinery_serving.transport.messages import GrammarSpec
@@ -41,6 +43,7 @@ class FakeChecker:
         self.sent: list[GrammarSpec] = []
         self.grown_bytes = 0
         self.answer: str | None = None
+        self.status: int | None = None  # of its end; None: it has not ended by itself
         all_checkers.append(self)
         self.number = len(all_checkers)
 
@@ -51,6 +54,8 @@ class FakeChecker:
         self.sent.append(grammar)
 
     def receive(self) -> str | None:
+        if self.status is not None:
+            raise EOFError
         return self.answer
 
     def is_too_late(self) -> bool:
@@ -62,8 +67,9 @@ class FakeChecker:
     def used_s(self) -> float:
         return 2.0 if "1000" in self.sent[-1].source else 0.001
 
-    def end(self) -> None:
+    def end(self) -> int | None:
         self.is_late = False
+        return self.status
 
 
 all_checkers: list[FakeChecker] = []
@@ -233,3 +239,34 @@ def test_checkers_start_when_needed_and_end_when_idle(monkeypatch: pytest.Monkey
     monkeypatch.setattr(grammars, "_MAX_IDLE_S", -1.0)
     bench.checks.tick()
     assert len(bench.server.callbacks) == 1, "the first stays"
+
+
+@table(
+    "statuses, result, is_remembered",
+    [
+        ([-signal.SIGKILL], None, True),
+        ([-signal.SIGSEGV], None, True),
+        ([-signal.SIGKILL] * 2, grammars._CHECKER_LOST, False),
+        ([1, 1], grammars._CHECKER_LOST, False),
+        ([-signal.SIGSEGV, -signal.SIGABRT], grammars._CHECKER_DIED, True),
+    ],
+)
+def test_a_grammar_whose_checker_ends_is_tried_once_more(
+    statuses: list[int], result: str | None, is_remembered: bool
+) -> None:
+    bench = Bench(max_checkers=2)
+    bench.ask(SMALL, EVIL)
+    for status in statuses:
+        bench.wake(all_checkers[-1])
+        all_checkers[-1].status = status
+        bench.wake(all_checkers[-1])
+    if result is None:
+        bench.wake(all_checkers[-1])
+        bench.wake(all_checkers[-1])
+
+    assert bench.results == [(None, result)]
+    num_sent = len(bench.sent)
+    bench.ask(SMALL, EVIL)
+    assert (len(bench.results) == 2) == is_remembered
+    assert len(all_checkers) == len(statuses) + (result is None) + (not is_remembered)
+    assert len(bench.sent) == num_sent

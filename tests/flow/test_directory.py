@@ -124,6 +124,29 @@ async def test_an_alias_stands_for_a_model_that_is_served_until_it_is_removed(
         directory.find("chat")
 
 
+async def test_an_alias_that_ends_in_a_star_stands_for_all_names_that_begin_so(directory):
+    patterns = {"claude-*": {"a": 1}, "claude-haiku-*": {"b": 1}, "c*": {"b": 1}, "cl": {"b": 1}}
+    await directory.update({"a": LOADED, "b": OTHER}, aliases=patterns)
+    for name, expected in {
+        "claude-sonnet-5": "a",
+        "claude-": "a",
+        "claude-*": "a",
+        "claude-haiku-4-5": "b",
+        "claude": "b",
+        "cl": "b",
+        "a": "a",
+    }.items():
+        assert directory.find(name).entry.name == expected, name
+    for allowed, name in (({"claude-*"}, "a"), ({"b"}, "a")):
+        assert directory.find("claude-opus", allowed.__contains__).entry.name == name
+    with pytest.raises(ModelNotFound, match="`Claude-1` does not exist"):
+        directory.find("Claude-1")
+
+    # The name of a model comes first.
+    await directory.update({"a": LOADED, "b": OTHER}, aliases={"b*": {"a": 1}})
+    assert [directory.find(name).entry.name for name in ("b", "b1")] == ["b", "a"]
+
+
 async def test_the_reference_model_reasons_and_calls_tools_unless_it_has_no_form_for_them(
     directory,
 ):

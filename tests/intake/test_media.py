@@ -34,7 +34,8 @@ from vinery_serving.media.decoding import DecodeLimits, decode_image
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.protocols import parse
 from vinery_serving.workers.limits import WorkLimits
-from vinery_serving.workers.pool import WorkerPool
+from vinery_serving.workers.pool import Worker, WorkerPool
+from vinery_serving.workers.process import WorkerCrashed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -217,6 +218,23 @@ async def test_a_file_that_is_no_picture_is_refused_by_its_path(
 
     assert (error.status, error.param) == (400, "messages[0].content[2].image_url")
     assert "`messages[0].content[2].image_url` " in error.message
+
+
+async def test_a_file_that_ends_its_decoder_is_refused_by_its_path(
+    pool: WorkerPool, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = Worker.call
+
+    async def ending(worker: Worker, name: str, *arguments: Any, **body: Any) -> Any:
+        if name == "decode_media":
+            raise WorkerCrashed("SIGSEGV")
+        return await call(worker, name, *arguments, **body)
+
+    monkeypatch.setattr(Worker, "call", ending)
+
+    error = await refusal(pool, engine, picture(inline(a_png())))
+
+    assert (error.status, error.param) == (400, "messages[0].content[1].image_url")
 
 
 async def test_pages_of_a_document_are_their_text_and_their_picture(

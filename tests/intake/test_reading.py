@@ -268,6 +268,21 @@ async def test_a_template_must_be_trusted(pool: WorkerPool, tmp_path: Path) -> N
     assert caught.value.param == "chat_template"
 
 
+async def test_a_request_whose_process_is_killed_is_read_again(
+    own_pool: WorkerPool, engine: Engine
+) -> None:
+    body = (json.dumps({"messages": [USER]}) + LARGE).encode()
+    here = reading.InProcess(parse, prepare)
+    async with reading.GenerationReader(own_pool, 1, len(body), here) as reader:
+        await reader.parse(body, Endpoint.CHAT, "v1", "vinery")
+        assert own_pool._server is not None
+        [process] = psutil.Process(own_pool._server.pid).children()
+        process.kill()
+        _, draft = await reader.prepare(engine, no_files, deadline_s=9, request_id="r")
+
+    assert ids_of(draft) == ids_of(await chat(own_pool, engine))
+
+
 TOKENS: list[tuple[str, dict[str, Any]]] = [
     ("tokenize", {"prompt": "Hi there", "return_token_strs": True}),
     ("tokenize", {"text": ["Hi", "there"]}),

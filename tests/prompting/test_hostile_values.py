@@ -1,5 +1,7 @@
 """No value that a client chooses makes rendering fail with anything but an invalid request."""
 
+import json
+
 import pytest
 
 from tests.tables import table
@@ -43,21 +45,15 @@ def test_any_error_of_a_template_is_an_invalid_request(error):
 
 
 @table(
-    "text, words",
+    "text",
     [
         *(
-            (
-                '{"a":' + begin * num_levels + "1" + end * num_levels + "}",
-                "not nest more than 100 levels",
-            )
+            '{"a":' + begin * num_levels + "1" + end * num_levels + "}"
             for num_levels in (JSON_LEVELS.value, 990, 5_000, 50_000)
             for begin, end in (("[", "]"), ('{"a":', "}"))
         ),
-        ('{"a":[' + "[]," * JSON_CONTAINERS.value + "[]]}", "at most 100000 objects and arrays"),
+        '{"a":[' + "[]," * JSON_CONTAINERS.value + "[]]}",
     ],
 )
-def test_arguments_that_nest_deeply_or_have_many_values_are_refused_with_their_path(text, words):
-    with pytest.raises(InvalidRequest, match=words) as caught:
-        rendered(TINY, a_calling_chat(text))
-
-    assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
+def test_arguments_that_nest_deeply_or_have_many_values_stay_text(text):
+    assert json.dumps({"INVALID_JSON": text}) in rendered(TINY, a_calling_chat(text))

@@ -253,45 +253,33 @@ def test_a_call_and_its_result_share_a_short_id_where_the_template_demands_one(c
     assert rendered(templates.SHORT_IDS, chat) == text
 
 
+@table("arguments", ['{"city": "Rome"} extra', '{"city": ', "[1]", "5", "\u00e9"])
+@table(
+    "text",
+    [
+        TINY,
+        templates.TEXT_ARGUMENTS,
+        templates.ITEMIZED_ARGUMENTS,
+        templates.CALLS_BESIDE_TOOLS,
+        templates.PRINTED_ARGUMENTS,
+        templates.TEXT_ARGUMENTS.replace(
+            "call.function.arguments", "(call.function.arguments | from_json | tojson)"
+        ),
+    ],
+)
+def test_arguments_that_are_no_json_object_are_a_member_of_one(text, arguments):
+    tools = (WEATHER,) if text == templates.CALLS_BESIDE_TOOLS else ()
+    shown = rendered(text, replace(a_calling_chat(arguments), tools=tools))
+
+    assert "INVALID_JSON" in shown
+    assert any(each in shown for each in (arguments, json.dumps(arguments)[1:-1]))
+
+
 # -- Refusals -----------------------------------------------------------------------------
 
-LATE_SYSTEM = templates.ITEMIZED_ARGUMENTS.replace(
-    "{%- for message in messages -%}",
-    (
-        "{%- for message in messages -%}"
-        "{%- if message.role == 'system' and not loop.first -%}"
-        "{{ raise_exception('late') }}{%- endif -%}"
-    ),
-    1,
-)
-BROKEN = a_calling_chat("{").messages
 REFUSED = {
     "a refusal of the template reaches the client": row(
         templates.NO_SYSTEM, a_chat(HI, ("user", "Hello?")), "messages", "must alternate"
-    ),
-    "arguments that are not JSON": row(
-        TINY,
-        a_chat(("system", "Hi"), *a_calling_chat('{"city": ').messages),
-        ARGUMENTS.format(2, 0),
-        "not JSON",
-    ),
-    "arguments that are no object": row(
-        TINY,
-        a_chat(("system", "Hi"), *a_calling_chat("[1]").messages),
-        ARGUMENTS.format(2, 0),
-        "must be a JSON object",
-    ),
-    "the path is the client's even after instructions have moved": row(
-        LATE_SYSTEM,
-        a_chat(BROKEN[0], ("system", "late"), *BROKEN[1:]),
-        ARGUMENTS.format(2, 0),
-        "not JSON",
-    ),
-    "and in a turn of its own": row(
-        templates.SINGLE_CALLS,
-        a_caller(req.ToolCall("a", "f", ""), req.ToolCall("b", "ping", "[1]")),
-        ARGUMENTS.format(1, 1),
-        "must be a JSON object",
     ),
     "clients cannot set the conversation by a variable": row(
         templates.CHATML,

@@ -9,6 +9,7 @@ from vinery_serving.core import errors
 from vinery_serving.core import events as ev
 from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.messages.errors import error_object
+from vinery_serving.workers.wire import decode_refusal, encode_refusal
 
 from .clients import frames, message_answer, payloads
 from .exchanges import HEAD, PLAIN, USAGE, answered, ended, exchange, streamed
@@ -107,6 +108,31 @@ def test_each_error_has_anthropics_type(error: errors.ServingError, kind: str) -
         "error": {"type": kind, "message": error.message},
         "request_id": "req_1",
     }
+
+
+@table(
+    "numbers, sentence",
+    [
+        ((2048, 6000, 0), "prompt is too long: 6000 tokens > 2048 maximum"),
+        ((2048, 6000, 99), "prompt is too long: 6000 tokens > 2048 maximum"),
+        ((2048, 2048, 0), "prompt is too long: 2048 tokens > 2047 maximum"),
+        (
+            (2048, 2000, 99),
+            "input length and `max_tokens` exceed context limit: 2000 + 99 > 2048, decrease input "
+            "length or `max_tokens` and try again",
+        ),
+    ],
+)
+@table("param, is_bound", [("messages", False), ("messages[1]", True)])
+def test_a_prompt_that_is_too_long_is_refused_with_anthropics_sentence(
+    numbers: tuple[int, int, int], sentence: str, param: str, *, is_bound: bool
+) -> None:
+    names = ("max_context", "num_prompt_tokens", "num_output_tokens")
+    fields: Any = dict(zip(names, numbers, strict=True))
+    error = errors.ContextTooLong(**fields, param=param, is_bound=is_bound)
+
+    for each in (error, decode_refusal(encode_refusal(error))):
+        assert error_object(each)["error"] == {"type": "invalid_request_error", "message": sentence}
 
 
 def test_an_answer_is_json_without_line_separators() -> None:

@@ -159,6 +159,14 @@ def test_an_alias_moves_and_its_key_gets_no_others(running: Running, client: ope
     assert statuses == [[200, 403], [200, 200], [403, 403]]
     vinery(running, "alias", "remove", "gpt-4o")
 
+    vinery(running, "alias", "set", "tiny-*", "tiny-chat")
+    of_names = new_key(running, "of names", "--model", "tiny-*")
+    assert [status(running, of_names, name) for name in ("tiny-5", "tiny-chat")] == [200, 403]
+    found = {model.id for model in client.models.list().data}
+    assert "tiny-*" not in found
+    assert client.models.retrieve("tiny-5").model_dump()["alias_of"] == ["tiny-chat"]
+    vinery(running, "alias", "remove", "tiny-*")
+
 
 def test_a_model_is_unloaded_and_loaded_by_command(running: Running, client: openai.OpenAI) -> None:
     # One that was removed before may still be about to end.

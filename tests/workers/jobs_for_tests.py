@@ -55,6 +55,15 @@ def _remember(session: Session, body: bytes, key: str, value: Any) -> Any:
     return previous
 
 
+def _end(session: Session, body: bytes, marks: str, times: int, status: int) -> list[str]:
+    """End the process the first `times` times: by a signal if the status is negative."""
+    folder = Path(marks)
+    if (num := len(list(folder.iterdir()))) < times:
+        (folder / str(num)).mkdir()
+        os.kill(os.getpid(), -status) if status < 0 else os._exit(status)
+    return list(session.state)
+
+
 def _refuse(session: Session, body: bytes) -> None:
     raise ContextTooLong(
         max_context=8, num_prompt_tokens=9, num_output_tokens=1, param="messages[1]"
@@ -80,7 +89,7 @@ JOBS = {
     "refuse": _refuse,
     "refuse_option": _refuse_option,
     "fail": lambda session, body: 1 / len(body),
-    "die": lambda session, body: os._exit(3),
+    "end": _end,
     "object": lambda session, body: object(),
 }
 RESULT_TYPES = (Colour, Grape)

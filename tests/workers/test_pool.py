@@ -26,7 +26,7 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
-from vinery_serving.workers.process import JobFailed
+from vinery_serving.workers.process import JobFailed, WorkerCrashed, exit_name
 from vinery_serving.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
 
 _HANGING_S = 60
@@ -169,10 +169,51 @@ async def test_a_process_that_has_grown_was_killed_or_dies_is_replaced(pool: Wor
     await until(lambda: not any(each.is_usable for each in pool._idle))
     assert await call(pool, "pid") != pid
 
-    with pytest.raises(InvalidRequest):
-        await call(pool, "die")
 
+@table(
+    "status, times, error",
+    [
+        *((status, 1, None) for status in (3, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT)),
+        *((status, 2, Overloaded) for status in (0, 3, -signal.SIGKILL, -signal.SIGHUP)),
+        (-signal.SIGSEGV, 2, WorkerCrashed),
+        (-signal.SIGABRT, 2, InvalidRequest),  # as native code ends without memory
+        *((status, 1, InvalidRequest) for status in (-signal.SIGXCPU, -signal.SIGPROF)),
+    ],
+)
+async def test_work_of_a_lost_process_is_done_once_more_and_no_fault_of_its_client(
+    pool: WorkerPool,
+    tmp_path_factory: pytest.TempPathFactory,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    times: int,
+    error: type[Exception] | None,
+) -> None:
+    caplog.clear()
+    marks = tmp_path_factory.mktemp("ended")
+    with pytest.raises(error) if error else contextlib.nullcontext() as caught:
+        async with pool.worker(1, "test") as worker:
+            await worker.call("remember", "Merlot", 1, body=b"Sauvignon")
+            kept = await worker.call("end", str(marks), times, status, body=b"Sauvignon")
+            assert kept == ["Merlot"], "the new process does not know the session"
+
+    if isinstance(caught, pytest.ExceptionInfo) and error is Overloaded:
+        assert caught.value.retry_after_s == 1
+    assert len(list(marks.iterdir())) == times
+    warnings = [each for each in caplog.records if "ended" in each.message]
+    assert len(warnings) == times
+    assert {each.fields["status"] for each in warnings} == {exit_name(status)}
+    assert "Sauvignon" not in caplog.text
     assert await call(pool, "echo", 1) == 1
+
+
+async def test_a_process_that_never_began_is_no_fault_of_its_client() -> None:
+    async with pool_with(hung_after_s=0, wall_s=0.5) as pool:
+        await call(pool, "sleep", 0)
+        os.kill(fork_server_pid(pool), signal.SIGSTOP)
+        async with pool.worker(1, "test"):
+            with pytest.raises(Overloaded):
+                await call(pool, "echo", 1, key=2)
+        os.kill(fork_server_pid(pool), signal.SIGCONT)
 
 
 async def test_a_killed_fork_server_takes_its_workers_and_is_replaced(pool: WorkerPool) -> None:

@@ -9,13 +9,12 @@ from vinery_serving.core.events import FinishReason, Usage
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import GenerationRequest, ToolCall
 from vinery_serving.core.result import Item, ReasoningItem, TextItem
+from vinery_serving.core.tools import INVALID_JSON
 
 Members = dict[str, object]
 
 # Clients drop thinking without a signature. This server reads none.
 SIGNATURE: Final = "vinery"
-# Anthropic's name for arguments that are no JSON object.
-_INVALID: Final = "INVALID_JSON"
 
 
 def message(
@@ -107,4 +106,4 @@ def input_of(arguments: str) -> dict[str, Any]:
         value = from_json(arguments, allow_partial=True, allow_inf_nan=False)
     except ValueError:
         value = None
-    return value if isinstance(value, dict) else {_INVALID: arguments}
+    return value if isinstance(value, dict) else {INVALID_JSON: arguments}

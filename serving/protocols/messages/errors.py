@@ -4,10 +4,11 @@ The status is that of the error everywhere. An overloaded server answers 503, no
 which load balancers do not know; the type is `overloaded_error` in any case.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
-from vinery_serving.core.errors import ServingError
+from vinery_serving.core.errors import ContextTooLong, ServingError
 
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -18,12 +19,31 @@ _TYPES: Final[Mapping[int, str]] = {
     503: "overloaded_error",
 }
 
+# The numbers of a context that is too small: its size, the prompt, the answer. Of an error from
+# another process only the text is known.
+_NUMBERS: Final = re.compile(r"length is (\d+) tokens.* \((\d+) in .*, (\d+) in the completion\)")
+
 
 def error_object(error: ServingError, request_id: str | None = None) -> dict[str, object]:
     """Return the body of an error, or the data of an `error` event, which has no request id."""
     named = {} if request_id is None else {"request_id": request_id}
-    details = {"type": _type_of(error.status), "message": error.message}
+    details = {"type": _type_of(error.status), "message": _message(error)}
     return {"type": "error", "error": details, **named}
+
+
+def _message(error: ServingError) -> str:
+    """Clients shorten their conversation where they find Anthropic's own sentences."""
+    found = _NUMBERS.search(error.message) if isinstance(error, ContextTooLong) else None
+    if found is None:
+        return error.message
+    most, num_prompt, num_output = map(int, found.groups())
+    if num_prompt > most or not num_output:
+        most = min(most, num_prompt - 1)  # a prompt that fills the context leaves no answer
+        return f"prompt is too long: {num_prompt} tokens > {most} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {num_prompt} + {num_output} > "
+        f"{most}, decrease input length or `max_tokens` and try again"
+    )
 
 
 def _type_of(status: int) -> str:

@@ -80,13 +80,13 @@ def test_a_model_is_served_changed_and_removed(root: Api, chat: dict[str, Any], 
 
 def test_administrators_create_change_and_remove_an_alias(root: Api, owner: Api, path: str) -> None:
     root.post("models/", {"name": "chat-b", "folder": TINY_CHAT})
-    alias = root.post("model-aliases/", {"name": "gpt-4o", "targets": {"chat": 1}})
+    alias = root.post("model-aliases/", {"name": "gpt-*", "targets": {"chat": 1}})
     alias_path = f"model-aliases/{alias['id']}/"
 
     changed = root.patch(alias_path, {"targets": {"chat": 90, "chat-b": 10}})
 
     assert changed["targets"] == {"chat": 90, "chat-b": 10}
-    assert root.column("model-aliases/") == ["gpt-4o"]
+    assert root.column("model-aliases/") == ["gpt-*"]
     assert owner.column("model-aliases/") == []
     root.patch(path, {"name": "chat-a"})
     assert root.get(alias_path)["targets"] == {"chat-a": 90, "chat-b": 10}
