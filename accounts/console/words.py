@@ -89,10 +89,8 @@ def reason(row: Any, owner: str) -> str:
         case Effect.SHADOW:
             shadow = "Not blocked, the limit only monitors"
             return f"{shadow}: {used}, and {needed}."
-        case Effect.CUT_SHORT if row.finish_reason == "length":
-            return f"Response cut short at the limit: {used}."
         case Effect.CUT_SHORT:
-            return f"Response cut short: the limit was reached. {used[0].upper()}{used[1:]}."
+            return f"Response cut short at the limit: {used}."
     return f"{used}, and {needed}. {_advice(row)}"
 
 

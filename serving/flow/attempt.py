@@ -302,8 +302,9 @@ class AnswersReader:
         elif finished.reason is FinishReason.LENGTH:
             is_full = self._prepared.is_bound_by_context(choice.index)
             finished = replace(finished, is_context_full=is_full)
-        is_quota = finished.cause == QUOTA
-        self._meter.finish_reason = QUOTA if is_quota else finished.reason.value
+        if self._meter.finish_reason != QUOTA:
+            is_quota = finished.cause == QUOTA
+            self._meter.finish_reason = QUOTA if is_quota else finished.reason.value
         self._meter.last_token_s = self._meter.total_s
         text = choice.raw.finish() if choice.raw is not None else ""  # of an incomplete character
         unfinished = [TokensGenerated(choice.index, (), text)] if text else []
