@@ -3,10 +3,12 @@
 import math
 from typing import Any, Final
 
+from vinery_accounts.console.charts import short
 from vinery_accounts.limits.rules import Kind, Rule, Window, in_words
 from vinery_accounts.limits.service import Level, StoreState, UnavailablePolicy
 from vinery_accounts.models import RefusedRequest
 from vinery_accounts.usage.effects import Effect
+from vinery_accounts.usage.reports import Figures
 
 _MJ_OF_WH: Final = 3_600_000
 
@@ -42,6 +44,23 @@ def energy(millijoules: float) -> str:
     if watt_hours >= 1:
         return f"{watt_hours:.3g} Wh"
     return f"{watt_hours * 1000:.3g} mWh"
+
+
+def count(number: int) -> str:
+    """Return a number that fits into a tile: 15,828 and 15.8M."""
+    return f"{number:,}" if number < 100_000 else short(number)
+
+
+def causes(figures: Figures) -> str:
+    """Return the errors by cause, and the answers that were cut short: 3 by limits, 1 of the
+    server."""
+    parts = {
+        "by limits": figures.num_limited,
+        "of clients": figures.num_client_errors,
+        "of the server": figures.num_server_errors,
+        "cut short": figures.num_cut_short,
+    }
+    return ", ".join(f"{count(number)} {cause}" for cause, number in parts.items() if number)
 
 
 def pixels(number: int) -> str:

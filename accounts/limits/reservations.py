@@ -233,8 +233,9 @@ class Lease(msgspec.Struct, frozen=True):
 class Grant(msgspec.Struct, frozen=True):
     """How many more tokens of an answer may be generated: at most as many as were asked for.
 
-    `denial` has the reason when it is fewer, with the level after this grant. `is_lost`: the limiter does not have the lease,
-    because it was settled or was not renewed in time, and grants nothing.
+    `denial` has the reason when it is fewer, with the level after this grant. `is_lost`: the
+    limiter does not have the lease, because it was settled or was not renewed in time, and grants
+    nothing.
     """
 
     num_output_tokens: int

@@ -8,7 +8,7 @@ from typing import Literal, assert_never, cast
 
 from msgspec import structs
 
-from vinery_serving.core.errors import Overloaded, ServingError, error_from_code
+from vinery_serving.core.errors import Overloaded, ServingError, cited, error_from_code
 from vinery_serving.core.events import (
     QUOTA,
     Completed,
@@ -331,8 +331,9 @@ class AnswersReader:
         return events
 
     def _error(self, code: str, message: str) -> ServingError:
-        param = _grammar_param(self._prepared.request) if "grammar" in code else None
-        error = error_from_code(code, message, param=param)
+        is_of_grammar = "grammar" in code
+        param = _grammar_param(self._prepared.request) if is_of_grammar else None
+        error = error_from_code(code, cited(message) if is_of_grammar else message, param=param)
         if isinstance(error, Overloaded):
             lane = self._prepared.submits[0].lane
             error.retry_after_s = self._prepared.engine.gate.retry_after_s(lane)
