@@ -85,8 +85,8 @@ def reset(rule: Rule, level: Level | None) -> str:
 
 
 def runs_out(seconds: float) -> str:
-    """Return when a quota is used up at its current rate."""
-    return f"Used up in {in_time(max(1.0, seconds))}, at the current rate"
+    """Return when a quota may be used up at its current rate."""
+    return f"May be used up in {in_time(max(1.0, seconds))}, at the current rate"
 
 
 def store_outage(state: StoreState | None, now_s: float) -> str:

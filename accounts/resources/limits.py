@@ -117,8 +117,9 @@ class QuotaSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     resets_at = serializers.DateTimeField(allow_null=True, help_text="null: never.")
     runs_out_at = serializers.DateTimeField(
         allow_null=True,
-        help_text="When nothing is left at the rate of the window and the last seven days; "
-        "null: the quota lasts until it resets.",
+        help_text="When nothing may be left, at the rate of the window and the last seven days; "
+        "null: the quota lasts until it resets, or less than a tenth of it or than 15 minutes of "
+        "usage are known.",
     )
 
     class Meta:

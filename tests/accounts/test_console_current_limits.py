@@ -94,7 +94,7 @@ def test_limits_show_the_forecast(alice: User, root: User, limiter: MemoryLimite
 
     def num_forecasts(user: User) -> int:
         text = limits_page(user)
-        return len(re.findall(r">Used up in [^<]+, at the current rate<", text))
+        return len(re.findall(r">May be used up in [^<]+, at the current rate<", text))
 
     assert num_forecasts(root) == 2
     assert num_forecasts(alice) == 1  # she may not see the usage of all users
