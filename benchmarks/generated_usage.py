@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from django.db import connection, transaction
 
+from vinery_accounts.base.outcomes import QUOTA_EXCEEDED
 from vinery_accounts.models import (
     DayRollup,
     HourRollup,
@@ -29,7 +30,8 @@ from vinery_accounts.models import (
 from vinery_accounts.usage import histogram
 from vinery_accounts.usage.dimensions import RollupDimensions, Slice
 from vinery_accounts.usage.entries import Outcome
-from vinery_accounts.usage.rollups import ROLLUP_DIMENSIONS, SUMS, ids_of
+from vinery_accounts.usage.histogram import Latency
+from vinery_accounts.usage.rollups import ROLLUP_DIMENSIONS, SUMS, causes_of, ids_of
 
 Integers = npt.NDArray[np.int64]
 
@@ -42,7 +44,10 @@ _OUTCOMES = (
     (Outcome.FAILED, 500),
     (Outcome.INTERRUPTED, None),
 )
+_SHARE_CUT = 0.01
 _SHARES = (0.94, 0.02, 0.03, 0.008, 0.002)
+_STATUSES = {outcome.value: status for outcome, status in _OUTCOMES}
+_CAUSES = ("num_limited", "num_client_errors", "num_server_errors")
 _MINUTES_KEPT_S = 7 * 86_400
 _CHUNK = 20_000
 
@@ -56,6 +61,7 @@ class Requests:
     num_prompt_tokens: Integers
     num_cached_tokens: Integers
     num_output_tokens: Integers
+    is_cut: npt.NDArray[np.bool_]  # by a limit
     latencies_ms: tuple[npt.NDArray[np.float64], ...]  # in the order of `Latency`
 
 
@@ -63,21 +69,27 @@ def write_usage(num_requests: int, until: datetime, days: int = 30, *, with_rows
     """Fill an empty database, without rows of single requests unless they are wanted."""
     slices, weights = _slices()
     requests = _draw(num_requests, weights, until, days)
-    is_error = np.array([Outcome(each.outcome).is_error for each in slices])
-    buckets = _buckets(requests)
+    outcomes = [Outcome(each.outcome) for each in slices]
+    causes = np.array([causes_of(each, _STATUSES[each], "") for each in outcomes])
+    counted = {
+        "num_errors": np.array([each.is_error for each in outcomes]),
+        **dict(zip(_CAUSES, causes.T, strict=False)),
+    }
+    is_whole = np.array([each is Outcome.OK for each in outcomes])
+    buckets = _buckets(requests, is_whole[requests.slice_at])
     for model, unit_s, since_s in (
         (MinuteRollup, 60, int(until.timestamp()) - _MINUTES_KEPT_S),
         (HourRollup, 3600, 0),
         (DayRollup, 86_400, 0),
     ):
         by_dimensions = [
-            _rollups(requests, buckets, _slice_ids(slices, dimensions), is_error, unit_s, since_s)
+            _rollups(requests, buckets, _slice_ids(slices, dimensions), counted, unit_s, since_s)
             for dimensions in ROLLUP_DIMENSIONS[unit_s]
         ]
         # In the order of time, as they would have been written.
         _insert(model, _ROLLUP_COLUMNS, heapq.merge(*by_dimensions, key=itemgetter(0)))
     if with_rows:
-        _insert(UsageRecord, _ROW_COLUMNS, _rows(requests, slices))
+        _insert(UsageRecord, tuple(_ROW_DEFAULTS), _rows(requests, slices))
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
 
@@ -143,15 +155,18 @@ def _draw(num: int, weights: npt.NDArray[np.float64], until: datetime, days: int
         prompt,
         prompt // 2,
         output,
+        random.uniform(size=num) < _SHARE_CUT,
         (first_token, inter_token, total, queue),
     )
 
 
-def _buckets(requests: Requests) -> Integers:
-    """For each request, one row: where its four latencies are counted."""
+def _buckets(requests: Requests, is_whole: npt.NDArray[np.bool_]) -> Integers:
+    """For each request, one row: where its four latencies are counted; -1: nowhere, as the whole
+    time of an answer that is not whole."""
     columns = []
-    for latency, durations_ms in zip(histogram.Latency, requests.latencies_ms, strict=True):
-        columns.append([histogram.bucket_index_of(latency, each) for each in durations_ms.tolist()])
+    for latency, durations_ms in zip(Latency, requests.latencies_ms, strict=True):
+        buckets = [histogram.bucket_index_of(latency, each) for each in durations_ms.tolist()]
+        columns.append(np.where(is_whole | (latency is not Latency.TOTAL), buckets, -1))
     return np.stack(columns, axis=1)
 
 
@@ -162,7 +177,7 @@ def _rollups(
     requests: Requests,
     buckets: Integers,
     slice_ids: Integers,
-    is_error: npt.NDArray[np.bool_],
+    counted: Mapping[str, npt.NDArray[np.bool_]],
     unit_s: int,
     since_s: int,
 ) -> Iterator[tuple[Any, ...]]:
@@ -178,43 +193,31 @@ def _rollups(
         sums = np.bincount(inverse, weights=column, minlength=len(groups))
         return sums.astype(np.int64).tolist()  # type: ignore[no-any-return]
 
-    columns = zip(
+    prompt, output = requests.num_prompt_tokens[first:], requests.num_output_tokens[first:]
+    summed = {
+        "num_requests": counts.tolist(),
+        **{name: total(column[slice_at]) for name, column in counted.items()},
+        "num_cut_short": total(requests.is_cut[first:]),
+        "num_taken": counts.tolist(),  # an engine takes all of them
+        "num_prompt_tokens": total(prompt),
+        "num_cached_tokens": total(requests.num_cached_tokens[first:]),
+        "num_output_tokens": total(output),
+        "weighted_tokens": list(map(float, total(prompt + output))),
+    }
+    yield from zip(
         (groups // num_ids * unit_s).tolist(),
         (groups % num_ids).tolist(),
-        counts.tolist(),
-        total(is_error[slice_at]),
-        total(requests.num_prompt_tokens[first:]),
-        total(requests.num_cached_tokens[first:]),
-        total(requests.num_output_tokens[first:]),
+        *(summed.get(name, [0] * len(groups)) for name in SUMS),
         _histograms(inverse, len(groups), buckets[first:]),
         strict=True,
     )
-    for start_s, slice_id, num, num_errors, num_in, num_cached, num_out, histograms in columns:
-        weighted = float(num_in + num_out)
-        yield (
-            start_s,
-            slice_id,
-            num,
-            num_errors,
-            num,  # an engine takes all of them
-            num_in,
-            num_cached,
-            0,
-            0,
-            num_out,
-            0,
-            *(0, 0, 0),  # media
-            weighted,
-            0,
-            histograms,
-        )
 
 
 def _histograms(group_at: Integers, num_groups: int, buckets: Integers) -> Iterator[bytes]:
     """Yield the encoded histograms of each group. `group_at` and `buckets` have a row for each
-    request: its group, and where its latencies are counted."""
-    num_buckets = len(histogram.Latency) * histogram.NUM_BUCKETS
-    indexes = (group_at[:, None] * num_buckets + buckets).ravel()
+    request: its group, and where its latencies are counted (-1: nowhere)."""
+    num_buckets = len(Latency) * histogram.NUM_BUCKETS
+    indexes = (group_at[:, None] * num_buckets + buckets)[buckets >= 0]
     filled, nums = np.unique(indexes, return_counts=True)
     words = ((filled % num_buckets) << 22 | nums).astype("<u4").tobytes()
     ends = np.searchsorted(filled, np.arange(1, num_groups + 1) * num_buckets) * 4
@@ -222,44 +225,12 @@ def _histograms(group_at: Integers, num_groups: int, buckets: Integers) -> Itera
         yield words[begin:end]
 
 
-_ROW_COLUMNS = (
-    "request_id",
-    "client_request_id",
-    "created_at",
-    "user_id",
-    "username",
-    "key_id",
-    "key_name",
-    "project_id",
-    "project_name",
-    "organization_id",
-    "organization_name",
-    "model",
-    "asked_model",
-    "endpoint",
-    "dialect",
-    "is_streamed",
-    "num_prompt_tokens",
-    "num_cached_tokens",
-    "num_image_tokens",
-    "num_audio_tokens",
-    "num_output_tokens",
-    "num_reasoning_tokens",
-    "weighted_tokens",
-    "queue_ms",
-    "first_token_ms",
-    "inter_token_ms",
-    "total_ms",
-    "num_request_bytes",
-    "num_response_bytes",
-    "energy_mj",
-    "http_status",
-    "outcome",
-    "finish_reason",
-    "error_code",
-    "is_exact",
-)
-_STATUSES = {outcome.value: status for outcome, status in _OUTCOMES}
+# All columns, so that a new one has its default.
+_ROW_DEFAULTS: dict[str, Any] = {
+    column.attname: column.get_default()
+    for column in UsageRecord._meta.concrete_fields
+    if not column.primary_key
+}
 
 
 def _rows(requests: Requests, slices: Sequence[Slice]) -> Iterator[tuple[Any, ...]]:
@@ -270,43 +241,31 @@ def _rows(requests: Requests, slices: Sequence[Slice]) -> Iterator[tuple[Any, ..
     ):
         each = slices[slice_at]
         prompt, output = int(requests.num_prompt_tokens[at]), int(requests.num_output_tokens[at])
-        yield (
-            f"req-{at:012d}",
-            "",
-            adapt(datetime.fromtimestamp(start_s, UTC)),
-            each.user_id,
-            each.username,
-            each.key_id,
-            each.key_name,
-            each.project_id,
-            each.project_name,
-            each.organization_id,
-            each.organization_name,
-            each.model,
-            each.model,
-            each.endpoint,
-            "v1",
-            True,
-            prompt,
-            prompt // 2,
-            0,
-            0,
-            output,
-            0,
-            float(prompt + output),
-            float(queue[at]),
-            float(first[at]),
-            float(inter[at]),
-            float(total[at]),
-            500,
-            4000,
-            None,
-            _STATUSES[each.outcome],
-            each.outcome,
-            "stop",
-            "",
-            True,
-        )
+        values = {
+            **{name: getattr(each, name) for name in _OF_SLICES},
+            "request_id": f"req-{at:012d}",
+            "created_at": adapt(datetime.fromtimestamp(start_s, UTC)),
+            "asked_model": each.model,
+            "dialect": "v1",
+            "is_streamed": True,
+            "num_prompt_tokens": prompt,
+            "num_cached_tokens": prompt // 2,
+            "num_output_tokens": output,
+            "weighted_tokens": float(prompt + output),
+            "queue_ms": float(queue[at]),
+            "first_token_ms": float(first[at]),
+            "inter_token_ms": float(inter[at]),
+            "total_ms": float(total[at]),
+            "num_request_bytes": 500,
+            "num_response_bytes": 4000,
+            "http_status": _STATUSES[each.outcome],
+            "finish_reason": QUOTA_EXCEEDED if requests.is_cut[at] else "stop",
+        }
+        yield tuple((_ROW_DEFAULTS | values).values())
+
+
+# The columns of slices that records have as well.
+_OF_SLICES = tuple(name for name in Slice._fields if name in _ROW_DEFAULTS)
 
 
 def _insert(

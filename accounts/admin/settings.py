@@ -130,7 +130,8 @@ class LimitAdmin(ResourceAdmin):
         if quota.resets_at is not None:
             texts.append(f"Resets at {quota.resets_at:%Y-%m-%d %H:%M} UTC.")
         if quota.runs_out_at is not None:
-            texts.append(f"Runs out at {quota.runs_out_at:%Y-%m-%d %H:%M} UTC at the current rate.")
+            at = f"{quota.runs_out_at:%Y-%m-%d %H:%M} UTC"
+            texts.append(f"May run out at {at}, at the current rate.")
         return " ".join(texts)
 
 

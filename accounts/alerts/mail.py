@@ -55,7 +55,7 @@ def _of_alert(alert: Alert) -> tuple[str, str]:
             else "Requests under this limit are refused now."
         )
     elif alert.runs_out_at:
-        lines.append(f"At this pace the quota is used up at {_time(alert.runs_out_at)}.")
+        lines.append(f"At this pace the quota may be used up at {_time(alert.runs_out_at)}.")
     else:
         lines.append("At this pace the quota lasts.")
     if alert.resets_at:

@@ -21,6 +21,9 @@ BEFORE_S: Final = 7 * DAY_S
 # The period before counts as this part of a window. Early in a window it outweighs the few
 # requests so far; later it hardly counts.
 _WEIGHT: Final = 0.125
+# A shorter time or a smaller part of the amount may be one test, and no pace.
+_LEAST_S: Final = 900.0
+_LEAST_PART: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +101,16 @@ def runs_out_at(use: Use, now_s: float) -> float | None:
     """Return the Unix time in seconds at which the quota runs out.
 
     Returns now if nothing is left, and None if it lasts until its window ends or for more than
-    a century. The forecast is linear. The pace is a mean of the window so far and the period
+    a century, or if there is too little usage to forecast. The forecast is linear. The pace is a mean of the window so far and the period
     before it, which counts as an eighth of a window. Without usage before the window, only the
     window counts.
     """
     num_left = use.amount - use.num_used
     if num_left <= 0:
         return now_s
+    is_known = use.end_s is None or use.num_before or now_s - use.start_s >= _LEAST_S
+    if not is_known or use.num_used < _LEAST_PART * use.amount:
+        return None
     pace = _pace(use, now_s)
     if pace <= 0 or num_left / pace > 100 * 365 * DAY_S:
         return None

@@ -1,6 +1,10 @@
 """How a request ended: a stored value of usage records, journals and reports."""
 
 from enum import StrEnum
+from typing import Final
+
+QUOTA_EXCEEDED: Final = "quota_exceeded"
+"""The `finish_reason` of an answer that a limit cut short: `QUOTA` of `serving/core/events`."""
 
 
 class Outcome(StrEnum):

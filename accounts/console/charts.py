@@ -18,6 +18,7 @@ _TOP: Final = 10
 _BELOW: Final = 26
 _SIZE: Final = (420, 190)
 _WIDE: Final = (840, 250)  # for a page with one chart
+_HALF_CHAR: Final = 2.8  # of a label's characters on average
 _BAR_SHARE: Final = 0.86  # of the width of a column
 _MAX_Y_STEPS: Final = 4
 _TIME_STEPS_S: Final = (
@@ -115,11 +116,14 @@ class Chart:
             yield _text(self._y(mark)), self._text(mark)
 
     def x_marks(self) -> Iterator[tuple[str, str]]:
-        """Yield the middle of some columns, and their times."""
+        """Yield the middle of the labels of some columns, which are not cut at the edge, and
+        their times."""
         if self.points:
             form, max_labels = _time_form(self.points)
             for number in self._labelled(max_labels):
-                yield self._middle(number), self._clock(self.points[number].since, form)
+                label = self._clock(self.points[number].since, form)
+                middle = self._x(number) + self._width / 2
+                yield _text(min(middle, self.width - _HALF_CHAR * len(label))), label
 
     def bars(self) -> Iterator[tuple[str, str, str, str, str]]:
         """Yield the colour, left, top, width and height of each bar."""

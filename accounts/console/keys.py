@@ -25,6 +25,7 @@ from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS, scope_choices
 from vinery_accounts.services.access import Access, Action
+from vinery_accounts.services.served import served_to
 
 _ROTATION: Final = ("rotate_every_days", "rotation_grace_days")
 _ROWS: Final = 50
@@ -142,15 +143,17 @@ class KeysPage(Page):
             "secret": new.secret,
             "base_url": f"{self.base_url()}/v1",
             "api_url": f"{self.base_url()}/api",
-            "model": next(iter(new.row.allowed_models), "") or self._model(),
+            "model": self._model(new.row),
         }
         page = KeysPage.get_context_data(self, **context)
         return render(self.request, "console/key_made.html", page)
 
-    def _model(self) -> str:
-        """Return a model that the user's keys have used, so that the example works."""
-        used = self.access.rows(ApiKey).exclude(last_used_model="").order_by("-last_used_at")
-        return used.values_list("last_used_model", flat=True).first() or "YOUR-MODEL"
+    def _model(self, key: ApiKey) -> str:
+        """Return the first model that answers chats with the key, so that the example works."""
+        allowed = key.allowed_models
+        names = (each.name for each in served_to(key.project_id) if each.answers_chats)
+        usable = (name for name in names if not allowed or name in allowed)
+        return next(usable, "") or next(iter(allowed), "YOUR-MODEL")
 
 
 class Keys(KeysPage):

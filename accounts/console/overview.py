@@ -14,7 +14,6 @@ from vinery_accounts.console.page import UsagePage
 from vinery_accounts.console.quarantine import num_quarantined
 from vinery_accounts.resources.invitations import INVITATIONS
 from vinery_accounts.usage import reports
-from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.reports import Figures, Point, Question
 
@@ -31,6 +30,16 @@ def _percentiles(column: str) -> Parts:
 # The name of each chart, its text for screen readers, and the value of each colour.
 _COUNTS: Final[tuple[tuple[str, str, Parts], ...]] = (
     (
+        "Requests",
+        "Requests that were answered, refused or failed, over time.",
+        {
+            "answered": lambda each: each.num_requests - each.num_errors,
+            "refused by limits": lambda each: each.num_limited,
+            "client errors": lambda each: each.num_client_errors,
+            "failed": lambda each: each.num_server_errors,
+        },
+    ),
+    (
         "Tokens",
         "Input tokens, cached or not, and output tokens over time.",
         {
@@ -40,6 +49,7 @@ _COUNTS: Final[tuple[tuple[str, str, Parts], ...]] = (
         },
     ),
 )
+_COLOURS: Final = {"refused by limits": "refused", "client errors": "3", "failed": "failed"}
 _DURATIONS: Final[tuple[tuple[str, str, Parts], ...]] = (
     (
         "Time to first token",
@@ -64,10 +74,7 @@ class Overview(UsagePage):
         question = self.question
         figures = reports.totals(question).figures
         points = reports.series(question)
-        charts = [
-            self._requests(points),
-            *self._charts(points),
-        ]
+        charts = list(self._charts(points))
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures, reports.totals(before(question)).figures),
             "charts": charts if figures.num_requests else (),
@@ -78,31 +85,6 @@ class Overview(UsagePage):
             "is_empty": not figures.num_requests,
         }
 
-    def _requests(self, points: Sequence[Point]) -> Chart:
-        """Return the chart of requests. An error of a client is none of the server."""
-        refused = [each.figures.num_errors for each in self._client_errors(len(points))]
-        failed = [
-            max(0, each.figures.num_errors - number)
-            for each, number in zip(points, refused, strict=True)
-        ]
-        answered = [each.figures.num_requests - each.figures.num_errors for each in points]
-        series = [
-            Series("answered", answered),
-            Series("client errors (4xx)", refused, "refused"),
-            Series("failed", failed, "failed"),
-        ]
-        what = "Requests that were answered, refused or failed, over time."
-        return Chart("Requests", what, points, series, self.period.zone)
-
-    def _client_errors(self, num_points: int) -> Sequence[Point]:
-        question = self.question
-        asked = question.filters.get(Dimension.STATUS, frozenset({"4xx"}))
-        only = {**question.filters, Dimension.STATUS: frozenset({"4xx"})}
-        if "4xx" not in asked:
-            empty = Point(question.since, question.until, Figures())
-            return [empty] * num_points
-        return reports.series(replace(question, filters=only))
-
     def _charts(self, points: Sequence[Point]) -> Iterator[Chart]:
         yield from (
             Chart(
@@ -110,7 +92,7 @@ class Overview(UsagePage):
                 what,
                 points,
                 [
-                    Series(part, [value(point.figures) for point in points])
+                    Series(part, [value(point.figures) for point in points], _COLOURS.get(part, ""))
                     for part, value in parts.items()
                 ],
                 self.period.zone,
@@ -137,13 +119,15 @@ def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str]]
     more about it. `earlier` are the totals of the period before."""
     num_requests, num_errors = figures.num_requests, figures.num_errors
     share = f"{100 * num_errors / num_requests:.3g} % of requests" if num_requests else ""
-    cached = f"{figures.num_cached_tokens:,} cached"
+    errors = ": ".join(filter(None, (share, words.causes(figures))))
+    cached = f"{words.count(figures.num_cached_tokens)} cached"
+    requests = _change(num_requests, earlier.num_requests)
     output = _change(figures.num_output_tokens, earlier.num_output_tokens)
     return [
-        ("requests", "Requests", f"{num_requests:,}", _change(num_requests, earlier.num_requests)),
-        ("errors", "Errors", f"{num_errors:,}", share),
-        ("input", "Input tokens", f"{figures.num_prompt_tokens:,}", cached),
-        ("output", "Output tokens", f"{figures.num_output_tokens:,}", output),
+        ("requests", "Requests", words.count(num_requests), requests),
+        ("errors", "Errors", words.count(num_errors), errors),
+        ("input", "Input tokens", words.count(figures.num_prompt_tokens), cached),
+        ("output", "Output tokens", words.count(figures.num_output_tokens), output),
         ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
         ("total", "Request latency (p50)", *_latency(figures.total_ms)),
         *([("media", "Media", *_media(figures))] if figures.num_media else []),
@@ -159,7 +143,8 @@ def _latency(found: Percentiles | None) -> tuple[str, str]:
 
 def _media(figures: Figures) -> tuple[str, str]:
     size = f"{filesizeformat(figures.num_media_bytes)}, {words.pixels(figures.num_media_pixels)}"
-    return f"{figures.num_media:,}", f"{figures.num_image_tokens:,} input tokens, {size}"
+    tokens = words.count(figures.num_image_tokens)
+    return words.count(figures.num_media), f"{tokens} input tokens, {size}"
 
 
 def _energy(figures: Figures) -> tuple[str, str]:

@@ -30,6 +30,7 @@ _EXPORTED: Final = (
     *("num_requests", "num_errors", "num_prompt_tokens", "num_cached_tokens"),
     *("num_image_tokens", "num_output_tokens", "first_token_p50_ms"),
     *("num_media", "num_media_bytes", "num_media_pixels"),
+    *("num_limited", "num_client_errors", "num_server_errors", "num_cut_short"),
 )
 _CHOICES: Final = {"by": tuple(Dimension), "most": tuple(_MEASURES)}
 _NONE: Final = "(none)"  # no owner, or refused before the model was known
@@ -173,6 +174,7 @@ def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
         "figures": figures,
         "first_token": "" if latency is None else duration(latency.p50),
         "energy": words.energy(energy_mj) if energy_mj else "",
+        "causes": words.causes(figures),
         "pixels": words.pixels(figures.num_media_pixels),
     }
 

@@ -3,10 +3,12 @@
 import math
 from typing import Any, Final
 
+from vinery_accounts.console.charts import short
 from vinery_accounts.limits.rules import Kind, Rule, Window, in_words
 from vinery_accounts.limits.service import Level, StoreState, UnavailablePolicy
 from vinery_accounts.models import RefusedRequest
 from vinery_accounts.usage.effects import Effect
+from vinery_accounts.usage.reports import Figures
 
 _MJ_OF_WH: Final = 3_600_000
 
@@ -44,6 +46,23 @@ def energy(millijoules: float) -> str:
     return f"{watt_hours * 1000:.3g} mWh"
 
 
+def count(number: int) -> str:
+    """Return a number that fits into a tile: 15,828 and 15.8M."""
+    return f"{number:,}" if number < 100_000 else short(number)
+
+
+def causes(figures: Figures) -> str:
+    """Return the errors by cause, and the answers that were cut short: 3 by limits, 1 of the
+    server."""
+    parts = {
+        "by limits": figures.num_limited,
+        "of clients": figures.num_client_errors,
+        "of the server": figures.num_server_errors,
+        "cut short": figures.num_cut_short,
+    }
+    return ", ".join(f"{count(number)} {cause}" for cause, number in parts.items() if number)
+
+
 def pixels(number: int) -> str:
     """Return a number of pixels: 12,544 pixels, 3.1 megapixels."""
     return f"{number:,} pixels" if number < 1_000_000 else f"{number / 1e6:,.1f} megapixels"
@@ -66,8 +85,8 @@ def reset(rule: Rule, level: Level | None) -> str:
 
 
 def runs_out(seconds: float) -> str:
-    """Return when a quota is used up at its current rate."""
-    return f"Used up in {in_time(max(1.0, seconds))}, at the current rate"
+    """Return when a quota may be used up at its current rate."""
+    return f"May be used up in {in_time(max(1.0, seconds))}, at the current rate"
 
 
 def store_outage(state: StoreState | None, now_s: float) -> str:
@@ -89,10 +108,8 @@ def reason(row: Any, owner: str) -> str:
         case Effect.SHADOW:
             shadow = "Not blocked, the limit only monitors"
             return f"{shadow}: {used}, and {needed}."
-        case Effect.CUT_SHORT if row.finish_reason == "length":
-            return f"Response cut short at the limit: {used}."
         case Effect.CUT_SHORT:
-            return f"Response cut short: the limit was reached. {used[0].upper()}{used[1:]}."
+            return f"Response cut short at the limit: {used}."
     return f"{used}, and {needed}. {_advice(row)}"
 
 

@@ -233,8 +233,9 @@ class Lease(msgspec.Struct, frozen=True):
 class Grant(msgspec.Struct, frozen=True):
     """How many more tokens of an answer may be generated: at most as many as were asked for.
 
-    `denial` has the reason when it is fewer. `is_lost`: the limiter does not have the lease,
-    because it was settled or was not renewed in time, and grants nothing.
+    `denial` has the reason when it is fewer, with the level after this grant. `is_lost`: the
+    limiter does not have the lease, because it was settled or was not renewed in time, and grants
+    nothing.
     """
 
     num_output_tokens: int
@@ -355,18 +356,16 @@ def grant_of(asked: int, fitting: Mapping[int, int], costs: Costs, reading: Read
     those of one token."""
     enforced = {i: num for i, num in fitting.items() if not reading.rules[i].is_shadow}
     granted = max(0, min([asked, *enforced.values()]))
-    cut_by = [i for i, num in fitting.items() if num < granted]
-    if granted < asked:
-        cut_by.append(min(enforced, key=enforced.__getitem__))
-    if not cut_by:
-        return Grant(granted)
     wanted: Costs = tuple(cost * asked for cost in costs)  # type: ignore[assignment]
-    denials = denials_of(cut_by, wanted, reading)
-    return Grant(
-        granted,
-        next((denial for denial in denials if not denial.rule.is_shadow), None),
-        tuple(denial for denial in denials if denial.rule.is_shadow),
-    )
+    shadows = denials_of([i for i, num in fitting.items() if num < granted], wanted, reading)
+    if granted == asked:
+        return Grant(granted, None, shadows)
+    at = min(enforced, key=enforced.__getitem__)
+    rule = reading.rules[at]
+    # An answer that the rule ends has used what is granted here.
+    used = reading.used[at] + granted * costs[rule.column]
+    missing = (asked - granted) * costs[rule.column]
+    return Grant(granted, denial_of(rule, used, missing, reading), shadows)
 
 
 def _wait_s(rule: Rule, used: int, cost: int, now_ms: int) -> float | None:

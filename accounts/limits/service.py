@@ -37,11 +37,13 @@ from vinery_accounts.limits.reservations import (
 )
 from vinery_accounts.limits.reservations import NO_USAGE as NO_USAGE
 from vinery_accounts.limits.reservations import ActualUsage as ActualUsage
+from vinery_accounts.limits.reservations import Costs as Costs
 from vinery_accounts.limits.reservations import Denial as Denial
 from vinery_accounts.limits.reservations import Lease as Lease
 from vinery_accounts.limits.reservations import Level as Level
 from vinery_accounts.limits.reservations import LimitsUnavailable as LimitsUnavailable
 from vinery_accounts.limits.reservations import ReservationRequest as ReservationRequest
+from vinery_accounts.limits.reservations import num_used as num_used
 from vinery_accounts.limits.responses import headers_of as headers_of
 from vinery_accounts.limits.responses import refusal_of as refusal_of
 from vinery_accounts.limits.rulebook import Caller as Caller

@@ -61,6 +61,12 @@ class Rollup(models.Model):
     num_taken = models.BigIntegerField(
         default=0, help_text="Requests whose prompt an engine accepted: limits count these."
     )
+    # The errors by cause; unknown for records that were deleted before these columns came.
+    num_limited = models.BigIntegerField(default=0)  # refused with 429
+    num_client_errors = models.BigIntegerField(default=0)  # refused with another 4xx
+    num_server_errors = models.BigIntegerField(default=0)  # failed or interrupted
+    # Answers that a limit ended, which are no errors.
+    num_cut_short = models.BigIntegerField(default=0)
     num_prompt_tokens = models.BigIntegerField(default=0)
     num_cached_tokens = models.BigIntegerField(default=0)
     num_image_tokens = models.BigIntegerField(default=0)

@@ -1,6 +1,6 @@
 """API keys, from creation to revocation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from vinery_accounts.resources.fields import (
     VisibleRelatedField,
 )
 from vinery_accounts.services.access import Access, Action
+from vinery_accounts.services.served import check_models
 
 MAX_GRACE: Final = timedelta(days=90)
 
@@ -225,8 +226,9 @@ class Keys(Resource[ApiKey]):
 
     def check(self, access: Access, row: ApiKey, stored: ApiKey | None = None) -> None:
         """Raise `PermissionDenied` unless the caller may hold the key's secret, and
-        ValidationError for an owner without a role in the project."""
+        ValidationError for an owner without a role in the project, or a new name of no model."""
         require_to_hold(access, row)
+        _check_models(row, row.allowed_models, [] if stored is None else stored.allowed_models)
         if stored is None and not Access.of(row.owner).may(Action.MANAGE, row):
             lack = (
                 "no administrator of the platform, as the owner of an admin key is"
@@ -259,6 +261,7 @@ class Keys(Resource[ApiKey]):
     def change(self, access: Access, row: ApiKey, values: Mapping[str, Any]) -> ApiKey:
         """Give a key other values. The caller needs the permission for the old and new scopes."""
         self.check(access, row, row)
+        _check_models(row, values.get("allowed_models", ()), row.allowed_models)
         scopes = values.get("scopes", row.scopes)
         require_to_hold(access, ApiKey(owner=row.owner, project=row.project, scopes=scopes))
         return lifecycle.change_key(row, **values)
@@ -267,6 +270,12 @@ class Keys(Resource[ApiKey]):
         if action.name == "rotate":
             require_to_hold(access, row)
         return super().act(access, action, row, **values)
+
+
+def _check_models(key: ApiKey, names: Iterable[str], known: Iterable[str]) -> None:
+    """Names that the key has already may be those of models that are gone."""
+    new = [each for each in names if each not in known]
+    check_models("allowed_models", new, key.project_id)
 
 
 KEYS: Final = Keys()

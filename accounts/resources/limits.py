@@ -19,6 +19,7 @@ from vinery_accounts.resources.fields import (
     not_found,
 )
 from vinery_accounts.services.access import Access
+from vinery_accounts.services.served import check_models
 
 KIND: Final = ("scope", "scope_id", "model", "metric", "window")
 """The fields that identify a limit: another kind is another limit."""
@@ -104,6 +105,10 @@ class Limits(Resource[Limit]):
         "id scope whose metric window amount time_zone week_start shadow=is_shadow"
     )
 
+    def check(self, access: Access, row: Limit, stored: Limit | None = None) -> None:
+        super().check(access, row, stored)
+        _check_model(row, stored)
+
 
 LIMITS: Final = Limits()
 
@@ -117,8 +122,9 @@ class QuotaSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     resets_at = serializers.DateTimeField(allow_null=True, help_text="null: never.")
     runs_out_at = serializers.DateTimeField(
         allow_null=True,
-        help_text="When nothing is left at the rate of the window and the last seven days; "
-        "null: the quota lasts until it resets.",
+        help_text="When nothing may be left, at the rate of the window and the last seven days; "
+        "null: the quota lasts until it resets, or less than a tenth of it or than 15 minutes of "
+        "usage are known.",
     )
 
     class Meta:
@@ -186,6 +192,16 @@ class ModelWeights(Resource[ModelWeight]):
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No weights yet: each token of each model counts 1."
     columns = columns_of("model uncached cached output image")
+
+    def check(self, access: Access, row: ModelWeight, stored: ModelWeight | None = None) -> None:
+        super().check(access, row, stored)
+        _check_model(row, stored)
+
+
+def _check_model(row: Limit | ModelWeight, stored: Limit | ModelWeight | None) -> None:
+    """Raise ValidationError for a name of no model. Usage counts by the names of models."""
+    if row.model and (stored is None or stored.model != row.model):
+        check_models("model", [row.model], takes_aliases=False)
 
 
 MODEL_WEIGHTS: Final = ModelWeights()

@@ -140,6 +140,12 @@ class FiguresSerializer(StrictSerializer):
 
     num_requests = serializers.IntegerField()
     num_errors = serializers.IntegerField()
+    num_limited = serializers.IntegerField(help_text="Errors: refused by a limit, with 429.")
+    num_client_errors = serializers.IntegerField(help_text="Errors: refused with another 4xx.")
+    num_server_errors = serializers.IntegerField(help_text="Errors: failed or interrupted.")
+    num_cut_short = serializers.IntegerField(
+        help_text="Answers that a limit ended, which are no errors."
+    )
     num_tokens = serializers.IntegerField()
     num_prompt_tokens = serializers.IntegerField()
     num_cached_tokens = serializers.IntegerField()
@@ -158,7 +164,7 @@ class FiguresSerializer(StrictSerializer):
     )
     first_token_ms = PercentilesSerializer(allow_null=True)
     inter_token_ms = PercentilesSerializer(allow_null=True)
-    total_ms = PercentilesSerializer(allow_null=True)
+    total_ms = PercentilesSerializer(allow_null=True, help_text="Of whole answers.")
     queue_ms = PercentilesSerializer(allow_null=True)
 
 

@@ -16,10 +16,7 @@ class Effect(TextChoices):
 
 
 def with_effect(rows: QuerySet[RefusedRequest]) -> QuerySet[RefusedRequest]:
-    """Annotate refusals with `effect` and the answer's `finish_reason`.
-
-    Both are None if the usage record has been deleted.
-    """
+    """Annotate refusals with `effect`, which is None if the usage record has been deleted."""
     usage = UsageRecord.objects.filter(request_id=OuterRef("request_id")).order_by()
     refused = When(http_status=HTTPStatus.TOO_MANY_REQUESTS.value, then=Value(Effect.REFUSED.value))
     answered = Case(refused, default=Value(Effect.CUT_SHORT.value), output_field=CharField())
@@ -28,6 +25,5 @@ def with_effect(rows: QuerySet[RefusedRequest]) -> QuerySet[RefusedRequest]:
             When(is_shadow=True, then=Value(Effect.SHADOW.value)),
             default=Subquery(usage.values_list(answered)[:1]),
             output_field=CharField(),
-        ),
-        finish_reason=Subquery(usage.values("finish_reason")[:1]),
+        )
     )

@@ -105,6 +105,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     first_token_ms: float | None = None
     total_ms: float | None = None
     error_code: str = ""
+    error_message: str = ""  # without texts of the client
+    error_param: str = ""  # the path of the field
     finish_reason: str = ""
     inter_token_ms: float | None = None
     prefill_ms: float | None = None

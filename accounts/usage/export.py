@@ -69,6 +69,8 @@ COLUMNS = (
     "encode_ms",
     "energy_mj",
     "is_exact",
+    "error_message",
+    "error_param",
 )
 
 REFUSAL_COLUMNS = (

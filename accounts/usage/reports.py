@@ -77,12 +77,18 @@ class Figures:
     """Aggregated usage.
 
     Cached, image and audio tokens are part of the prompt tokens, reasoning tokens of the
-    output tokens. Energy is 0 and latencies are None if nothing was measured.
+    output tokens. Energy is 0 and latencies are None if nothing was measured. `total_ms` is that
+    of whole answers.
     """
 
     num_requests: int = 0
     num_errors: int = 0
     num_taken: int = 0  # requests that an engine accepted: these count for limits
+    # Errors by cause, as far as it is known; answers that a limit ended are no errors.
+    num_limited: int = 0
+    num_client_errors: int = 0
+    num_server_errors: int = 0
+    num_cut_short: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_image_tokens: int = 0

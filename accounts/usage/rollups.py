@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import TOO_MANY_REQUESTS
 from itertools import chain
 from typing import Any, TypeVar
 
 from django.db import connection
 
+from vinery_accounts.base.outcomes import QUOTA_EXCEEDED
 from vinery_accounts.models.rollups import DayRollup, HourRollup, MinuteRollup, Rollup, UsageSlice
 from vinery_accounts.models.usage import UsageRecord
 from vinery_accounts.usage import histogram
@@ -35,13 +37,13 @@ ROLLUP_DIMENSIONS: dict[int, tuple[RollupDimensions, ...]] = {
 SUMS = tuple(field.name for field in Rollup._meta.local_fields if field.default == 0)
 """The summed columns of a roll-up."""
 
-OF_ROWS = SUMS[3:]
+OF_ROWS = SUMS[SUMS.index("num_prompt_tokens") :]
 """The summed columns that usage records have as well."""
 
 LATENCIES = {latency: f"{latency.name.lower()}_ms" for latency in Latency}
 """The columns of usage records with measured times."""
 
-OF_RECORDS = (*ABOUT_RECORDS, "created_at", *OF_ROWS, *LATENCIES.values())
+OF_RECORDS = (*ABOUT_RECORDS, "created_at", "finish_reason", *OF_ROWS, *LATENCIES.values())
 """The columns of usage records that `tallies_of` reads."""
 
 # The number of a PostgreSQL advisory lock; it spells "usage".
@@ -62,13 +64,20 @@ class Tally:
     @classmethod
     def of_record(cls, row: UsageRecord) -> Tally:
         summed = (getattr(row, column) or 0 for column in OF_ROWS)
+        outcome = Outcome(row.outcome)
         measured = {
             histogram.bucket_index_of(latency, duration_ms): 1
             for latency, column in LATENCIES.items()
             if (duration_ms := getattr(row, column)) is not None
+            and (latency is not Latency.TOTAL or outcome is Outcome.OK)
         }
-        is_error, is_taken = Outcome(row.outcome).is_error, row.num_prompt_tokens > 0
-        return cls([1, int(is_error), int(is_taken), *summed], histogram.encode(measured))
+        counted = (
+            True,
+            outcome.is_error,
+            row.num_prompt_tokens > 0,
+            *causes_of(outcome, row.http_status, row.finish_reason),
+        )
+        return cls([*map(int, counted), *summed], histogram.encode(measured))
 
     @classmethod
     def of(cls, tallies: Sequence[Tally]) -> Tally:
@@ -82,6 +91,20 @@ class Tally:
 
 Unit = tuple[int, Slice]  # start in Unix seconds, and slice
 Tallies = Mapping[Unit, Tally]
+
+
+def causes_of(
+    outcome: Outcome, http_status: int | None, finish_reason: str
+) -> tuple[bool, bool, bool, bool]:
+    """Whether a limit refused the request, whether its client or the server is the cause of its
+    error, and whether a limit cut its answer short."""
+    is_rejected, is_limited = outcome is Outcome.REJECTED, http_status == TOO_MANY_REQUESTS
+    return (
+        is_rejected and is_limited,
+        is_rejected and not is_limited,
+        outcome.is_error and not is_rejected,
+        finish_reason == QUOTA_EXCEEDED,
+    )
 
 
 def take_usage_lock() -> None:

@@ -4,6 +4,8 @@ from importlib import import_module
 
 from django.apps import AppConfig
 
+from vinery_accounts.services import served
+
 
 class CatalogConfig(AppConfig):
     """Served models and their engines. The label is `serving`, as in the tables' names."""
@@ -18,3 +20,7 @@ class CatalogConfig(AppConfig):
         super().import_models()
         for table in ("model_events", "speed"):
             import_module(f"{self.name}.{table}")
+
+    def ready(self) -> None:
+        """Let accounts check names of models."""
+        served.provide(import_module(f"{self.name}.registry").read_served)

@@ -6,6 +6,7 @@ from typing import Final
 
 from django.db import models
 
+from vinery_accounts.models import AuditEntry
 from vinery_serving.catalog.models import ServedModel
 
 # Events that are kept of each model. More of them are deleted, the oldest first.
@@ -27,11 +28,18 @@ class ModelEvent(models.Model):
         return f"{self.model_id}: {self.state}"
 
 
+def asker_of(model_id: int) -> str:
+    """Return who last asked to load, unload or change the model; empty: unknown."""
+    entries = AuditEntry.objects.filter(target_kind="model", target_id=str(model_id))
+    return entries.values_list("actor", flat=True).first() or ""
+
+
 def record(model_id: int, state: str, reason: str = "") -> None:
-    """Add an event, unless it repeats the newest one. Raises DatabaseError."""
+    """Add an event, unless it repeats the newest one, or has no reason for the same state. Raises
+    DatabaseError."""
     events = ModelEvent.objects.filter(model_id=model_id)
     newest = events.first()
-    if newest is not None and (newest.state, newest.reason) == (state, reason):
+    if newest is not None and newest.state == state and reason in ("", newest.reason):
         return
     if not ServedModel.objects.filter(pk=model_id).exists():
         return

@@ -11,8 +11,12 @@ from django.utils import timezone
 from vinery_accounts.models import Project
 from vinery_accounts.services import changes
 from vinery_accounts.services.access import Access
+from vinery_accounts.services.served import Served
+from vinery_serving.catalog.aliases import ModelAlias
+from vinery_serving.catalog.engine_status import ShownState
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.shipped import shipped_folder
+from vinery_serving.core.tasks import Task
 
 REFERENCE_MODEL: Final = "tiny-chat"
 
@@ -59,6 +63,28 @@ def test_pictures(model: ServedModel) -> None:
 def list_models() -> list[ServedModel]:
     """Return all served models by name, with their engines' status: one query."""
     return list(ServedModel.objects.select_related("engine"))
+
+
+def read_served() -> list[Served]:
+    """Return models, those that are ready first, and aliases."""
+    models = sorted(list_models(), key=lambda each: each.shown_state is not ShownState.READY)
+    found = {each.name: _served(each) for each in models}
+    for alias in ModelAlias.objects.all():
+        targets = [found[name] for name in alias.targets if name in found]
+        is_for_all = not all(each.project_ids for each in targets)
+        found[alias.name] = Served(
+            alias.name,
+            () if is_for_all else [id_ for each in targets for id_ in each.project_ids],
+            is_alias=True,
+            answers_chats=any(each.answers_chats for each in targets),
+        )
+    return list(found.values())
+
+
+def _served(model: ServedModel) -> Served:
+    is_chat = Task(model.task) in (Task.CHAT, Task.VISION)
+    can_answer = model.shown_state in (ShownState.READY, ShownState.ASLEEP)
+    return Served(model.name, model.project_ids, answers_chats=is_chat and can_answer)
 
 
 def models_seen_by(access: Access) -> list[ServedModel]:

@@ -20,7 +20,7 @@ from vinery_serving.constraints.grammar.steps import named_budget, spend, step_b
 from vinery_serving.constraints.json_schema.translator import json_tag
 from vinery_serving.constraints.lowering import lowered
 from vinery_serving.constraints.texts import regex_tag
-from vinery_serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter, cited
 from vinery_serving.core.field_limits import SCHEMA_CHARS
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
@@ -75,7 +75,7 @@ def tool_grammar(
     tools = [tool for tool in tools if choice.allows(tool.name)]
     if choice.mode is ToolMode.NAMED and not tools:
         raise InvalidRequest(
-            f"There is no tool named {choice.name!r} in tools.", param="tool_choice"
+            f"There is no tool named {cited(repr(choice.name))} in tools.", param="tool_choice"
         )
     is_forced = choice.mode is not ToolMode.AUTO
     is_narrow = choice.allowed is not None or any(tool.strict for tool in tools) or not parallel

@@ -4,12 +4,25 @@ Errors are raised, never returned. Each protocol encodes them in one function. T
 the only part that a client's user sees, so it states what to change.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 # Messages and paths quote what a client sent: a name may have megabytes.
 _MAX_MESSAGE_CHARS: Final = 4000
 _MAX_PARAM_CHARS: Final = 500
+_MAX_CITED_CHARS: Final = 1000
+# Of usage records.
+_MAX_RECORDED_CHARS: Final = 500
+_MAX_RECORDED_PARAM_CHARS: Final = 200
+
+# Around a text of the client in a message that is not encoded yet.
+_OPEN, _CLOSE = "\x02", "\x03"
+_CITED: Final = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
+# A step of a path that a client has named, and what else is no path, such as a text.
+_NAMED_STEP: Final = re.compile(r'\["(?:[^"\\]|\\.)*"\]')
+_NO_PATH: Final = re.compile(r"[^\w.:/$\[\]…-].*", re.DOTALL)
+_BACKTICKS: Final = re.compile("`([^`]*)`")
 
 
 class ServingError(Exception):
@@ -21,6 +34,7 @@ class ServingError(Exception):
     # The header `x-should-retry`. None: no header, so that the client's own rules apply.
     should_retry: bool | None = None
     retry_after_s: int | None = None  # the header `Retry-After`, in seconds
+    recorded_as: str = ""  # instead of messages that have a text of the client
 
     def __init_subclass__(cls, **attributes: Any) -> None:
         """Set the attributes above that differ from those of the base class."""
@@ -29,12 +43,34 @@ class ServingError(Exception):
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         """`param` is the path of the request field, such as `messages[2].content`."""
-        message = _shortened(message, _MAX_MESSAGE_CHARS)
-        super().__init__(message)
-        self.message = message
+        self.template = _shortened(message, _MAX_MESSAGE_CHARS)  # with the marks of `cited`
+        self.message = _unmarked(self.template)
+        super().__init__(self.message)
         self.param = None if param is None else _shortened(param, _MAX_PARAM_CHARS)
         if code is not None:
             self.code = code
+
+    @property
+    def recorded(self) -> tuple[str, str]:
+        """The message and the path for the usage record, without texts of the client."""
+        message = _CITED.sub("…", self.recorded_as or self.template)
+        message = _NAMED_STEP.sub("[…]", message)
+        message = _BACKTICKS.sub(lambda found: f"`{_path_of(found[1])}`", message)
+        param = _path_of(_NAMED_STEP.sub("[…]", self.param or ""))
+        return message[:_MAX_RECORDED_CHARS], param[:_MAX_RECORDED_PARAM_CHARS]
+
+
+def cited(text: object) -> str:
+    """Return a text of the client for a message: usage records leave it out."""
+    return f"{_OPEN}{_shortened(_unmarked(str(text)), _MAX_CITED_CHARS)}{_CLOSE}"
+
+
+def _unmarked(text: str) -> str:
+    return text.replace(_OPEN, "").replace(_CLOSE, "")
+
+
+def _path_of(text: str) -> str:
+    return _NO_PATH.sub("…", text)
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -8,7 +8,7 @@ from typing import Literal, assert_never, cast
 
 from msgspec import structs
 
-from vinery_serving.core.errors import ServingError, error_from_code
+from vinery_serving.core.errors import ServingError, cited, error_from_code
 from vinery_serving.core.events import (
     QUOTA,
     Completed,
@@ -303,8 +303,9 @@ class AnswersReader:
         elif finished.reason is FinishReason.LENGTH:
             is_full = self._prepared.is_bound_by_context(choice.index)
             finished = replace(finished, is_context_full=is_full)
-        is_quota = finished.cause == QUOTA
-        self._meter.finish_reason = QUOTA if is_quota else finished.reason.value
+        if self._meter.finish_reason != QUOTA:
+            is_quota = finished.cause == QUOTA
+            self._meter.finish_reason = QUOTA if is_quota else finished.reason.value
         self._meter.last_token_s = self._meter.total_s
         text = choice.raw.finish() if choice.raw is not None else ""  # of an incomplete character
         unfinished = [TokensGenerated(choice.index, (), text)] if text else []
@@ -331,9 +332,10 @@ class AnswersReader:
         return events
 
     def _error(self, rejected: Rejected) -> ServingError:
-        code = rejected.code
-        param = _grammar_param(self._prepared.request) if "grammar" in code else None
-        error = error_from_code(code, rejected.message, param=param)
+        code, message = rejected.code, rejected.message
+        is_of_grammar = "grammar" in code
+        param = _grammar_param(self._prepared.request) if is_of_grammar else None
+        error = error_from_code(code, cited(message) if is_of_grammar else message, param=param)
         error.retry_after_s = rejected.retry_after_s or error.retry_after_s
         return error
 

@@ -30,7 +30,8 @@ class Meter:
     encode_s: float | None = None  # the engine's time for pictures and clips
     num_answers: int = 1  # generated in parallel
     num_continuations: int = 0  # by another engine, because one had ended
-    finish_reason: str = ""  # of the answer that ended last
+    # Of the answer that ended last; `QUOTA` if a limit ended one of them.
+    finish_reason: str = ""
     accepted_s: float | None = None  # when an engine had it in its queue
     has_begun: bool = False  # an engine has computed its prompt; before that, nothing is charged
 

@@ -14,6 +14,7 @@ from vinery_serving.core.errors import (
     EngineLost,
     InvalidRequest,
     UnsupportedParameter,
+    cited,
     error_from_code,
 )
 from vinery_serving.core.pooling import (
@@ -107,8 +108,8 @@ def _prefix(request: PoolingRequest, model: LoadedModel) -> str:
         if request.prompt_name not in folder.prompts:
             known = f"only {', '.join(sorted(folder.prompts))}" if folder.prompts else "none"
             raise UnsupportedParameter(
-                f"`prompt_name` is `{request.prompt_name}`, but of such texts this model has "
-                f"{known}.",
+                f"`prompt_name` is `{cited(request.prompt_name)}`, but of such texts this model "
+                f"has {known}.",
                 param="prompt_name",
             )
         return folder.prompts[request.prompt_name]

@@ -33,7 +33,11 @@ class Denial:
     detail: str = ""  # the address, content type or number that was refused
 
 
-class MediaDenied(InvalidRequest, code="media_denied"):
+class MediaDenied(
+    InvalidRequest,
+    code="media_denied",
+    recorded_as="The media rules do not allow a URL or file of the request.",
+):
     """The media rules do not allow a URL or file that the request names."""
 
     def __init__(self, message: str, denial: Denial, *, param: str | None = None) -> None:
@@ -41,5 +45,9 @@ class MediaDenied(InvalidRequest, code="media_denied"):
         self.denial = denial
 
 
-class MediaNotFetched(InvalidRequest, code="media_not_fetched"):
+class MediaNotFetched(
+    InvalidRequest,
+    code="media_not_fetched",
+    recorded_as="A URL or file of the request cannot be fetched or read.",
+):
     """A URL or file that the request names cannot be fetched or read."""

@@ -52,6 +52,11 @@ _FILES_INTERVAL_S: Final = 2.0
 # How often the memory of an engine is measured.
 _MEASURE_INTERVAL_S: Final = 60.0
 
+# Reasons in the history of a model.
+AT_START: Final = "loaded at start"
+CHANGED: Final = "its settings were changed"
+STOPPED: Final = "the server was stopped"
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -106,8 +111,11 @@ class Keeper:
         asked: Asked,
         scheduler: EngineScheduler,
         formers: FormerEngines,
+        reason: str | None = None,
     ) -> None:
-        """`formers` has the engine that serves until this one does, if there is one."""
+        """`formers` has the engine that serves until this one does, if there is one. `reason`: why
+        the model loads; None: an administrator has asked for it."""
+        self._reason = reason
         self._spec = spec
         self._retried_at = asked.retried_at
         self._asked = asyncio.Event()
@@ -157,8 +165,9 @@ class Keeper:
         pictures = await engine.test_pictures()
         await status.report_pictures(self._spec.id, pictures, asked_at)
 
-    async def end(self) -> None:
-        """End the engine."""
+    async def end(self, reason: str | None = None) -> None:
+        """End the engine. `reason` None: an administrator has asked for it."""
+        self._reason = reason
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self._end_found()
@@ -168,7 +177,7 @@ class Keeper:
         """End, because the settings were changed. An engine that serves becomes a former one."""
         engine = self._ready
         if engine is None or engine.is_draining:
-            await self.end()
+            await self.end(CHANGED)
             return
         self._left = engine
         self._task.cancel()
@@ -193,6 +202,7 @@ class Keeper:
                 fields = {"model": self._spec.name, "reason": end.text}
                 if isinstance(end, _Crash):
                     self._memory.lose_engine()
+                    self._reason = end.text
                     log.error("engine died", extra={"fields": fields})
                     await self._report(EngineState.LOADING, error=end.text)
                     await asyncio.sleep(backoff.after(loop.time() - started_at))
@@ -210,18 +220,22 @@ class Keeper:
         """Wait until an engine may start. One that was found has its memory already."""
         if self._memory.is_held:
             return
-        need = await self._need()
+        is_eager, need = self._is_eager, await self._need()
         if self._found is not None:
             self._memory.hold(need)
             return
-        self._memory.ask(need, is_eager=self._is_eager)
+        self._memory.ask(need, is_eager=is_eager)
         verdict = await self._memory.verdict()
+        has_slept = not is_eager or verdict is Verdict.ASLEEP
         while verdict is not Verdict.GRANTED:
             if verdict is Verdict.ASLEEP:
-                await self._report(EngineState.ASLEEP, needed_bytes=self._memory.need.total_bytes)
+                num_bytes, reason = self._memory.need.total_bytes, self._memory.sleep_reason
+                await self._report(EngineState.ASLEEP, needed_bytes=num_bytes, reason=reason)
             else:
                 await self._report(EngineState.FAILED, error=self._memory.unfit_text)
             verdict = await self._next_verdict(verdict)
+        if has_slept:
+            self._reason = self._memory.wake_reason
 
     async def _next_verdict(self, last: Verdict) -> Verdict:
         """Wait for another verdict. Smaller files may fit where the last ones did not."""
@@ -341,6 +355,7 @@ class Keeper:
             await self._report(EngineState.RETRYING, error=failure.text, next_attempt_at=next_at)
             if not await self._is_asked_within(pause_s):
                 return
+        self._reason = None if self._asked.is_set() else "its files were changed"
         self._asked.clear()
         self._attempts = LoadAttempts()
         # What comes is about other files, or another try: the old error would mislead.
@@ -371,6 +386,9 @@ class Keeper:
         spec = self._spec
         subject = Subject(spec.id, spec.settings_digest, spec.replica, spec.device)
         # One that has been replaced only finishes what it has.
+        if state is EngineState.READY:
+            self._reason = ""
+        details.setdefault("reason", self._reason)
         details["has_former"] = self._has_former and state is not EngineState.READY
         await status.report(subject, state, self._num_restarts, self._attempts, **details)
 

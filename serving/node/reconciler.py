@@ -33,7 +33,7 @@ from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.job_runner import JobRunner
-from vinery_serving.node.keeper import Asked, Keeper, ModelSpec
+from vinery_serving.node.keeper import AT_START, CHANGED, STOPPED, Asked, Keeper, ModelSpec
 from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
@@ -91,11 +91,12 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
             except DatabaseError as error:
                 log.warning("database unavailable, engines left unchanged error=%s", error)
             else:
-                is_first = False
                 if specs is not None:
-                    await _reconcile(keepers, specs, found, formers, scheduler)
+                    reason = AT_START if is_first else None
+                    await _reconcile(keepers, specs, found, formers, scheduler, reason)
+                is_first = False
             await _wait(wake, stop)
-    await _end(keepers.values())
+    await _end(keepers.values(), STOPPED)
     await formers.end()
     await asyncio.gather(*map(end_engine, found.values()))
     for task in beside:
@@ -159,11 +160,14 @@ async def _reconcile(
     found: dict[EngineAddress, AdoptedEngine],
     formers: FormerEngines,
     scheduler: EngineScheduler,
+    reason: str | None,
 ) -> None:
-    """Start and end engines. Takes all engines out of `found`, to adopt or to end them."""
+    """Start and end engines. Takes all engines out of `found`, to adopt or to end them. `reason`:
+    why models load; None: an administrator has asked for it."""
     wanted = {(each.id, each.replica): each for each in specs}
     surplus = [each for each in keepers if each not in specs]
     replaced = [each for each in surplus if (each.id, each.replica) in wanted]
+    changed = {(each.id, each.replica) for each in replaced}
     await _end([keepers.pop(each) for each in surplus if each not in replaced])
     await asyncio.gather(*(keepers.pop(each).hand_over() for each in replaced))
     await formers.end_others(wanted)
@@ -178,7 +182,8 @@ async def _reconcile(
             keepers[each].follow(asked)
         else:
             own = found.pop(each.address, None) or await formers.take(each.address)
-            keepers[each] = Keeper(each, own, asked, scheduler, formers)
+            why = CHANGED if (each.id, each.replica) in changed else reason
+            keepers[each] = Keeper(each, own, asked, scheduler, formers, why)
     if found:
         names = [each.file_name for each in found]
         log.info("ending engines of models that are not loaded: %s", names)
@@ -213,8 +218,8 @@ def _keep_former(
     formers.add(address, engine, memory)
 
 
-async def _end(keepers: Iterable[Keeper]) -> None:
-    await asyncio.gather(*(each.end() for each in keepers))
+async def _end(keepers: Iterable[Keeper], reason: str | None = None) -> None:
+    await asyncio.gather(*(each.end(reason) for each in keepers))
 
 
 def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:

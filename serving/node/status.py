@@ -43,9 +43,11 @@ async def report(
     next_attempt_at: datetime | None = None,
     needed_bytes: int | None = None,
     has_former: bool = False,
+    reason: str | None = None,
 ) -> None:
     """Write the state of an engine, and with it that of its model. The last error stays until the
-    engine is ready, or the report `forgets_error`."""
+    engine is ready, or the report `forgets_error`. `reason` is for the history of the model, unless
+    there is an error; None: an administrator has asked for it."""
     values: dict[str, object] = {
         "state": state,
         "settings_digest": subject.settings_digest,
@@ -65,7 +67,10 @@ async def report(
     if error or forgets_error or state is EngineState.READY:
         values["last_error"] = error
         values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
-    await _try_to_write(subject.model_id, _replicas.of_model(subject, values))
+    of_model = _replicas.of_model(subject, values)
+    # Other engines have the state of the model, which did not change.
+    is_beside = of_model["state"] != state
+    await _try_to_write(subject.model_id, of_model, "" if is_beside else reason)
 
 
 async def report_pictures(model_id: int, pictures: PictureReport, asked_at: datetime) -> None:
@@ -115,24 +120,32 @@ def _change(changes: Mapping[int, Mapping[str, object]]) -> None:
     close_old_connections()
 
 
-async def _try_to_write(model_id: int, values: dict[str, object]) -> None:
+async def _try_to_write(model_id: int, values: dict[str, object], reason: str | None = "") -> None:
     try:
-        await asyncio.get_running_loop().run_in_executor(_thread, _write, model_id, values)
+        await asyncio.get_running_loop().run_in_executor(_thread, _write, model_id, values, reason)
     except DatabaseError as failure:
         named = {"model_id": model_id, "state": values.get("state"), "error": failure}
         log.warning("state not written", extra={"fields": named})
 
 
-def _write(model_id: int, values: dict[str, object]) -> None:
+def _write(model_id: int, values: dict[str, object], reason: str | None) -> None:
     if ServedModel.objects.filter(pk=model_id).exists():
         EngineStatus.objects.get_or_create(model_id=model_id)
         changed = {**values, "changed_at": timezone.now()}
         EngineStatus.objects.filter(model_id=model_id).update(**changed)
         if "state" in values:
-            reason = str(values.get("last_error") or "").partition("\n\n")[0]
-            model_events.record(model_id, str(values["state"]), reason)
+            error = str(values.get("last_error") or "").partition("\n\n")[0]
+            if not error and reason is None:
+                reason = _asked_text(model_id, values["state"])
+            model_events.record(model_id, str(values["state"]), error or reason or "")
         change_signal.send()
     close_old_connections()
+
+
+def _asked_text(model_id: int, state: object) -> str:
+    verb = {EngineState.LOADING: "loaded", EngineState.UNLOADED: "unloaded"}.get(EngineState(state))
+    asker = model_events.asker_of(model_id) if verb else ""
+    return f"{verb} by {asker}" if asker else ""
 
 
 def reset(found: Collection[int]) -> None:

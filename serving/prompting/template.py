@@ -18,7 +18,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.errors import InvalidRequest, cited
 from vinery_serving.core.json_text import exceeded_limit
 from vinery_serving.prompting.folder import UnusableFolder
 
@@ -63,14 +63,14 @@ class ChatTemplate:
         try:
             return self._template.render({**self._named_tokens, **variables})
         except TemplateRefusal as error:
-            raise InvalidRequest(str(error)[:_MAX_ERROR_CHARS], param="messages") from error
+            raise InvalidRequest(cited(str(error)[:_MAX_ERROR_CHARS]), param="messages") from error
         except MemoryError:
             raise
         except Exception as error:
             # A template is code that the client gives values to: any exception is possible.
             raise InvalidRequest(
                 "The model's chat template cannot render these messages: "
-                f"{str(error)[:_MAX_ERROR_CHARS]}.",
+                f"{cited(str(error)[:_MAX_ERROR_CHARS])}.",
                 param="messages",
             ) from error
 

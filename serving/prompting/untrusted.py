@@ -7,7 +7,7 @@ texts that fill the memory. A worker process has limits for both, and may be kil
 from collections.abc import Mapping
 from typing import Final
 
-from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.errors import InvalidRequest, cited
 from vinery_serving.core.request import Conversation
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.render import ChatRenderer, Rendered
@@ -26,7 +26,7 @@ def render_untrusted(conversation: Conversation, named_tokens: Mapping[str, str]
         renderer = ChatRenderer(ChatTemplate(template, named_tokens))
         rendered = renderer.render(conversation)
     except UnusableFolder as error:
-        raise _refused(str(error)) from None
+        raise _refused(cited(error)) from None
     except MemoryError:
         raise _refused("The chat template takes too much memory.") from None
     if len(rendered.text) > _MAX_CHARS:

@@ -140,13 +140,19 @@ class RequestRecord:
         outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
         if self._is_captured and not self._num_answer_bytes:
             self._capture(self._error_body(error))
-        self._settle(outcome, error.status, error.code or "")
+        self._settle(outcome, error.status, error.code or "", error.recorded)
 
     def leave(self) -> None:
         """Settle a request whose client disconnected, or that a shutdown ended."""
         self._settle(Outcome.CLIENT_GONE, 499)
 
-    def _settle(self, outcome: Outcome, http_status: int, error_code: str = "") -> None:
+    def _settle(
+        self,
+        outcome: Outcome,
+        http_status: int,
+        error_code: str = "",
+        recorded: tuple[str, str] = ("", ""),
+    ) -> None:
         if self._is_settled:
             return
         if not self._is_read:
@@ -155,7 +161,7 @@ class RequestRecord:
         self._is_settled = True
         self._runtime.live.discard(self.live)
         self.reservation.settle(self.meter)
-        settlement = self._settlement(outcome, http_status, error_code)
+        settlement = self._settlement(outcome, http_status, error_code, recorded)
         _log(settlement, self.meter.num_prompt_tokens)
         if self._is_admitted or self._is_admitted_now():
             self._runtime.ledger.settle(settlement)
@@ -192,7 +198,9 @@ class RequestRecord:
             num_answer_bytes=self._num_answer_bytes,
         )
 
-    def _settlement(self, outcome: Outcome, http_status: int, error_code: str) -> Settlement:
+    def _settlement(
+        self, outcome: Outcome, http_status: int, error_code: str, recorded: tuple[str, str]
+    ) -> Settlement:
         meter = self.meter
         energy_j = meter.energy_j
         return Settlement(
@@ -208,6 +216,8 @@ class RequestRecord:
             first_token_ms=_ms(meter.first_token_s),
             total_ms=_ms(meter.total_s),
             error_code=error_code,
+            error_message=recorded[0],
+            error_param=recorded[1],
             finish_reason=meter.finish_reason,
             inter_token_ms=_ms(meter.inter_token_s),
             num_response_bytes=self._num_response_bytes,

@@ -14,6 +14,7 @@ from vinery_accounts.limits.service import (
     NO_USAGE,
     ActualUsage,
     Caller,
+    Costs,
     Denial,
     Lease,
     LimitService,
@@ -21,10 +22,12 @@ from vinery_accounts.limits.service import (
     ReservationRequest,
     Rule,
     headers_of,
+    num_used,
     refusal_of,
 )
 from vinery_accounts.usage.entries import BoundLimit
 from vinery_serving.core.errors import LimitReached, Unavailable
+from vinery_serving.core.events import QUOTA
 from vinery_serving.flow.grants import NUM_AHEAD, NUM_EACH, TokenSource
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import PreparedRequest
@@ -40,6 +43,10 @@ class Reservation:
         self._lease: Lease | None = None
         self._weights = EQUAL_WEIGHTS
         self._bound: dict[int, BoundLimit] = {}
+        self._cut: Denial | None = None  # of the last grant
+        # What shadow limits would have cut if the answer gets so long, and what the request had
+        # of each limit then, in fixed-point units. By the id of the rule.
+        self._shadows: dict[int, tuple[Denial, int]] = {}
         self._is_whole = False  # it has all that its answers may take
         self.num_granted = 0
         self.is_last = False
@@ -51,7 +58,8 @@ class Reservation:
 
     @property
     def bound_limits(self) -> tuple[BoundLimit, ...]:
-        """The limits that refused the request or cut it short, or in shadow would have."""
+        """The limits that refused the request or, once it is settled, cut it short; shadow limits
+        would have."""
         return tuple(self._bound.values())
 
     @property
@@ -150,7 +158,11 @@ class Reservation:
             if isinstance(answer, Denial):
                 raise self._refused(answer, prepared.engine.entry.name)
         self._lease = answer
-        self._note(answer.shadow_denials)
+        for denial in answer.shadow_denials:
+            if not is_search and (denial.is_quota or denial.is_too_large):
+                self._shadows[denial.rule.id] = (denial, 0)
+            else:
+                self._note([denial])
         self.num_granted = request.num_output_tokens
         self._is_whole = self.num_granted == num_wanted
         if request.num_output_tokens < wanted:
@@ -161,17 +173,26 @@ class Reservation:
         if self._lease is None or self.is_last:
             return
         grant = await self._limits.extend(self._lease, num_tokens)
-        self._note(grant.shadow_denials)
+        costs = _costs(self._lease.request, self.num_granted)
+        for denial in grant.shadow_denials:
+            self._shadows.setdefault(denial.rule.id, (denial, costs[denial.rule.column]))
         self.num_granted += grant.num_output_tokens
         self.is_last = grant.num_output_tokens < num_tokens
-        if grant.denial is not None:
-            self._note([grant.denial])
+        self._cut = grant.denial
 
     def settle(self, meter: Meter) -> None:
         """Return what was not used. A request that no engine has run costs nothing."""
         lease, self._lease = self._lease, None
-        if lease is not None:
-            self._limits.settle(lease, _usage(meter) if meter.has_begun else NO_USAGE)
+        if lease is None:
+            return
+        self._limits.settle(lease, _usage(meter) if meter.has_begun else NO_USAGE)
+        if self._cut is not None and meter.finish_reason == QUOTA:
+            self._note([self._cut])
+        costs = _costs(lease.request, max(1, meter.num_output_tokens))
+        for denial, had in self._shadows.values():
+            num_needed = num_used(costs[denial.rule.column] - had)
+            if num_needed > denial.level.num_remaining:
+                self._note([structs.replace(denial, num_needed=num_needed)])
 
     def weighted_tokens(self, meter: Meter) -> float:
         """Return what budgets are charged."""
@@ -195,6 +216,10 @@ class Reservation:
                 wait_s=denial.wait_s,
                 is_shadow=rule.is_shadow,
             )
+
+
+def _costs(request: ReservationRequest, num_output_tokens: int) -> Costs:
+    return structs.replace(request, num_output_tokens=num_output_tokens).costs()
 
 
 def _usage(meter: Meter) -> ActualUsage:

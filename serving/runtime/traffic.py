@@ -12,6 +12,7 @@ from typing import Final
 
 from vinery_accounts.usage.effects import Effect
 from vinery_accounts.usage.entries import BoundLimit, Outcome, Settlement
+from vinery_serving.core.events import QUOTA, FinishReason
 
 # The reasons for which an answer ended, as vLLM names them.
 _FINISHED: Final = {
@@ -19,7 +20,7 @@ _FINISHED: Final = {
     Outcome.CLIENT_GONE: "abort",
     Outcome.FAILED: "error",
 }
-_CUT_SHORT: Final = frozenset({"length", "quota"})
+_CUT_SHORT: Final = frozenset({FinishReason.LENGTH.value, QUOTA})
 UNKNOWN: Final = "unknown"  # the label of models that are not served
 
 _FIRST_TOKEN_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

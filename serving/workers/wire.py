@@ -128,7 +128,7 @@ def _reader(kind: type) -> Callable[..., object]:
 
 
 def encode_refusal(error: ServingError) -> bytes:
-    parts = type(error).__name__, error.message, error.param, error.code, error.type
+    parts = type(error).__name__, error.template, error.param, error.code, error.type
     return pickle.dumps(parts, protocol=5)
 
 

@@ -138,8 +138,13 @@ def of_day(num_used: int, *, num_before: int = 0, amount: int = 1000) -> Use:
         (of_day(1200), 6, 6),
         # The week before counts as an eighth of a day: three hours. So a busy one shortens the
         # forecast of a quiet day,
-        (of_day(30), 1, None),
-        (of_day(30, num_before=7 * 3000), 1, 1 + 970 / ((30 + 3000 / 8) / 4)),
+        (of_day(100, num_before=7), 1, None),
+        (of_day(100, num_before=7 * 3000), 1, 1 + 900 / ((100 + 3000 / 8) / 4)),
+        # Too little of the amount, or too short a time, is no ground for a forecast.
+        (of_day(99, num_before=7 * 3000), 1, None),
+        (of_day(300), 0.24, None),
+        (of_day(300), 0.25, 0.25 + 700 / (300 / 0.25)),
+        (of_day(300, num_before=7 * 3000), 0.1, 0.1 + 700 / ((300 + 3000 / 8) / 3.1)),
         # and a quiet one does not hide a busy afternoon.
         (of_day(800), 12, 15),
         (of_day(800, num_before=7), 12, 12 + 200 / ((800 + 1 / 8) / 15)),

@@ -120,7 +120,7 @@ def test_an_e_mail_contains_the_usage_and_the_forecast(search: Project, olga: Us
     assert message.subject == "80 % of project Acme / search's tokens are used"
     assert message.body == (
         "800 of 1,000 tokens are used by project Acme / search, counted since 2026-03-01 00:00 "
-        "UTC.\n\nAt this pace the quota is used up at 2026-03-01 15:00 UTC.\n\n"
+        "UTC.\n\nAt this pace the quota may be used up at 2026-03-01 15:00 UTC.\n\n"
         "It resets at 2026-03-02 00:00 UTC.\n"
     )
 

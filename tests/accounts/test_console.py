@@ -157,7 +157,7 @@ def test_the_overview_shows_the_quotas_near_their_limit(alice: User, root: User)
     assert quota_cells(hers, "Used") == ["75 %"]
     assert quota_cells(hers, "Resets") == ["never"]
     assert re.fullmatch(
-        r"exhausted at \d{4}-\d\d-\d\d \d\d:\d\d", quota_cells(hers, "Projected")[0]
+        r"may be exhausted at \d{4}-\d\d-\d\d \d\d:\d\d", quota_cells(hers, "Projected")[0]
     )
     assert "The user alice" in hers
     assert '<a href="/console/limits/">All limits</a>' in hers

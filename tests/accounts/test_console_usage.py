@@ -155,15 +155,25 @@ def test_the_overview_compares_periods_and_ignores_wrong_filters(alice: User) ->
 
 
 def test_errors_of_clients_are_drawn_apart_from_failures(alice: User) -> None:
-    refused: dict[str, Any] = {"outcome": Outcome.REJECTED, "http_status": 429}
-    failed: dict[str, Any] = {"outcome": Outcome.FAILED, "http_status": 500}
-    store(used(alice, "r1"), used(alice, "r2", **refused), used(alice, "r3", **failed))
+    limited: dict[str, Any] = {"outcome": Outcome.REJECTED, "http_status": 429, "total_ms": 1.5}
+    wrong: dict[str, Any] = {"outcome": Outcome.REJECTED, "http_status": 400, "total_ms": 1.5}
+    failed: dict[str, Any] = {"outcome": Outcome.FAILED, "http_status": 500, "total_ms": 1.5}
+    store(
+        *(used(alice, f"l{number}", **limited) for number in range(3)),
+        used(alice, "r1", finish_reason="quota_exceeded", total_ms=500.0),
+        used(alice, "r2", **wrong),
+        used(alice, "r3", **failed),
+    )
 
     text = page(signed_in(alice), "/console/")
 
-    assert re.search(r"answered: 1\nclient errors \(4xx\): 1\nfailed: 1", text)
+    assert "answered: 1\nrefused by limits: 3\nclient errors: 1\nfailed: 1" in text
     only = page(signed_in(alice), "/console/?status=5xx")
-    assert re.search(r"answered: 0\nclient errors \(4xx\): 0\nfailed: 1", only)
+    assert "answered: 0\nrefused by limits: 0\nclient errors: 0\nfailed: 1" in only
+    causes = "3 by limits, 1 of clients, 1 of the server, 1 cut short"
+    assert f"83.3 % of requests: {causes}" in text
+    assert causes in page(signed_in(alice), "/console/usage/")
+    assert tile(text, "total") == "493 ms"  # of 500, in its bucket
 
 
 def test_media_have_columns_a_tile_and_a_chart_where_there_are_some(alice: User) -> None:

@@ -45,12 +45,13 @@ requests = st.builds(
         started_at=NOON + timedelta(seconds=offset_s),
         outcome=outcome,
         http_status=200 if outcome is Outcome.OK else failed_with,
+        finish_reason="quota_exceeded" if number % 7 == 0 else "",
         **changes,
     ),
     number=st.integers(0, 60),
     offset_s=st.integers(-40 * 86_400, 5 * 86_400),
-    outcome=st.sampled_from([Outcome.OK, Outcome.FAILED]),
-    failed_with=st.sampled_from([404, 499, 500, None]),
+    outcome=st.sampled_from([Outcome.OK, Outcome.FAILED, Outcome.REJECTED]),
+    failed_with=st.sampled_from([404, 429, 499, 500, None]),
     key_id=ids,
     user_id=ids,
     project_id=ids,
@@ -156,10 +157,16 @@ def value_of(row: UsageRecord, dimension: Dimension) -> Any:
 
 def check(figures: Any, rows: list[UsageRecord]) -> None:
     assert figures.num_requests == len(rows)
-    assert figures.num_errors == sum(row.outcome == Outcome.FAILED for row in rows)
+    rejected = [row for row in rows if row.outcome == Outcome.REJECTED]
+    assert figures.num_limited == sum(row.http_status == 429 for row in rejected)
+    assert figures.num_client_errors == len(rejected) - figures.num_limited
+    assert figures.num_server_errors == sum(row.outcome == Outcome.FAILED for row in rows)
+    assert figures.num_errors == len(rejected) + figures.num_server_errors
+    assert figures.num_cut_short == sum(row.finish_reason == "quota_exceeded" for row in rows)
     assert figures.num_output_tokens == sum(row.num_output_tokens for row in rows)
     assert figures.num_tokens == sum(row.num_output_tokens + row.num_prompt_tokens for row in rows)
-    durations = sorted(row.total_ms for row in rows if row.total_ms is not None)
+    whole = [row for row in rows if row.outcome == Outcome.OK]
+    durations = sorted(row.total_ms for row in whole if row.total_ms is not None)
     if not durations:
         assert figures.total_ms is None
         return

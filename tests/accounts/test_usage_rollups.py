@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.histogram import Latency
 from vinery_accounts.usage.store import store_settlements
 from vinery_accounts.usage.verify import verify
+from vinery_serving.core.events import QUOTA
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
@@ -38,7 +40,7 @@ def test_a_request_is_counted_by_minute_hour_and_day() -> None:
     assert starts == [noon_s + 3720, noon_s + 3600, noon_s - 43_200]
     row = finest(MinuteRollup)[0]
     sums = [getattr(row, column) for column in rollups.SUMS]
-    assert sums == [1, 0, 1, 11, 8, 6, 4, 30, 20, 2, 5000, 25_088, 41.0, 250]
+    assert sums == [1, 0, 1, 0, 0, 0, 0, 11, 8, 6, 4, 30, 20, 2, 5000, 25_088, 41.0, 250]
     counts = histogram.decode(bytes(row.histograms))
     assert counts == {
         histogram.bucket_index_of(Latency.QUEUE, 0.5): 1,
@@ -125,6 +127,41 @@ def test_an_upgrade_sums_up_the_media_of_stored_records() -> None:
 
     for checked in [*verify(*THEN), *verify(*NOW)]:
         assert checked.differences == ()
+
+
+ENDED: tuple[dict[str, Any], ...] = (
+    {"outcome": Outcome.REJECTED, "http_status": 429},
+    {"outcome": Outcome.REJECTED, "http_status": 404, "model": "made-up"},
+    {"outcome": Outcome.FAILED, "http_status": 500},
+    {"outcome": Outcome.INTERRUPTED, "http_status": None, "total_ms": None},
+    {"outcome": Outcome.CLIENT_GONE, "http_status": 499},
+    {"finish_reason": QUOTA},
+    {},
+)
+
+
+def test_an_upgrade_counts_causes_and_only_the_latency_of_whole_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as former:
+        former.setattr(rollups, "causes_of", lambda *_: (False,) * 4)
+        former.setattr(rollups, "Latency", SimpleNamespace(TOTAL=None))
+        for at, name in ((NOON, "r"), (THEN[0], "old")):
+            for number, changes in enumerate(ENDED):
+                store(f"{name}{number}", started_at=at, **changes)
+    for period in (THEN, NOW):
+        assert any(each.differences for each in verify(*period))
+
+    migration = import_module("vinery_accounts.migrations.0014_causes_and_messages")
+    migration.count_causes(apps, None)
+
+    assert not any(each.differences for each in [*verify(*THEN), *verify(*NOW)])
+    (of_day,) = DayRollup.objects.filter(
+        slice__dimensions="project", start_s__gt=THEN[1].timestamp()
+    )
+    assert [getattr(of_day, each) for each in rollups.SUMS[:7]] == [7, 4, 7, 1, 1, 2, 1]
+    counts = histogram.decode(bytes(of_day.histograms))
+    assert counts[histogram.bucket_index_of(Latency.TOTAL, 340.0)] == 2
 
 
 def test_records_and_sums_are_stored_together_in_slices_of_a_fixed_digest() -> None:

@@ -47,6 +47,42 @@ def test_a_wrong_value_is_refused(
         assert error.message == f"`{field}` {sentence}."
 
 
+CANARY = "my bank is broke"
+
+
+def with_canaries(value: Any, *kept: str) -> Any:
+    """The value with this text in place of each text but those of the `kept` members."""
+    match value:
+        case str():
+            return CANARY
+        case list():
+            return [with_canaries(each, *kept) for each in value]
+        case Mapping():
+            return {
+                key: each if key in kept else with_canaries(each, *kept)
+                for key, each in value.items()
+            }
+    return value
+
+
+@table(
+    "endpoint, fields",
+    [
+        *((endpoint, {field: value}) for endpoint, field, value, _ in WRONG_VALUES),
+        *((endpoint, row.fields) for endpoint, row in ROWS),
+    ],
+)
+def test_a_usage_record_has_no_text_of_a_refused_body(
+    endpoint: AnyEndpoint, fields: Mapping[str, Any]
+) -> None:
+    for each in (fields, with_canaries(fields), with_canaries(fields, "type", "role")):
+        try:
+            parsed(endpoint, V1, **each)
+        except InvalidRequest as error:
+            assert CANARY not in str(error.recorded)
+            assert error.recorded[0]
+
+
 @table("endpoint, row", ROWS)
 def test_a_wrong_body_is_refused_and_accepted_by_v3_where_only_v1_refuses_it(
     endpoint: AnyEndpoint, row: Mistake

@@ -10,11 +10,11 @@ from msgspec import structs
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.limits.service import LimitService, LimitSettings
-from vinery_accounts.usage.entries import Admission, Settlement
+from vinery_accounts.usage.entries import Admission, Settlement, entries_in
 from vinery_accounts.usage.journal import journals_in
 from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans
-from vinery_serving.core.errors import InvalidRequest, UsageNotRecorded
+from vinery_serving.core.errors import InvalidRequest, UsageNotRecorded, cited
 from vinery_serving.core.media import MediaUsage
 from vinery_serving.flow.meter import Meter
 from vinery_serving.protocols.common.encoding import error_body
@@ -134,6 +134,18 @@ async def test_a_long_name_of_a_model_takes_little_space_in_the_journal(process:
     process.begin(asked="m" * 1_000_000, serves="reference-chat")
 
     assert process._ledger.backlog_bytes < 2000
+
+
+async def test_a_refusal_is_recorded_with_its_message_and_its_field(tmp_path: Path) -> None:
+    ledger = UsageLedger(tmp_path)
+    record = new_record(ledger, traffic=Traffic())
+    record.admit(model="m")
+    record.fail(InvalidRequest(f"`stop` has {cited('a secret')}.", param="stop"))
+
+    *_, settled = entries_in(ledger._journal.read(0, 10_000))
+    assert isinstance(settled, Settlement)
+    assert (settled.error_code, settled.error_param) == ("invalid_value", "stop")
+    assert settled.error_message == "`stop` has …."
 
 
 @pytest.mark.parametrize("is_refused", [True, False])

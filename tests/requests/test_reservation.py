@@ -12,6 +12,7 @@ from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.usage.weights import Weights
 from vinery_serving.core.errors import LimitReached
+from vinery_serving.core.events import QUOTA
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.requests.reservation import Reservation, count_request
@@ -65,9 +66,14 @@ async def reserved(limits: LimitService, request: PreparedRequest | None = None)
     return quota
 
 
-def answered(num_tokens: int) -> Meter:
+def answered(num_tokens: int, finish_reason: str = "stop") -> Meter:
     """The meter of an answer with this many tokens."""
-    return Meter(num_prompt_tokens=NUM_PROMPT_TOKENS, num_output_tokens=num_tokens, has_begun=True)
+    return Meter(
+        num_prompt_tokens=NUM_PROMPT_TOKENS,
+        num_output_tokens=num_tokens,
+        finish_reason=finish_reason,
+        has_begun=True,
+    )
 
 
 async def num_used(limits: LimitService) -> int:
@@ -131,7 +137,6 @@ async def test_a_request_gets_the_last_tokens_as_its_last_grant() -> None:
     quota = await reserved(limits)
     assert await num_used(limits) == 50
     assert (quota.num_granted, quota.is_last) == (40, True)
-    assert [bound.limit_id for bound in quota.bound_limits] == [1]
     with pytest.raises(LimitReached) as refused:
         await reservation_of(limits, "next").reserve(prepared(1000))
     assert (refused.value.status, refused.value.code) == (429, "insufficient_quota")
@@ -196,9 +201,56 @@ async def test_a_beam_search_is_reserved_as_a_whole_or_refused() -> None:
     assert await num_used(limits) == 100
 
 
-async def test_a_shadow_limit_refuses_nothing_and_is_recorded() -> None:
-    quota = await reserved(limits_of(rule(5, is_shadow=True)), prepared(20))
-    assert [bound.is_shadow for bound in quota.bound_limits] == [True]
+@table(
+    "amount, num_extended, ending, figures",
+    [
+        (50, 0, answered(40, QUOTA), [(50, 88)]),
+        (50, 0, answered(30), []),
+        (50, 0, answered(40, "length"), []),
+        (170, 64, answered(160, QUOTA), [(170, 32)]),
+        (170, 64, answered(150), []),
+        (1000, 64, answered(150), []),
+    ],
+)
+async def test_an_answer_is_cut_short_only_if_the_limit_ended_it(
+    amount: int, num_extended: int, ending: Meter, figures: list[tuple[float, float]]
+) -> None:
+    quota = await reserved(limits_of(rule(amount)))
+    await quota.extend(num_extended)
+    assert quota.bound_limits == ()
+    quota.settle(ending)
+    assert [(bound.level, bound.needed) for bound in quota.bound_limits] == figures
+
+
+@table(
+    "amount, window, num_tokens, figures",
+    [
+        (5, Window.DAY, 20, [(0, 30)]),  # would have refused it
+        (50, Window.DAY, 40, []),
+        (50, Window.DAY, 41, [(0, 51)]),  # would have cut it
+        (170, Window.DAY, 160, []),
+        (170, Window.DAY, 161, [(138, 33)]),
+        (100, Window.MINUTE, 90, []),
+        (100, Window.MINUTE, 91, [(0, 101)]),
+    ],
+)
+async def test_a_shadow_limit_records_what_it_would_have_refused_or_cut(
+    amount: int, window: Window, num_tokens: int, figures: list[tuple[float, float]]
+) -> None:
+    limits = limits_of(rule(amount, is_shadow=True, window=window))
+    quota = await reserved(limits)
+    await quota.extend(64)
+    quota.settle(answered(num_tokens))
+    assert [(bound.level, bound.needed) for bound in quota.bound_limits] == figures
+    assert all(bound.is_shadow for bound in quota.bound_limits)
+
+
+async def test_a_shadow_bucket_records_that_it_would_have_asked_to_wait() -> None:
+    limits = limits_of(rule(200, is_shadow=True, window=Window.MINUTE))
+    await reserved(limits)
+    late = reservation_of(limits, "late")
+    await late.reserve(prepared(1000))
+    assert [bound.needed for bound in late.bound_limits] == [138]
 
 
 REFUSED = Meter(num_prompt_tokens=NUM_PROMPT_TOKENS)

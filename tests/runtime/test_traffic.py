@@ -86,7 +86,7 @@ def test_finished_answers_are_counted_by_their_reason() -> None:
     begun = {"first_token_ms": 5.0, "total_ms": 90.0, "inter_token_ms": 4.0}
     answers = (
         settlement(**begun, finish_reason=reason, num_output_tokens=11)
-        for reason in ("stop", "tool_calls", "length", "quota")
+        for reason in ("stop", "tool_calls", "length", "quota_exceeded")
     )
     model = counted(*answers, settlement(status=429)).models["small"]
 

@@ -23,6 +23,10 @@ from vinery_accounts.usage.verify import verify
 _COLUMNS: Final = {
     "REQUESTS": "num_requests",
     "ERRORS": "num_errors",
+    "LIMITED": "num_limited",
+    "CLIENT": "num_client_errors",
+    "SERVER": "num_server_errors",
+    "CUT SHORT": "num_cut_short",
     "INPUT": "num_prompt_tokens",
     "CACHED": "num_cached_tokens",
     "IMAGE": "num_image_tokens",
@@ -34,7 +38,10 @@ _COLUMNS: Final = {
     "FIRST TOKEN p50/p95/p99 ms": "first_token_ms",
     "TOTAL p50/p95/p99 ms": "total_ms",
 }
-_OF_MEDIA: Final = frozenset({"IMAGE", "MEDIA", "MEDIA BYTES", "PIXELS"})
+# Columns that are left out where they are 0 in all rows.
+_RARE: Final = frozenset(
+    {"LIMITED", "CLIENT", "SERVER", "CUT SHORT", "IMAGE", "MEDIA", "MEDIA BYTES", "PIXELS"}
+)
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -97,11 +104,11 @@ def show_usage(arguments: argparse.Namespace) -> int:
 def _without_zeros(
     heads: tuple[str, ...], rows: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Return the table without the columns of media that are 0 in all rows."""
+    """Return the table without the rare columns that are 0 in all rows."""
     shown = [
         at
         for at, head in enumerate(heads)
-        if head not in _OF_MEDIA or any(row[at] != "0" for row in rows)
+        if head not in _RARE or any(row[at] != "0" for row in rows)
     ]
     return [heads[at] for at in shown], [[row[at] for at in shown] for row in rows]
 

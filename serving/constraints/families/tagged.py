@@ -22,7 +22,7 @@ from vinery_serving.constraints.grammar.rules import plain
 from vinery_serving.constraints.grammar.steps import spend
 from vinery_serving.constraints.json_schema.translator import check_schema, json_tag
 from vinery_serving.constraints.texts import text_tag
-from vinery_serving.core.errors import UnsupportedParameter
+from vinery_serving.core.errors import UnsupportedParameter, cited
 from vinery_serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
 from vinery_serving.core.tools import INPUT
 from vinery_serving.output.parsers import glm4, minicpm5, onyx, qwen3coder
@@ -65,7 +65,7 @@ def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
     if parameters is None and tool.strict:
         raise UnsupportedParameter(
             f"This model writes arguments one by one, so the schema of the strict tool "
-            f"{tool.name!r} can only be an object with `properties`, `required`, "
+            f"{cited(repr(tool.name))} can only be an object with `properties`, `required`, "
             f"`additionalProperties` and `$defs`.",
             param="tools",
         )

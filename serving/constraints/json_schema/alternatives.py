@@ -18,6 +18,7 @@ from vinery_serving.constraints.json_schema.nodes import (
     canonical,
     constants_of,
 )
+from vinery_serving.core.errors import cited
 
 # In the order of the schema, each node once.
 Alternative = tuple[SchemaNode, ...]
@@ -128,11 +129,11 @@ class SchemaDocument:
             try:
                 found = found.at(int(name) if is_index else name)
             except (LookupError, TypeError, ValueError):
-                raise SchemaError(steps, f"points at nothing: {reference}") from None
+                raise SchemaError(steps, f"points at nothing: {cited(reference)}") from None
         if found is self.root and reference not in ("#", "#/"):
-            raise SchemaError(steps, f"points at nothing: {reference}")
+            raise SchemaError(steps, f"points at nothing: {cited(reference)}")
         if not isinstance(found.schema, dict | bool):
-            raise SchemaError(steps, f"does not point at a schema: {reference}")
+            raise SchemaError(steps, f"does not point at a schema: {cited(reference)}")
         return found
 
     def followed(self, node: SchemaNode) -> SchemaNode:

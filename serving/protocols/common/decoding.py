@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.errors import InvalidRequest, cited
 from vinery_serving.core.request import (
     BeamSearch,
     LogprobsOptions,
@@ -227,7 +227,7 @@ def _bias_by_id(value: object) -> object:
         return value
     for key in value:
         if not (key.isascii() and key.isdigit() and len(key) < 11):
-            raise invalid(f"must have token ids as keys; {key[:40]!r} is no token id")
+            raise invalid(f"must have token ids as keys; {cited(repr(key[:40]))} is no token id")
     return {int(key): bias for key, bias in value.items()}
 
 

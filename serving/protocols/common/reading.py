@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from vinery_serving.core.errors import InvalidRequest, MissingParameter, UnsupportedParameter
+from vinery_serving.core.errors import InvalidRequest, MissingParameter, UnsupportedParameter, cited
 from vinery_serving.core.field_limits import JSON_LEVELS
 from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
 
@@ -178,7 +178,7 @@ def _error(detail: ErrorDetails) -> InvalidRequest:
 def _sentence(detail: ErrorDetails) -> str:
     template = _SENTENCES.get(detail["type"])
     if template is None:
-        return detail["msg"]
+        return detail["msg"] if detail["type"] == "invalid" else cited(detail["msg"])
     return template.format(**{key: _plain(value) for key, value in detail.get("ctx", {}).items()})
 
 

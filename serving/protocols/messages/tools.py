@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from vinery_serving.core import field_limits
+from vinery_serving.core.errors import cited
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import (
@@ -40,8 +41,8 @@ def _custom(value: object) -> object:
         raise unsupported(_FUNCTION)
     if isinstance(value, str) and value != "custom":
         raise unsupported(
-            f"is {value[:64]}, a tool of Anthropic's, but this server has none: send a tool with "
-            "`name`, `description` and `input_schema`"
+            f"is {cited(value[:64])}, a tool of Anthropic's, but this server has none: send a tool "
+            "with `name`, `description` and `input_schema`"
         )
     return value
 

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from vinery_serving.core import field_limits
+from vinery_serving.core.errors import cited
 from vinery_serving.core.request import Message, Role, TextPart, ToolCall
 from vinery_serving.core.tools import qualified_name
 from vinery_serving.protocols.common.encoding import json_bytes
@@ -298,7 +299,8 @@ class OtherItem(Wire):
             raise unsupported(_NO_REFERENCES)
         if not isinstance(kind, str):
             raise missing("must have a `role` or a known `type`")
-        raise unsupported(f"is of type {kind[:64]}, which {_NO_TEXT.get(kind, _NOT_SUPPORTED)}")
+        why = _NO_TEXT.get(kind, _NOT_SUPPORTED)
+        raise unsupported(f"is of type {cited(kind[:64])}, which {why}")
 
 
 def _tag(value: Any) -> str:

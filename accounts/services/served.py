@@ -1,0 +1,52 @@
+"""What accounts know of served models, whose table is another room's: names, and what answers."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from django.core.exceptions import ValidationError
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model or an alias. `answers_chats`: a chat with it is answered now, perhaps after it has
+    woken."""
+
+    name: str
+    project_ids: Sequence[int] = ()  # empty: all
+    is_alias: bool = False
+    answers_chats: bool = False
+
+
+_readers: Final[list[Callable[[], Sequence[Served]]]] = []
+
+
+def provide(read: Callable[[], Sequence[Served]]) -> None:
+    """Let accounts read the served models, those that are ready first."""
+    _readers[:] = [read]
+
+
+def served_to(project_id: int | None) -> list[Served]:
+    """Return what keys of a project see; None: everything."""
+    found = _readers[0]() if _readers else ()
+    return [
+        each
+        for each in found
+        if project_id is None or not each.project_ids or project_id in each.project_ids
+    ]
+
+
+def check_models(
+    column: str, names: Iterable[str], project_id: int | None = None, *, takes_aliases: bool = True
+) -> None:
+    """Raise ValidationError for a name that no model or alias has. Before the first model is
+    served any name is right."""
+    served = {each.name: each for each in served_to(project_id)}
+    for name in names if served else ():
+        if name not in served:
+            near = get_close_matches(name, served, 1)
+            hint = f"Did you mean {near[0]}?" if near else "Add the model first."
+            raise ValidationError({column: f"No model or alias has the name {name}. {hint}"})
+        if served[name].is_alias and not takes_aliases:
+            raise ValidationError({column: f"{name} is an alias: name one of its models."})

@@ -1,0 +1,147 @@
+"""Keys, limits and weights name models that are served, in each front end."""
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+
+import vinery.cli
+from tests.catalog.conftest import TINY_CHAT
+from tests.tables import table
+from vinery_accounts.keys.lifecycle import create_key
+from vinery_accounts.models import ApiKey, Limit, User
+from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.resources.keys import KEYS
+from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS
+from vinery_accounts.services import changes
+from vinery_accounts.services.changes import first_project
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.aliases import ModelAlias
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.models import ServedModel
+
+pytestmark = pytest.mark.django_db
+
+NO_CHATT = "No model or alias has the name tiny-chatt. Did you mean tiny-chat?"
+A_DAY = {"scope": "model", "metric": "tokens", "window": "day", "amount": 10}
+
+
+@pytest.fixture(autouse=True)
+def served(settings: Any, tmp_path: Path) -> None:
+    settings.VINERY_RUN_DIR = tmp_path
+    for name in ("tiny-chat", "hidden", "other"):
+        registry.add_model(TINY_CHAT, name=name, load=name == "tiny-chat")
+    ServedModel.objects.filter(name="hidden").update(project_ids=[10**6])
+    changes.add(ModelAlias(name="gpt", targets={"tiny-chat": 1}))
+
+
+@pytest.fixture
+def owner(db: None) -> User:
+    return User.objects.create_superuser("olga")
+
+
+def new_key(owner: User, *names: str) -> ApiKey:
+    columns = {"name": "k", "project": first_project(), "allowed_models": list(names)}
+    row: ApiKey = KEYS.create(EVERYTHING, {"owner": owner, **columns}).row
+    return row
+
+
+@table(
+    "name, message",
+    [
+        ("tiny-chatt", NO_CHATT),
+        ("hidden", "No model or alias has the name hidden. Add the model first."),
+        ("zzz", "No model or alias has the name zzz. Add the model first."),
+    ],
+)
+def test_a_key_names_models_and_aliases_that_its_project_sees(
+    owner: User, name: str, message: str
+) -> None:
+    key = new_key(owner, "tiny-chat", "gpt")
+    with pytest.raises(ValidationError) as refused:
+        new_key(owner, name)
+    assert refused.value.message_dict == {"allowed_models": [message]}
+    with pytest.raises(ValidationError):
+        KEYS.change(EVERYTHING, key, {"allowed_models": ["gpt", name]})
+
+
+def test_what_a_key_names_already_stays_and_before_the_first_model_any_name_is_right(
+    owner: User,
+) -> None:
+    key = create_key(owner=owner, name="k", allowed_models=["gone"]).key
+    KEYS.change(EVERYTHING, key, {"allowed_models": ["gone", "gpt"]})
+    ModelAlias.objects.all().delete()
+    ServedModel.objects.all().delete()
+    new_key(owner, "soon")
+
+
+def test_limits_and_weights_name_models() -> None:
+    for resource, values in ((LIMITS, A_DAY), (MODEL_WEIGHTS, {})):
+        resource.create(EVERYTHING, {**values, "model": "tiny-chat"})
+        for name, message in (("tiny-chatt", "Did you mean"), ("gpt", "gpt is an alias")):
+            with pytest.raises(ValidationError, match=message):
+                resource.create(EVERYTHING, {**values, "model": name})
+    Limit.objects.update(model="gone")
+    LIMITS.change(EVERYTHING, Limit.objects.get(), {"amount": 20})
+
+
+def test_each_front_end_shows_the_nearest_name(
+    owner: User, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.force_login(owner)
+    project = first_project().pk
+    of_key: dict[str, Any] = {"name": "k", "project": project, "scopes": ["inference"]}
+    for path, body in (
+        ("keys/", of_key | {"models": ["tiny-chatt"]}),
+        ("limits/", A_DAY | {"model": "tiny-chatt"}),
+    ):
+        answer = client.post(f"/api/{path}", body, content_type="application/json")
+        assert answer.status_code == 400
+        assert NO_CHATT in answer.content.decode()
+    of_limit = {"of": "model", "model": "tiny-chatt", "metric": "tokens", "window": "day"}
+    of_limit |= {"amount": "10", "time_zone": "UTC", "week_start": "monday"}
+    once = {"once": "x" * 16, "models": "tiny-chatt"}
+    in_admin = of_key | {"owner": owner.pk, "models": "tiny-chatt", "allowed_models": "tiny-chatt"}
+    for path, form in (
+        ("/console/keys/new/", of_key | once),
+        ("/console/limits/new/", of_limit),
+        ("/admin/accounts/apikey/add/", in_admin),
+        ("/admin/accounts/limit/add/", of_limit | {"scope": "model", "scope_id": 0}),
+    ):
+        assert NO_CHATT in client.post(path, form).content.decode(), path
+    for words in (
+        "key create --name k --model tiny-chatt",
+        "limit set --model tiny-chatt --metric tokens --window day --amount 5",
+    ):
+        assert vinery.cli.main(words.split()) != 0
+        assert NO_CHATT in capsys.readouterr().err
+    assert not ApiKey.objects.exists() and not Limit.objects.exists()
+
+
+@table(
+    "states, allowed, example",
+    [
+        ({"tiny-chat": EngineState.READY}, [], "tiny-chat"),
+        ({"tiny-chat": EngineState.ASLEEP}, [], "tiny-chat"),
+        ({"tiny-chat": EngineState.READY}, ["other", "gpt"], "gpt"),
+        ({"tiny-chat": EngineState.READY}, ["other"], "other"),
+        ({"tiny-chat": EngineState.FAILED}, [], "YOUR-MODEL"),
+        ({"tiny-chat": EngineState.ASLEEP, "other": EngineState.READY}, [], "other"),
+    ],
+)
+def test_the_example_of_a_new_key_names_a_model_that_answers_it(
+    owner: User, client: Client, states: dict[str, str], allowed: list[str], example: str
+) -> None:
+    EngineStatus.objects.all().delete()
+    for name, state in states.items():
+        ServedModel.objects.filter(name=name).update(is_loaded=True)
+        model = ServedModel.objects.get(name=name)
+        EngineStatus.objects.create(model=model, state=state)
+    client.force_login(owner)
+    form = {"name": "k", "project": first_project().pk, "scopes": ["inference"]}
+    form |= {"once": secrets.token_hex(), "models": ", ".join(allowed)}
+    text = client.post("/console/keys/new/", form).content.decode()
+    assert f'model="{example}"' in text.replace("&quot;", '"')

@@ -1,0 +1,47 @@
+"""The history of a model: which reports are events, and with which reason."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.catalog.conftest import TINY_CHAT
+from vinery_accounts.base.actors import Actor, acting_as
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.model_events import ModelEvent
+from vinery_serving.node import status
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_change_that_was_asked_for_names_who_asked(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "close_old_connections", lambda: None)
+    settings.VINERY_RUN_DIR = tmp_path
+    with acting_as(Actor(None, "olga")):
+        model = registry.add_model(TINY_CHAT, name="chat")
+    for state, error, reason in (
+        ("loading", "", None),
+        ("ready", "", ""),
+        ("ready", "", ""),
+        ("asleep", "", "idle for 3 s"),
+        ("asleep", "", ""),
+        ("loading", "", "woken by a request"),
+        ("loading", "It crashed.", None),
+        ("failed", "It is cut.\n\nThe original.", None),
+    ):
+        status._write(model.pk, {"state": state, "last_error": error}, reason)
+    with acting_as(Actor(None, "bob")):
+        registry.load(model, False)
+    status._write(model.pk, {"state": "unloaded"}, None)
+
+    assert [(each.state, each.reason) for each in ModelEvent.objects.order_by("id")] == [
+        ("loading", "loaded by olga"),
+        ("ready", ""),
+        ("asleep", "idle for 3 s"),
+        ("loading", "woken by a request"),
+        ("loading", "It crashed."),
+        ("failed", "It is cut."),
+        ("unloaded", "unloaded by bob"),
+    ]
