@@ -12,7 +12,7 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.request import Handling
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Identifier, Limited
-from vinery_serving.protocols.common.parameters import ModelName, parameter
+from vinery_serving.protocols.common.parameters import MODEL, ModelName, parameter
 from vinery_serving.protocols.common.reading import Wire, invalid, refuse_if
 
 
@@ -53,9 +53,7 @@ class StreamOptions(Wire):
 class DeliveryFields(Wire):
     """Which model answers, and how the answer is sent: `Handling` and the streaming options."""
 
-    model: ModelName | None = parameter(
-        "A served model. It may be absent or `default` if one model is loaded.", "OAVF OAVF OAV"
-    )
+    model: ModelName | None = parameter(MODEL, "OAVF OAVF OAV")
     stream: bool | None = parameter(
         "Sends the answer as server-sent events; the last is `data: [DONE]`.", "OAVF OAVF OAV"
     )
