@@ -121,11 +121,11 @@ parallel_tool_calls OAV | repeated
 previous_response_id AV | null: no answers are stored
 reasoning AV | repeated
 store OAV | false: no answers are stored
-temperature OAV | repeated, else 1
+temperature OAV | the value in force
 text OAV | repeated
 tool_choice OAV | repeated
 tools OAV | repeated whole, in the flat form
-top_p OAV | repeated, else 1
+top_p OAV | the value in force
 top_logprobs AV | repeated
 truncation OAV | repeated
 metadata OAV | repeated

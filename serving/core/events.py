@@ -13,6 +13,7 @@ from typing import Final
 
 from vinery_serving.core.errors import ServingError
 from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import Sampling
 
 # Values of `Finished.cause`. The first is vLLM's word.
 REPETITION: Final = "repetition_detected"
@@ -62,6 +63,16 @@ class Started:
     prompt_texts: tuple[str, ...] = ()
     prompt_chars: tuple[int, ...] = ()
     num_prompt_tokens: int = 0
+    # The values in force of what the request leaves to the model, for Responses only.
+    sampling: Sampling | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """A choice has its first token, which may have no text yet. For streams of dialects with
+    `shows_first_token`."""
+
+    choice: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,4 +173,5 @@ class Failed:
 
 
 Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolCallDelta
-Event = Started | PromptScored | TokensGenerated | Delta | Progress | Finished | Completed | Failed
+OfChoice = FirstToken | TokensGenerated | Delta | Finished
+Event = Started | PromptScored | Progress | OfChoice | Completed | Failed

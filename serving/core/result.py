@@ -10,6 +10,7 @@ from vinery_serving.core.events import (
     Failed,
     Finished,
     FinishReason,
+    FirstToken,
     Progress,
     PromptScored,
     ReasoningDelta,
@@ -21,7 +22,7 @@ from vinery_serving.core.events import (
     Usage,
 )
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import ToolCall
+from vinery_serving.core.request import Sampling, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class ChoiceResult:
 @dataclass(frozen=True, slots=True)
 class Result:
     """A finished request. `choices` are sorted by index, `completed_at` is in whole Unix
-    seconds. The last four fields have one entry for each prompt, or are empty when the
+    seconds. The four fields after it have one entry for each prompt, or are empty when the
     client did not ask for them."""
 
     choices: tuple[ChoiceResult, ...]
@@ -86,6 +87,7 @@ class Result:
     scored_prompts: tuple[tuple[Token, ...], ...] = ()
     prompt_texts: tuple[str, ...] = ()
     prompt_chars: tuple[int, ...] = ()
+    sampling: Sampling | None = None  # see `Started`
 
 
 class _ChoiceBuilder:
@@ -147,7 +149,7 @@ class ResultBuilder:
         match event:
             case Started():
                 self._started = event
-            case Progress():
+            case Progress() | FirstToken():
                 pass
             case PromptScored(prompt=prompt, tokens=tokens):
                 self._scored[prompt] = tokens
@@ -177,6 +179,7 @@ class ResultBuilder:
             tuple(tokens for _, tokens in sorted(self._scored.items())),
             self._started.prompt_texts,
             self._started.prompt_chars,
+            self._started.sampling,
         )
 
     def _choice(self, index: int) -> _ChoiceBuilder:

@@ -15,13 +15,14 @@ from vinery_serving.core.events import (
     Event,
     Finished,
     FinishReason,
+    FirstToken,
     Progress,
     PromptScored,
     Started,
     TextDelta,
     TokensGenerated,
 )
-from vinery_serving.core.request import GenerationRequest, RawPrompts
+from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
 from vinery_serving.flow.grants import TokenGrants
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.output.detokenize import Decoder
@@ -59,7 +60,12 @@ def started(prepared: PreparedRequest) -> Started:
         texts,
         tuple(map(len, own_texts)),
         sum(prompt.num_tokens for prompt in prompts),
+        _in_force(prepared) if request.endpoint is Endpoint.RESPONSES else None,
     )
+
+
+def _in_force(prepared: PreparedRequest) -> Sampling:
+    return Sampling(**structs.asdict(prepared.submits[0].sampling))
 
 
 class IntervalBuffer:
@@ -127,6 +133,7 @@ class AnswersReader:
         self._output = output
         interval = request.handling.stream_interval
         is_buffered = request.is_streamed and interval > 1
+        self._shows_first = request.is_streamed and request.dialect.shows_first_token
         self._choices = {
             id_: _Choice(
                 index,
@@ -253,7 +260,10 @@ class AnswersReader:
                 self._meter.encode_s = (self._meter.encode_s or 0.0) + output.encode_s
         if output.prompt_logprobs is not None:
             events += self._scored_prompt(choice.index, output.prompt_logprobs)
+        is_first = not choice.token_ids
         num_read = self._read_tokens(choice, output, events)
+        if self._shows_first and is_first and num_read:
+            deltas.append(FirstToken(choice.index))
         if output.logprobs:
             choice.logprob_sum += sum(each.logprob for each in output.logprobs)
             choice.num_logprobs += len(output.logprobs)

@@ -88,7 +88,7 @@ def _add_chat_choice(whole: dict[str, Any], choice: Any) -> None:
     _add_members(message, delta)
     _add_members(whole, choice)
     for key in ("role", "content", "reasoning", "reasoning_content"):
-        message[key] += delta.get(key, "")
+        message[key] += delta.get(key) or ""
     for call in delta.get("tool_calls", ()):
         _add_call(message["tool_calls"], call)
     if "function_call" in delta:

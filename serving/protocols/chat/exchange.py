@@ -154,7 +154,9 @@ class ChatExchange(ChunkExchange):
 
     def start(self, event: Started, choice: int) -> Chunk:
         """Every choice has a first chunk. Clients expect the choices in order."""
-        delta: dict[str, object] = {"role": "assistant", "content": ""}
+        shows_first_token = self.request.dialect.shows_first_token
+        content = None if shows_first_token else ""
+        delta: dict[str, object] = {"role": "assistant", "content": content}
         if self.request.wants_token_ids:
             delta |= prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
         return Chunk(json_members(delta), chunk_extras=self._prompt(event))

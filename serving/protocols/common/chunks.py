@@ -14,6 +14,8 @@ from vinery_serving.core.events import (
     Failed,
     Finished,
     FinishReason,
+    FirstToken,
+    OfChoice,
     Progress,
     PromptScored,
     ReasoningDelta,
@@ -189,6 +191,8 @@ class ChunkEncoder:
         self._has_logprobs = form.request.logprobs.num_top is not None
         # The function of each choice, from `Started` on.
         self._logprobs: list[Callable[[Sequence[Token]], object]] = []
+        # The first chunks of choices that are sent with their first tokens.
+        self._late: dict[int, Chunk] = {}
         # The end of an unfinished choice, with and without log-probabilities.
         self._scored = form.close + b',"logprobs":%b,"finish_reason":null'
         self._unfinished = self._scored % b"null"
@@ -196,6 +200,10 @@ class ChunkEncoder:
         self._set_usage(b"null")
 
     def feed(self, event: Event) -> bytes:
+        if self._late and isinstance(event, OfChoice):
+            late = self._late.pop(event.choice, None)
+            if late is not None:
+                return self._chunk(event.choice, late) + self.feed(event)
         match event:
             case TextDelta():
                 end = self._end
@@ -210,8 +218,8 @@ class ChunkEncoder:
                 return self._start(event)
             case TokensGenerated():
                 return self._chunk(event.choice, self._form.tokens(event))
-            case PromptScored():
-                return b""  # only whole answers have it
+            case PromptScored() | FirstToken():
+                return b""  # only whole answers have the former
             case Finished():
                 end = b'%b%b,"logprobs":null,"finish_reason":%b,"stop_reason":%b' % (
                     self._form.no_text,
@@ -236,8 +244,11 @@ class ChunkEncoder:
     def _start(self, event: Started) -> bytes:
         form, choices = self._form, range(len(self._opens))
         self._logprobs = [form.logprobs(event, at, is_streamed=True) for at in choices]
-        chunks = [(at, form.start(event, at)) for at in choices]
-        return b"".join([self._chunk(at, chunk) for at, chunk in chunks if chunk])
+        chunks = {at: chunk for at in choices if (chunk := form.start(event, at))}
+        if form.request.dialect.shows_first_token:
+            self._late = chunks
+            return b""
+        return b"".join([self._chunk(at, chunk) for at, chunk in chunks.items()])
 
     def _chunk(self, choice: int, chunk: Chunk) -> bytes:
         choice_end = self._unfinished + _after_others(chunk.choice_extras) + b"}]"

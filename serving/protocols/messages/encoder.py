@@ -14,6 +14,7 @@ from vinery_serving.core.events import (
     Event,
     Failed,
     Finished,
+    FirstToken,
     Progress,
     PromptScored,
     ReasoningDelta,
@@ -133,7 +134,7 @@ class MessagesEncoder:
                     is_context_full=event.is_context_full,
                 )
                 return self._close()
-            case Progress() | PromptScored() | TokensGenerated():
+            case Progress() | PromptScored() | FirstToken() | TokensGenerated():
                 return b""
             case Completed():
                 return self._complete(event.usage)

@@ -125,7 +125,8 @@ ToolCallDelta: More of a call. Its id and type come in its first chunk.
 
 ChatDelta: More of an answer. The role comes in the first chunk.
   role?: Literal["assistant"]
-  content?, reasoning_content?, reasoning?: str
+  content?: str | None  # Null in the first chunk under /v3.
+  reasoning_content?, reasoning?: str
   tool_calls?: list[ToolCallDelta]
   function_call?: CalledFunctionDelta
   {_TOKENS}
