@@ -49,8 +49,8 @@ usage.prompt_tokens OAVF
 usage.completion_tokens OAVF
 usage.total_tokens OAVF
 usage.prompt_tokens_details.cached_tokens AVF | exact
-usage.prompt_tokens_details.image_tokens F | of pictures and videos, if the prompt has any
-usage.prompt_tokens_details.video_tokens F | Left out: `image_tokens` counts those of videos, too.
+usage.prompt_tokens_details.image_tokens F | of pictures, if the prompt has any
+usage.prompt_tokens_details.video_tokens F | of videos, if the prompt has any
 usage.completion_tokens_details.reasoning_tokens AVF
 usage.completion_tokens_details.accepted_prediction_tokens A | for models with speculative decoding
 usage.completion_tokens_details.rejected_prediction_tokens A | for models with speculative decoding

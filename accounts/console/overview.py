@@ -159,7 +159,7 @@ def _latency(found: Percentiles | None) -> tuple[str, str]:
 
 def _media(figures: Figures) -> tuple[str, str]:
     size = f"{filesizeformat(figures.num_media_bytes)}, {words.pixels(figures.num_media_pixels)}"
-    return f"{figures.num_media:,}", f"{figures.num_image_tokens:,} input tokens, {size}"
+    return f"{figures.num_media:,}", f"{figures.num_media_tokens:,} input tokens, {size}"
 
 
 def _energy(figures: Figures) -> tuple[str, str]:

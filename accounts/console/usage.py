@@ -29,7 +29,7 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
 _EXPORTED: Final = (
     *("num_requests", "num_errors", "num_prompt_tokens", "num_cached_tokens"),
     *("num_image_tokens", "num_output_tokens", "first_token_p50_ms"),
-    *("num_media", "num_media_bytes", "num_media_pixels"),
+    *("num_media", "num_media_bytes", "num_media_pixels", "num_video_tokens"),
 )
 _CHOICES: Final = {"by": tuple(Dimension), "most": tuple(_MEASURES)}
 _NONE: Final = "(none)"  # no owner, or refused before the model was known
@@ -183,6 +183,7 @@ def _columns(by: str, totals: Figures) -> list[str]:
         by.capitalize(),
         *("#Requests", "#Errors", "#Input tokens", "#Cached"),
         *(["#Image tokens"] if totals.num_image_tokens else []),
+        *(["#Video tokens"] if totals.num_video_tokens else []),
         *("#Output tokens", "#Time to first token (p50)"),
         *(["#Media"] if totals.num_media else []),
         *(["#Energy"] if totals.energy_mj else []),

@@ -40,6 +40,9 @@ class UsageRecord(models.Model):
     num_image_tokens = models.PositiveIntegerField(
         "image tokens", default=0, help_text="Part of the prompt tokens."
     )
+    num_video_tokens = models.PositiveIntegerField(
+        "video tokens", default=0, help_text="Part of the prompt tokens."
+    )
     num_audio_tokens = models.PositiveIntegerField(
         "audio tokens", default=0, help_text="Part of the prompt tokens."
     )

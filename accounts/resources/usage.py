@@ -135,7 +135,7 @@ class PercentilesSerializer(StrictSerializer):
 
 
 class FiguresSerializer(StrictSerializer):
-    """Sums of usage. Cached, image and audio tokens are part of the prompt tokens, reasoning
+    """Sums of usage. Cached, image, video and audio tokens are part of the prompt tokens, reasoning
     tokens part of the output tokens."""
 
     num_requests = serializers.IntegerField()
@@ -144,6 +144,7 @@ class FiguresSerializer(StrictSerializer):
     num_prompt_tokens = serializers.IntegerField()
     num_cached_tokens = serializers.IntegerField()
     num_image_tokens = serializers.IntegerField()
+    num_video_tokens = serializers.IntegerField()
     num_audio_tokens = serializers.IntegerField()
     num_output_tokens = serializers.IntegerField()
     num_reasoning_tokens = serializers.IntegerField()

@@ -30,6 +30,7 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_pixels: int  # that the model sees
     # Of their tokens in the prompt: index of the first, and of that after the last.
     spans: tuple[tuple[int, int], ...]
+    num_video_tokens: int = 0  # of these tokens
     fetch_ms: float | None = None
     decode_ms: float | None = None
 
@@ -109,6 +110,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     inter_token_ms: float | None = None
     prefill_ms: float | None = None
     num_image_tokens: int = 0
+    num_video_tokens: int = 0
     num_audio_tokens: int = 0
     energy_mj: int | None = None  # millijoules; None: not measured
     num_response_bytes: int = 0
@@ -244,9 +246,11 @@ def _with_media(settlement: Settlement, media: Media | None) -> Settlement:
     """Their tokens count from the time at which an engine has accepted the request."""
     if media is None:
         return settlement
+    num_tokens = media.num_tokens - media.num_video_tokens
     return msgspec.structs.replace(
         settlement,
-        num_image_tokens=media.num_tokens if settlement.num_prompt_tokens else 0,
+        num_image_tokens=num_tokens if settlement.num_prompt_tokens else 0,
+        num_video_tokens=media.num_video_tokens if settlement.num_prompt_tokens else 0,
         num_media=media.num_files,
         num_media_bytes=media.num_bytes,
         num_media_pixels=media.num_pixels,

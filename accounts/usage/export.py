@@ -69,6 +69,7 @@ COLUMNS = (
     "encode_ms",
     "energy_mj",
     "is_exact",
+    "num_video_tokens",
 )
 
 REFUSAL_COLUMNS = (

@@ -76,8 +76,8 @@ class Question:
 class Figures:
     """Aggregated usage.
 
-    Cached, image and audio tokens are part of the prompt tokens, reasoning tokens of the
-    output tokens. Energy is 0 and latencies are None if nothing was measured.
+    Cached, image, video and audio tokens are part of the prompt tokens, reasoning tokens of
+    the output tokens. Energy is 0 and latencies are None if nothing was measured.
     """
 
     num_requests: int = 0
@@ -86,6 +86,7 @@ class Figures:
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_image_tokens: int = 0
+    num_video_tokens: int = 0
     num_audio_tokens: int = 0
     num_output_tokens: int = 0
     num_reasoning_tokens: int = 0
@@ -102,6 +103,10 @@ class Figures:
     @property
     def num_tokens(self) -> int:
         return self.num_prompt_tokens + self.num_output_tokens
+
+    @property
+    def num_media_tokens(self) -> int:
+        return self.num_image_tokens + self.num_video_tokens
 
 
 @dataclass(frozen=True, slots=True)

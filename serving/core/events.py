@@ -31,7 +31,7 @@ class FinishReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of a whole request. `num_output_tokens` includes the reasoning tokens,
-    `num_prompt_tokens` the cached and the image tokens."""
+    `num_prompt_tokens` the cached tokens and those of media."""
 
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
@@ -39,7 +39,8 @@ class Usage:
     num_reasoning_tokens: int = 0
     num_proposed_tokens: int = 0  # by the draft, in speculative decoding
     num_accepted_tokens: int = 0  # how many of them the model accepted
-    num_image_tokens: int = 0  # part of the prompt tokens: of pictures and videos
+    num_image_tokens: int = 0  # part of the prompt tokens, as those of videos
+    num_video_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:

@@ -81,6 +81,7 @@ class Draft:
     # The tokens of pictures and clips in the prompt: index of the first, and of that after the
     # last.
     media_spans: tuple[tuple[int, int], ...] = ()
+    num_video_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class PreparedRequest:
         """Return the request for an engine, and set the number of prompt tokens in `meter`."""
         meter.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in draft.prompts)
         meter.media_spans, meter.media = draft.media_spans, meter.media + draft.media
+        meter.num_video_tokens = draft.num_video_tokens
         return cls(
             draft.request, engine, meter, token, draft.prompts, draft.submits, draft.num_returned
         )

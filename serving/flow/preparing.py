@@ -89,13 +89,17 @@ def prepare(
         for prompt, limit in zip(prompts, limits, strict=True)
         for submit in _submits(common, request, model, prompt, limit)
     ]
+    media = [each for prompt in prompts for each in prompt.media]
     return Draft(
         request,
         prompts,
         tuple(submits),
         num_returned,
         clamped_to(asked, limits),
-        media_spans=tuple(each.span for prompt in prompts for each in prompt.media),
+        media_spans=tuple(each.span for each in media),
+        num_video_tokens=sum(
+            each.span[1] - each.span[0] for each in media if isinstance(each.source, Clip)
+        ),
     )
 
 

@@ -112,6 +112,7 @@ class RequestRecord:
                     num_bytes=media.num_bytes,
                     num_pixels=media.num_pixels,
                     spans=self.meter.media_spans,
+                    num_video_tokens=self.meter.num_video_tokens,
                     fetch_ms=_ms(media.fetch_s or None),
                     decode_ms=_ms(media.decode_s or None),
                 )
@@ -213,7 +214,8 @@ class RequestRecord:
             num_response_bytes=self._num_response_bytes,
             num_continuations=meter.num_continuations,
             energy_mj=None if energy_j is None else round(energy_j * 1000),
-            num_image_tokens=meter.num_image_tokens if meter.is_accepted else 0,
+            num_image_tokens=meter.usage.num_image_tokens if meter.is_accepted else 0,
+            num_video_tokens=meter.num_video_tokens if meter.is_accepted else 0,
             num_media=meter.media.num_files,
             num_media_bytes=meter.media.num_bytes,
             num_media_pixels=meter.media.num_pixels,

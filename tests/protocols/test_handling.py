@@ -149,7 +149,7 @@ def test_responses_repeat_the_sampling_in_force() -> None:
     assert all(expected.items() <= each.items() for each in responses)
 
 
-# -- The tokens of pictures: reported for prompts that have any, and for no others -------------
+# -- The tokens of media: reported for prompts that have any, and for no others -------------
 
 DETAILS = {
     Endpoint.CHAT: "prompt_tokens_details",
@@ -158,20 +158,22 @@ DETAILS = {
 }
 
 
-def of_pictures(num_image_tokens: int) -> list[ev.Event]:
-    return ended(usage=ev.Usage(20, 3, 1, num_image_tokens=num_image_tokens))
+def of_media(num_image_tokens: int, num_video_tokens: int) -> list[ev.Event]:
+    media = {"num_image_tokens": num_image_tokens, "num_video_tokens": num_video_tokens}
+    return ended(usage=ev.Usage(20, 3, 1, **media))
 
 
 @table("endpoint", DETAILS)
-def test_a_body_and_a_stream_have_the_tokens_of_their_pictures(endpoint: Endpoint) -> None:
-    for num, expected in ((16, 16), (0, None)):
-        details = answered(exchange(endpoint), of_pictures(num))["usage"][DETAILS[endpoint]]
+def test_a_body_and_a_stream_have_the_tokens_of_their_media(endpoint: Endpoint) -> None:
+    for counts, expected in (((16, 0), (16, None)), ((0, 8), (None, 8)), ((0, 0), (None, None))):
+        details = answered(exchange(endpoint), of_media(*counts))["usage"][DETAILS[endpoint]]
 
-        assert details.get("image_tokens") == expected
+        assert (details.get("image_tokens"), details.get("video_tokens")) == expected
         assert details["cached_tokens"] == 3
 
     options = {} if endpoint is Endpoint.RESPONSES else {"stream_options": {"include_usage": True}}
-    events = payloads(streamed(exchange(endpoint, stream=True, **options), of_pictures(16)))
+    events = payloads(streamed(exchange(endpoint, stream=True, **options), of_media(16, 8)))
     usages = [event.get("response", event).get("usage") for event in events]
 
-    assert [usage[DETAILS[endpoint]]["image_tokens"] for usage in usages if usage] == [16]
+    (details,) = [usage[DETAILS[endpoint]] for usage in usages if usage]
+    assert (details["image_tokens"], details["video_tokens"]) == (16, 8)

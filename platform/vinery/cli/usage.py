@@ -26,6 +26,7 @@ _COLUMNS: Final = {
     "INPUT": "num_prompt_tokens",
     "CACHED": "num_cached_tokens",
     "IMAGE": "num_image_tokens",
+    "VIDEO": "num_video_tokens",
     "OUTPUT": "num_output_tokens",
     "REASONING": "num_reasoning_tokens",
     "MEDIA": "num_media",
@@ -34,7 +35,7 @@ _COLUMNS: Final = {
     "FIRST TOKEN p50/p95/p99 ms": "first_token_ms",
     "TOTAL p50/p95/p99 ms": "total_ms",
 }
-_OF_MEDIA: Final = frozenset({"IMAGE", "MEDIA", "MEDIA BYTES", "PIXELS"})
+_OF_MEDIA: Final = frozenset({"IMAGE", "VIDEO", "MEDIA", "MEDIA BYTES", "PIXELS"})
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

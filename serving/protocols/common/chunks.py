@@ -63,15 +63,16 @@ def usage_object(usage: Usage) -> dict[str, object]:
         "total_tokens": usage.num_tokens,
         "prompt_tokens_details": {
             "cached_tokens": usage.num_cached_tokens,
-            **image_details(usage),
+            **media_details(usage),
         },
         "completion_tokens_details": output_details(usage),
     }
 
 
-def image_details(usage: Usage) -> dict[str, int]:
-    """Return the count of image tokens, for prompts with pictures or videos only."""
-    return {"image_tokens": usage.num_image_tokens} if usage.num_image_tokens else {}
+def media_details(usage: Usage) -> dict[str, int]:
+    """Return the counts of the tokens of pictures and of videos, each only if there are any."""
+    counts = {"image_tokens": usage.num_image_tokens, "video_tokens": usage.num_video_tokens}
+    return {name: count for name, count in counts.items() if count}
 
 
 def output_details(usage: Usage) -> dict[str, int]:

@@ -40,7 +40,8 @@ RankedToken: The log-probability of a token of the prompt, and its rank; 1 is th
 
 PromptDetails: Part of the prompt's tokens.
   cached_tokens: int  # From the prefix cache.
-  image_tokens?: int  # Of pictures and videos, if the prompt has any.
+  image_tokens?: int  # Of pictures, if the prompt has any.
+  video_tokens?: int  # Of videos, if the prompt has any.
 
 CompletionDetails: Part of the answer's tokens.
   reasoning_tokens, accepted_prediction_tokens?, rejected_prediction_tokens?: int
@@ -331,7 +332,8 @@ OutputCustomCall: A call of a custom tool.
 
 InputDetails: Part of the prompt's tokens.
   cached_tokens, cache_write_tokens: int
-  image_tokens?: int  # Of pictures and videos, if the prompt has any.
+  image_tokens?: int  # Of pictures, if the prompt has any.
+  video_tokens?: int  # Of videos, if the prompt has any.
 
 OutputDetails: Part of the answer's tokens.
   reasoning_tokens, accepted_prediction_tokens?, rejected_prediction_tokens?: int

@@ -12,7 +12,7 @@ from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Sampling, Tool, ToolCall
 from vinery_serving.core.result import ChoiceResult, ReasoningItem, TextItem
 from vinery_serving.core.result import Item as CoreItem
-from vinery_serving.protocols.common.chunks import image_details, output_details
+from vinery_serving.protocols.common.chunks import media_details, output_details
 from vinery_serving.protocols.common.logprobs import content_logprobs
 from vinery_serving.protocols.common.messages import pack_reasoning
 
@@ -75,7 +75,7 @@ class ResponseObjects:
             "input_tokens_details": {
                 "cached_tokens": usage.num_cached_tokens,
                 "cache_write_tokens": 0,
-                **image_details(usage),
+                **media_details(usage),
             },
             "output_tokens": usage.num_output_tokens,
             "output_tokens_details": output_details(usage),
