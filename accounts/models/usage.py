@@ -75,6 +75,12 @@ class UsageRecord(models.Model):
     num_media_pixels = models.PositiveBigIntegerField(
         "media pixels", default=0, help_text="What the model saw of all pictures, pages and frames."
     )
+    mm_hashes = models.TextField(
+        "media hashes",
+        blank=True,
+        default="",
+        help_text="The SHA-256 of each, if the client sent them to be checked.",
+    )
     fetch_ms = models.FloatField(null=True, help_text="Until all media by URL or path were here.")
     decode_ms = models.FloatField(null=True, help_text="Processor time that decoded the media.")
     encode_ms = models.FloatField(null=True, help_text="The engine's time to encode the media.")

@@ -70,6 +70,7 @@ COLUMNS = (
     "energy_mj",
     "is_exact",
     "num_video_tokens",
+    "mm_hashes",
 )
 
 REFUSAL_COLUMNS = (

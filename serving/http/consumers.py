@@ -381,7 +381,8 @@ class GenerationConsumer(RecordedConsumer):
             fingerprint = settings.VINERY_FINGERPRINT
             head = await reader.parse(body, self._endpoint, self._tree, fingerprint)
             model = self._deployment or head.model
-            record.admit(model=model or "", is_streamed=head.is_streamed)
+            hashes = [part.sha256 for part in head.media if part.sha256]
+            record.admit(model=model or "", is_streamed=head.is_streamed, mm_hashes=hashes)
             replaced = () if head.model in (None, model) else ("model",)
             report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
             engine = self._engine(caller, model)

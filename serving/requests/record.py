@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -81,13 +81,19 @@ class RequestRecord:
             num_request_bytes=len(body),
         )
 
-    def admit(self, *, model: str = "", is_streamed: bool = False) -> None:
+    def admit(
+        self, *, model: str = "", is_streamed: bool = False, mm_hashes: Iterable[str] = ()
+    ) -> None:
         """Write the request to the usage journal, so that it is recorded even if this process is
         killed. Raises `UsageNotRecorded`."""
         self._is_read = True
         name = model[:_MAX_MODEL_NAME]
         self._admission = structs.replace(
-            self._admission, model=name, asked_model=name, is_streamed=is_streamed
+            self._admission,
+            model=name,
+            asked_model=name,
+            is_streamed=is_streamed,
+            mm_hashes=" ".join(mm_hashes),
         )
         self._write_admission()
         self._is_admitted = True

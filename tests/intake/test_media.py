@@ -6,6 +6,7 @@ import json
 from array import array
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,19 @@ async def read(
 async def shown(pool: WorkerPool, engine: Engine, *parts: Any, **fields: Any) -> Draft:
     """A chat about these parts."""
     return await read(pool, engine, {"messages": [question(*parts)], **fields})
+
+
+@table("padding", ["", LARGE])
+async def test_a_file_with_another_hash_is_refused_by_its_part(
+    pool: WorkerPool, engine: Engine, padding: str
+) -> None:
+    files = [a_png(color=color) for color in (RED, BLUE)]
+    hashes = [sha256(file).hexdigest() for file in files]
+    fields = {"messages": [question(*(picture(inline(file)) for file in files))]}
+    await read(pool, engine, {**fields, "mm_hashes": hashes}, padding=padding)
+    with pytest.raises(InvalidRequest, match="`mm_hashes`") as caught:
+        await read(pool, engine, {**fields, "mm_hashes": [hashes[0]] * 2}, padding=padding)
+    assert caught.value.param == "messages[0].content[2].image_url"
 
 
 async def refusal(pool: WorkerPool, engine: Engine, *parts: Any) -> InvalidRequest:

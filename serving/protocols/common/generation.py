@@ -20,7 +20,7 @@ from vinery_serving.protocols.common.decoding import (
 )
 from vinery_serving.protocols.common.formats import FormatFields
 from vinery_serving.protocols.common.limited import refuse_long
-from vinery_serving.protocols.common.media import check_media
+from vinery_serving.protocols.common.media import MediaHashes, check_media, with_hashes
 from vinery_serving.protocols.common.metadata import DeliveryFields, MetadataFields
 from vinery_serving.protocols.common.parameters import parameter
 from vinery_serving.protocols.common.prompting import EncodingFields
@@ -41,6 +41,12 @@ class GenerationBody(
 ):
     """The parameters of every generation endpoint."""
 
+    mm_hashes: MediaHashes | None = parameter(
+        "The SHA-256 of each picture, video and file, in their order, as 64 hex digits. A file "
+        "with another one is refused; usage records have them.",
+        "F F -",
+        wrong=[(["0" * 64], "must have one entry for each picture, video and file: 0")],
+    )
     include_reasoning: bool | None = parameter(
         "False leaves the reasoning out of the answer. Its tokens still count.", "V - -"
     )
@@ -84,6 +90,7 @@ class GenerationBody(
         refuse_long(PROMPT_FIELDS[endpoint], prompt.num_chars)
         if isinstance(prompt, Conversation):
             check_media(prompt, dialect, PROMPT_FIELDS[endpoint])
+        prompt = with_hashes(prompt, self.mm_hashes or ())
         n, is_streamed = self.n or 1, bool(self.stream)
         return GenerationRequest(
             endpoint=endpoint,

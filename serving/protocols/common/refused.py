@@ -86,7 +86,6 @@ _EVERYWHERE: Refusals = {
     "ec_transfer_params": Refused(
         "pictures and videos are encoded where they are used", "V V -", ({},)
     ),
-    "mm_hashes": Refused("it hashes pictures and videos itself", "F F -", ([],)),
     "mm_payload": Refused("pictures and videos are parts of messages", "V - -", ({},)),
     "mm_processor_kwargs": Refused(_OWN_PIXELS, "V - V", ({},)),
     "media_io_kwargs": Refused(_OWN_PIXELS, "V - V", ({},)),
