@@ -16,7 +16,6 @@ from vinery_serving.protocols.openapi.answers import ANSWERS as TYPES
 
 _DURATION = "Left out: clients measure it themselves, and `openai-processing-ms` is the server's."
 _TEXT_ONLY = "Left out: models served here write text only."
-_STRICT = "Left out: raw prompts are not parsed, and strict clients refuse it here."
 
 _CHAT = f"""
 id AVF | unique; OpenVINO Model Server's answer has none
@@ -44,7 +43,7 @@ choices.logprobs.content AVF | also in streams
 choices.finish_reason OAVF | never `recover_stop`: FastDeploy's own recovery
 choices.token_ids V | with `return_token_ids`
 choices.stop_reason V | the stop string or token, `repetition_detected`, or `quota_exceeded`
-choices.arrival_time F | {_DURATION}
+choices.arrival_time F | with `return_arrival_time`
 usage.prompt_tokens OAVF
 usage.completion_tokens OAVF
 usage.total_tokens OAVF
@@ -62,7 +61,7 @@ metrics V | {_DURATION}
 kv_transfer_params V | Left out: an engine cannot hand its caches to another.
 """
 
-_COMPLETIONS = f"""
+_COMPLETIONS = """
 id AVF | unique; OpenVINO Model Server's answer has none
 object OAVF
 created OAVF
@@ -82,10 +81,10 @@ choices.prompt_text V | with `return_prompt_text`
 choices.prompt_logprobs V | with `prompt_logprobs`
 choices.prompt_tokens F | with `return_token_ids`: their text
 choices.completion_tokens F | with `return_token_ids`: their text, special tokens included
-choices.reasoning_content F | {_STRICT}
-choices.tool_calls F | {_STRICT}
+choices.reasoning_content F | with `parse_output`
+choices.tool_calls F | with `parse_output`
 choices.stop_reason V | the stop string or token, `repetition_detected`, or `quota_exceeded`
-choices.arrival_time F | {_DURATION}
+choices.arrival_time F | with `return_arrival_time`
 usage OAVF | with the same details as chats
 """
 

@@ -141,6 +141,14 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrived:
+    """The next events have tokens that came at this time, for requests with
+    `shows_arrival`."""
+
+    elapsed_s: float  # since the request
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A choice is complete.
 
@@ -175,4 +183,4 @@ class Failed:
 
 Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolCallDelta
 OfChoice = FirstToken | TokensGenerated | Delta | Finished
-Event = Started | PromptScored | Progress | OfChoice | Completed | Failed
+Event = Started | PromptScored | Progress | Arrived | OfChoice | Completed | Failed

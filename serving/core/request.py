@@ -471,6 +471,10 @@ class GenerationRequest:
     grammar: Grammar | None = None
     is_streamed: bool = False
     wants_progress: bool = False  # whether `Progress` events are sent
+    # Whether `Arrived` events are sent. None: as the model's options have it.
+    shows_arrival: bool | None = None
+    # Whether answers to raw prompts are parsed for reasoning and tool calls; None as above.
+    parses_output: bool | None = None
     steering: Steering = Steering()
     logprobs: LogprobsOptions = LogprobsOptions()
     wants_token_ids: bool = False  # of the prompts and the answers

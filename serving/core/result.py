@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from vinery_serving.core.events import (
+    Arrived,
     Completed,
     Delta,
     Event,
@@ -55,6 +56,7 @@ class ChoiceResult:
     cause: str | int | None = None  # see `Finished`
     raw_text: str = ""  # of `token_ids`: see `TokensGenerated`
     is_context_full: bool = False  # see `Finished`
+    elapsed_s: float | None = None  # see `Arrived`; None: not requested
 
     @property
     def text(self) -> str:
@@ -96,6 +98,7 @@ class _ChoiceBuilder:
         self.token_ids: list[int] = []
         self.raw_text = ""
         self.finished: Finished | None = None
+        self.elapsed_s: float | None = None
 
     def add(self, event: Delta) -> None:
         last = self.items[-1] if self.items else None
@@ -134,6 +137,7 @@ class _ChoiceBuilder:
             finished.cause,
             self.raw_text,
             finished.is_context_full,
+            self.elapsed_s,
         )
 
 
@@ -143,6 +147,7 @@ class ResultBuilder:
         self._completed: Completed | None = None
         self._started = Started()
         self._scored: dict[int, tuple[Token, ...]] = {}
+        self._elapsed_s: float | None = None
 
     def feed(self, event: Event) -> None:
         """Add one event. Raises the `ServingError` of a `Failed` event."""
@@ -159,6 +164,9 @@ class ResultBuilder:
                 choice.raw_text += event.text
             case Finished(choice=index):
                 self._choice(index).finished = event
+                self._choice(index).elapsed_s = self._elapsed_s
+            case Arrived(elapsed_s=elapsed_s):
+                self._elapsed_s = elapsed_s
             case Completed():
                 self._completed = event
             case Failed(error=error):

@@ -11,6 +11,7 @@ from msgspec import structs
 from vinery_serving.core.errors import Overloaded, ServingError, error_from_code
 from vinery_serving.core.events import (
     QUOTA,
+    Arrived,
     Completed,
     Event,
     Finished,
@@ -240,6 +241,8 @@ class AnswersReader:
             return []
         if deltas and self._prepared.request.wants_progress:
             events.append(Progress(self._meter.usage))
+        if deltas and self._prepared.request.shows_arrival:
+            events.append(Arrived(self._meter.total_s))
         events += deltas
         if updates and self.is_complete:
             events.append(Completed(self._meter.usage, at=int(time.time())))

@@ -2,12 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Final, Self
 
 from vinery_serving.core.ids import tool_call_id
 from vinery_serving.core.logprobs import Token, TopLogprob, without_leading_spaces
 from vinery_serving.core.media import NO_MEDIA, MediaUsage
-from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, ToolMode
+from vinery_serving.core.request import (
+    GenerationRequest,
+    LogprobsOptions,
+    RawPrompts,
+    Tool,
+    ToolMode,
+)
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.meter import Meter
 from vinery_serving.output.detokenize import Decoder
@@ -17,6 +23,9 @@ from vinery_serving.output.reader import ChoiceReader
 from vinery_serving.output.writer import EventWriter
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.messages import Submit, TokenLogprobs
+
+# A raw prompt may have described any. A call that only its tool's name shows is not known by this.
+_UNKNOWN_TOOLS: Final = (Tool(""),)
 
 
 class TokenWriter:
@@ -125,7 +134,7 @@ class PreparedRequest:
         return ChoiceReader(
             writer,
             self.engine.new_decoder(
-                is_raw=isinstance(request.prompt, RawPrompts),
+                is_raw=self._is_raw,
                 shows_special=request.shows_special_tokens,
                 after=prompt.token_ids if _continues_text(request) else (),
             ),
@@ -136,7 +145,7 @@ class PreparedRequest:
             repetition=stopping.repetition,
             min_tokens=stopping.min_tokens,
             # As OpenAI and vLLM do for raw prompts; programs that score texts rely on it.
-            exposes_silent_tokens=isinstance(request.prompt, RawPrompts),
+            exposes_silent_tokens=self._is_raw,
         )
 
     def is_bound_by_context(self, choice: int) -> bool:
@@ -172,12 +181,20 @@ class PreparedRequest:
     def _parser(self, writer: EventWriter, prompt: Prompt) -> Parser:
         """Answers to raw prompts, and answers that show special tokens, are plain text."""
         conversation = self.request.prompt
-        if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
+        if self._is_raw or self.request.shows_special_tokens:
             return PlainParser(writer.text)
+        family = self.engine.family.parser
+        if isinstance(conversation, RawPrompts):
+            is_open = self.engine.assets.opens_reasoning(prompt)
+            return family.new_parser(writer, _UNKNOWN_TOOLS, opens_reasoning=is_open)
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
-        family = self.engine.family.parser
         return family.new_parser(writer, tools, opens_reasoning=prompt.opens_reasoning)
+
+    @property
+    def _is_raw(self) -> bool:
+        """Whether answers are texts as the model writes them."""
+        return isinstance(self.request.prompt, RawPrompts) and not self.request.parses_output
 
 
 def _continues_text(request: GenerationRequest) -> bool:

@@ -135,5 +135,10 @@ async def test_a_stream_has_a_chunk_for_so_many_tokens_and_whole_answers_are_not
     assert shown == ev.FirstToken(0)
     assert not any(isinstance(event, ev.FirstToken) for batch in rest for event in batch)
 
+    # The time of the tokens comes before their events.
+    _, first, last = await batches_of([Accepted(1)], a, [output(1, "b")], shows_arrival=True)
+    for arrived, *_ in (first, last):
+        assert isinstance(arrived, ev.Arrived)
+
     batches = await batches_of([Accepted(1), *a], b, [output(1, "c")], is_streamed=False)
     assert [text_of(batch) for batch in batches] == ["a", "b", "c"]

@@ -138,6 +138,18 @@ def choices_of(payload: Any) -> list[dict[str, Any]]:
     return choices
 
 
+@table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
+def test_chunks_and_choices_have_the_time_at_which_their_tokens_came(endpoint: Endpoint) -> None:
+    end = [ev.Arrived(0.5), *ended()[1:]]
+    events = [ev.Started(), ev.Arrived(0.25), ev.TextDelta(0, "a"), *end]
+    (choice,) = answered(exchange(endpoint), events)["choices"]
+    assert choice["arrival_time"] == 0.5
+    *_, text, finish = payloads(streamed(exchange(endpoint, stream=True), events))
+    times = [each["choices"][0]["arrival_time"] for each in (text, finish)]
+    assert times == [0.25, 0.5]
+    assert "arrival_time" not in answered(exchange(endpoint), ended())["choices"][0]
+
+
 def test_responses_repeat_the_sampling_in_force() -> None:
     in_force = Sampling(0.0, 0.5, frequency_penalty=0.1, presence_penalty=0.2)
     events = [ev.Started(sampling=in_force), *ended()[1:]]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, assert_never
 
 from vinery_serving.core.events import (
+    Arrived,
     Completed,
     Event,
     Failed,
@@ -133,6 +134,7 @@ class ChunkExchange(ABC):
 
     def _choice(self, choice: ChoiceResult, result: Result) -> Members:
         has_logprobs = self.request.logprobs.num_top is not None
+        elapsed_s = choice.elapsed_s
         write = self.logprobs(result, choice.index, is_streamed=False)
         return {
             "index": choice.index,
@@ -141,6 +143,7 @@ class ChunkExchange(ABC):
             "finish_reason": self.finish_reason(choice.finish_reason),
             "stop_reason": choice.cause,
             **self.choice_extras(choice, result),
+            **({} if elapsed_s is None else {"arrival_time": round(elapsed_s, 6)}),
         }
 
     @abstractmethod
@@ -197,6 +200,7 @@ class ChunkEncoder:
         # The end of an unfinished choice, with and without log-probabilities.
         self._scored = form.close + b',"logprobs":%b,"finish_reason":null'
         self._unfinished = self._scored % b"null"
+        self._arrival = b""
         # OpenAI's `usage` is null before the last chunk.
         self._set_usage(b"null")
 
@@ -229,6 +233,10 @@ class ChunkEncoder:
                     json_bytes(event.cause),
                 )
                 return self._opens[event.choice] + end + self._close
+            case Arrived():
+                self._arrival = b',"arrival_time":%.6f' % event.elapsed_s
+                self._set_end()
+                return b""
             case Progress():
                 self._set_usage(json_bytes(usage_object(event.usage)))
                 return b""
@@ -252,14 +260,17 @@ class ChunkEncoder:
         return b"".join([self._chunk(at, chunk) for at, chunk in chunks.items()])
 
     def _chunk(self, choice: int, chunk: Chunk) -> bytes:
-        choice_end = self._unfinished + _after_others(chunk.choice_extras) + b"}]"
+        choice_end = self._unfinished + _after_others(chunk.choice_extras) + self._arrival + b"}]"
         chunk_end = _after_others(chunk.chunk_extras) + self._usage + b"}\n\n"
         return self._opens[choice] + chunk.content + choice_end + chunk_end
 
     def _set_usage(self, usage: bytes) -> None:
         """Set the usage so far, which is in every chunk."""
         self._usage = b',"usage":' + usage if self._form.includes_usage else b""
-        self._close = b"}]" + self._usage + b"}\n\n"
+        self._set_end()
+
+    def _set_end(self) -> None:
+        self._close = self._arrival + b"}]" + self._usage + b"}\n\n"
         self._end = self._unfinished + self._close
 
 

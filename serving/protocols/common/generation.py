@@ -85,6 +85,8 @@ class GenerationBody(
         unused: Unused = NOTHING_UNUSED,
         grammar: Grammar | None = None,
         default_limit: int | None = None,
+        shows_arrival: bool | None = None,
+        parses_output: bool | None = None,
     ) -> GenerationRequest:
         """Return the request, independent of the protocol. Raises `InvalidRequest`."""
         refuse_long(PROMPT_FIELDS[endpoint], prompt.num_chars)
@@ -105,6 +107,8 @@ class GenerationBody(
             grammar=grammar,
             is_streamed=is_streamed,
             wants_progress=self.wants_progress,
+            shows_arrival=shows_arrival,
+            parses_output=parses_output,
             steering=self.steering(),
             logprobs=self.logprobs_options(),
             wants_token_ids=bool(self.return_token_ids),

@@ -110,6 +110,15 @@ class DeliveryFields(Wire):
         )
 
 
+class ArrivalFields(Wire):
+    """For the endpoints whose answers have choices."""
+
+    return_arrival_time: bool | None = parameter(
+        "Adds `arrival_time` to each chunk and choice, as FastDeploy does: the seconds from the "
+        "request to its tokens. Default: that of the model's options, else false.",
+    )
+
+
 def _in_text(value: object) -> object:
     """FastDeploy's metadata may have any JSON values. Strict clients read only strings."""
     if not isinstance(value, dict):

@@ -98,6 +98,7 @@ ChatChoice: One answer.
   finish_reason: ChatFinishReason
   stop_reason: StopReason
   token_ids?: list[int]
+  arrival_time?: float
 
 ChatCompletion: The whole answer to a chat.
   id, model: str
@@ -139,6 +140,7 @@ ChatChunkChoice: More of one answer.
   finish_reason: ChatFinishReason | None
   stop_reason?: StopReason
   token_ids?: list[int]
+  arrival_time?: float
 
 ChatCompletionChunk: An event of a streamed chat. The event with the total usage has no choices.
   id, model: str
@@ -161,9 +163,12 @@ TextLogprobs: The tokens of a completion, or of a chunk, as parallel lists.
 CompletionChoice: One answer, or more of one.
   index: int
   text: str
+  reasoning_content?: str  # With `parse_output`, as the calls.
+  tool_calls?: list[ToolCallDelta | FunctionToolCall]
   logprobs: TextLogprobs | None
-  finish_reason: Literal["stop", "length"] | None
+  finish_reason: Literal["stop", "length", "tool_calls"] | None
   stop_reason?: StopReason
+  arrival_time?: float
   prompt_text?: str
   token_ids?: list[int]
   {_TOKENS}

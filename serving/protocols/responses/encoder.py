@@ -11,6 +11,7 @@ from typing import ClassVar, assert_never
 
 from vinery_serving.core.errors import ServingError
 from vinery_serving.core.events import (
+    Arrived,
     Completed,
     Event,
     Failed,
@@ -220,7 +221,7 @@ class ResponsesEncoder:
                 return self._start(event)
             case Finished():
                 return self._finish(event)
-            case Progress() | PromptScored() | FirstToken() | TokensGenerated():
+            case Progress() | Arrived() | PromptScored() | FirstToken() | TokensGenerated():
                 return b""
             case Completed():
                 return self._complete(event)
@@ -320,7 +321,7 @@ class ChoicesInOrder:
 
     def feed(self, event: Event) -> bytes:
         match event:
-            case FirstToken() | Started() | PromptScored() | Progress() | Completed() | Failed():
+            case _ if not isinstance(event, OfChoice) or isinstance(event, FirstToken):
                 return self._encoder.feed(event)
             case _ if event.choice == self._current:
                 frames = self._encoder.feed(event)
