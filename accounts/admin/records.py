@@ -153,8 +153,8 @@ class UsageRecordAdmin(ReadOnlyAdmin):
         _column("total_ms", "total, ms", is_duration=True),
     ]
     list_filter = [PeriodFilter, ModelFilter, EndpointFilter, "outcome", "is_streamed", MediaFilter]
-    search_fields = ["request_id__exact", "username", "key_name", "error_code"]
-    search_help_text = "Request id, or part of the user, key or error code."
+    search_fields = ["request_id__exact", "username", "key_name", "error_code", "end_user"]
+    search_help_text = "Request id, or part of the user, end user, key or error code."
     list_per_page = 50
 
     def get_paginator(self, request: HttpRequest, queryset: Any, *args: Any, **more: Any) -> Any:

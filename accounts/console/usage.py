@@ -191,7 +191,7 @@ def _columns(by: str, totals: Figures) -> list[str]:
 
 
 def _title(by: Dimension) -> str:
-    return "organisation" if by is Dimension.ORGANIZATION else by.value
+    return "organisation" if by is Dimension.ORGANIZATION else by.value.replace("_", " ")
 
 
 def _name(by: Dimension, group: Group) -> str:

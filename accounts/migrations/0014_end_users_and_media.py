@@ -25,6 +25,26 @@ class Migration(migrations.Migration):
             field=models.BigIntegerField(default=0),
         ),
         migrations.AddField(
+            model_name="project",
+            name="hashes_end_users",
+            field=models.BooleanField(
+                default=False,
+                help_text="Usage records have a hash instead of what clients send as `user`.",
+                verbose_name="hash end users",
+            ),
+        ),
+        migrations.AddField(
+            model_name="usagerecord",
+            name="end_user",
+            field=models.CharField(
+                blank=True,
+                default="",
+                help_text="The client's own user.",
+                max_length=64,
+                verbose_name="end user",
+            ),
+        ),
+        migrations.AddField(
             model_name="usagerecord",
             name="mm_hashes",
             field=models.TextField(
@@ -39,6 +59,14 @@ class Migration(migrations.Migration):
             name="num_video_tokens",
             field=models.PositiveIntegerField(
                 default=0, help_text="Part of the prompt tokens.", verbose_name="video tokens"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="usagerecord",
+            index=models.Index(
+                condition=models.Q(("end_user", ""), _negated=True),
+                fields=["end_user", "created_at"],
+                name="usage_by_end_user",
             ),
         ),
     ]

@@ -25,6 +25,9 @@ class UsageRecord(models.Model):
     project_name = models.CharField("project", max_length=100, blank=True, default="")
     organization_id = models.BigIntegerField(null=True)
     organization_name = models.CharField("organisation", max_length=100, blank=True, default="")
+    end_user = models.CharField(
+        "end user", max_length=64, blank=True, default="", help_text="The client's own user."
+    )
     ip = models.GenericIPAddressField("address", null=True)
     model = models.CharField(max_length=255)
     asked_model = models.CharField(
@@ -111,6 +114,11 @@ class UsageRecord(models.Model):
             models.Index(fields=["key_id", "created_at"], name="usage_by_key"),
             models.Index(fields=["project_id", "created_at"], name="usage_by_project"),
             models.Index(fields=["model", "created_at"], name="usage_by_model"),
+            models.Index(
+                fields=["end_user", "created_at"],
+                condition=~models.Q(end_user=""),
+                name="usage_by_end_user",
+            ),
         ]
 
     def __str__(self) -> str:

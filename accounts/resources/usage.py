@@ -56,6 +56,7 @@ class SelectionQuery(StrictSerializer):
 
     key = _ids("keys")
     user = _ids("users")
+    end_user = _names("End users")
     project = _ids("projects")
     organization = _ids("organisations")
     model = _names("Models")

@@ -64,6 +64,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     asked_model: str = ""  # the model name in the request
     client_request_id: str = ""
     num_request_bytes: int = 0
+    end_user: str = ""  # of the client, cut or hashed
     mm_hashes: str = ""  # as the client sent them, between blanks
     # Known before an engine gets the request, and not part of its settlement.
     media: Media | None = None

@@ -71,6 +71,7 @@ COLUMNS = (
     "is_exact",
     "num_video_tokens",
     "mm_hashes",
+    "end_user",
 )
 
 REFUSAL_COLUMNS = (

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from vinery_accounts.captures.files import without_files
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
+from vinery_accounts.keys.end_users import stored_end_user
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
 from vinery_accounts.usage.ledger import NoRoomForUsage
@@ -46,6 +47,7 @@ class RequestRecord:
     ) -> None:
         """`error_body` returns the body in which the client gets an error."""
         self._runtime = runtime
+        self._caller = caller
         self._error_body = error_body
         self._is_read = False  # so much of its body that it could be admitted
         self._is_admitted = False
@@ -82,7 +84,12 @@ class RequestRecord:
         )
 
     def admit(
-        self, *, model: str = "", is_streamed: bool = False, mm_hashes: Iterable[str] = ()
+        self,
+        *,
+        model: str = "",
+        is_streamed: bool = False,
+        mm_hashes: Iterable[str] = (),
+        end_user: str = "",
     ) -> None:
         """Write the request to the usage journal, so that it is recorded even if this process is
         killed. Raises `UsageNotRecorded`."""
@@ -94,6 +101,7 @@ class RequestRecord:
             asked_model=name,
             is_streamed=is_streamed,
             mm_hashes=" ".join(mm_hashes),
+            end_user=stored_end_user(end_user, self._caller),
         )
         self._write_admission()
         self._is_admitted = True

@@ -1,5 +1,6 @@
 """The usage record of a request whose web process was killed during the request."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,6 +8,7 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
+from tests.tables import table
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.limits.service import LimitService, LimitSettings
@@ -134,6 +136,31 @@ async def test_a_long_name_of_a_model_takes_little_space_in_the_journal(process:
     process.begin(asked="m" * 1_000_000, serves="reference-chat")
 
     assert process._ledger.backlog_bytes < 2000
+
+
+@table(
+    "sent, hashes, stored",
+    [
+        ("ann", False, "ann"),
+        ("a" * 99, False, "a" * 64),
+        ("", True, ""),
+        ("ann", True, None),
+    ],
+)
+async def test_a_record_has_the_end_user_or_a_hash(
+    tmp_path: Path, sent: str, hashes: bool, stored: str | None
+) -> None:
+    def recorded(project_id: int) -> str:
+        caller = structs.replace(ANONYMOUS, hashes_end_users=hashes, project_id=project_id)
+        record = new_record(UsageLedger(tmp_path), caller, traffic=Traffic())
+        record.admit(model="m", end_user=sent)
+        return record._admission.end_user
+
+    if stored is not None:
+        assert recorded(1) == stored
+    else:
+        assert re.fullmatch("[0-9a-f]{64}", recorded(1))
+        assert recorded(1) == recorded(1) != recorded(2)
 
 
 @pytest.mark.parametrize("is_refused", [True, False])

@@ -51,7 +51,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     _add_selection(show)
     show.add_argument(
         "--by",
-        choices=list(Dimension),
+        choices=[each.replace("_", "-") for each in Dimension],
         action="append",
         help="group by this dimension; may be given several times",
     )
@@ -138,7 +138,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", action="append", metavar=metavar_of(name), help=f"only this {name}'s"
         )
-    for name in ("model", "endpoint", "outcome"):
+    for name in ("model", "endpoint", "outcome", "end-user"):
         parser.add_argument(
             f"--{name}", action="append", metavar="NAME", help=f"only with this {name}"
         )
@@ -164,7 +164,7 @@ def _question(arguments: argparse.Namespace) -> Question:
 
 
 def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    by = [Dimension(name) for name in arguments.by]
+    by = [Dimension(name.replace("-", "_")) for name in arguments.by]
     found = reports.groups(
         _question(arguments), by, max_groups=arguments.top, largest=f"num_{arguments.sort}"
     )

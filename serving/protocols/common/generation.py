@@ -117,6 +117,6 @@ class GenerationBody(
             encoding=self.encoding(),
             hides_reasoning=self.include_reasoning is False,
             shows_special_tokens=self.skip_special_tokens is False,
-            handling=self.handling(),
+            handling=replace(self.handling(), end_user=self.end_user),
             unused=self._with_hosted(unused),
         )
