@@ -367,7 +367,7 @@ def _of_records(
         return UsageRecord.objects.none().values_list()
     ends = [When(created_at__lt=end, then=Value(at)) for at, end in enumerate(moments[1:])]
     sums = {f"sum_{column}": counted for column, counted in _COUNTED.items()}
-    return (
+    rows: QuerySet[Any, tuple[Any, ...]] = (
         UsageRecord.objects.filter(created_at__gte=moments[0], created_at__lt=moments[-1])
         .annotate(status_class=F("http_status") / 100, point=Case(*ends))
         .filter(condition)
@@ -376,6 +376,7 @@ def _of_records(
         .values_list(*columns, "point", *sums)
         .order_by()
     )
+    return rows
 
 
 def _times(reading: Reading) -> Q:

@@ -34,8 +34,9 @@ def with_returns(request: GenerationRequest, options: EngineOptions) -> Generati
     """Return the request with the defaults of what an answer has. An answer in a given form has
     no reasoning, and one that fills in the middle no calls."""
     own, prompt = options.defaults, request.prompt
-    shows = _first(request.shows_arrival, own and own.return_arrival_time)
-    parses = _first(request.parses_output, own and own.parse_output)
+    defaults = (None, None) if own is None else (own.return_arrival_time, own.parse_output)
+    shows = _first(request.shows_arrival, defaults[0])
+    parses = _first(request.parses_output, defaults[1])
     may_parse = isinstance(prompt, RawPrompts) and prompt.suffix is None and not request.grammar
     has_member = request.endpoint in (Endpoint.CHAT, Endpoint.COMPLETIONS)
     if not (shows or parses):
