@@ -16,7 +16,6 @@ from vinery_serving.protocols.openapi.answers import ANSWERS as TYPES
 
 _DURATION = "Left out: clients measure it themselves, and `openai-processing-ms` is the server's."
 _TEXT_ONLY = "Left out: models served here write text only."
-_STRICT = "Left out: raw prompts are not parsed, and strict clients refuse it here."
 
 _CHAT = f"""
 id AVF | unique; OpenVINO Model Server's answer has none
@@ -44,13 +43,13 @@ choices.logprobs.content AVF | also in streams
 choices.finish_reason OAVF | never `recover_stop`: FastDeploy's own recovery
 choices.token_ids V | with `return_token_ids`
 choices.stop_reason V | the stop string or token, `repetition_detected`, or `quota_exceeded`
-choices.arrival_time F | {_DURATION}
+choices.arrival_time F | with `return_arrival_time`
 usage.prompt_tokens OAVF
 usage.completion_tokens OAVF
 usage.total_tokens OAVF
 usage.prompt_tokens_details.cached_tokens AVF | exact
-usage.prompt_tokens_details.image_tokens F | of pictures and videos, if the prompt has any
-usage.prompt_tokens_details.video_tokens F | Left out: `image_tokens` counts those of videos, too.
+usage.prompt_tokens_details.image_tokens F | of pictures, if the prompt has any
+usage.prompt_tokens_details.video_tokens F | of videos, if the prompt has any
 usage.completion_tokens_details.reasoning_tokens AVF
 usage.completion_tokens_details.accepted_prediction_tokens A | for models with speculative decoding
 usage.completion_tokens_details.rejected_prediction_tokens A | for models with speculative decoding
@@ -62,7 +61,7 @@ metrics V | {_DURATION}
 kv_transfer_params V | Left out: an engine cannot hand its caches to another.
 """
 
-_COMPLETIONS = f"""
+_COMPLETIONS = """
 id AVF | unique; OpenVINO Model Server's answer has none
 object OAVF
 created OAVF
@@ -82,10 +81,10 @@ choices.prompt_text V | with `return_prompt_text`
 choices.prompt_logprobs V | with `prompt_logprobs`
 choices.prompt_tokens F | with `return_token_ids`: their text
 choices.completion_tokens F | with `return_token_ids`: their text, special tokens included
-choices.reasoning_content F | {_STRICT}
-choices.tool_calls F | {_STRICT}
+choices.reasoning_content F | with `parse_output`
+choices.tool_calls F | with `parse_output`
 choices.stop_reason V | the stop string or token, `repetition_detected`, or `quota_exceeded`
-choices.arrival_time F | {_DURATION}
+choices.arrival_time F | with `return_arrival_time`
 usage OAVF | with the same details as chats
 """
 
@@ -121,11 +120,11 @@ parallel_tool_calls OAV | repeated
 previous_response_id AV | null: no answers are stored
 reasoning AV | repeated
 store OAV | false: no answers are stored
-temperature OAV | repeated, else 1
+temperature OAV | the value in force
 text OAV | repeated
 tool_choice OAV | repeated
 tools OAV | repeated whole, in the flat form
-top_p OAV | repeated, else 1
+top_p OAV | the value in force
 top_logprobs AV | repeated
 truncation OAV | repeated
 metadata OAV | repeated

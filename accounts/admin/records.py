@@ -37,7 +37,7 @@ from vinery_accounts.usage.entries import Outcome
 Choices = list[tuple[str, str]]
 _SUMS: Final = (
     *("num_prompt_tokens", "num_cached_tokens", "num_output_tokens", "num_reasoning_tokens"),
-    *("num_media", "num_image_tokens"),
+    *("num_media", "num_image_tokens", "num_video_tokens"),
 )
 
 
@@ -153,8 +153,8 @@ class UsageRecordAdmin(ReadOnlyAdmin):
         _column("total_ms", "total, ms", is_duration=True),
     ]
     list_filter = [PeriodFilter, ModelFilter, EndpointFilter, "outcome", "is_streamed", MediaFilter]
-    search_fields = ["request_id__exact", "username", "key_name", "error_code"]
-    search_help_text = "Request id, or part of the user, key or error code."
+    search_fields = ["request_id__exact", "username", "key_name", "error_code", "end_user"]
+    search_help_text = "Request id, or part of the user, end user, key or error code."
     list_per_page = 50
 
     def get_paginator(self, request: HttpRequest, queryset: Any, *args: Any, **more: Any) -> Any:
@@ -168,7 +168,8 @@ class UsageRecordAdmin(ReadOnlyAdmin):
 
     @admin.display(description="media", ordering="num_media")
     def media_used(self, row: UsageRecord) -> str:
-        return f"{row.num_media} ({row.num_image_tokens:,})" if row.num_media else "-"
+        num_tokens = row.num_image_tokens + row.num_video_tokens
+        return f"{row.num_media} ({num_tokens:,})" if row.num_media else "-"
 
     @admin.display(description="outcome", ordering="outcome")
     def result(self, row: UsageRecord) -> SafeString:

@@ -143,7 +143,7 @@ def _latency(found: Percentiles | None) -> tuple[str, str]:
 
 def _media(figures: Figures) -> tuple[str, str]:
     size = f"{filesizeformat(figures.num_media_bytes)}, {words.pixels(figures.num_media_pixels)}"
-    tokens = words.count(figures.num_image_tokens)
+    tokens = words.count(figures.num_media_tokens)
     return words.count(figures.num_media), f"{tokens} input tokens, {size}"
 
 

@@ -146,7 +146,7 @@ class UsagePage(Page):
             # The text of each active filter, and the address without it.
             "chips": [
                 (
-                    f"{dimension}: {', '.join(self._names(dimension, values))}",
+                    f"{dimension.replace('_', ' ')}: {', '.join(self._names(dimension, values))}",
                     self.address(**{dimension.value: None}),
                 )
                 for dimension, values in self.filters.items()

@@ -75,7 +75,7 @@ class ProjectPage(RowPage, FormPage):
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
         may_capture = self.access.may(Action.CAPTURE, self.row)
-        names = ("name", *(_CAPTURES if may_capture else ()))
+        names = ("name", "hashes_end_users", *(_CAPTURES if may_capture else ()))
         initial = {name: getattr(self.row, name) for name in names}
         return ResourceForm(PROJECTS, names, data, initial=initial)
 

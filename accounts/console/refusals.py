@@ -23,7 +23,9 @@ class Refusals(UsagePage):
 
     name = "refusals"
     template_name = "console/refusals.html"
-    dimensions = frozenset(Dimension) - {Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS}
+    dimensions = frozenset(Dimension) - {
+        *(Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS, Dimension.END_USER)
+    }
 
     def follows(self, name: str, value: str) -> bool:
         match name:

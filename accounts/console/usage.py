@@ -29,7 +29,7 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
 _EXPORTED: Final = (
     *("num_requests", "num_errors", "num_prompt_tokens", "num_cached_tokens"),
     *("num_image_tokens", "num_output_tokens", "first_token_p50_ms"),
-    *("num_media", "num_media_bytes", "num_media_pixels"),
+    *("num_media", "num_media_bytes", "num_media_pixels", "num_video_tokens"),
     *("num_limited", "num_client_errors", "num_server_errors", "num_cut_short"),
 )
 _CHOICES: Final = {"by": tuple(Dimension), "most": tuple(_MEASURES)}
@@ -185,6 +185,7 @@ def _columns(by: str, totals: Figures) -> list[str]:
         by.capitalize(),
         *("#Requests", "#Errors", "#Input tokens", "#Cached"),
         *(["#Image tokens"] if totals.num_image_tokens else []),
+        *(["#Video tokens"] if totals.num_video_tokens else []),
         *("#Output tokens", "#Time to first token (p50)"),
         *(["#Media"] if totals.num_media else []),
         *(["#Energy"] if totals.energy_mj else []),
@@ -192,7 +193,7 @@ def _columns(by: str, totals: Figures) -> list[str]:
 
 
 def _title(by: Dimension) -> str:
-    return "organisation" if by is Dimension.ORGANIZATION else by.value
+    return "organisation" if by is Dimension.ORGANIZATION else by.value.replace("_", " ")
 
 
 def _name(by: Dimension, group: Group) -> str:

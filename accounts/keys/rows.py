@@ -34,6 +34,7 @@ class KeyRow(NamedTuple):
     project__name: str
     project__is_active: bool
     project__capture_hours: int
+    project__hashes_end_users: bool
     project__organization_id: int
     project__organization__name: str
     project__organization__is_active: bool

@@ -48,6 +48,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     organization_name: str = ""
     grants: Grants = ALL
     captures: bool = False  # whether the project keeps texts of requests
+    hashes_end_users: bool = False  # in usage records
 
 
 # The caller of every request when the server runs without keys (`VINERY_AUTH=off`).
@@ -248,6 +249,7 @@ def _entry(row: KeyRow) -> _Entry:
             row.allowed_networks_text,
         ),
         captures=row.project__capture_hours > 0,
+        hashes_end_users=row.project__hashes_end_users,
     )
     expires_at_s = None if row.expires_at is None else row.expires_at.timestamp()
     return _Entry(caller, _refusal(row, caller.grants), expires_at_s)

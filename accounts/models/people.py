@@ -113,6 +113,11 @@ class Project(Stamped):
         help_text="What is redacted from kept texts: email, card, phone, ip or secret, or any "
         "literal words. These words are stored and logged in plain text.",
     )
+    hashes_end_users = models.BooleanField(
+        "hash end users",
+        default=False,
+        help_text="Usage records have a hash instead of what clients send as `user`.",
+    )
     created_at = models.DateTimeField("created", auto_now_add=True)
 
     objects = StampedQuerySet.as_manager()

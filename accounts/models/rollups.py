@@ -70,6 +70,7 @@ class Rollup(models.Model):
     num_prompt_tokens = models.BigIntegerField(default=0)
     num_cached_tokens = models.BigIntegerField(default=0)
     num_image_tokens = models.BigIntegerField(default=0)
+    num_video_tokens = models.BigIntegerField(default=0)
     num_audio_tokens = models.BigIntegerField(default=0)
     num_output_tokens = models.BigIntegerField(default=0)
     num_reasoning_tokens = models.BigIntegerField(default=0)

@@ -25,6 +25,9 @@ class UsageRecord(models.Model):
     project_name = models.CharField("project", max_length=100, blank=True, default="")
     organization_id = models.BigIntegerField(null=True)
     organization_name = models.CharField("organisation", max_length=100, blank=True, default="")
+    end_user = models.CharField(
+        "end user", max_length=64, blank=True, default="", help_text="The client's own user."
+    )
     ip = models.GenericIPAddressField("address", null=True)
     model = models.CharField(max_length=255)
     asked_model = models.CharField(
@@ -39,6 +42,9 @@ class UsageRecord(models.Model):
     )
     num_image_tokens = models.PositiveIntegerField(
         "image tokens", default=0, help_text="Part of the prompt tokens."
+    )
+    num_video_tokens = models.PositiveIntegerField(
+        "video tokens", default=0, help_text="Part of the prompt tokens."
     )
     num_audio_tokens = models.PositiveIntegerField(
         "audio tokens", default=0, help_text="Part of the prompt tokens."
@@ -71,6 +77,12 @@ class UsageRecord(models.Model):
     )
     num_media_pixels = models.PositiveBigIntegerField(
         "media pixels", default=0, help_text="What the model saw of all pictures, pages and frames."
+    )
+    mm_hashes = models.TextField(
+        "media hashes",
+        blank=True,
+        default="",
+        help_text="The SHA-256 of each, if the client sent them to be checked.",
     )
     fetch_ms = models.FloatField(null=True, help_text="Until all media by URL or path were here.")
     decode_ms = models.FloatField(null=True, help_text="Processor time that decoded the media.")
@@ -115,6 +127,11 @@ class UsageRecord(models.Model):
             models.Index(fields=["key_id", "created_at"], name="usage_by_key"),
             models.Index(fields=["project_id", "created_at"], name="usage_by_project"),
             models.Index(fields=["model", "created_at"], name="usage_by_model"),
+            models.Index(
+                fields=["end_user", "created_at"],
+                condition=~models.Q(end_user=""),
+                name="usage_by_end_user",
+            ),
         ]
 
     def __str__(self) -> str:

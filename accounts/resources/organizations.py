@@ -66,7 +66,13 @@ class ProjectSerializer(StrictModelSerializer):
         model = Project
         fields = [
             *("id", "organization", "organization_name", "name", "is_active"),
-            *("capture_hours", "capture_redactions", "created_at", "updated_at"),
+            *(
+                "capture_hours",
+                "capture_redactions",
+                "hashes_end_users",
+                "created_at",
+                "updated_at",
+            ),
         ]
         read_only_fields = ("is_active",)
         validators = ()

@@ -56,6 +56,7 @@ class SelectionQuery(StrictSerializer):
 
     key = _ids("keys")
     user = _ids("users")
+    end_user = _names("End users")
     project = _ids("projects")
     organization = _ids("organisations")
     model = _names("Models")
@@ -135,7 +136,7 @@ class PercentilesSerializer(StrictSerializer):
 
 
 class FiguresSerializer(StrictSerializer):
-    """Sums of usage. Cached, image and audio tokens are part of the prompt tokens, reasoning
+    """Sums of usage. Cached, image, video and audio tokens are part of the prompt tokens, reasoning
     tokens part of the output tokens."""
 
     num_requests = serializers.IntegerField()
@@ -150,6 +151,7 @@ class FiguresSerializer(StrictSerializer):
     num_prompt_tokens = serializers.IntegerField()
     num_cached_tokens = serializers.IntegerField()
     num_image_tokens = serializers.IntegerField()
+    num_video_tokens = serializers.IntegerField()
     num_audio_tokens = serializers.IntegerField()
     num_output_tokens = serializers.IntegerField()
     num_reasoning_tokens = serializers.IntegerField()

@@ -30,6 +30,7 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_pixels: int  # that the model sees
     # Of their tokens in the prompt: index of the first, and of that after the last.
     spans: tuple[tuple[int, int], ...]
+    num_video_tokens: int = 0  # of these tokens
     fetch_ms: float | None = None
     decode_ms: float | None = None
 
@@ -63,6 +64,8 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     asked_model: str = ""  # the model name in the request
     client_request_id: str = ""
     num_request_bytes: int = 0
+    end_user: str = ""  # of the client, cut or hashed
+    mm_hashes: str = ""  # as the client sent them, between blanks
     # Known before an engine gets the request, and not part of its settlement.
     media: Media | None = None
 
@@ -111,6 +114,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     inter_token_ms: float | None = None
     prefill_ms: float | None = None
     num_image_tokens: int = 0
+    num_video_tokens: int = 0
     num_audio_tokens: int = 0
     energy_mj: int | None = None  # millijoules; None: not measured
     num_response_bytes: int = 0
@@ -246,9 +250,11 @@ def _with_media(settlement: Settlement, media: Media | None) -> Settlement:
     """Their tokens count from the time at which an engine has accepted the request."""
     if media is None:
         return settlement
+    num_tokens = media.num_tokens - media.num_video_tokens
     return msgspec.structs.replace(
         settlement,
-        num_image_tokens=media.num_tokens if settlement.num_prompt_tokens else 0,
+        num_image_tokens=num_tokens if settlement.num_prompt_tokens else 0,
+        num_video_tokens=media.num_video_tokens if settlement.num_prompt_tokens else 0,
         num_media=media.num_files,
         num_media_bytes=media.num_bytes,
         num_media_pixels=media.num_pixels,

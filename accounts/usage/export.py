@@ -69,6 +69,9 @@ COLUMNS = (
     "encode_ms",
     "energy_mj",
     "is_exact",
+    "num_video_tokens",
+    "mm_hashes",
+    "end_user",
     "error_message",
     "error_param",
 )

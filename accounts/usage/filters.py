@@ -33,6 +33,7 @@ class Dimension(StrEnum):
 
     KEY = "key"
     USER = "user"
+    END_USER = "end_user"
     PROJECT = "project"
     ORGANIZATION = "organization"
     MODEL = "model"

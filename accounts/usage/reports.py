@@ -3,7 +3,8 @@
 Reports read roll-ups: the dimensions with the fewest rows that have the needed columns, and
 for each period the coarsest unit with its borders (`periods`). A period is widened to whole
 minutes, or to whole hours or days where shorter units have been deleted; the results contain
-the actual borders.
+the actual borders. Reports about end users read usage records, as long as these are kept, and
+have no percentiles.
 
 Every function takes the usage that the reader may see, from `accounts/services/access`.
 """
@@ -13,24 +14,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from django.db.models import (
     Aggregate,
     BigIntegerField,
     BinaryField,
+    Case,
+    Count,
     F,
     Max,
     Q,
     QuerySet,
     Sum,
     Value,
+    When,
 )
 from django.db.models.functions import Cast
 
-from vinery_accounts.models import HourRollup, MinuteRollup, UsageSlice
+from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from vinery_accounts.usage import histogram, periods, retention
 from vinery_accounts.usage.dimensions import RollupDimensions, coarsest
+from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import (
     ANY,
     NOTHING,
@@ -43,7 +48,7 @@ from vinery_accounts.usage.filters import (
 )
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
-from vinery_accounts.usage.rollups import LATENCIES, LEVELS, ROLLUP_DIMENSIONS, SUMS
+from vinery_accounts.usage.rollups import LATENCIES, LEVELS, OF_ROWS, ROLLUP_DIMENSIONS, SUMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +81,9 @@ class Question:
 class Figures:
     """Aggregated usage.
 
-    Cached, image and audio tokens are part of the prompt tokens, reasoning tokens of the
-    output tokens. Energy is 0 and latencies are None if nothing was measured. `total_ms` is that
-    of whole answers.
+    Cached, image, video and audio tokens are part of the prompt tokens, reasoning tokens of
+    the output tokens. Energy is 0 and latencies are None if nothing was measured. `total_ms` is
+    that of whole answers.
     """
 
     num_requests: int = 0
@@ -92,6 +97,7 @@ class Figures:
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_image_tokens: int = 0
+    num_video_tokens: int = 0
     num_audio_tokens: int = 0
     num_output_tokens: int = 0
     num_reasoning_tokens: int = 0
@@ -108,6 +114,10 @@ class Figures:
     @property
     def num_tokens(self) -> int:
         return self.num_prompt_tokens + self.num_output_tokens
+
+    @property
+    def num_media_tokens(self) -> int:
+        return self.num_image_tokens + self.num_video_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +274,14 @@ class _Cell:
         return Figures(**numbers)
 
 
+# The sums of roll-ups, counted in usage records.
+_COUNTED: Final[dict[str, Aggregate]] = {
+    "num_requests": Count("id"),
+    "num_errors": Count("id", filter=Q(outcome__in=[each for each in Outcome if each.is_error])),
+    "num_taken": Count("id", filter=Q(num_prompt_tokens__gt=0)),
+    **{column: Sum(column) for column in OF_ROWS},
+}
+
 # By the values of a group, and the number of a point.
 _Cells = defaultdict[tuple[tuple[Key, ...], int], _Cell]
 
@@ -294,6 +312,12 @@ class _Reader:
         """Return cells by the values of `by` and the index of the point."""
         cells: _Cells = defaultdict(_Cell)
         columns = [dimension.column for dimension in by]
+        if Dimension.END_USER.column in self._columns.union(columns):
+            for row in _of_records(borders, columns, self._restriction & only):
+                *values, point = row[: len(by) + 1]
+                sums = [each or 0 for each in row[len(by) + 1 :]]
+                cells[tuple(values), point].add(sums, None, 1)
+            return cells
         for run in periods.runs(borders):
             for reading in periods.readings(run):
                 dimensions = coarsest(
@@ -334,6 +358,28 @@ def _rows(
         .values(*grouped)
         .annotate(**sums, joined=joined)
         .values_list(*grouped, "joined", *sums)
+        .order_by()
+    )
+    return rows
+
+
+def _of_records(
+    borders: Sequence[int], columns: Sequence[str], condition: Q
+) -> QuerySet[Any, tuple[Any, ...]]:
+    """Return rows of column values, the index of the point, then the sums, from usage records:
+    roll-ups have no end users, since a client can send any number of them."""
+    moments = [*map(moment_of, borders)]
+    if not moments:
+        return UsageRecord.objects.none().values_list()
+    ends = [When(created_at__lt=end, then=Value(at)) for at, end in enumerate(moments[1:])]
+    sums = {f"sum_{column}": counted for column, counted in _COUNTED.items()}
+    rows: QuerySet[Any, tuple[Any, ...]] = (
+        UsageRecord.objects.filter(created_at__gte=moments[0], created_at__lt=moments[-1])
+        .annotate(status_class=F("http_status") / 100, point=Case(*ends))
+        .filter(condition)
+        .values(*columns, "point")
+        .annotate(**sums)
+        .values_list(*columns, "point", *sums)
         .order_by()
     )
     return rows

@@ -65,7 +65,7 @@ def _records(settlements: Iterable[Settlement]) -> list[UsageRecord]:
 
 def _weighted(row: UsageRecord, media: Media | None, weights: Weights) -> float:
     num_cached = min(row.num_cached_tokens, row.num_prompt_tokens)
-    num_image = media.num_new_tokens(num_cached) if media and row.num_image_tokens else 0
+    num_image = media.num_new_tokens(num_cached) if media and row.num_prompt_tokens else 0
     weighted_milli = weights.weigh_milli(
         row.num_prompt_tokens, row.num_output_tokens, num_cached, num_image
     )

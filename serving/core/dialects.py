@@ -19,6 +19,9 @@ class Dialect:
     # Whether the `text_offset` of completions counts from the start of the prompt, whether or
     # not the text begins with it.
     offsets_include_prompt: bool
+    # Whether a stream shows when it has its first token, whatever text that becomes: before it
+    # there is no chunk, and no `response.in_progress`.
+    shows_first_token: bool
 
 
 V1: Final = Dialect(
@@ -29,6 +32,7 @@ V1: Final = Dialect(
     length_reason="max_output_tokens",
     best_of_is_beams=False,
     offsets_include_prompt=True,
+    shows_first_token=False,
 )
 V3: Final = Dialect(
     "v3",
@@ -38,5 +42,6 @@ V3: Final = Dialect(
     length_reason="max_tokens",
     best_of_is_beams=True,
     offsets_include_prompt=False,
+    shows_first_token=True,
 )
 DIALECTS: Final = {dialect.name: dialect for dialect in (V1, V3)}

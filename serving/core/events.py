@@ -13,6 +13,7 @@ from typing import Final
 
 from vinery_serving.core.errors import ServingError
 from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import Sampling
 
 # Values of `Finished.cause`. The first is vLLM's word.
 REPETITION: Final = "repetition_detected"
@@ -30,7 +31,7 @@ class FinishReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of a whole request. `num_output_tokens` includes the reasoning tokens,
-    `num_prompt_tokens` the cached and the image tokens."""
+    `num_prompt_tokens` the cached tokens and those of media."""
 
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
@@ -38,7 +39,8 @@ class Usage:
     num_reasoning_tokens: int = 0
     num_proposed_tokens: int = 0  # by the draft, in speculative decoding
     num_accepted_tokens: int = 0  # how many of them the model accepted
-    num_image_tokens: int = 0  # part of the prompt tokens: of pictures and videos
+    num_image_tokens: int = 0  # part of the prompt tokens, as those of videos
+    num_video_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -62,6 +64,16 @@ class Started:
     prompt_texts: tuple[str, ...] = ()
     prompt_chars: tuple[int, ...] = ()
     num_prompt_tokens: int = 0
+    # The values in force of what the request leaves to the model, for Responses only.
+    sampling: Sampling | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """A choice has its first token, which may have no text yet. For streams of dialects with
+    `shows_first_token`."""
+
+    choice: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +141,14 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrived:
+    """The next events have tokens that came at this time, for requests with
+    `shows_arrival`."""
+
+    elapsed_s: float  # since the request
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A choice is complete.
 
@@ -162,4 +182,5 @@ class Failed:
 
 
 Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolCallDelta
-Event = Started | PromptScored | TokensGenerated | Delta | Progress | Finished | Completed | Failed
+OfChoice = FirstToken | TokensGenerated | Delta | Finished
+Event = Started | PromptScored | Progress | Arrived | OfChoice | Completed | Failed

@@ -116,6 +116,7 @@ class MediaPart:
     param: str
     detail: Detail = Detail.AUTO
     filename: str | None = None  # of a document, as the client named it
+    sha256: str | None = None  # of the file, as the client sends it to be checked; in lower case
 
 
 def num_pixels_of(source: Picture | Clip) -> int:

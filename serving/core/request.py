@@ -419,7 +419,7 @@ class Grammar:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """Options that do not change the generated text. From vLLM."""
+    """Options that do not change the generated text. Most are from vLLM."""
 
     priority: int = 0  # of one key, waiting requests with a lower number start first
     # The least number of tokens in a stream's chunk, except the first and the last chunk.
@@ -428,6 +428,7 @@ class Handling:
     # Only prompts of one organisation with the same salt share the prefix cache. Secret like a
     # password.
     cache_salt: str | None = field(default=None, repr=False)
+    end_user: str = field(default="", repr=False, compare=False)  # the client's own user
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,6 +472,10 @@ class GenerationRequest:
     grammar: Grammar | None = None
     is_streamed: bool = False
     wants_progress: bool = False  # whether `Progress` events are sent
+    # Whether `Arrived` events are sent. None: as the model's options have it.
+    shows_arrival: bool | None = None
+    # Whether answers to raw prompts are parsed for reasoning and tool calls; None as above.
+    parses_output: bool | None = None
     steering: Steering = Steering()
     logprobs: LogprobsOptions = LogprobsOptions()
     wants_token_ids: bool = False  # of the prompts and the answers

@@ -4,12 +4,14 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from vinery_serving.core.events import (
+    Arrived,
     Completed,
     Delta,
     Event,
     Failed,
     Finished,
     FinishReason,
+    FirstToken,
     Progress,
     PromptScored,
     ReasoningDelta,
@@ -21,7 +23,7 @@ from vinery_serving.core.events import (
     Usage,
 )
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import ToolCall
+from vinery_serving.core.request import Sampling, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class ChoiceResult:
     cause: str | int | None = None  # see `Finished`
     raw_text: str = ""  # of `token_ids`: see `TokensGenerated`
     is_context_full: bool = False  # see `Finished`
+    elapsed_s: float | None = None  # see `Arrived`; None: not requested
 
     @property
     def text(self) -> str:
@@ -76,7 +79,7 @@ class ChoiceResult:
 @dataclass(frozen=True, slots=True)
 class Result:
     """A finished request. `choices` are sorted by index, `completed_at` is in whole Unix
-    seconds. The last four fields have one entry for each prompt, or are empty when the
+    seconds. The four fields after it have one entry for each prompt, or are empty when the
     client did not ask for them."""
 
     choices: tuple[ChoiceResult, ...]
@@ -86,6 +89,7 @@ class Result:
     scored_prompts: tuple[tuple[Token, ...], ...] = ()
     prompt_texts: tuple[str, ...] = ()
     prompt_chars: tuple[int, ...] = ()
+    sampling: Sampling | None = None  # see `Started`
 
 
 class _ChoiceBuilder:
@@ -94,6 +98,7 @@ class _ChoiceBuilder:
         self.token_ids: list[int] = []
         self.raw_text = ""
         self.finished: Finished | None = None
+        self.elapsed_s: float | None = None
 
     def add(self, event: Delta) -> None:
         last = self.items[-1] if self.items else None
@@ -132,6 +137,7 @@ class _ChoiceBuilder:
             finished.cause,
             self.raw_text,
             finished.is_context_full,
+            self.elapsed_s,
         )
 
 
@@ -141,13 +147,14 @@ class ResultBuilder:
         self._completed: Completed | None = None
         self._started = Started()
         self._scored: dict[int, tuple[Token, ...]] = {}
+        self._elapsed_s: float | None = None
 
     def feed(self, event: Event) -> None:
         """Add one event. Raises the `ServingError` of a `Failed` event."""
         match event:
             case Started():
                 self._started = event
-            case Progress():
+            case Progress() | FirstToken():
                 pass
             case PromptScored(prompt=prompt, tokens=tokens):
                 self._scored[prompt] = tokens
@@ -157,6 +164,9 @@ class ResultBuilder:
                 choice.raw_text += event.text
             case Finished(choice=index):
                 self._choice(index).finished = event
+                self._choice(index).elapsed_s = self._elapsed_s
+            case Arrived(elapsed_s=elapsed_s):
+                self._elapsed_s = elapsed_s
             case Completed():
                 self._completed = event
             case Failed(error=error):
@@ -177,6 +187,7 @@ class ResultBuilder:
             tuple(tokens for _, tokens in sorted(self._scored.items())),
             self._started.prompt_texts,
             self._started.prompt_chars,
+            self._started.sampling,
         )
 
     def _choice(self, index: int) -> _ChoiceBuilder:

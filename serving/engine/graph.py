@@ -31,6 +31,7 @@ HOOK_TYPE: Final = "LogitsHook"  # the name of the operation's class
 _DECOMPRESSION: Final = frozenset(("Convert", "Subtract", "Multiply", "Reshape"))
 # The CPU plugin computes with 32 bits for token ids.
 _MAX_TOKEN_ID: Final = 2**31 - 1
+MAX_DRAFT: Final = 16
 # So many that no number of an embedding changes by more than 1/32768 of it.
 _MAX_EMBEDDED_SALTS: Final = 255
 
@@ -43,6 +44,7 @@ class GraphFeatures:
     salt_modulus: int = 0  # token ids are taken modulo this; 0: salts are not supported
     is_vision: bool = False
     vocab_size: int = 0  # the width of the logits; 0: unknown
+    bounds_drafts: bool = False  # whether a confident draft has at most `MAX_DRAFT` tokens
 
     @property
     def num_salts(self) -> int:
@@ -56,10 +58,8 @@ def is_vision_folder(folder: Path) -> bool:
     return (folder / EMBEDDINGS_FILE).is_file()
 
 
-def write_hooked_folder(
-    folder: Path, target: Path, *, has_logits_hook: bool = True
-) -> GraphFeatures:
-    """Make `target` a copy of a model folder with hook and salts, or with salts alone.
+def write_hooked_folder(folder: Path, target: Path) -> GraphFeatures:
+    """Make `target` a copy of a model folder with hook and salts.
 
     Returns what the copy supports. The hook needs `logits` and two-dimensional `position_ids`;
     without them no copy is written. Raises RuntimeError for a file that is not a graph.
@@ -69,10 +69,23 @@ def write_hooked_folder(
     if parameter is None:
         return GraphFeatures()
     ids, salt_modulus = _insert_modulo(net, parameter) or (parameter, 0)
-    if not (_insert_hook(net, ids) if has_logits_hook else salt_modulus):
+    if not _insert_hook(net, ids):
         return GraphFeatures()
     _write_copy(folder, target, net)
-    return GraphFeatures(has_logits_hook, salt_modulus, vocab_size=_vocab_size(net))
+    return GraphFeatures(True, salt_modulus, vocab_size=_vocab_size(net))
+
+
+def write_draft_folder(folder: Path, target: Path) -> GraphFeatures:
+    """Make `target` a copy of a draft model's folder with salts, and with bounded drafts if its
+    graph can have them. Returns and raises what `write_hooked_folder` does."""
+    net = _Net(folder / MODEL_FILE)
+    parameter = net.parameter("input_ids")
+    inserted = None if parameter is None else _insert_modulo(net, parameter)
+    if inserted is None:
+        return GraphFeatures()
+    bounds_drafts = _insert_doubt(net, _rows_of(net, inserted[0]))
+    _write_copy(folder, target, net)
+    return GraphFeatures(salt_modulus=inserted[1], bounds_drafts=bounds_drafts)
 
 
 def write_vision_folder(
@@ -233,6 +246,42 @@ def _insert_hook(net: _Net, ids: _Output | None) -> bool:
     # Graph passes remove operations without a result. A result needs a name.
     _output(hook).port.attrib["names"] = "vinery_logits_hook"
     net.add("Result", "opset1", [_output(hook)])
+    return True
+
+
+def _insert_doubt(net: _Net, rows: _Output) -> bool:
+    """Make all tokens nearly as likely, in their order, behind the last position of each
+    `MAX_DRAFT`: no confidence reaches a threshold there, so a draft ends. Returns whether the graph
+    can have it. Constants are computed of `rows`, a number above 0, as for salts."""
+    positions, logits = net.parameter("position_ids"), net.result("logits")
+    head = None if logits is None else logits.layer
+    while head is not None and head.attrib["type"] in ("Convert", "Add"):
+        head = net.sources(head)[0].layer
+    if positions is None or len(positions.sizes) != 2 or head is None:
+        return False
+    states = net.sources(head)[0] if head.attrib["type"] == "MatMul" else None
+    if states is None or states.port.attrib.get("precision") != "FP32":
+        return False
+
+    def insert(kind: str, *inputs: _Output, like: Element | None = None, **data: str) -> _Output:
+        data |= {"auto_broadcast": "numpy"} if len(inputs) == 2 else {}
+        return _output(net.add(kind, "opset1", inputs, like or inputs[0].port, **data))
+
+    def as_float(value: _Output) -> _Output:
+        like = _port_like(value.port, "0", "FP32")
+        return insert("Convert", value, like=like, destination_type="f32")
+
+    def number(value: int) -> _Output:
+        return insert("Clamp", insert("Negative", rows), min=str(value), max=str(value + 1))
+
+    phase = insert("FloorMod", positions, number(MAX_DRAFT))
+    is_last = insert("Clamp", insert("Subtract", phase, number(MAX_DRAFT - 2)), min="0", max="1")
+    loss = insert("Clamp", as_float(is_last), min="0", max="0.999")
+    factor = insert("Subtract", as_float(number(1)), loss, like=loss.port)
+    column = Element("port", {"precision": "FP32"})
+    column.extend([*loss.port.findall("dim"), _dim(1)])
+    factors = _output(net.add("Unsqueeze", "opset1", [factor, number(2)], column))
+    net.redirect(head, 0, insert("Multiply", states, factors))
     return True
 
 

@@ -160,16 +160,20 @@ class Parameters(OptionGroup, frozen=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            value, (least, most) = getattr(self, name), _RANGES[name]
+            value, (least, most) = getattr(self, name), _RANGES.get(name, (False, True))
             if value is not None and not least <= value <= most:
                 raise ValueError(f"{name} must be from {least} to {most}")
 
     @property
     def named(self) -> dict[str, float]:
-        """The values that are set, by the names of the parameters."""
+        """The numbers that are set, by the names of the parameters."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return {name: value for name, value in values if value is not None}
+        return {name: value for name, value in values if value is not None and name in _RANGES}
 
 
 class Defaults(Parameters, frozen=True):
     max_tokens: Annotated[int | None, "output tokens"] = None
+    return_arrival_time: Annotated[bool | None, "chats and completions have times"] = None
+    parse_output: Annotated[
+        bool | None, "completions have reasoning and tool calls apart from the text"
+    ] = None

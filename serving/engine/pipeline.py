@@ -21,9 +21,11 @@ from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.graph import (
     EMBEDDINGS_FILE,
     LANGUAGE_FILE,
+    MAX_DRAFT,
     MODEL_FILE,
     GraphFeatures,
     is_vision_folder,
+    write_draft_folder,
     write_hooked_folder,
     write_vision_folder,
 )
@@ -56,8 +58,10 @@ _TOO_SHORT: Final = (
 _HASH_STRIDE: Final = 50
 # Salts are in the last bits of embeddings.
 _EXACT: Final = {"INFERENCE_PRECISION_HINT": "f32"}
-# A confident draft model may propose many tokens. GenAI was never seen to propose more.
+# Of a draft that nothing bounds. GenAI was never seen to propose more.
 _MAX_CONFIDENT_TOKENS: Final = 256
+# Where a draft must end, a token of any vocabulary has less.
+_LEAST_CONFIDENCE: Final = 0.001
 
 _FINISHES: Final = {
     genai.GenerationFinishReason.STOP: FINISH_STOP,
@@ -155,9 +159,11 @@ class Pipeline:
         self._default_assist = _default_assist(config.options)
         self._has_draft_model = bool(config.options.draft_folder)
         self._has_head = bool(config.options.eagle3_head)
-        draft = _draft_folder(config, self._graph) if config.options.draft_folder else None
-        if draft == Path(config.options.draft_folder):
+        draft, drafts = _draft_folder(config) if config.options.draft_folder else (None, None)
+        if drafts is not None and not drafts.salt_modulus:
             self.disable_salts()  # the draft model would not understand salted ids
+        bounded = drafts is not None and drafts.bounds_drafts
+        self._max_confident_tokens = MAX_DRAFT if bounded else _MAX_CONFIDENT_TOKENS
         KeptAttention.before_compile()
         if self._graph.has_logits_hook:
             LogitsHook.before_compile()
@@ -203,7 +209,7 @@ class Pipeline:
         """Return how many draft tokens a step may have for this request."""
         if self._default_assist is None:
             return 0
-        return (submit.assist or self._default_assist).num_tokens or _MAX_CONFIDENT_TOKENS
+        return (submit.assist or self._default_assist).num_tokens or self._max_confident_tokens
 
     @property
     def tokenizer(self) -> Any:
@@ -394,7 +400,9 @@ def _default_assist(options: EngineOptions) -> SpeculationSpec | None:
 def _set_assist(config: Any, assist: SpeculationSpec) -> None:
     if assist.num_tokens:
         config.num_assistant_tokens = assist.num_tokens
-    config.assistant_confidence_threshold = assist.confidence_threshold
+    if assist.confidence_threshold:
+        config.assistant_confidence_threshold = max(assist.confidence_threshold, _LEAST_CONFIDENCE)
+        config.logprobs = 1  # a greedy token has no confidence without
     config.max_ngram_size = assist.max_ngram_size
 
 
@@ -580,16 +588,14 @@ def _draft_model(config: EngineConfig, folder: Path) -> Any:
     return genai.draft_model(str(folder), device, **properties)
 
 
-def _draft_folder(config: EngineConfig, graph: GraphFeatures) -> Path:
-    """Return the draft model's folder, a copy that takes salted ids if the model does."""
+def _draft_folder(config: EngineConfig) -> tuple[Path, GraphFeatures]:
+    """Return the draft model's folder, a copy if its graph takes any features, and these."""
     folder = Path(config.options.draft_folder)
     if not (folder / MODEL_FILE).exists():
         raise RuntimeError(f"The draft model's folder {folder} has no {MODEL_FILE}.")
-    if not graph.salt_modulus:
-        return folder
     target = config.cache_dir / "salted-draft"
-    features = write_hooked_folder(folder, target, has_logits_hook=False)
-    return target if features.salt_modulus else folder
+    features = write_draft_folder(folder, target)
+    return (target if features.salt_modulus else folder), features
 
 
 def _vocab_size(folder: Path) -> int:

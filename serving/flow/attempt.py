@@ -11,17 +11,19 @@ from msgspec import structs
 from vinery_serving.core.errors import ServingError, cited, error_from_code
 from vinery_serving.core.events import (
     QUOTA,
+    Arrived,
     Completed,
     Event,
     Finished,
     FinishReason,
+    FirstToken,
     Progress,
     PromptScored,
     Started,
     TextDelta,
     TokensGenerated,
 )
-from vinery_serving.core.request import GenerationRequest, RawPrompts
+from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
 from vinery_serving.flow.grants import TokenGrants
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.output.detokenize import Decoder
@@ -59,7 +61,12 @@ def started(prepared: PreparedRequest) -> Started:
         texts,
         tuple(map(len, own_texts)),
         sum(prompt.num_tokens for prompt in prompts),
+        _in_force(prepared) if request.endpoint is Endpoint.RESPONSES else None,
     )
+
+
+def _in_force(prepared: PreparedRequest) -> Sampling:
+    return Sampling(**structs.asdict(prepared.submits[0].sampling))
 
 
 class IntervalBuffer:
@@ -127,6 +134,7 @@ class AnswersReader:
         self._output = output
         interval = request.handling.stream_interval
         is_buffered = request.is_streamed and interval > 1
+        self._shows_first = request.is_streamed and request.dialect.shows_first_token
         self._choices = {
             id_: _Choice(
                 index,
@@ -233,6 +241,8 @@ class AnswersReader:
             return []
         if deltas and self._prepared.request.wants_progress:
             events.append(Progress(self._meter.usage))
+        if deltas and self._prepared.request.shows_arrival:
+            events.append(Arrived(self._meter.total_s))
         events += deltas
         if updates and self.is_complete:
             events.append(Completed(self._meter.usage, at=int(time.time())))
@@ -254,7 +264,10 @@ class AnswersReader:
                 self._meter.encode_s = (self._meter.encode_s or 0.0) + output.encode_s
         if output.prompt_logprobs is not None:
             events += self._scored_prompt(choice.index, output.prompt_logprobs)
+        is_first = not choice.token_ids
         num_read = self._read_tokens(choice, output, events)
+        if self._shows_first and is_first and num_read:
+            deltas.append(FirstToken(choice.index))
         if output.logprobs:
             choice.logprob_sum += sum(each.logprob for each in output.logprobs)
             choice.num_logprobs += len(output.logprobs)

@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 ENGINE_WAIT_S: Final = 60.0
 # How often a waiting request checks whether the engine can still start.
 _WAIT_CHECK_S: Final = 0.5
+# The model of a request that names none: an alias or a model of this name, or else the only one.
+DEFAULT_MODEL: Final = "default"
 
 # Gets the name of an output format ("": unknown) and the text of the chat template. Raises
 # ValueError for a name that does not exist.
@@ -260,7 +262,7 @@ class LocalDirectory:
         project_id: int | None = None,
     ) -> Engine:
         """Return the engine of a model that does one of `tasks`, or of a target of an alias; None
-        means the only model.
+        means the alias `default`, if one of its targets does them, or else the only model.
 
         A model that the caller's project does not see does not exist for it. Of an alias that the
         caller may not use by its own name, only targets are drawn that the caller may use, if
@@ -268,6 +270,7 @@ class LocalDirectory:
         `InvalidRequest` for a model that does something else.
         """
         visible = self.entries_of(project_id)
+        name = self.named(name, tasks, project_id)
         entry = self._entry(self._target(name, may_use, visible), tasks, visible)
         if entry.task not in tasks:
             raise InvalidRequest(
@@ -288,6 +291,14 @@ class LocalDirectory:
             return self.entries
         entries = self.entries.items()
         return {name: entry for name, entry in entries if entry.is_visible_to(project_id)}
+
+    def named(self, name: str | None, tasks: Set[Task], project_id: int | None) -> str | None:
+        """Return the name, or `default` for none if that is an alias of a model that does one of
+        `tasks`."""
+        if name is not None or DEFAULT_MODEL not in self.aliases:
+            return name
+        targets = self.targets_of(DEFAULT_MODEL, self.entries_of(project_id))
+        return DEFAULT_MODEL if any(self.entries[each].task in tasks for each in targets) else None
 
     def _target(
         self, name: str | None, may_use: Callable[[str], bool], visible: Mapping[str, ModelEntry]
@@ -428,7 +439,7 @@ class LocalDirectory:
         entry = visible.get(name) if name is not None else None
         if entry is not None:
             return entry
-        if name not in (None, "default"):
+        if name not in (None, DEFAULT_MODEL):
             raise ModelNotFound(
                 f"The model `{name}` does not exist. GET /v1/models lists the models that can "
                 "answer now.",

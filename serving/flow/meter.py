@@ -27,6 +27,7 @@ class Meter:
     # The tokens of pictures and clips in the prompt: index of the first, and of that after the
     # last.
     media_spans: tuple[tuple[int, int], ...] = ()
+    num_video_tokens: int = 0  # of clips
     encode_s: float | None = None  # the engine's time for pictures and clips
     num_answers: int = 1  # generated in parallel
     num_continuations: int = 0  # by another engine, because one had ended
@@ -48,12 +49,12 @@ class Meter:
         return self.total_s - self.accepted_s
 
     @property
-    def num_image_tokens(self) -> int:
+    def num_media_tokens(self) -> int:
         """The prompt's tokens of pictures and clips."""
         return sum(end - start for start, end in self.media_spans)
 
     @property
-    def num_new_image_tokens(self) -> int:
+    def num_new_media_tokens(self) -> int:
         """Those of them that were not cached: what is cached is the start of the prompt."""
         cached = self.num_cached_tokens
         return sum(max(0, end - max(start, cached)) for start, end in self.media_spans)
@@ -75,7 +76,8 @@ class Meter:
             self.num_reasoning_tokens,
             self.num_proposed_tokens,
             self.num_accepted_tokens,
-            self.num_image_tokens,
+            self.num_media_tokens - self.num_video_tokens,
+            self.num_video_tokens,
         )
 
     @property

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import structs
 
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import GenerationRequest
+from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.transport.messages import SamplingParams
@@ -28,6 +28,24 @@ def defaults_of(options: EngineOptions, folder: GenerationDefaults) -> Generatio
     if "temperature" in values:
         values["do_sample"] = True
     return replace(folder, **values)  # type: ignore[arg-type]
+
+
+def with_returns(request: GenerationRequest, options: EngineOptions) -> GenerationRequest:
+    """Return the request with the defaults of what an answer has. An answer in a given form has
+    no reasoning, and one that fills in the middle no calls."""
+    own, prompt = options.defaults, request.prompt
+    defaults = (None, None) if own is None else (own.return_arrival_time, own.parse_output)
+    shows = _first(request.shows_arrival, defaults[0])
+    parses = _first(request.parses_output, defaults[1])
+    may_parse = isinstance(prompt, RawPrompts) and prompt.suffix is None and not request.grammar
+    has_member = request.endpoint in (Endpoint.CHAT, Endpoint.COMPLETIONS)
+    if not (shows or parses):
+        return request
+    return replace(request, shows_arrival=shows and has_member, parses_output=parses and may_parse)
+
+
+def _first(*flags: bool | None) -> bool:
+    return next((flag for flag in flags if flag is not None), False)
 
 
 def check_parameters(request: GenerationRequest, options: EngineOptions, model: str) -> None:

@@ -7,7 +7,13 @@ from typing import Final, Self
 from vinery_serving.core.ids import tool_call_id
 from vinery_serving.core.logprobs import Token, TopLogprob, without_leading_spaces
 from vinery_serving.core.media import NO_MEDIA, MediaUsage
-from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, ToolMode
+from vinery_serving.core.request import (
+    GenerationRequest,
+    LogprobsOptions,
+    RawPrompts,
+    Tool,
+    ToolMode,
+)
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.meter import Meter
 from vinery_serving.output.detokenize import Decoder
@@ -20,6 +26,8 @@ from vinery_serving.transport.messages import Submit, TokenLogprobs
 
 # An integer with its place in a tuple, and the bytes of `Submit.prompt_ids`.
 _BYTES_PER_TOKEN: Final = 40
+# A raw prompt may have described any. A call that only its tool's name shows is not known by this.
+_UNKNOWN_TOOLS: Final = (Tool(""),)
 
 
 class TokenWriter:
@@ -84,6 +92,7 @@ class Draft:
     # The tokens of pictures and clips in the prompt: index of the first, and of that after the
     # last.
     media_spans: tuple[tuple[int, int], ...] = ()
+    num_video_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,7 @@ class PreparedRequest:
         """Return the request for an engine, and set the number of prompt tokens in `meter`."""
         meter.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in draft.prompts)
         meter.media_spans, meter.media = draft.media_spans, meter.media + draft.media
+        meter.num_video_tokens = draft.num_video_tokens
         return cls(
             draft.request, engine, meter, token, draft.prompts, draft.submits, draft.num_returned
         )
@@ -128,7 +138,7 @@ class PreparedRequest:
         return ChoiceReader(
             writer,
             self.engine.new_decoder(
-                is_raw=isinstance(request.prompt, RawPrompts),
+                is_raw=self._is_raw,
                 shows_special=request.shows_special_tokens,
                 after=prompt.token_ids if _continues_text(request) else (),
             ),
@@ -139,7 +149,7 @@ class PreparedRequest:
             repetition=stopping.repetition,
             min_tokens=stopping.min_tokens,
             # As OpenAI and vLLM do for raw prompts; programs that score texts rely on it.
-            exposes_silent_tokens=isinstance(request.prompt, RawPrompts),
+            exposes_silent_tokens=self._is_raw,
         )
 
     def is_bound_by_context(self, choice: int) -> bool:
@@ -175,12 +185,20 @@ class PreparedRequest:
     def _parser(self, writer: EventWriter, prompt: Prompt) -> Parser:
         """Answers to raw prompts, and answers that show special tokens, are plain text."""
         conversation = self.request.prompt
-        if isinstance(conversation, RawPrompts) or self.request.shows_special_tokens:
+        if self._is_raw or self.request.shows_special_tokens:
             return PlainParser(writer.text)
+        family = self.engine.family.parser
+        if isinstance(conversation, RawPrompts):
+            is_open = self.engine.assets.opens_reasoning(prompt)
+            return family.new_parser(writer, _UNKNOWN_TOOLS, opens_reasoning=is_open)
         is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
         tools = conversation.tools if is_allowed else ()
-        family = self.engine.family.parser
         return family.new_parser(writer, tools, opens_reasoning=prompt.opens_reasoning)
+
+    @property
+    def _is_raw(self) -> bool:
+        """Whether answers are texts as the model writes them."""
+        return isinstance(self.request.prompt, RawPrompts) and not self.request.parses_output
 
 
 def _continues_text(request: GenerationRequest) -> bool:

@@ -23,7 +23,7 @@ from vinery_serving.flow.context import within_context
 from vinery_serving.flow.directory import LoadedModel
 from vinery_serving.flow.logits import logits_spec, num_top_of_prompt
 from vinery_serving.flow.output_grammar import check_output_grammar, output_grammar
-from vinery_serving.flow.parameters import check_parameters, limited
+from vinery_serving.flow.parameters import check_parameters, limited, with_returns
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.rendering import least_output, render
 from vinery_serving.prompting.assets import Prompt
@@ -65,6 +65,7 @@ def prepare(
     """
     asked = request
     request = within_limits(request, model.entry.options)
+    request = with_returns(request, model.entry.options)
     _check(request, model)
     num_returned = request.n
     request = with_candidates(request)
@@ -90,13 +91,17 @@ def prepare(
         for prompt, limit in zip(prompts, limits, strict=True)
         for submit in _submits(common, request, model, prompt, limit)
     ]
+    media = [each for prompt in prompts for each in prompt.media]
     return Draft(
         request,
         prompts,
         tuple(submits),
         num_returned,
         clamped_to(asked, limits),
-        media_spans=tuple(each.span for prompt in prompts for each in prompt.media),
+        media_spans=tuple(each.span for each in media),
+        num_video_tokens=sum(
+            each.span[1] - each.span[0] for each in media if isinstance(each.source, Clip)
+        ),
     )
 
 

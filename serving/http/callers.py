@@ -82,6 +82,7 @@ def permitted_engine(
     """Return the engine of a model that does one of `tasks`, or of a target of an alias. Raises
     `ServingError`, also for a key that may use neither the name nor the model."""
     grants = caller.grants
+    name = directory.named(name, tasks, caller.project_id)
     engine = directory.find(name, grants.allows_model, tasks, caller.project_id)
     model = engine.entry.name
     alias = None if name == model else alias_of(name, directory.aliases)

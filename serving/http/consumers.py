@@ -313,7 +313,7 @@ class PoolingConsumer(RecordedConsumer):
         async def engine_of(head: Head) -> Engine:
             nonlocal engine
             model = self._deployment or head.model
-            record.admit(model=model or "")
+            record.admit(model=model or "", end_user=head.end_user)
             replaced = () if head.model in (None, model) else ("model",)
             report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
             engine = self._engine(caller, model)
@@ -367,7 +367,13 @@ class GenerationConsumer(RecordedConsumer):
             fingerprint = settings.VINERY_FINGERPRINT
             head = await reader.parse(body, self._endpoint, self._tree, fingerprint)
             model = self._deployment or head.model
-            record.admit(model=model or "", is_streamed=head.is_streamed)
+            hashes = [part.sha256 for part in head.media if part.sha256]
+            record.admit(
+                model=model or "",
+                is_streamed=head.is_streamed,
+                mm_hashes=hashes,
+                end_user=head.end_user,
+            )
             replaced = () if head.model in (None, model) else ("model",)
             report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
             engine = self._engine(caller, model)

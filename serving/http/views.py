@@ -90,7 +90,7 @@ async def retrieve_model(
 @for_clients
 async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
     """The model's tokenizer configuration, with the names of Hugging Face's files. `?model=` may
-    be left out if one model is loaded.
+    be left out as in a body.
 
     vLLM has a switch for this endpoint, because it shows the chat template. Here it needs a key,
     and every key can see rendered prompts anyway (`return_prompt_text`).

@@ -44,7 +44,8 @@ from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
 from vinery_serving.protocols import parse
-from vinery_serving.protocols.chat.exchange import ChatExchange, FunctionCall, ToolCalls
+from vinery_serving.protocols.chat.exchange import ChatExchange
+from vinery_serving.protocols.common.calls import FunctionCall, ToolCalls
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.common.limited import refuse_long
 from vinery_serving.protocols.completions.exchange import CompletionsExchange

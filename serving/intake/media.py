@@ -57,7 +57,14 @@ class RequestMedia:
         if source is None:
             assert isinstance(part.source, InlineSource), "the file of this part was not fetched"
             source = part.source
-        key = (sha256(source.data).digest(), part.kind, part.detail, part.filename)
+        digest = sha256(source.data)
+        if part.sha256 not in (None, digest.hexdigest()):
+            raise InvalidRequest(
+                f"The SHA-256 of the file of `{part.param}` is not the one in `mm_hashes`. Send "
+                "the hash of the file itself, or leave out `mm_hashes`.",
+                param=part.param,
+            )
+        key = (digest.digest(), part.kind, part.detail, part.filename)
         same = self._same.get(key)
         if same is None:
             found = self._same[key] = _decoded(part, source, vision)

@@ -63,6 +63,7 @@ class Head:
     costly_param: str | None = None
     unused: Unused = NOTHING_UNUSED
     media: tuple[MediaPart, ...] = ()  # all media of the request
+    end_user: str = ""
 
 
 def head_of(request: GenerationRequest) -> Head:
@@ -81,6 +82,7 @@ def head_of(request: GenerationRequest) -> Head:
         costly_param="chat_template" if has_template else param,
         unused=request.unused,
         media=request.media,
+        end_user=request.handling.end_user,
     )
 
 
@@ -321,7 +323,12 @@ async def read_pooling(
 
 
 def pooling_head(request: PoolingRequest) -> Head:
-    return Head(request.model, costly_param=request.param, unused=request.unused)
+    return Head(
+        request.model,
+        costly_param=request.param,
+        unused=request.unused,
+        end_user=request.end_user,
+    )
 
 
 async def _parsed(worker: Worker, body: bytes, job: str, *arguments: Any) -> Head:

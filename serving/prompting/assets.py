@@ -129,7 +129,7 @@ class ModelAssets:
             self.check_ids(conversation.token_ids, "prompt_token_ids")
             self._refuse_markup(conversation.token_ids, "prompt_token_ids")
             given = _cut(conversation.token_ids, None, encoding)
-            opens_reasoning = self._ends_with_opening(given)
+            opens_reasoning = self.opens_reasoning(given)
             return replace(given, opens_reasoning=opens_reasoning, reasoning_budget=bare_budget)
         if not conversation.rendering.uses_template:
             markup = None if self.vision is None else self.vision.markup
@@ -169,8 +169,7 @@ class ModelAssets:
             raise InvalidRequest("The chat template rendered an empty prompt.", param="messages")
         return replace(
             prompt,
-            opens_reasoning=self._ends_with_opening(prompt)
-            or self._continues_reasoning(conversation),
+            opens_reasoning=self.opens_reasoning(prompt) or self._continues_reasoning(conversation),
             reasoning_budget=rendered.reasoning_budget,
         )
 
@@ -331,7 +330,7 @@ class ModelAssets:
         pad_id = None if pad_token is None else self.tokenizer.token_id(pad_token)
         return min(self.tokenizer.eos_ids, default=None) if pad_id is None else pad_id
 
-    def _ends_with_opening(self, prompt: Prompt) -> bool:
+    def opens_reasoning(self, prompt: Prompt) -> bool:
         text = prompt.text
         if text is None:
             text = self.tokenizer.decode(prompt.token_ids[-_TAIL_TOKENS:])

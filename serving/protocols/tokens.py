@@ -19,7 +19,7 @@ from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
 from vinery_serving.protocols.common.media import check_media
 from vinery_serving.protocols.common.messages import WireMessage
-from vinery_serving.protocols.common.parameters import ModelName, PromptIds, parameter
+from vinery_serving.protocols.common.parameters import MODEL, ModelName, PromptIds, parameter
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
 from vinery_serving.protocols.common.tools import TOOLS, WireTools, clients_tools
@@ -52,13 +52,12 @@ _Messages = Annotated[
 
 # Longer than any model's context: padding fills the answer with tokens up to this number.
 _MAX_LENGTH: Final = 1_000_000
-_MODEL: Final = "A served model. It may be absent or `default` if one model is loaded."
 
 
 class TokenizeBody(TemplateFields):
     """The parameters of both systems."""
 
-    model: ModelName | None = parameter(_MODEL)
+    model: ModelName | None = parameter(MODEL)
     prompt: Text | None = parameter("A text, as in vLLM.")
     messages: _Messages | None = parameter("A conversation, as in vLLM.")
     tools: WireTools | None = parameter(TOOLS)
@@ -182,7 +181,7 @@ def parse_tokenize(body: bytes, dialect: Dialect = V1) -> TokenizeExchange:
 class DetokenizeBody(Wire):
     """The parameters of vLLM."""
 
-    model: ModelName | None = parameter(_MODEL)
+    model: ModelName | None = parameter(MODEL)
     tokens: PromptIds = parameter("Token ids.", is_required=True)
 
 

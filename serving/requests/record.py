@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -10,6 +10,7 @@ from msgspec import structs
 
 from vinery_accounts.captures.files import without_files
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
+from vinery_accounts.keys.end_users import stored_end_user
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
 from vinery_accounts.usage.ledger import NoRoomForUsage
@@ -46,6 +47,7 @@ class RequestRecord:
     ) -> None:
         """`error_body` returns the body in which the client gets an error."""
         self._runtime = runtime
+        self._caller = caller
         self._error_body = error_body
         self._is_read = False  # so much of its body that it could be admitted
         self._is_admitted = False
@@ -81,13 +83,25 @@ class RequestRecord:
             num_request_bytes=len(body),
         )
 
-    def admit(self, *, model: str = "", is_streamed: bool = False) -> None:
+    def admit(
+        self,
+        *,
+        model: str = "",
+        is_streamed: bool = False,
+        mm_hashes: Iterable[str] = (),
+        end_user: str = "",
+    ) -> None:
         """Write the request to the usage journal, so that it is recorded even if this process is
         killed. Raises `UsageNotRecorded`."""
         self._is_read = True
         name = model[:_MAX_MODEL_NAME]
         self._admission = structs.replace(
-            self._admission, model=name, asked_model=name, is_streamed=is_streamed
+            self._admission,
+            model=name,
+            asked_model=name,
+            is_streamed=is_streamed,
+            mm_hashes=" ".join(mm_hashes),
+            end_user=stored_end_user(end_user, self._caller),
         )
         self._write_admission()
         self._is_admitted = True
@@ -112,6 +126,7 @@ class RequestRecord:
                     num_bytes=media.num_bytes,
                     num_pixels=media.num_pixels,
                     spans=self.meter.media_spans,
+                    num_video_tokens=self.meter.num_video_tokens,
                     fetch_ms=_ms(media.fetch_s or None),
                     decode_ms=_ms(media.decode_s or None),
                 )
@@ -223,7 +238,8 @@ class RequestRecord:
             num_response_bytes=self._num_response_bytes,
             num_continuations=meter.num_continuations,
             energy_mj=None if energy_j is None else round(energy_j * 1000),
-            num_image_tokens=meter.num_image_tokens if meter.has_begun else 0,
+            num_image_tokens=meter.usage.num_image_tokens if meter.has_begun else 0,
+            num_video_tokens=meter.num_video_tokens if meter.has_begun else 0,
             num_media=meter.media.num_files,
             num_media_bytes=meter.media.num_bytes,
             num_media_pixels=meter.media.num_pixels,

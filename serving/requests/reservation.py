@@ -142,7 +142,7 @@ class Reservation:
             lease_id=self._request_id,
             rules=rules,
             num_input_tokens=prepared.meter.num_prompt_tokens,
-            num_image_tokens=prepared.meter.num_image_tokens,
+            num_image_tokens=prepared.meter.num_media_tokens,
             num_output_tokens=wanted,
             weights=self._weights,
             owner=str(self._caller.key_id),
@@ -226,7 +226,7 @@ def _usage(meter: Meter) -> ActualUsage:
     num_input_tokens = meter.num_billed_prompt_tokens
     return ActualUsage(
         num_input_tokens=num_input_tokens,
-        num_image_tokens=meter.num_new_image_tokens if meter.has_begun else 0,
+        num_image_tokens=meter.num_new_media_tokens if meter.has_begun else 0,
         num_cached_tokens=min(meter.num_cached_tokens, num_input_tokens),
         num_output_tokens=meter.num_output_tokens,
     )

@@ -53,7 +53,7 @@ class ModelTraffic:
     __slots__ = (
         *("answer", "decode", "encode", "fetch", "finished", "first_token", "image_tokens"),
         *("inter_token", "media", "media_bytes", "media_pixels", "queue", "request", "requests"),
-        "token_gap",
+        *("token_gap", "video_tokens"),
     )
 
     def __init__(self) -> None:
@@ -70,6 +70,7 @@ class ModelTraffic:
         self.media_bytes = 0
         self.media_pixels = 0
         self.image_tokens = 0
+        self.video_tokens = 0
         self.fetch = Histogram(_MEDIA_S)
         self.decode = Histogram(_MEDIA_S)
         self.encode = Histogram(_MEDIA_S)
@@ -93,6 +94,7 @@ class ModelTraffic:
         self.media_bytes += settlement.num_media_bytes
         self.media_pixels += settlement.num_media_pixels
         self.image_tokens += settlement.num_image_tokens
+        self.video_tokens += settlement.num_video_tokens
         for histogram, duration_ms in (
             (self.fetch, settlement.fetch_ms),
             (self.decode, settlement.decode_ms),

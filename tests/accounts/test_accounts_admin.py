@@ -173,7 +173,7 @@ def test_staff_revoke_superusers_delete_keys(client: Client, staff: User, new_ke
 @pytest.fixture
 def usage(db: None) -> None:
     """Store three records of today, one of last week and one of last year."""
-    media: dict[str, Any] = {"num_media": 2, "num_image_tokens": 1234}
+    media: dict[str, Any] = {"num_media": 2, "num_image_tokens": 1000, "num_video_tokens": 234}
     more = {"r2": {"outcome": Outcome.FAILED, **media}, "r3": {"model": "other"}}
     hours = {"r1": 0, "r2": 1, "r3": 2, "week": 24 * 3, "year": 24 * 300}
     for name, age in hours.items():
@@ -211,7 +211,8 @@ def test_the_totals_are_the_sums_of_the_filtered_records(
         "num_output_tokens": 30 * len(found),
         "num_reasoning_tokens": 20 * len(found),
         "num_media": 2 * ("r2" in found),
-        "num_image_tokens": 1234 * ("r2" in found),
+        "num_image_tokens": 1000 * ("r2" in found),
+        "num_video_tokens": 234 * ("r2" in found),
     }
 
 
@@ -223,7 +224,7 @@ def test_the_page_has_the_totals_and_edits_no_record(client: Client, usage: None
         "<strong>90</strong> output tokens",
         "last 24 hours",
         "?model=other",  # a choice of the filter
-        "<strong>2</strong> media with <strong>1234</strong> of the prompt tokens",
+        "<strong>2</strong> media with <strong>1000</strong> image and ",
     ):
         assert shown in text
     assert re.findall(r'class="field-media_used">(.*?)<', text) == ["-", "2 (1,234)", "-"]

@@ -49,7 +49,7 @@ def test_usage_is_shown_by_every_dimension_and_interval(alice: User) -> None:
 
     for by in Dimension:
         text = page(signed_in(alice), f"/console/usage/?by={by}&most=num_tokens")
-        name = "organisation" if by is Dimension.ORGANIZATION else by
+        name = "organisation" if by is Dimension.ORGANIZATION else by.replace("_", " ")
         assert f"<title>Usage by {name} | Vinery</title>" in text
         assert f'aria-label="Tokens by {name}' in text
 

@@ -77,6 +77,18 @@ def test_keys_of_closed_projects_are_refused(table: KeyTable, new_key: MakeKey) 
         assert table.authenticate(bearer(created.secret)).key_id == created.key.pk
 
 
+def test_a_caller_follows_whether_its_project_hashes_end_users(
+    table: KeyTable, new_key: MakeKey
+) -> None:
+    created = new_key()
+    table.refresh()
+    assert not table.authenticate(bearer(created.secret)).hashes_end_users
+    created.key.project.hashes_end_users = True
+    created.key.project.save()
+    table.refresh()
+    assert table.authenticate(bearer(created.secret)).hashes_end_users
+
+
 def test_headers_of_other_forms_are_refused(table: KeyTable, new_key: MakeKey) -> None:
     secret = new_key().secret
     table.refresh()

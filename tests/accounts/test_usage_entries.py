@@ -15,7 +15,12 @@ from vinery_accounts.usage.entries import Admission, Checkpoint, Settlement, dec
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 PICTURES = entries.Media(
-    num_files=1, num_bytes=691, num_pixels=12544, spans=((4, 20), (22, 26)), decode_ms=2.5
+    num_files=1,
+    num_bytes=691,
+    num_pixels=12544,
+    spans=((4, 20), (22, 26)),
+    num_video_tokens=4,
+    decode_ms=2.5,
 )
 
 
@@ -78,7 +83,7 @@ def test_a_journal_of_another_version_can_be_read() -> None:
     of_pictures = encode(admission(media=PICTURES))
     assert (
         b',"media":{"num_files":1,"num_bytes":691,"num_pixels":12544,"spans":[[4,20],[22,26]],'
-        b'"decode_ms":2.5}}\n' in of_pictures
+        b'"num_video_tokens":4,"decode_ms":2.5}}\n' in of_pictures
     )
     assert decode(of_pictures) == admission(media=PICTURES)
     assert b"media" not in encode(admission())
@@ -136,11 +141,11 @@ def test_open_requests_with_pictures_are_interrupted_with_the_tokens_of_these() 
     counts = Checkpoint((("r1", 30, 4, 7, 2),))
     requests = opened(admission("r1"), admission("r1", media=PICTURES), counts)
     [row] = requests.interrupted({})
-    assert (row.num_prompt_tokens, row.num_image_tokens) == (30, 20)
+    assert (row.num_prompt_tokens, row.num_image_tokens, row.num_video_tokens) == (30, 16, 4)
     assert (row.num_media, row.num_media_bytes, row.num_media_pixels) == (1, 691, 12544)
     assert (row.decode_ms, row.fetch_ms) == (2.5, None)
     requests = opened(admission(media=PICTURES))
     [row] = requests.interrupted({})
     [counted] = requests.interrupted({"r1": ("r1", 30, 0, 2, 0)})
-    assert (row.num_image_tokens, row.num_media) == (0, 1)
-    assert counted.num_image_tokens == 20
+    assert (row.num_image_tokens, row.num_video_tokens, row.num_media) == (0, 0, 1)
+    assert (counted.num_image_tokens, counted.num_video_tokens) == (16, 4)

@@ -33,14 +33,14 @@ def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
 
 def test_a_request_is_counted_by_minute_hour_and_day() -> None:
     at = NOON + timedelta(hours=1, minutes=2, seconds=3)
-    store("r1", started_at=at, num_audio_tokens=4, energy_mj=250, **MEDIA)
+    store("r1", started_at=at, num_audio_tokens=4, num_video_tokens=5, energy_mj=250, **MEDIA)
 
     noon_s = int(NOON.timestamp())
     starts = [finest(table)[0].start_s for table in rollups.LEVELS.values()]
     assert starts == [noon_s + 3720, noon_s + 3600, noon_s - 43_200]
     row = finest(MinuteRollup)[0]
     sums = [getattr(row, column) for column in rollups.SUMS]
-    assert sums == [1, 0, 1, 0, 0, 0, 0, 11, 8, 6, 4, 30, 20, 2, 5000, 25_088, 41.0, 250]
+    assert sums == [1, 0, 1, 0, 0, 0, 0, 11, 8, 6, 5, 4, 30, 20, 2, 5000, 25_088, 41.0, 250]
     counts = histogram.decode(bytes(row.histograms))
     assert counts == {
         histogram.bucket_index_of(Latency.QUEUE, 0.5): 1,

@@ -20,9 +20,10 @@ IDENTITY = (
     {"project_id": 3, "project_name": "search"}
     | {"organization_id": 2, "organization_name": "acme", "ip": "10.0.0.7"}
     | {"asked_model": "chat", "client_request_id": "mine", "num_request_bytes": 300}
+    | {"mm_hashes": "00ff 11", "end_user": "ann"}
 )
 USED = (
-    {"num_image_tokens": 5, "num_audio_tokens": 4, "weighted_tokens": 12.5}
+    {"num_image_tokens": 5, "num_video_tokens": 6, "num_audio_tokens": 4, "weighted_tokens": 12.5}
     | {"energy_mj": 2_500_000_000_000, "num_response_bytes": 4000, "num_continuations": 2}
     | {"num_media": 3, "num_media_bytes": 5000, "num_media_pixels": 6000}
     | {"prefill_ms": 10.5, "inter_token_ms": 7.5}

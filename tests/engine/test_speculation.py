@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.tables import table
 from vinery_serving.core.request import GrammarKind
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
+from vinery_serving.engine.graph import MAX_DRAFT
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import (
     GrammarSpec,
@@ -61,6 +63,20 @@ def batch(drafting: Pipeline) -> Iterator[Batch]:
 @pytest.fixture
 def plain_batch(plain: Pipeline) -> Iterator[Batch]:
     yield from emptied(plain)
+
+
+def steps_of(batch: Batch, threshold: float, values: dict[str, Any]) -> list[int]:
+    """Return the number of draft tokens of each step. The text is that without a threshold."""
+    expected = done(batch, generation("Count to 30.", **values)).tokens
+    assist = SpeculationSpec(confidence_threshold=threshold)
+    result = assisted("Count to 30.", assist, **values)
+    batch.add(result)
+    sums = [0]
+    while len(batch):
+        step(batch)
+        sums.append(result.num_proposed)
+    assert result.tokens == expected
+    return [after - before for before, after in pairwise(sums)]
 
 
 def assisted(text: str, assist: SpeculationSpec, **values: Any) -> Generation:
@@ -167,11 +183,16 @@ def test_each_parameter_gives_one_text_for_one_seed(batch: Batch, values: dict[s
     assert first.tokens == again.tokens
 
 
-def test_a_threshold_allows_many_draft_tokens_and_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_a_low_threshold_drafts_more_than_a_high_one_and_at_most_16_tokens_a_step(
+    tmp_path: Path,
+) -> None:
     for batch in emptied(pipeline_of(TINY_CHAT, tmp_path, draft_model=str(TINY_DRAFT))):
-        assist = SpeculationSpec(confidence_threshold=0.5)
-        result = done(batch, assisted("Count to 30.", assist, max_new_tokens=80))
-        assert result.num_accepted > 20
+        for sampling in (SamplingParams(), SEEDED):
+            values = {"sampling": sampling, "max_new_tokens": 80}
+            steps = {each: steps_of(batch, each, values) for each in (1e-6, 0.9, 0.999)}
+            assert len(steps[1e-6]) <= len(steps[0.9]) < len(steps[0.999])
+            assert max(steps[1e-6]) in (MAX_DRAFT - 1, MAX_DRAFT)
+            assert max(steps[0.999]) < MAX_DRAFT - 1
 
     with pytest.raises(RuntimeError, match=r"draft model's folder .*nowhere has no"):
         pipeline_of(TINY_CHAT, tmp_path, draft_model=str(tmp_path / "nowhere"))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.fakes.engine import InMemoryEngine
 from tests.flow.tiny_chat import RAW, in_memory
 from vinery_serving.core import events as ev
+from vinery_serving.core.dialects import V3
 from vinery_serving.core.errors import EngineFailure
 from vinery_serving.core.request import Handling
 from vinery_serving.flow.attempt import IntervalBuffer
@@ -115,9 +116,10 @@ def test_tokens_without_events_do_not_delay_the_first_text():
     assert buffer.add([ev.TextDelta(0, "b")], 1) == []
 
 
-async def batches_of(*script: list[Any], is_streamed: bool = True) -> list[list[ev.Event]]:
+async def batches_of(*script: list[Any], **fields: Any) -> list[list[ev.Event]]:
     """Return the batches of events. A failure of the engine is an empty batch at the end."""
-    request = replace(RAW, is_streamed=is_streamed, handling=Handling(stream_interval=3))
+    fields = {"is_streamed": True, "handling": Handling(stream_interval=3), **fields}
+    request = replace(RAW, **fields)
     prepared = in_memory(InMemoryEngine(*script), request)
     batches: list[list[ev.Event]] = []
     try:
@@ -139,6 +141,16 @@ async def test_a_stream_has_a_chunk_for_so_many_tokens_and_whole_answers_are_not
     failure = [Rejected(1, "engine_error", "It failed.")]
     first, second, end = await batches_of([Accepted(1), *a], b, failure)
     assert (text_of(first), text_of(second), end) == ("a", "b", [])
+
+    # Under /v3 the first token is shown, whatever text it becomes.
+    (_, shown, *_), *rest = await batches_of([Accepted(1), *a], b, [output(1, "c")], dialect=V3)
+    assert shown == ev.FirstToken(0)
+    assert not any(isinstance(event, ev.FirstToken) for batch in rest for event in batch)
+
+    # The time of the tokens comes before their events.
+    _, first, last = await batches_of([Accepted(1)], a, [output(1, "b")], shows_arrival=True)
+    for arrived, *_ in (first, last):
+        assert isinstance(arrived, ev.Arrived)
 
     batches = await batches_of([Accepted(1), *a], b, [output(1, "c")], is_streamed=False)
     assert [text_of(batch) for batch in batches] == ["a", "b", "c"]

@@ -16,6 +16,7 @@ from tests.prompting.builders import a_chat
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
 from vinery_serving.core.request import Rendering
+from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.flow.abilities import Abilities, abilities_of
 from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry, ModelState
@@ -145,6 +146,20 @@ async def test_an_alias_that_ends_in_a_star_stands_for_all_names_that_begin_so(d
     # The name of a model comes first.
     await directory.update({"a": LOADED, "b": OTHER}, aliases={"b*": {"a": 1}})
     assert [directory.find(name).entry.name for name in ("b", "b1")] == ["b", "a"]
+
+
+async def test_a_request_without_a_model_means_the_alias_default_if_its_model_does_the_task(
+    directory,
+):
+    embedder = replace(OTHER, id=5, name="e", task=Task.EMBEDDINGS, is_loaded=False)
+    entries = {entry.name: entry for entry in (LOADED, OTHER, embedder)}
+    await directory.update(entries, aliases={"default": {"b": 1}})
+    assert directory.find(None, tasks=GENERATION_TASKS).entry == OTHER
+    assert directory.find("default").entry == OTHER
+    assert directory.named(None, POOLING_TASKS, None) is None
+    await directory.update(entries, aliases={"default": {"gone": 1}})
+    with pytest.raises(MissingParameter):
+        directory.find(None, tasks=GENERATION_TASKS)
 
 
 async def test_the_reference_model_reasons_and_calls_tools_unless_it_has_no_form_for_them(

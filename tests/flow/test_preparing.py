@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of
+from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of, texts_of
 from tests.prompting.builders import a_chat
 from tests.tables import table
+from vinery_serving.core import events as ev
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.flow.clamping import CLIENT_DEFAULTS
 from vinery_serving.flow.directory import Engine
-from vinery_serving.flow.parameters import defaults_of
+from vinery_serving.flow.parameters import defaults_of, with_returns
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.preparing import prepare
 from vinery_serving.prompting.folder import GenerationDefaults
@@ -237,6 +238,44 @@ async def test_a_default_holds_for_requests_that_name_no_value_before_that_of_th
     expected = GenerationDefaults(do_sample=True, temperature=0.3, top_p=0.8, max_new_tokens=9)
     assert defaults_of(options, folder) == expected
     assert defaults_of(parse_options({}), folder) == folder
+
+
+CALLED = (
+    "<think>Hm.</think>\n\nSee."
+    '<tool_call>\n{"name": "look", "arguments": {"at": "it"}}\n</tool_call>'
+)
+
+
+@table(
+    "fields, options, is_parsed",
+    [
+        ({"parses_output": True}, None, True),
+        ({"parses_output": None}, {"parse_output": True}, True),
+        ({"parses_output": False}, {"parse_output": True}, False),
+        ({"parses_output": None}, None, False),
+        ({"grammar": req.Grammar(req.GrammarKind.REGEX, "a")}, {"parse_output": True}, False),
+        ({"prompt": req.RawPrompts(("Hi",), suffix="!")}, {"parse_output": True}, False),
+    ],
+)
+def test_an_answer_to_a_raw_prompt_is_parsed_if_the_request_or_its_model_asks(
+    tmp_path, fields, options, is_parsed
+):
+    parameters = parse_options({"defaults": options})
+    assert with_returns(replace(RAW, **fields), parameters).parses_output or not is_parsed
+    assert not with_returns(replace(RAW, **fields), parameters).parses_output or is_parsed
+
+
+async def test_a_parsed_answer_to_a_raw_prompt_has_reasoning_and_calls_of_any_name(tmp_path):
+    engine = new_engine(tmp_path, output_format="think+hermes")
+    for prompt, output in (("Hi", CALLED), ("Hi<think>", CALLED.removeprefix("<think>"))):
+        request = replace(RAW, prompt=req.RawPrompts((prompt,)), parses_output=True)
+        reader = (await prepared_of(engine, request)).reader(0)
+        events = [*reader.feed(ids_of(output)), *reader.finish("stop")]
+        assert events[0] == ev.ReasoningDelta(0, "Hm.")
+        (called,) = [event for event in events if isinstance(event, ev.ToolCallStarted)]
+        assert called.name == "look"
+        assert "".join(texts_of(events)) == "See."
+        assert events[-1].reason is ev.FinishReason.TOOL_CALLS
 
 
 LIMITS = {

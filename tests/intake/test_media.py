@@ -6,6 +6,7 @@ import json
 from array import array
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,19 @@ async def read(
 async def shown(pool: WorkerPool, engine: Engine, *parts: Any, **fields: Any) -> Draft:
     """A chat about these parts."""
     return await read(pool, engine, {"messages": [question(*parts)], **fields})
+
+
+@table("padding", ["", LARGE])
+async def test_a_file_with_another_hash_is_refused_by_its_part(
+    pool: WorkerPool, engine: Engine, padding: str
+) -> None:
+    files = [a_png(color=color) for color in (RED, BLUE)]
+    hashes = [sha256(file).hexdigest() for file in files]
+    fields = {"messages": [question(*(picture(inline(file)) for file in files))]}
+    await read(pool, engine, {**fields, "mm_hashes": hashes}, padding=padding)
+    with pytest.raises(InvalidRequest, match="`mm_hashes`") as caught:
+        await read(pool, engine, {**fields, "mm_hashes": [hashes[0]] * 2}, padding=padding)
+    assert caught.value.param == "messages[0].content[2].image_url"
 
 
 async def refusal(pool: WorkerPool, engine: Engine, *parts: Any) -> InvalidRequest:
@@ -362,7 +376,14 @@ async def test_each_picture_takes_processor_time(pool: WorkerPool, engine: Engin
     assert all(draft.media.decode_s > 0 for draft in drafts)
 
 
-async def test_image_tokens_are_counted_in_the_usage(pool: WorkerPool, engine: Engine) -> None:
+async def test_tokens_of_pictures_and_videos_are_counted_apart_in_the_usage(
+    pool: WorkerPool, engine: Engine
+) -> None:
+    moving = {"type": "video_url", "video_url": {"url": a_gif(RED, BLUE)}}
+    draft, meter = await shown(pool, engine, moving, picture(inline(a_png()))), Meter()
+    PreparedRequest.of(draft, engine, meter, "ab" * 12)
+    assert (meter.usage.num_image_tokens, meter.usage.num_video_tokens) == (16, 16)
+
     draft = await shown(pool, engine, picture(inline(a_png())))
     meter = Meter()
     PreparedRequest.of(draft, engine, meter, "ab" * 12)
@@ -372,4 +393,4 @@ async def test_image_tokens_are_counted_in_the_usage(pool: WorkerPool, engine: E
     (start, end) = draft.media_spans[0]
     for num_cached, num_new in ((0, 16), (start, 16), (start + 5, 11), (end, 0), (end + 2, 0)):
         meter.num_cached_tokens = num_cached
-        assert meter.num_new_image_tokens == num_new
+        assert meter.num_new_media_tokens == num_new

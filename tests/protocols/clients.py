@@ -88,7 +88,7 @@ def _add_chat_choice(whole: dict[str, Any], choice: Any) -> None:
     _add_members(message, delta)
     _add_members(whole, choice)
     for key in ("role", "content", "reasoning", "reasoning_content"):
-        message[key] += delta.get(key, "")
+        message[key] += delta.get(key) or ""
     for call in delta.get("tool_calls", ()):
         _add_call(message["tool_calls"], call)
     if "function_call" in delta:
@@ -138,10 +138,17 @@ def completion_answer(stream: bytes) -> Any:
     texts: dict[int, str] = defaultdict(str)
     ends: dict[int, dict[str, Any]] = {}
     returned: dict[int, dict[str, Any]] = defaultdict(dict)
+    calls: dict[int, dict[int, Any]] = defaultdict(dict)
     for chunk in chunks:
         for choice in chunk["choices"]:
             _add_members(returned[choice["index"]], choice)
             texts[choice["index"]] += choice["text"]
+            whole = returned[choice["index"]]
+            if reasoning := choice.get("reasoning_content"):
+                whole["reasoning_content"] = whole.get("reasoning_content", "") + reasoning
+            for call in choice.get("tool_calls", ()):
+                _add_call(calls[choice["index"]], call)
+                whole["tool_calls"] = list(calls[choice["index"]].values())
             ends[choice["index"]] = {
                 "finish_reason": choice["finish_reason"],
                 "stop_reason": choice.get("stop_reason"),

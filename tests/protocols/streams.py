@@ -91,6 +91,8 @@ def event_streams(
     if num_prompts_with_ids:
         for choice, track in enumerate(tracks):
             track[:0] = draw(tokens_made(choice))
+    for choice, track in enumerate(tracks):
+        track[:0] = [ev.FirstToken(choice)] * draw(st.integers(0, 1))
     if draw(st.booleans()):
         tracks.append([ev.Progress(usage) for usage in draw(st.lists(USAGES, max_size=3))])
     prompts = [(draw(IDS), draw(TEXTS)) for _ in range(num_prompts_with_ids)]

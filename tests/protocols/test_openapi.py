@@ -234,7 +234,8 @@ def test_every_answer_is_as_described(
 ) -> None:
     if endpoint is Endpoint.MESSAGES:
         n, is_scored = 1, False
-    events = data.draw(event_streams(n, with_tokens=is_scored))
+    only = endpoint is Endpoint.COMPLETIONS
+    events = data.draw(event_streams(n, with_tokens=is_scored, only_functions=only))
     scored = {"logprobs": 1 if endpoint is Endpoint.COMPLETIONS else True} if is_scored else {}
     options = {"include_usage": True, "include_obfuscation": data.draw(st.booleans())}
     asked = exchange(endpoint, n=n, stream=True, stream_options=options, **scored)
@@ -246,7 +247,8 @@ def test_every_answer_is_as_described(
 @table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
 @given(st.data())
 def test_an_answer_with_token_ids_is_as_described(endpoint: Endpoint, data: st.DataObject) -> None:
-    events = data.draw(event_streams(2, num_prompts_with_ids=1))
+    only = endpoint is Endpoint.COMPLETIONS
+    events = data.draw(event_streams(2, num_prompts_with_ids=1, only_functions=only))
     asked = exchange(endpoint, n=2, stream=True, return_token_ids=True, return_prompt_text=True)
 
     hold_stream(endpoint, streamed(asked, events))

@@ -358,6 +358,21 @@ def test_what_a_field_sets_may_depend_on_the_url_tree(
     assert attrgetter(*names.split())(request(endpoint, dialect, **fields)) == value
 
 
+@table(
+    "endpoint, fields, end_user",
+    [
+        *((each, {"user": "a"}, "a") for each in (CHAT, TEXTS, RESPONSES)),
+        (CHAT, {"user": {"id": "a"}, "safety_identifier": "b"}, "b"),
+        (MESSAGES, {"metadata": {"user_id": "a"}}, "a"),
+        (CHAT, {"metadata": {"user_id": "a"}}, ""),
+    ],
+)
+def test_the_end_user_is_that_of_the_protocol(
+    endpoint: req.Endpoint, fields: dict[str, Any], end_user: str
+) -> None:
+    assert request(endpoint, **fields).handling.end_user == end_user
+
+
 LABELS: dict[str, Any] = {
     "store": True,
     "metadata": {"k": "v"},

@@ -192,6 +192,15 @@ def test_pictures_keep_their_order_and_the_paths_of_the_request() -> None:
         ]
 
 
+def test_each_of_the_media_gets_its_hash_of_the_request() -> None:
+    fields = {"messages": [{"role": "user", "content": [PICTURE, PICTURE]}]}
+    read = request(CHAT, **fields, mm_hashes=["0" * 64, "A" * 64])
+    assert [part.sha256 for part in read.media] == ["0" * 64, "a" * 64]
+    assert [part.sha256 for part in request(CHAT, **fields, mm_hashes=[]).media] == [None, None]
+    with pytest.raises(InvalidRequest, match="one entry for each picture, video and file: 2"):
+        request(CHAT, **fields, mm_hashes=["0" * 64])
+
+
 def test_tokenizing_reads_pictures() -> None:
     body = json.dumps({"messages": [{"role": "user", "content": [picture("/a.png")]}]}).encode()
     prompt = parse_tokenize(body, V3).request.prompt

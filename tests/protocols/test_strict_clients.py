@@ -83,7 +83,7 @@ def test_a_chat_body_is_valid(events: list[Event]) -> None:
     assert (usage.total_tokens, usage.prompt_tokens_details.cached_tokens) == (18, 3)
 
 
-@table("events", [PLAIN, WITH_REASONING, TWO_CALLS, TWO_CHOICES])
+@table("events", [PLAIN, WITH_REASONING, TWO_CHOICES])
 def test_a_completions_body_is_valid(events: list[Event]) -> None:
     Completion.model_validate_json(
         exchange(Endpoint.COMPLETIONS).body(HEAD, build_result(events)), strict=True

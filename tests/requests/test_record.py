@@ -1,5 +1,6 @@
 """The usage record of a request whose web process was killed during the request."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,6 +8,7 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
+from tests.tables import table
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.limits.service import LimitService, LimitSettings
@@ -146,6 +148,31 @@ async def test_a_refusal_is_recorded_with_its_message_and_its_field(tmp_path: Pa
     assert isinstance(settled, Settlement)
     assert (settled.error_code, settled.error_param) == ("invalid_value", "stop")
     assert settled.error_message == "`stop` has …."
+
+
+@table(
+    "sent, hashes, stored",
+    [
+        ("ann", False, "ann"),
+        ("a" * 99, False, "a" * 64),
+        ("", True, ""),
+        ("ann", True, None),
+    ],
+)
+async def test_a_record_has_the_end_user_or_a_hash(
+    tmp_path: Path, sent: str, hashes: bool, stored: str | None
+) -> None:
+    def recorded(project_id: int) -> str:
+        caller = structs.replace(ANONYMOUS, hashes_end_users=hashes, project_id=project_id)
+        record = new_record(UsageLedger(tmp_path), caller, traffic=Traffic())
+        record.admit(model="m", end_user=sent)
+        return record._admission.end_user
+
+    if stored is not None:
+        assert recorded(1) == stored
+    else:
+        assert re.fullmatch("[0-9a-f]{64}", recorded(1))
+        assert recorded(1) == recorded(1) != recorded(2)
 
 
 @pytest.mark.parametrize("is_refused", [True, False])

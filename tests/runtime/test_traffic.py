@@ -127,6 +127,7 @@ def test_media_are_counted() -> None:
         "num_media_bytes": 500,
         "num_media_pixels": 600,
         "num_image_tokens": 32,
+        "num_video_tokens": 4,
         "fetch_ms": 20.0,
         "decode_ms": 30.0,
         "encode_ms": 40.0,
@@ -134,6 +135,6 @@ def test_media_are_counted() -> None:
     small = counted(settlement(**media), settlement(**media), settlement()).models["small"]
 
     assert (small.media, small.media_bytes) == (4, 1000)
-    assert (small.media_pixels, small.image_tokens) == (1200, 64)
+    assert (small.media_pixels, small.image_tokens, small.video_tokens) == (1200, 64, 8)
     assert [each.sum_ms for each in (small.fetch, small.decode, small.encode)] == [40, 60, 80]
     assert [sum(each.nums) for each in (small.fetch, small.decode, small.encode)] == [2, 2, 2]

@@ -85,14 +85,20 @@ def test_speculation_changes_no_text_and_is_in_the_usage(model: str, raw: httpx.
     assert "accepted_prediction_tokens" not in plain["usage"]["completion_tokens_details"]
 
 
+def accepted_tokens(answer: Any) -> int:
+    return int(answer["usage"]["completion_tokens_details"]["accepted_prediction_tokens"])
+
+
 def test_requests_set_how_much_is_proposed_of_texts_and_schemas(raw: httpx.Client) -> None:
     def rejected(**fields: Any) -> int:
         usage = ask(raw, "looking-up", **fields)["usage"]
         return int(usage["completion_tokens_details"]["rejected_prediction_tokens"])
 
     assert rejected(num_assistant_tokens=1) < rejected(num_assistant_tokens=8)
-    confident = ask(raw, "drafting", assistant_confidence_threshold=0.5)
-    assert text_of(confident) == text_of(ask(raw, "tiny-chat"))
+    low, high = (ask(raw, "drafting", assistant_confidence_threshold=at) for at in (0.1, 0.999))
+    assert text_of(low) == text_of(high) == text_of(ask(raw, "tiny-chat"))
+    proposed = [accepted_tokens(each) for each in (low, high)]
+    assert proposed[0] > proposed[1]
 
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     shape = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}

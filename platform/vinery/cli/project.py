@@ -26,6 +26,7 @@ _CAPTURE: Final = {
         "several times, and replaces all earlier rules",
         clear="--no-redact",
     ),
+    "hashes_end_users": Option(help="usage records have hashes of end users"),
 }
 
 
@@ -45,8 +46,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     one = RowCommands(actions, PROJECTS, project_named)
     one.add_change(
-        "Set how long texts of requests are captured, and what is redacted from them. Captured "
-        "texts are encrypted. Options that are not given keep their values.",
+        "Set how long texts of requests are captured, what is redacted from them, and whether end "
+        "users are hashed. Captured texts are encrypted. Options that are not given keep their "
+        "values.",
         _CAPTURE,
         run=change,
     )
@@ -72,4 +74,5 @@ def change(project: Project, arguments: argparse.Namespace) -> str:
     project = PROJECTS.change(EVERYTHING, project, values)
     hours, rules = project.capture_hours, ", ".join(project.capture_redactions)
     captured = f"captures texts for {hours} hours" if hours else "captures no texts"
-    return f"{project} {captured}; redacted: {rules or 'nothing'}."
+    users = "as hashes" if project.hashes_end_users else "as clients send them"
+    return f"{project} {captured}; redacted: {rules or 'nothing'}; end users: {users}."

@@ -30,6 +30,7 @@ _COLUMNS: Final = {
     "INPUT": "num_prompt_tokens",
     "CACHED": "num_cached_tokens",
     "IMAGE": "num_image_tokens",
+    "VIDEO": "num_video_tokens",
     "OUTPUT": "num_output_tokens",
     "REASONING": "num_reasoning_tokens",
     "MEDIA": "num_media",
@@ -40,7 +41,7 @@ _COLUMNS: Final = {
 }
 # Columns that are left out where they are 0 in all rows.
 _RARE: Final = frozenset(
-    {"LIMITED", "CLIENT", "SERVER", "CUT SHORT", "IMAGE", "MEDIA", "MEDIA BYTES", "PIXELS"}
+    {"LIMITED", "CLIENT", "SERVER", "CUT SHORT", "IMAGE", "VIDEO", "MEDIA", "MEDIA BYTES", "PIXELS"}
 )
 
 
@@ -57,7 +58,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     _add_selection(show)
     show.add_argument(
         "--by",
-        choices=list(Dimension),
+        choices=[each.replace("_", "-") for each in Dimension],
         action="append",
         help="group by this dimension; may be given several times",
     )
@@ -144,7 +145,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", action="append", metavar=metavar_of(name), help=f"only this {name}'s"
         )
-    for name in ("model", "endpoint", "outcome"):
+    for name in ("model", "endpoint", "outcome", "end-user"):
         parser.add_argument(
             f"--{name}", action="append", metavar="NAME", help=f"only with this {name}"
         )
@@ -170,7 +171,7 @@ def _question(arguments: argparse.Namespace) -> Question:
 
 
 def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    by = [Dimension(name) for name in arguments.by]
+    by = [Dimension(name.replace("-", "_")) for name in arguments.by]
     found = reports.groups(
         _question(arguments), by, max_groups=arguments.top, largest=f"num_{arguments.sort}"
     )

@@ -114,7 +114,8 @@ _MEDIA: Final = {
     "media": ("media", "Pictures, videos and files of requests."),
     "media_bytes": ("media_bytes", "Bytes of these files."),
     "media_pixels": ("media_pixels", "Pixels that models saw of them."),
-    "image_tokens": ("image_tokens", "Prompt tokens of pictures and videos."),
+    "image_tokens": ("image_tokens", "Prompt tokens of pictures."),
+    "video_tokens": ("video_tokens", "Prompt tokens of videos."),
 }
 
 

@@ -11,6 +11,7 @@ from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFor
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import Limited
 from vinery_serving.protocols.common.messages import AssistantMessage, Content, WireMessage
+from vinery_serving.protocols.common.metadata import ArrivalFields
 from vinery_serving.protocols.common.parameters import (
     EFFORT,
     EFFORTS,
@@ -57,7 +58,7 @@ MessagesOrIds = Annotated[
 ]
 
 
-class ChatBody(TemplateFields, GenerationBody):
+class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
     """The parameters of chat completions."""
 
     messages: MessagesOrIds | None = parameter(

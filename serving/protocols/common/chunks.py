@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, assert_never
 
 from vinery_serving.core.events import (
+    Arrived,
     Completed,
     Event,
     Failed,
     Finished,
     FinishReason,
+    FirstToken,
+    OfChoice,
     Progress,
     PromptScored,
     ReasoningDelta,
@@ -61,15 +64,16 @@ def usage_object(usage: Usage) -> dict[str, object]:
         "total_tokens": usage.num_tokens,
         "prompt_tokens_details": {
             "cached_tokens": usage.num_cached_tokens,
-            **image_details(usage),
+            **media_details(usage),
         },
         "completion_tokens_details": output_details(usage),
     }
 
 
-def image_details(usage: Usage) -> dict[str, int]:
-    """Return the count of image tokens, for prompts with pictures or videos only."""
-    return {"image_tokens": usage.num_image_tokens} if usage.num_image_tokens else {}
+def media_details(usage: Usage) -> dict[str, int]:
+    """Return the counts of the tokens of pictures and of videos, each only if there are any."""
+    counts = {"image_tokens": usage.num_image_tokens, "video_tokens": usage.num_video_tokens}
+    return {name: count for name, count in counts.items() if count}
 
 
 def output_details(usage: Usage) -> dict[str, int]:
@@ -130,6 +134,7 @@ class ChunkExchange(ABC):
 
     def _choice(self, choice: ChoiceResult, result: Result) -> Members:
         has_logprobs = self.request.logprobs.num_top is not None
+        elapsed_s = choice.elapsed_s
         write = self.logprobs(result, choice.index, is_streamed=False)
         return {
             "index": choice.index,
@@ -138,6 +143,7 @@ class ChunkExchange(ABC):
             "finish_reason": self.finish_reason(choice.finish_reason),
             "stop_reason": choice.cause,
             **self.choice_extras(choice, result),
+            **({} if elapsed_s is None else {"arrival_time": round(elapsed_s, 6)}),
         }
 
     @abstractmethod
@@ -189,13 +195,20 @@ class ChunkEncoder:
         self._has_logprobs = form.request.logprobs.num_top is not None
         # The function of each choice, from `Started` on.
         self._logprobs: list[Callable[[Sequence[Token]], object]] = []
+        # The first chunks of choices that are sent with their first tokens.
+        self._late: dict[int, Chunk] = {}
         # The end of an unfinished choice, with and without log-probabilities.
         self._scored = form.close + b',"logprobs":%b,"finish_reason":null'
         self._unfinished = self._scored % b"null"
+        self._arrival = b""
         # OpenAI's `usage` is null before the last chunk.
         self._set_usage(b"null")
 
     def feed(self, event: Event) -> bytes:
+        if self._late and isinstance(event, OfChoice):
+            late = self._late.pop(event.choice, None)
+            if late is not None:
+                return self._chunk(event.choice, late) + self.feed(event)
         match event:
             case TextDelta():
                 end = self._end
@@ -210,8 +223,8 @@ class ChunkEncoder:
                 return self._start(event)
             case TokensGenerated():
                 return self._chunk(event.choice, self._form.tokens(event))
-            case PromptScored():
-                return b""  # only whole answers have it
+            case PromptScored() | FirstToken():
+                return b""  # only whole answers have the former
             case Finished():
                 end = b'%b%b,"logprobs":null,"finish_reason":%b,"stop_reason":%b' % (
                     self._form.no_text,
@@ -220,6 +233,10 @@ class ChunkEncoder:
                     json_bytes(event.cause),
                 )
                 return self._opens[event.choice] + end + self._close
+            case Arrived():
+                self._arrival = b',"arrival_time":%.6f' % event.elapsed_s
+                self._set_end()
+                return b""
             case Progress():
                 self._set_usage(json_bytes(usage_object(event.usage)))
                 return b""
@@ -236,18 +253,24 @@ class ChunkEncoder:
     def _start(self, event: Started) -> bytes:
         form, choices = self._form, range(len(self._opens))
         self._logprobs = [form.logprobs(event, at, is_streamed=True) for at in choices]
-        chunks = [(at, form.start(event, at)) for at in choices]
-        return b"".join([self._chunk(at, chunk) for at, chunk in chunks if chunk])
+        chunks = {at: chunk for at in choices if (chunk := form.start(event, at))}
+        if form.request.dialect.shows_first_token:
+            self._late = chunks
+            return b""
+        return b"".join([self._chunk(at, chunk) for at, chunk in chunks.items()])
 
     def _chunk(self, choice: int, chunk: Chunk) -> bytes:
-        choice_end = self._unfinished + _after_others(chunk.choice_extras) + b"}]"
+        choice_end = self._unfinished + _after_others(chunk.choice_extras) + self._arrival + b"}]"
         chunk_end = _after_others(chunk.chunk_extras) + self._usage + b"}\n\n"
         return self._opens[choice] + chunk.content + choice_end + chunk_end
 
     def _set_usage(self, usage: bytes) -> None:
         """Set the usage so far, which is in every chunk."""
         self._usage = b',"usage":' + usage if self._form.includes_usage else b""
-        self._close = b"}]" + self._usage + b"}\n\n"
+        self._set_end()
+
+    def _set_end(self) -> None:
+        self._close = self._arrival + b"}]" + self._usage + b"}\n\n"
         self._end = self._unfinished + self._close
 
 

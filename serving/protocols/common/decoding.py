@@ -183,8 +183,8 @@ class SpeculationFields(Wire):
         "O O O",
     )
     assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
-        "A draft model stops its proposal below this confidence; not with `num_assistant_tokens`. "
-        "A head takes none.",
+        "A draft model ends its proposal with a token of less confidence, and with the 16th; not "
+        "with `num_assistant_tokens`. A head takes none.",
         "O O O",
     )
     max_ngram_size: DraftTokens | None = parameter(

@@ -20,7 +20,7 @@ from vinery_serving.protocols.common.decoding import (
 )
 from vinery_serving.protocols.common.formats import FormatFields
 from vinery_serving.protocols.common.limited import refuse_long
-from vinery_serving.protocols.common.media import check_media
+from vinery_serving.protocols.common.media import MediaHashes, check_media, with_hashes
 from vinery_serving.protocols.common.metadata import DeliveryFields, MetadataFields
 from vinery_serving.protocols.common.parameters import parameter
 from vinery_serving.protocols.common.prompting import EncodingFields
@@ -41,6 +41,12 @@ class GenerationBody(
 ):
     """The parameters of every generation endpoint."""
 
+    mm_hashes: MediaHashes | None = parameter(
+        "The SHA-256 of each picture, video and file, in their order, as 64 hex digits. A file "
+        "with another one is refused; usage records have them.",
+        "F F -",
+        wrong=[(["0" * 64], "must have one entry for each picture, video and file: 0")],
+    )
     include_reasoning: bool | None = parameter(
         "False leaves the reasoning out of the answer. Its tokens still count.", "V - -"
     )
@@ -79,11 +85,14 @@ class GenerationBody(
         unused: Unused = NOTHING_UNUSED,
         grammar: Grammar | None = None,
         default_limit: int | None = None,
+        shows_arrival: bool | None = None,
+        parses_output: bool | None = None,
     ) -> GenerationRequest:
         """Return the request, independent of the protocol. Raises `InvalidRequest`."""
         refuse_long(PROMPT_FIELDS[endpoint], prompt.num_chars)
         if isinstance(prompt, Conversation):
             check_media(prompt, dialect, PROMPT_FIELDS[endpoint])
+        prompt = with_hashes(prompt, self.mm_hashes or ())
         n, is_streamed = self.n or 1, bool(self.stream)
         return GenerationRequest(
             endpoint=endpoint,
@@ -98,6 +107,8 @@ class GenerationBody(
             grammar=grammar,
             is_streamed=is_streamed,
             wants_progress=self.wants_progress,
+            shows_arrival=shows_arrival,
+            parses_output=parses_output,
             steering=self.steering(),
             logprobs=self.logprobs_options(),
             wants_token_ids=bool(self.return_token_ids),
@@ -106,6 +117,6 @@ class GenerationBody(
             encoding=self.encoding(),
             hides_reasoning=self.include_reasoning is False,
             shows_special_tokens=self.skip_special_tokens is False,
-            handling=self.handling(),
+            handling=replace(self.handling(), end_user=self.end_user),
             unused=self._with_hosted(unused),
         )

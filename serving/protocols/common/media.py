@@ -6,7 +6,9 @@ they are fetched, and stay as the client sent them here. `file_id` is refused: V
 files.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -37,10 +39,19 @@ from vinery_serving.core.media import (
     PathSource,
     UrlSource,
 )
-from vinery_serving.core.request import Conversation
+from vinery_serving.core.request import Conversation, RawPrompts
 from vinery_serving.protocols.common.limited import Limited
 from vinery_serving.protocols.common.reading import Wire, invalid, missing, refusal, refuse_if
 
+
+def _hash(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[0-9A-Fa-f]{64}", value):
+        return value.lower()
+    raise invalid("must be a SHA-256 as 64 hex digits")
+
+
+_Hash = Annotated[str, PlainValidator(_hash, json_schema_input_type=str)]
+MediaHashes = Annotated[list[_Hash], Field(fail_fast=True), Limited(field_limits.MEDIA)]
 _URL_LIMIT: Final = Limited(field_limits.URL)
 _NO_FILES: Final = "names a stored file, but this server stores none: send "
 _EMPTY: Final = "must not be empty: send a data URL or a URL"
@@ -238,6 +249,23 @@ def check_media(conversation: Conversation, dialect: Dialect, field: str) -> Non
                 part.param,
                 "must be an http or https URL, a file:// URL or a data URL. Only /v3 takes paths",
             )
+
+
+def with_hashes(
+    prompt: Conversation | RawPrompts, hashes: Sequence[str]
+) -> Conversation | RawPrompts:
+    """Return the prompt whose media have these hashes, in their order. Raises `InvalidRequest` for
+    another number of them."""
+    media = prompt.media if isinstance(prompt, Conversation) else ()
+    if not hashes:
+        return prompt
+    if len(hashes) != len(media):
+        raise refusal(
+            "mm_hashes", f"must have one entry for each picture, video and file: {len(media)}"
+        )
+    assert isinstance(prompt, Conversation)
+    given = iter(hashes)
+    return prompt.with_media(lambda part: (replace(part, sha256=next(given)),))
 
 
 def _too_many(num_media: int) -> str:

@@ -12,7 +12,7 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.request import Handling
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Identifier, Limited
-from vinery_serving.protocols.common.parameters import ModelName, parameter
+from vinery_serving.protocols.common.parameters import MODEL, ModelName, parameter
 from vinery_serving.protocols.common.reading import Wire, invalid, refuse_if
 
 
@@ -53,9 +53,7 @@ class StreamOptions(Wire):
 class DeliveryFields(Wire):
     """Which model answers, and how the answer is sent: `Handling` and the streaming options."""
 
-    model: ModelName | None = parameter(
-        "A served model. It may be absent or `default` if one model is loaded.", "OAVF OAVF OAV"
-    )
+    model: ModelName | None = parameter(MODEL, "OAVF OAVF OAV")
     stream: bool | None = parameter(
         "Sends the answer as server-sent events; the last is `data: [DONE]`.", "OAVF OAVF OAV"
     )
@@ -112,6 +110,15 @@ class DeliveryFields(Wire):
         )
 
 
+class ArrivalFields(Wire):
+    """For the endpoints whose answers have choices."""
+
+    return_arrival_time: bool | None = parameter(
+        "Adds `arrival_time` to each chunk and choice, as FastDeploy does: the seconds from the "
+        "request to its tokens. Default: that of the model's options, else false.",
+    )
+
+
 def _in_text(value: object) -> object:
     """FastDeploy's metadata may have any JSON values. Strict clients read only strings."""
     if not isinstance(value, dict):
@@ -146,6 +153,10 @@ Prewarm = Annotated[
 Comparison = Annotated[str, BeforeValidator(_refuse_comparison, json_schema_input_type=None)]
 
 _REPEATED = "Responses repeats it; it has no other effect."
+_END_USER = (
+    "The end user, by whom usage is shown and filtered: its first 64 characters, or a hash. "
+    "Responses repeats it."
+)
 _AUTOMATIC_CACHE = (
     "The prefix cache finds equal starts of prompts itself, and keeps them while it has space."
 )
@@ -196,7 +207,7 @@ class MetadataFields(Wire):
         "Only one tier exists; the answer has `default`.", "Av - Av", changes_nothing=True
     )
     user: User | None = parameter(
-        f"The id of the user, or an object with its `id`. {_REPEATED}",
+        f"A text, or an object with its `id`. {_END_USER}",
         "AvF AvF AV",
         changes_nothing=True,
         wrong=[
@@ -205,7 +216,7 @@ class MetadataFields(Wire):
         ],
     )
     safety_identifier: SafetyIdentifier | None = parameter(
-        _REPEATED, "Av - Av", changes_nothing=True
+        f"{_END_USER} It comes before `user`.", "Av - Av", changes_nothing=True
     )
     metadata: AnyMetadata | None = parameter(
         "The answer repeats it; at most 16 pairs.", "AvF - oAV", changes_nothing=True
@@ -221,6 +232,12 @@ class MetadataFields(Wire):
     session_id: Identifier | None = parameter(
         f"A hint for caches. {_AUTOMATIC_CACHE}", "V V -", changes_nothing=True
     )
+
+    @property
+    def end_user(self) -> str:
+        """The id of the client's own user; empty: none was sent."""
+        return self.safety_identifier or self.user or ""
+
     # The spelling with a hyphen is that of OpenAI's first description.
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = parameter(
         f"Responses repeats it. {_AUTOMATIC_CACHE}", "Av - Av", changes_nothing=True

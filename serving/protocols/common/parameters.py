@@ -19,6 +19,10 @@ from vinery_serving.protocols.common.reading import invalid
 
 # Types of several parameters. OpenAI's description and OVMS's source set the limits.
 ModelName = Annotated[str, Limited(field_limits.MODEL_NAME)]
+MODEL: Final = (
+    "A served model or an alias. If it is absent, the alias `default` answers, or else the only "
+    "model for the endpoint that is loaded."
+)
 TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]  # engines take int32
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 PromptIds = Annotated[TokenIds, Limited(field_limits.PROMPT_IDS)]

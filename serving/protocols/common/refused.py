@@ -86,7 +86,6 @@ _EVERYWHERE: Refusals = {
     "ec_transfer_params": Refused(
         "pictures and videos are encoded where they are used", "V V -", ({},)
     ),
-    "mm_hashes": Refused("it hashes pictures and videos itself", "F F -", ([],)),
     "mm_payload": Refused("pictures and videos are parts of messages", "V - -", ({},)),
     "mm_processor_kwargs": Refused(_OWN_PIXELS, "V - V", ({},)),
     "media_io_kwargs": Refused(_OWN_PIXELS, "V - V", ({},)),
@@ -106,6 +105,7 @@ _IN_RESPONSES: Refusals = {
     "prompt_logprobs": Refused(_NO_MEMBER.format("them", "completions")),
     "return_token_ids": Refused(_NO_MEMBER.format("them", "completions"), "", (False,)),
     "return_prompt_text": Refused(_NO_MEMBER.format("it", "chat/completions"), "", (False,)),
+    "return_arrival_time": Refused(_NO_MEMBER.format("it", "chat/completions"), "", (False,)),
     "echo": Refused(_NO_MEMBER.format("a prompt", "completions"), "", (False,)),
     "prompt_token_ids": Refused(
         "this endpoint reads `input`; use `chat/completions` or `completions`", "", ([],)
@@ -141,6 +141,7 @@ _IN_MESSAGES: Refusals = {
     "prompt_logprobs": Refused(_NO_MEMBER.format("them", "completions")),
     "return_token_ids": Refused(_NO_MEMBER.format("them", "completions"), "", (False,)),
     "return_prompt_text": Refused(_NO_MEMBER.format("it", "chat/completions"), "", (False,)),
+    "return_arrival_time": Refused(_NO_MEMBER.format("it", "chat/completions"), "", (False,)),
     "echo": Refused(_NO_MEMBER.format("a prompt", "completions"), "", (False,)),
     "prompt_token_ids": Refused(
         "this endpoint reads `messages`; use `chat/completions` or `completions`", "", ([],)

@@ -10,6 +10,7 @@ from vinery_serving.core.request import RawPrompts
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import Limited, Text
+from vinery_serving.protocols.common.metadata import ArrivalFields
 from vinery_serving.protocols.common.parameters import NO_LIMIT, TokenId, TopLogprobs, parameter
 from vinery_serving.protocols.common.reading import invalid, refusal
 
@@ -71,7 +72,7 @@ TokenIdPrompts = Annotated[
 ]
 
 
-class CompletionsBody(GenerationBody):
+class CompletionsBody(ArrivalFields, GenerationBody):
     """The parameters of completions."""
 
     prompt: Prompts | None = parameter(
@@ -98,6 +99,12 @@ class CompletionsBody(GenerationBody):
         "The text after the answer, for models with tokens to fill in the middle; refused for "
         "other models.",
         "Av",
+    )
+    parse_output: bool | None = parameter(
+        "Whether the answer has `reasoning_content` and `tool_calls` apart from its text, as in "
+        "FastDeploy; not with `suffix` or a format of the answer. Calls that have no tag of their "
+        "own stay text. Default: that of the model's options, else false.",
+        wrong=[(5, "must be true or false")],
     )
     echo: bool | None = parameter("The answer begins with its prompt.", "OAVF")
     logprobs: TopLogprobs | None = parameter(
@@ -133,3 +140,5 @@ class CompletionsBody(GenerationBody):
         super().refuse_contradictions()
         if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
             raise refusal("max_tokens", "must be at least 1 unless `echo` is true")
+        if self.parse_output and (self.suffix or self.constraint(self.response_format)):
+            raise refusal("parse_output", "cannot go with `suffix` or a format of the answer")

@@ -1,20 +1,29 @@
 """Completions: the parsed request, and the two encodings of its answer.
 
-Prompts are raw, so the output is not parsed for reasoning and tool calls. The protocol has no
-members for them; if such events come all the same, they are shown as text.
+Prompts are raw, so the output is parsed for reasoning and tool calls only if the client or the
+model's options ask for that. OpenAI has no members for them; these are FastDeploy's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.events import FinishReason, Started, TokensGenerated, ToolCallStarted
+from vinery_serving.core.events import (
+    FinishReason,
+    ReasoningDelta,
+    Started,
+    TokensGenerated,
+    ToolCallDelta,
+    ToolCallStarted,
+)
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Endpoint, ToolCall
-from vinery_serving.core.result import ChoiceResult, Item, Result
+from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common.body_fields import read_body
+from vinery_serving.protocols.common.calls import ToolCalls
 from vinery_serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
 from vinery_serving.protocols.common.encoding import json_text
 from vinery_serving.protocols.common.logprobs import (
@@ -24,6 +33,8 @@ from vinery_serving.protocols.common.logprobs import (
     prompt_tokens,
 )
 from vinery_serving.protocols.completions.body import CompletionsBody
+
+_CALLS: Final = ToolCalls()
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> CompletionsExchange:
@@ -37,6 +48,8 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> C
         unused=unused,
         default_limit=dialect.completions_max_tokens,
         grammar=wire.constraint(wire.response_format),
+        shows_arrival=wire.return_arrival_time,
+        parses_output=wire.parse_output,
     )
     head = {"system_fingerprint": fingerprint}
     return CompletionsExchange(request, wire.includes_usage, wire.is_obfuscated, head)
@@ -52,7 +65,10 @@ class CompletionsExchange(ChunkExchange):
     no_text = b'"text":""'
 
     def content(self, choice: ChoiceResult, result: Result) -> Members:
-        return {"text": "".join(_shown(item) for item in choice.items)}
+        members: dict[str, object] = {"text": choice.text}
+        if choice.reasoning:
+            members["reasoning_content"] = choice.reasoning
+        return members | (_CALLS.member(choice.tool_calls) if choice.tool_calls else {})
 
     def choice_extras(self, choice: ChoiceResult, result: Result) -> Members:
         prompt = choice.index // self.request.n
@@ -64,8 +80,7 @@ class CompletionsExchange(ChunkExchange):
         return members
 
     def finish_reason(self, reason: FinishReason) -> str:
-        """Strict clients refuse `tool_calls` in completions."""
-        return (FinishReason.STOP if reason is FinishReason.TOOL_CALLS else reason).value
+        return reason.value
 
     def logprobs(
         self, source: Started | Result, choice: int, *, is_streamed: bool
@@ -78,9 +93,15 @@ class CompletionsExchange(ChunkExchange):
         return Chunk(self.no_text, members) if members else None
 
     def delta(self, event: OtherDelta) -> bytes:
-        if isinstance(event, ToolCallStarted):
-            return b""
-        return self.text_open + json_text(event.text)
+        match event:
+            case ReasoningDelta():
+                member = b'"reasoning_content":' + json_text(event.text)
+            case ToolCallDelta():
+                member = _CALLS.delta(event)
+            case ToolCallStarted():
+                call = ToolCall(event.id, event.name, "", event.is_custom)
+                member = _CALLS.start(event.index, call)
+        return b"%b,%b" % (self.no_text, member)
 
     def tokens(self, event: TokensGenerated) -> Chunk:
         return Chunk(self.no_text, _tokens(event.token_ids, event.text))
@@ -100,7 +121,3 @@ class CompletionsExchange(ChunkExchange):
 
 def _tokens(token_ids: Sequence[int], text: str) -> Members:
     return {**completion_tokens(token_ids, text), "token_ids": token_ids}
-
-
-def _shown(item: Item) -> str:
-    return item.arguments if isinstance(item, ToolCall) else item.text

@@ -138,11 +138,16 @@ class MessagesBody(TemplateFields, GenerationBody):
     output_config: OutputConfig | None = parameter("The effort, and the format of the answer.")
     output_format: JsonFormat | None = parameter("The earlier name of `output_config.format`.")
     metadata: AnyMetadata | None = parameter(
-        "Data about the user, such as `user_id`; at most 16 pairs.", changes_nothing=True
+        "At most 16 pairs. `user_id` is the end user, by whom usage is shown and filtered.",
+        changes_nothing=True,
     )
     context_management: ContextManagement | None = parameter(
         "Only edits that keep all thinking: others are refused.", changes_nothing=True
     )
+
+    @property
+    def end_user(self) -> str:
+        return (self.metadata or {}).get("user_id") or super().end_user
 
     @property
     def num_top_logprobs(self) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from typing import ClassVar, assert_never
 
 from vinery_serving.core.events import (
+    Arrived,
     Completed,
     Event,
     Failed,
     Finished,
+    FirstToken,
     Progress,
     PromptScored,
     ReasoningDelta,
@@ -133,7 +135,7 @@ class MessagesEncoder:
                     is_context_full=event.is_context_full,
                 )
                 return self._close()
-            case Progress() | PromptScored() | TokensGenerated():
+            case Progress() | Arrived() | PromptScored() | FirstToken() | TokensGenerated():
                 return b""
             case Completed():
                 return self._complete(event.usage)

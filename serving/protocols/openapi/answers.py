@@ -40,7 +40,8 @@ RankedToken: The log-probability of a token of the prompt, and its rank; 1 is th
 
 PromptDetails: Part of the prompt's tokens.
   cached_tokens: int  # From the prefix cache.
-  image_tokens?: int  # Of pictures and videos, if the prompt has any.
+  image_tokens?: int  # Of pictures, if the prompt has any.
+  video_tokens?: int  # Of videos, if the prompt has any.
 
 CompletionDetails: Part of the answer's tokens.
   reasoning_tokens, accepted_prediction_tokens?, rejected_prediction_tokens?: int
@@ -97,6 +98,7 @@ ChatChoice: One answer.
   finish_reason: ChatFinishReason
   stop_reason: StopReason
   token_ids?: list[int]
+  arrival_time?: float
 
 ChatCompletion: The whole answer to a chat.
   id, model: str
@@ -125,7 +127,8 @@ ToolCallDelta: More of a call. Its id and type come in its first chunk.
 
 ChatDelta: More of an answer. The role comes in the first chunk.
   role?: Literal["assistant"]
-  content?, reasoning_content?, reasoning?: str
+  content?: str | None  # Null in the first chunk under /v3.
+  reasoning_content?, reasoning?: str
   tool_calls?: list[ToolCallDelta]
   function_call?: CalledFunctionDelta
   {_TOKENS}
@@ -137,6 +140,7 @@ ChatChunkChoice: More of one answer.
   finish_reason: ChatFinishReason | None
   stop_reason?: StopReason
   token_ids?: list[int]
+  arrival_time?: float
 
 ChatCompletionChunk: An event of a streamed chat. The event with the total usage has no choices.
   id, model: str
@@ -159,9 +163,12 @@ TextLogprobs: The tokens of a completion, or of a chunk, as parallel lists.
 CompletionChoice: One answer, or more of one.
   index: int
   text: str
+  reasoning_content?: str  # With `parse_output`, as the calls.
+  tool_calls?: list[ToolCallDelta | FunctionToolCall]
   logprobs: TextLogprobs | None
-  finish_reason: Literal["stop", "length"] | None
+  finish_reason: Literal["stop", "length", "tool_calls"] | None
   stop_reason?: StopReason
+  arrival_time?: float
   prompt_text?: str
   token_ids?: list[int]
   {_TOKENS}
@@ -330,7 +337,8 @@ OutputCustomCall: A call of a custom tool.
 
 InputDetails: Part of the prompt's tokens.
   cached_tokens, cache_write_tokens: int
-  image_tokens?: int  # Of pictures and videos, if the prompt has any.
+  image_tokens?: int  # Of pictures, if the prompt has any.
+  video_tokens?: int  # Of videos, if the prompt has any.
 
 OutputDetails: Part of the answer's tokens.
   reasoning_tokens, accepted_prediction_tokens?, rejected_prediction_tokens?: int

@@ -9,6 +9,7 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.protocols.chat.body import ChatBody
+from vinery_serving.protocols.common.parameters import MODEL
 from vinery_serving.protocols.completions.body import CompletionsBody
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody
 from vinery_serving.protocols.openapi.answers import ANSWERS
@@ -313,7 +314,7 @@ def _tokenizers(tree: str) -> Document:
         "name": "model",
         "in": "query",
         "schema": {"type": "string"},
-        "description": "It may be absent if one model is loaded.",
+        "description": MODEL,
     }
     return {
         f"{root}/tokenize": _post(

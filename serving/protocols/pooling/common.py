@@ -13,7 +13,7 @@ from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.limited import Identifier
 from vinery_serving.protocols.common.metadata import Priority, RequestId
 from vinery_serving.protocols.common.numbers import with_numbers
-from vinery_serving.protocols.common.parameters import ModelName, parameter
+from vinery_serving.protocols.common.parameters import MODEL, ModelName, parameter
 from vinery_serving.protocols.common.reading import (
     Wire,
     WireT,
@@ -25,7 +25,6 @@ from vinery_serving.protocols.common.reading import (
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_of
 
-_MODEL: Final = "A served model. It may be absent or `default` if one such model is loaded."
 # Of vLLM: as many tokens as the model takes.
 _ALL_THAT_FIT: Final = -1
 # Cohere's words for the side that is cut, in upper case.
@@ -55,9 +54,9 @@ class PoolingExchange(Protocol):
 class PoolingBody(Wire):
     """The parameters of all three."""
 
-    model: ModelName | None = parameter(_MODEL, "OAVF OV V")
+    model: ModelName | None = parameter(MODEL, "OAVF OV V")
     user: Identifier | None = parameter(
-        "The client's name of its user.", "AVF V V", changes_nothing=True
+        "The end user, by whom usage is shown and filtered.", "AVF V V", changes_nothing=True
     )
     truncate: Annotated[bool | Side, BeforeValidator(_check_truncate)] | None = parameter(
         "What happens to a text that is too long: refused (false, `NONE`, the default), or cut "

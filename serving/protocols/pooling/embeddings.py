@@ -117,6 +117,7 @@ class EmbeddingsBody(PoolingBody):
             role=None if self.input_type is None else _ROLES[self.input_type],
             prompt_name=self.prompt_name,
             unused=unused,
+            end_user=self.user or "",
         )
         refuse_long("input", request.num_chars)
         return request

@@ -119,6 +119,7 @@ class RerankBody(PoolingBody):
             param="documents",
             truncation=self.truncation(),
             unused=unused,
+            end_user=self.user or "",
         )
 
 
@@ -200,6 +201,7 @@ class ScoreBody(PoolingBody):
             param=names[1],
             truncation=self.truncation(),
             unused=unused,
+            end_user=self.user or "",
         )
 
     def _texts(self) -> tuple[tuple[str, str], tuple[str, ...], tuple[str, ...]]:

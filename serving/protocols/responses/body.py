@@ -204,7 +204,8 @@ Members = dict[str, object]
 
 
 def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
-    """Return the members of the answer that repeat the request, with OpenAI's defaults. `tools`
+    """Return the members of the answer that repeat the request, with OpenAI's defaults except
+    for the sampling. `tools`
     are the tools that the client runs."""
     return {
         "instructions": wire.instructions,
@@ -216,10 +217,10 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
         "reasoning": _reasoning(wire.reasoning or ReasoningOptions()),
         "text": _text(wire.text or TextOptions(), wire.response_format),
-        "temperature": _or(wire.temperature, 1.0),
-        "top_p": _or(wire.top_p, 1.0),
-        "presence_penalty": _or(wire.presence_penalty, 0.0),
-        "frequency_penalty": _or(wire.frequency_penalty, 0.0),
+        "temperature": wire.temperature,
+        "top_p": wire.top_p,
+        "presence_penalty": wire.presence_penalty,
+        "frequency_penalty": wire.frequency_penalty,
         "top_logprobs": wire.top_logprobs or 0,
         "truncation": wire.truncation or "disabled",
         # Only one tier exists.
@@ -239,10 +240,6 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
 def _limit(wire: ResponsesBody) -> int | None:
     _, limit = wire.output_limit
     return None if limit == NO_LIMIT else limit
-
-
-def _or(number: float | None, default: float) -> float:
-    return default if number is None else number
 
 
 def _retention(sent: str | None) -> str | None:

@@ -11,11 +11,14 @@ from typing import ClassVar, assert_never
 
 from vinery_serving.core.errors import ServingError
 from vinery_serving.core.events import (
+    Arrived,
     Completed,
     Event,
     Failed,
     Finished,
     FinishReason,
+    FirstToken,
+    OfChoice,
     Progress,
     PromptScored,
     ReasoningDelta,
@@ -197,8 +200,11 @@ class ResponsesEncoder:
         self._items: list[Item] = []
         self._open: OpenItem | None = None
         self._cuts: list[Cause] = []
+        self._is_in_progress = True
 
     def feed(self, event: Event) -> bytes:
+        if not self._is_in_progress and isinstance(event, OfChoice):
+            return self._progress() + self.feed(event)
         match event:
             case TextDelta():
                 start = b"" if isinstance(self._open, OpenMessage) else self._begin(OpenMessage)
@@ -212,10 +218,10 @@ class ResponsesEncoder:
                 call = OpenCustomCall if event.is_custom else OpenCall
                 return self._begin(partial(call, start=event))
             case Started():
-                return self._start()
+                return self._start(event)
             case Finished():
                 return self._finish(event)
-            case Progress() | PromptScored() | TokensGenerated():
+            case Progress() | Arrived() | PromptScored() | FirstToken() | TokensGenerated():
                 return b""
             case Completed():
                 return self._complete(event)
@@ -224,11 +230,15 @@ class ResponsesEncoder:
             case _:
                 assert_never(event)
 
-    def _start(self) -> bytes:
-        response = {"response": self._objects.started()}
-        return self._event("response.created", response) + self._event(
-            "response.in_progress", response
-        )
+    def _start(self, event: Started) -> bytes:
+        self._objects = self._objects.with_sampling(event.sampling)
+        created = self._event("response.created", {"response": self._objects.started()})
+        self._is_in_progress = False
+        return created if self._objects.dialect.shows_first_token else created + self._progress()
+
+    def _progress(self) -> bytes:
+        self._is_in_progress = True
+        return self._event("response.in_progress", {"response": self._objects.started()})
 
     def _begin(self, kind: Callable[[ResponseObjects, int], OpenItem]) -> bytes:
         end = self._close(COMPLETED)
@@ -280,7 +290,7 @@ class ResponsesEncoder:
 
     def _fail(self, error: ServingError) -> bytes:
         # Clients ignore events before the one that creates the response.
-        start = self._start() if self._sequence_number == 0 else b""
+        start = self._start(Started()) if self._sequence_number == 0 else b""
         flat = {"code": error.code, "message": error.message, "param": error.param}
         unfinished = [] if self._open is None else [self._open.item(INCOMPLETE)]
         response = self._objects.failed([*self._items, *unfinished], error)
@@ -311,7 +321,7 @@ class ChoicesInOrder:
 
     def feed(self, event: Event) -> bytes:
         match event:
-            case Started() | PromptScored() | Progress() | Completed() | Failed():
+            case _ if not isinstance(event, OfChoice) or isinstance(event, FirstToken):
                 return self._encoder.feed(event)
             case _ if event.choice == self._current:
                 frames = self._encoder.feed(event)

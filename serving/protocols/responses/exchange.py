@@ -61,13 +61,13 @@ class ResponsesExchange:
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         choices = result.choices
         cuts = [each.cause for each in choices if each.finish_reason is FinishReason.LENGTH]
-        objects = self._objects(identity)
+        objects = self._objects(identity).with_sampling(result.sampling)
         items = objects.items(choices)
         return json_bytes(objects.finished(items, result.usage, result.completed_at, cuts=cuts))
 
     def _objects(self, identity: AnswerIdentity) -> ResponseObjects:
-        reason = self.request.dialect.length_reason
-        return ResponseObjects(identity, self.echo, self.names, reason, self.packs_reasoning)
+        dialect = self.request.dialect
+        return ResponseObjects(identity, self.echo, self.names, dialect, self.packs_reasoning)
 
 
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:

@@ -1,17 +1,18 @@
 """The response object and its output items, in each of their states."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, assert_never
+from dataclasses import dataclass, replace
+from typing import Final, Literal, Self, assert_never
 
+from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import ServingError
 from vinery_serving.core.events import QUOTA, FinishReason, Usage
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import Tool, ToolCall
+from vinery_serving.core.request import Sampling, Tool, ToolCall
 from vinery_serving.core.result import ChoiceResult, ReasoningItem, TextItem
 from vinery_serving.core.result import Item as CoreItem
-from vinery_serving.protocols.common.chunks import image_details, output_details
+from vinery_serving.protocols.common.chunks import media_details, output_details
 from vinery_serving.protocols.common.logprobs import content_logprobs
 from vinery_serving.protocols.common.messages import pack_reasoning
 
@@ -19,6 +20,8 @@ Item = dict[str, object]
 # The members that name the tool of a call, by the name that the model uses.
 Names = Mapping[str, Mapping[str, str]]
 Cause = str | int | None  # see `core.events.Finished`
+_REPEATED: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_DEFAULTS: Final = Sampling(1.0, 1.0, presence_penalty=0.0, frequency_penalty=0.0)
 
 IN_PROGRESS = "in_progress"
 COMPLETED = "completed"
@@ -38,15 +41,22 @@ def names_of(tools: Iterable[Tool]) -> Names:
 class ResponseObjects:
     """Builds the objects of one response. Every state of the response has all members.
 
-    `echo` holds the members that repeat the request. `length_reason` is the reason of an
-    incomplete response. `packs_reasoning` adds `encrypted_content`.
+    `echo` holds the members that repeat the request. `packs_reasoning` adds `encrypted_content`.
     """
 
     identity: AnswerIdentity
     echo: Mapping[str, object]
     names: Names
-    length_reason: str
+    dialect: Dialect
     packs_reasoning: bool = False
+
+    def with_sampling(self, sampling: Sampling | None) -> Self:
+        """Return the objects with the values in force of what the request leaves to the model;
+        None: with OpenAI's defaults."""
+        in_force = sampling or _DEFAULTS
+        missing = [name for name in _REPEATED if self.echo.get(name) is None]
+        values = {name: getattr(in_force, name) for name in missing}
+        return replace(self, echo={**self.echo, **values})
 
     def started(self) -> Item:
         """Return a response without output."""
@@ -65,7 +75,7 @@ class ResponseObjects:
             "input_tokens_details": {
                 "cached_tokens": usage.num_cached_tokens,
                 "cache_write_tokens": 0,
-                **image_details(usage),
+                **media_details(usage),
             },
             "output_tokens": usage.num_output_tokens,
             "output_tokens_details": output_details(usage),
@@ -73,7 +83,7 @@ class ResponseObjects:
         }
         if not cuts:
             return self._response(COMPLETED, items, usage=counts, completed_at=completed_at)
-        details = {"reason": self.length_reason}
+        details = {"reason": self.dialect.length_reason}
         if QUOTA in cuts:
             details["stop_reason"] = QUOTA
         return self._response(INCOMPLETE, items, usage=counts, incomplete_details=details)

@@ -97,6 +97,17 @@ def test_usage_is_grouped_also_over_time(viewer: Api, ours: Tenant, records: Non
     assert [point["figures"]["num_requests"] for point in day] == [3, 0]
 
 
+def test_usage_by_end_user_is_that_of_what_its_reader_may_see(viewer: Api, ours: Tenant) -> None:
+    ids = {"organization_id": ours.organization.pk, "project_id": ours.one.pk}
+    store("a", "b", end_user="ann", **ids)
+    store("c", end_user="ann")  # of another organisation
+    groups = viewer.get("usage/", group_by="end_user", granularity="hour", **PERIOD)["groups"]
+    (by_ann,) = [each for each in groups if each["values"] == {"end_user": "ann"}]
+    assert by_ann["figures"]["num_requests"] == 2
+    of_ann = viewer.get("usage/", end_user="ann", **PERIOD)["totals"]
+    assert (of_ann["num_requests"], of_ann["num_taken"]) == (2, 2)
+
+
 def test_usage_has_media_and_requests_without_a_status(viewer: Api, ours: Tenant) -> None:
     sums = ("num_media", "num_media_bytes", "num_media_pixels", "num_image_tokens")
     ids = {"organization_id": ours.organization.pk, "project_id": ours.one.pk}

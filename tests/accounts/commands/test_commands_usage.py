@@ -41,6 +41,18 @@ def test_usage_is_filtered_by_names_and_by_ids(vinery_: Vinery, search: Project)
     assert "There is no outcome fine. There are: ok, " in refusal
 
 
+def test_usage_is_shown_by_end_user_and_of_one(vinery_: Vinery) -> None:
+    now = timezone.now()
+    for name, end_user in {"a": "ann", "b": "ann", "c": "ben", "d": ""}.items():
+        store(name, started_at=now, end_user=end_user)
+    heads, *rows = vinery_("usage", "show", "--by", "end-user").out.splitlines()
+    assert heads.split()[:2] == ["END-USER", "REQUESTS"]
+    assert [row.split()[:2] for row in rows] == [["ann", "2"], ["-", "1"], ["ben", "1"]]
+    lines = vinery_("usage", "show", "--end-user", "ann", "--by", "model").out.splitlines()
+    assert lines[-1].split()[:2] == ["reference-chat", "2"]
+    assert vinery_("usage", "export", "--end-user", "ben").out.count("\n") == 2
+
+
 def test_media_have_columns_where_there_are_some(vinery_: Vinery) -> None:
     now = timezone.now()
     store("a", started_at=now)
