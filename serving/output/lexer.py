@@ -123,19 +123,22 @@ class Lexer:
             yield
 
     def next_of(self, *texts: str, after: int = 0) -> Reading[str]:
-        """Return which of these texts comes next, after some characters and white space; "" for
-        other text."""
-        num_space = after
+        """Return which of these texts comes next, after some characters and white space, the
+        longest if there are several; "" for other text."""
+        num_space, most = after, max(map(len, texts))
         while True:
             start = end_of(_SPACE, self.text, self.at + num_space)
             num_space = start - self.at
-            for text in texts:
-                if self.text.startswith(text, start):
-                    return text
-            rest = self.text[start:]
-            if not any(text.startswith(rest) for text in texts):
-                return ""
-            yield
+            rest = self.text[start : start + most]
+            found = max((text for text in texts if rest.startswith(text)), key=len, default="")
+            if not any(len(text) > len(rest) and text.startswith(rest) for text in texts):
+                return found
+            try:
+                yield
+            except EndOfText:
+                if not found:
+                    raise
+                return found
 
     def take(self, *texts: str) -> Reading[str]:
         """Read white space and one of these texts, and return it. Read nothing and return ""

@@ -75,6 +75,11 @@ class EventWriter:
         """Whether there are stop strings."""
         return self._stop is not None
 
+    @property
+    def has_text(self) -> bool:
+        """Whether the answer has any text so far."""
+        return self._has_text
+
     def take(self) -> list[Event]:
         """Return the events since the last call of this method. Text that belongs together is
         one delta."""

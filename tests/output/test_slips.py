@@ -258,3 +258,94 @@ ARGUMENTS: Rows = {
 @rows(ARGUMENTS)
 def test_arguments_between_tags_are_read_whole(name, text, expected):
     check(read(name, text), expected)
+
+
+END = "<|tool_call_end|>"
+LISTED = f"<|tool_call_start|>[edit(limit=1)]{END}"
+ONE = edit(limit=1)
+ECHOES: Rows = {
+    "a list that is repeated is one": row("lfm2", f"{LISTED}\n[edit(limit=1)]{END}", [ONE]),
+    "so are calls without arguments, and what follows is text": row(
+        "lfm2",
+        f"<|tool_call_start|>[ping(), ping()]{END}[ping(), ping()]{END}Done.",
+        [PING, PING, ("text", "Done.")],
+    ),
+    "another list is not": row("lfm2", f"{LISTED}[edit(limit=2)]{END}", [ONE, edit(limit=2)]),
+    "nor is one with its opening tag": row("lfm2", LISTED * 2, [ONE, ONE]),
+    "nor is a link": row("lfm2", f"{LISTED}[edit](x)", [ONE, ("text", "[edit](x)")]),
+    "the closing tag is never text": row("lfm2", f"Hi. {END}", [("text", "Hi. ")]),
+}
+
+
+@rows(ECHOES)
+def test_a_repeated_list_of_lfm2_is_read_once(name, text, expected):
+    check(read(name, text), expected)
+
+
+RAW: Rows = {
+    f"{text!r}": row("lfm2", lfm2(f'new="{text}")]'), [edit(new=new)])
+    for text, new in [
+        ("\nprint(f'\\n{x}')", "\nprint(f'\\n{x}')"),
+        ('say "hi" \\n \\"you\\" C:\\\\', 'say "hi" \\n \\"you\\" C:\\\\'),
+        # Until then escapes are escapes, as in a string that has all of them.
+        ("a\\nb\nc\\nd", "a\nb\nc\\nd"),
+        ('\\"a\\" \\n', '"a" \n'),
+    ]
+}
+
+
+@rows(RAW)
+def test_raw_code_of_lfm2_keeps_its_backslashes(name, text, expected):
+    check(read(name, text), expected)
+
+
+OOPS = '{"name": "edit", "parameters": {oops}'
+CALLS = '[{"name": "edit", "arguments": {"limit": 3}}, {"name": "ping", "arguments": {}}]'
+MARKUP: Rows = {
+    **{
+        f"a missing value is null: {text}": row(name, text, [edit(**meant)])
+        for name, text, meant in [
+            ("devstral", '[TOOL_CALLS]edit[ARGS]{"limit": 1, "new": ', {"limit": 1, "new": None}),
+            ("hermes", hermes('{"new": ', "</tool_call>"), {"new": None}),
+            (
+                "hermes",
+                hermes('{"new": , "items": [{"a":}]}'),
+                {"new": None, "items": [{"a": None}]},
+            ),
+            ("lfm2", lfm2("new=, limit=)]"), {"new": None, "limit": None}),
+            ("gemma4", gemma("new:,path:"), {"new": "", "path": ""}),
+        ]
+    },
+    **{
+        f"the calls are read and nothing else is: {text}": row(name, text, [edit(limit=3), PING])
+        for name, text in [
+            ("llama3", CALLS.replace("arguments", "parameters")),
+            ("granite", f"<tool_call>{CALLS}"),
+            ("hermes", f"<tool_call>\n<tool_call>\n{CALLS}\n</tool_call>"),
+            ("qwen3coder", f"<tool_call>{qwen(LIMIT)}<function=ping></function>"),
+            ("gemma4", f"<|tool_call>:call:edit{{limit:3}}<tool_call|>{gemma('', 'ping')}"),
+            ("gemma4", f"call:edit{{limit:3}}<tool_call|>{gemma('', 'ping')}"),
+        ]
+    },
+    "a channel of gemma without its name is reasoning": row(
+        "gemma4",
+        "<|channel>Hm.<channel|>call:edit{limit:1}",
+        [("reasoning", "Hm."), edit(limit=1)],
+    ),
+    "a call of gemma without its tag in an answer is text": row(
+        "gemma4", "Write call:ping{}", [("text", "Write call:ping{}")]
+    ),
+    "words of kimi before its first call are text": row(
+        "kimi_k2",
+        "<|tool_calls_section_begin|>I call.<|tool_call_begin|>functions.ping:0"
+        "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+        [("text", "I call."), PING],
+    ),
+    "arguments of llama without a key are none": row("llama3", OOPS, [("text", OOPS)]),
+    "a call of llama may have none": row("llama3", '{"name": "ping", "parameters": {}}', [PING]),
+}
+
+
+@rows(MARKUP)
+def test_damaged_calls_leave_no_markup(name, text, expected):
+    check(read(name, text), expected)

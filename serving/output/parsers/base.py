@@ -113,17 +113,20 @@ def calls_family(
     opening: Tag | Callable[[Sequence[Tool]], Tag],
     read_calls: ReadCalls,
     special_texts: Iterable[str],
+    *,
+    dropped: Sequence[str] = (),
 ) -> ParserFamily:
     """Return a family that writes text in which an opening tag begins calls.
 
-    `opening`: the tag, or a function that returns the tag for a request's tools.
+    `opening`: the tag, or a function that returns the tag for a request's tools. `dropped`: tags
+    that are never text.
     """
 
     def read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
         if not tools:
             return _read_text(lexer, writer, tools)
         tag = opening if isinstance(opening, Tag) else opening(tools)
-        return read_with_calls(lexer, writer, tools, tag, read_calls)
+        return read_with_calls(lexer, writer, tools, tag, read_calls, dropped)
 
     return ParserFamily(read, frozenset(special_texts))
 
@@ -137,7 +140,12 @@ def start_call(lexer: Lexer, writer: EventWriter, name: str) -> None:
 
 
 def read_with_calls(
-    lexer: Lexer, writer: EventWriter, tools: Sequence[Tool], opening: Tag, read_calls: ReadCalls
+    lexer: Lexer,
+    writer: EventWriter,
+    tools: Sequence[Tool],
+    opening: Tag,
+    read_calls: ReadCalls,
+    dropped: Sequence[str] = (),
 ) -> Reading[None]:
     """Read an answer in which text and tool calls come in any order.
 
@@ -145,11 +153,17 @@ def read_with_calls(
     """
     answer = _AnswerText(writer)
     is_text, num_calls = True, 0
+    tags = Tag(*opening.strings, *dropped)
     try:
         while True:
-            spelling = yield from lexer.take_until(opening, answer.write)
+            spelling = yield from lexer.take_until(tags, answer.write)
+            if spelling in dropped:
+                continue
             lexer.mark = lexer.at - len(spelling)
             is_text, num_calls = False, writer.num_calls
+            # The tag may be there twice.
+            while len(spelling) > _LEAST_TAG and (yield from lexer.take(spelling)):
+                pass
             try:
                 yield from read_calls(lexer, writer, spelling, tools)
             except UnexpectedText:

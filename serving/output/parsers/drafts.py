@@ -26,7 +26,7 @@ class DraftedReasoning(Parser):
     ) -> None:
         self._write = write
         self._raw: list[str] = []  # not passed on
-        self._draft = _Draft(writer, before_call=self._pass_on)
+        self._draft = Draft(writer, before_call=self._pass_on)
         super().__init__(lambda lexer: read(lexer, self._draft, tools), is_reasoning=True)
 
     def feed(self, text: str) -> None:
@@ -41,8 +41,7 @@ class DraftedReasoning(Parser):
     def finish(self, *, is_closed: bool = False) -> None:
         super().finish(is_closed=is_closed)
         if self._draft.has_whole_call or (is_closed and self._draft.calls):
-            for write in self._draft.calls:
-                write()
+            self._draft.commit()
         else:
             self.close()
 
@@ -55,15 +54,23 @@ class DraftedReasoning(Parser):
         self._raw = [text[sure:]]
 
 
-class _Draft(EventWriter):
-    """Keeps what is to be written to `writer` if the calls since the last text are calls."""
+class Draft(EventWriter):
+    """Keeps what is to be written to `writer` if the calls since the last text are calls.
+    `before_call` is called before the first of them."""
 
-    def __init__(self, writer: EventWriter, *, before_call: Callable[[], None]) -> None:
+    def __init__(
+        self, writer: EventWriter, *, before_call: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(writer.choice, new_call_id=str)
         self._writer = writer
         self._before_call = before_call
+        self._has_text = True  # the reasoning
         self.calls: list[Callable[[], None]] = []
         self.has_whole_call = False
+
+    def commit(self) -> None:
+        for write in self.calls:
+            write()
 
     def text(self, text: str) -> None:
         self.calls.clear()

@@ -8,8 +8,10 @@ pair of tags.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
+from vinery_serving.core.request import Tool
 from vinery_serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
 from vinery_serving.output.parsers.base import (
     ReasoningTags,
@@ -24,7 +26,7 @@ from vinery_serving.output.writer import EventWriter
 OPEN = Tag("<|tool_call>")
 CLOSE = Tag("<tool_call|>")
 QUOTE = '<|"|>'
-REASONING = ReasoningTags(Tag("<|channel>thought"), Tag("<channel|>"))
+REASONING = ReasoningTags(Tag("<|channel>thought", "<|channel>"), Tag("<channel|>"))
 
 _CALL: Final = "call:"
 _TAGS: Final = CallTags(OPEN.strings, CLOSE.strings)
@@ -32,9 +34,18 @@ _BORDER: Final = Border(_TAGS.all)
 _NAME: Final = re.compile(r"[\w.:\-]*")
 
 
-def _read_calls(lexer: Lexer, writer: EventWriter, *_: object) -> Reading[None]:
-    """Read the calls after an opening tag, up to and with the closing tag."""
-    if not (yield from lexer.take(_CALL)):
+def _opening(tools: Sequence[Tool]) -> Tag:
+    return Tag(OPEN.text, *(f"{_CALL}{tool.name}{{" for tool in tools))
+
+
+def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
+    """Read the calls after an opening tag, up to and with the closing tag. The tag may be missing
+    at the beginning of an answer."""
+    if opening != OPEN.text:
+        if writer.has_text:
+            raise UnexpectedText
+        lexer.at = lexer.mark or 0
+    if not (yield from lexer.take(_CALL, f":{_CALL}")):
         raise UnexpectedText
     is_call = True
     while is_call:
@@ -60,6 +71,6 @@ def _read_call(lexer: Lexer, writer: EventWriter) -> Reading[None]:
 
 
 GEMMA4 = with_reasoning(
-    calls_family(OPEN, _read_calls, (OPEN.text, CLOSE.text, QUOTE, "<|channel>", "<channel|>")),
+    calls_family(_opening, _read_calls, (OPEN.text, CLOSE.text, QUOTE, "<|channel>", "<channel|>")),
     REASONING,
 )

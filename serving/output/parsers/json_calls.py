@@ -234,10 +234,16 @@ class _JsonCall:
     def _write(self, args: str) -> None:
         self._is_empty = self._is_empty and not args
         self._early_args.append(args)
-        if self._name is not None:
+        if self._name is not None and self._is_sure:
             start_call(self._lexer, self._writer, self._name)
             self._writer.arguments("".join(self._early_args))
             self._early_args.clear()
+
+    @property
+    def _is_sure(self) -> bool:
+        """Without a tag a call is sure with the first key of its arguments, or with their end."""
+        is_tagged = self._only is None or self._lexer.mark is None
+        return is_tagged or "".join(self._early_args).strip() not in ("", "{", "[")
 
     def _end(self) -> None:
         if self._is_empty:
@@ -324,8 +330,8 @@ class Section:
         # The line break belongs to the end, also where it comes before the rest of it.
         ends = dict.fromkeys((f"\n{self.fence}{call_end}", f"{self.fence}{call_end}", call_end))
         tags = CallTags((call_begin,), (*ends, self.end.text))
-        if opening != call_begin and not (yield from lexer.take(call_begin)):
-            raise UnexpectedText
+        if opening != call_begin:
+            yield from self._read_to_call(lexer, writer)
         is_call = True
         while is_call:
             yield from read_headed_call(lexer, writer, self.head, tags)
@@ -333,3 +339,15 @@ class Section:
                 yield from read_residue(lexer, tags)
                 lexer.mark = lexer.at
                 is_call = bool((yield from lexer.take(call_begin)))
+
+    def _read_to_call(self, lexer: Lexer, writer: EventWriter) -> Reading[None]:
+        """Read up to and with what begins the first call. Words before it are text."""
+        begin = self.call_begin.text
+        found = yield from lexer.find(literals(begin, self.end.text), _MAX_HEAD_CHARS)
+        if found is None or not lexer.text.startswith(begin, lexer.at + found[0]):
+            raise UnexpectedText
+        words = lexer.text[lexer.at : lexer.at + found[0]]
+        lexer.at += found[1]
+        if words.strip():
+            lexer.mark = lexer.at - len(begin)
+            writer.text(words)

@@ -16,6 +16,7 @@ from vinery_serving.core.request import Tool
 from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
 from vinery_serving.output.parsers.argument_types import quoted
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
+from vinery_serving.output.parsers.drafts import Draft
 from vinery_serving.output.parsers.json_calls import CallTags, read_broken_call, read_residue
 from vinery_serving.output.parsers.value_text import PYTHON, Border, ValueText
 from vinery_serving.output.writer import EventWriter
@@ -40,10 +41,47 @@ def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, tags: CallTags)
     if not is_bare:
         yield from lexer.take("[")
         name = yield from _read_name(lexer)
+    written: list[str] = []
+    yield from _read_list(lexer, writer, name, tags, written, is_bare=is_bare)
+    if tags.close and lexer.text[lexer.mark : lexer.at].rstrip().endswith(tags.close):
+        yield from _read_echo(lexer, writer, tags, written)
+
+
+def _read_list(
+    lexer: Lexer,
+    writer: EventWriter,
+    name: str,
+    tags: CallTags,
+    written: list[str],
+    *,
+    is_bare: bool = False,
+) -> Reading[None]:
+    """Read calls after the name of the first one. `written` gets their names and arguments."""
     while name:
-        yield from _PythonicCall(lexer, writer, name, tags, is_bare=is_bare).read()
+        written.append(name)
+        yield from _PythonicCall(lexer, writer, name, tags, written, is_bare=is_bare).read()
         with lexer.after_call():
             name = yield from _read_next_name(lexer, tags)
+
+
+def _read_echo(
+    lexer: Lexer, writer: EventWriter, tags: CallTags, before: list[str]
+) -> Reading[None]:
+    """Read a list after the closing tag of another one. LFM2.5 repeats lists so: only calls that
+    differ from those before are calls."""
+    lexer.mark = lexer.at
+    written: list[str] = []
+    draft = Draft(writer)
+    try:
+        if not (yield from lexer.take("[")):
+            return
+        name = yield from _read_name(lexer)
+        yield from _read_list(lexer, draft, name, tags, written)
+    except UnexpectedText:
+        lexer.at = lexer.at if lexer.mark is None else lexer.mark
+    finally:
+        if not "".join(before).startswith("".join(written)):
+            draft.commit()
 
 
 def _read_next_name(lexer: Lexer, tags: CallTags) -> Reading[str]:
@@ -71,12 +109,20 @@ class _PythonicCall:
     """Reads one call after its parenthesis. `is_bare`: no tag shows that it is one."""
 
     def __init__(
-        self, lexer: Lexer, writer: EventWriter, name: str, tags: CallTags, *, is_bare: bool
+        self,
+        lexer: Lexer,
+        writer: EventWriter,
+        name: str,
+        tags: CallTags,
+        written: list[str],
+        *,
+        is_bare: bool,
     ) -> None:
         self._lexer = lexer
         self._writer = writer
         self._name = name
         self._tags = tags
+        self._written = written
         self._is_bare = is_bare
         self._before = ""  # the JSON text before the next value
         self._is_whole = False  # the arguments are one dictionary
@@ -145,6 +191,7 @@ class _PythonicCall:
         """Any text may hold names. With its first value it is sure to be a call."""
         start_call(self._lexer, self._writer, self._name)
         self._writer.arguments(self._before + args)
+        self._written.append(self._before + args)
         self._before = ""
 
     def _end(self, *, is_empty: bool) -> None:
@@ -175,7 +222,9 @@ def _family(tags: ListTags) -> ParserFamily:
     def read(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
         return _read_calls(lexer, writer, opening, call_tags)
 
-    return calls_family(opening, read, filter(None, (tags.begin, tags.end)))
+    return calls_family(
+        opening, read, filter(None, (tags.begin, tags.end)), dropped=call_tags.close
+    )
 
 
 def bare_opening(tool: Tool) -> str:

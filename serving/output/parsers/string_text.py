@@ -131,6 +131,7 @@ class StringText:
         self._own = Counter[str]()  # what closes the brackets that are open in it
         self._head = ""  # the first characters
         self._is_path = False
+        self._is_raw = False  # the model writes no escapes
 
     def read(self) -> Reading[None]:
         """Read up to and with the last quote, or up to what shows that it is missing."""
@@ -210,6 +211,7 @@ class StringText:
         else:
             self._read_to(at, at + len(self._quote))
             self._write(inside(self._quote))
+            self._is_raw = self._may_be_raw
         return False
 
     def _ends_at_quote(self) -> bool | None:
@@ -255,6 +257,9 @@ class StringText:
                 return None
             path = _PATH_IN_JSON if is_json else _PATH_IN_PYTHON
             self._is_path = path.match(text, at) is not None
+        if self._is_raw:
+            size = 2 if text.startswith(("\\", self._quote), at + 1) else 1
+            return size, inside(text[at : at + size])
         if self._is_path:
             # A backslash is a backslash, also before the last quote.
             return 2 if text.startswith("\\\\", at) else 1, "\\\\"
@@ -267,7 +272,13 @@ class StringText:
         if text:
             self._add_to_head(text)
             count_brackets(text, self._own)
+            self._is_raw = self._is_raw or (self._may_be_raw and "\n" in text)
             self._write(inside(text))
+
+    @property
+    def _may_be_raw(self) -> bool:
+        """Whether a line break or a quote without an escape shows that the string has none."""
+        return self._escapes is Escapes.PYTHON and len(self._quote) == 1
 
     def _add_to_head(self, text: str) -> None:
         self._head = (self._head + text[: len(_NO_DRIVE)])[: len(_NO_DRIVE)]

@@ -63,6 +63,11 @@ class Notation:
         """The quote that no text has; "" without one."""
         return next((quote for quote in self.quotes if self.quotes[quote] is Escapes.NONE), "")
 
+    @property
+    def nothing(self) -> str:
+        """The JSON text of a value that is missing. A string may have lost its marks."""
+        return '""' if self.mark else "null"
+
 
 JSON: Final = Notation({'"': Escapes.JSON, "'": Escapes.PYTHON}, arrays="[(")
 PYTHON: Final = Notation(dict.fromkeys(('"""', "'''", '"', "'"), Escapes.PYTHON), arrays="[(")
@@ -110,6 +115,7 @@ class ValueText:
         self._comma: list[str] = []
         self._is_in_string = False
         self._num_looked_at = 0
+        self._needs_value = border.is_named  # a key was read
 
     def read(self) -> Reading[bool]:
         """Read the value, and pass on its JSON text while it grows.
@@ -124,6 +130,7 @@ class ValueText:
         except EndOfText as end:
             if not end.is_closed or self._is_in_string:
                 raise
+            self._write_missing()
         is_whole = not self._open
         self._comma.clear()
         while self._open:
@@ -135,16 +142,21 @@ class ValueText:
         whether there is a next one."""
         bracket = yield from self._peek()
         if (yield from self._is_at_tag(is_text=bool(self._notation.mark))):
+            self._write_missing()
             return False
         self._write_comma()
         is_opening = bracket == "{" or bracket in self._notation.arrays
-        if is_opening:
+        if self._needs_value and bracket in ",;}])":
+            self._write_missing()
+        elif is_opening:
             self._lexer.at += 1
+            self._needs_value = False
             self._open.append(_CLOSING[bracket])
             self._num_open[_CLOSING[bracket]] += 1
             self._write("{" if bracket == "{" else "[")
         else:
             yield from self._read_scalar()
+            self._needs_value = False
         if not (yield from self._read_to_item(is_first=is_opening)):
             return False
         return self._open[-1] != "}" or (yield from self._read_key())
@@ -209,6 +221,7 @@ class ValueText:
             raise
         self._write_comma()
         self._write(key)
+        self._needs_value = True
         return True
 
     def _read_scalar(self) -> Reading[None]:
@@ -350,6 +363,11 @@ class ValueText:
             if lexer.at < len(lexer.text):
                 return lexer.text[lexer.at]
             yield
+
+    def _write_missing(self) -> None:
+        if self._needs_value:
+            self._write(self._notation.nothing)
+        self._needs_value = False
 
     def _write_comma(self) -> None:
         if self._comma:
