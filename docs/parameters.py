@@ -55,11 +55,12 @@ No field is dropped without a trace. The header `x-vinery-ignored` of an answer,
 of an error after the body was read, names those that took no effect, such as
 `x-vinery-ignored: store, tools.web_search, chat_id, +2 more`. They are
 
-- unknown fields: those that no table of this page has, also in the objects of options
-  (`stream_options.x`, `reasoning.x`), but not in messages, items and tools, where OpenAI's clients
-  keep data of their own. Anthropic's API refuses unknown members of them, so in Messages they are
-  named: `messages.content.x`, `tools.x`. With `VINERY_UNKNOWN_FIELDS=refuse` the server answers
-  400 `unknown_parameter` instead;
+- unknown fields: those that no table of this page has, also in objects of options and in formats
+  (`stream_options.x`, `response_format.json_schema.x`). With `VINERY_UNKNOWN_FIELDS=refuse` the
+  server answers 400 `unknown_parameter` instead;
+- unknown members of messages, their parts, items and tools, without indices (`messages.content.x`,
+  `tools.function.x`): at most 32 names. They are never refused, because OpenAI's clients keep data
+  of their own there, except in Messages: Anthropic's API refuses them, too;
 - `store: true`, and in Responses the tools that only OpenAI hosts, such as `tools.web_search`: the
   server stores nothing, and the model does not get these tools. With
   `VINERY_HOSTED_FEATURES=refuse` the server answers 400 `unsupported_parameter` instead;

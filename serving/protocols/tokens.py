@@ -23,7 +23,7 @@ from vinery_serving.protocols.common.parameters import MODEL, ModelName, PromptI
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
 from vinery_serving.protocols.common.tools import TOOLS, WireTools, clients_tools
-from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_of
+from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_fields
 
 
 def _read_texts(value: object) -> str | tuple[str, ...]:
@@ -174,7 +174,7 @@ def parse_tokenize(body: bytes, dialect: Dialect = V1) -> TokenizeExchange:
         wire.request(dialect),
         is_ovms=wire.text is not None,
         has_many=isinstance(wire.text, tuple),
-        unused=unused_of(unknown_fields(TokenizeBody, members)),
+        unused=unused_fields(unknown_fields(wire, members)),
     )
 
 
@@ -200,5 +200,5 @@ def parse_detokenize(body: bytes) -> DetokenizeExchange:
     """Read the body of `/detokenize`. Raises `InvalidRequest`."""
     members = read_object(body)
     wire = read_model(DetokenizeBody, members)
-    unused = unused_of(unknown_fields(DetokenizeBody, members))
+    unused = unused_fields(unknown_fields(wire, members))
     return DetokenizeExchange(wire.model, tuple(wire.tokens), unused)

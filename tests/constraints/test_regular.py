@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.tables import table
+from vinery_serving.constraints.grammar.ebnf import Ref
 from vinery_serving.constraints.grammar.languages import (
     NotRegular,
     TooManyStates,
@@ -28,9 +29,11 @@ from vinery_serving.constraints.grammar.patterns import (
     fullmatch_language,
     search_language,
 )
-from vinery_serving.constraints.grammar.rules import RuleSet, plain
-from vinery_serving.constraints.json_schema.numbers import Bound, NumberRange
+from vinery_serving.constraints.grammar.rules import RuleSet, in_json, plain
+from vinery_serving.constraints.json_schema.nodes import SchemaNode
+from vinery_serving.constraints.json_schema.numbers import Bound, NumberRange, number_range
 from vinery_serving.constraints.json_schema.strings import FORMATS, SHORT_FORMATS
+from vinery_serving.constraints.json_schema.translator import json_grammar
 from vinery_serving.constraints.texts import regex_tag
 from vinery_serving.core.errors import InvalidGrammar
 
@@ -125,6 +128,46 @@ def test_integers_are_the_multiples_in_the_range(low, factor, value):
     language = NumberRange(low=Bound(low), factors=(Decimal(factor),)).integers()
 
     assert matches(language, str(value)) == (value >= low and value % factor == 0)
+
+
+LONG_NUMBERS: list[tuple[dict[str, Any], list[int | str], list[int | str]]] = [
+    ({"minimum": 10**17}, [10**17, 2**63], [10**17 - 1]),
+    ({"minimum": 0, "maximum": 2**64 - 1}, [0, 10**18, 2**64 - 1], [-1, 2**64]),
+    ({"minimum": -(2**63), "maximum": 2**63 - 1}, [-(2**63), 2**63 - 1], [-(2**63) - 1, 2**63]),
+    ({"exclusiveMaximum": -(10**16)}, [-(10**16) - 1], [-(10**16), 10**17]),
+    (
+        {"minimum": 10**25, "maximum": 2 * 10**25},
+        [10**25, 2 * 10**25],
+        [10**25 - 1, 2 * 10**25 + 1],
+    ),
+    ({"exclusiveMinimum": 10**25 - 1}, [10**25, 10**26 - 1], [10**25 - 1]),
+    ({"multipleOf": 5, "minimum": 1}, [2**63 - 3], [2**63 - 1]),
+    ({"multipleOf": 900, "minimum": 10**11}, [10**11 + 800], [10**11, 10**11 + 900]),
+    ({"type": "number", "minimum": 0, "maximum": 1e18}, [10**18 - 1, 7], [10**18 + 1]),
+    (
+        {"type": "number", "exclusiveMinimum": 0.1, "exclusiveMaximum": 0.1000001},
+        ["0.10000005"],
+        ["0.1", "0.1000001"],
+    ),
+]
+
+
+@table("words, inside, outside", LONG_NUMBERS)
+def test_bounds_have_as_many_digits_as_they_need(words, inside, outside):
+    wanted = number_range([SchemaNode((), words)])
+    language = wanted.numbers() if words.get("type") == "number" else wanted.integers()
+
+    assert [each for each in inside if not matches(language, str(each))] == []
+    assert [each for each in outside if matches(language, str(each))] == []
+    assert json_grammar({"type": "integer", **words})
+
+
+@table("kind", ["integer", "number"])
+def test_numbers_without_bounds_have_64_bits(kind):
+    rules = RuleSet(in_json)
+
+    for digits in ("1" * 19, str(2**64 - 1), str(-(2**63))):
+        assert fits(Ref(kind), rules.rules, digits)
 
 
 @given(st.sampled_from(["0.5", "0.25", "0.1", "2.5"]), st.decimals(-99, 99, places=3))

@@ -113,6 +113,21 @@ def test_only_a_strict_schema_is_enforced_completely(
     assert grammar == json_grammar("response_format.json_schema.schema", is_strict=is_strict)
 
 
+@table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES])
+def test_the_schema_of_a_json_object_is_enforced(endpoint):
+    """As in llama.cpp's API."""
+    wanted = {"type": "json_object", "schema": {"type": "object", "maxProperties": 0}}
+    is_response = endpoint is Endpoint.RESPONSES
+
+    grammar = grammar_of(
+        endpoint, **({"text": {"format": wanted}} if is_response else {"response_format": wanted})
+    )
+
+    path = "text.format.schema" if is_response else "response_format.schema"
+    source = '{"type":"object","maxProperties":0}'
+    assert grammar == Grammar(GrammarKind.JSON_SCHEMA, source, path, is_strict=False)
+
+
 def test_a_member_named_tag_is_no_tag() -> None:
     """The name is used inside; a client's member of this name means nothing."""
     wanted = {"type": "json_object", "tag": BARE}

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.tables import table
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.events import Completed, Finished, FinishReason, Started, TextDelta, Usage
-from vinery_serving.core.logprobs import Token
+from vinery_serving.core.logprobs import Token, TopLogprob
 from vinery_serving.core.request import Endpoint
+from vinery_serving.protocols.common.logprobs import TextLogprobs
 
 from .clients import payloads
 from .exchanges import answered, chat, completion, exchange, streamed
@@ -18,6 +19,21 @@ from .exchanges import answered, chat, completion, exchange, streamed
 
 def tokens_of(*parts: bytes) -> list[Token]:
     return [Token(at, "?", part, logprob=-1.0, rank=1) for at, part in enumerate(parts)]
+
+
+def test_each_part_of_a_character_has_a_name_of_its_own() -> None:
+    parts = [b"\xf0\x9f", b"\xf0", b"\x98\x80", "\ufffd".encode(), b"a"]
+    others = [
+        TopLogprob(at, raw.decode(errors="replace"), raw, -at) for at, raw in enumerate(parts)
+    ]
+    token = Token(0, "\ufffd", parts[0], logprob=0.0, rank=1, others=tuple(others))
+    by_number = Token(7, "token_id:7", b"\xf0", logprob=0.0, rank=1)
+
+    found: Any = TextLogprobs().of([token, by_number])
+
+    names = [r"bytes:\xf0\x9f", r"bytes:\xf0", r"bytes:\x98\x80", "\ufffd", "a"]
+    assert [*found["top_logprobs"][0]] == names
+    assert found["tokens"] == [names[0], "token_id:7"]
 
 
 def offsets(

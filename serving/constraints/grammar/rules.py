@@ -240,8 +240,8 @@ def _json_rules(blank: str) -> Iterator[tuple[str, Expr]]:
     control = seq(Text("u00"), _set("01"), hexadecimal)
     yield "special", seq(Text("\\"), alt((_set(*'"\\bfnrt'), control)))
     yield "string", seq(Text('"'), Repeat(Ref("char"), 0, None), Text('"'))
-    # 15 digits, so that every client can read an integer exactly.
-    yield "natural", alt((Text("0"), seq(_set("19"), Repeat(digit, 0, 14))))
+    # 20 digits, as the integers of 64 bits have.
+    yield "natural", alt((Text("0"), seq(_set("19"), Repeat(digit, 0, 19))))
     yield "integer", seq(Repeat(Text("-"), 0, 1), Ref("natural"))
     fraction = seq(Text("."), Repeat(digit, 1, 16))
     exponent = seq(_set("E", "e"), Repeat(_set("+", "-"), 0, 1), Repeat(digit, 1, 2))

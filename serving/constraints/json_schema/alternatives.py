@@ -41,6 +41,9 @@ _ANNOTATIONS: Final = frozenset(
         *("default", "deprecated", "examples", "readOnly", "writeOnly"),
     )
 )
+NUMBER_KEYWORDS: Final = (
+    "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"
+)  # fmt: skip
 _KEYWORDS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
     "object": frozenset(
         (
@@ -50,9 +53,7 @@ _KEYWORDS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
     ),
     "array": frozenset(("items", "prefixItems", "minItems", "maxItems")),
     "string": frozenset(("pattern", "format", "minLength", "maxLength")),
-    "number": frozenset(
-        ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-    ),
+    "number": frozenset(NUMBER_KEYWORDS),
 }
 
 

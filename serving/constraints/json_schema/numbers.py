@@ -1,14 +1,14 @@
 """The numbers of a schema alternative as a regular language of decimal numerals.
 
-Every numeral ends: it has at most 15 digits before the point, so that every client can read an
-integer exactly, and a few after it. Numbers with bounds have no exponents.
+Every numeral ends: it has at most 20 digits before the point, as integers of 64 bits have, or as
+many as its bounds demand, and a few after it. Numbers with bounds have no exponents.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil, floor, prod
 from typing import Final
 
 from vinery_serving.constraints.grammar.languages import (
@@ -27,8 +27,9 @@ from vinery_serving.constraints.grammar.languages import (
 )
 from vinery_serving.constraints.json_schema.nodes import SchemaNode
 
-_NUM_DIGITS: Final = 15
-_END: Final = 10**_NUM_DIGITS
+_NUM_DIGITS: Final = 20
+# A float tells apart all numbers of so many.
+_FLOAT_DIGITS: Final = 15
 _MAX_DECIMALS: Final = 6
 # The automaton of a multiple has states for each digit, so its numerals are shorter.
 _NUM_DIGITS_OF_MULTIPLES: Final = 9
@@ -75,8 +76,16 @@ class NumberRange:
         ends = self._ends()
         # As many decimals as a float can distinguish near the bounds.
         num_whole = max((len(str(int(abs(end)))) for end in ends), default=1)
-        own = max((len(_decimals(end)) for end in ends), default=0)
-        return self._numerals(max(own, min(_MAX_DECIMALS, _NUM_DIGITS - 1 - num_whole)))
+        # One more than the bounds have: exclusive bounds may differ in their last one.
+        own = max((len(each) + 1 for end in ends if (each := _decimals(end))), default=0)
+        return self._numerals(max(own, min(_MAX_DECIMALS, _FLOAT_DIGITS - 1 - num_whole)))
+
+    @property
+    def num_digits(self) -> int:
+        """The digits of the numeral next to the bound that all numbers exceed, or 20."""
+        low, high = self.low, self.high
+        nearest = max(low.value if low else 0, -high.value if high else 0)
+        return max(_NUM_DIGITS, len(str(int(nearest))) + 1)
 
     def _ends(self) -> list[Decimal]:
         return [end.value for end in (self.low, self.high) if end is not None]
@@ -92,14 +101,14 @@ class NumberRange:
 
     def _sizes(self, num_decimals: int) -> Language:
         """Numerals without a sign. Raises `TooManyStates`."""
-        num_digits = _NUM_DIGITS
+        num_digits = self.num_digits
         multiples = [_multiple(factor) for factor in self.factors]
         is_open = self.low is None or self.high is None
         if is_open and any(each.factor > MAX_STATES for each in multiples):
             raise TooManyStates  # an automaton has a state for each remainder
-        if self.factors:
-            longest = max(len(str(int(abs(end)))) for end in (*self._ends(), *self.factors))
-            num_digits = max(_NUM_DIGITS_OF_MULTIPLES, longest)
+        if prod(each.factor for each in multiples) * num_digits > MAX_STATES:
+            longest = max(len(str(int(abs(end)))) for end in (*self._ends(), prod(self.factors)))
+            num_digits = max(_NUM_DIGITS_OF_MULTIPLES, longest + 1)
         decimals = cat(literal("."), times(_DIGIT, 1, num_decimals)) if num_decimals else NOTHING
         return intersection(
             cat(_natural(num_digits), times(decimals, 0, 1)),
@@ -119,11 +128,11 @@ def number_range(nodes: Sequence[SchemaNode]) -> NumberRange:
     low = max(lows, key=lambda each: (each.value, each.is_exclusive), default=None)
     high = min(highs, key=lambda each: (each.value, not each.is_exclusive), default=None)
     factors = [_decimal(node, "multipleOf") for node in nodes if "multipleOf" in node.keywords]
-    return NumberRange(
-        None if low is None or low.value < -_END else low,
-        None if high is None or high.value > _END else high,
-        tuple(dict.fromkeys(factors)),
-    )
+    wanted = NumberRange(low, high, tuple(dict.fromkeys(factors)))
+    end = 10**wanted.num_digits
+    if low is not None and low.value < -end:
+        wanted = replace(wanted, low=None)
+    return replace(wanted, high=None) if high is not None and high.value > end else wanted
 
 
 def _bounds(nodes: Sequence[SchemaNode], inclusive: str, exclusive: str) -> Iterator[Bound]:
@@ -138,7 +147,7 @@ def _decimal(node: SchemaNode, word: str) -> Decimal:
     return Decimal(repr(node.keywords[word]))
 
 
-def _natural(num_digits: int = _NUM_DIGITS) -> Language:
+def _natural(num_digits: int) -> Language:
     return union((literal("0"), cat(_NOT_ZERO, times(_DIGIT, 0, num_digits - 1))))
 
 
@@ -159,7 +168,7 @@ def _at_most(bound: Bound) -> Language:
     return union((cat(_MINUS, _ANY_SIZE), _below(bound)))
 
 
-_ANY_SIZE: Final = cat(_natural(), _ANY_DECIMALS)
+_ANY_SIZE: Final = cat(union((literal("0"), cat(_NOT_ZERO, _ANY_DIGITS))), _ANY_DECIMALS)
 
 
 def _below(bound: Bound) -> Language:
@@ -181,11 +190,8 @@ def _above(bound: Bound) -> Language:
 
 
 def _natural_from(number: int) -> Language:
-    if number >= _END:
-        return NOTHING
     digits = str(number)
-    is_longest = len(digits) == _NUM_DIGITS
-    longer = NOTHING if is_longest else cat(_NOT_ZERO, times(_DIGIT, len(digits), _NUM_DIGITS - 1))
+    longer = cat(_NOT_ZERO, times(_DIGIT, len(digits)))
     greater = _greater(digits, lambda num_left: times(_DIGIT, num_left, num_left))
     return union((literal(digits), *greater, longer))
 

@@ -59,6 +59,7 @@ from vinery_serving.constraints.grammar.rules import (
 )
 from vinery_serving.constraints.grammar.steps import OutOfSteps, named_budget, spend, step_budget
 from vinery_serving.constraints.json_schema.alternatives import (
+    NUMBER_KEYWORDS,
     Alternative,
     SchemaDocument,
     at_all,
@@ -77,7 +78,11 @@ from vinery_serving.constraints.json_schema.nodes import (
     Unenforceable,
     constants_of,
 )
-from vinery_serving.constraints.json_schema.numbers import ALL_NUMBERS, NOT_NEGATIVE, number_range
+from vinery_serving.constraints.json_schema.numbers import (
+    ALL_NUMBERS,
+    NOT_NEGATIVE,
+    number_range,
+)
 from vinery_serving.constraints.json_schema.strings import (
     pattern_language,
     string_demands,
@@ -431,7 +436,9 @@ class _Translator:
         try:
             return self._rules.of(wanted.integers() if kind == "integer" else wanted.numbers())
         except TooManyStates:
-            self._ignore(nodes, "multipleOf", "its automaton is too large")
+            given = {word for node in nodes for word in node.keywords}
+            word = next(each for each in NUMBER_KEYWORDS if each in given)
+            self._ignore(nodes, word, "its automaton is too large")
             return Ref(kind)
 
     def _ignore(self, nodes: Sequence[SchemaNode], word: str, reason: str) -> None:

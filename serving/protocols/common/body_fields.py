@@ -27,8 +27,8 @@ from vinery_serving.protocols.common.reading import WireT, read_model, read_obje
 from vinery_serving.protocols.common.refused import REFUSED, Refused
 from vinery_serving.protocols.common.unknown_fields import (
     known_fields,
-    unknown_members,
-    unused_of,
+    unknown_fields,
+    unused_fields,
 )
 
 _END_OF_NAME: Final = re.compile(r"[.\[]")
@@ -58,8 +58,9 @@ def read_body(endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dial
         wire = read_model(model, members)
     except InvalidRequest as error:
         raise fields.renamed(error) from None
-    names = [*fields.unknown, *unknown_members(model, members)]
-    return Body(wire, unused_of(names, fields.harmless))
+    own = {name: value for name, value in members.items() if name in known_fields(model)}
+    unknown = dict.fromkeys(fields.unknown, False) | unknown_fields(wire, own)
+    return Body(wire, unused_fields(unknown, fields.harmless))
 
 
 @dataclass(slots=True)

@@ -106,6 +106,9 @@ class ResponseFormat(Wire):
         "`text`, `json_object`, `json_schema`, or the type of a tag.", "OAVF VF O", is_required=True
     )
     json_schema: JsonSchema | None = parameter("The schema and its name.", "OAVF VF O")
+    schema_: JsonSchemaObject | None = parameter(
+        "With `json_object`: the schema of the object, as in llama.cpp.", "- - -", alias="schema"
+    )
     tag: SkipJsonSchema[JsonSchemaObject | None] = None
 
     _keep_tag = model_validator(mode="before")(_with_tag)
@@ -278,7 +281,9 @@ def _grammar(
         case "text":
             return None
         case "json_object":
-            return _schema(_ANY_OBJECT, path, is_strict=False)
+            if form.schema_ is None:
+                return _schema(_ANY_OBJECT, path, is_strict=False)
+            return _schema(form.schema_, f"{path}.schema", is_strict=False)
     path = f"{path}.{member}"
     if schema is None or schema.schema_ is None:
         raise MissingParameter(f"`{path}` is required.", param=path)

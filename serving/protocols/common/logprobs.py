@@ -7,6 +7,8 @@ from vinery_serving.core.logprobs import Token, TopLogprob
 
 # The value of OpenAI and vLLM for an unknown log-probability.
 _UNKNOWN = -9999.0
+# What stands for bytes that are no whole character.
+_REPLACED = "\ufffd"
 
 
 def content_logprobs(tokens: Sequence[Token]) -> list[dict[str, object]]:
@@ -34,7 +36,7 @@ class TextLogprobs:
     def of(self, tokens: Sequence[Token]) -> dict[str, object]:
         """Return the `logprobs` of the choice's next tokens."""
         return {
-            "tokens": [token.text for token in tokens],
+            "tokens": [_name(token) for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
             "top_logprobs": [_others_by_text(token) for token in tokens],
             "text_offset": [self._offset(token.raw) for token in tokens],
@@ -58,9 +60,19 @@ def _others_by_text(token: Token) -> Mapping[str, float] | None:
         return None
     by_text: dict[str, float] = {}
     for other in token.others:
-        by_text.setdefault(other.text, other.logprob)
-    by_text.setdefault(token.text, token.logprob)
+        by_text.setdefault(_name(other), other.logprob)
+    by_text.setdefault(_name(token), token.logprob)
     return by_text
+
+
+def _name(token: Token | TopLogprob) -> str:
+    """The text, or as in OpenAI's answers the bytes of a part of a character, `bytes:\\xf0\\x9f`:
+    the texts of all parts are equal."""
+    try:
+        _ = token.raw.decode() if _REPLACED in token.text else ""
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.raw)
+    return token.text
 
 
 def prompt_logprobs(tokens: Sequence[Token]) -> list[dict[str, object] | None]:

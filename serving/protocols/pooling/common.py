@@ -23,7 +23,7 @@ from vinery_serving.protocols.common.reading import (
     refusal,
 )
 from vinery_serving.protocols.common.refused import REFUSED
-from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_of
+from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_fields
 
 # Of vLLM: as many tokens as the model takes.
 _ALL_THAT_FIT: Final = -1
@@ -122,7 +122,7 @@ def read_pooling_body(
             refused[name].check(name, value)
     members = {name: value for name, value in sent.items() if name not in refused}
     wire = read_model(model, with_numbers(model, members, V1))
-    return wire, unused_of(unknown_fields(model, members))
+    return wire, unused_fields(unknown_fields(wire, members))
 
 
 def float_of(vector: bytes) -> float:
