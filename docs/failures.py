@@ -411,7 +411,7 @@ _OTHERS: Final = "GET /v1/models lists the others, with their tasks."
 _NOT_CHATS: Final = f"The model tiny-chat chats: use /chat/completions. {_OTHERS}"
 _CUT: Final = (
     "and this model takes 512. Send a shorter text, divide it, or let it be cut with "
-    "`truncate_prompt_tokens: -1`."
+    "`truncate_prompt_tokens: -1`"
 )
 
 # Errors of the models tiny-embed and tiny-rerank.
@@ -426,9 +426,9 @@ WITH_OTHER_TASKS: Sequence[Failure] = (
         _NOT_CHATS,
     ),
     _vectors({"input": ""}, INVALID, "input", "`input` must not have an empty text."),
-    _vectors({"input": _MANY_WORDS}, TOO_LONG, "input", f"`input` has 602 tokens, {_CUT}"),
+    _vectors({"input": _MANY_WORDS}, TOO_LONG, "input", f"`input` has 602 tokens, {_CUT}."),
     _vectors(
-        {"input": ["a", _MANY_WORDS]}, TOO_LONG, "input[1]", f"`input[1]` has 602 tokens, {_CUT}"
+        {"input": ["a", _MANY_WORDS]}, TOO_LONG, "input[1]", f"`input[1]` has 602 tokens, {_CUT}."
     ),
     _vectors(
         {"input": [9999]}, INVALID, "input",
@@ -453,7 +453,8 @@ WITH_OTHER_TASKS: Sequence[Failure] = (
     ),
     _ranks(
         {"documents": ["b", _MANY_WORDS]}, TOO_LONG, "documents[1]",
-        f"`documents[1]` has 604 tokens with those of its query, {_CUT}",
+        f"`documents[1]` has 604 tokens with those of its query, {_CUT} or a smaller "
+        "`max_tokens_per_doc`.",
     ),
     _ranks(
         {"query": _MANY_WORDS, "truncate": "END"}, INVALID, "query",

@@ -42,6 +42,7 @@ class PoolingRequest:
     inputs: tuple[PoolingInput, ...]
     param: str  # the client's name for the inputs, for error messages
     truncation: Truncation | None = None  # None: what is too long is refused
+    max_document_tokens: int | None = None  # of each pair: its document is cut to so many
     dimensions: int | None = None  # the first numbers of each vector; None: all
     role: TextRole | None = None
     prompt_name: str | None = None  # of a text before the inputs that the model's files name

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import (
     DeadlineExceeded,
     EngineLost,
@@ -64,7 +65,8 @@ def _tokenized(
     keeps_start = truncation is None or truncation.keeps_start
     try:
         if isinstance(given, TextPair):
-            found = texts.pair(given, limit, keeps_start=keeps_start)
+            most_of_document = request.max_document_tokens
+            found = texts.pair(given, limit, most_of_document, keeps_start=keeps_start)
         elif isinstance(given, str):
             found = texts.text(before + given, limit, keeps_start=keeps_start, param=param)
         else:
@@ -77,7 +79,7 @@ def _tokenized(
         raise InvalidRequest(
             f"`{param}` has {len(found.token_ids)} tokens{_with_query(given)}, and this model "
             f"takes {most}. Send a shorter text, divide it, or let it be cut with "
-            "`truncate_prompt_tokens: -1`.",
+            f"`truncate_prompt_tokens: -1`{_or_of_documents(request)}.",
             param=param,
             code="context_length_exceeded",
         )
@@ -86,6 +88,11 @@ def _tokenized(
 
 def _with_query(given: PoolingInput) -> str:
     return " with those of its query" if isinstance(given, TextPair) else ""
+
+
+def _or_of_documents(request: PoolingRequest) -> str:
+    is_ranked = request.endpoint is PoolingEndpoint.RERANK
+    return " or a smaller `max_tokens_per_doc`" if is_ranked else ""
 
 
 def _limit(truncation: Truncation | None, most: int | None, param: str) -> int | None:

@@ -321,7 +321,9 @@ class PoolingConsumer(RecordedConsumer):
             return engine
 
         workers, endpoint = self._runtime.workers, self._endpoint
-        exchange, draft = await read_pooling(workers, self._owner, endpoint, body, engine_of)
+        is_v2 = "v2" in self.scope["url_route"]["kwargs"]
+        reading = read_pooling(workers, self._owner, endpoint, body, engine_of, is_v2=is_v2)
+        exchange, draft = await reading
         assert engine is not None
         record.meter.num_prompt_tokens = draft.num_tokens
         prepared = PreparedPooling(
@@ -547,7 +549,7 @@ def api_application(runtime: Runtime, rest: App) -> OwnPaths:
         re_path(path, PoolingConsumer.as_asgi(runtime=runtime, endpoint=endpoint))
         for endpoint, path in (
             (PoolingEndpoint.EMBEDDINGS, r"^(?P<tree>v1|v3)/embeddings/?$"),
-            (PoolingEndpoint.RERANK, r"^(?:(?:(?P<tree>v1|v3)|v2)/)?rerank/?$"),
+            (PoolingEndpoint.RERANK, r"^(?:(?:(?P<tree>v1|v3)|(?P<v2>v2))/)?rerank/?$"),
             (PoolingEndpoint.SCORE, r"^(?:(?P<tree>v1|v3)/)?score/?$"),
         )
     ]

@@ -1,10 +1,11 @@
 """The paths that clients of other servers send, as the paths of this API.
 
 Azure's clients name the model in the path, as a deployment. A base URL that ends with a slash
-doubles it, and one that ends with `/v1` may double that. What comes out goes through the same
+doubles it, and one that ends with a prefix may double that. What comes out goes through the same
 routes, keys and limits as if the client had sent it.
 """
 
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from vinery_serving.core.dialects import DIALECTS, V1
@@ -14,6 +15,9 @@ from vinery_serving.http.edge import App, Receive, Scope, Send
 DEPLOYMENT: Final = "vinery.deployment"
 # Names of models may have empty segments.
 _AS_SENT: Final = tuple(f"/{tree}/models/" for tree in DIALECTS)
+
+# The last is Cohere's.
+_PREFIXES: Final = (*DIALECTS, "v2")
 
 
 class OwnPath(NamedTuple):
@@ -33,18 +37,24 @@ def own_path(path: str) -> OwnPath:
         case ["openai", "deployments", *model, "embeddings"] if model:
             return OwnPath(f"/{V1.name}/embeddings", "/".join(model))
         case ["openai", V1.name, *rest]:
-            return OwnPath("/".join(("", V1.name, *rest)))
+            return OwnPath(_joined(V1.name, *rest))
         case [
             "openai",
             "chat" | "completions" | "responses" | "models" | "embeddings" as first,
             *rest,
         ]:
-            return OwnPath("/".join(("", V1.name, first, *rest)))
-        case [tree, V1.name, *rest] if tree in DIALECTS:
-            return OwnPath("/".join(("", tree, *rest)))
-        case [tree, *rest] if tree in DIALECTS:
-            return OwnPath("/".join(("", tree, *rest)))
+            return OwnPath(_joined(V1.name, first, *rest))
+        case [prefix, *rest] if prefix in _PREFIXES:
+            return OwnPath(_joined(prefix, *rest))
     return OwnPath(path)
+
+
+def _joined(*parts: str) -> str:
+    """The path of several prefixes is that of the last one that is not `v1`: one is of a base URL,
+    and the other is what the client adds to it."""
+    prefixes = list(takewhile(_PREFIXES.__contains__, parts))
+    own = [each for each in prefixes if each != V1.name] or [V1.name]
+    return "/".join(("", own[-1], *parts[len(prefixes) :]))
 
 
 class OwnPaths:

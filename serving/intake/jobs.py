@@ -210,8 +210,9 @@ def _answer_tokens(session: Session, body: bytes, name: str, entry: ModelEntry) 
     return TOKENS_JOBS[name].answer(parsed, _model_of(entry))
 
 
-def _parse_pooling(session: Session, body: bytes, endpoint: str) -> Head:
-    exchange = session.state["pooling"] = parse_pooling(PoolingEndpoint(endpoint), body)
+def _parse_pooling(session: Session, body: bytes, endpoint: str, is_v2: bool) -> Head:  # noqa: FBT001 an argument of a call
+    exchange = parse_pooling(PoolingEndpoint(endpoint), body, is_v2=is_v2)
+    session.state["pooling"] = exchange
     return pooling_head(exchange.request)
 
 

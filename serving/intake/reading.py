@@ -307,16 +307,19 @@ async def read_pooling(
     endpoint: PoolingEndpoint,
     body: bytes,
     engine_of: Callable[[Head], Awaitable[Engine]],
+    *,
+    is_v2: bool = False,
 ) -> tuple[PoolingExchange, PoolingDraft]:
     """Return a request for vectors or scores as its protocol needs it, and its tokens. `engine_of`
-    admits the request, and finds its engine. Raises `ServingError`."""
+    admits the request, and finds its engine; `is_v2`: of a path of Cohere's second API. Raises
+    `ServingError`."""
     if len(body) <= SMALL_BODY_BYTES:
-        exchange = parse_pooling(endpoint, body)
+        exchange = parse_pooling(endpoint, body, is_v2=is_v2)
         engine = await engine_of(pooling_head(exchange.request))
         return exchange, draft_pooling(exchange.request, engine)
     async with RequestWorker(pool, key) as worker:
         await worker.take("pooling")
-        head = await _parsed(worker.held, body, "parse_pooling", str(endpoint))
+        head = await _parsed(worker.held, body, "parse_pooling", str(endpoint), is_v2)
         engine = await engine_of(head)
         read = await worker.held.call("draft_pooling", engine.entry)
         return cast("tuple[PoolingExchange, PoolingDraft]", read)

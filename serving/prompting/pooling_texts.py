@@ -68,22 +68,27 @@ class PoolingTexts:
             ids = ids[:limit] if keeps_start else ids[-limit:]
         return TokenizedText(ids)
 
-    def pair(self, pair: TextPair, limit: int | None, *, keeps_start: bool) -> TokenizedText:
-        """Raises `PairTooLong`."""
+    def pair(
+        self, pair: TextPair, limit: int | None, most: int | None = None, *, keeps_start: bool
+    ) -> TokenizedText:
+        """`most`: of the document, the start of which is kept. Raises `PairTooLong`."""
         raw = self._assets.tokenizer.raw
         assert isinstance(raw, RawTokenizer), "the catalog refuses others"
         whole = raw.encode(pair.query, pair.document)
-        if limit is None or len(whole.ids) <= limit:
+        if most is None and (limit is None or len(whole.ids) <= limit):
             return TokenizedText(whole.ids, _second_start(whole.type_ids))
         # The positions of the document's tokens.
         own = [at for at, number in enumerate(whole.sequence_ids) if number == 1]
-        num_left = limit - (len(whole.ids) - len(own))
-        if num_left < 1:
-            raise PairTooLong(
-                f"`query` has {len(whole.ids) - len(own)} tokens with those around it, which "
-                f"leave none of {limit} for the document. Send a shorter query."
-            )
-        dropped = set(own[num_left:] if keeps_start else own[:-num_left])
+        shown, num_others = own[:most], len(whole.ids) - len(own)
+        if limit is not None and num_others + len(shown) > limit:
+            num_left = limit - num_others
+            if num_left < 1:
+                raise PairTooLong(
+                    f"`query` has {num_others} tokens with those around it, which leave none of "
+                    f"{limit} for the document. Send a shorter query."
+                )
+            shown = shown[:num_left] if keeps_start else shown[-num_left:]
+        dropped = set(own).difference(shown)
         kept = [at for at in range(len(whole.ids)) if at not in dropped]
         types = [whole.type_ids[at] for at in kept]
         return TokenizedText([whole.ids[at] for at in kept], _second_start(types))

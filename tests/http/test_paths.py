@@ -21,6 +21,10 @@ from vinery_serving.http.paths import own_path
         ("//v3/chat//completions/", "/v3/chat/completions", None),
         ("/v1/v1/completions", "/v1/completions", None),
         ("/v3/v1/chat/completions", "/v3/chat/completions", None),
+        ("/v1/v3/chat/completions", "/v3/chat/completions", None),
+        ("/openai/v1/v1/chat/completions", "/v1/chat/completions", None),
+        *((f"/{each}/v2/rerank", "/v2/rerank", None) for each in ("v1", "v2", "v3")),
+        *((f"/{each}/v1/rerank", f"/{each}/rerank", None) for each in ("v1", "v2", "v3")),
     ],
 )
 def test_the_path_of_another_server_is_a_path_of_this_api(
@@ -40,11 +44,11 @@ def test_any_other_path_stays_as_it_is(path: str) -> None:
     assert own_path(path) == (path, None)
 
 
-@given(st.lists(st.sampled_from(["openai", "v1", "v3", "admin", "api", "chat", "", ".."])))
+@given(st.lists(st.sampled_from(["openai", "v1", "v2", "v3", "admin", "api", "chat", "", ".."])))
 def test_no_path_leaves_the_api(parts: list[str]) -> None:
     """Only a path that names the API comes out changed, and only as a path of the API."""
     path = "/" + "/".join(parts)
     own = own_path(path).path
 
-    assert own == path or own.split("/")[1] in ("v1", "v3")
-    assert own == path or next(filter(None, parts)) in ("v1", "v3", "openai")
+    assert own == path or own.split("/")[1] in ("v1", "v2", "v3")
+    assert own == path or next(filter(None, parts)) in ("v1", "v2", "v3", "openai")

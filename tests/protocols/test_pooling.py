@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from tests.tables import table
+from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Truncation
 from vinery_serving.protocols.openapi.answers import ANSWERS
 from vinery_serving.protocols.pooling.common import PoolingExchange
 from vinery_serving.protocols.pooling.embeddings import EmbeddingsExchange, parse_embeddings
+from vinery_serving.protocols.pooling.parsing import parse_pooling
 from vinery_serving.protocols.pooling.rerank import (
     RerankExchange,
     ScoreExchange,
@@ -84,6 +86,24 @@ def test_the_type_of_an_input_is_its_role() -> None:
     roles = {"query": TextRole.QUERY, "search_query": TextRole.QUERY, "passage": TextRole.DOCUMENT}
     for name, role in roles.items():
         assert parse_embeddings(encoded(input="a", input_type=name)).request.role is role
+
+
+@table(
+    "members, is_v2, most",
+    [
+        ({}, False, None),
+        ({}, True, 4096),
+        ({"max_tokens_per_doc": 7}, False, 7),
+        ({"max_tokens_per_doc": 7}, True, 7),
+    ],
+)
+def test_cohere_limits_the_tokens_of_a_document(
+    members: dict[str, Any], is_v2: bool, most: int | None
+) -> None:
+    body = encoded(query="q", documents=["a"], max_chunks_per_doc=9, **members)
+    request = parse_pooling(PoolingEndpoint.RERANK, body, is_v2=is_v2).request
+    assert request.max_document_tokens == most
+    assert request.unused.unknown == ("max_chunks_per_doc",)
 
 
 def test_the_documents_with_the_highest_scores_come_in_order_and_texts_only_on_request() -> None:

@@ -84,6 +84,11 @@ def test_the_paraphrase_is_ranked_first_and_score_and_rerank_agree(platform: Run
     assert 1 >= first["relevance_score"] > second["relevance_score"] >= 0
     assert answer["meta"]["tokens"]["input_tokens"] == answer["usage"]["total_tokens"]
 
+    cohere = {"max_tokens_per_doc": 2, "max_chunks_per_doc": 10}
+    shortened = post(platform, path, model="tiny-rerank", **asked, **cohere)
+    assert shortened.json()["usage"]["total_tokens"] < answer["usage"]["total_tokens"]
+    assert shortened.headers["x-vinery-ignored"] == "max_chunks_per_doc"
+
     documents = [CAT, TRAIN]
     ranked = [
         post(platform, path, model="tiny-rerank", query=KITTEN, documents=documents).json()

@@ -187,10 +187,6 @@ _WITH_SCORES: Refusals = {
 
 _WITH_RANKS: Refusals = {
     **_WITH_SCORES,
-    "max_tokens_per_doc": Refused(
-        "use `truncate_prompt_tokens`, which counts the query and the document together"
-    ),
-    "max_chunks_per_doc": Refused("a document is read whole; send its chunks as documents"),
     "rank_fields": Refused("a document is ranked by its `text`", "", (["text"],)),
     "top_k": Refused("`top_n` is the number of documents in the answer"),
     "raw_scores": Refused(_SCORES, "", (False,)),

@@ -1,20 +1,26 @@
 """From the body of a pooling endpoint to its exchange."""
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from typing import assert_never
 
 from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.protocols.pooling.common import PoolingExchange
 from vinery_serving.protocols.pooling.embeddings import parse_embeddings
-from vinery_serving.protocols.pooling.rerank import parse_rerank, parse_score
-
-_PARSERS: Final[Mapping[PoolingEndpoint, Callable[[bytes], PoolingExchange]]] = {
-    PoolingEndpoint.EMBEDDINGS: parse_embeddings,
-    PoolingEndpoint.RERANK: parse_rerank,
-    PoolingEndpoint.SCORE: parse_score,
-}
+from vinery_serving.protocols.pooling.rerank import (
+    COHERES_DOCUMENT_TOKENS,
+    parse_rerank,
+    parse_score,
+)
 
 
-def parse_pooling(endpoint: PoolingEndpoint, body: bytes) -> PoolingExchange:
+def parse_pooling(
+    endpoint: PoolingEndpoint, body: bytes, *, is_v2: bool = False
+) -> PoolingExchange:
     """Raises `InvalidRequest` with the path of the field in `param`."""
-    return _PARSERS[endpoint](body)
+    match endpoint:
+        case PoolingEndpoint.EMBEDDINGS:
+            return parse_embeddings(body)
+        case PoolingEndpoint.RERANK:
+            return parse_rerank(body, COHERES_DOCUMENT_TOKENS if is_v2 else None)
+        case PoolingEndpoint.SCORE:
+            return parse_score(body)
+    assert_never(endpoint)

@@ -22,6 +22,7 @@ from vinery_serving.protocols.pooling.common import (
     usage,
 )
 
+COHERES_DOCUMENT_TOKENS: Final = 4096  # the default of the second version of its API
 _LIMIT: Final = Limited(field_limits.PROMPTS)
 _NO_DOCUMENTS: Final = "must be an array of strings, or of objects with `text`"
 _NO_TEXTS: Final = "must be a string or an array of strings"
@@ -108,7 +109,12 @@ class RerankBody(PoolingBody):
         "Whether the answer repeats the documents. Default: false.", "O"
     )
 
-    def request(self, unused: Unused) -> PoolingRequest:
+    max_tokens_per_doc: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "Cuts each document to so many tokens, without those of the query. Default under `/v2`: "
+        f"{COHERES_DOCUMENT_TOKENS}, as Cohere has it; elsewhere: none."
+    )
+
+    def request(self, unused: Unused, max_document_tokens: int | None) -> PoolingRequest:
         """Raises `InvalidRequest`."""
         pairs = tuple(TextPair(self.query, each.text) for each in self.documents)
         refuse_long("documents", len(self.query) + sum(len(each.text) for each in self.documents))
@@ -118,6 +124,7 @@ class RerankBody(PoolingBody):
             pairs,
             param="documents",
             truncation=self.truncation(),
+            max_document_tokens=self.max_tokens_per_doc or max_document_tokens,
             unused=unused,
             end_user=self.user or "",
         )
@@ -154,11 +161,11 @@ class RerankExchange:
         return entry
 
 
-def parse_rerank(body: bytes) -> RerankExchange:
-    """Read the body of `/rerank`. Raises `InvalidRequest`."""
+def parse_rerank(body: bytes, max_document_tokens: int | None = None) -> RerankExchange:
+    """Read the body of `/rerank`, which may set another limit. Raises `InvalidRequest`."""
     wire, unused = read_pooling_body(PoolingEndpoint.RERANK, RerankBody, body)
     documents = wire.documents if wire.return_documents else None
-    return RerankExchange(wire.request(unused), wire.top_n, documents)
+    return RerankExchange(wire.request(unused, max_document_tokens), wire.top_n, documents)
 
 
 _SOURCES: Final = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2"))
