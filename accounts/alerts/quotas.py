@@ -101,9 +101,9 @@ def runs_out_at(use: Use, now_s: float) -> float | None:
     """Return the Unix time in seconds at which the quota runs out.
 
     Returns now if nothing is left, and None if it lasts until its window ends or for more than
-    a century, or if there is too little usage to forecast. The forecast is linear. The pace is a mean of the window so far and the period
-    before it, which counts as an eighth of a window. Without usage before the window, only the
-    window counts.
+    a century, or if there is too little usage to forecast. The forecast is linear. The pace is a
+    mean of the window so far and the period before it, which counts as an eighth of a window.
+    Without usage before the window, only the window counts.
     """
     num_left = use.amount - use.num_used
     if num_left <= 0:
