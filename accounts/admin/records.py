@@ -153,8 +153,11 @@ class UsageRecordAdmin(ReadOnlyAdmin):
         _column("total_ms", "total, ms", is_duration=True),
     ]
     list_filter = [PeriodFilter, ModelFilter, EndpointFilter, "outcome", "is_streamed", MediaFilter]
-    search_fields = ["request_id__exact", "username", "key_name", "error_code", "end_user"]
-    search_help_text = "Request id, or part of the user, end user, key or error code."
+    search_fields = [
+        *("request_id__exact", "username", "key_name", "end_user"),
+        *("error_code", "error_message"),
+    ]
+    search_help_text = "Request id, or part of the user, end user, key, error code or message."
     list_per_page = 50
 
     def get_paginator(self, request: HttpRequest, queryset: Any, *args: Any, **more: Any) -> Any:
@@ -174,8 +177,9 @@ class UsageRecordAdmin(ReadOnlyAdmin):
     @admin.display(description="outcome", ordering="outcome")
     def result(self, row: UsageRecord) -> SafeString:
         return format_html(
-            '<span class="state state-{}">{} {}</span>',
+            '<span class="state state-{}" title="{}">{} {}</span>',
             row.outcome,
+            row.error_message or row.error_code,
             Outcome(row.outcome).label,
             row.http_status or "",
         )

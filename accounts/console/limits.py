@@ -114,7 +114,7 @@ def _use(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, floa
 
 
 def _end(quota: Quota | None) -> str:
-    """Return when a quota may run out at the current rate; empty if it lasts or is used up."""
+    """Return when a quota may run out; empty for one that lasts or is used up."""
     if quota is None or quota.runs_out_at is None or not quota.num_left:
         return ""
     return runs_out((quota.runs_out_at - timezone.now()).total_seconds())

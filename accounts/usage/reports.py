@@ -274,11 +274,19 @@ class _Cell:
         return Figures(**numbers)
 
 
+_IS_ERROR: Final = Q(outcome__in=[each for each in Outcome if each.is_error])
+_IS_REJECTED: Final = Q(outcome=Outcome.REJECTED)
+_IS_LIMITED: Final = Q(http_status=rollups.TOO_MANY_REQUESTS)
+
 # The sums of roll-ups, counted in usage records.
 _COUNTED: Final[dict[str, Aggregate]] = {
     "num_requests": Count("id"),
-    "num_errors": Count("id", filter=Q(outcome__in=[each for each in Outcome if each.is_error])),
+    "num_errors": Count("id", filter=_IS_ERROR),
     "num_taken": Count("id", filter=Q(num_prompt_tokens__gt=0)),
+    "num_limited": Count("id", filter=_IS_REJECTED & _IS_LIMITED),
+    "num_client_errors": Count("id", filter=_IS_REJECTED & ~_IS_LIMITED),
+    "num_server_errors": Count("id", filter=_IS_ERROR & ~_IS_REJECTED),
+    "num_cut_short": Count("id", filter=Q(finish_reason=rollups.QUOTA_EXCEEDED)),
     **{column: Sum(column) for column in OF_ROWS},
 }
 

@@ -17,7 +17,8 @@ class EngineWork:
     # The median and the 95th percentile of the last requests; None: there was none.
     first_token_s: tuple[float, float] | None = None
     inter_token_s: tuple[float, float] | None = None
-    cache_usage: float = 0.0  # 0 to 1
+    cache_usage: float = 0.0  # the used part of `cache_bytes`, 0 to 1
+    cache_bytes: int = 0  # allocated for the KV cache
     prefix_hit_rate: float | None = None  # since its start; None: no prompt
     draft_acceptance: float | None = None  # since its start; None: no draft tokens
 
@@ -26,6 +27,7 @@ class EngineWork:
         """Return the work of several engines: sums, the longest times, and means of parts."""
         if len(engines) == 1:
             return engines[0]
+        cache_bytes = sum(each.cache_bytes for each in engines)
         return cls(
             num_running=sum(each.num_running for each in engines),
             num_waiting=sum(each.num_waiting for each in engines),
@@ -33,7 +35,9 @@ class EngineWork:
             output_tokens_per_s=sum(each.output_tokens_per_s for each in engines),
             first_token_s=_longest([each.first_token_s for each in engines]),
             inter_token_s=_longest([each.inter_token_s for each in engines]),
-            cache_usage=sum(each.cache_usage for each in engines) / len(engines),
+            cache_usage=sum(each.cache_usage * each.cache_bytes for each in engines)
+            / max(1, cache_bytes),
+            cache_bytes=cache_bytes,
             prefix_hit_rate=_mean([each.prefix_hit_rate for each in engines]),
             draft_acceptance=_mean([each.draft_acceptance for each in engines]),
         )

@@ -93,7 +93,11 @@ class EngineWorkSerializer(serializers.Serializer):  # type: ignore[type-arg]
     inter_token_s = serializers.SerializerMethodField(
         help_text="The mean time between the tokens of a request; null: no request yet."
     )
-    cache_usage = serializers.FloatField(help_text="The used part of the KV cache, 0 to 1.")
+    cache_usage = serializers.FloatField(help_text="The used part of `cache_bytes`, 0 to 1.")
+    cache_bytes = serializers.IntegerField(
+        help_text="The present size of the KV cache: its maximum with the option `cache_size_gb`, "
+        "otherwise it grows as needed."
+    )
     prefix_hit_rate = serializers.FloatField(
         allow_null=True,
         help_text="The part of all prompt tokens that the prefix cache had; null: no prompt yet.",

@@ -572,6 +572,7 @@ class EngineLoop:
         energy = None if self._energy is None else self._energy.totals
         num_tokens = self._num_prompt_tokens, self._num_output_tokens
         prompt_tokens_per_s, output_tokens_per_s = figures.tokens_per_s(*num_tokens)
+        cache_usage, cache_bytes = self._pipeline.cache
         return EngineStats(
             num_running=len(self._batch),
             num_waiting=len(self._waiting) + len(self._checking),
@@ -581,7 +582,7 @@ class EngineLoop:
             num_output_tokens=self._num_output_tokens,
             num_unused_tokens=self._num_unused_tokens,
             num_recoveries=self._batch.num_recoveries,
-            cache_usage=self._pipeline.cache_usage,
+            cache_usage=cache_usage,
             last_token_age_s=None if last is None else time.monotonic() - last,
             energy_j=None if energy is None else energy.used_j,
             request_energy_j=None if energy is None else energy.reported_j,
@@ -591,6 +592,7 @@ class EngineLoop:
             output_tokens_per_s=output_tokens_per_s,
             first_token_s=figures.first_token_s,
             inter_token_s=figures.inter_token_s,
+            cache_bytes=cache_bytes,
         )
 
 

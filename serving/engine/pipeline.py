@@ -346,9 +346,10 @@ class Pipeline:
         return bool(self._pipeline.has_non_finished_requests())
 
     @property
-    def cache_usage(self) -> float:
-        """The used part of the KV cache, 0..1."""
-        return float(self._pipeline.get_metrics().cache_usage) / 100
+    def cache(self) -> tuple[float, int]:
+        """The used part of the KV cache, 0..1, and the bytes that are allocated for it."""
+        metrics = self._pipeline.get_metrics()
+        return float(metrics.cache_usage) / 100, int(metrics.cache_size_in_bytes)
 
     def _generation_config(self, submit: Submit, max_new_tokens: int) -> Any:
         config = genai.GenerationConfig()

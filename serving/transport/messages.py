@@ -339,6 +339,7 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     # The median and the 95th percentile of the last requests; None: there was none.
     first_token_s: tuple[float, float] | None = None
     inter_token_s: tuple[float, float] | None = None
+    cache_bytes: int = 0  # allocated for the KV cache
 
     @property
     def prefix_hit_rate(self) -> float | None:

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from usage_builders import NOON, store
 
 from tests.accounts.key_tables import MakeKey
-from vinery_accounts.models import User
+from vinery_accounts.models import Project, Role, User
+from vinery_accounts.services import changes
+from vinery_accounts.services.access import Access
 from vinery_accounts.usage import export as export_module
+from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.export import COLUMNS, Format, Selection, export
 from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Question, groups
@@ -73,6 +76,21 @@ def test_an_export_is_filtered_and_limited_to_what_is_visible() -> None:
     assert num(visible={Dimension.USER: frozenset({7})}) == 6
     assert num(visible={Dimension.USER: frozenset({8})}) == 0
     assert num(visible={}) == 0
+
+
+def test_an_owner_exports_the_message_and_the_field_of_a_refused_request(
+    alice: User, bob: User, search: Project
+) -> None:
+    changes.set_role(alice, search, Role.OWNER)
+    refused = {"outcome": Outcome.REJECTED, "http_status": 400, "error_code": "invalid_value"}
+    text = {"error_message": "`stop` must be a string.", "error_param": "stop"}
+    store("r1", user_id=bob.pk, project_id=search.pk, **refused, **text)
+    store("old", user_id=bob.pk, project_id=search.pk, **refused)
+
+    rows = json_rows(Selection(visible=Access.of(alice).visible()))
+    assert [row["error_param"] for row in rows] == ["stop", ""]
+    assert rows[0].items() >= text.items()
+    assert list(COLUMNS)[-2:] == list(text)
 
 
 def test_a_page_needs_a_fixed_number_of_queries(

@@ -70,7 +70,12 @@ def test_the_page_shows_what_the_engine_does_now(
     root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     EngineStatus.objects.update(pid=1)
-    shares = {"cache_usage": 0.25, "prefix_hit_rate": 0.4, "draft_acceptance": 0.75}
+    shares = {
+        "cache_usage": 0.25,
+        "cache_bytes": 10**9,
+        "prefix_hit_rate": 0.4,
+        "draft_acceptance": 0.75,
+    }
     work = EngineWork(7, 12, 850.0, 41.5, (0.12, 0.5), (0.02, 0.03), **shares)
     monkeypatch.setattr(resource, "_ask", [lambda: {"chat": work}])
     for text in (page(root, chat), text_of(root.get(LIST))):
@@ -80,12 +85,12 @@ def test_the_page_shows_what_the_engine_does_now(
     assert facts["Generated tokens per second"] == "41.5"
     assert facts["First token"] == "120 ms, p95 500 ms"
     assert facts["Between tokens"] == "20 ms, p95 30 ms"
-    assert facts["KV cache used"] == "25% of its present size; it grows as needed"
+    assert facts["KV cache used"] == "250 MB; it grows as needed"
     assert facts["Prompt tokens from the cache"] == "40%"
     assert facts["Accepted draft tokens"] == "75%"
     assert facts["Restarts"] == "3"
     ServedModel.objects.update(options={"cache_size_gb": 1})
-    assert "<dd>25%</dd>" in page(root, chat)
+    assert "<dd>250 MB; at most 1 GB</dd>" in page(root, chat)
     ServedModel.objects.update(task="embeddings")
     assert "KV cache used" not in page(root, chat)
 

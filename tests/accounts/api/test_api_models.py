@@ -203,6 +203,7 @@ def test_the_work_of_an_engine_is_shown_if_this_process_knows_it(
         "first_token_s": {"p50": 0.1, "p95": 0.5},
         "inter_token_s": None,
         "cache_usage": 0.25,
+        "cache_bytes": 0,
         "prefix_hit_rate": None,
         "draft_acceptance": None,
     }
