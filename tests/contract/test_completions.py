@@ -1,5 +1,6 @@
 """completions through openai-python."""
 
+import httpx
 import openai
 
 from tests.conftest import until_in_parts
@@ -49,3 +50,18 @@ def test_a_stop_string_belongs_to_the_stream_of_ovms_only(client: openai.OpenAI,
     )
 
     assert "".join(chunk.choices[0].text for chunk in stream) == numbers(7 if tree == "v3" else 6)
+
+
+def test_a_parsed_completion_has_its_reasoning_and_the_time_of_its_tokens(
+    raw: httpx.Client,
+) -> None:
+    prompt = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+    asked = {"model": MODEL, "prompt": f"{prompt}<think>\n", "max_tokens": 200}
+    extras = {"parse_output": True, "return_arrival_time": True}
+    (plain,), (parsed,) = (
+        raw.post("/v1/completions", json={**asked, **more}).json()["choices"]
+        for more in ({}, extras)
+    )
+    reasoning, text = plain["text"].split("\n\n\n")
+    assert (parsed["reasoning_content"], parsed["text"]) == (reasoning, text)
+    assert parsed["arrival_time"] > 0

@@ -23,7 +23,7 @@ def streamed(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> tupl
         return kinds, stream.get_final_response()
 
 
-def test_it_answers_a_plain_string_and_repeats_openais_defaults(client: openai.OpenAI) -> None:
+def test_it_answers_a_plain_string_and_repeats_what_is_in_force(client: openai.OpenAI) -> None:
     response = respond(client)
 
     assert response.output_text == streamed(client)[1].output_text == PARIS
@@ -33,7 +33,7 @@ def test_it_answers_a_plain_string_and_repeats_openais_defaults(client: openai.O
     assert response.completed_at >= response.created_at
 
     assert (response.reasoning.effort, response.reasoning.summary) == (None, None)
-    assert (response.temperature, response.top_p, response.top_logprobs) == (1.0, 1.0, 0)
+    assert (response.temperature, response.top_p, response.top_logprobs) == (0.0, 1.0, 0)
     calling = (response.tool_choice, response.tools, response.parallel_tool_calls)
     assert calling == ("auto", [], True)
     assert (response.truncation, response.background) == ("disabled", False)

@@ -65,7 +65,9 @@ class Server:
         found = {"entries": {"tiny-chat"}, "aliases": {}, "engines": [self.engine]}
         runtime = SimpleNamespace(
             required_keys=None,
-            directory=SimpleNamespace(find=lambda *_: self.engine, **found),
+            directory=SimpleNamespace(
+                find=lambda *_: self.engine, named=lambda name, *_: name, **found
+            ),
             ledger=SimpleNamespace(admit=self.admitted.append, settle=self.settled.append),
             live=LiveRequests(),
             drain=self.drain,
