@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
+from http import HTTPStatus
 from itertools import pairwise
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Cast
 
+from vinery_accounts.base.outcomes import QUOTA_EXCEEDED
 from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from vinery_accounts.usage import histogram, periods, retention
 from vinery_accounts.usage.dimensions import RollupDimensions, coarsest
@@ -276,7 +278,7 @@ class _Cell:
 
 _IS_ERROR: Final = Q(outcome__in=[each for each in Outcome if each.is_error])
 _IS_REJECTED: Final = Q(outcome=Outcome.REJECTED)
-_IS_LIMITED: Final = Q(http_status=rollups.TOO_MANY_REQUESTS)
+_IS_LIMITED: Final = Q(http_status=HTTPStatus.TOO_MANY_REQUESTS.value)
 
 # The sums of roll-ups, counted in usage records.
 _COUNTED: Final[dict[str, Aggregate]] = {
@@ -286,7 +288,7 @@ _COUNTED: Final[dict[str, Aggregate]] = {
     "num_limited": Count("id", filter=_IS_REJECTED & _IS_LIMITED),
     "num_client_errors": Count("id", filter=_IS_REJECTED & ~_IS_LIMITED),
     "num_server_errors": Count("id", filter=_IS_ERROR & ~_IS_REJECTED),
-    "num_cut_short": Count("id", filter=Q(finish_reason=rollups.QUOTA_EXCEEDED)),
+    "num_cut_short": Count("id", filter=Q(finish_reason=QUOTA_EXCEEDED)),
     **{column: Sum(column) for column in OF_ROWS},
 }
 
