@@ -13,7 +13,7 @@ from tests.conftest import REPOSITORY
 from tests.tables import table
 
 ARCHITECTURE = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
-MAX_CHAIN = 12
+MAX_CHAIN = 14
 WIRING = "platform/vinery"
 PACKAGES = ("vinery", "vinery_serving", "vinery_accounts")
 UNSAFE = {

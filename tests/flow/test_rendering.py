@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.flow.tiny_chat import ASSETS, HELLO, RAW, ids_of, new_engine, prepared_of
-from tests.prompting.builders import a_chat, a_message
+from tests.flow.tiny_chat import ASSETS, HELLO, RAW, TINY_CHAT, ids_of, new_engine, prepared_of
+from tests.prompting.builders import a_chat
 from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.prompting.assets import ModelAssets
 
 LONG = "The capital of France is Paris. " * 60
 TALK = a_chat(
@@ -66,17 +67,15 @@ async def test_all_that_fit_leaves_tokens_for_the_answer(tmp_path):
     assert longest.prompts[0].token_ids == whole[-5:]
 
 
-@table(
-    "endpoint, param",
-    [(req.Endpoint.RESPONSES, "input"), (req.Endpoint.CHAT, "messages[0].tool_calls[0]")],
-)
-async def test_errors_of_templates_name_the_clients_field(engine, endpoint, param):
-    broken = a_message("assistant", tool_calls=(req.ToolCall("a", "f", "{"),))
+@table("endpoint, param", [(req.Endpoint.RESPONSES, "input"), (req.Endpoint.CHAT, "messages")])
+async def test_errors_of_templates_name_the_clients_field(endpoint, param, tmp_path):
+    template = "{{ raise_exception('Begin with a question.') }}"
+    engine = new_engine(tmp_path, ModelAssets.load(TINY_CHAT, template))
 
-    with pytest.raises(InvalidRequest) as caught:
-        await prepared_of(engine, replace(HELLO, endpoint=endpoint, prompt=a_chat(broken)))
+    with pytest.raises(InvalidRequest, match="Begin with a question") as caught:
+        await prepared_of(engine, replace(HELLO, endpoint=endpoint))
 
-    assert str(caught.value.param).startswith(param)
+    assert caught.value.param == param
 
 
 async def test_a_template_of_a_request_is_refused_unless_the_model_trusts_it(tmp_path):
