@@ -12,6 +12,8 @@ from typing import Final
 
 from benchmarks.calls.forms import FORMS, Form, Style
 from benchmarks.calls.spelling import (
+    FUNCTIONGEMMA,
+    GEMMA,
     JSON,
     JSON_WORDS,
     PYTHON,
@@ -191,7 +193,7 @@ def _with_strings(
 
 
 def _other_literals(form: Form) -> Notation:
-    if form.style is Style.NAMED or form is FORMS["gemma4"]:
+    if form.style is Style.NAMED or form.notation in (GEMMA, FUNCTIONGEMMA):
         return JSON
     return PYTHON
 
@@ -201,13 +203,17 @@ def _mixed(_: Form) -> Notation:
 
 
 def _bare_keys(form: Form) -> Notation | None:
-    if form is FORMS["gemma4"]:
+    if form.notation in (GEMMA, FUNCTIONGEMMA):
         return replace(form.notation, has_bare_keys=False)
     return replace(form.notation, has_bare_keys=True)
 
 
 def _without_escapes(form: Form) -> Notation | None:
-    return None if form is FORMS["gemma4"] else replace(form.notation, escape=no_escape)
+    return (
+        None
+        if form.notation in (GEMMA, FUNCTIONGEMMA)
+        else replace(form.notation, escape=no_escape)
+    )
 
 
 def _inner_quotes(form: Form) -> Sequence[str]:

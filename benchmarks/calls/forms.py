@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
-from benchmarks.calls.spelling import GEMMA, JSON, PYTHON, Notation, Speller, joined
+from benchmarks.calls.spelling import FUNCTIONGEMMA, GEMMA, JSON, PYTHON, Notation, Speller, joined
 from vinery_serving.core.output_formats import CALL_FORMATS
 
 
@@ -71,9 +71,9 @@ def _object(key: str = "arguments", before: str = "", after: str = "") -> Callab
     return _around(f'{before}{{"name": "', f'", "{key}": ', f"}}{after}")
 
 
-def _array(begin: str, *markup: str) -> Form:
+def _array(begin: str, *markup: str, end: str = "]") -> Form:
     markup = (*markup, "arguments")
-    return Form(Style.OBJECT, _object(), JSON, begin, ", ", "]", markup=markup)
+    return Form(Style.OBJECT, _object(), JSON, begin, ", ", end, markup=markup)
 
 
 def _named(begin: str, end: str) -> Form:
@@ -150,6 +150,24 @@ FORMS: Final[dict[str, Form]] = {
         GEMMA,
         call_end="<tool_call|>",
         markup=("tool_call", "call:", '<|"|>'),
+    ),
+    "functiongemma": Form(
+        Style.OBJECT,
+        _around("<start_function_call>call:", "", "<end_function_call>"),
+        FUNCTIONGEMMA,
+        call_end="<end_function_call>",
+        markup=("_function_call", "call:", "<escape>"),
+    ),
+    "nemotron": _array("<TOOLCALL>[", "TOOLCALL", end="]</TOOLCALL>"),
+    "hunyuan": _array("<tool_calls>[", "tool_calls", end="]</tool_calls>"),
+    "cohere": Form(
+        Style.OBJECT,
+        _around('{"tool_call_id": "0", "tool_name": "', '", "parameters": ', "}"),
+        JSON,
+        "<|START_ACTION|>[",
+        ", ",
+        "]<|END_ACTION|>",
+        markup=("ACTION", "parameters"),
     ),
     "qwen3coder": Form(
         Style.TAGS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from random import Random
 from typing import Any, Final
@@ -74,6 +74,7 @@ PYTHON: Final = Notation(quotes=("'",), words=(PYTHON_WORDS,), escape=python_esc
 GEMMA: Final = Notation(
     quotes=('<|"|>',), escape=no_escape, comma=",", colon=":", has_bare_keys=True
 )
+FUNCTIONGEMMA: Final = replace(GEMMA, quotes=("<escape>",))
 
 
 class Speller:

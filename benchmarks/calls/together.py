@@ -28,10 +28,10 @@ def _llama3(calls: Written, random: Random) -> str:
     return separator.join(FORMS["llama3"].call(*call) for call in calls)
 
 
-def _array(family: str, begin: str) -> Join:
+def _array(family: str, begin: str, end: str = "]") -> Join:
     def join(calls: Written, random: Random) -> str:
         separator = random.choice((",", ",\n", "\n", " ", "; "))
-        return begin + separator.join(FORMS[family].call(*call) for call in calls) + "]"
+        return begin + separator.join(FORMS[family].call(*call) for call in calls) + end
 
     return join
 
@@ -55,10 +55,13 @@ def _inside(family: str, begin: str, end: str, separators: Sequence[str]) -> Joi
     return join
 
 
-def _gemma(calls: Written, random: Random) -> str:
-    blank = random.choice(("", " ", ""))
-    bare = [f"call:{blank}{name}{arguments}" for name, arguments in calls]
-    return f"<|tool_call>{random.choice(('', ',', ' ', chr(10))).join(bare)}<tool_call|>"
+def _gemma(begin: str, end: str) -> Join:
+    def join(calls: Written, random: Random) -> str:
+        blank = random.choice(("", " ", ""))
+        bare = [f"call:{blank}{name}{arguments}" for name, arguments in calls]
+        return f"{begin}{random.choice(('', ',', ' ', chr(10))).join(bare)}{end}"
+
+    return join
 
 
 def _pythonic(begin: str, end: str) -> Join:
@@ -92,8 +95,12 @@ TOGETHER: Final[dict[str, Join]] = {
     "phi4": _array("phi4", "functools["),
     "granite": _array("granite", "<|tool_call|>["),
     "mistral": _array("mistral", "[TOOL_CALLS]["),
+    "nemotron": _array("nemotron", "<TOOLCALL>[", "]</TOOLCALL>"),
+    "hunyuan": _array("hunyuan", "<tool_calls>[", "]</tool_calls>"),
+    "cohere": _array("cohere", "<|START_ACTION|>[", "]<|END_ACTION|>"),
     "devstral": _devstral,
-    "gemma4": _gemma,
+    "gemma4": _gemma("<|tool_call>", "<tool_call|>"),
+    "functiongemma": _gemma("<start_function_call>", "<end_function_call>"),
     "lfm2": _pythonic("<|tool_call_start|>", "<|tool_call_end|>"),
     "llama3_pythonic": _pythonic("", ""),
     "llama4_pythonic": _pythonic("<|python_start|>", "<|python_end|>"),

@@ -6,13 +6,24 @@ A file in `serving/constraints/families` has the family of each name in `CALL_FO
 from typing import Final
 
 PLAIN: Final = "plain"
-REASONING_FORMATS: Final = ("think", "deepseek_r1", "granite_think", "mistral_think")
+REASONING_FORMATS: Final = (
+    "think",
+    "deepseek_r1",
+    "granite_think",
+    "mistral_think",
+    "cohere_think",
+    "hunyuan_think",
+)
 # A chat template is searched for the marks of these in this order. Families that write more come
 # before those whose marks they contain.
 CALL_FORMATS: Final = (
     "onyx",
     "gptoss",
     "gemma4",
+    "functiongemma",
+    "cohere",
+    "nemotron",
+    "hunyuan",
     "lfm2",
     "minicpm5",
     "qwen3coder",

@@ -35,6 +35,14 @@ def listed(begin: str, end: str = "") -> JsonWriter:
     return lambda calls: f"{begin}[{', '.join(_objects(calls))}]{end}"
 
 
+def cohere(calls: Sequence[JsonCall]) -> str:
+    each = ", ".join(
+        f'{{"tool_call_id": "{at}", "tool_name": {json.dumps(name)}, "parameters": {args}}}'
+        for at, (name, args) in enumerate(calls)
+    )
+    return f"<|START_ACTION|>[\n{each}\n]<|END_ACTION|>"
+
+
 def devstral(calls: Sequence[JsonCall]) -> str:
     return "".join(f"[TOOL_CALLS]{name}[ARGS]{args}" for name, args in calls)
 
@@ -146,6 +154,14 @@ def gemma4(calls: Sequence[Call]) -> str:
     )
 
 
+def functiongemma(calls: Sequence[Call]) -> str:
+    """Gemma's notation with other marks."""
+    return "".join(
+        f"<start_function_call>call:{name}{_gemma_value(args)}<end_function_call>"
+        for name, args in calls
+    ).replace('<|"|>', "<escape>")
+
+
 def _gemma_value(value: Any) -> str:
     match value:
         case str():
@@ -204,6 +220,9 @@ JSON_WRITERS: dict[str, tuple[str, JsonWriter]] = {
     "deepseek_v3 as v31": ("deepseek_v3", deepseek_v31),
     "deepseek_v31": ("deepseek_v31", deepseek_v31),
     "kimi_k2": ("kimi_k2", kimi_k2),
+    "nemotron": ("nemotron", listed("<TOOLCALL>", "</TOOLCALL>")),
+    "hunyuan": ("hunyuan", listed("<tool_calls>", "</tool_calls>")),
+    "cohere": ("cohere", cohere),
 }
 # The same of other families, whose calls may have text around them.
 AMONG_TEXT: dict[str, tuple[str, Writer]] = {
@@ -219,6 +238,7 @@ AMONG_TEXT: dict[str, tuple[str, Writer]] = {
     "minicpm5": ("minicpm5", minicpm5),
     "minicpm5 in sections": ("minicpm5", partial(minicpm5, in_sections=True)),
     "gemma4": ("gemma4", gemma4),
+    "functiongemma": ("functiongemma", functiongemma),
     "onyx without heads": ("onyx", onyx_block),
 }
 RECIPIENT_FIRST = " to=functions.{}<|channel|>commentary json<|message|>"

@@ -59,7 +59,7 @@ def test_names_of_other_servers_are_understood_and_unknown_ones_refused_with_the
     assert {other: by_name(other).name for other in OF_OTHER_SERVERS} == OF_OTHER_SERVERS
     with pytest.raises(ValueError, match=f"'{re.escape(name)}'.*hermes, "):
         by_name(name)
-    with pytest.raises(ValueError, match="Known formats are deepseek_r1, "):
+    with pytest.raises(ValueError, match="Known formats are cohere, "):
         check_output_format(name)
 
 

@@ -286,7 +286,7 @@ RAW: Rows = {
     f"{text!r}": row("lfm2", lfm2(f'new="{text}")]'), [edit(new=new)])
     for text, new in [
         ("\nprint(f'\\n{x}')", "\nprint(f'\\n{x}')"),
-        ('say "hi" \\n \\"you\\" C:\\\\', 'say "hi" \\n \\"you\\" C:\\\\'),
+        ('cry "hi" \\n \\"you\\" C:\\\\', 'cry "hi" \\n \\"you\\" C:\\\\'),
         # Until then escapes are escapes, as in a string that has all of them.
         ("a\\nb\nc\\nd", "a\nb\nc\\nd"),
         ('\\"a\\" \\n', '"a" \n'),

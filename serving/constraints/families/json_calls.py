@@ -6,15 +6,19 @@ from vinery_serving.constraints.arguments import arguments_tag
 from vinery_serving.constraints.family import CallTag, Family, GrammarFamily, Marks, tag
 from vinery_serving.constraints.grammar.ebnf import StructuralTag
 from vinery_serving.core.request import Tool, ToolChoice
-from vinery_serving.output.parsers import deepseek, granite, hermes, llama3, mistral, phi4
+from vinery_serving.output.lexer import Tag
+from vinery_serving.output.parsers import arrays, deepseek, granite, hermes, llama3, mistral, phi4
+from vinery_serving.output.parsers.base import ParserFamily
 
 
-def _object_calls(before: str = "", after: str = "", key: str = "arguments") -> CallTag:
-    """Calls that are one JSON object each."""
+def _object_calls(
+    before: str = "", after: str = "", key: str = "arguments", name_key: str = '"name"'
+) -> CallTag:
+    """Calls that are one JSON object each. `name_key`: what stands before the name's colon."""
 
     def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
         name = json.dumps(tool.name, ensure_ascii=False)
-        begin = f'{before}{{"name": {name}, "{key}": '
+        begin = f'{before}{{{name_key}: {name}, "{key}": '
         return tag(begin, arguments_tag(tool, choice), f"}}{after}")
 
     return call
@@ -32,6 +36,13 @@ def _named_calls(before: str, after_name: str, after: str = "") -> CallTag:
 def _array(trigger: str, begin: str) -> GrammarFamily:
     """A family that writes all calls in one array."""
     return GrammarFamily(_object_calls(), trigger, ", ", begin=begin, end="]")
+
+
+def _between(name: str, parser: ParserFamily, tags: tuple[Tag, Tag], call: CallTag) -> Family:
+    """A family that writes one array between tags."""
+    begin, end = (each.text for each in tags)
+    grammar = GrammarFamily(call, begin, ", ", begin=f"{begin}[", end=f"]{end}")
+    return Family(name, ((begin,),), parser, grammar)
 
 
 def _deepseek(name: str, marks: Marks, call: CallTag, separator: str) -> Family:
@@ -60,6 +71,14 @@ GRANITE = Family(
     (("<|start_of_role|>", "<|tool_call|>"),),
     granite.GRANITE,
     _array(granite.OPEN.text, f"{granite.OPEN.text}["),
+)
+NEMOTRON = _between("nemotron", arrays.NEMOTRON, arrays.NEMOTRON_TAGS, _object_calls())
+HUNYUAN = _between("hunyuan", arrays.HUNYUAN, arrays.HUNYUAN_TAGS, _object_calls())
+COHERE = _between(
+    "cohere",
+    arrays.COHERE,
+    arrays.COHERE_TAGS,
+    _object_calls(key="parameters", name_key='"tool_call_id": "0", "tool_name"'),
 )
 PHI4 = Family(
     "phi4",

@@ -14,8 +14,10 @@ from vinery_serving.constraints.family import Family, GrammarFamily, Marks
 from vinery_serving.core.output_formats import CALL_FORMATS, PLAIN, check_output_format
 from vinery_serving.output.parsers import base as parsers
 from vinery_serving.output.parsers.base import (
+    COHERE_THINK,
     DEEPSEEK_R1,
     GRANITE_THINK,
+    HUNYUAN_THINK,
     MISTRAL_THINK,
     THINK,
     ReasoningTags,
@@ -40,6 +42,8 @@ _REASONING: Final[Mapping[str, tuple[ReasoningTags, Marks]]] = {
         GRANITE_THINK,
         (("Here is my thought process",), ("<think>", "<response>")),
     ),
+    "cohere_think": (COHERE_THINK, (("<|START_THINKING|>",), ("<|START_RESPONSE|>",))),
+    "hunyuan_think": (HUNYUAN_THINK, (("<think>", "<answer>", "<tool_calls>"),)),
     "think": (THINK, (("<think>",), ("</think>",))),
     "deepseek_r1": (DEEPSEEK_R1, ()),
 }

@@ -52,6 +52,18 @@ GRANITE_THINK = ReasoningTags(
     gap="\n",
     answer_tags=(Tag("<response>"), Tag("</response>")),
 )
+# Hunyuan, and Cohere's Command models.
+HUNYUAN_THINK = ReasoningTags(
+    THINK.open, THINK.close, gap="\n", answer_tags=(Tag("<answer>"), Tag("</answer>"))
+)
+COHERE_THINK = ReasoningTags(
+    Tag("<|START_THINKING|>"),
+    Tag("<|END_THINKING|>"),
+    answer_tags=(
+        Tag("<|START_RESPONSE|>", "<|START_TEXT|>"),
+        Tag("<|END_RESPONSE|>", "<|END_TEXT|>"),
+    ),
+)
 
 
 # Reads all text. Without tools it reads nothing as a tool call, and without reasoning it is all

@@ -4,44 +4,65 @@
     The user asks ...<channel|><|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>
 
 Keys have no quotes, and strings a mark of their own, without escapes. Several calls may share one
-pair of tags.
+pair of tags. FunctionGemma writes the same with other marks:
+
+    <start_function_call>call:get_weather{city:<escape>Paris<escape>}<end_function_call>
 """
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from vinery_serving.core.request import Tool
 from vinery_serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
 from vinery_serving.output.parsers.base import (
+    ParserFamily,
     ReasoningTags,
     calls_family,
     start_call,
     with_reasoning,
 )
 from vinery_serving.output.parsers.json_calls import CallTags, read_broken_call, read_residue
-from vinery_serving.output.parsers.value_text import GEMMA, Border, ValueText
+from vinery_serving.output.parsers.value_text import Border, Notation, ValueText, gemma_notation
 from vinery_serving.output.writer import EventWriter
 
-OPEN = Tag("<|tool_call>")
-CLOSE = Tag("<tool_call|>")
-QUOTE = '<|"|>'
-REASONING = ReasoningTags(Tag("<|channel>thought", "<|channel>"), Tag("<channel|>"))
+TAGS: Final = CallTags(("<|tool_call>",), ("<tool_call|>",))
+QUOTE: Final = '<|"|>'
+REASONING: Final = ReasoningTags(Tag("<|channel>thought", "<|channel>"), Tag("<channel|>"))
+# The models end with the tag of the response that they wait for.
+FUNCTION_TAGS: Final = CallTags(
+    ("<start_function_call>",), ("<end_function_call>", "<start_function_response>")
+)
+ESCAPE: Final = "<escape>"
 
 _CALL: Final = "call:"
-_TAGS: Final = CallTags(OPEN.strings, CLOSE.strings)
-_BORDER: Final = Border(_TAGS.all)
 _NAME: Final = re.compile(r"[\w.:\-]*")
 
 
-def _opening(tools: Sequence[Tool]) -> Tag:
-    return Tag(OPEN.text, *(f"{_CALL}{tool.name}{{" for tool in tools))
+def _family(tags: CallTags, quote: str) -> ParserFamily:
+    return calls_family(
+        partial(_opening, tags),
+        partial(_read_calls, tags, gemma_notation(quote)),
+        (*tags.all, quote),
+    )
 
 
-def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
+def _opening(tags: CallTags, tools: Sequence[Tool]) -> Tag:
+    return Tag(*tags.open, *(f"{_CALL}{tool.name}{{" for tool in tools))
+
+
+def _read_calls(
+    tags: CallTags,
+    notation: Notation,
+    lexer: Lexer,
+    writer: EventWriter,
+    opening: str,
+    _: object,
+) -> Reading[None]:
     """Read the calls after an opening tag, up to and with the closing tag. The tag may be missing
     at the beginning of an answer."""
-    if opening != OPEN.text:
+    if opening not in tags.open:
         if writer.has_text:
             raise UnexpectedText
         lexer.at = lexer.mark or 0
@@ -49,14 +70,16 @@ def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> R
         raise UnexpectedText
     is_call = True
     while is_call:
-        yield from _read_call(lexer, writer)
+        yield from _read_call(lexer, writer, tags, notation)
         with lexer.after_call():
-            yield from read_residue(lexer, _TAGS, next_call=_CALL[0])
+            yield from read_residue(lexer, tags, next_call=_CALL[0])
             lexer.mark = lexer.at
             is_call = bool((yield from lexer.take(_CALL)))
 
 
-def _read_call(lexer: Lexer, writer: EventWriter) -> Reading[None]:
+def _read_call(
+    lexer: Lexer, writer: EventWriter, tags: CallTags, notation: Notation
+) -> Reading[None]:
     """Read a name and the arguments."""
     yield from lexer.peek()
     name = yield from lexer.take_run(_NAME)
@@ -64,13 +87,11 @@ def _read_call(lexer: Lexer, writer: EventWriter) -> Reading[None]:
         raise UnexpectedText
     start_call(lexer, writer, name)
     try:
-        yield from ValueText(lexer, GEMMA, writer.arguments, _BORDER).read()
+        yield from ValueText(lexer, notation, writer.arguments, Border(tags.all)).read()
     except UnexpectedText:
-        yield from read_broken_call(lexer, writer, _TAGS, is_in_arguments=True)
+        yield from read_broken_call(lexer, writer, tags, is_in_arguments=True)
     writer.end_call()
 
 
-GEMMA4 = with_reasoning(
-    calls_family(_opening, _read_calls, (OPEN.text, CLOSE.text, QUOTE, "<|channel>", "<channel|>")),
-    REASONING,
-)
+FUNCTIONGEMMA: Final = _family(FUNCTION_TAGS, ESCAPE)
+GEMMA4: Final = with_reasoning(_family(TAGS, QUOTE), REASONING)

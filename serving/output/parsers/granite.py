@@ -6,12 +6,8 @@ Granite 3.1 may write `<tool_call>` instead.
 """
 
 from vinery_serving.output.lexer import Tag
-from vinery_serving.output.parsers.base import calls_family
-from vinery_serving.output.parsers.json_calls import CallTags, read_json_calls
+from vinery_serving.output.parsers.json_calls import json_family
 
 OPEN = Tag("<|tool_call|>", "<tool_call>")
-_TAGS = CallTags(OPEN.strings)
 
-GRANITE = calls_family(
-    OPEN, lambda lexer, writer, *_: read_json_calls(lexer, writer, _TAGS), OPEN.strings
-)
+GRANITE = json_family(OPEN)

@@ -8,15 +8,9 @@ Several calls may share one pair of tags, and the last closing tag may be missin
 """
 
 from vinery_serving.output.lexer import Tag
-from vinery_serving.output.parsers.base import calls_family
-from vinery_serving.output.parsers.json_calls import CallTags, read_json_calls
+from vinery_serving.output.parsers.json_calls import json_family
 
 OPEN = Tag("<tool_call>")
 CLOSE = Tag("</tool_call>")
-_TAGS = CallTags(OPEN.strings, CLOSE.strings)
 
-HERMES = calls_family(
-    OPEN,
-    lambda lexer, writer, *_: read_json_calls(lexer, writer, _TAGS),
-    [OPEN.text, CLOSE.text],
-)
+HERMES = json_family(OPEN, CLOSE)

@@ -42,7 +42,8 @@ _SEPARATORS: Final = re.compile(r"[\s,;]*")
 _RESIDUE: Final = re.compile(r"[\s,;}\])\"'`]*")
 _BRACKETS: Final = re.compile(r"(?:\s*[}\])])*")
 _ARGUMENT_KEYS: Final = frozenset(("arguments", "parameters"))
-_CALL_KEYS: Final = _ARGUMENT_KEYS | {"name", "function", "type", "id"}
+_NAME_KEYS: Final = frozenset(("name", "tool_name"))
+_CALL_KEYS: Final = _ARGUMENT_KEYS | _NAME_KEYS | {"function", "type", "id", "tool_call_id"}
 # A head without a brace for longer than this is no head.
 _MAX_HEAD_CHARS: Final = 512
 
@@ -61,6 +62,14 @@ class CallTags:
 
 
 NO_TAGS: Final = CallTags()
+
+
+def json_family(opening: Tag, closing: Tag | None = None) -> ParserFamily:
+    """Return a family that differs from others only in its tags."""
+    tags = CallTags(opening.strings, closing.strings if closing else ())
+    return calls_family(
+        opening, lambda lexer, writer, *_: read_json_calls(lexer, writer, tags), tags.all
+    )
 
 
 def read_json_calls(
@@ -193,7 +202,7 @@ class _JsonCall:
             if key == "function" and is_unnamed and depth == 1 and first == "{":
                 lexer.at += 1
                 depth = 2
-            elif is_unnamed and (key == "name" or (key == "function" and depth == 1)):
+            elif is_unnamed and (key in _NAME_KEYS or (key == "function" and depth == 1)):
                 yield from self._read_name()
             elif key in _ARGUMENT_KEYS and not self._has_arguments:
                 self._is_in_arguments = True

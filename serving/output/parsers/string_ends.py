@@ -34,7 +34,7 @@ _KEY: Final[_Expected] = (
 # The same where a key may have another sign.
 _NAMED_KEY: Final[_Expected] = (re.compile(_KEY[0].pattern.replace(r"\s*:", r"\s*[:=]")), _KEY[1])
 _ITEM: Final[_Expected] = (
-    re.compile(r"""["'\[{(\d-]|<\||(?:true|True|false|False|null|None)\s*[,\])}]"""),
+    re.compile(r"""["'\[{(\d-]|<[|e]|(?:true|True|false|False|null|None)\s*[,\])}]"""),
     re.compile(r"<?|[TFN]?[a-z]{0,5}\s{0,64}"),
 )
 _WHOLE_ITEM: Final[_Expected] = (

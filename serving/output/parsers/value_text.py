@@ -71,9 +71,12 @@ class Notation:
 
 JSON: Final = Notation({'"': Escapes.JSON, "'": Escapes.PYTHON}, arrays="[(")
 PYTHON: Final = Notation(dict.fromkeys(('"""', "'''", '"', "'"), Escapes.PYTHON), arrays="[(")
-GEMMA: Final = Notation(
-    {'<|"|>': Escapes.NONE, '"': Escapes.JSON, "'": Escapes.PYTHON}, has_names=True
-)
+
+
+def gemma_notation(mark: str) -> Notation:
+    """Return the notation of Gemma 4, with this mark around strings."""
+    quotes = {mark: Escapes.NONE, '"': Escapes.JSON, "'": Escapes.PYTHON}
+    return Notation(quotes, has_names=True)
 
 
 @dataclass(frozen=True, slots=True)

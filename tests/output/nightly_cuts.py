@@ -1,0 +1,107 @@
+"""No answer depends on where tokens end: drawn texts of all families, damaged in drawn ways, each
+read whole, character by character and in drawn parts."""
+
+from collections.abc import Iterator
+from random import Random
+
+from tests.examples import examples
+from vinery_serving.constraints.families.registry import by_name, family_names
+
+from .builders import Folded, a_parser, cut, folded
+from .families import TOOLS, WRITERS, Call
+from .test_every_family import syntax_of
+
+NUM_TEXTS = examples(10_000)
+MOST_CUTS = 6
+CHARS = [*" \n\"'{}[]()<>=,:;\\|/`", "a", "é", "😀", "\\n", "\\u00", "\\ud83d", "```", '<|"|>']
+WORDS = [
+    *CHARS,
+    "Hi.",
+    " and so on",
+    "Rome, Italy",
+    '"city": ',
+    "city=",
+    "city:",
+    "null",
+    "3",
+    "f(x)",
+]
+VALUES = [
+    "Paris",
+    "a, b: c",
+    'cry "hi"',
+    "it's",
+    "f(x)",
+    "a[0]",
+    "x = {1}\n",
+    "C:\\new",
+    "",
+    5,
+    True,
+]
+LISTS = [["a", "b"], [], [1, {"a": "}"}], None]
+
+
+class Drawing:
+    """Texts of one family."""
+
+    def __init__(self, name: str, random: Random) -> None:
+        self._random = random
+        calls = name.rpartition("+")[2]
+        self._ways = [write for family, write in WRITERS.values() if family == calls]
+        self._syntax = syntax_of(name)
+        tags = by_name(name).parser.reasoning
+        self._reasoning = [tags.open.text, tags.closing, "Hm.", "", ""] if tags else [""]
+
+    def texts(self, number: int) -> Iterator[str]:
+        for _ in range(number):
+            text = "".join(self._part() for _ in range(self._random.randint(1, 3)))
+            for _ in range(self._random.choice((0, 1, 1, 2, 3, 5))):
+                text = self._damaged(text)
+            yield text
+
+    def _part(self) -> str:
+        pick = self._random.choice
+        if self._ways and self._random.random() < 0.7:
+            calls = [self._call() for _ in range(pick((1, 1, 2)))]
+            return pick(self._reasoning) + pick(self._ways)(calls) + pick(("", "\n", "Done."))
+        return "".join(pick([*self._syntax, *WORDS]) for _ in range(self._random.randint(1, 6)))
+
+    def _call(self) -> Call:
+        pick = self._random.choice
+        arguments = {
+            "city": pick([*VALUES, pick(self._syntax)]),
+            "at": pick(LISTS),
+            "more": {"a": pick(VALUES)},
+        }
+        names = self._random.sample(list(arguments), self._random.randint(0, 3))
+        return pick(("get_weather", "ping")), {name: arguments[name] for name in names}
+
+    def _damaged(self, text: str) -> str:
+        """With some characters lost, doubled or added."""
+        start = self._random.randint(0, len(text))
+        end = min(len(text), start + self._random.randint(0, 8))
+        added = self._random.choice(
+            (text[start:end] * 2, *self._syntax, *WORDS, *[""] * len(WORDS))
+        )
+        if self._random.random() < 0.1:
+            return text[:start]
+        return text[:start] + added + text[end:]
+
+
+def test_no_answer_depends_on_where_tokens_end():
+    random = Random()
+    names = family_names()
+    for name in names:
+        for text in Drawing(name, random).texts(NUM_TEXTS // len(names) + 1):
+            opens, is_whole = random.random() < 0.3, random.random() < 0.6
+            cuts = [random.randint(0, len(text)) for _ in range(random.randint(1, MOST_CUTS))]
+
+            def read(parts: list[str]) -> Folded:
+                parser = a_parser(name, tools=TOOLS, opens_reasoning=opens)  # noqa: B023
+                return folded(parser, parts, is_whole=is_whole)  # noqa: B023
+
+            whole = read([text])
+            case = f"{name} {opens=} {is_whole=} {text!r}"
+            assert read(list(text)) == whole, case
+            assert read(cut(text, cuts)) == whole, f"{case} {cuts}"
