@@ -30,7 +30,7 @@ from vinery_serving.engine.generation import (
     GeneratedTokens,
     Generation,
 )
-from vinery_serving.engine.grammars import GrammarChecks, SharedCompiler
+from vinery_serving.engine.grammars import UNDECIDED, GrammarChecks, SharedCompiler
 from vinery_serving.engine.lifeline import Lifeline
 from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.logits_handler import (
@@ -396,9 +396,8 @@ class EngineLoop:
             self._accept(generation)
         else:
             self._end(generation)
-            generation.reject(
-                errors.InvalidGrammar.code, f"The grammar cannot be compiled: {refusal}"
-            )
+            error = errors.Overloaded if refusal in UNDECIDED else errors.InvalidGrammar
+            generation.reject(error.code, f"The grammar cannot be compiled: {refusal}")
 
     def _accept(self, generation: Generation) -> None:
         self._waiting.add(generation)
