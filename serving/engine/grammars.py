@@ -30,6 +30,7 @@ from typing import Any, Final
 from vinery_serving.engine.canary import Canary
 from vinery_serving.engine.checker import CHECK_TIMEOUT_S, Checker
 from vinery_serving.engine.fair_queue import FairQueue, Lane
+from vinery_serving.engine.grammar_work import is_too_much
 from vinery_serving.transport.messages import GrammarSpec
 from vinery_serving.transport.server import SocketServer
 
@@ -55,11 +56,12 @@ _TOO_COSTLY: Final = (
     f"it takes longer than {CHECK_TIMEOUT_S:g} s to compile; use fewer alternatives or "
     "smaller repetition bounds"
 )
+_TOO_SLOW: Final = f"{_TOO_COSTLY}, or send the request again"
 _NO_CHECKER: Final = "the grammar compiler does not start on this machine"
 _CHECKER_DIED: Final = "the grammar compiler could not handle it"
-_CHECKER_LOST: Final = "the grammar compiler was ended from outside; try again"
-# Reasons that are no fault of a grammar, and are not remembered.
-OWN_FAULTS: Final = (_NO_CHECKER, _CHECKER_LOST)
+_CHECKER_LOST: Final = "the grammar compiler was ended twice; send the request again"
+# These are no faults of the grammar, and are not remembered.
+UNDECIDED: Final = frozenset((_TOO_SLOW, _NO_CHECKER, _CHECKER_LOST))
 # How a process ends by what it does.
 _CRASHES: Final = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
 
@@ -117,7 +119,7 @@ class _Check:
     entries: list[_Entry] = field(default_factory=list)
     lane: Lane = (0, 0)  # that pays for it
     has_begun: bool = False
-    has_lost_checker: bool = False
+    was_lost: bool = False  # with its checker
 
 
 @dataclass(eq=False, slots=True)
@@ -213,10 +215,15 @@ class GrammarChecks:
             checker, check = work.checker, work.check
             if check is not None and checker.is_too_late():
                 self._end_checker(work)
-                refusal = _TOO_COSTLY if checker.is_ready else _NO_CHECKER
-                self._settle(check, refusal, CHECK_TIMEOUT_S)
+                self._settle(check, self._reason_of_delay(work), CHECK_TIMEOUT_S)
             elif check is None and len(self._works) > 1 and work.is_long_idle:
                 self._end_checker(work)
+
+    def _reason_of_delay(self, work: _Work) -> str:
+        if not work.checker.is_ready or work.check is None:
+            return _NO_CHECKER
+        is_costly = is_too_much(work.check.grammar, self._vocab_size)
+        return _TOO_COSTLY if is_costly else _TOO_SLOW
 
     def close(self) -> None:
         for work in list(self._works):
@@ -312,7 +319,7 @@ class GrammarChecks:
 
     def _conclude(self, check: _Check, refusal: str | None) -> None:
         """Remember the result and call back all requests with this grammar."""
-        if refusal not in OWN_FAULTS:
+        if refusal not in UNDECIDED:
             self._refusals[check.digest] = None if refusal is None else refusal[:_MAX_REASON_CHARS]
         if len(self._refusals) > _MAX_REMEMBERED:
             self._refusals.popitem(last=False)
@@ -321,18 +328,19 @@ class GrammarChecks:
             on_checked(refusal)
 
     def _lose_checker(self, work: _Work) -> None:
-        """The checker died. Its grammar is tried once more with another one."""
+        """The checker died, perhaps of its grammar, which another one tries once more."""
         check = work.check
         status = self._end_checker(work)
         log.warning("a grammar checker ended", extra={"fields": {"status": status}})
         if check is None:
             return
-        if not check.has_lost_checker:
-            check.has_lost_checker = True
-            self._begin(check, check.lane, None)
+        if check.was_lost:
+            refusal = _CHECKER_DIED if status in _CRASHES else _CHECKER_LOST
+            self._settle(check, refusal, CHECK_TIMEOUT_S)
             return
-        refusal = _CHECKER_DIED if status in _CRASHES else _CHECKER_LOST
-        self._settle(check, refusal, CHECK_TIMEOUT_S)
+        check.was_lost = True
+        self._to_check.charge(check.lane, CHECK_TIMEOUT_S - _EXPECTED_S)
+        self._begin(check, check.lane, None)
 
     def _end_checker(self, work: _Work) -> int:
         """Returns its exit status."""

@@ -30,7 +30,7 @@ from vinery_serving.engine.generation import (
     GeneratedTokens,
     Generation,
 )
-from vinery_serving.engine.grammars import OWN_FAULTS, GrammarChecks, SharedCompiler
+from vinery_serving.engine.grammars import UNDECIDED, GrammarChecks, SharedCompiler
 from vinery_serving.engine.lifeline import Lifeline
 from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.logits_handler import (
@@ -405,7 +405,7 @@ class EngineLoop:
             self._accept(generation)
         else:
             self._end(generation)
-            error = errors.Overloaded if refusal in OWN_FAULTS else errors.InvalidGrammar
+            error = errors.Overloaded if refusal in UNDECIDED else errors.InvalidGrammar
             generation.reject(error.code, f"The grammar cannot be compiled: {refusal}")
 
     def _accept(self, generation: Generation) -> None:

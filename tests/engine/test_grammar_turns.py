@@ -9,7 +9,8 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.engine import grammars
-from vinery_serving.engine.grammars import GrammarChecks, OnChecked
+from vinery_serving.engine.grammar_work import is_too_much
+from vinery_serving.engine.grammars import UNDECIDED, GrammarChecks, OnChecked
 from vinery_serving.transport.messages import GrammarSpec
 
 EVIL, NEIGHBOUR = (1, 1), (2, 2)
@@ -188,6 +189,56 @@ def test_refusals_are_remembered_without_grammars_and_slow_checkers_replaced() -
     [(digest, refusal)] = bench.checks._refusals.items()
     assert len(digest) == 32
     assert len(refusal) == 500
+
+
+def test_what_depends_on_time_or_a_lost_process_is_no_verdict() -> None:
+    bench = Bench(max_checkers=1)
+    slow = GrammarSpec("ebnf", 'root ::= "a" [a-z]{0,100}')
+    for number in range(2):
+        bench.ask(slow, EVIL)
+        checker = all_checkers[-1]
+        bench.wake(checker)
+        checker.is_late = True
+        bench.checks.tick()
+        assert len(bench.results) == number + 1
+        assert bench.results[-1][1] in UNDECIDED
+    assert bench.sent == [slow] * 2, "nothing is remembered"
+
+    bench = Bench(max_checkers=1)
+    bench.ask(SMALL, EVIL, "lost")
+    first = all_checkers[-1]
+    bench.wake(first)
+    first.status = -9
+    bench.wake(first)
+    second = all_checkers[-1]
+    bench.wake(second)
+    bench.wake(second, None)
+    assert bench.results == [("lost", None)], "another one tries it again"
+
+    bench.ask(GrammarSpec("regex", "deadly"), EVIL)
+    for _ in range(2):
+        last = all_checkers[-1]
+        if not last.is_ready:
+            bench.wake(last)
+        last.status = -9
+        bench.wake(last)
+    assert bench.results[-1][1] in UNDECIDED
+    assert len(bench.checks._refusals) == 1
+
+
+@table(
+    "kind, source, expected",
+    [
+        ("regex", "((a{1,1000}){1,1000}){1,500}", True),
+        ("ebnf", "root ::= (([a-z]{1,90}){1,90} | x){0,2}", True),
+        ("structural_tag", '{"content": [{"grammar": "root ::= ([ab]{90}){90}"}]}', True),
+        ("ebnf", "root ::= x{1,90}\nx ::= [a-z]{1,90}", False),
+        ("ebnf", 'root ::= "((a{99}){99}){99}" [({9}] ")" )', False),
+        ("structural_tag", "{", False),
+    ],
+)
+def test_work_is_counted_in_the_text_of_a_grammar(kind, source, expected) -> None:
+    assert is_too_much(GrammarSpec(kind, source), 3000) == expected
 
 
 def test_few_grammars_of_one_key_may_wait_and_none_of_a_client_that_left() -> None:
