@@ -443,3 +443,45 @@ TAGS: Rows = {
 @rows(TAGS)
 def test_values_between_tags_are_read_by_their_schema(name, text, expected):
     check(read(name, text), expected)
+
+
+# -- Families of small models: Cohere, Hunyuan, Nemotron and FunctionGemma ----------------
+
+ONE = '{"name": "f", "arguments": {"count": 1}}'
+SMALL: Rows = {
+    "cohere reasons, and marks its answer": row(
+        "cohere_think+cohere",
+        "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Done.<|END_RESPONSE|>",
+        [("reasoning", "Hm."), DONE],
+    ),
+    "cohere calls instead": row(
+        "cohere_think+cohere",
+        '<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n{"tool_call_id": "0", '
+        '"tool_name": "f", "parameters": {"count": 1}}\n]<|END_ACTION|>',
+        [("reasoning", "Hm."), COUNT],
+    ),
+    "hunyuan marks its answer, too": row(
+        "hunyuan_think+hunyuan",
+        "<think>\nHm.\n</think>\n<answer>\nDone.\n</answer>",
+        [("reasoning", "Hm."), DONE],
+    ),
+    "hunyuan calls inside it": row(
+        "hunyuan_think+hunyuan",
+        f"<think>\nHm.\n</think>\n<answer><tool_calls>[{ONE}]</tool_calls></answer>",
+        [("reasoning", "Hm."), COUNT],
+    ),
+    "nemotron may call after words": row(
+        "nemotron", f"Hi.<TOOLCALL>[{ONE}]</TOOLCALL>", [("text", "Hi."), COUNT]
+    ),
+    "functiongemma ends with the tag of the response": row(
+        "functiongemma",
+        "<start_function_call>call:f{text:<escape>a <b>, c<escape>,items:[<escape>d<escape>]}"
+        "<end_function_call><start_function_response>",
+        [("f", {"text": "a <b>, c", "items": ["d"]})],
+    ),
+}
+
+
+@rows(SMALL)
+def test_families_of_small_models_are_read(name, text, expected):
+    check(read(name, text), expected)

@@ -22,13 +22,17 @@ _SPACE: Final = " \t\r\n"
 _CLOSING_RUN: Final = re.compile(r"[}\])\s]*")
 # Each with a pattern that matches what may become it.
 _Expected = tuple[re.Pattern[str], re.Pattern[str]]
+# The marks of Gemma's notations; and what may become one.
+_MARK: Final = r'<(?:\|"\||escape)>'
+_BEGUN_MARK: Final = r"<(?:[|e][^<>]{0,6})?"
 _KEY: Final[_Expected] = (
     re.compile(
-        r""""(?:[^"\\\n]|\\.)*"\s*:|'(?:[^'\\\n]|\\.)*'\s*:|<\|"\|>[^<]*<\|"\|>\s*:|[\w.\-]+["']?\s*:"""
+        r""""(?:[^"\\\n]|\\.)*"\s*:|'(?:[^'\\\n]|\\.)*'\s*:|[\w.\-]+["']?\s*:"""
+        rf"|{_MARK}[^<]*{_MARK}\s*:"
     ),
     re.compile(
-        r""""(?:[^"\\\n]|\\.)*\\?"?\s*|'(?:[^'\\\n]|\\.)*\\?'?\s*"""
-        r"""|<(?:\|"?)?|<\|"\|(?:>[^<]*(?:<(?:\|(?:"(?:\|(?:>\s*)?)?)?)?)?)?|[\w.\-]*["']?\s*"""
+        r""""(?:[^"\\\n]|\\.)*\\?"?\s*|'(?:[^'\\\n]|\\.)*\\?'?\s*|[\w.\-]*["']?\s*"""
+        rf"|{_BEGUN_MARK}|{_MARK}[^<]*(?:{_BEGUN_MARK}|{_MARK}\s*)?"
     ),
 )
 # The same where a key may have another sign.
