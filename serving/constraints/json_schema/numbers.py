@@ -31,7 +31,9 @@ _NUM_DIGITS: Final = 20
 # A float tells apart all numbers of so many.
 _FLOAT_DIGITS: Final = 15
 _MAX_DECIMALS: Final = 6
-# The automaton of a multiple has states for each digit, so its numerals are shorter.
+# The automaton of a multiple has states for each digit and remainder, so the numerals of multiples
+# with more remainders are shorter.
+_MAX_REMAINDERS: Final = 10
 _NUM_DIGITS_OF_MULTIPLES: Final = 9
 
 _DIGIT: Final = Chars(((48, 57),))
@@ -106,8 +108,9 @@ class NumberRange:
         is_open = self.low is None or self.high is None
         if is_open and any(each.factor > MAX_STATES for each in multiples):
             raise TooManyStates  # an automaton has a state for each remainder
-        if prod(each.factor for each in multiples) * num_digits > MAX_STATES:
-            longest = max(len(str(int(abs(end)))) for end in (*self._ends(), prod(self.factors)))
+        if prod(each.factor for each in multiples) > _MAX_REMAINDERS:
+            together = Decimal(prod(self.factors))
+            longest = max(len(str(int(abs(end)))) for end in (*self._ends(), together))
             num_digits = max(_NUM_DIGITS_OF_MULTIPLES, longest + 1)
         decimals = cat(literal("."), times(_DIGIT, 1, num_decimals)) if num_decimals else NOTHING
         return intersection(
