@@ -52,11 +52,12 @@ def test_cached_tokens_are_no_input_tokens_and_a_stream_begins_with_the_number_o
         "output_tokens_details": {"thinking_tokens": USAGE.num_reasoning_tokens},
     }
 
-    events = [ev.Started(num_prompt_tokens=11), *PLAIN[1:]]
-    start, *_ = payloads(streamed(exchange(MESSAGES, stream=True), events))
-
-    assert start["message"]["usage"]["input_tokens"] == 11
-    assert start["message"]["stop_reason"] is None
+    started = ev.Started(num_prompt_tokens=USAGE.num_prompt_tokens)
+    for events in ([started, ev.Progress(USAGE), *PLAIN[1:]], [started, PLAIN[-1]]):
+        start, *_, end, _ = payloads(streamed(exchange(MESSAGES, stream=True), events))
+        for name in ("input_tokens", "cache_read_input_tokens"):
+            assert start["message"]["usage"][name] == end["usage"][name] == usage[name]
+        assert start["message"]["stop_reason"] is None
 
 
 @table(

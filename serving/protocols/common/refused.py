@@ -128,7 +128,8 @@ _IN_RESPONSES: Refusals = {
         "the presets belong to OpenAI's own models; use `instructions`", "A"
     ),
     "previous_response_id": Refused(
-        f"{_NOT_STORED}; send the whole conversation in `input`", "AV"
+        f"{_NOT_STORED}; set `store: false` in the client, or send the whole conversation in "
+        "`input`", "AV"
     ),
     "prompt": Refused("it stores no prompts; use `instructions` and `input`", "A"),
 }  # fmt: skip

@@ -156,6 +156,11 @@ class MessagesBody(TemplateFields, GenerationBody):
     def max_stops(self, dialect: Dialect) -> FieldLimit:
         return field_limits.STOPS_V3
 
+    @property
+    def wants_progress(self) -> bool:
+        """The start of a stream has the cached tokens."""
+        return bool(self.stream)
+
     def includes_stop_text(self, dialect: Dialect, *, is_streamed: bool) -> bool:
         return bool(self.include_stop_str_in_output)
 

@@ -1,7 +1,7 @@
 """The encoder of a streamed message.
 
 The blocks of a message are written one after the other: the start of a block closes the one
-before. The usage at the start has no cached tokens, which are not known before the first token;
+before. The start of the message waits for the first token, with which the cached tokens are known;
 the last event has the usage of the whole message.
 """
 
@@ -112,8 +112,15 @@ class MessagesEncoder:
         self._open: _OpenBlock | None = None
         self._num_blocks = 0
         self._ending: Mapping[str, object] = UNFINISHED
+        self._unsent: Started | None = None  # waits for what follows
 
     def feed(self, event: Event) -> bytes:
+        start = b""
+        if self._unsent is not None:
+            start, self._unsent = self._start(self._unsent, event), None
+        return start + self._encoded(event)
+
+    def _encoded(self, event: Event) -> bytes:
         match event:
             case TextDelta():
                 start = b"" if isinstance(self._open, _OpenText) else self._begin(_OpenText)
@@ -126,7 +133,8 @@ class MessagesEncoder:
             case ToolCallStarted():
                 return self._close() + self._opened(_OpenToolUse(self._num_blocks, event))
             case Started():
-                return self._start(event)
+                self._unsent = event
+                return b""
             case Finished():
                 self._ending = ending(
                     event.reason,
@@ -144,8 +152,10 @@ class MessagesEncoder:
             case _:
                 assert_never(event)
 
-    def _start(self, event: Started) -> bytes:
-        usage = usage_object(Usage(num_prompt_tokens=event.num_prompt_tokens))
+    def _start(self, started: Started, event: Event) -> bytes:
+        """`event` follows."""
+        known = event.usage if isinstance(event, Progress | Completed) else Usage()
+        usage = usage_object(Usage(started.num_prompt_tokens, known.num_cached_tokens))
         unfinished = message(self._identity, [], usage, dict(UNFINISHED))
         return _event("message_start", message=unfinished) + PING
 

@@ -53,7 +53,10 @@ _NO_TEXT: Mapping[str, str] = {
     "function's output",
     "compaction": "only the server that created it can read: send the items themselves",
 }
-_NO_REFERENCES = "is an item_reference, but this server stores no items: send the item itself"
+_NO_REFERENCES = (
+    "is an item_reference, but this server stores no items: set `store: false` in the client, or "
+    "send the item itself"
+)
 _NOT_SUPPORTED = (
     "is not supported: send messages, reasoning, and calls of functions and tools with their "
     "outputs"
