@@ -54,24 +54,12 @@ class Migration(migrations.Migration):
         migrations.AddField(
             "usagerecord",
             "error_message",
-            models.CharField(
-                blank=True,
-                default="",
-                help_text="As the client got it, without the texts of the request, which are … "
-                "here.",
-                max_length=500,
-            ),
+            models.CharField(blank=True, default="", max_length=500),
         ),
         migrations.AddField(
             "usagerecord",
             "error_param",
-            models.CharField(
-                blank=True,
-                default="",
-                help_text="The path of the request's field that was refused.",
-                max_length=200,
-                verbose_name="error field",
-            ),
+            models.CharField("error field", blank=True, default="", max_length=200),
         ),
         *(
             migrations.AddField(name.lower(), column, models.BigIntegerField(default=0))

@@ -100,19 +100,9 @@ class UsageRecord(models.Model):
     )
     finish_reason = models.CharField(max_length=32, blank=True, default="")
     error_code = models.CharField(max_length=64, blank=True, default="")
-    error_message = models.CharField(
-        max_length=500,
-        blank=True,
-        default="",
-        help_text="As the client got it, without the texts of the request, which are … here.",
-    )
-    error_param = models.CharField(
-        "error field",
-        max_length=200,
-        blank=True,
-        default="",
-        help_text="The path of the request's field that was refused.",
-    )
+    # As the client got it, but with "…" for texts of the request; and the path of the field.
+    error_message = models.CharField(max_length=500, blank=True, default="")
+    error_param = models.CharField("error field", max_length=200, blank=True, default="")
     is_exact = models.BooleanField(
         "exact",
         default=True,

@@ -136,14 +136,14 @@ def _write(model_id: int, values: dict[str, object], reason: str | None) -> None
         if "state" in values:
             error = str(values.get("last_error") or "").partition("\n\n")[0]
             if not error and reason is None:
-                reason = _asked_text(model_id, values["state"])
+                reason = _asked_text(model_id, str(values["state"]))
             model_events.record(model_id, str(values["state"]), error or reason or "")
         change_signal.send()
     close_old_connections()
 
 
-def _asked_text(model_id: int, state: object) -> str:
-    verb = {EngineState.LOADING: "loaded", EngineState.UNLOADED: "unloaded"}.get(EngineState(state))
+def _asked_text(model_id: int, state: str) -> str:
+    verb = {"loading": "loaded", "unloaded": "unloaded"}.get(state)
     asker = model_events.asker_of(model_id) if verb else ""
     return f"{verb} by {asker}" if asker else ""
 

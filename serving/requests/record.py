@@ -155,18 +155,14 @@ class RequestRecord:
         outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
         if self._is_captured and not self._num_answer_bytes:
             self._capture(self._error_body(error))
-        self._settle(outcome, error.status, error.code or "", error.recorded)
+        self._settle(outcome, error.status, error)
 
     def leave(self) -> None:
         """Settle a request whose client disconnected, or that a shutdown ended."""
         self._settle(Outcome.CLIENT_GONE, 499)
 
     def _settle(
-        self,
-        outcome: Outcome,
-        http_status: int,
-        error_code: str = "",
-        recorded: tuple[str, str] = ("", ""),
+        self, outcome: Outcome, http_status: int, error: ServingError | None = None
     ) -> None:
         if self._is_settled:
             return
@@ -176,7 +172,7 @@ class RequestRecord:
         self._is_settled = True
         self._runtime.live.discard(self.live)
         self.reservation.settle(self.meter)
-        settlement = self._settlement(outcome, http_status, error_code, recorded)
+        settlement = self._settlement(outcome, http_status, error)
         _log(settlement, self.meter.num_prompt_tokens)
         if self._is_admitted or self._is_admitted_now():
             self._runtime.ledger.settle(settlement)
@@ -214,8 +210,9 @@ class RequestRecord:
         )
 
     def _settlement(
-        self, outcome: Outcome, http_status: int, error_code: str, recorded: tuple[str, str]
+        self, outcome: Outcome, http_status: int, error: ServingError | None
     ) -> Settlement:
+        message, param = error.recorded if error else ("", "")
         meter = self.meter
         energy_j = meter.energy_j
         return Settlement(
@@ -230,9 +227,9 @@ class RequestRecord:
             prefill_ms=_ms(meter.prefill_s),
             first_token_ms=_ms(meter.first_token_s),
             total_ms=_ms(meter.total_s),
-            error_code=error_code,
-            error_message=recorded[0],
-            error_param=recorded[1],
+            error_code=(error and error.code) or "",
+            error_message=message,
+            error_param=param,
             finish_reason=meter.finish_reason,
             inter_token_ms=_ms(meter.inter_token_s),
             num_response_bytes=self._num_response_bytes,

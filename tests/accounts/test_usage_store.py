@@ -28,7 +28,7 @@ USED = (
     | {"num_media": 3, "num_media_bytes": 5000, "num_media_pixels": 6000}
     | {"prefill_ms": 10.5, "inter_token_ms": 7.5}
     | {"fetch_ms": 20.5, "decode_ms": 30.5, "encode_ms": 40.5}
-    | {"finish_reason": "stop", "error_code": "none"}
+    | {"finish_reason": "stop", "error_code": "none", "error_message": "No ….", "error_param": "n"}
 )
 
 

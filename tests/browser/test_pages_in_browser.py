@@ -34,8 +34,8 @@ def test_every_page_fits_on_a_phone(admin: Administrator) -> None:
     long = f"model-{'m' * 120}"
     assert ask(admin.platform, model=long).status_code == 404
     vinery(admin.platform, "media", "allow", LONG_HOST, "--note", "word" * 40)
-    limit = ("--metric", "requests", "--window", "day", "--amount", "5")
-    vinery(admin.platform, "limit", "set", "--model", "not-loaded", *limit)
+    limit = ("--metric", "requests", "--window", "day", "--amount", "500000")
+    vinery(admin.platform, "limit", "set", "--model", "tiny-chat", *limit)
     try:
         until(lambda: long in admin.go(USAGE).inner_text("#result_list"))
         wide_lists = {path for path in LISTS if not admin.go(path).evaluate(LISTS_FIT)}

@@ -146,7 +146,8 @@ def test_an_alias_moves_and_its_key_gets_no_others(running: Running, client: ope
         vinery(running, "alias", "remove", "gpt-4o")
     assert not answers(running, "gpt-4o")
 
-    vinery(running, "alias", "set", "gpt-4o", "tiny-chat")
+    for name in ("gpt-4o", "else"):
+        vinery(running, "alias", "set", name, "tiny-chat")
     of_alias, of_model, of_neither = (
         new_key(running, f"of {name}", "--model", name) for name in ("gpt-4o", "tiny-chat", "else")
     )
@@ -157,7 +158,8 @@ def test_an_alias_moves_and_its_key_gets_no_others(running: Running, client: ope
     ]
 
     assert statuses == [[200, 403], [200, 200], [403, 403]]
-    vinery(running, "alias", "remove", "gpt-4o")
+    for name in ("gpt-4o", "else"):
+        vinery(running, "alias", "remove", name)
 
     vinery(running, "alias", "set", "tiny-*", "tiny-chat")
     of_names = new_key(running, "of names", "--model", "tiny-*")
