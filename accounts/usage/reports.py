@@ -268,14 +268,6 @@ class _Cell:
         return Figures(**numbers)
 
 
-# The sums of roll-ups, counted in usage records.
-_COUNTED: Final[dict[str, Aggregate]] = {
-    "num_requests": Count("id"),
-    "num_errors": Count("id", filter=Q(outcome__in=[each for each in Outcome if each.is_error])),
-    "num_taken": Count("id", filter=Q(num_prompt_tokens__gt=0)),
-    **{column: Sum(column) for column in OF_ROWS},
-}
-
 # By the values of a group, and the number of a point.
 _Cells = defaultdict[tuple[tuple[Key, ...], int], _Cell]
 
@@ -394,3 +386,12 @@ def _times(reading: Reading) -> Q:
 def _sum(column: str) -> Cast | Sum:
     """Return the sum of a column. PostgreSQL sums integers to decimals, which are slow."""
     return Sum(column) if column == "weighted_tokens" else Cast(Sum(column), BigIntegerField())
+
+
+# The sums of roll-ups, counted in usage records.
+_COUNTED: Final[dict[str, Aggregate | Cast]] = {
+    "num_requests": Count("id"),
+    "num_errors": Count("id", filter=Q(outcome__in=[each for each in Outcome if each.is_error])),
+    "num_taken": Count("id", filter=Q(num_prompt_tokens__gt=0)),
+    **{column: _sum(column) for column in OF_ROWS},
+}
