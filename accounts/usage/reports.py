@@ -276,22 +276,6 @@ class _Cell:
         return Figures(**numbers)
 
 
-_IS_ERROR: Final = Q(outcome__in=[each for each in Outcome if each.is_error])
-_IS_REJECTED: Final = Q(outcome=Outcome.REJECTED)
-_IS_LIMITED: Final = Q(http_status=HTTPStatus.TOO_MANY_REQUESTS.value)
-
-# The sums of roll-ups, counted in usage records.
-_COUNTED: Final[dict[str, Aggregate]] = {
-    "num_requests": Count("id"),
-    "num_errors": Count("id", filter=_IS_ERROR),
-    "num_taken": Count("id", filter=Q(num_prompt_tokens__gt=0)),
-    "num_limited": Count("id", filter=_IS_REJECTED & _IS_LIMITED),
-    "num_client_errors": Count("id", filter=_IS_REJECTED & ~_IS_LIMITED),
-    "num_server_errors": Count("id", filter=_IS_ERROR & ~_IS_REJECTED),
-    "num_cut_short": Count("id", filter=Q(finish_reason=QUOTA_EXCEEDED)),
-    **{column: Sum(column) for column in OF_ROWS},
-}
-
 # By the values of a group, and the number of a point.
 _Cells = defaultdict[tuple[tuple[Key, ...], int], _Cell]
 
@@ -410,3 +394,20 @@ def _times(reading: Reading) -> Q:
 def _sum(column: str) -> Cast | Sum:
     """Return the sum of a column. PostgreSQL sums integers to decimals, which are slow."""
     return Sum(column) if column == "weighted_tokens" else Cast(Sum(column), BigIntegerField())
+
+
+_IS_ERROR: Final = Q(outcome__in=[each for each in Outcome if each.is_error])
+_IS_REJECTED: Final = Q(outcome=Outcome.REJECTED)
+_IS_LIMITED: Final = Q(http_status=HTTPStatus.TOO_MANY_REQUESTS.value)
+
+# The sums of roll-ups, counted in usage records.
+_COUNTED: Final[dict[str, Aggregate | Cast]] = {
+    "num_requests": Count("id"),
+    "num_errors": Count("id", filter=_IS_ERROR),
+    "num_taken": Count("id", filter=Q(num_prompt_tokens__gt=0)),
+    "num_limited": Count("id", filter=_IS_REJECTED & _IS_LIMITED),
+    "num_client_errors": Count("id", filter=_IS_REJECTED & ~_IS_LIMITED),
+    "num_server_errors": Count("id", filter=_IS_ERROR & ~_IS_REJECTED),
+    "num_cut_short": Count("id", filter=Q(finish_reason=QUOTA_EXCEEDED)),
+    **{column: _sum(column) for column in OF_ROWS},
+}

@@ -6,6 +6,7 @@ generation_config.json, or that of the URL tree, or the neutral value.
 
 import random
 from array import array
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
@@ -64,8 +65,7 @@ def prepare(
     `serving/intake`. Raises `InvalidRequest`.
     """
     asked = request
-    request = within_limits(request, model.entry.options)
-    request = with_returns(request, model.entry.options)
+    request = with_returns(within_limits(request, model.entry.options), model.entry.options)
     _check(request, model)
     num_returned = request.n
     request = with_candidates(request)
@@ -91,18 +91,21 @@ def prepare(
         for prompt, limit in zip(prompts, limits, strict=True)
         for submit in _submits(common, request, model, prompt, limit)
     ]
-    media = [each for prompt in prompts for each in prompt.media]
     return Draft(
         request,
         prompts,
         tuple(submits),
         num_returned,
         clamped_to(asked, limits),
-        media_spans=tuple(each.span for each in media),
-        num_video_tokens=sum(
-            each.span[1] - each.span[0] for each in media if isinstance(each.source, Clip)
-        ),
+        media_spans=tuple(each.span for prompt in prompts for each in prompt.media),
+        num_video_tokens=_num_video_tokens(prompts),
     )
+
+
+def _num_video_tokens(prompts: Sequence[Prompt]) -> int:
+    media = (each for prompt in prompts for each in prompt.media)
+    clips = (each.span for each in media if isinstance(each.source, Clip))
+    return sum(end - start for start, end in clips)
 
 
 def _check(request: GenerationRequest, model: LoadedModel) -> None:

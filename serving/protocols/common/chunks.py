@@ -234,12 +234,9 @@ class ChunkEncoder:
                 )
                 return self._opens[event.choice] + end + self._close
             case Arrived():
-                self._arrival = b',"arrival_time":%.6f' % event.elapsed_s
-                self._set_end()
-                return b""
+                return self._set_arrival(event.elapsed_s)
             case Progress():
-                self._set_usage(json_bytes(usage_object(event.usage)))
-                return b""
+                return self._set_usage(json_bytes(usage_object(event.usage)))
             case Completed() if self._form.includes_usage:
                 usage = json_bytes(usage_object(event.usage))
                 return self._open + b'],"usage":' + usage + b"}\n\n" + DONE
@@ -264,14 +261,19 @@ class ChunkEncoder:
         chunk_end = _after_others(chunk.chunk_extras) + self._usage + b"}\n\n"
         return self._opens[choice] + chunk.content + choice_end + chunk_end
 
-    def _set_usage(self, usage: bytes) -> None:
-        """Set the usage so far, which is in every chunk."""
+    def _set_usage(self, usage: bytes) -> bytes:
+        """Set the usage so far, which is in every chunk. Returns no frame."""
         self._usage = b',"usage":' + usage if self._form.includes_usage else b""
-        self._set_end()
+        return self._set_end()
 
-    def _set_end(self) -> None:
+    def _set_arrival(self, elapsed_s: float) -> bytes:
+        self._arrival = b',"arrival_time":%.6f' % elapsed_s
+        return self._set_end()
+
+    def _set_end(self) -> bytes:
         self._close = self._arrival + b"}]" + self._usage + b"}\n\n"
         self._end = self._unfinished + self._close
+        return b""
 
 
 def _after_others(members: Members) -> bytes:
