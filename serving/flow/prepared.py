@@ -24,7 +24,7 @@ from vinery_serving.output.writer import EventWriter
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.messages import Submit, TokenLogprobs
 
-# An integer with its place in a tuple, and the bytes of `Submit.prompt_ids`.
+# An integer in a tuple, and the bytes of `Submit.prompt_ids`.
 _BYTES_PER_TOKEN: Final = 40
 # A raw prompt may have described any. A call that only its tool's name shows is not known by this.
 _UNKNOWN_TOOLS: Final = (Tool(""),)
