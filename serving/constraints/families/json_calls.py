@@ -7,8 +7,8 @@ from vinery_serving.constraints.family import CallTag, Family, GrammarFamily, Ma
 from vinery_serving.constraints.grammar.ebnf import StructuralTag
 from vinery_serving.core.request import Tool, ToolChoice
 from vinery_serving.output.lexer import Tag
-from vinery_serving.output.parsers import arrays, deepseek, granite, hermes, llama3, mistral, phi4
-from vinery_serving.output.parsers.base import ParserFamily
+from vinery_serving.output.parsers import deepseek, granite, hermes, llama3, mistral, phi4
+from vinery_serving.output.parsers.json_calls import json_family
 
 
 def _object_calls(
@@ -38,9 +38,9 @@ def _array(trigger: str, begin: str) -> GrammarFamily:
     return GrammarFamily(_object_calls(), trigger, ", ", begin=begin, end="]")
 
 
-def _between(name: str, parser: ParserFamily, tags: tuple[Tag, Tag], call: CallTag) -> Family:
+def _between(name: str, begin: str, end: str, call: CallTag) -> Family:
     """A family that writes one array between tags."""
-    begin, end = (each.text for each in tags)
+    parser = json_family(Tag(begin), Tag(end))
     grammar = GrammarFamily(call, begin, ", ", begin=f"{begin}[", end=f"]{end}")
     return Family(name, ((begin,),), parser, grammar)
 
@@ -72,12 +72,14 @@ GRANITE = Family(
     granite.GRANITE,
     _array(granite.OPEN.text, f"{granite.OPEN.text}["),
 )
-NEMOTRON = _between("nemotron", arrays.NEMOTRON, arrays.NEMOTRON_TAGS, _object_calls())
-HUNYUAN = _between("hunyuan", arrays.HUNYUAN, arrays.HUNYUAN_TAGS, _object_calls())
+# Nemotron Nano on Llama.
+NEMOTRON = _between("nemotron", "<TOOLCALL>", "</TOOLCALL>", _object_calls())
+HUNYUAN = _between("hunyuan", "<tool_calls>", "</tool_calls>", _object_calls())
+# Cohere's Command models.
 COHERE = _between(
     "cohere",
-    arrays.COHERE,
-    arrays.COHERE_TAGS,
+    "<|START_ACTION|>",
+    "<|END_ACTION|>",
     _object_calls(key="parameters", name_key='"tool_call_id": "0", "tool_name"'),
 )
 PHI4 = Family(

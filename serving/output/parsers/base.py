@@ -173,10 +173,8 @@ def read_with_calls(
                 continue
             lexer.mark = lexer.at - len(spelling)
             is_text, num_calls = False, writer.num_calls
-            # The tag may be there twice.
-            while len(spelling) > _LEAST_TAG and (yield from lexer.take(spelling)):
-                pass
             try:
+                yield from _skip_doubled(lexer, spelling)
                 yield from read_calls(lexer, writer, spelling, tools)
             except UnexpectedText:
                 answer.write(lexer.text[lexer.mark : lexer.at])
@@ -193,6 +191,12 @@ def read_with_calls(
         if end.is_closed or not is_syntax:
             answer.write(rest)
         answer.finish()
+
+
+def _skip_doubled(lexer: Lexer, tag: str) -> Reading[None]:
+    """Models may write an opening tag twice."""
+    while len(tag) > _LEAST_TAG and (yield from lexer.take(tag)):
+        pass
 
 
 def _begins_tag(opening: Tag, cut: str) -> bool:

@@ -66,7 +66,10 @@ class Draft(EventWriter):
         self._before_call = before_call
         self._has_text = True  # the reasoning
         self.calls: list[Callable[[], None]] = []
-        self.has_whole_call = False
+
+    @property
+    def has_whole_call(self) -> bool:
+        return self._writer.end_call in self.calls
 
     def commit(self) -> None:
         for write in self.calls:
@@ -74,7 +77,6 @@ class Draft(EventWriter):
 
     def text(self, text: str) -> None:
         self.calls.clear()
-        self.has_whole_call = False
 
     def start_call(self, name: str) -> None:
         if not self.calls:
@@ -87,4 +89,3 @@ class Draft(EventWriter):
 
     def end_call(self) -> None:
         self.calls.append(self._writer.end_call)
-        self.has_whole_call = True

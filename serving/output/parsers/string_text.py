@@ -131,7 +131,9 @@ class StringText:
         self._own = Counter[str]()  # what closes the brackets that are open in it
         self._head = ""  # the first characters
         self._is_path = False
-        self._is_raw = False  # the model writes no escapes
+        # A line break or a quote without an escape shows that the string has none.
+        self._may_be_raw = escapes is Escapes.PYTHON and len(quote) == 1
+        self._is_raw = False
 
     def read(self) -> Reading[None]:
         """Read up to and with the last quote, or up to what shows that it is missing."""
@@ -274,11 +276,6 @@ class StringText:
             count_brackets(text, self._own)
             self._is_raw = self._is_raw or (self._may_be_raw and "\n" in text)
             self._write(inside(text))
-
-    @property
-    def _may_be_raw(self) -> bool:
-        """Whether a line break or a quote without an escape shows that the string has none."""
-        return self._escapes is Escapes.PYTHON and len(self._quote) == 1
 
     def _add_to_head(self, text: str) -> None:
         self._head = (self._head + text[: len(_NO_DRIVE)])[: len(_NO_DRIVE)]
