@@ -55,7 +55,7 @@ _TOO_COSTLY: Final = (
 _TOO_SLOW: Final = f"{_TOO_COSTLY}, or send the request again"
 _NO_CHECKER: Final = "the grammar compiler does not start on this machine"
 _CHECKER_DIED: Final = "the grammar compiler ended twice; send the request again"
-# These say nothing about the grammar: they are no refusals, and are not remembered.
+# Faults of the moment, not of the grammar: they are not remembered.
 UNDECIDED: Final = frozenset((_TOO_SLOW, _NO_CHECKER, _CHECKER_DIED))
 
 
