@@ -1,7 +1,7 @@
 """How much work a grammar is, counted in its text: the same on any machine at any time.
 
-XGrammar tries the whole vocabulary at each position where characters may follow. It writes out up to
-128 repetitions of them, so positions multiply.
+XGrammar tries the whole vocabulary at each position where characters may follow. It writes out up
+to 128 repetitions of them, so positions multiply.
 """
 
 import re
