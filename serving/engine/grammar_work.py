@@ -1,7 +1,7 @@
 """How much work a grammar is, counted in its text: the same on any machine at any time.
 
-XGrammar tries the whole vocabulary at each place where characters may follow. It writes out up to
-128 repetitions of them, so places multiply.
+XGrammar tries the whole vocabulary at each position where characters may follow. It writes out up
+to 128 repetitions of them, so positions multiply.
 """
 
 import re
@@ -12,7 +12,7 @@ import msgspec
 
 from vinery_serving.transport.messages import GrammarSpec
 
-# Tokens that are tried. A place of any characters takes half a millisecond with 3,000 tokens.
+# Tokens that are tried. A position of any characters takes half a millisecond with 3,000 tokens.
 _MAX_TRIES: Final = 6_000_000
 _MAX_WRITTEN_OUT: Final = 128
 # What is longer is as much work as its beginning.
@@ -30,7 +30,7 @@ def is_too_much(grammar: GrammarSpec, vocab_size: int) -> bool:
         source = msgspec.json.decode(source) if grammar.kind == "structural_tag" else source
     except msgspec.DecodeError:
         return False
-    return sum(map(_num_places, _texts(source))) * vocab_size > _MAX_TRIES
+    return sum(map(_num_positions, _texts(source))) * vocab_size > _MAX_TRIES
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -41,7 +41,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _num_places(text: str) -> int:
+def _num_positions(text: str) -> int:
     groups, newest = [0], 0
     for token in _TOKEN.finditer(text):
         least, most = token.groups()

@@ -71,8 +71,8 @@ LENGTHS += [{"maxLength": most} for most in (40, 100)]
 
 
 @table("words", [*({"format": name} for name in sorted(FORMATS)), {"pattern": "^[a-z]+@[^@]{9,}$"}])
-def test_the_vocabulary_is_tried_at_few_places_of_a_string(words):
-    """XGrammar tries it at each place of a set of characters, and counts more than 128
+def test_the_vocabulary_is_tried_at_few_positions_of_a_string(words):
+    """XGrammar tries it at each position of a set of characters, and counts more than 128
     repetitions in each step."""
     for lengths in LENGTHS:
         text = json_grammar({"prefixItems": [{"type": "string", **words, **lengths}] * 5})

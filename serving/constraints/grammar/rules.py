@@ -31,7 +31,7 @@ Spelling = Callable[[Intervals], Expr]
 
 # A rule is built, pruned, inlined and written.
 _STEPS_OF_A_RULE: Final = 5
-# XGrammar tries the vocabulary at each place of a set of characters, but once for a shared rule.
+# XGrammar tries the vocabulary at each position of a set, but once for a shared rule.
 _MAX_COPIES: Final = 4
 # It counts more than 128 repetitions, and then a token takes 100 ms and more. So repetitions come
 # in bundles of so many.

@@ -28,7 +28,7 @@ from vinery_serving.constraints.grammar.languages import (
 from vinery_serving.constraints.json_schema.nodes import SchemaNode
 
 _NUM_DIGITS: Final = 20
-# A float tells apart all numbers of so many.
+# A float distinguishes all numbers of so many.
 _FLOAT_DIGITS: Final = 15
 _MAX_DECIMALS: Final = 6
 # The automaton of a multiple has states for each digit and remainder, so the numerals of multiples
