@@ -2,7 +2,9 @@
 
 from typing import Any, Final
 
+from django import forms
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db.models import Case, CharField, F, OuterRef, Subquery, Value, When
 from django.http import HttpRequest
 from django.utils import timezone
@@ -27,6 +29,7 @@ from vinery_accounts.models import (
     Webhook,
 )
 from vinery_accounts.resources.alerts import WEBHOOKS
+from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import PercentsField
 from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS
 from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
@@ -77,9 +80,33 @@ class MembershipAdmin(ResourceAdmin):
 
 
 class LimitForm(ResourceForm):
-    """A form with percentages for `alert_at`, instead of JSON."""
+    """A form with percentages for `alert_at`, instead of JSON, and names instead of ids."""
 
+    scope_id = forms.CharField(
+        label="Of",
+        required=False,
+        help_text="The name of the organisation, project, user or key, or its id.",
+    )
     alert_at = PercentsField()
+
+    def clean_scope_id(self) -> int:
+        """Return the id, 0 for none. Raises ValidationError for a name that not exactly one visible
+        row has."""
+        text, scope = self.cleaned_data["scope_id"].strip(), self.cleaned_data.get("scope", "")
+        if not text or id_of(text) is not None:
+            return id_of(text) or 0
+        if scope not in OWNERS:
+            raise ValidationError("Leave it empty: such a limit belongs to no row.")
+        rows = self.access.rows(OWNERS[scope]).filter(**{_name_of(scope): text})
+        found = list(rows.values_list("pk", flat=True)[:2])
+        if len(found) != 1:
+            problem = "Several have" if found else "None has"
+            raise ValidationError(f"{problem} the name {text}. Give the id.")
+        return int(found[0])
+
+
+def _name_of(scope: str) -> str:
+    return "username" if scope == LimitScope.USER else "name"
 
 
 @admin.register(Limit)
@@ -99,9 +126,9 @@ class LimitAdmin(ResourceAdmin):
             When(
                 scope=scope,
                 then=Subquery(
-                    model._default_manager.filter(pk=OuterRef("scope_id")).values(
-                        "username" if scope == LimitScope.USER else "name"
-                    )[:1]
+                    model._default_manager.filter(pk=OuterRef("scope_id")).values(_name_of(scope))[
+                        :1
+                    ]
                 ),
             )
             for scope, model in OWNERS.items()

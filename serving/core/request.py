@@ -450,6 +450,7 @@ class BeamSearch:
     # answer is unlikely. None: when a better answer is impossible.
     stops_early: bool | None = False
     no_repeat_ngram_size: int = 0  # tokens; 0: no restriction
+    param: str = "use_beam_search"  # the field that asks for it
 
 
 @dataclass(frozen=True, slots=True)

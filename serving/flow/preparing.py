@@ -227,8 +227,8 @@ def _check_speculation(
     if request.beams is not None and has_any:
         raise UnsupportedParameter(
             "This model is served with speculative decoding, which the engine cannot combine "
-            "with beam search. Leave out `use_beam_search` and `best_of`.",
-            param="use_beam_search",
+            f"with beam search. Leave out `{request.beams.param}`.",
+            param=request.beams.param,
         )
     for param, value, is_possible, options in (
         (
@@ -258,8 +258,8 @@ def _check_eviction(request: GenerationRequest, model: LoadedModel) -> None:
     if request.beams is not None and model.entry.options.cache_eviction is not None:
         raise UnsupportedParameter(
             "This model is served with the option cache_eviction, which the engine cannot combine "
-            "with beam search. Leave out `use_beam_search` and, under /v3, `best_of`.",
-            param="use_beam_search",
+            f"with beam search. Leave out `{request.beams.param}`.",
+            param=request.beams.param,
         )
 
 

@@ -17,7 +17,7 @@ from usage_builders import store
 
 from tests.tables import table
 from vinery_accounts.keys.table import KeyTable
-from vinery_accounts.models import ApiKey, Project, UsageRecord, User
+from vinery_accounts.models import ApiKey, Limit, Project, UsageRecord, User
 from vinery_accounts.services import changes
 from vinery_accounts.services.changes import home_project
 from vinery_accounts.usage.entries import Outcome
@@ -47,6 +47,26 @@ def test_staff_see_no_usage_of_the_platform(client: Client, request: pytest.Fixt
     request.getfixturevalue("staff")  # signs in
     assert "1000" in page(client, quota)
     assert "left." not in page(client, quota)
+
+
+def test_a_limit_takes_names_of_its_owners(client: Client, root: User, alice: User) -> None:
+    add = "/admin/accounts/limit/add/"
+    form = {"metric": "requests", "window": "day", "amount": "9", "time_zone": "UTC"}
+    form["week_start"] = "monday"
+    project = home_project(alice)
+    for scope, owner, given in (
+        ("user", alice, alice.username),
+        ("project", project, str(project.pk)),
+        ("organization", project.organization, f" {project.organization.name} "),
+    ):
+        sent(client, add, {**form, "scope": scope, "scope_id": given})
+        assert Limit.objects.get(scope=scope).scope_id == owner.pk
+
+    assert "None has the name bob" in sent(
+        client, add, {**form, "scope": "user", "scope_id": "bob"}
+    )
+    sent(client, add, {**form, "scope": "platform", "scope_id": ""})
+    assert Limit.objects.get(scope="platform").scope_id == 0
 
 
 def test_a_new_key_is_shown_once(client: Client, root: User, alice: User) -> None:

@@ -1,5 +1,6 @@
 """Values that are decided and requests that are refused before an engine is needed."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tests.prompting.builders import a_chat
 from tests.tables import table
 from vinery_serving.core import events as ev
 from vinery_serving.core import request as req
+from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.engine.option_parsing import parse_options
@@ -20,6 +22,7 @@ from vinery_serving.flow.parameters import defaults_of, with_returns
 from vinery_serving.flow.prepared import Draft
 from vinery_serving.flow.preparing import prepare
 from vinery_serving.prompting.folder import GenerationDefaults
+from vinery_serving.protocols import parse
 from vinery_serving.transport.messages import SamplingParams, SpeculationSpec
 
 NUM_RAW = len(ids_of("Hi there"))
@@ -103,8 +106,13 @@ async def test_a_head_proposes_a_number_of_tokens(tmp_path):
     assert [each.submits[0].assist for each in prepared] == [SpeculationSpec(5), SpeculationSpec(3)]
     with pytest.raises(UnsupportedParameter, match="served with the option draft_model, which"):
         await prepared_of(engine, asked(confidence_threshold=0.5))
-    with pytest.raises(UnsupportedParameter, match="beam search"):
-        await prepared_of(engine, replace(HELLO, beams=req.BeamSearch(2)))
+    for tree, fields in (("v1", {"use_beam_search": True}), ("v3", {"best_of": 2})):
+        [param] = fields
+        body = json.dumps({"prompt": "Hi", "n": 2, **fields}).encode()
+        searching = parse(req.Endpoint.COMPLETIONS, body, DIALECTS[tree], fingerprint=None).request
+        with pytest.raises(UnsupportedParameter, match=f"beam search. Leave out `{param}`") as no:
+            await prepared_of(engine, searching)
+        assert no.value.param == param
 
 
 # -- Limits that clients send by default are clamped -------------------------------------

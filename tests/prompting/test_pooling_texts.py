@@ -9,7 +9,7 @@ from vinery_serving.prompting.pooling_texts import PairTooLong, PoolingTexts
 
 from .builders import MODEL
 
-PAIR = TextPair("Where does the kitten sleep?", "the cat is on the mat and the dog is at the door")
+PAIR = TextPair("Where does the kitten sleep?", "the cat is on the mat and the dog is at the gate")
 
 
 @table(

@@ -59,6 +59,7 @@ def test_health_names_each_check(platform: Running) -> None:
         "database": "answers",
         "keys": "up to date",
         "limits": "counted",
+        "redis": "not used",
         "disk": "enough",
         "usage": "recorded",
     }

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import Running, run_platform, until
 from tests.own_redis import OwnRedis
 from tests.system import limiting
+from tests.system.clients import command
 from tests.system.ledger import metric, metrics, wait_until_seen
 from tests.system.limiting import LONG, ask, check_many_at_once, limit, settled_rows
 
@@ -61,12 +62,15 @@ def test_every_process_reports_the_same_quota_and_its_own_numbers(platform: Runn
 def test_a_lost_redis_is_reported_and_recovers(platform: Running, redis_server: OwnRedis) -> None:
     limit(platform, "requests", "minute", 1000)
     assert health(platform)["limits"] == "counted"
+    assert health(platform)["redis"] == "answers"
+    assert "Redis     answers" in command(platform, "status")
     assert metric(platform, "vinery_limits_store_away") == 0
 
     redis_server.stop()
     try:
         until(lambda: metric(platform, "vinery_limits_store_away") == NUM_WEB_PROCESSES)
         assert health(platform)["limits"] == "Redis is unavailable: refuse"
+        assert health(platform)["redis"] == "unavailable"
         assert Counter(ask(platform).status_code for _ in range(10)) == {503: 10}
     finally:
         redis_server.start()

@@ -52,6 +52,13 @@ def readiness(base_url: str) -> Readiness:
     return Readiness.READY if answer[0] == HTTPStatus.OK else Readiness.LOADING
 
 
+def health_report(base_url: str) -> dict[str, Any]:
+    """What `/readyz` reports; empty if the server does not answer. Blocks as `readiness` does."""
+    answer = _get(f"{base_url}/readyz")
+    report: dict[str, Any] = {} if answer is None else json.loads(answer[1])
+    return report
+
+
 def models_for(api_key: str, base_url: str) -> list[str] | None:
     """The names of the models that this key may use and that can answer; None if the server could
     not answer.

@@ -1,7 +1,7 @@
 """`vinery status`: what runs with this home, what its models do, and how its stores are.
 
 It reads the home's files, the process table and the database, so it works also while the web
-process does not answer.
+process does not answer. Only that process knows its Redis.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import Any, Final
 
 from vinery import __version__
-from vinery.cli.ready import Readiness, readiness
+from vinery.cli.ready import Readiness, health_report, readiness
 from vinery.cli.shape import add_json, json_of, load_django, print_line, require_home, table
 from vinery.config import env
 from vinery.config.env import SettingError
@@ -25,7 +25,6 @@ READY: Final = 0
 NOT_READY: Final = 1  # it runs, but no model has generated a token lately, or it does not answer
 NOT_RUNNING: Final = 3
 
-_REDIS_TIMEOUT_S: Final = 2.0
 _CPU_INTERVAL_S: Final = 0.1
 _ANSWERS: Final = {
     Readiness.READY: "ready",
@@ -65,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         "versions": _versions(),
         "processes": [] if server is None else list(_processes(server.pid)),
         **_stores(home),
+        "redis": _redis(server),
     }
     print(json_of(report)) if arguments.json else _print(report)
     if state is None:
@@ -134,15 +134,15 @@ def _process(process: Any, supervisor: int) -> Row:
 
 
 def _stores(home: Home) -> Row:
-    """Models, database, Redis and journals. What cannot be read has its reason instead."""
+    """Models, database and journals. What cannot be read has its reason instead."""
     journals = _journals(home)
     try:
         load_django()
         require_home()
     except SettingError as error:
-        return {"models": [], "database": str(error), "redis": "unknown", "journals": journals}
+        return {"models": [], "database": str(error), "journals": journals}
     models, database = _models()
-    return {"models": models, "database": database, "redis": _redis(), "journals": journals}
+    return {"models": models, "database": database, "journals": journals}
 
 
 def _models() -> tuple[list[Row], str]:
@@ -170,23 +170,10 @@ def _models() -> tuple[list[Row], str]:
     return rows, f"{connection.display_name} answers"
 
 
-def _redis() -> str:
-    from django.conf import settings
-
-    if not settings.VINERY_REDIS_URL:
-        return "not used"
-    import redis
-
-    client = redis.Redis.from_url(
-        settings.VINERY_REDIS_URL,
-        socket_timeout=_REDIS_TIMEOUT_S,
-        socket_connect_timeout=_REDIS_TIMEOUT_S,
-    )
-    try:
-        client.ping()
-    except (redis.RedisError, OSError) as error:
-        return f"unavailable: {error}"
-    return "answers"
+def _redis(server: RunningServer | None) -> str:
+    """How the web process finds Redis: its settings may be others than those of this shell."""
+    report = {} if server is None else health_report(server.base_url)
+    return str(report.get("redis", "unknown"))
 
 
 def _journals(home: Home) -> Row:

@@ -97,6 +97,7 @@ class HealthApplication:
             "database": _of_database(runtime),
             "keys": _of_keys(runtime),
             "limits": _of_limits(runtime.limits.state),
+            "redis": _of_redis(runtime.limits.state),
             "disk": (runtime.disk.is_healthy, runtime.disk.report),
             "usage": _of_usage(can_record=runtime.ledger.has_room),
         }
@@ -189,6 +190,12 @@ def _of_limits(state: StoreState | None) -> _Check:
     if state is None or not state.is_degraded:
         return True, "counted"
     return False, f"Redis is unavailable: {state.policy}"
+
+
+def _of_redis(state: StoreState | None) -> _Check:
+    if state is None:
+        return True, "not used"
+    return not state.is_degraded, "unavailable" if state.is_degraded else "answers"
 
 
 def _of_usage(*, can_record: bool) -> _Check:

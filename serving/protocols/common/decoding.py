@@ -135,6 +135,7 @@ class SearchFields(Wire):
             length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
             stops_early=None if self.early_stopping == "never" else bool(self.early_stopping),
             no_repeat_ngram_size=self.no_repeat_ngram_size or 0,
+            param="use_beam_search" if self.use_beam_search else "best_of",
         )
 
     def num_candidates(self, n: int, dialect: Dialect, *, is_streamed: bool) -> int | None:
