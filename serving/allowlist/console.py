@@ -27,6 +27,7 @@ from vinery_serving.allowlist.resource import (
     MEDIA_RULES,
 )
 from vinery_serving.allowlist.tester import test
+from vinery_serving.media.denials import DenialReason
 from vinery_serving.media.hosts import overlaps
 
 _MAX_ROWS: Final = 200
@@ -231,7 +232,11 @@ class TestMedia(ResourcePage, FormPage):
             return {"denial": row, "proposal": proposal}
         values = {name: getattr(row, name) for name in _SIGNED}
         token = signing.dumps(values, salt=_salt(self.user))
-        return {"denial": row, "allow": f"{reverse('console:media-test-allow')}?refused={token}"}
+        text = f"Allow {row.what}"
+        if row.reason == DenialReason.ADDRESS:  # there is a rule
+            text = f"Add {row.detail} to the networks of the rule"
+        address = f"{reverse('console:media-test-allow')}?refused={token}"
+        return {"allow": address, "allow_text": text}
 
 
 class AllowTested(AllowDenied):
