@@ -66,6 +66,10 @@ class JobRunner:
             try:
                 while True:
                     wake.clear()
+                    # First: the row of a job that ends while it is read may be older than the end.
+                    self._running = {
+                        job_id: each for job_id, each in self._running.items() if not each[1].done()
+                    }
                     try:
                         jobs, futile = await asyncio.to_thread(_read_jobs, is_first=is_first)
                     except DatabaseError as error:
@@ -84,11 +88,6 @@ class JobRunner:
     ) -> None:
         """Bring each job to what is asked of it. `futile` has the reasons of jobs that cannot end
         well, `on_end` is called when one has ended."""
-        self._running = {
-            job_id: (turn, task)
-            for job_id, (turn, task) in self._running.items()
-            if not task.done()
-        }
         unwanted = [
             job_id
             for job_id in self._running

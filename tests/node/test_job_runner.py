@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -143,6 +144,30 @@ def test_jobs_fail_with_reasons_and_begin_again(tmp_path, kind, parameters, reas
     if kind is JobKind.PULL:
         assert ServedModel.objects.get().shown_state is ShownState.FAILED
         assert ModelEvent.objects.first().reason == job.error  # type: ignore[union-attr]
+
+
+def test_a_job_that_ends_while_its_row_is_read_is_not_begun_again(tmp_path, monkeypatch):
+    job, runner = begin(tmp_path, error="No such repository."), JobRunner(FAKE)
+    ended: list[int] = []
+
+    def read_slowly(*, is_first: bool) -> Any:
+        found = read(is_first=is_first)
+        for _, task in runner._running.values():
+            while not task.done():
+                time.sleep(0.01)
+        ended.append(len(runner._running))
+        return found
+
+    async def run() -> None:
+        task = asyncio.create_task(runner.run())
+        await until(job, lambda _: ended[-2:] == [1, 0])
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    read = job_runner._read_jobs
+    monkeypatch.setattr(job_runner, "_read_jobs", read_slowly)
+    asyncio.run(run())
+    assert (job.state, len(processes(tmp_path))) == (JobState.FAILED, 1)
 
 
 def test_a_killed_process_is_begun_again(tmp_path: Path) -> None:
