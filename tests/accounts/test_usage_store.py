@@ -45,7 +45,6 @@ def test_a_settlement_is_stored_as_a_record() -> None:
         | {"num_output_tokens": 30, "num_reasoning_tokens": 20}
         | {"queue_ms": 0.5, "first_token_ms": 12.25, "total_ms": 340.0}
         | {"http_status": 200, "outcome": "client_gone", "is_exact": True, **IDENTITY, **USED}
-        | {"error_message": "", "error_param": ""}
     )
 
 

@@ -95,8 +95,8 @@ def _steps(page: sync_api.Page) -> dict[str, str]:
     return {name: f"{result}: {details}" for name, result, details in cells}
 
 
-def _allow_by_keyboard(admin: Administrator, host: str) -> None:
-    admin.enter(admin.page.get_by_role("link", name=f"Allow {host}"))
+def _allow_by_keyboard(admin: Administrator, host: str, link: str) -> None:
+    admin.enter(admin.page.get_by_role("link", name=link))
     assert f"{host} was refused." in admin.main()
     assert admin.fits()
     admin.enter(admin.page.get_by_role("button", name="Save"))
@@ -113,11 +113,11 @@ def test_the_tester_shows_each_step_and_allows_what_it_refused_by_the_keyboard(
     assert page.title().startswith("Refused: ")
     assert f"refused: The media rules of the platform do not allow {host}" in _steps(page)["Denied"]
     assert admin.fits()
-    _allow_by_keyboard(admin, host)
+    _allow_by_keyboard(admin, host, f"Allow {host}")
 
     page = _test(admin, url, viewer)
     assert "(loopback)" in _steps(page)["Denied"]
-    _allow_by_keyboard(admin, host)
+    _allow_by_keyboard(admin, host, "Add 127.0.0.1 to the networks of the rule")
 
     page = _test(admin, url, viewer)
     assert page.title().startswith("Allowed: ")

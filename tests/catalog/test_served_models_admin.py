@@ -55,7 +55,7 @@ def test_no_options_are_an_empty_object(root: Client, options: str) -> None:
         *((text, "Write a JSON object") for text in ("[3]", "5", '"text"')),
         ('{"max_runing": 3}', "There is no option max_runing. Did you mean max_running?"),
         ('{"max_running": 0}', "max_running must be positive"),
-        ('{"output_format": "german"}', "Known formats are deepseek_r1, "),
+        ('{"output_format": "german"}', "Known formats are cohere, "),
     ],
 )
 def test_wrong_options_are_refused_at_their_field(root: Client, options: str, message: str) -> None:
