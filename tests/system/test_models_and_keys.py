@@ -161,6 +161,10 @@ def test_an_alias_moves_and_its_key_gets_no_others(running: Running, client: ope
     for name in ("gpt-4o", "else"):
         vinery(running, "alias", "remove", name)
 
+
+def test_an_alias_that_ends_in_a_star_is_for_all_names_that_begin_so(
+    running: Running, client: openai.OpenAI
+) -> None:
     vinery(running, "alias", "set", "tiny-*", "tiny-chat")
     of_names = new_key(running, "of names", "--model", "tiny-*")
     assert [status(running, of_names, name) for name in ("tiny-5", "tiny-chat")] == [200, 403]
