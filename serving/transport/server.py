@@ -85,6 +85,10 @@ class Connection:
             return self._socket.send(frame)
         except BlockingIOError:
             return 0
+        except ConnectionError:
+            # The peer is gone. `receive` closes the connection once it has read what the peer had
+            # sent: a `Cancel` has the number of tokens that the usage record has.
+            return len(frame)
         except OSError:
             self.close()
             return 0

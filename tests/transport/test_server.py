@@ -40,9 +40,21 @@ def closed(server: SocketServer) -> list[Connection]:
 def test_a_peer_is_reported_once_when_a_send_fails(server, peer, connection):
     peer.close()
     connection.send(Ping(2))
-    assert not connection.is_open
     assert closed(server) == [connection]
+    assert not connection.is_open
     assert closed(server) == []
+
+
+def test_a_failed_send_loses_no_message_that_the_peer_has_sent_before_its_end(
+    server, peer, connection
+):
+    connection.send(Ping(2))  # unread at its end, so the first send fails with another error
+    peer.sendall(pack(Cancel(1, 5)))
+    peer.close()
+    connection.send(Ping(3))
+    connection.send(Ping(4))
+    incoming = [*server.poll(1), *server.poll(1)]
+    assert [each.message for each in incoming] == [Cancel(1, 5), None]
 
 
 def test_the_last_messages_of_a_peer_come_before_its_end_which_comes_once(server, peer, connection):
