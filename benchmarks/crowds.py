@@ -124,18 +124,15 @@ class CrowdBench:
         return crowd
 
     async def _beside(self, what: str, requests: list[bytes], num_chats: int) -> Neighbour:
-        """Ask the chats while the other key's requests run or wait."""
-        others = [await connect(self._endpoint) for _ in requests]
-        running = [each.ask(request) for each, request in zip(others, requests, strict=True)]
+        """Ask the chats while the other key's requests run or wait, each again at its end."""
+        beside = [asyncio.create_task(_ask_again(self._endpoint, each)) for each in requests]
         await asyncio.sleep(_CROWD_S)
         prompts = self._prompts.take(num_chats)
         chats = [_chat(self._endpoint, prompt, _CHAT_TOKENS) for prompt in prompts]
         answers = await _loop(self._endpoint, chats, 1)
-        if all(each.done() for each in running):
-            show(f"  {what}: the other key was served before the chats were")
-        for each in others:
-            each.close()
-        await asyncio.gather(*running, return_exceptions=True)
+        for each in beside:
+            each.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         first_s = [each.first_token_s for each in answers.streams]
         p50_ms, p99_ms = percentile_ms(first_s, 50), percentile_ms(first_s, 99)
         show(f"  beside {what}: first token {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms")
@@ -156,6 +153,16 @@ async def _loop(endpoint: Endpoint, requests: Sequence[bytes], num_clients: int)
         for _ in range(num_clients):
             group.create_task(client())
     return answers
+
+
+async def _ask_again(endpoint: Endpoint, request: bytes) -> None:
+    """Keep a stream running until the task is cancelled."""
+    connection = await connect(endpoint)
+    try:
+        while True:
+            await connection.ask(request)
+    finally:
+        connection.close()
 
 
 async def _ask(

@@ -170,10 +170,9 @@ class Admission:
             is_shared = self._slices.is_shared(first.submit.lane, now)
             if not self._batch.has_prefill_room(is_shared=is_shared):
                 return
-            beginning, preempted = first, None
-            if self._batch.has_free_slot:
-                beginning = self._slices.next_of(first, now)
-            if not self._batch.may_join(beginning):
+            preempted = None
+            beginning = self._slices.next_of(first, now) if self._batch.has_free_slot else first
+            if beginning is None or not self._batch.may_join(beginning):
                 return
             if not self._batch.has_free_slot:
                 preempted = self._preempt_for(first.submit.lane)

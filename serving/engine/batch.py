@@ -31,6 +31,7 @@ from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
 from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
+from vinery_serving.engine.step_times import StepTimes
 from vinery_serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)
@@ -41,9 +42,10 @@ _MAX_DROPS: Final = 3
 _MAX_FAILED_STEPS: Final = 200
 # How often a generation yields its slot. Its prompt may have to be computed again each time.
 _MAX_PREEMPTIONS: Final = 3
-# Tokens of prompts in a step while several lanes share the engine. Who comes next waits for the
-# rest of such a step, and for its own: with 256 tokens that took as long as ten first tokens.
-_SLICE_TOKENS: Final = 64
+# After how many tokens of prompts no further one joins a step while several lanes share the engine.
+# Who comes next waits for the rest of such a step: one of 256 tokens took as long as ten answers'
+# first tokens.
+_SHARED_TOKENS: Final = 64
 _LOGITS_FAILED: Final = (
     "The engine could not do what this request asks of its token probabilities. Try it again "
     "without the logits processors, logprobs or token lists."
@@ -73,7 +75,9 @@ class Batch:
         self._pipeline = pipeline
         self._capacity = capacity
         self._num_step_tokens = num_step_tokens
-        self._slice_tokens = min(_SLICE_TOKENS, num_step_tokens)
+        self._shared_tokens = min(_SHARED_TOKENS, num_step_tokens)
+        self._times = StepTimes()
+        self._num_prompt_tokens = 0  # that the present step computes
         self._limit = capacity  # lower for a while after the KV cache was too small
         self._running: list[Generation] = []
         # Running, and with cache blocks that another prompt could still get.
@@ -108,7 +112,7 @@ class Batch:
         The pipeline computes prompts in the order in which they were added. A prompt that is added
         later therefore loses nothing, and until then another lane may come before it.
         """
-        return self.num_to_prefill < (self._slice_tokens if is_shared else self._num_step_tokens)
+        return self.num_to_prefill < (self._shared_tokens if is_shared else self._num_step_tokens)
 
     @property
     def num_to_prefill(self) -> float:
@@ -133,9 +137,10 @@ class Batch:
         return self._blocks is not None and is_seen
 
     def num_slice_tokens(self, lane: Lane) -> int:
-        """Return how long a slice of a prompt of this lane may be, cached tokens included."""
-        num_left = self._slice_tokens - self.num_to_prefill
-        return int(max(BLOCK, num_left) / self._cached.uncached(lane))
+        """Return how long a slice of a prompt of this lane may be, cached tokens included; 0: the
+        next step has no room for one."""
+        num_left = self._times.num_affordable(BLOCK, self._num_step_tokens) - self.num_to_prefill
+        return int(num_left / self._cached.uncached(lane)) if num_left >= BLOCK else 0
 
     def running_lanes(self) -> Counter[Lane]:
         """Return how many generations of each lane run."""
@@ -284,6 +289,7 @@ class Batch:
             or self._pipeline.speculates
             or any(each.needs_hook for each in self._running)
         )
+        self._num_prompt_tokens = 0
         try:
             self._pipeline.step(self._on_logits if needs_hook else None)
         except RuntimeError as error:
@@ -292,6 +298,7 @@ class Batch:
         finally:
             self._encoding.note_step()
         self._num_failed_in_row = 0
+        self._times.note(self._num_prompt_tokens, time.monotonic() - now)
         if not self._pipeline.has_logits_hook:
             self._assume_prefilling()
             self._assume_progress()
@@ -345,6 +352,7 @@ class Batch:
             if not generation.is_decoding:
                 generation.num_prefilled = span.start + span.num_tokens
                 generation.first_chunk_end = generation.first_chunk_end or generation.num_prefilled
+                self._num_prompt_tokens += span.num_tokens
             if generation.submit.beams is not None:
                 generation.is_beam_extended = bool(span.rows)
             elif generation.is_decoding:

@@ -70,7 +70,8 @@ class Pace:
         per_s = self._rates[self._was_full].per_s
         if not self._was_full or not self.mean_answer_s:
             return per_s
-        ending_per_s = num_running * self.mean_cost / self.mean_answer_s
+        # The last answer may just have ended, and the next not begun.
+        ending_per_s = max(1, num_running) * self.mean_cost / self.mean_answer_s
         return max(per_s, _LEAST_PART * ending_per_s) if per_s else ending_per_s
 
 

@@ -54,8 +54,9 @@ class Slices:
         cache may be too small for the beginnings of several."""
         return {owner.submit.lane for owner in self._owners.values()}
 
-    def next_of(self, generation: Generation, now: float) -> Generation:
-        """Return what to add next of a generation: a slice of its prompt, or itself."""
+    def next_of(self, generation: Generation, now: float) -> Generation | None:
+        """Return what to add next of a generation: a slice of its prompt, or itself; None: the next
+        step has no room for a slice."""
         # Each slice of a prompt with pictures would encode them again.
         is_cut_before = generation.is_uncut or generation.was_added
         is_whole = is_cut_before or generation.must_score or generation.has_media
@@ -64,12 +65,13 @@ class Slices:
             return generation
         prompt_ids, _ = generation.next_prompt()
         num_left = len(prompt_ids) - generation.num_sliced
-        length = max(
-            self._batch.num_slice_tokens(generation.submit.lane), len(prompt_ids) // _MAX_SLICES
-        )
-        length = max(length, generation.num_fully_cached) // BLOCK * BLOCK
+        num_tokens = self._batch.num_slice_tokens(generation.submit.lane)
+        length = max(num_tokens, len(prompt_ids) // _MAX_SLICES, generation.num_fully_cached)
+        length = length // BLOCK * BLOCK
         if num_left <= length + BLOCK:
             return generation
+        if not num_tokens:
+            return None
         submit = structs.replace(
             generation.submit,
             id=0,
@@ -113,7 +115,8 @@ class Slices:
         if owner.first_step_at is None:
             owner.first_step_at, owner.num_cached = beginning.first_step_at, num_cached
         owner.num_sliced = len(beginning.prompt_ids)
-        is_cached = num_cached >= owner.num_sliced - BLOCK
+        # At least a block is computed, so nothing is known of a slice that is no longer.
+        is_cached = num_cached >= max(num_before + 1, owner.num_sliced - BLOCK)
         owner.num_fully_cached = 2 * (owner.num_sliced - num_before) if is_cached else 0
         return owner
 

@@ -60,6 +60,7 @@ def test_free_slots_have_a_pace_of_their_own_and_means_make_room_until_it_is_kno
     assert pace.tokens_per_s(63) == 0
     pace.note(0.0, num_tokens=100, is_waiting=True, is_full=True)
     assert full_pace(pace) == pytest.approx(64 * 100 / 10)
+    assert pace.tokens_per_s(0) == pytest.approx(100 / 10), "the next answer has not begun"
 
     now = admit(pace, 0.0, 1.0, 10)
     admit(pace, now, 600.0, 0)  # a long answer in the only slot does not stop the estimate

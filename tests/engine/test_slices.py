@@ -2,6 +2,7 @@
 
 import time
 from array import array
+from collections.abc import Callable
 from itertools import count, pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.slices import Slices
+from vinery_serving.engine.step_times import StepTimes
 from vinery_serving.transport.messages import Known, SamplingParams
 
 pytestmark = pytest.mark.live
@@ -94,7 +96,7 @@ def test_a_short_prompt_waits_for_a_slice_and_a_lone_or_cached_one_for_none(batc
 
     engine.run(generation(prompt(50), max_new_tokens=1))
 
-    assert engine.num_steps <= 5
+    assert engine.num_steps <= 6
 
     slices = Slices(batch)
     slices.note_use(GREEDY, 0.0)
@@ -129,6 +131,37 @@ def test_many_prompts_of_a_key_that_repeats_one_are_added_for_a_step(batch: Batc
 
     # At least an eighth of any prompt is expected to be computed, and a step has 256 tokens.
     assert len(batch) == 256 / (64 / 8)
+
+
+def test_a_slice_shares_its_step_with_no_other_prompt(batch: Batch) -> None:
+    engine = Engine(batch)
+    engine.waiting.add(generation(prompt(350)))
+    engine.step()
+    neighbour = generation(prompt(351, 20), lane=NEIGHBOUR, max_new_tokens=1)
+    engine.waiting.add(neighbour)
+
+    engine.step()
+
+    assert neighbour in engine.ended
+    assert len(batch) == 0, "the next slice waits for the next step"
+
+
+def test_a_slice_takes_as_long_as_the_rest_of_its_step() -> None:
+    def affordable(step_s: Callable[[int], float]) -> int:
+        times = StepTimes()
+        for _ in range(100):
+            for num_tokens in (0, 32, 40, 64):
+                times.note(num_tokens, step_s(num_tokens))
+        return times.num_affordable(32, 256)
+
+    assert affordable(lambda num: 0.001 + num * 0.0002) == 32  # a processor and a small model
+    assert affordable(lambda num: 0.1 + num * 0.001) == pytest.approx(100, abs=1)
+    assert affordable(lambda _: 0.02) == 256  # a device that computes both as fast
+
+    times = StepTimes()
+    for _ in range(100):
+        times.note(32, 0.01)
+    assert times.num_affordable(32, 256) == 32, "alike steps tell nothing"
 
 
 @pytest.mark.smoke
