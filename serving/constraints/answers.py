@@ -20,7 +20,13 @@ from vinery_serving.constraints.grammar.steps import named_budget, spend, step_b
 from vinery_serving.constraints.json_schema.translator import json_tag
 from vinery_serving.constraints.lowering import lowered
 from vinery_serving.constraints.texts import regex_tag
-from vinery_serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter, cited
+from vinery_serving.core.errors import (
+    GrammarTooLarge,
+    InvalidGrammar,
+    InvalidRequest,
+    UnsupportedParameter,
+    cited,
+)
 from vinery_serving.core.field_limits import SCHEMA_CHARS
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
@@ -105,7 +111,7 @@ def _after_reasoning(
 def _answer(grammar: Grammar) -> StructuralTag:
     param = grammar.param or _DEFAULT_PARAM
     if len(grammar.source) > SCHEMA_CHARS.value:
-        raise InvalidGrammar(
+        raise GrammarTooLarge(
             f"`{param}` {SCHEMA_CHARS.sentence(len(grammar.source))}.", param=param
         )
     spend(len(grammar.source) // _CHARS_IN_A_STEP)

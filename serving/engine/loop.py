@@ -401,8 +401,12 @@ class EngineLoop:
     def _on_checked(self, generation: Generation, refusal: str | None) -> None:
         if self._checking.pop(generation, None) is None:
             return  # cancelled meanwhile
+        grammar = generation.submit.grammar
         if refusal is None:
             self._accept(generation)
+        elif grammar is not None and grammar.weaker is not None:
+            generation.submit = structs.replace(generation.submit, grammar=grammar.weaker)
+            self._check_grammar(generation, grammar.weaker)
         else:
             self._end(generation)
             error = errors.Overloaded if refusal in UNDECIDED else errors.InvalidGrammar

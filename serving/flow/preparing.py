@@ -31,7 +31,6 @@ from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.prompting.vision import PromptMedia
 from vinery_serving.transport.messages import (
-    GrammarSpec,
     MediaInput,
     SamplingParams,
     SpeculationSpec,
@@ -73,14 +72,13 @@ def prepare(
     model.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
     request = within_context(request, model)
     prompts = render(request, model, must_fit=True)
-    grammar = output_grammar(request, model, prompts[0])
     common = Submit(
         id=0,
         prompt_ids=b"",
         sampling=limited(resolve_sampling(request, model.defaults), model.entry.options),
         max_new_tokens=0,
         deadline_s=deadline_s,
-        grammar=None if grammar is None else GrammarSpec(grammar.kind, grammar.source),
+        grammar=output_grammar(request, model, prompts[0]),
         request_id=request_id,
         lane=lane,
         max_queue_s=model.entry.options.max_queue_s,

@@ -63,7 +63,7 @@ from vinery_serving.http.edge import (
     send_whole,
     server_failed,
 )
-from vinery_serving.http.notices import report_clamp, report_unused
+from vinery_serving.http.notices import report_clamp, report_unenforced, report_unused
 from vinery_serving.http.paths import DEPLOYMENT, OwnPaths
 from vinery_serving.http.starts import BeginInTurns
 from vinery_serving.intake.reading import (
@@ -415,6 +415,7 @@ class GenerationConsumer(RecordedConsumer):
             record.add_answer(body)
             headers = reservation.headers  # before the record is settled
             record.succeed()
+            report_unenforced(record.meter.unenforced, self.scope, self._runtime.traffic)
             await self._send_json(body, headers)
 
     async def _stream(
@@ -448,6 +449,7 @@ class GenerationConsumer(RecordedConsumer):
         if not self._has_started:
             headers = [*_STREAM, *record.reservation.headers]
             start = {"type": "http.response.start", "status": 200, "headers": headers}
+            report_unenforced(record.meter.unenforced, self.scope, self._runtime.traffic)
             await self.base_send(start)
             self._has_started = True
         frames = b"".join([encoder.feed(event) for event in events])

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from vinery_serving.core.errors import InvalidGrammar
+from vinery_serving.core.errors import GrammarTooLarge
 from vinery_serving.core.field_limits import REQUEST_STEPS, SCHEMA_STEPS, FieldLimit
 
 T = TypeVar("T")
@@ -66,12 +66,12 @@ def step_budget(limit: FieldLimit = REQUEST_STEPS) -> Iterator[StepBudget]:
 @contextmanager
 def named_budget(param: str) -> Iterator[None]:
     """Join the open budget or open a new one, for the request field `param`. Raises
-    `InvalidGrammar` with the field if the steps do not suffice."""
+    `GrammarTooLarge` with the field if the steps do not suffice."""
     try:
         with step_budget():
             yield
     except OutOfSteps as error:
-        raise InvalidGrammar(f"`{param}` is too large: {error}.", param=param) from None
+        raise GrammarTooLarge(f"`{param}` is too large: {error}.", param=param) from None
 
 
 @contextmanager

@@ -76,6 +76,7 @@ from vinery_serving.constraints.json_schema.nodes import (
     SchemaNode,
     Steps,
     Unenforceable,
+    Untranslatable,
     constants_of,
 )
 from vinery_serving.constraints.json_schema.numbers import (
@@ -89,7 +90,7 @@ from vinery_serving.constraints.json_schema.strings import (
     string_language,
 )
 from vinery_serving.constraints.json_schema.values import KnownValues
-from vinery_serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.field_limits import SCHEMA_CHARS, SCHEMA_STEPS
 
 # Of all automata of a schema. Real schemas stay far below.
@@ -122,7 +123,7 @@ def json_tag(
 
     try:
         if len(source) > SCHEMA_CHARS.value:
-            raise SchemaError((), SCHEMA_CHARS.sentence(len(source)))
+            raise Untranslatable((), SCHEMA_CHARS.sentence(len(source)))
         with named_budget(param):
             return grammar_tag(CACHE.grammar(source, (is_strict, is_compact), translated))
     except SchemaError as error:
@@ -145,7 +146,7 @@ def _refused(error: SchemaError, param: str) -> InvalidRequest:
             f"`{path}` cannot be enforced: {error.reason}. Remove it, or do not set `strict`.",
             param=path,
         )
-    return InvalidGrammar(f"`{path}` {error.reason}.", param=path)
+    return error.refusal(f"`{path}` {error.reason}.", param=path)
 
 
 def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = False) -> str:
@@ -162,11 +163,11 @@ def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = Fal
             if is_strict and not unenforced:
                 unenforced = translator.unenforced()
     except OutOfSteps as error:
-        raise SchemaError((), f"is too large: {error}") from None
+        raise Untranslatable((), f"is too large: {error}") from None
     except RecursionError:
-        raise SchemaError((), "nests too deeply") from None
+        raise Untranslatable((), "nests too deeply") from None
     except TooManyRules:
-        raise SchemaError((), "is too large: use fewer patterns and bounds") from None
+        raise Untranslatable((), "is too large: use fewer patterns and bounds") from None
     if is_strict and unenforced:
         raise unenforced[0]
     return text

@@ -69,7 +69,7 @@ FormatType = Annotated[
 _KEY_ORDER = "The keys of the answer follow the order of the schema's keys."
 _STRICT = (
     "True refuses a schema that no grammar can express; otherwise the server ignores the parts "
-    "that none can."
+    "that none can, or all of a schema that is too much: `x-vinery-ignored` names it then."
 )
 
 
@@ -240,12 +240,10 @@ class FormatFields(Wire):
     guided_grammar: GrammarText | None = parameter(_EBNF, "Fv Fv -")
     guided_json_object: bool | None = parameter(_OBJECT, "v v -")
 
-    def constraint(self, *formats: ResponseFormat | TextFormat | None) -> Grammar | None:
+    def constraint(self, *formats: Grammar | None) -> Grammar | None:
         """Return the constraint of these fields and of the endpoint's `formats`. Raises
-        `InvalidRequest` for two constraints, `MissingParameter` for a format without its
-        schema."""
-        found = [grammar for each in formats if each and (grammar := each.grammar())]
-        found += self._grammars()
+        `InvalidRequest` for two constraints."""
+        found = [*filter(None, formats), *self._grammars()]
         if len(found) > 1:
             first, second = found[0].param, found[1].param
             raise InvalidRequest(

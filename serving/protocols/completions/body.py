@@ -140,5 +140,6 @@ class CompletionsBody(ArrivalFields, GenerationBody):
         super().refuse_contradictions()
         if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
             raise refusal("max_tokens", "must be at least 1 unless `echo` is true")
-        if self.parse_output and (self.suffix or self.constraint(self.response_format)):
+        form = self.response_format and self.response_format.grammar()
+        if self.parse_output and (self.suffix or self.constraint(form)):
             raise refusal("parse_output", "cannot go with `suffix` or a format of the answer")
