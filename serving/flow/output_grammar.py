@@ -12,7 +12,6 @@ from vinery_serving.core.request import (
     Grammar,
     GrammarKind,
     RawPrompts,
-    Tool,
     ToolMode,
 )
 from vinery_serving.flow.directory import LoadedModel
@@ -75,7 +74,12 @@ def _without_schemas(request: GenerationRequest) -> tuple[GenerationRequest, lis
     if wanted is None and not request.must_call:
         return request, fields
     if not isinstance(asked, RawPrompts) and asked.callable_tools:
-        tools = tuple(map(_without_schema, asked.tools))
+        tools = tuple(
+            tool
+            if tool.strict or tool.is_custom or not tool.parameters
+            else replace(tool, parameters={"type": "object"})
+            for tool in asked.tools
+        )
         fields += ["tools.parameters"] if tools != asked.tools else []
         asked = replace(asked, tools=tools)
     is_schema = wanted is not None and wanted.kind is GrammarKind.JSON_SCHEMA
@@ -84,11 +88,6 @@ def _without_schemas(request: GenerationRequest) -> tuple[GenerationRequest, lis
         wanted = replace(wanted, source='{"type":"object"}' if is_object else "{}")
         fields += [wanted.param or ""] if wanted != request.grammar else []
     return replace(request, prompt=asked, grammar=wanted), fields
-
-
-def _without_schema(tool: Tool) -> Tool:
-    is_loose = tool.parameters and not (tool.strict or tool.is_custom)
-    return replace(tool, parameters={"type": "object"}) if is_loose else tool
 
 
 def _grammar(request: GenerationRequest, model: LoadedModel, prompt: Prompt) -> Grammar | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from vinery_serving.core.errors import GrammarTooLarge
-from vinery_serving.core.field_limits import REQUEST_STEPS, SCHEMA_STEPS, FieldLimit
+from vinery_serving.core.field_limits import REQUEST_STEPS, SCHEMA_CHARS, SCHEMA_STEPS, FieldLimit
 
 T = TypeVar("T")
 
@@ -64,9 +64,11 @@ def step_budget(limit: FieldLimit = REQUEST_STEPS) -> Iterator[StepBudget]:
 
 
 @contextmanager
-def named_budget(param: str) -> Iterator[None]:
+def named_budget(param: str, source: str = "") -> Iterator[None]:
     """Join the open budget or open a new one, for the request field `param`. Raises
-    `GrammarTooLarge` with the field if the steps do not suffice."""
+    `GrammarTooLarge` with the field if the steps do not suffice, or for too long a source."""
+    if len(source) > SCHEMA_CHARS.value:
+        raise GrammarTooLarge(f"`{param}` {SCHEMA_CHARS.sentence(len(source))}.", param=param)
     try:
         with step_budget():
             yield

@@ -91,7 +91,7 @@ from vinery_serving.constraints.json_schema.strings import (
 )
 from vinery_serving.constraints.json_schema.values import KnownValues
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.field_limits import SCHEMA_CHARS, SCHEMA_STEPS
+from vinery_serving.core.field_limits import SCHEMA_STEPS
 
 # Of all automata of a schema. Real schemas stay far below.
 _MAX_STATES: Final = 10_000
@@ -122,9 +122,7 @@ def json_tag(
         return json_grammar(json.loads(source), is_strict=is_strict, is_compact=is_compact)
 
     try:
-        if len(source) > SCHEMA_CHARS.value:
-            raise Untranslatable((), SCHEMA_CHARS.sentence(len(source)))
-        with named_budget(param):
+        with named_budget(param, source):
             return grammar_tag(CACHE.grammar(source, (is_strict, is_compact), translated))
     except SchemaError as error:
         raise _refused(error, param) from None

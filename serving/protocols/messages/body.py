@@ -16,7 +16,7 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.core.request import Effort as CoreEffort
 from vinery_serving.core.unused import Unused
-from vinery_serving.protocols.common.formats import TextFormat
+from vinery_serving.protocols.common.formats import schema_grammar
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import JsonSchemaObject, Limited
 from vinery_serving.protocols.common.metadata import AnyMetadata
@@ -60,11 +60,9 @@ class JsonFormat(Wire):
         is_required=True,
     )
 
-    def grammar(self, path: str) -> Grammar | None:
+    def grammar(self, path: str) -> Grammar:
         """Return the constraint on the answer; `path` is that of the format."""
-        form = TextFormat.model_validate({"type": "json_schema", "schema": self.schema_})
-        grammar = form.grammar()
-        return grammar and replace(grammar, param=f"{path}.schema")
+        return schema_grammar(self.schema_, f"{path}.schema", is_strict=False)
 
 
 _refuse_budget = refuse_if(
