@@ -64,7 +64,7 @@ def output_grammar(
         if free is None:
             raise
         return free
-    return grammar and GrammarSpec(grammar.kind, grammar.source, free)
+    return None if grammar is None else GrammarSpec(grammar.kind, grammar.source, free)
 
 
 def _without_schemas(request: GenerationRequest) -> tuple[GenerationRequest, list[str]]:

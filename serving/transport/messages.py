@@ -42,7 +42,7 @@ class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
 
     kind: str
     source: str
-    weaker: "GrammarSpec | None" = None  # takes its place if it cannot be compiled
+    weaker: "GrammarSpec | None" = None  # for the case that it cannot be compiled
     unenforced: str = ""  # the fields whose schemas it leaves out
 
 

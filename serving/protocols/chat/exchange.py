@@ -39,7 +39,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> C
         wire.conversation(),
         dialect,
         unused=unused,
-        grammar=wire.constraint(wire.response_format and wire.response_format.grammar()),
+        grammar=wire.constraint(wire.response_format),
         shows_arrival=wire.return_arrival_time,
     )
     # Only one tier exists.

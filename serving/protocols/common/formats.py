@@ -9,7 +9,7 @@ no grammar can express, as OpenAI's clients expect. The other names refuse such 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
@@ -240,10 +240,14 @@ class FormatFields(Wire):
     guided_grammar: GrammarText | None = parameter(_EBNF, "Fv Fv -")
     guided_json_object: bool | None = parameter(_OBJECT, "v v -")
 
-    def constraint(self, *formats: Grammar | None) -> Grammar | None:
-        """Return the constraint of these fields and of the endpoint's `formats`. Raises
-        `InvalidRequest` for two constraints."""
-        found = [*filter(None, formats), *self._grammars()]
+    def constraint(
+        self, *formats: ResponseFormat | TextFormat | None, others: Iterable[Grammar] = ()
+    ) -> Grammar | None:
+        """Return the constraint of these fields, of the endpoint's `formats` and of `others`.
+        Raises `InvalidRequest` for two constraints, `MissingParameter` for a format without its
+        schema."""
+        found = [grammar for each in formats if each and (grammar := each.grammar())]
+        found += (*others, *self._grammars())
         if len(found) > 1:
             first, second = found[0].param, found[1].param
             raise InvalidRequest(

@@ -140,6 +140,5 @@ class CompletionsBody(ArrivalFields, GenerationBody):
         super().refuse_contradictions()
         if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
             raise refusal("max_tokens", "must be at least 1 unless `echo` is true")
-        form = self.response_format and self.response_format.grammar()
-        if self.parse_output and (self.suffix or self.constraint(form)):
+        if self.parse_output and (self.suffix or self.constraint(self.response_format)):
             raise refusal("parse_output", "cannot go with `suffix` or a format of the answer")

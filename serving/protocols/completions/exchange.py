@@ -47,7 +47,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> C
         dialect,
         unused=unused,
         default_limit=dialect.completions_max_tokens,
-        grammar=wire.constraint(wire.response_format and wire.response_format.grammar()),
+        grammar=wire.constraint(wire.response_format),
         shows_arrival=wire.return_arrival_time,
         parses_output=wire.parse_output,
     )

@@ -186,11 +186,9 @@ class MessagesBody(TemplateFields, GenerationBody):
 
     def grammar(self) -> Grammar | None:
         """Return the constraint on the answer. Raises `InvalidRequest` for two of them."""
-        formats = {
-            "output_config.format": self.output_config and self.output_config.format,
-            "output_format": self.output_format,
-        }
-        return self.constraint(*(form and form.grammar(path) for path, form in formats.items()))
+        newer = None if self.output_config is None else self.output_config.format
+        formats = {"output_config.format": newer, "output_format": self.output_format}
+        return self.constraint(others=[form.grammar(at) for at, form in formats.items() if form])
 
     def with_thinking(self, request: GenerationRequest) -> GenerationRequest:
         """Return the request with the options of `thinking`."""

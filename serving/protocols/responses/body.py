@@ -188,8 +188,8 @@ class ResponsesBody(TemplateFields, GenerationBody):
                 "`response_format` belongs to chat completions. Use `text.format` instead.",
                 param="response_format",
             )
-        text_format = self.text and self.text.format
-        return self.constraint(*(each and each.grammar() for each in (text_format, chat_format)))
+        text_format = None if self.text is None else self.text.format
+        return self.constraint(text_format, chat_format)
 
     def _messages(self) -> tuple[Message, ...]:
         messages = messages_of(self.input or ())
