@@ -66,7 +66,9 @@ of an error after the body was read, names those that took no effect, such as
   `VINERY_HOSTED_FEATURES=refuse` the server answers 400 `unsupported_parameter` instead;
 - parameters of other servers that cannot change the answer, from the table below; and the header
   `anthropic-beta`, because only the fields of the body decide;
-- `model`, if Azure's URL names another one.
+- `model`, if Azure's URL names another one;
+- a schema without `strict: true` that is too much for the grammar compiler, such as
+  `response_format.json_schema.schema`, or `tools.parameters`: any JSON object or value fits then.
 
 The header has at most sixteen names; names with other characters than letters, digits, `_`, `.`
 and `-` are only counted. `vinery_ignored_fields_total` in `/metrics` counts the requests.

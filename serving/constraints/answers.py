@@ -21,7 +21,6 @@ from vinery_serving.constraints.json_schema.translator import json_tag
 from vinery_serving.constraints.lowering import lowered
 from vinery_serving.constraints.texts import regex_tag
 from vinery_serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter, cited
-from vinery_serving.core.field_limits import SCHEMA_CHARS
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 
 _DEFAULT_PARAM: Final = "response_format"
@@ -44,7 +43,7 @@ def answer_grammar(
     cannot be enforced, with the path of the cause.
     """
     with step_budget():
-        with named_budget(grammar.param or _DEFAULT_PARAM):
+        with named_budget(grammar.param or _DEFAULT_PARAM, grammar.source):
             tag = family.answer(_answer(grammar))
         if tools and family.supports_calls:
             with named_budget("tools"):
@@ -104,10 +103,6 @@ def _after_reasoning(
 
 def _answer(grammar: Grammar) -> StructuralTag:
     param = grammar.param or _DEFAULT_PARAM
-    if len(grammar.source) > SCHEMA_CHARS.value:
-        raise InvalidGrammar(
-            f"`{param}` {SCHEMA_CHARS.sentence(len(grammar.source))}.", param=param
-        )
     spend(len(grammar.source) // _CHARS_IN_A_STEP)
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:

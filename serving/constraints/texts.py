@@ -13,7 +13,7 @@ from vinery_serving.constraints.grammar.patterns import (
 )
 from vinery_serving.constraints.grammar.rules import RuleSet, Spelling, plain
 from vinery_serving.constraints.grammar.steps import named_budget, spend
-from vinery_serving.core.errors import InvalidGrammar, cited
+from vinery_serving.core.errors import GrammarTooLarge, InvalidGrammar, cited
 from vinery_serving.core.request import TextGrammar, TextSyntax
 
 CACHE: Final = GrammarCache()
@@ -53,7 +53,8 @@ def text_tag(
             text = CACHE.grammar(grammar.definition, how, translated)
     except (InvalidLark, InvalidPattern, NotRegular) as error:
         reason = cited(error) if isinstance(error, InvalidLark) else error
-        raise InvalidGrammar(
+        kind = GrammarTooLarge if isinstance(error, NotRegular) else InvalidGrammar
+        raise kind(
             f"`{grammar.param}` cannot be compiled as {_NAMES[grammar.syntax]}: {reason}.",
             param=grammar.param,
         ) from None

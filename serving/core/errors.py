@@ -107,6 +107,10 @@ class InvalidGrammar(InvalidRequest, code="invalid_grammar"):
     """The schema, regular expression, grammar or structural tag cannot be compiled."""
 
 
+class GrammarTooLarge(InvalidGrammar):
+    """A strict schema, a pattern or a grammar is too large, or uses what is not supported."""
+
+
 class ContextTooLong(InvalidRequest, code="context_length_exceeded"):
     """The prompt and the answer do not fit into the model's context.
 

@@ -60,7 +60,7 @@ class Checker:
             return elapsed_s > _START_TIMEOUT_S
         if elapsed_s <= CHECK_TIMEOUT_S:
             return False
-        return elapsed_s > _MAX_CLOCK_S or self._cpu_s() - self._cpu_at_s > CHECK_TIMEOUT_S
+        return elapsed_s > _MAX_CLOCK_S or self.used_s() > CHECK_TIMEOUT_S
 
     def is_large(self) -> bool:
         """Whether it has grown too much since its first grammar, which needs tables of its own."""

@@ -214,15 +214,18 @@ class GrammarChecks:
         for work in list(self._works):
             checker, check = work.checker, work.check
             if check is not None and checker.is_too_late():
+                reason = self._reason_of_delay(work)
                 self._end_checker(work)
-                self._settle(check, self._reason_of_delay(work), CHECK_TIMEOUT_S)
+                self._settle(check, reason, CHECK_TIMEOUT_S)
             elif check is None and len(self._works) > 1 and work.is_long_idle:
                 self._end_checker(work)
 
     def _reason_of_delay(self, work: _Work) -> str:
         if not work.checker.is_ready or work.check is None:
             return _NO_CHECKER
-        is_costly = is_too_much(work.check.grammar, self._vocab_size)
+        # On a busy machine the clock alone is no verdict.
+        has_tried = work.checker.used_s() > CHECK_TIMEOUT_S
+        is_costly = has_tried and is_too_much(work.check.grammar, self._vocab_size)
         return _TOO_COSTLY if is_costly else _TOO_SLOW
 
     def close(self) -> None:

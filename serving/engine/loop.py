@@ -328,12 +328,10 @@ class EngineLoop:
             if submit.logits is not None:
                 generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
         except ValueError as error:
-            refused = Generation(connection, submit, np.zeros(0, np.int64))
-            refused.reject(errors.InvalidRequest.code, str(error))
+            connection.send(Rejected(submit.id, errors.InvalidRequest.code or "", str(error)))
             return
         except PixelsRefused:
-            refused = Generation(connection, submit, np.zeros(0, np.int64))
-            refused.reject(errors.Overloaded.code, _TOO_MANY_PIXELS)
+            connection.send(Rejected(submit.id, errors.Overloaded.code or "", _TOO_MANY_PIXELS))
             return
         if submit.known is None and not self._may_wait(generation):  # else it had its room before
             return
@@ -401,8 +399,12 @@ class EngineLoop:
     def _on_checked(self, generation: Generation, refusal: str | None) -> None:
         if self._checking.pop(generation, None) is None:
             return  # cancelled meanwhile
+        grammar = generation.submit.grammar
         if refusal is None:
             self._accept(generation)
+        elif grammar is not None and grammar.weaker is not None:
+            generation.submit = structs.replace(generation.submit, grammar=grammar.weaker)
+            self._check_grammar(generation, grammar.weaker)
         else:
             self._end(generation)
             error = errors.Overloaded if refusal in UNDECIDED else errors.InvalidGrammar

@@ -67,7 +67,9 @@ class OutputSender:
         """Send the acceptances that wait for the next step."""
         for generation in self._accepted:
             if generation.connection is not None:
-                generation.connection.send(Accepted(generation.submit.id))
+                grammar = generation.submit.grammar
+                unenforced = grammar.unenforced if grammar is not None else ""
+                generation.connection.send(Accepted(generation.submit.id, unenforced))
         self._accepted.clear()
 
     def send(self, *, num_streams: int, at_once: bool = False) -> None:

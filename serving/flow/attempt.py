@@ -184,6 +184,9 @@ class AnswersReader:
         token_ids, logits = self._choices[submit.id].token_ids, submit.logits
         if token_ids and logits is not None and logits.prompt_logprobs is not None:
             logits = structs.replace(logits, prompt_logprobs=None)  # they were sent
+        grammar = submit.grammar
+        if grammar is not None and self._meter.unenforced:
+            grammar = grammar.weaker or grammar
         has_seed = self._prepared.request.sampling.seed is not None
         return structs.replace(
             submit,
@@ -191,6 +194,7 @@ class AnswersReader:
                 token_ids.tobytes(), is_replayed=has_seed and submit.sampling.temperature > 0
             ),
             logits=logits,
+            grammar=grammar,
             deadline_s=max(0.0, submit.deadline_s - self._meter.total_s),
         )
 
@@ -225,6 +229,7 @@ class AnswersReader:
                     if not self._num_to_accept:
                         continue  # by an engine that goes on
                     self._num_to_accept -= 1
+                    self._meter.unenforced = update.unenforced
                     self._meter.accepted_s = self._meter.total_s
                     if self._num_to_accept == 0:
                         events.append(started(self._prepared))

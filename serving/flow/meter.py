@@ -34,6 +34,7 @@ class Meter:
     # Of the answer that ended last; `QUOTA` if a limit ended one of them.
     finish_reason: str = ""
     accepted_s: float | None = None  # when an engine had it in its queue
+    unenforced: str = ""  # fields whose schemas are not strict, and were too much
     has_begun: bool = False  # an engine has computed its prompt; before that, nothing is charged
 
     @property

@@ -17,7 +17,7 @@ from vinery_serving.core.errors import ContextTooLong, InvalidRequest, Unsupport
 from vinery_serving.core.ids import derive_seed
 from vinery_serving.core.media import Clip
 from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
-from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
+from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
 from vinery_serving.flow.candidates import beam_spec, check_beam_search, with_candidates
 from vinery_serving.flow.clamping import clamped_to, within_limits
 from vinery_serving.flow.context import within_context
@@ -31,7 +31,6 @@ from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.prompting.vision import PromptMedia
 from vinery_serving.transport.messages import (
-    GrammarSpec,
     MediaInput,
     SamplingParams,
     SpeculationSpec,
@@ -73,14 +72,13 @@ def prepare(
     model.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
     request = within_context(request, model)
     prompts = render(request, model, must_fit=True)
-    grammar = output_grammar(request, model, prompts[0])
     common = Submit(
         id=0,
         prompt_ids=b"",
         sampling=limited(resolve_sampling(request, model.defaults), model.entry.options),
         max_new_tokens=0,
         deadline_s=deadline_s,
-        grammar=None if grammar is None else GrammarSpec(grammar.kind, grammar.source),
+        grammar=output_grammar(request, model, prompts[0]),
         request_id=request_id,
         lane=lane,
         max_queue_s=model.entry.options.max_queue_s,
@@ -112,7 +110,7 @@ def _check(request: GenerationRequest, model: LoadedModel) -> None:
     """Raises InvalidRequest for what the model does not take, before anything is rendered."""
     _check_limits(request, model)
     check_parameters(request, model.entry.options, model.entry.name)
-    _check_eviction(request, model)
+    _check_beams(request, model.entry.options)
     check_output_grammar(request)
     check_beam_search(request)
 
@@ -186,26 +184,16 @@ def speculation_spec(request: GenerationRequest, model: LoadedModel) -> Speculat
 
     Raises `UnsupportedParameter` for an option that this model does not support.
     """
-    requested, options = request.assistance, model.entry.options
-    _check_speculation(
-        request,
-        has_draft=bool(options.draft_model),
-        has_head=bool(options.eagle3_head),
-        has_lookup=options.prompt_lookup,
-    )
-    defaults = model.defaults
+    requested, options, defaults = request.assistance, model.entry.options, model.defaults
+    _check_speculation(requested, options)
     if options.draft_model:
         return _draft_spec(requested, defaults)
+    num_tokens = requested.num_tokens or defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS
     if options.eagle3_head:
-        num_tokens = requested.num_tokens or defaults.num_assistant_tokens
-        return SpeculationSpec(num_tokens=num_tokens or NUM_ASSISTANT_TOKENS)
+        return SpeculationSpec(num_tokens=num_tokens)
     if options.prompt_lookup:
-        return SpeculationSpec(
-            num_tokens=requested.num_tokens
-            or defaults.num_assistant_tokens
-            or NUM_ASSISTANT_TOKENS,
-            max_ngram_size=requested.max_ngram_size or defaults.max_ngram_size or NGRAM_SIZE,
-        )
+        size = requested.max_ngram_size or defaults.max_ngram_size or NGRAM_SIZE
+        return SpeculationSpec(num_tokens=num_tokens, max_ngram_size=size)
     return None
 
 
@@ -219,48 +207,38 @@ def _draft_spec(requested: SpeculativeDecoding, defaults: GenerationDefaults) ->
     return SpeculationSpec(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)
 
 
-def _check_speculation(
-    request: GenerationRequest, *, has_draft: bool, has_head: bool, has_lookup: bool
-) -> None:
-    requested = request.assistance
-    has_any = has_draft or has_head or has_lookup
-    if request.beams is not None and has_any:
-        raise UnsupportedParameter(
-            "This model is served with speculative decoding, which the engine cannot combine "
-            f"with beam search. Leave out `{request.beams.param}`.",
-            param=request.beams.param,
-        )
-    for param, value, is_possible, options in (
-        (
-            "num_assistant_tokens",
-            requested.num_tokens,
-            has_any,
-            "draft_model, eagle3_head or prompt_lookup",
-        ),
-        (
-            "assistant_confidence_threshold",
-            requested.confidence_threshold,
-            has_draft,
-            "draft_model",
-        ),
-        ("max_ngram_size", requested.max_ngram_size, has_lookup, "prompt_lookup"),
+def _proposes_tokens(options: EngineOptions) -> bool:
+    return bool(options.draft_model or options.eagle3_head or options.prompt_lookup)
+
+
+def _check_speculation(requested: SpeculativeDecoding, options: EngineOptions) -> None:
+    any_of_them = "draft_model, eagle3_head or prompt_lookup"
+    threshold = requested.confidence_threshold
+    for param, value, is_possible, names in (
+        ("num_assistant_tokens", requested.num_tokens, _proposes_tokens(options), any_of_them),
+        ("assistant_confidence_threshold", threshold, options.draft_model, "draft_model"),
+        ("max_ngram_size", requested.max_ngram_size, options.prompt_lookup, "prompt_lookup"),
     ):
         if value is not None and not is_possible:
             raise UnsupportedParameter(
-                f"`{param}` is for models that are served with the option {options}, which this "
+                f"`{param}` is for models that are served with the option {names}, which this "
                 "one is not. Leave it out.",
                 param=param,
             )
 
 
-def _check_eviction(request: GenerationRequest, model: LoadedModel) -> None:
-    """Raises `UnsupportedParameter` for a beam search whose cache would be evicted: GenAI fails."""
-    if request.beams is not None and model.entry.options.cache_eviction is not None:
-        raise UnsupportedParameter(
-            "This model is served with the option cache_eviction, which the engine cannot combine "
-            f"with beam search. Leave out `{request.beams.param}`.",
-            param=request.beams.param,
-        )
+def _check_beams(request: GenerationRequest, options: EngineOptions) -> None:
+    """Raises `UnsupportedParameter` for a beam search with what GenAI cannot combine with it."""
+    for what, is_set in (
+        ("the option cache_eviction", options.cache_eviction is not None),
+        ("speculative decoding", _proposes_tokens(options)),
+    ):
+        if request.beams is not None and is_set:
+            raise UnsupportedParameter(
+                f"This model is served with {what}, which the engine cannot combine with beam "
+                f"search. Leave out `{request.beams.param}`.",
+                param=request.beams.param,
+            )
 
 
 def _check_limits(request: GenerationRequest, model: LoadedModel) -> None:

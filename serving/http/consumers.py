@@ -63,7 +63,7 @@ from vinery_serving.http.edge import (
     send_whole,
     server_failed,
 )
-from vinery_serving.http.notices import report_clamp, report_unused
+from vinery_serving.http.notices import report_clamp, report_unenforced, report_unused
 from vinery_serving.http.paths import DEPLOYMENT, OwnPaths
 from vinery_serving.http.starts import BeginInTurns
 from vinery_serving.intake.reading import (
@@ -214,11 +214,22 @@ class RecordedConsumer(JsonConsumer):
         with grant_errors():
             caller.grants.check_endpoint(self._named)
 
-    @property
-    def _deployment(self) -> str | None:
-        """The model that the path names, as Azure's clients do."""
-        deployment: str | None = self.scope[DEPLOYMENT]
-        return deployment
+    def _admitted(self, record: RequestRecord, caller: Caller, head: Head) -> Engine:
+        """Admit the request, whose model the body names, or the path as Azure's clients do. Returns
+        an engine of the model."""
+        model = self.scope[DEPLOYMENT] or head.model
+        hashes = [part.sha256 for part in head.media if part.sha256]
+        record.admit(
+            model=model or "",
+            is_streamed=head.is_streamed,
+            mm_hashes=hashes,
+            end_user=head.end_user,
+        )
+        replaced = () if head.model in (None, model) else ("model",)
+        report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
+        engine = self._engine(caller, model)
+        record.name_model(engine.entry.name)
+        return engine
 
     def _record_unread(self, caller: Caller, error: ServingError | None) -> None:
         record = self._new_record(caller)
@@ -312,12 +323,7 @@ class PoolingConsumer(RecordedConsumer):
 
         async def engine_of(head: Head) -> Engine:
             nonlocal engine
-            model = self._deployment or head.model
-            record.admit(model=model or "", end_user=head.end_user)
-            replaced = () if head.model in (None, model) else ("model",)
-            report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
-            engine = self._engine(caller, model)
-            record.name_model(engine.entry.name)
+            engine = self._admitted(record, caller, head)
             return engine
 
         workers, endpoint = self._runtime.workers, self._endpoint
@@ -368,18 +374,7 @@ class GenerationConsumer(RecordedConsumer):
         async with reading as reader:
             fingerprint = settings.VINERY_FINGERPRINT
             head = await reader.parse(body, self._endpoint, self._tree, fingerprint)
-            model = self._deployment or head.model
-            hashes = [part.sha256 for part in head.media if part.sha256]
-            record.admit(
-                model=model or "",
-                is_streamed=head.is_streamed,
-                mm_hashes=hashes,
-                end_user=head.end_user,
-            )
-            replaced = () if head.model in (None, model) else ("model",)
-            report_unused(head.unused, self.scope, self._runtime.traffic, *replaced)
-            engine = self._engine(caller, model)
-            record.name_model(engine.entry.name)
+            engine = self._admitted(record, caller, head)
             identity = AnswerIdentity.new(engine.entry.name, requested_id=head.answer_id)
             media = CallerMedia(
                 self._runtime, caller, record.meter, lambda num: self._claim.cover(len(body) + num)
@@ -415,6 +410,7 @@ class GenerationConsumer(RecordedConsumer):
             record.add_answer(body)
             headers = reservation.headers  # before the record is settled
             record.succeed()
+            report_unenforced(record.meter.unenforced, self.scope, self._runtime.traffic)
             await self._send_json(body, headers)
 
     async def _stream(
@@ -448,6 +444,7 @@ class GenerationConsumer(RecordedConsumer):
         if not self._has_started:
             headers = [*_STREAM, *record.reservation.headers]
             start = {"type": "http.response.start", "status": 200, "headers": headers}
+            report_unenforced(record.meter.unenforced, self.scope, self._runtime.traffic)
             await self.base_send(start)
             self._has_started = True
         frames = b"".join([encoder.feed(event) for event in events])

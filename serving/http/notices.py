@@ -50,6 +50,13 @@ def report_unused(unused: Unused, scope: Scope, traffic: Traffic, *others: str) 
     _refuse(unused)
 
 
+def report_unenforced(fields: str, scope: Scope, traffic: Traffic) -> None:
+    """Add the fields of schemas that are not strict, and were too much to be enforced."""
+    if fields:
+        scope[OWN_HEADERS].append((IGNORED, fields.encode("ascii")))
+        traffic.ignored[_OTHER] += 1
+
+
 def report_clamp(param: str, max_tokens: int | None, scope: Scope) -> None:
     """Add the header with the limit of output tokens, if it is less than the client asked for."""
     if max_tokens is not None:

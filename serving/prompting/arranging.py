@@ -6,9 +6,10 @@ they do not expect, or raise.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Final
 
-from vinery_serving.core.request import ContentPart, Message, Role, TextPart
+from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
 from vinery_serving.prompting.capabilities import TemplateCapabilities
 
 _INSTRUCTING: Final = (Role.SYSTEM, Role.DEVELOPER)
@@ -21,7 +22,7 @@ def arranged(messages: Sequence[Message], capabilities: TemplateCapabilities) ->
         messages = _with_single_calls(messages)
     if capabilities.refuses_text_beside_reasoning:
         messages = [_without_text_beside_reasoning(message) for message in messages]
-    return messages
+    return _with_numbered_calls(messages) if capabilities.wants_numbered_ids else messages
 
 
 def _with_instructions(
@@ -73,6 +74,25 @@ def _split(turn: Message, results: Sequence[Message]) -> list[Message]:
         # A result without a call stays behind all calls.
         turns[positions.get(result.tool_call_id or "", -1)].append(result)
     return [message for each in turns for message in each]
+
+
+def _with_numbered_calls(messages: Sequence[Message]) -> list[Message]:
+    """The same messages, with the numbers of all calls in their ids. A result answers the newest
+    call of its id, since some clients count anew in each turn."""
+    numbers, known = count(), dict[str | None, str]()
+
+    def numbered(call: ToolCall) -> ToolCall:
+        known[call.id] = f"functions.{call.name}:{next(numbers)}"
+        return replace(call, id=known[call.id])
+
+    return [
+        replace(
+            message,
+            tool_calls=tuple(map(numbered, message.tool_calls)),
+            tool_call_id=known.get(message.tool_call_id, message.tool_call_id),
+        )
+        for message in messages
+    ]
 
 
 def _without_text_beside_reasoning(message: Message) -> Message:

@@ -79,6 +79,8 @@ class TemplateCapabilities:
         self.calls_need_tools = not self._shows_calls() and self._shows_calls(tools=[_TOOL])
         # Ids of calls have nine letters and digits.
         self.wants_short_ids = self._shows_calls() and not self._shows_calls(_LONG_CALL_ID)
+        # Kimi K2, whose ids of calls are `functions.NAME:N`.
+        self.wants_numbered_ids = "<|tool_call_argument_begin|>" in text
         # An assistant turn with only tool calls has the content null; otherwise "".
         self.wants_null_content = self._renders_null_content()
         # Arguments of tool calls are objects; otherwise JSON text.

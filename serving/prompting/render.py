@@ -144,9 +144,9 @@ class ChatRenderer:
         return bool(conversation.tools) and needs_tools
 
     def _turns(self, conversation: Conversation) -> list[dict[str, Any]]:
-        messages = conversation.messages
+        messages = arranged(conversation.messages, self._capabilities)
         callees = {call.id: call.name for message in messages for call in message.tool_calls}
-        return [self._turn(message, callees) for message in arranged(messages, self._capabilities)]
+        return [self._turn(message, callees) for message in messages]
 
     def _turn(self, message: Message, callees: Mapping[str, str]) -> dict[str, Any]:
         turn: dict[str, Any] = {"role": message.role.value, "content": self._content(message)}

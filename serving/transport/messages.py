@@ -42,6 +42,8 @@ class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
 
     kind: str
     source: str
+    weaker: "GrammarSpec | None" = None  # for the case that it cannot be compiled
+    unenforced: str = ""  # the fields whose schemas it leaves out
 
 
 class BeamSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -266,6 +268,7 @@ class Accepted(_Message, frozen=True):
     """The generation is valid, and runs or waits."""
 
     id: int
+    unenforced: str = ""  # of its grammar
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

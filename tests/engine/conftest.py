@@ -54,6 +54,7 @@ class Answer:
     logprobs: list[messages.TokenLogprobs] = field(default_factory=list)
     energies_j: list[float | None] = field(default_factory=list)  # of each part of it
     is_accepted: bool = False
+    unenforced: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -62,7 +63,7 @@ class Answer:
     def take(self, update: GenerationUpdate) -> None:
         match update:
             case messages.Accepted():
-                self.is_accepted = True
+                self.is_accepted, self.unenforced = True, update.unenforced
             case messages.Rejected():
                 self.rejection = update
             case messages.TokenOutput():

@@ -88,6 +88,11 @@ async def test_invalid_and_costly_requests_fail_alone_beside_64_streams(gateway:
     )
 
     assert refused.rejection.code == "invalid_grammar"
+    weaker = GrammarSpec("regex", "yes|no", unenforced="a, b")
+    costly = GrammarSpec(costly.kind, costly.source, weaker)
+    (loose,) = await gateway.ask(gateway.submit("hello", grammar=costly, max_new_tokens=9))
+    assert gateway.text(loose) in ("yes", "no")
+    assert loose.unenforced == "a, b"
     assert answer.finish == "stop"
     assert gateway.text(again) in ("yes", "no")
 

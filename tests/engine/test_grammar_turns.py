@@ -40,7 +40,7 @@ class FakeChecker:
     def __init__(self, *_: object) -> None:
         self.connection = self
         self.is_ready = False
-        self.is_late = False
+        self.is_late = self.is_starved = False
         self.sent: list[GrammarSpec] = []
         self.grown_bytes = 0
         self.answer: str | None = None
@@ -66,7 +66,7 @@ class FakeChecker:
         return False
 
     def used_s(self) -> float:
-        return 2.0 if "1000" in self.sent[-1].source else 0.001
+        return 2.5 if "1000" in self.sent[-1].source and not self.is_starved else 0.001
 
     def end(self) -> int | None:
         self.is_late = False
@@ -203,6 +203,15 @@ def test_what_depends_on_time_or_a_lost_process_is_no_verdict() -> None:
         assert len(bench.results) == number + 1
         assert bench.results[-1][1] in UNDECIDED
     assert bench.sent == [slow] * 2, "nothing is remembered"
+
+    bench = Bench(max_checkers=1)
+    bench.ask(costly(0), EVIL)
+    (checker,) = all_checkers
+    bench.wake(checker)
+    checker.is_late = checker.is_starved = True
+    bench.checks.tick()
+    assert bench.results[-1][1] in UNDECIDED, "the machine was slow"
+    assert not bench.checks._refusals
 
     bench = Bench(max_checkers=1)
     bench.ask(SMALL, EVIL, "lost")

@@ -66,7 +66,8 @@ class Gateway:
         self._writer.write(b"".join(pack(each) for each in sent))
 
     def accept(self, submit: Submit) -> None:
-        self.send(messages.Accepted(submit.id))
+        unenforced = "" if submit.grammar is None else submit.grammar.unenforced
+        self.send(messages.Accepted(submit.id, unenforced))
 
     def tokens(self, submit: Submit, ids: Sequence[int], finish: str | None = None) -> None:
         output = messages.TokenOutput(submit.id, tuple(ids), finish, 0.001, 0)

@@ -23,7 +23,7 @@ from tests.prompting.builders import a_chat
 from tests.tables import table
 from vinery_serving.core import errors
 from vinery_serving.core.events import Completed, Failed, Started
-from vinery_serving.core.request import RawPrompts, Sampling
+from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Sampling
 from vinery_serving.flow.directory import Engine
 from vinery_serving.flow.generate import MAX_LOST_ENGINES, whole
 from vinery_serving.flow.grants import TokenSource
@@ -109,6 +109,30 @@ async def test_only_samples_with_a_seed_are_generated_again(engine, sampling, is
         await whole(await prepared_of(engine, replace(HELLO, sampling=sampling)))
 
     assert submits[0].known == messages.Known(array("i", ids_of(TEXT)[:1]).tobytes(), is_replayed)
+
+
+@table("unenforced", ["", "response_format.schema"])
+async def test_the_next_engine_takes_the_grammar_that_the_first_one_took(engine, unenforced):
+    submits: list[messages.Submit] = []
+
+    async def die(gateway: Gateway) -> None:
+        submits.append(submit := await gateway.receive_submit())
+        gateway.send(messages.Accepted(submit.id, unenforced))
+        gateway.tokens(submit, ids_of(TEXT)[:1])
+        gateway.die()
+
+    async def go_on(gateway: Gateway) -> None:
+        submits.append(submit := await accepted(gateway))
+        gateway.tokens(submit, [END], "stop")
+
+    schema = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "string"}', "response_format.schema")
+    async with FakeEngine(engine.replicas.path, die, go_on):
+        prepared = await prepared_of(engine, replace(HELLO, grammar=schema))
+        await whole(prepared)
+
+    strong, grammar = (each.grammar for each in submits)
+    assert grammar == (strong.weaker if unenforced else strong)
+    assert prepared.meter.unenforced == unenforced
 
 
 async def test_only_choices_that_have_not_ended_go_on(engine):

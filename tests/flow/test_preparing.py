@@ -13,7 +13,12 @@ from tests.tables import table
 from vinery_serving.core import events as ev
 from vinery_serving.core import request as req
 from vinery_serving.core.dialects import DIALECTS
-from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import (
+    ContextTooLong,
+    InvalidGrammar,
+    InvalidRequest,
+    UnsupportedParameter,
+)
 from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.flow.clamping import CLIENT_DEFAULTS
@@ -93,6 +98,91 @@ async def test_parameters_that_continue_after_the_grammar_are_refused(
         await prepared_of(engine, replace(request_, stopping=stopping))
 
     assert caught.value.param == param
+
+
+def a_format(strict: bool | None, **schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"schema": schema, "strict": strict}}
+
+
+def a_tool(name: str, strict: bool | None, **schema: Any) -> dict[str, Any]:
+    function = {"name": name, "strict": strict, "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+def chat_of(fields: dict[str, Any]) -> req.GenerationRequest:
+    body = json.dumps({"messages": [{"role": "user", "content": "Hi"}], **fields}).encode()
+    return parse(req.Endpoint.CHAT, body, DIALECTS["v1"], fingerprint=None).request
+
+
+OBJECT = {"type": "object"}
+USUAL = {**OBJECT, "properties": {"own": {"type": "string"}}}
+ELSEWHERE = {**OBJECT, "properties": {"own": {"$ref": "https://example.com/own.json"}}}
+INVALID = {**OBJECT, "properties": {"own": {"type": "nonsense"}}}
+FORMAT = "response_format.json_schema.schema"
+ONE_LOOSE = [a_tool("f", None, **ELSEWHERE), a_tool("g", True, **USUAL)]
+ONE_STRICT = [a_tool("f", False, **USUAL), a_tool("g", True, **ELSEWHERE)]
+
+
+@table(
+    "fields, unenforced, weaker_unenforced",
+    [
+        ({"response_format": a_format(None, **USUAL)}, "", FORMAT),
+        ({"response_format": a_format(False, **ELSEWHERE)}, FORMAT, None),
+        ({"response_format": a_format(False, items=ELSEWHERE)}, FORMAT, None),
+        ({"response_format": a_format(True, **USUAL)}, "", None),
+        ({"response_format": {"type": "json_object"}}, "", None),
+        ({"tools": ONE_LOOSE[:1]}, None, None),
+        ({"tools": ONE_LOOSE}, "", None),
+        ({"tools": ONE_LOOSE, "tool_choice": "required"}, "tools.parameters", None),
+        (
+            {"tools": [a_tool("f", None, **USUAL)], "tool_choice": "required"},
+            "",
+            "tools.parameters",
+        ),
+        (
+            {"tools": ONE_LOOSE, "response_format": a_format(None, **USUAL)},
+            f"tools.parameters, {FORMAT}",
+            None,
+        ),
+        (
+            {"tools": [{"type": "custom", "custom": {"name": "f"}}], "tool_choice": "required"},
+            "",
+            None,
+        ),
+    ],
+)
+async def test_a_schema_that_is_not_strict_is_left_out_where_it_is_too_much(
+    engine, fields, unenforced, weaker_unenforced
+):
+    [submit] = (await prepared_of(engine, chat_of(fields))).submits
+
+    if unenforced is None:
+        assert submit.grammar is None
+        return
+    assert submit.grammar.unenforced == unenforced
+    weaker = submit.grammar.weaker
+    assert (weaker and weaker.unenforced) == weaker_unenforced
+    assert weaker is None or "own" not in weaker.source
+
+
+@table(
+    "fields, param",
+    [
+        ({"response_format": a_format(True, **ELSEWHERE)}, FORMAT),
+        ({"response_format": a_format(False, **INVALID)}, FORMAT),
+        ({"tools": ONE_STRICT, "tool_choice": "required"}, "tools.g.parameters"),
+        (
+            {"tools": [a_tool("f", None, **INVALID)], "tool_choice": "required"},
+            "tools.f.parameters",
+        ),
+    ],
+)
+async def test_a_strict_schema_that_is_too_much_is_refused_and_so_is_an_invalid_one(
+    engine, fields, param
+):
+    with pytest.raises(InvalidGrammar) as caught:
+        await prepared_of(engine, chat_of(fields))
+    assert caught.value.param.startswith(f"{param}.properties.own")
 
 
 async def test_a_head_proposes_a_number_of_tokens(tmp_path):

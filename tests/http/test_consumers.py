@@ -199,6 +199,22 @@ async def test_an_answer_names_the_fields_that_took_no_effect(
     assert server.traffic.ignored == {"store": 1, "keep_alive": 1, "other": 1}
 
 
+@whole_and_streamed
+async def test_an_answer_names_the_schema_that_was_too_much(
+    server: Server, is_streamed: bool
+) -> None:
+    schema = {"$ref": "https://example.com/own.json"}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+
+    fields = {"messages": HELLO, "stream": is_streamed, "response_format": form}
+    assert (await server.ask(CHAT, **fields))[0] == 200
+    assert server.headers[b"x-vinery-ignored"] == b"response_format.json_schema.schema"
+
+    form["json_schema"]["strict"] = True
+    assert (await server.ask(CHAT, **fields))[0] == 400
+    assert b"x-vinery-ignored" not in server.headers
+
+
 UNKNOWN = {"prompt": "Hi", "chat_id": "a"}
 
 

@@ -52,6 +52,7 @@ CAPABILITIES = {
         ],
     ),
     "wants_short_ids": ([templates.SHORT_IDS], [TEXT_ARGUMENTS, CHATML]),
+    "wants_numbered_ids": ([templates.NUMBERED_IDS], [templates.SHORT_IDS]),
     "calls_need_tools": ([templates.CALLS_BESIDE_TOOLS], [templates.LISTED_TOOLS]),
     "needs_tool_list": ([templates.LISTED_TOOLS], [templates.TOOLS]),
     "needs_descriptions": (

@@ -253,6 +253,34 @@ def test_a_call_and_its_result_share_a_short_id_where_the_template_demands_one(c
     assert rendered(templates.SHORT_IDS, chat) == text
 
 
+@table(
+    "ids",
+    [
+        ["call_a", "call_b", "call_c", "call_d"],
+        ["functions.ping:7", "functions.ping:8", "x", "y"],  # of a conversation that was cut
+        ["1", "2", "1", "2"],  # a client that counts anew in each turn
+    ],
+)
+def test_kimi_sees_the_ids_that_it_was_trained_on_whatever_clients_send(ids):
+    chat = [HI]
+    for turn in (ids[:2], ids[2:]):
+        calls = tuple(map(req.ToolCall, turn, ("ping", "get_weather"), ("{}", "[]")))
+        results = [a_message("tool", id_, tool_call_id=id_) for id_ in reversed(turn)]
+        chat += [a_message("assistant", tool_calls=calls), *results]
+    unknown = a_message("tool", "", tool_call_id="z")
+
+    text = rendered(templates.NUMBERED_IDS, a_chat(*chat, unknown, HI))
+
+    called = re.findall(r"<\|tool_call_begin\|>(.*?)<", text)
+    names = ["functions.ping:0", "functions.get_weather:1"]
+    names += ["functions.ping:2", "functions.get_weather:3"]
+    assert called == names
+    results = re.findall(r"<(ping|get_weather)>Return of (.*?): (\w[\w.:]*)", text)
+    expected = [("get_weather", 1), ("ping", 0), ("get_weather", 3), ("ping", 2)]
+    assert results == [(name, names[at], ids[at]) for name, at in expected]
+    assert "<tool>Return of z: <user>Hi" in text
+
+
 @table("arguments", ['{"city": "Rome"} extra', '{"city": ', "[1]", "5", "\u00e9"])
 @table(
     "text",

@@ -17,7 +17,7 @@ class GrammarCache:
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, tuple[Counted[str], int]] = OrderedDict()
-        self._num_chars = 0
+        self.num_chars = 0  # of all sources and their grammars
         self._lock = Lock()
 
     def grammar(self, source: str, how: Hashable, translate: Callable[[], str]) -> str:
@@ -39,19 +39,14 @@ class GrammarCache:
         """Forget all grammars."""
         with self._lock:
             self._known.clear()
-            self._num_chars = 0
-
-    @property
-    def num_chars(self) -> int:
-        """The characters of all sources and their grammars."""
-        return self._num_chars
+            self.num_chars = 0
 
     def _keep(self, key: Hashable, found: Counted[str], num_chars: int) -> None:
         with self._lock:
             if num_chars > _MAX_CHARS_OF_ONE or key in self._known:
                 return
             self._known[key] = (found, num_chars)
-            self._num_chars += num_chars
-            while self._num_chars > _MAX_CHARS:
+            self.num_chars += num_chars
+            while self.num_chars > _MAX_CHARS:
                 _, (_, num_removed) = self._known.popitem(last=False)
-                self._num_chars -= num_removed
+                self.num_chars -= num_removed

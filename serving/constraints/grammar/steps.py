@@ -14,8 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from vinery_serving.core.errors import InvalidGrammar
-from vinery_serving.core.field_limits import REQUEST_STEPS, SCHEMA_STEPS, FieldLimit
+from vinery_serving.core.errors import GrammarTooLarge
+from vinery_serving.core.field_limits import REQUEST_STEPS, SCHEMA_CHARS, SCHEMA_STEPS, FieldLimit
 
 T = TypeVar("T")
 
@@ -64,14 +64,16 @@ def step_budget(limit: FieldLimit = REQUEST_STEPS) -> Iterator[StepBudget]:
 
 
 @contextmanager
-def named_budget(param: str) -> Iterator[None]:
+def named_budget(param: str, source: str = "") -> Iterator[None]:
     """Join the open budget or open a new one, for the request field `param`. Raises
-    `InvalidGrammar` with the field if the steps do not suffice."""
+    `GrammarTooLarge` with the field if the steps do not suffice, or for too long a source."""
+    if len(source) > SCHEMA_CHARS.value:
+        raise GrammarTooLarge(f"`{param}` {SCHEMA_CHARS.sentence(len(source))}.", param=param)
     try:
         with step_budget():
             yield
     except OutOfSteps as error:
-        raise InvalidGrammar(f"`{param}` is too large: {error}.", param=param) from None
+        raise GrammarTooLarge(f"`{param}` is too large: {error}.", param=param) from None
 
 
 @contextmanager

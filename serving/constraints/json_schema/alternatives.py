@@ -15,6 +15,7 @@ from vinery_serving.constraints.json_schema.nodes import (
     SchemaError,
     SchemaNode,
     Steps,
+    Untranslatable,
     canonical,
     constants_of,
 )
@@ -121,7 +122,7 @@ class SchemaDocument:
     def _target(self, node: SchemaNode) -> SchemaNode:
         reference, steps = node.keywords["$ref"], (*node.steps, "$ref")
         if not reference.startswith("#"):
-            raise SchemaError(steps, "must begin with #: other documents are not fetched")
+            raise Untranslatable(steps, "must begin with #: other documents are not fetched")
         found = self.root
         for step in reference.removeprefix("#").split("/")[1:]:
             spend()
@@ -132,7 +133,7 @@ class SchemaDocument:
             except (LookupError, TypeError, ValueError):
                 raise SchemaError(steps, f"points at nothing: {cited(reference)}") from None
         if found is self.root and reference not in ("#", "#/"):
-            raise SchemaError(steps, f"points at nothing: {cited(reference)}")
+            raise Untranslatable(steps, f"points at nothing: {cited(reference)}")
         if not isinstance(found.schema, dict | bool):
             raise SchemaError(steps, f"does not point at a schema: {cited(reference)}")
         return found
@@ -203,7 +204,7 @@ def _product(choices: Iterable[list[Alternative]]) -> list[Alternative]:
 
 def _check_number(num_alternatives: int) -> None:
     if num_alternatives > _MAX_ALTERNATIVES:
-        raise SchemaError(
+        raise Untranslatable(
             (), f"has a value with more than {_MAX_ALTERNATIVES} combinations of options"
         )
 
@@ -241,7 +242,7 @@ def count_bounds(nodes: Sequence[SchemaNode], what: str) -> tuple[int, int | Non
     most = min((int(n.keywords[maximum]) for n in nodes if maximum in n.keywords), default=None)
     if least > _MAX_COUNT:
         node = next(each for each in nodes if each.keywords.get(minimum, 0) > _MAX_COUNT)
-        raise SchemaError((*node.steps, minimum), f"must be at most {_MAX_COUNT}")
+        raise Untranslatable((*node.steps, minimum), f"must be at most {_MAX_COUNT}")
     return least, None if most is None or most > _MAX_COUNT else most
 
 

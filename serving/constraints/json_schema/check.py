@@ -14,6 +14,7 @@ from vinery_serving.constraints.json_schema.nodes import (
     SchemaNode,
     Steps,
     Unenforceable,
+    Untranslatable,
 )
 from vinery_serving.core.field_limits import SCHEMA_ENUM_VALUES, SCHEMA_NAMES, SCHEMA_PROPERTIES
 from vinery_serving.core.json_size import MAX_NUMBER_DIGITS
@@ -60,20 +61,20 @@ class _Size:
         self._num_properties += len(properties)
         self._num_required += len(required)
         if max(self._num_properties, self._num_required) > SCHEMA_PROPERTIES.value:
-            raise SchemaError((), f"has more than {SCHEMA_PROPERTIES.value} properties in all")
+            raise Untranslatable((), f"has more than {SCHEMA_PROPERTIES.value} properties in all")
         self._num_values += len(words.get("enum", ()))
         if self._num_values > SCHEMA_ENUM_VALUES.value:
             reason = (
                 f"exceeds the {SCHEMA_ENUM_VALUES.value} values that all `enum` may have together"
             )
-            raise SchemaError((*node.steps, "enum"), reason)
+            raise Untranslatable((*node.steps, "enum"), reason)
         for names in (properties, words.get("$defs", ()), words.get("definitions", ())):
             self._num_chars += sum(map(len, names))
         for word in words.keys() & {"enum", "const"}:
             self._num_chars += _num_chars(words[word], (*node.steps, word))
         if self._num_chars > SCHEMA_NAMES.value:
             reason = f"has more than {SCHEMA_NAMES.value} characters in names and values"
-            raise SchemaError((), reason)
+            raise Untranslatable((), reason)
 
 
 def _num_chars(value: Any, steps: Steps) -> int:

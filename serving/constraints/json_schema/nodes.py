@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from vinery_serving.core.errors import GrammarTooLarge, InvalidGrammar, InvalidRequest
+
 TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 # A JSON pointer, as keys and indexes from the root of the document.
@@ -63,10 +65,18 @@ class SchemaError(Exception):
     `path` is the JSON pointer in the form that follows a field's name: `.properties.age.not`.
     """
 
+    refusal: type[InvalidRequest] = InvalidGrammar
+
     def __init__(self, steps: Steps, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
         self.path = "".join(_step(step) for step in steps)
+
+
+class Untranslatable(SchemaError):
+    """A schema that is too large, or valid in a way that is not supported."""
+
+    refusal = GrammarTooLarge
 
 
 class Unenforceable(SchemaError):

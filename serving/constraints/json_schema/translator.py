@@ -76,6 +76,7 @@ from vinery_serving.constraints.json_schema.nodes import (
     SchemaNode,
     Steps,
     Unenforceable,
+    Untranslatable,
     constants_of,
 )
 from vinery_serving.constraints.json_schema.numbers import (
@@ -89,8 +90,8 @@ from vinery_serving.constraints.json_schema.strings import (
     string_language,
 )
 from vinery_serving.constraints.json_schema.values import KnownValues
-from vinery_serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
-from vinery_serving.core.field_limits import SCHEMA_CHARS, SCHEMA_STEPS
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.field_limits import SCHEMA_STEPS
 
 # Of all automata of a schema. Real schemas stay far below.
 _MAX_STATES: Final = 10_000
@@ -121,9 +122,7 @@ def json_tag(
         return json_grammar(json.loads(source), is_strict=is_strict, is_compact=is_compact)
 
     try:
-        if len(source) > SCHEMA_CHARS.value:
-            raise SchemaError((), SCHEMA_CHARS.sentence(len(source)))
-        with named_budget(param):
+        with named_budget(param, source):
             return grammar_tag(CACHE.grammar(source, (is_strict, is_compact), translated))
     except SchemaError as error:
         raise _refused(error, param) from None
@@ -145,7 +144,7 @@ def _refused(error: SchemaError, param: str) -> InvalidRequest:
             f"`{path}` cannot be enforced: {error.reason}. Remove it, or do not set `strict`.",
             param=path,
         )
-    return InvalidGrammar(f"`{path}` {error.reason}.", param=path)
+    return error.refusal(f"`{path}` {error.reason}.", param=path)
 
 
 def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = False) -> str:
@@ -162,11 +161,11 @@ def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = Fal
             if is_strict and not unenforced:
                 unenforced = translator.unenforced()
     except OutOfSteps as error:
-        raise SchemaError((), f"is too large: {error}") from None
+        raise Untranslatable((), f"is too large: {error}") from None
     except RecursionError:
-        raise SchemaError((), "nests too deeply") from None
+        raise Untranslatable((), "nests too deeply") from None
     except TooManyRules:
-        raise SchemaError((), "is too large: use fewer patterns and bounds") from None
+        raise Untranslatable((), "is too large: use fewer patterns and bounds") from None
     if is_strict and unenforced:
         raise unenforced[0]
     return text

@@ -3,7 +3,8 @@
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0
     <|tool_call_argument_begin|>{"city": "Paris"}<|tool_call_end|><|tool_calls_section_end|>
 
-without the line break. The number counts the calls of the conversation; clients do not get it.
+without the line break. The number counts the calls of the conversation. Clients do not get it: the
+renderer of prompts counts anew.
 """
 
 import re

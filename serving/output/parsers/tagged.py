@@ -39,9 +39,7 @@ from vinery_serving.output.writer import EventWriter, known_name
 
 _NAME: Final = re.compile(r"[^\s<>\"']{1,256}")
 CDATA: Final = "<![CDATA["
-# What follows a closing tag in a value is not looked at for longer than this.
-_MAX_AHEAD: Final = 256
-# Nor is the next closing tag looked for in more text than this, nor the end of a key.
+# The next closing tag is not looked for in more text than this, nor the end of a key.
 _MAX_HELD: Final = 2048
 _AROUND_KEY: Final = " \t\r\n\"'"
 _NO_KEY: Final = re.compile(r"[<\n]")
@@ -281,17 +279,9 @@ class TaggedCall:
 
     def _ends_call(self) -> Reading[bool]:
         """Whether a closing tag ends the call: another one or a call follows, or nothing."""
-        lexer, syntax = self._lexer, self._syntax
-        following = [*syntax.opening.strings, *filter(None, (syntax.wrapper_end,))]
-        begin, end = len(syntax.call_end), len(syntax.call_end) + _MAX_AHEAD
-        while True:
-            rest = lexer.text[lexer.at + begin : lexer.at + end].lstrip()
-            if rest.startswith(tuple(following)):
-                return True
-            is_known = len(lexer.text) >= lexer.at + end
-            if is_known or not any(each.startswith(rest) for each in following):
-                return False
-            yield
+        syntax = self._syntax
+        following = filter(None, (*syntax.opening.strings, syntax.wrapper_end))
+        return bool((yield from self._lexer.next_of(*following, after=len(syntax.call_end))))
 
 
 def tagged_family(syntax: TagSyntax, *special_texts: str) -> ParserFamily:

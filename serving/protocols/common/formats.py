@@ -9,7 +9,7 @@ no grammar can express, as OpenAI's clients expect. The other names refuse such 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
@@ -69,7 +69,7 @@ FormatType = Annotated[
 _KEY_ORDER = "The keys of the answer follow the order of the schema's keys."
 _STRICT = (
     "True refuses a schema that no grammar can express; otherwise the server ignores the parts "
-    "that none can."
+    "that none can, or all of a schema that is too much: `x-vinery-ignored` names it then."
 )
 
 
@@ -214,9 +214,9 @@ class StructuredOutputs(Wire):
         is_compact = bool(self.disable_any_whitespace)
         path = "structured_outputs"
         if self.json_ is not None:
-            yield _schema(self.json_, f"{path}.json", is_compact=is_compact)
+            yield schema_grammar(self.json_, f"{path}.json", is_compact=is_compact)
         if self.json_object:
-            yield _schema(_ANY_OBJECT, f"{path}.json_object", is_compact=is_compact)
+            yield schema_grammar(_ANY_OBJECT, f"{path}.json_object", is_compact=is_compact)
         if self.regex is not None:
             yield Grammar(GrammarKind.REGEX, self.regex, f"{path}.regex")
         if self.choice is not None:
@@ -240,12 +240,14 @@ class FormatFields(Wire):
     guided_grammar: GrammarText | None = parameter(_EBNF, "Fv Fv -")
     guided_json_object: bool | None = parameter(_OBJECT, "v v -")
 
-    def constraint(self, *formats: ResponseFormat | TextFormat | None) -> Grammar | None:
-        """Return the constraint of these fields and of the endpoint's `formats`. Raises
-        `InvalidRequest` for two constraints, `MissingParameter` for a format without its
+    def constraint(
+        self, *formats: ResponseFormat | TextFormat | None, others: Iterable[Grammar] = ()
+    ) -> Grammar | None:
+        """Return the constraint of these fields, of the endpoint's `formats` and of `others`.
+        Raises `InvalidRequest` for two constraints, `MissingParameter` for a format without its
         schema."""
         found = [grammar for each in formats if each and (grammar := each.grammar())]
-        found += self._grammars()
+        found += (*others, *self._grammars())
         if len(found) > 1:
             first, second = found[0].param, found[1].param
             raise InvalidRequest(
@@ -261,9 +263,9 @@ class FormatFields(Wire):
         if self.structural_tag is not None:
             yield _tag(self.structural_tag, "structural_tag")
         if self.guided_json is not None:
-            yield _schema(self.guided_json, "guided_json")
+            yield schema_grammar(self.guided_json, "guided_json")
         if self.guided_json_object:
-            yield _schema(_ANY_OBJECT, "guided_json_object")
+            yield schema_grammar(_ANY_OBJECT, "guided_json_object")
         if self.guided_regex is not None:
             yield Grammar(GrammarKind.REGEX, self.guided_regex, "guided_regex")
         if self.guided_choice:
@@ -282,15 +284,18 @@ def _grammar(
             return None
         case "json_object":
             if form.schema_ is None:
-                return _schema(_ANY_OBJECT, path, is_strict=False)
-            return _schema(form.schema_, f"{path}.schema", is_strict=False)
+                return schema_grammar(_ANY_OBJECT, path, is_strict=False)
+            return schema_grammar(form.schema_, f"{path}.schema", is_strict=False)
     path = f"{path}.{member}"
     if schema is None or schema.schema_ is None:
         raise MissingParameter(f"`{path}` is required.", param=path)
-    return _schema(schema.schema_, path, is_strict=bool(schema.strict))
+    return schema_grammar(schema.schema_, path, is_strict=bool(schema.strict))
 
 
-def _schema(schema: Any, path: str, *, is_strict: bool = True, is_compact: bool = False) -> Grammar:
+def schema_grammar(
+    schema: Any, path: str, *, is_strict: bool = True, is_compact: bool = False
+) -> Grammar:
+    """Return the constraint of a schema in the field `path`."""
     return Grammar(GrammarKind.JSON_SCHEMA, _source(schema), path, is_strict, is_compact)
 
 

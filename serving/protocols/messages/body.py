@@ -1,6 +1,5 @@
 """The body of a Messages request: Anthropic's parameters, and those that every endpoint has."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
@@ -8,7 +7,6 @@ from pydantic import BeforeValidator, Field
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FieldLimit
 from vinery_serving.core.request import (
     Conversation,
@@ -18,7 +16,7 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.core.request import Effort as CoreEffort
 from vinery_serving.core.unused import Unused
-from vinery_serving.protocols.common.formats import TextFormat
+from vinery_serving.protocols.common.formats import schema_grammar
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import JsonSchemaObject, Limited
 from vinery_serving.protocols.common.metadata import AnyMetadata
@@ -62,11 +60,9 @@ class JsonFormat(Wire):
         is_required=True,
     )
 
-    def grammar(self, path: str) -> Grammar | None:
+    def grammar(self, path: str) -> Grammar:
         """Return the constraint on the answer; `path` is that of the format."""
-        form = TextFormat.model_validate({"type": "json_schema", "schema": self.schema_})
-        grammar = form.grammar()
-        return grammar and replace(grammar, param=f"{path}.schema")
+        return schema_grammar(self.schema_, f"{path}.schema", is_strict=False)
 
 
 _refuse_budget = refuse_if(
@@ -190,17 +186,9 @@ class MessagesBody(TemplateFields, GenerationBody):
 
     def grammar(self) -> Grammar | None:
         """Return the constraint on the answer. Raises `InvalidRequest` for two of them."""
-        found = list(self._format_grammars())
-        other = self.constraint()
-        found += [other] if other is not None else []
-        if len(found) > 1:
-            first, second = found[0].param, found[1].param
-            raise InvalidRequest(
-                f"`{first}` and `{second}` exclude each other: an answer has one format. "
-                "Leave one of them out.",
-                param=second,
-            )
-        return found[0] if found else None
+        newer = None if self.output_config is None else self.output_config.format
+        formats = {"output_config.format": newer, "output_format": self.output_format}
+        return self.constraint(others=[form.grammar(at) for at, form in formats.items() if form])
 
     def with_thinking(self, request: GenerationRequest) -> GenerationRequest:
         """Return the request with the options of `thinking`."""
@@ -213,18 +201,6 @@ class MessagesBody(TemplateFields, GenerationBody):
             return request
         stopping = replace(request.stopping, max_reasoning_tokens=thinking.budget_tokens)
         return replace(request, stopping=stopping)
-
-    def _format_grammars(self) -> Iterator[Grammar]:
-        formats = {
-            "output_config.format": None
-            if self.output_config is None
-            else self.output_config.format,
-            "output_format": self.output_format,
-        }
-        for path, form in formats.items():
-            grammar = None if form is None else form.grammar(path)
-            if grammar is not None:
-                yield grammar
 
     def _rendering(self) -> Rendering:
         effort = self._effort

@@ -31,6 +31,8 @@ REASONING = _text("reasoning")
 TOOLS = _text("tools")
 # Mistral v0.3 and Nemo: ids of calls must have nine characters, in the call and in its result.
 SHORT_IDS = _text("short_ids")
+# Kimi K2: ids of calls are shown, and hold the names of the tools.
+NUMBERED_IDS = _text("numbered_ids")
 # Falcon 3: without tools, calls and results are left out, and null content raises.
 CALLS_BESIDE_TOOLS = _text("calls_beside_tools")
 # Command R's template for tools: it reads a list of them, and the description of each parameter.
