@@ -1,7 +1,8 @@
 """The limiter of one process, which may have a share of each amount (see `share`).
 
 No method awaits anything between its first and last change. The limiter forgets a rule of which
-nothing is used when a few new rules have come.
+nothing is used when a few new rules have come. Clients name any number of end users: of too many
+rules it forgets those of end users that were not used for the longest time, also used ones.
 """
 
 import time
@@ -36,6 +37,9 @@ from vinery_accounts.limits.share import share_of, share_of_baseline
 
 # More than one, so that idle counters go faster than new ones come.
 _NUM_CHECKED_PER_NEW_COUNTER: Final = 2
+
+# Half a hundred MB. Beyond that, those of end users are forgotten.
+_MAX_COUNTERS: Final = 50_000
 
 _NEVER_MS: Final = 2**63
 
@@ -163,6 +167,7 @@ class MemoryLimiter:
         *,
         clock: Callable[[], float] = time.time,
         lease_ttl_s: float = LEASE_TTL_S,
+        max_counters: int = _MAX_COUNTERS,
     ) -> None:
         """With several processes each has a share, and its levels and denials are those of the
         shares. `clock` returns Unix time in seconds. Raises ValueError for less than one process.
@@ -173,6 +178,7 @@ class MemoryLimiter:
         self._shares = CacheByIdentity(self._shares_of)
         self._clock = clock
         self._lease_ttl_ms = round(lease_ttl_s * 1000)
+        self._max_counters = max_counters
         self._counters: OrderedDict[str, _Counter] = OrderedDict()
         self._open: dict[str, _OpenLease] = {}  # neither settled nor expired
         self._num_to_check = 0
@@ -313,7 +319,8 @@ class MemoryLimiter:
         for _ in range(num):
             key, counter = self._counters.popitem(last=False)
             counter.update(counter.rule, now_ms)
-            if counter.used:
+            is_kept = not counter.rule.end_user or counter.rule.kind is Kind.CONCURRENCY
+            if counter.used and (is_kept or len(self._counters) < self._max_counters):
                 self._counters[key] = counter
 
     def _counter(self, rule: Rule, now_ms: int) -> _Counter:
@@ -322,6 +329,8 @@ class MemoryLimiter:
         if counter is None:
             counter = self._counters[rule.key] = _Counter(rule, now_ms)
             self._num_to_check += _NUM_CHECKED_PER_NEW_COUNTER
+        elif rule.end_user:
+            self._counters.move_to_end(rule.key)
         if now_ms >= counter.holds_until_ms or counter.rule is not rule:
             counter.update(rule, now_ms)
         return counter
