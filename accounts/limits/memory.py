@@ -167,7 +167,6 @@ class MemoryLimiter:
         *,
         clock: Callable[[], float] = time.time,
         lease_ttl_s: float = LEASE_TTL_S,
-        max_counters: int = _MAX_COUNTERS,
     ) -> None:
         """With several processes each has a share, and its levels and denials are those of the
         shares. `clock` returns Unix time in seconds. Raises ValueError for less than one process.
@@ -178,7 +177,6 @@ class MemoryLimiter:
         self._shares = CacheByIdentity(self._shares_of)
         self._clock = clock
         self._lease_ttl_ms = round(lease_ttl_s * 1000)
-        self._max_counters = max_counters
         self._counters: OrderedDict[str, _Counter] = OrderedDict()
         self._open: dict[str, _OpenLease] = {}  # neither settled nor expired
         self._num_to_check = 0
@@ -320,7 +318,7 @@ class MemoryLimiter:
             key, counter = self._counters.popitem(last=False)
             counter.update(counter.rule, now_ms)
             is_kept = not counter.rule.end_user or counter.rule.kind is Kind.CONCURRENCY
-            if counter.used and (is_kept or len(self._counters) < self._max_counters):
+            if counter.used and (is_kept or len(self._counters) < _MAX_COUNTERS):
                 self._counters[key] = counter
 
     def _counter(self, rule: Rule, now_ms: int) -> _Counter:

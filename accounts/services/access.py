@@ -168,7 +168,7 @@ class Access:
         """Limits that can be used up, and whose use is visible.
 
         Limits of the platform and of models are visible to all users, but only superusers see
-        how much of them is used. Each end user has used something else of theirs.
+        how much of them is used. Of a limit of end users each has used something else.
         """
         is_for_ever = Q(window=Window.NONE) & ~Q(metric=Metric.CONCURRENCY)
         is_quota = Q(window__in=CALENDAR_WINDOWS) | is_for_ever

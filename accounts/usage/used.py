@@ -25,8 +25,7 @@ from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENS
 
 _MS: Final = 1000
 _OWNERS_IN_A_QUERY: Final = 500
-# Of a project: a limiter in memory does not count more.
-_MAX_END_USERS: Final = 50_000
+_MAX_END_USERS: Final = 50_000  # of a project: limiters in memory count no more
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,9 +138,10 @@ async def test_each_end_user_uses_what_is_theirs_alone(limiter: Limiter, clock: 
 
 
 async def test_in_memory_few_of_many_end_users_are_counted_the_latest_and_all_slots(
-    clock: FakeClock,
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limiter = MemoryLimiter(clock=clock, max_counters=20)
+    monkeypatch.setattr("vinery_accounts.limits.memory._MAX_COUNTERS", 20)
+    limiter = MemoryLimiter(clock=clock)
     project, each, each_slot = rule(amount=10**6), rule(amount=9), slots(1)
     first = each.of_end_user("first")
     held = await granted(limiter, request_for(each_slot.of_end_user("first")))
