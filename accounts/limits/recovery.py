@@ -102,8 +102,7 @@ def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[i
     for old, successors in successors_of(_key_ids(rules)).items():
         binding = (f"key:{key_id}" for key_id in (old, *successors))
         scopes[f"key:{old}"] = [rule for scope in binding for rule in rules_of[scope]]
-    columns = ("end_user", *_COLUMNS.values())
-    for at_ms, (end_user, *owners), use in each_since(since_ms, columns):
+    for at_ms, (end_user, *owners), use in each_since(since_ms, ("end_user", *_COLUMNS.values())):
         named = dict(zip(_COLUMNS, owners, strict=True))
         own = (PLATFORM, *(f"{kind}:{owner}" for kind, owner in named.items()))
         bound = [rule for scope in own for rule in scopes.get(scope, ())]
