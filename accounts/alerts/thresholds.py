@@ -9,7 +9,7 @@ from django.db.models import Q
 from vinery_accounts.alerts import deliveries
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.limits.rulebook import scope_of
-from vinery_accounts.models import Alert, ApiKey, Limit, Project, User
+from vinery_accounts.models import Alert, ApiKey, Limit, LimitScope, Project, User
 from vinery_accounts.services.audit import organization_of
 
 
@@ -19,7 +19,7 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
     `usual` are the percentages of limits without their own. A quota that has passed several
     thresholds at once gets an alert for each, and one message for the highest.
     """
-    limits = list(Limit.objects.all())
+    limits = list(Limit.objects.exclude(scope=LimitScope.END_USER))
     wanted = {
         limit.pk: usual if limit.alert_at is None else list(limit.alert_at) for limit in limits
     }

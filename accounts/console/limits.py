@@ -83,6 +83,7 @@ def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
             "reset": reset(rule, level),
             "runs_out": _end(quotas.get(rule.id)),
             "is_shadow": rule.is_shadow,
+            "unread": "each their own" if rule.scope_kind == LimitScope.END_USER else "unknown",
             "may_change": rule.id in may_change,
         }
         rows.append(row)
@@ -100,12 +101,12 @@ def _quotas(access: Access) -> dict[int, Quota]:
 
 
 def _use(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, float | None]:
-    """Return how much is used and left; None if it is unknown.
+    """Return how much is used and left; None if it is unknown, or differs by end user.
 
     A limit that was set a moment ago is counted from usage records, which the limiter has not
     read yet. Monitored limits and shares of a process are the limiter's alone.
     """
-    if level is None:
+    if level is None or rule.scope_kind == LimitScope.END_USER:
         return {"used": None, "left": None}
     is_whole = quota is not None and not rule.is_shadow and level.rule.amount == rule.amount
     recorded = quota.num_used if quota is not None and is_whole else 0
@@ -221,7 +222,8 @@ def _choices(access: Access, chosen: str) -> Iterator[tuple[str, Any]]:
             found |= {row.pk: row for row in rows.filter(pk=owner_id)}
         if found:
             named = sorted((str(row), pk) for pk, row in found.items())
-            yield f"{kind.capitalize()}s", [(f"{kind}:{pk}", name) for name, pk in named]
+            group = "Each end user of" if kind == LimitScope.END_USER else f"{kind.capitalize()}s"
+            yield group, [(f"{kind}:{pk}", name) for name, pk in named]
 
 
 def may_set_limits(access: Access) -> bool:

@@ -173,10 +173,9 @@ class UsagePage(Page):
         return self.follows(name, value)
 
     def _names(self, dimension: Dimension, values: frozenset[Any]) -> list[str]:
-        table = OWNERS.get(dimension)
-        if table is None:
+        if dimension.name_column is None:
             return sorted(map(value_of, values))
-        known = names_of(self.access, table, values - {None})
+        known = names_of(self.access, OWNERS[dimension], values - {None})
         return [known.get(value, f"number {value}") if value else "none" for value in values]
 
 
@@ -190,6 +189,6 @@ def _values(dimension: Dimension, texts: list[str]) -> list[Any]:
     if dimension is Dimension.STATUS:
         known = [text for text in texts if text in (*STATUS_CLASSES, NO_STATUS)]
         return [None if text == NO_STATUS else text for text in known]
-    if dimension not in OWNERS:
+    if dimension.name_column is None:
         return [text for text in texts if "\0" not in text]  # PostgreSQL refuses it
     return [id_of(text) for text in texts if text == _NO_ID or id_of(text) is not None]

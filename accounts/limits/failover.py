@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 
 _MESSAGE: Final = "Redis does not answer"
+_MAX_NOTED: Final = 10_000  # quotas: each end user may have some
 
 
 class UnavailablePolicy(StrEnum):
@@ -252,7 +253,10 @@ class FailoverLimiter:
         for rule, used in zip(reading.rules, reading.used, strict=True):
             if rule.is_quota:
                 since_ms, _ = windows.quota_window(rule, reading.now_ms / 1000)
+                self._newest.pop(rule.key, None)
                 self._newest[rule.key] = UsageBaseline(rule, num_used(used), since_ms)
+        while len(self._newest) > _MAX_NOTED:
+            del self._newest[next(iter(self._newest))]
 
     async def _begin_share(self) -> None:
         """Let the shares of quotas begin with what Redis has counted, once in each outage: nothing

@@ -1,7 +1,8 @@
 """The limiter of one process, which may have a share of each amount (see `share`).
 
 No method awaits anything between its first and last change. The limiter forgets a rule of which
-nothing is used when a few new rules have come.
+nothing is used when a few new rules have come. Clients name any number of end users: of too many
+rules it forgets those of end users that were not used for the longest time, also used ones.
 """
 
 import time
@@ -36,6 +37,9 @@ from vinery_accounts.limits.share import share_of, share_of_baseline
 
 # More than one, so that idle counters go faster than new ones come.
 _NUM_CHECKED_PER_NEW_COUNTER: Final = 2
+
+# Half a hundred MB. Beyond that, those of end users are forgotten.
+_MAX_COUNTERS: Final = 50_000
 
 _NEVER_MS: Final = 2**63
 
@@ -313,7 +317,8 @@ class MemoryLimiter:
         for _ in range(num):
             key, counter = self._counters.popitem(last=False)
             counter.update(counter.rule, now_ms)
-            if counter.used:
+            is_kept = not counter.rule.end_user or counter.rule.kind is Kind.CONCURRENCY
+            if counter.used and (is_kept or len(self._counters) < _MAX_COUNTERS):
                 self._counters[key] = counter
 
     def _counter(self, rule: Rule, now_ms: int) -> _Counter:
@@ -322,6 +327,8 @@ class MemoryLimiter:
         if counter is None:
             counter = self._counters[rule.key] = _Counter(rule, now_ms)
             self._num_to_check += _NUM_CHECKED_PER_NEW_COUNTER
+        elif rule.end_user:
+            self._counters.move_to_end(rule.key)
         if now_ms >= counter.holds_until_ms or counter.rule is not rule:
             counter.update(rule, now_ms)
         return counter

@@ -35,9 +35,9 @@ from vinery_accounts.limits.reservations import (
     num_used,
 )
 from vinery_accounts.limits.rulebook import successors_of
-from vinery_accounts.limits.rules import PLATFORM, SCALE, Kind, Metric, Rule
+from vinery_accounts.limits.rules import END_USER, PLATFORM, SCALE, Kind, Metric, Rule
 from vinery_accounts.models.usage import UsageRecord
-from vinery_accounts.usage.used import Use, each_since, used_since
+from vinery_accounts.usage.used import Use, each_since, used_by_end_users, used_since
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +67,11 @@ def read_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
     """Return the baselines of the quotas among these rules, without those of which nothing is
     used. Raises `django.db.Error`."""
     since_ms = {rule: windows.quota_window(rule, now_s)[0] for rule in rules if rule.is_quota}
-    used = read_use(since_ms)
-    return [UsageBaseline(rule, used[rule], since_ms[rule]) for rule in since_ms if used[rule]]
+    return [
+        UsageBaseline(rule, num_used, windows.quota_window(rule, now_s)[0])
+        for rule, num_used in read_use(since_ms).items()
+        if num_used
+    ]
 
 
 def read_bucket_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
@@ -91,7 +94,7 @@ def read_bucket_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBase
 def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[int, int]]:
     """Return the fixed-point units used at the start of the last request of each rule, and that
     time."""
-    found = {rule: (rule.capacity, since_ms) for rule in rules}
+    found: dict[Rule, tuple[int, int]] = {}
     rules_of: defaultdict[str, list[Rule]] = defaultdict(list)
     for rule in rules:
         rules_of[rule.scope].append(rule)
@@ -99,24 +102,36 @@ def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[i
     for old, successors in successors_of(_key_ids(rules)).items():
         binding = (f"key:{key_id}" for key_id in (old, *successors))
         scopes[f"key:{old}"] = [rule for scope in binding for rule in rules_of[scope]]
-    for at_ms, owners, use in each_since(since_ms, tuple(_COLUMNS.values())):
-        named = (f"{kind}:{owner}" for kind, owner in zip(_COLUMNS, owners, strict=True))
-        for scope in (PLATFORM, *named):
-            for rule in scopes.get(scope, ()):
-                used, before_ms = found[rule]
-                left = windows.used_after(used, rule.amount, before_ms, at_ms, rule.tick_ms)
-                found[rule] = min(rule.capacity, left + _units(rule.metric, use)), at_ms
+    for at_ms, (end_user, *owners), use in each_since(since_ms, ("end_user", *_COLUMNS.values())):
+        named = dict(zip(_COLUMNS, owners, strict=True))
+        own = (PLATFORM, *(f"{kind}:{owner}" for kind, owner in named.items()))
+        bound = [rule for scope in own for rule in scopes.get(scope, ())]
+        if end_user:
+            of_each = scopes.get(f"{END_USER}:{named['project']}", ())
+            bound += [rule.of_end_user(str(end_user)) for rule in of_each]
+        for rule in bound:
+            used, before_ms = found.get(rule, (rule.capacity, since_ms))
+            left = windows.used_after(used, rule.amount, before_ms, at_ms, rule.tick_ms)
+            found[rule] = min(rule.capacity, left + _units(rule.metric, use)), at_ms
     return found
 
 
 def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
-    """Return what each rule counts since a time of its own: whole tokens or requests. A few
-    queries for all scopes of a kind with the same time. Raises `django.db.Error`."""
+    """Return what each rule counts since a time of its own: whole tokens or requests. Rules of end
+    users stand for the rule of each that has used something. A few queries for all scopes of a kind
+    with the same time. Raises `django.db.Error`."""
     groups: defaultdict[tuple[str, int], list[Rule]] = defaultdict(list)
     for rule, at_ms in since_ms.items():
         groups[rule.scope_kind, at_ms].append(rule)
     found: dict[Rule, int] = {}
     for (kind, at_ms), rules in groups.items():
+        if kind == END_USER:
+            found |= {
+                rule.of_end_user(name): _amount(rule.metric, use)
+                for rule in rules
+                for name, use in used_by_end_users(at_ms, rule.owner).items()
+            }
+            continue
         owners = {rule.owner for rule in rules}
         chains = successors_of(_key_ids(rules))
         own = used_since(at_ms, _COLUMNS.get(kind), {*owners, *map(str, chains)})
@@ -175,7 +190,7 @@ class ReconciliationSchedule:
 
     def knows(self, rule: Rule) -> bool:
         """Return whether the limiter has received a baseline of this rule."""
-        return rule.key in self._next
+        return rule.limit_key in self._next
 
     def note_restored(self, rules: Iterable[Rule]) -> None:
         """Note that the limiter has just received the baselines of these rules."""
@@ -192,9 +207,9 @@ class ReconciliationSchedule:
         know."""
         at_s = self._clock() + FIRST_PAUSE_S
         for rule in rules:
-            before = self._next.get(rule.key)
+            before = self._next.get(rule.limit_key)
             if before is not None:
-                self._next[rule.key] = _NextRead(min(before.at_s, at_s), FIRST_PAUSE_S)
+                self._next[rule.limit_key] = _NextRead(min(before.at_s, at_s), FIRST_PAUSE_S)
 
     def keep(self, quotas: Iterable[Rule]) -> None:
         """Forget all other quotas. A quota that comes back was not counted meanwhile, and is

@@ -22,6 +22,7 @@ _OWNERS: Final = {
     "key": "this API key",
     "user": "this key's user",
     "project": "this key's project",
+    "end_user": "each end user of this key's project",
     "organization": "this key's organization",
     "model": "this model",
     "platform": "this server",

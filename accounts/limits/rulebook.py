@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from django.db import connection
 
 from vinery_accounts.limits.rules import (
+    END_USER,
     MAX_AMOUNT,
     PLATFORM,
     CacheByIdentity,
@@ -99,20 +100,24 @@ class RuleBook:
     def rules(self) -> Iterable[Rule]:
         return self._snapshot.all_rules
 
-    def rules_for(self, caller: Caller, model: str) -> tuple[Rule, ...]:
-        """Return the rules that bind a request of this caller to this model, the widest first."""
+    def rules_for(self, caller: Caller, model: str, end_user: str = "") -> tuple[Rule, ...]:
+        """Return the rules that bind a request of this caller to this model, the widest first. The
+        end user is named as in usage records; empty: the request has none."""
         if not self._snapshot.rules:
             return _NO_RULES
+        of_each = self._snapshot.rules.get(f"{END_USER}:{caller.project_id}", _NO_RULES)
+        named = end_user if of_each else ""
         # What `scopes_of` reads of the caller.
-        source = (caller.organization_id, caller.project_id, caller.user_id, caller.key_id, model)
+        owners = (caller.organization_id, caller.project_id, caller.user_id, caller.key_id)
+        source = (*owners, model, named)
         found = self._cached.get(source)
         if found is None:
             if len(self._cached) >= _MAX_CACHED:
                 self._cached.clear()
-            found = self._cached[source] = tuple(
-                rule
-                for scope in (*scopes_of(caller), f"model:{model}")
-                for rule in self.rules_in(scope)
+            scopes = (*scopes_of(caller), f"model:{model}")
+            found = self._cached[source] = (
+                *(rule for scope in scopes for rule in self.rules_in(scope)),
+                *(rule.of_end_user(named) for rule in of_each if named),
             )
         return found
 
@@ -138,7 +143,7 @@ class RuleBook:
         current = self._current(rules)
         if current is rules:
             return rules
-        return tuple(rule for rule in current if rule.key in self._snapshot.by_key)
+        return tuple(rule for rule in current if rule.limit_key in self._snapshot.by_key)
 
     def weights_of(self, model: str) -> Weights:
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
@@ -165,7 +170,11 @@ class RuleBook:
 
     def _find_again(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         by_key = self._snapshot.by_key
-        current = tuple(by_key.get(rule.key) or replace(rule, amount=MAX_AMOUNT) for rule in rules)
+        current = tuple(
+            replace(found, end_user=rule.end_user) if rule.end_user else found
+            for rule in rules
+            for found in [by_key.get(rule.limit_key) or replace(rule, amount=MAX_AMOUNT)]
+        )
         return rules if current == rules else current
 
 

@@ -1,8 +1,9 @@
 """What a limit is: at most an amount of a metric, in a window, for a scope."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Final, Generic, Self, TypeVar
 from zoneinfo import ZoneInfo
 
 from vinery_accounts.base.limit_table import MAX_AMOUNT as MAX_AMOUNT
@@ -17,6 +18,7 @@ from vinery_accounts.base.limit_table import Window as Window
 from vinery_accounts.base.limit_table import in_words as in_words
 
 PLATFORM: Final = "platform"
+END_USER: Final = "end_user"
 _MAX_CACHED: Final = 4096
 _COLUMNS: Final = {metric: column for column, metric in enumerate(Metric)}
 
@@ -25,8 +27,9 @@ _COLUMNS: Final = {metric: column for column, metric in enumerate(Metric)}
 class Rule:
     """At most `amount` of a metric in a window, for all requests of a scope together.
 
-    `scope` is `key:<id>`, `user:<id>`, `project:<id>`, `organization:<id>`, `model:<name>` or
-    `platform`. `time_zone` is an IANA name and sets where midnight is; `week_start` matters to
+    `scope` is `key:<id>`, `user:<id>`, `project:<id>`, `organization:<id>`, `model:<name>`,
+    `platform` or `end_user:<id of a project>`, whose rules are counted for each end user alone (see
+    `of_end_user`). `time_zone` is an IANA name and sets where midnight is; `week_start` matters to
     weeks alone. A shadow rule is counted as if it were enforced, and refuses nothing.
 
     Concurrency has no window. Another metric without a window is a budget that never resets. The
@@ -45,9 +48,11 @@ class Rule:
     time_zone: str = "UTC"
     is_shadow: bool = False
     week_start: Weekday = Weekday.MONDAY
+    end_user: str = field(default="", repr=False)  # a digest: clients send addresses
 
     # Computed from the others once, because a request reads them many times.
     key: str = field(init=False, repr=False, compare=False)
+    limit_key: str = field(init=False, repr=False, compare=False)  # of all end users
     kind: Kind = field(init=False, repr=False, compare=False)
     column: int = field(init=False, repr=False, compare=False)  # of `Costs`
     capacity: int = field(init=False, repr=False, compare=False)  # in fixed-point units
@@ -71,7 +76,8 @@ class Rule:
         if self.window is Window.WEEK:
             key += f":{self.week_start.value}"
         computed = {
-            "key": key,
+            "key": f"{key}:{self.end_user}" if self.end_user else key,
+            "limit_key": key,
             "kind": kind,
             "column": _COLUMNS[self.metric],
             "capacity": self.amount * SCALE,
@@ -85,6 +91,11 @@ class Rule:
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def of_end_user(self, end_user: str) -> Self:
+        """Return the rule of one end user, by the name that usage records have."""
+        named = end_user.encode("utf-8", "replace")
+        return replace(self, end_user=blake2b(named, digest_size=16).hexdigest())
+
     @property
     def is_quota(self) -> bool:
         """Whether a client that has used it up should not retry soon."""
@@ -92,7 +103,7 @@ class Rule:
 
     @property
     def scope_kind(self) -> str:
-        """`key`, `user`, `project`, `organization`, `model` or `platform`."""
+        """`key`, `user`, `project`, `organization`, `model`, `platform` or `end_user`."""
         return self.scope.partition(":")[0]
 
     @property

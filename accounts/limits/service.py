@@ -58,6 +58,9 @@ from vinery_accounts.usage.weights import EQUAL_WEIGHTS as EQUAL_WEIGHTS
 
 logger = logging.getLogger(__name__)
 
+# A limiter receives them at once, and nothing else happens meanwhile: end users may have many.
+_BASELINES_IN_A_CALL: Final = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
@@ -197,8 +200,9 @@ class LimitService:
         """Put an update in force. A Redis that does not answer receives its baselines later, and
         only then counts again."""
         with contextlib.suppress(LimitsUnavailable):
-            if update.baselines:
-                await self._limiter.restore(update.baselines)
+            for at in range(0, len(update.baselines), _BASELINES_IN_A_CALL):
+                await self._limiter.restore(update.baselines[at : at + _BASELINES_IN_A_CALL])
+                await asyncio.sleep(0)
             self._schedule.note_restored(update.quotas)
             if update.is_complete:
                 self._restored_after_outages = update.num_outages

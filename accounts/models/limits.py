@@ -31,6 +31,7 @@ class LimitScope(models.TextChoices):
     PLATFORM = "platform", "the whole platform"
     ORGANIZATION = "organization", "an organisation"
     PROJECT = "project", "a project"
+    END_USER = "end_user", "each end user of a project"
     USER = "user", "a user"
     KEY = "key", "a key"
     MODEL = "model", "a model"
@@ -39,6 +40,7 @@ class LimitScope(models.TextChoices):
 OWNERS: Final[Mapping[str, type[models.Model]]] = {
     LimitScope.ORGANIZATION.value: Organization,
     LimitScope.PROJECT.value: Project,
+    LimitScope.END_USER.value: Project,
     LimitScope.USER.value: User,
     LimitScope.KEY.value: ApiKey,
 }
@@ -127,7 +129,8 @@ class Limit(Stamped):
 
     def described_for(self, name: str) -> str:
         """The limit in words. `name` is the name of what it applies to."""
-        whose = f"{self.scope} {name}".strip()
+        of_each = self.scope == LimitScope.END_USER
+        whose = f"{'each end user of project' if of_each else self.scope} {name}".strip()
         return f"{self.amount} {in_words(self.metric, self.window)}, {whose}"
 
     def clean(self) -> None:
@@ -136,7 +139,10 @@ class Limit(Stamped):
         has_no_window = self.window == Window.NONE
         if is_concurrency and not has_no_window:
             raise ValidationError({"window": "A limit of concurrent answers has no window."})
-        if has_no_window and not is_concurrency and self.metric != Metric.WEIGHTED_TOKENS:
+        # A budget of an end user would be counted for ever, and their number has no end.
+        of_each = self.scope == LimitScope.END_USER
+        may_have_none = self.metric == Metric.WEIGHTED_TOKENS and not of_each
+        if has_no_window and not is_concurrency and not may_have_none:
             names = ", ".join(each.value for each in Window if each is not Window.NONE)
             raise ValidationError(
                 {"window": f"A limit of {self.metric} needs one of these windows: {names}."}
@@ -146,11 +152,11 @@ class Limit(Stamped):
                 {"week_start": "Only limits per week have a first day: leave it at Monday."}
             )
         is_bucket = self.window in set(Window) and Window(self.window).kind is Kind.BUCKET
-        if self.alert_at and (is_concurrency or is_bucket):
+        if self.alert_at and (is_concurrency or is_bucket or of_each):
             raise ValidationError(
                 {
-                    "alert_at": "Only quotas per day, week, month or without an end have alerts: "
-                    "leave this out."
+                    "alert_at": "Only quotas per day, week, month or without an end have alerts, "
+                    "and not those of end users: leave this out."
                 }
             )
         needs_id = self.scope not in (LimitScope.PLATFORM, LimitScope.MODEL)

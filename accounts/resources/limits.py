@@ -80,9 +80,9 @@ class LimitSerializer(StrictModelSerializer):
 
 
 class Limits(Resource[Limit]):
-    """Limits on keys, users, projects, organisations, models and the platform. A request has to
-    satisfy all limits that apply to it. Admins of an organisation set the limits of its projects;
-    administrators of the platform set those of organisations, models and the platform."""
+    """Limits on keys, users, projects, each end user of a project, organisations, models and the
+    platform. A request has to satisfy all that apply to it. Admins of an organisation set those of
+    its projects; administrators of the platform those of organisations, models and the platform."""
 
     model = Limit
     serializer = LimitSerializer

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models import Model
 
-from vinery_accounts.models import OWNERS, ApiKey
+from vinery_accounts.models import OWNERS, ApiKey, LimitScope
 from vinery_accounts.services.access import Access
 
 
@@ -46,4 +46,6 @@ def _phrase(scope: str, name: str | None) -> str:
     kind, _, owner = scope.partition(":")
     if not owner:
         return "the whole platform"
+    if kind == LimitScope.END_USER:
+        return f"each end user of the project {name or owner}"
     return f"the {'organisation' if kind == 'organization' else kind} {name or owner}"

@@ -168,11 +168,11 @@ class Access:
         """Limits that can be used up, and whose use is visible.
 
         Limits of the platform and of models are visible to all users, but only superusers see
-        how much of them is used.
+        how much of them is used. Of a limit of end users each has used something else.
         """
         is_for_ever = Q(window=Window.NONE) & ~Q(metric=Metric.CONCURRENCY)
         is_quota = Q(window__in=CALENDAR_WINDOWS) | is_for_ever
-        limits = self.rows(Limit).filter(is_quota)
+        limits = self.rows(Limit).filter(is_quota).exclude(scope=LimitScope.END_USER)
         return limits if self.is_superuser else limits.exclude(_BIND_ALL)
 
     def rows_to_limit(self, model: type[RowT]) -> QuerySet[RowT]:

@@ -16,7 +16,7 @@ from django.db.models import F, Q, QuerySet
 
 from vinery_accounts.models import OWNERS, RefusedRequest, UsageRecord
 from vinery_accounts.usage.effects import with_effect
-from vinery_accounts.usage.filters import Conditions, restriction
+from vinery_accounts.usage.filters import NAME_COLUMNS, Conditions, restriction
 
 _Row: TypeAlias = dict[str, Any]
 
@@ -147,7 +147,8 @@ def _pages(rows: QuerySet[Any, _Row]) -> Iterator[list[_Row]]:
 
 
 def _with_existence(page: list[_Row]) -> list[_Row]:
-    for owner, table in OWNERS.items():
+    for owner in (column.removesuffix("_id") for column in NAME_COLUMNS):
+        table = OWNERS[owner]
         ids = {row[f"{owner}_id"] for row in page} - {None}
         existing = set(table._default_manager.filter(pk__in=ids).values_list("pk", flat=True))
         for row in page:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
-from django.db.models import Count, F, Model, QuerySet, Sum
+from django.db.models import Count, F, Max, Model, QuerySet, Sum
 
 from vinery_accounts.models.rollups import UsageSlice
 from vinery_accounts.models.usage import UsageRecord
@@ -25,6 +25,7 @@ from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENS
 
 _MS: Final = 1000
 _OWNERS_IN_A_QUERY: Final = 500
+_MAX_END_USERS: Final = 50_000  # of a project: limiters in memory count no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,17 @@ def used_since(
             for owner, *amounts in _read(segment, column, several[at : at + _OWNERS_IN_A_QUERY]):
                 sums[str(owner)] += Use(*(amount or 0 for amount in amounts))
     return dict(sums)
+
+
+def used_by_end_users(since_ms: int, project_id: str) -> dict[str, Use]:
+    """Return the usage of a project since a Unix time in milliseconds, by end user: of those that
+    came last, the last one at the end. Roll-ups have no end users: deleted records are missing."""
+    segment = _Segment(0, since_ms, None)
+    sums = _sums(segment)
+    rows = _rows(segment).filter(project_id=project_id).exclude(end_user="")
+    last = rows.values("end_user").annotate(last=Max("created_at"), **sums).order_by("-last")
+    found = last.values_list("end_user", *sums)[:_MAX_END_USERS]
+    return {end_user: Use(*amounts) for end_user, *amounts in reversed(list(found))}
 
 
 def each_since(

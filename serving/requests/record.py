@@ -103,6 +103,7 @@ class RequestRecord:
             mm_hashes=" ".join(mm_hashes),
             end_user=stored_end_user(end_user, self._caller),
         )
+        self.reservation.end_user = self._admission.end_user
         self._write_admission()
         self._is_admitted = True
         self._runtime.live.add(self.live)

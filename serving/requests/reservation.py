@@ -40,6 +40,7 @@ class Reservation:
         self._limits = limits
         self._caller = caller
         self._request_id = request_id
+        self.end_user = ""  # as usage records name it
         self._lease: Lease | None = None
         self._weights = EQUAL_WEIGHTS
         self._bound: dict[int, BoundLimit] = {}
@@ -70,9 +71,7 @@ class Reservation:
     async def refuse_media(self, model: str, num_media: int) -> None:
         """Raise `LimitReached` if a quota leaves less than one token for each picture, so that
         none is fetched and decoded in vain. Raises `Unavailable` as `reserve` does."""
-        rules = tuple(
-            rule for rule in self._limits.book.rules_for(self._caller, model) if rule.is_quota
-        )
+        rules = tuple(rule for rule in self._rules(model) if rule.is_quota)
         if not rules:
             return
         request = ReservationRequest(
@@ -91,7 +90,7 @@ class Reservation:
         `LimitReached`, and `Unavailable` if the limits cannot be checked."""
         model = prepared.engine.entry.name
         self._weights = self._limits.book.weights_of(model)
-        rules = self._limits.book.rules_for(self._caller, model)
+        rules = self._rules(model)
         if not rules:
             return
         try:
@@ -102,7 +101,7 @@ class Reservation:
     async def reserve_input(self, model: str, num_tokens: int) -> None:
         """Reserve the tokens of a request that generates none. Raises as `reserve` does."""
         self._weights = self._limits.book.weights_of(model)
-        rules = self._limits.book.rules_for(self._caller, model)
+        rules = self._rules(model)
         if not rules:
             return
         request = ReservationRequest(
@@ -115,6 +114,9 @@ class Reservation:
         )
         self._lease, self._is_whole = await self._lease_of(request, model), True
         self._note(self._lease.shadow_denials)
+
+    def _rules(self, model: str) -> tuple[Rule, ...]:
+        return self._limits.book.rules_for(self._caller, model, self.end_user)
 
     async def _lease_of(self, request: ReservationRequest, model: str) -> Lease:
         """Reserve all of it. Raises `LimitReached`, and `Unavailable` without limits."""

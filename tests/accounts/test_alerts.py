@@ -41,6 +41,12 @@ def test_each_threshold_sends_one_alert_in_each_window(search: Project) -> None:
     assert check(tomorrow) == [50]
 
 
+def test_limits_of_end_users_have_no_alert(search: Project) -> None:
+    stored_limit("end_user", search.pk, metric="tokens", window="day", amount=1)
+    use(499, search)
+    assert check() == []
+
+
 def test_a_window_follows_the_limit_s_time_zone(search: Project) -> None:
     tokens_a_day(search, time_zone="Pacific/Auckland")  # a day began there an hour ago
     use(600, search, NOON - timedelta(hours=2))

@@ -87,6 +87,15 @@ def test_limits_show_what_is_left_and_when(alice: User, bob: User, limiter: Memo
     assert "777" not in text
 
 
+def test_limits_of_end_users_show_no_use(root: User, limiter: MemoryLimiter) -> None:
+    project = first_project()
+    stored_limit("end_user", project.pk, metric="tokens", window="day", amount=10)
+    text = limits_page(root)
+    assert f"Each end user of the project {project.name}" in text
+    cells = re.findall(r'data-name="(\w+)">(.*?)<', text)
+    assert cells[:3] == [("Maximum", "10"), ("Used", "each their own"), ("Left", "each their own")]
+
+
 def test_limits_show_the_forecast(alice: User, root: User, limiter: MemoryLimiter) -> None:
     hers = limit_of(alice, Metric.WEIGHTED_TOKENS, Window.NONE, 3000)
     stored_limit("platform", metric="weighted_tokens", window="none", amount=3000)

@@ -172,12 +172,17 @@ def test_admins_set_limits_below_their_own_scope(admin: Client, ours: Tenant, ke
 
     offered = options(page(admin, NEW))
     projects = {f"project:{ours.one.pk}", f"project:{ours.two.pk}"}
+    projects |= {f"end_user:{ours.one.pk}", f"end_user:{ours.two.pk}"}
     assert offered == {*projects, f"key:{key.pk}", f"user:{key.owner_id}"}
     for of in offered:
         assert admin.post(NEW, form(of)).status_code == 302
-    for of in (f"organization:{ours.organization.pk}", f"project:{theirs.one.pk}", "platform"):
+    for of in (
+        *(f"organization:{ours.organization.pk}", f"project:{theirs.one.pk}", "platform"),
+        f"end_user:{theirs.one.pk}",
+    ):
         assert admin.post(NEW, form(of)).status_code == 403
-    assert Limit.objects.count() == 4
+    assert Limit.objects.count() == 6
+    assert f"Each end user of the project {ours.one.name}" in page(admin, LIMITS)
 
 
 def test_users_without_an_admin_role_change_no_limits(bob: User, key: ApiKey) -> None:

@@ -74,10 +74,11 @@ def test_a_user_is_deleted_with_keys_roles_and_limits(alice: User, bob: User, ac
 def test_scopes_are_deleted_with_what_they_have(alice: User, acme: Tenant) -> None:
     changes.set_role(alice, acme.one, Role.MEMBER)
     stored_limit("project", acme.one.pk)
+    stored_limit("end_user", acme.one.pk)
     since = AuditEntry.objects.count()
     changes.remove(acme.one)
     assert not Limit.objects.exists()
-    assert deleted(since) == ["limit.delete", "membership.delete", "project.delete"]
+    assert deleted(since) == [*["limit.delete"] * 2, "membership.delete", "project.delete"]
 
     changes.set_role(alice, acme.organization, Role.OWNER)
     changes.add(webhooks.make("pager", "https://hooks.example.com/", acme.organization)[0])

@@ -155,6 +155,7 @@ async def test_a_refusal_is_recorded_with_its_message_and_its_field(tmp_path: Pa
     [
         ("ann", False, "ann"),
         ("a" * 99, False, "a" * 64),
+        ("a\0nn", False, "ann"),
         ("", True, ""),
         ("ann", True, None),
     ],
@@ -166,6 +167,7 @@ async def test_a_record_has_the_end_user_or_a_hash(
         caller = structs.replace(ANONYMOUS, hashes_end_users=hashes, project_id=project_id)
         record = new_record(UsageLedger(tmp_path), caller, traffic=Traffic())
         record.admit(model="m", end_user=sent)
+        assert record.reservation.end_user == record._admission.end_user
         return record._admission.end_user
 
     if stored is not None:

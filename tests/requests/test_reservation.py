@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec import structs
 
 from tests.tables import table
 from vinery_accounts.keys.table import ANONYMOUS
@@ -86,6 +87,28 @@ async def test_without_a_limit_nothing_is_counted() -> None:
     assert quota.token_source is None
     assert quota.headers == []
     assert await count_request(limits_of(), ANONYMOUS, "small", "r") == []
+
+
+async def test_a_limit_of_end_users_binds_each_of_them_and_no_request_without_one() -> None:
+    limits = limits_of()
+    each = Rule(1, "end_user:3", Metric.TOKENS, Window.DAY, 12)
+    limits.book.follow(Snapshot({each.scope: (each,)}))
+    caller = structs.replace(ANONYMOUS, project_id=3)
+
+    def of(end_user: str, request_id: str) -> Reservation:
+        made = Reservation(limits, caller, request_id)
+        made.end_user = end_user
+        return made
+
+    for number, end_user in enumerate(("ann", "bob", "", "")):
+        await of(end_user, f"r{number}").reserve_input("small", 10)
+    late = of("ann", "late")
+    for refused in (late.reserve_input("small", 10), late.reserve(prepared(5))):
+        with pytest.raises(LimitReached, match="of each end user of this key's project: Limit 12"):
+            await refused
+    with pytest.raises(LimitReached):
+        await late.refuse_media("small", 13)
+    assert {bound.scope for bound in late.bound_limits} == {"end_user:3"}
 
 
 async def test_the_prompt_and_the_first_tokens_are_reserved_and_can_be_extended() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Running, run_platform, until
 from tests.own_redis import OwnRedis
 from tests.system import limiting
-from tests.system.clients import command
+from tests.system.clients import MODEL, command, post
 from tests.system.ledger import metric, metrics, wait_until_seen
 from tests.system.limiting import LONG, ask, check_many_at_once, limit, settled_rows
 
@@ -47,6 +47,21 @@ def test_many_at_once_share_one_quota(platform: Running) -> None:
     check_many_at_once(platform, 90, 2000)
 
     assert len(platform.pids("web")) == NUM_WEB_PROCESSES
+
+
+def test_each_end_user_has_a_quota_alone_in_all_processes(platform: Running) -> None:
+    limit(platform, "requests", "day", 2, scope=("--end-users-of", "default"))
+    wait_until_seen(platform)
+    names: list[dict[str, str]] = [{"user": "ann"}, {"safety_identifier": "ann"}]
+
+    statuses = [ask(platform, **name).status_code for name in (*names, *names)]
+
+    assert statuses == [200, 200, 429, 429]
+    assert {ask(platform, **each).status_code for each in ({"user": "bob"}, {}, {}, {})} == {200}
+    body = {"model": MODEL, "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
+    message = post(platform, "/v1/messages", {**body, "metadata": {"user_id": "ann"}})
+    assert message.status_code == 429
+    assert "each end user of this key's project" in message.json()["error"]["message"]
 
 
 def test_every_process_reports_the_same_quota_and_its_own_numbers(platform: Running) -> None:

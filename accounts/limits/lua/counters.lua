@@ -92,8 +92,8 @@ local function read(counter)
     return used, 0
 end
 
--- A bucket's record ends when the bucket is full, a quota's after its window. A total has no end:
--- without its record it would be available once more.
+-- A bucket's record ends when the bucket is full, a quota's with the window after its own. A total
+-- has no end: without its record it would be available once more.
 local function write(counter, used, window)
     local key, kind, amount, tick = counter[1], counter[2], counter[3], tick_of(counter)
     if used <= 0 then
@@ -106,7 +106,8 @@ local function write(counter, used, window)
         redis.call('PEXPIRE', key, math.min(full_ms, LONGEST_WINDOW_MS) + at - now + MARGIN_MS)
     elseif kind == CALENDAR then
         redis.call('HSET', key, 'used', used, 'at', window)
-        redis.call('PEXPIRE', key, math.max(0, window + LONGEST_WINDOW_MS - now) + MARGIN_MS)
+        local until_ms = math.min(window + LONGEST_WINDOW_MS, counter[9])
+        redis.call('PEXPIRE', key, math.max(0, until_ms - now) + MARGIN_MS)
     else
         redis.call('HSET', key, 'used', used)
     end

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from vinery.cli import resource
-from vinery.cli.find import FINDERS, only
+from vinery.cli.find import FINDERS, only, project_named
 from vinery.cli.resource import Option, RowCommands
 from vinery.cli.shape import subcommands
 from vinery_accounts.models import OWNERS, Limit, Project
@@ -67,7 +67,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     scope = put.add_mutually_exclusive_group(required=True)
     scope.add_argument("--platform", action="store_true", help="for all users together")
-    for name in (*OWNERS, "model"):
+    each = "for each end user of this project, who is named in the requests"
+    scope.add_argument("--end-users-of", dest="end_user", metavar="PROJECT", help=each)
+    for name in (*FINDERS, "model"):
         metavar = "ID_OR_HINT" if name == "key" else "NAME"
         scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
     resource.add_fields(put, LIMITS, _FIELDS)
@@ -96,8 +98,9 @@ def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
         return {"scope": "platform", "scope_id": 0, "model": ""}
     if arguments.model:
         return {"scope": "model", "scope_id": 0, "model": arguments.model}
-    scope = next(name for name in FINDERS if getattr(arguments, name))
-    return {"scope": scope, "scope_id": FINDERS[scope](getattr(arguments, scope)).pk, "model": ""}
+    finders = {**FINDERS, "end_user": project_named}
+    scope = next(name for name in finders if getattr(arguments, name))
+    return {"scope": scope, "scope_id": finders[scope](getattr(arguments, scope)).pk, "model": ""}
 
 
 def _limit_of(limit_id: str) -> Limit:

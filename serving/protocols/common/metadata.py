@@ -154,7 +154,7 @@ Comparison = Annotated[str, BeforeValidator(_refuse_comparison, json_schema_inpu
 
 _REPEATED = "Responses repeats it; it has no other effect."
 _END_USER = (
-    "The end user, for reports and filters of usage: its first 64 characters, or a hash. "
+    "The end user, for limits and reports of usage: its first 64 characters, or a hash. "
     "Responses repeats it."
 )
 _AUTOMATIC_CACHE = (

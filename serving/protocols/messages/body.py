@@ -134,7 +134,7 @@ class MessagesBody(TemplateFields, GenerationBody):
     output_config: OutputConfig | None = parameter("The effort, and the format of the answer.")
     output_format: JsonFormat | None = parameter("The earlier name of `output_config.format`.")
     metadata: AnyMetadata | None = parameter(
-        "At most 16 pairs. `user_id` is the end user, for reports and filters of usage.",
+        "At most 16 pairs. `user_id` is the end user, for limits and reports of usage.",
         changes_nothing=True,
     )
     context_management: ContextManagement | None = parameter(

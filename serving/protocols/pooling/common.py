@@ -56,7 +56,7 @@ class PoolingBody(Wire):
 
     model: ModelName | None = parameter(MODEL, "OAVF OV V")
     user: Identifier | None = parameter(
-        "The end user, for reports and filters of usage.", "AVF V V", changes_nothing=True
+        "The end user, for limits and reports of usage.", "AVF V V", changes_nothing=True
     )
     truncate: Annotated[bool | Side, BeforeValidator(_check_truncate)] | None = parameter(
         "What happens to a text that is too long: refused (false, `NONE`, the default), or cut "

@@ -34,6 +34,12 @@ def test_admins_limit_keys_and_projects(root: Api, owner: Api, admin: Api, ours:
     assert admin.patch(path, {"amount": 5, "is_shadow": True})["amount"] == 5
     admin.delete(path)
     admin.post("limits/", {**DAILY, "scope": "project", "scope_id": ours.one.pk})
+    of_each = {**DAILY, "scope": "end_user", "scope_id": ours.one.pk}
+    path = f"limits/{admin.post('limits/', of_each)['id']}/"
+    assert admin.patch(path, {"amount": 5})["amount"] == 5
+    for field in ({"window": "none", "metric": "weighted_tokens"}, {"alert_at": [50]}):
+        assert admin.error("POST", "limits/", of_each | field)[::2] == (400, next(iter(field)))
+    assert {row["scope"] for row in admin.get("quotas/")["data"]} == {"project"}
     for body in (of_organization, OF_PLATFORM):
         assert owner.error("POST", "limits/", body)[0] == 403
         path = f"limits/{root.post('limits/', body)['id']}/"
@@ -86,6 +92,8 @@ def test_a_weekly_limit_has_a_first_day_and_a_patch_keeps_other_fields(root: Api
         ({"scope": "model"}, "model"),
         ({"scope": "key", "scope_id": 99}, "scope_id"),
         ({"scope": "key"}, "scope_id"),
+        ({"scope": "end_user", "scope_id": 99}, "scope_id"),
+        ({"scope": "end_user"}, "scope_id"),
         ({"scope_id": 3}, "scope_id"),
         ({"colour": "red"}, "colour"),
     ],

@@ -20,14 +20,20 @@ def test_a_limit_is_set_and_replaced(vinery_: Vinery, search: Project) -> None:
     scopes |= {"user": ("alice",), "key": (str(key.pk),), "model": ("tiny-chat",)}
     for scope, words in scopes.items():
         assert vinery_("limit", "set", f"--{scope}", *words, *kind, "--amount", "9").status == 0
+    of_each = vinery_("limit", "set", "--end-users-of", "search", *kind, "--amount", "9")
+    assert of_each.out.endswith(": 9 tokens per day, each end user of project acme / search.\n")
     zone = ("--time-zone", "Europe/Berlin", "--shadow")
     assert vinery_("limit", "set", "--user", "alice", *kind, "--amount", "7", *zone).status == 0
 
     rows = {row["scope"]: row for row in vinery_("limit", "list", "--json").rows}
-    assert len(rows) == Limit.objects.count() == 6
+    assert len(rows) == Limit.objects.count() == 7
     whose = {scope: row["whose"] for scope, row in rows.items()}
     same = {scope: "".join(words) for scope, words in scopes.items()}
-    assert whose == same | {"project": "acme / search", "key": str(key)}
+    assert whose == same | {
+        "project": "acme / search",
+        "end_user": "acme / search",
+        "key": str(key),
+    }
     assert (rows["user"]["amount"], rows["user"]["shadow"]) == (7, True)
     assert vinery_("limit", "remove", str(rows["user"]["id"])).status == 0
     assert "There is no limit" in vinery_("limit", "remove", str(rows["user"]["id"])).err

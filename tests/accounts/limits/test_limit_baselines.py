@@ -226,6 +226,35 @@ def test_a_bucket_counts_its_own_requests_alone(db: None, django_assert_num_quer
         assert read_bucket_baselines([Rule(1, "platform", Metric.TOKENS, Window.DAY, 9)], 0.0) == []
 
 
+def test_each_end_user_of_a_project_has_a_baseline_of_what_they_used(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = (("ann", 1), ("bob", 1), ("ann", 2), ("", 1), ("bob", 1), ("cy", 1))
+    store_settlements(
+        [
+            request(
+                n, NOON + timedelta(seconds=n), owner, "tiny", num_prompt_tokens=9, end_user=who
+            )
+            for n, (who, owner) in enumerate(rows)
+        ]
+    )
+    day = Rule(1, "end_user:1", Metric.TOKENS, Window.DAY, 100)
+    minute = Rule(2, "end_user:1", Metric.TOKENS, Window.MINUTE, 60)
+
+    def found(read: Any, *rules: Rule) -> dict[Rule, int]:
+        return {each.rule: each.num_used for each in read(rules, NOON.timestamp() + 6)}
+
+    ann, bob, cy = (day.of_end_user(name) for name in ("ann", "bob", "cy"))
+    assert list(found(read_baselines, day).items()) == [(ann, 9), (bob, 18), (cy, 9)]
+    other = Rule(3, "project:1", Metric.TOKENS, Window.DAY, 100)
+    assert found(read_baselines, day, other) == {ann: 9, bob: 18, cy: 9, other: 45}
+    left = {"ann": 3, "bob": 13, "cy": 8}
+    expected = {minute.of_end_user(name): num_used for name, num_used in left.items()}
+    assert found(read_bucket_baselines, minute) == expected
+    monkeypatch.setattr(used, "_MAX_END_USERS", 2)
+    assert found(read_baselines, day) == {bob: 18, cy: 9}
+
+
 def store_ones(*moments: datetime) -> None:
     """Requests with a token, at these moments."""
     store_settlements(

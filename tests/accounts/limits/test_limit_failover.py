@@ -222,6 +222,18 @@ async def test_shares_begin_at_the_store_s_count(sharing: FailoverLimiter, windo
     await denied(sharing, request_for(quota))
 
 
+async def test_the_store_s_count_is_kept_of_the_latest_quotas(
+    sharing: FailoverLimiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vinery_accounts.limits.failover._MAX_NOTED", 2)
+    each = [rule(amount=100).of_end_user(name) for name in "abc"]
+    for quota in (*each, each[1]):
+        await granted(sharing, request_for(quota, num_input_tokens=40))
+    store_of(sharing).is_unavailable = True
+    await granted(sharing, request_for(each[0]))
+    assert [level.num_used for level in await sharing.levels(each)] == [1, 21, 11]
+
+
 @table("seed", range(20))
 async def test_processes_in_an_outage_exceed_a_quota_by_no_more_than_was_under_way(
     failover: MakeFailover, clock: FakeClock, seed: int

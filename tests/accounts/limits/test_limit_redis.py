@@ -95,6 +95,8 @@ async def test_all_keys_have_the_prefix_and_an_end_but_budgets(
     assert set(ours) == {f"lease:{lease.id}", *(f"rule:{one.key}" for one in ALL_KINDS), *holders}
     without_end = [key for key, ms in ours.items() if ms < 0]
     assert without_end == [f"rule:{ALL_KINDS[-2].key}"]
+    day = next(one for one in ALL_KINDS if one.window is Window.DAY)
+    assert ours[f"rule:{day.key}"] <= 2 * 86_400_000 + 60_000
     # Full again in 0.62 s, and a margin of a minute.
     assert ours[f"rule:{ALL_KINDS[0].key}"] <= 61_000
     # Nothing is left of a request that did not happen.

@@ -126,6 +126,12 @@ USED_UP = ("insufficient_quota", "insufficient_quota")
             "Please try again in 1s.",
         ),
         (
+            rule(Metric.REQUESTS, Window.DAY, 60, scope="end_user:7").of_end_user("ann@x.org"),
+            *(60, 1, USED_UP),
+            f"{QUOTA} requests per day (RPD) of each end user of this key's project: Limit 60, "
+            "Used 60, Requested 1. It resets in 12h0m.",
+        ),
+        (
             slots(4, scope="model:m"),
             *(4, 1, REQUESTS),
             f"{RATE} concurrent answers of this model: Limit 4, Used 4, Requested 1. "
@@ -201,9 +207,10 @@ def test_no_client_is_sent_back_too_early(wait_s: float) -> None:
     assert int(headers_["retry-after"]) == -(-int(headers_["retry-after-ms"]) // 1000)
 
 
+SCOPES = ("key:1", "user:1", "project:1", "end_user:1", "organization:1", "model:a:b", "platform")
 every_rule = [
     Rule(1, scope, metric, window, MAX_AMOUNT)
-    for scope in ("key:1", "user:1", "project:1", "organization:1", "model:a:b", "platform")
+    for scope in SCOPES
     for metric in Metric
     for window in Window
     if metric is not Metric.CONCURRENCY or window is Window.NONE

@@ -48,6 +48,32 @@ def test_a_request_is_bound_by_all_that_it_belongs_to_and_by_nothing_else() -> N
     assert scopes == ["platform", "model:small"]
 
 
+def test_each_end_user_of_a_project_has_a_rule_alone_and_a_request_without_one_has_none() -> None:
+    row = limit("end_user", scope_id=3)
+    limit("end_user", scope_id=99)
+    following = book()
+    assert following.rules_for(CALLER, "small") == ()
+    assert following.rules_for(ANONYMOUS, "small", "ann@x.org") == ()
+    [one], [other] = [following.rules_for(CALLER, "small", name) for name in ("ann@x.org", "bob")]
+    assert (one.id, one.scope, one.limit_key) == (other.id, "end_user:3", other.limit_key)
+    assert one.key != other.key
+    assert "ann@x.org" not in repr(one) + one.key
+    assert following.rules_for(CALLER, "small", "ann@x.org") == (one,)
+
+    assert following.current((one, other)) == (one, other)
+    row.amount = 5
+    row.save()
+    following.follow(following.read())
+    [now] = following.current((one,))
+    assert (now.key, now.amount) == (one.key, 5)
+    assert following.remaining((one,)) == (now,)
+    row.delete()
+    following.follow(following.read())
+    assert following.remaining((one,)) == ()
+    [gone] = following.current((one,))
+    assert (gone.key, gone.amount) == (one.key, rules.MAX_AMOUNT)
+
+
 def test_a_row_becomes_a_rule_and_one_that_means_nothing_hinders_no_other() -> None:
     week = {"window": "week", "week_start": "sunday", "time_zone": "Asia/Tokyo"}
     row = limit("key", scope_id=12, is_shadow=True, **week)
@@ -134,6 +160,9 @@ def test_weights_are_in_thousandths_and_a_wrong_one_does_not_affect_the_others()
         {"scope": "platform", "metric": "requests", "window": "none"},
         {"scope": "platform", "amount": 0},
         {"scope": "platform", "time_zone": "Moon/Sea"},
+        {"scope": "end_user"},
+        {"scope": "end_user", "scope_id": 3, "metric": "weighted_tokens", "window": "none"},
+        {"scope": "end_user", "scope_id": 3, "window": "day", "alert_at": [50]},
     ],
 )
 def test_a_limit_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:

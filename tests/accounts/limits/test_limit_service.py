@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 from django.utils import timezone
+from msgspec import structs
 from usage_builders import store as store_usage
 from usage_builders import tokens
 
 from tests.accounts.limits.builders import rule
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
+from vinery_accounts.keys.table import ANONYMOUS
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.recovery import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReconciliationSchedule
@@ -120,6 +122,32 @@ def test_a_quota_in_another_time_zone_and_back_begins_with_what_was_used(
     zones = [baseline.rule.time_zone for baseline in store.restored]
     assert zones == ["UTC", "Europe/Berlin", "UTC"]
     assert not any(baseline.is_update for baseline in store.restored)
+
+
+def test_end_users_begin_with_what_they_used_and_a_known_quota_is_updated(
+    limits: LimitService, store: FakeLimiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(limits, "_schedule", ReconciliationSchedule(clock))
+    monkeypatch.setattr("vinery_accounts.limits.service._BASELINES_IN_A_CALL", 1)
+    at = {"started_at": timezone.now(), "project_id": 3, **tokens(7, 5)}
+    store_usage("a", end_user="ann", **at)
+    store_usage("b", end_user="bob", **at)
+    Limit.objects.create(scope="end_user", scope_id=3, metric="tokens", window="month", amount=99)
+    caller = structs.replace(ANONYMOUS, project_id=3)
+
+    follow(limits)
+    assert (store.num_calls, restored(store)) == (2, [12, 12])
+    [ann] = limits.book.rules_for(caller, "small", "ann")
+    assert [level.num_used for level in asyncio.run(limits.levels([ann]))] == [12]
+    store_usage("c", end_user="ann", **at)
+    clock.pass_s(FIRST_PAUSE_S)
+    follow(limits)
+    assert [level.num_used for level in asyncio.run(limits.levels([ann]))] == [24]
+    assert [each.is_update for each in store.restored] == [False, False, True, True]
+    limits._schedule.hurry([ann])
+    clock.pass_s(FIRST_PAUSE_S)
+    assert limits.is_update_due
 
 
 class OnRedis:

@@ -10,6 +10,7 @@ from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import FakeClock
 from tests.tables import table
 from vinery_accounts.limits import reservations
+from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter, UsageBaseline
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.windows import window_at
@@ -116,6 +117,45 @@ async def test_an_id_cannot_be_leased_twice_at_a_time_and_needs_no_rules(limiter
     lease = await granted(limiter, request_for())
     assert (await limiter.extend(lease, 1000)).num_output_tokens == 1000
     await limiter.settle(lease, ActualUsage())
+
+
+async def test_each_end_user_uses_what_is_theirs_alone(limiter: Limiter, clock: FakeClock) -> None:
+    for each in (rule(Metric.REQUESTS, MINUTE, 1), rule(amount=6), rule(Metric.REQUESTS), slots(1)):
+        ann, bob = each.of_end_user("ann"), each.of_end_user("bob")
+        lease = await granted(limiter, request_for(ann, num_input_tokens=5))
+        await limiter.extend(lease, 99)
+        amounts = await used(limiter, each, ann, bob)
+        assert amounts == [0, 6 if each.metric is Metric.TOKENS else 1, 0]
+        await granted(limiter, request_for(bob, num_input_tokens=3))
+        await limiter.settle(lease, NO_USAGE)
+        assert await used(limiter, ann) == [0]
+
+    day = rule().of_end_user("ann")
+    since_ms, _ = window_at(day, int(clock() * 1000))
+    await limiter.restore([UsageBaseline(day, 100, since_ms)])
+    await denied(limiter, request_for(day))
+    await granted(limiter, request_for(replace(day, end_user="")))
+
+
+async def test_in_memory_few_of_many_end_users_are_counted_the_latest_and_all_slots(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vinery_accounts.limits.memory._MAX_COUNTERS", 20)
+    limiter = MemoryLimiter(clock=clock)
+    project, each, each_slot = rule(amount=10**6), rule(amount=9), slots(1)
+    first = each.of_end_user("first")
+    held = await granted(limiter, request_for(each_slot.of_end_user("first")))
+    for number in range(500):
+        if not number % 5:
+            await granted(limiter, request_for(first, num_output_tokens=0))
+        name = f"user {number}"
+        await granted(limiter, request_for(project, each.of_end_user(name)))
+        assert len(limiter._counters) <= 22
+        if number == 5:
+            await granted(limiter, request_for(first, num_output_tokens=9))
+    assert await used(limiter, project, first, *held.request.rules) == [500, 9, 1]
+    newest = [each.of_end_user(f"user {number}") for number in (499, 498, 0)]
+    assert await used(limiter, *newest) == [1, 1, 0]
 
 
 async def test_weighted_tokens_count_by_their_weights(limiter: Limiter) -> None:
