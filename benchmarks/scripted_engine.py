@@ -29,7 +29,7 @@ from vinery_serving.transport.messages import (
     TokenOutput,
 )
 
-_HELLO: Final = Hello(PROTOCOL_VERSION, 1, 2048, 3072, max_running=64, max_waiting=1024)
+_HELLO: Final = Hello(PROTOCOL_VERSION, 1, 2048, max_running=64)
 _STATS: Final = EngineStats(last_token_age_s=0.0)
 _ANSWER: Final = (100,)  # an ordinary token of the reference model
 

@@ -551,21 +551,17 @@ class EngineLoop:
     # Reports
 
     def _hello(self) -> Hello:
-        options, tested = self._config.options, self.picture_test
         return Hello(
             protocol_version=PROTOCOL_VERSION,
             pid=os.getpid(),
             max_context=self._config.max_context,
-            vocab_size=self._pipeline.vocab_size,
-            max_running=options.max_running,
-            max_waiting=options.max_waiting,
+            max_running=self._config.options.max_running,
             has_logits_hook=self._pipeline.has_logits_hook,
             can_score_prompts=self._pipeline.can_score_prompts,
             has_processors=bool(self._processors),
             supports_cache_salt=self._pipeline.supports_cache_salt,
             digest=self._config.digest,
-            picture_test="" if tested is None else tested.summary,
-            sees_pictures=tested is not None and tested.verdict is PictureVerdict.PASSED,
+            takes_pictures=self._pipeline.vision is not None,
             is_draining=self._use.is_draining,
         )
 

@@ -83,7 +83,7 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
         )
     if num_top_of_prompt(request) is not None and not hello.can_score_prompts:
         raise UnsupportedParameter(
-            _PICTURES_UNSCORED if hello.picture_test else _CACHED_UNSCORED,
+            _PICTURES_UNSCORED if hello.takes_pictures else _CACHED_UNSCORED,
             param="prompt_logprobs",
         )
 

@@ -277,14 +277,11 @@ class PoolingLoop:
     # Reports
 
     def _hello(self) -> Hello:
-        options = self._config.options
         return Hello(
             protocol_version=PROTOCOL_VERSION,
             pid=os.getpid(),
             max_context=self._config.max_context,
-            vocab_size=self._model.vocab_size,
-            max_running=options.max_running,
-            max_waiting=options.max_waiting,
+            max_running=self._config.options.max_running,
             digest=self._config.digest,
             num_dimensions=self._model.num_dimensions,
             is_draining=self._use.is_draining,

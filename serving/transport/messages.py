@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 13
+PROTOCOL_VERSION = 14
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -249,17 +249,13 @@ class Hello(_Message, frozen=True):
     protocol_version: int
     pid: int
     max_context: int  # tokens, prompt and output together; 0: unknown
-    vocab_size: int
     max_running: int
-    max_waiting: int
     has_logits_hook: bool = False  # whether `Submit.logits` is supported
     can_score_prompts: bool = False  # whether `LogitsSpec.prompt_logprobs` is supported
     has_processors: bool = False  # whether `LogitsSpec.processor_args` is supported
     supports_cache_salt: bool = False  # whether `Submit.cache_key` is supported
     digest: str = ""  # `EngineConfig.digest`
-    # Of a vision model: what it made of known pictures of late, and whether all differed.
-    picture_test: str = ""
-    sees_pictures: bool = False
+    takes_pictures: bool = False
     is_draining: bool = False  # as after `Draining`
     num_dimensions: int = 0  # of the vectors of a pooling model; 0: the model generates text
 

@@ -1,10 +1,19 @@
-"""Whole tables of the benchmarks: all uses of the hook, calls in any parts, and recovery."""
+"""Whole tables of the benchmarks: all uses of the hook, calls in any parts, and recovery; and each
+benchmark with small numbers, so that none is broken when its figures are wanted."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks import __main__ as bench
 from benchmarks.bare import BareEngine
 from benchmarks.calls.damage import KINDS
 from benchmarks.calls.forms import FORMS
+from benchmarks.calm import Calm
 from benchmarks.crowds import CrowdBench
 from benchmarks.hook import HookEffort, measure_hook, uses
 from benchmarks.load import Endpoint
@@ -13,6 +22,7 @@ from benchmarks.prompts import PromptSource, counting
 from benchmarks.recovery import measure_recovery
 from tests.benchmarks.test_bench_calls import check_parts
 from tests.benchmarks.test_bench_hook import OPTIONS, TINY_CHAT
+from tests.platform_ import scripts
 from vinery_serving.engine.options import EngineOptions
 
 
@@ -61,3 +71,123 @@ def test_a_crowd_is_served_beside_the_bare_loop_and_a_neighbour_beside_it() -> N
         (140, 0),
     ]
     assert [each.num_refused for each in beside] == [0, 0]
+
+
+# -- Each benchmark with small numbers
+
+
+def are_points_plausible(points: list[dict[str, Any]]) -> bool:
+    sides = [point[side] for point in points for side in ("bare", "server")]
+    return all(each["num_tokens"] > 0 and each["tokens_per_s"] > 0 for each in sides) and all(
+        point["same_texts"] > 0 and point["throughput_ratio"]["median"] > 0 for point in points
+    )
+
+
+def is_server_plausible(results: list[dict[str, Any]]) -> bool:
+    (result,) = results
+    return (
+        [each["num_streams"] for each in result["points"]] == [1, 2]
+        and are_points_plausible(result["points"])
+        and result["first_token"]["server_p50_ms"] > 0
+    )
+
+
+def are_requests_plausible(result: dict[str, Any]) -> bool:
+    figures = result["web_cpu_ms"], result["ready_ratio"]["median"]
+    return are_points_plausible([result["burst"]]) and min(figures) > 0
+
+
+def is_speculation_plausible(points: list[dict[str, Any]]) -> bool:
+    num_accepted = {each["way"]: each["num_accepted"] for each in points}
+    return (
+        num_accepted.keys() == {"draft model", "prompt lookup"}
+        and num_accepted["draft model"] > 0  # a lookup in short answers may find nothing
+        and all(each["num_accepted"] <= each["num_proposed"] for each in points)
+        and all(each["same_texts"] == 1 and each["speed"]["median"] > 0 for each in points)
+    )
+
+
+def are_crowds_plausible(result: dict[str, Any]) -> bool:
+    crowds = result["crowds"]
+    return (
+        bool(crowds)
+        and all(each["num_refused"] + each["num_failed"] == 0 for each in crowds)
+        and all(min(each["tokens_per_s"], each["bare_tokens_per_s"]) > 0 for each in crowds)
+        and [each["num_refused"] for each in result["neighbours"]] == [0, 0]
+    )
+
+
+def is_idle_plausible(result: dict[str, Any]) -> bool:
+    roles = {each["role"] for each in result["processes"] if each["memory_mb"] > 0}
+    return (
+        {"web", "node", "engine"} <= roles
+        and result["ready_s"] > 0
+        and all(each["took_s"] > 0 for each in result["commands"])
+    )
+
+
+PARTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "server": ("results", is_server_plausible),
+    "requests": ("requests", are_requests_plausible),
+    "speculation": ("speculation", is_speculation_plausible),
+    "crowds": ("crowds", are_crowds_plausible),
+    "idle": ("idle", is_idle_plausible),
+}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_of_the_benchmark_has_plausible_figures(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "wait_until_calm", lambda part: Calm(part, 0.0, 0.0))
+    numbers = "--streams 1,2 --rounds 1 --tokens 8 --first-token-requests 3 --crowd 8 --chats 2"
+    words = f"--quick --only {part} --models tiny-chat {numbers} --idle-s 2 --output {tmp_path}"
+
+    assert bench.main(words.split()) == 0
+
+    (file,) = tmp_path.glob("*.json")
+    name, is_plausible = PARTS[part]
+    figures = json.loads(file.read_text(encoding="utf-8"))[name]
+    assert is_plausible(figures), figures
+
+
+def run(module: str, *words: str) -> tuple[int, str]:
+    """How a benchmark ended, and what it printed. It ends with 1 when an aim is missed, as on a
+    busy machine, and after a fault."""
+    # The user that runs PostgreSQL has no access to the folder of these tests.
+    ended = scripts.new_python("-m", f"benchmarks.{module}", *words, environment={"TMPDIR": "/tmp"})
+    assert "Traceback" not in ended.stderr, ended.stderr[-4000:]
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.mark.system
+def test_reports_are_measured_over_made_up_usage_that_vinery_would_add_up_alike() -> None:
+    _, printed = run("usage_reports", "--requests", "20000")
+
+    for name in ("sqlite", *(() if "PostgreSQL is not installed" in printed else ("postgresql",))):
+        _, _, figures = printed.partition(f"\n{name}, 20,000 requests, 30 days\n")
+        (num_rows,) = re.findall(r"verify a day of ([\d,]+) requests", figures)[:1]
+        assert 300 < int(num_rows.replace(",", "")) < 1500, printed
+        assert re.findall(r"export as \w+ +([\d,]+) rows/s", figures)[0] != "0", printed
+
+
+@pytest.mark.system
+def test_the_cost_of_accounts_is_measured() -> None:
+    words = ("--pairs", "1", "--rounds", "1", "--requests", "200", "--connections", "4")
+
+    _, printed = run("gateway", *words)
+
+    (on, off) = re.findall(r"accounts on: (\d+), off: (\d+)", printed)[0]
+    assert min(int(on), int(off)) > 0, printed
+    assert re.search(r"an aim is missed|the aims are met", printed), printed
+
+
+@pytest.mark.system
+def test_all_streams_survive_a_killed_engine_and_the_ledger_agrees() -> None:
+    status, printed = run("kills", "--trials", "1", "--what", "killed", "--roles", "engine", "web")
+
+    (engine,) = re.findall(r"\| engine \| killed \| 16 \| (.*?) \|.*\| 0 \|", printed)
+    assert engine == "same text 16", printed
+    assert re.search(r"\| web \| killed \| 16 \|.*\| 0 \|", printed), printed
+    assert status == 0, printed

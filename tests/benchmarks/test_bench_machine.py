@@ -3,15 +3,18 @@
 import socket
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
+from benchmarks import generated_usage
 from benchmarks.calm import wait_until_calm
 from benchmarks.cpu import WebCpu
 from benchmarks.load import Endpoint
 from benchmarks.settings import settings_from
 from tests.platform_ import scripts
 from tests.tables import table
+from vinery_accounts.models import UsageRecord
 
 
 def test_it_counts_the_work_of_the_process_that_listens_and_else_has_no_number() -> None:
@@ -61,6 +64,17 @@ def test_it_waits_for_a_calm_machine_and_names_a_busy_one(
     calm = wait_until_calm("server", busy_for=look, clock=clock)
 
     assert (calm.is_calm, calm.waited_s, calm.busy) == found
+
+
+def test_made_up_usage_has_a_value_in_each_column_that_needs_one() -> None:
+    slices, weights = generated_usage._slices()
+    requests = generated_usage._draw(100, weights, datetime(2026, 11, 1, tzinfo=UTC), days=1)
+    needed = [
+        not field.null for field in UsageRecord._meta.concrete_fields if not field.primary_key
+    ]
+    for row in generated_usage._rows(requests, slices):
+        values = zip(generated_usage._ROW_DEFAULTS, row, needed, strict=True)
+        assert [name for name, value, is_needed in values if is_needed and value is None] == []
 
 
 def test_the_benchmark_of_pictures_needs_no_settings_of_django() -> None:

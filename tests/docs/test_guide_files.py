@@ -176,8 +176,9 @@ def test_every_setting_has_a_row() -> None:
     assert {name for name in names if f"`{name}`" not in text + fields} == set()
 
 
-def test_the_guide_from_openvino_model_server_names_options_that_exist() -> None:
-    text = (REPOSITORY / "docs/guides/from-openvino-model-server.md").read_text(encoding="utf-8")
+@table("system", ["openvino-model-server", "fastdeploy-and-vllm"])
+def test_the_guide_from_another_system_names_options_that_exist(system: str) -> None:
+    text = (REPOSITORY / f"docs/guides/from-{system}.md").read_text(encoding="utf-8")
     named = set(re.findall(r"--option '?(\w+)=", text))
     assert len(named) > 8
     assert named - {option.name for option in option_documents()} == set()

@@ -15,7 +15,13 @@ from tests.tables import table
 from vinery_serving.node import engine_process
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.transport.client import EngineClient, EngineDisconnected, OutputStream
-from vinery_serving.transport.messages import GrammarSpec, LogitsSpec, Rejected, SamplingParams
+from vinery_serving.transport.messages import (
+    GrammarSpec,
+    LogitsSpec,
+    Rejected,
+    SamplingParams,
+    TokenOutput,
+)
 
 pytestmark = pytest.mark.live
 
@@ -123,6 +129,24 @@ async def test_a_dead_or_invalid_gateway_and_a_late_request_end_alone(gateway: G
     await reader.read()  # until the engine closes it
     (answer,) = await gateway.ask(gateway.submit(QUESTION))
     assert gateway.text(answer) == PARIS
+
+
+async def test_tokens_that_a_dead_gateway_had_no_use_for_do_not_count(gateway: Gateway) -> None:
+    before = await gateway.stats_when_idle()
+    other = EngineClient(gateway.client.path)
+    other.open()
+    await other.wait_connected(TIMEOUT_S)
+    submits = [gateway.submit("Count to 60.", max_new_tokens=2000) for _ in range(9)]
+    stream = other.submit(submits)
+    while not any(isinstance(each, TokenOutput) for each in await stream.next(TIMEOUT_S)):
+        pass
+    stream.cancel({each.id: 0 for each in submits})
+    await other.close()  # before the engine has read that: it sends the tokens of a step first
+
+    stats = await gateway.stats_when_idle()
+
+    assert stats.num_output_tokens == before.num_output_tokens
+    assert stats.num_unused_tokens > before.num_unused_tokens
 
 
 async def lost(stream: OutputStream) -> EngineDisconnected:

@@ -24,9 +24,7 @@ from vinery_serving.transport.framing import FrameReader, pack
 from vinery_serving.transport.messages import Cancel, Hello, Submit, ToEngine
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-HELLO = Hello(
-    messages.PROTOCOL_VERSION, 1, max_context=2048, vocab_size=3072, max_running=4, max_waiting=4
-)
+HELLO = Hello(messages.PROTOCOL_VERSION, 1, max_context=2048, max_running=4)
 
 
 class Gateway:

@@ -37,6 +37,7 @@ LIMITS = WorkLimits(
 )
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "Hello!"}]
+KEEP_ALIVES = (b": keep-alive", b"event: ping")
 TWO_MEGABYTES = json.dumps({"messages": [{"role": "user", "content": "x" * 2_000_000}]}).encode()
 # What makes a body large.
 PADDING = " " * SMALL_BODY_BYTES
@@ -55,6 +56,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.engine = new_engine(folder)
         self.has_begun = asyncio.Event()  # whether anything of an answer was sent
+        self.has_kept_alive = asyncio.Event()  # whether a keep-alive was
         self.admitted: list[Admission] = []  # the records
         self.settled: list[Settlement] = []
         self.headers: dict[bytes, bytes] = {}  # of the last answer
@@ -89,6 +91,8 @@ class Server:
         async def send(message: Any) -> None:
             messages.append(message)
             self.has_begun.set()
+            if message.get("body", b"").startswith(KEEP_ALIVES):
+                self.has_kept_alive.set()
 
         scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
         await self._api(scope, receive, send)
@@ -449,7 +453,7 @@ async def test_a_stream_gets_keep_alives_until_its_model_is_awake(
     [settlement] = asleep.settled
     assert status == 200
     first, _, rest = sent.partition(b"\n")
-    assert first in (b": keep-alive", b"event: ping")
+    assert first in KEEP_ALIVES
     assert b"Hi" in rest
     assert settlement.outcome is Outcome.OK
 
@@ -472,3 +476,34 @@ async def test_a_whole_answer_of_a_model_that_does_not_wake_is_503(asleep: Serve
     assert status == 503
     assert int(asleep.headers[b"retry-after"]) >= 1
     assert b"The model tiny-chat is not ready yet." in sent
+
+
+# A queue
+
+
+async def test_a_stream_that_waits_for_its_turn_has_its_status_and_gets_keep_alives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "SILENCE_S", 0.01)
+    server = Server(tmp_path)
+
+    async def answer_late(gateway: Gateway) -> None:
+        while True:
+            submit = await gateway.receive_submit()
+            gateway.accept(submit)  # and it waits
+            await server.has_kept_alive.wait()
+            gateway.tokens(submit, [*ids_of("Hi there"), 2], "stop")
+
+    server.engine.replicas.open()
+    async with FakeEngine(server.engine.replicas.path, answer_late):
+        await server.engine.ready()
+        for path, fields in STREAMS.items():
+            server.has_kept_alive.clear()
+            status, sent = await server.ask(path, **fields, **STREAMED)
+            before, _, after = sent.partition(b"Hi")
+            assert status == 200, path
+            assert any(each in before for each in KEEP_ALIVES), (path, sent)
+            assert after, (path, sent)
+        await server.engine.replicas.close()
+    await server.workers.stop()
+    assert {each.outcome for each in server.settled} == {Outcome.OK}

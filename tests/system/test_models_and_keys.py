@@ -5,7 +5,7 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -261,6 +261,46 @@ def test_a_full_queue_is_503_with_a_time_to_come_back(running: Running, tmp_path
     assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
     assert too_many.status_code == 400
     assert "takes at most 2 at once" in too_many.json()["error"]["message"]
+
+
+def test_who_would_wait_longer_than_max_queue_s_gets_a_status_streamed_or_not(
+    running: Running, tmp_path: Path
+) -> None:
+    write_qwen2_folder(tmp_path / "small")
+    options = ["--option", "max_running=1", "--option", "max_queue_s=0.001"]
+    late = [
+        (path, field, streamed)
+        for path, field in (
+            ("chat/completions", "messages"),
+            ("completions", "prompt"),
+            ("responses", "input"),
+            ("messages", "messages"),
+        )
+        for streamed in (False, True)
+    ]
+
+    def body(path: str, field: str, streamed: bool) -> dict[str, Any]:
+        text = f"{path} {streamed}"  # of each its own: who comes back at its time is admitted
+        value = [{"role": "user", "content": text}] if field == "messages" else text
+        return {"model": "small", field: value, "max_tokens": 3, "stream": streamed}
+
+    def long(_: int) -> int:
+        return complete(running, "small", max_tokens=400, ignore_eos=True).status_code
+
+    with serving(running, {"small": [tmp_path / "small", *options]}):
+        with ThreadPoolExecutor(9) as clients:
+            crowd = [clients.submit(long, number) for number in range(9)]
+            wait(crowd, return_when=FIRST_COMPLETED)  # the engine knows its pace now
+            refused = [post(running, f"/v1/{each[0]}", body(*each)) for each in late]
+        assert complete(running, "small").status_code == 200
+
+    assert 200 in {each.result() for each in crowd}
+    for case, answer in zip(late, refused, strict=True):
+        error = answer.json()["error"]
+        assert answer.status_code == 503, case
+        assert int(answer.headers["retry-after"]) >= 1, case
+        assert "would wait longer than 0.001 s" in error["message"], case
+        assert error.get("code", "overloaded") == "overloaded", case
 
 
 def test_a_crowd_of_one_key_waits_its_turn_and_each_is_served(running: Running) -> None:
