@@ -8,7 +8,7 @@ from typing import Final
 
 # How much the newest step counts in the means.
 _NEWEST_PART: Final = 0.02
-# Of the number of tokens; with less, the steps are too much alike to tell.
+# Of the number of tokens; below, a line through the steps is chance.
 _LEAST_VARIANCE: Final = 16.0
 
 
@@ -16,7 +16,8 @@ class StepTimes:
     """A line through steps, by least squares: their seconds over the prompt tokens in each."""
 
     def __init__(self) -> None:
-        self._means = (0.0, 0.0, 0.0, 0.0)  # of tokens, seconds, tokens squared, their product
+        # Of tokens, seconds, tokens squared, and the product of tokens and seconds.
+        self._means: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
 
     def note(self, num_prompt_tokens: int, step_s: float) -> None:
         new = (num_prompt_tokens, step_s, num_prompt_tokens**2, num_prompt_tokens * step_s)

@@ -161,7 +161,7 @@ def test_a_slice_takes_as_long_as_the_rest_of_its_step() -> None:
     times = StepTimes()
     for _ in range(100):
         times.note(32, 0.01)
-    assert times.num_affordable(32, 256) == 32, "alike steps tell nothing"
+    assert times.num_affordable(32, 256) == 32, "steps of one size have no line"
 
 
 @pytest.mark.smoke
