@@ -68,7 +68,9 @@ def _row(aim: Aim, earlier: float | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _busy(report: Report) -> Iterator[str]:

@@ -164,7 +164,7 @@ def machine() -> dict[str, Any]:
         "num_cores": os.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "load_average": list(os.getloadavg()),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "versions": dict(_versions()),
         "commit": _commit(),

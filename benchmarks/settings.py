@@ -53,7 +53,7 @@ class Effort:
 
 
 _FULL = Effort(
-    streams=(1, 8, 16, 32, 64),
+    streams=(1, 8, 32, 64),
     rounds=3,
     tokens=128,
     prompt_tokens=64,

@@ -85,7 +85,7 @@ def test_the_benchmark_of_pictures_needs_no_settings_of_django() -> None:
 def test_it_measures_all_by_default_but_what_is_given_wins_and_never_reports_the_key() -> None:
     settings = settings_from([])
     assert settings.models == ("tiny-chat", "0.5b")
-    assert settings.effort.streams == (1, 8, 16, 32, 64)
+    assert settings.effort.streams == (1, 8, 32, 64)
     assert settings.server is None
     parts = ("server", "requests", "hook", "speculation", "recovery", "idle", "crowds")
     assert settings.parts == parts
