@@ -26,8 +26,9 @@ from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.prefix_cache import BLOCK
 from vinery_serving.transport.messages import SamplingParams
 
-# Prompts are cut while another key has used the engine within this time.
-_SHARED_S: Final = 10.0
+# Prompts are cut while another key has used the engine within this time: a person who chats thinks
+# that long between two messages.
+_SHARED_S: Final = 60.0
 # Each slice costs the hash of all tokens before it.
 _MAX_SLICES: Final = 64
 

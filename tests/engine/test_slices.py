@@ -104,8 +104,8 @@ def test_a_short_prompt_waits_for_a_slice_and_a_lone_or_cached_one_for_none(batc
     for now in (1.0, 6.0, 11.0, 16.0, 21.0):
         slices.note_use(NEIGHBOUR, now)
 
-    assert slices.next_of(old, 22.0) is not old
-    assert slices.next_of(old, 32.0) is old
+    assert slices.next_of(old, 81.0) is not old
+    assert slices.next_of(old, 82.0) is old
 
 
 def test_prompts_of_a_key_that_repeats_one_do_not_make_others_seem_short(batch: Batch) -> None:
