@@ -74,14 +74,18 @@ class ForkServer:
         self._heartbeat.allow_stacks()
         gc.collect()
         gc.freeze()
+        # The web process may have more connections than `select` can count.
+        poll = select.poll()
+        for each in (self._control, self._wakeup):
+            poll.register(each, select.POLLIN)
         while True:
             self._heartbeat.beat(self._promises.limit_s)
-            readable, _, _ = select.select([self._control, self._wakeup], [], [], _INTERVAL_S)
-            if self._wakeup in readable:
+            readable = {fd for fd, _ in poll.poll(_INTERVAL_S * 1000)}
+            if self._wakeup.fileno() in readable:
                 with contextlib.suppress(BlockingIOError):
                     self._wakeup.recv(_READ_BYTES)
                 self._reap()
-            if self._control in readable and not self._read():
+            if self._control.fileno() in readable and not self._read():
                 break
         signal.set_wakeup_fd(-1)
         for pid in self._numbers:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import pickle
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -231,6 +232,19 @@ async def test_a_killed_fork_server_takes_its_workers_and_is_replaced(pool: Work
     assert await call(pool, "echo", 1) == 1
     assert fork_server_pid(pool) != server
     assert pool.num_starts == 2
+
+
+async def test_a_process_with_thousands_of_connections_starts_a_fork_server() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    held = [os.dup(0) for _ in range(1100)]  # `select` takes no higher descriptor than 1023
+    try:
+        async with pool_with() as pool:
+            assert await call(pool, "echo", 5) == 5
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_a_stopped_fork_server_is_replaced(

@@ -5,7 +5,6 @@ and never holds up the process. The thread gathers lines for a moment, because t
 would cost the event loop more than to write them; it writes a warning at once.
 """
 
-import contextlib
 import os
 import select
 import threading
@@ -86,8 +85,9 @@ def write_all(fd: int, data: bytes) -> bool:
         try:
             rest = rest[os.write(fd, rest) :]
         except BlockingIOError:
-            with contextlib.suppress(OSError, ValueError):
-                select.select([], [fd], [])
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll()
         except OSError:
             return False
     return True
