@@ -34,7 +34,7 @@ UNKNOWN_KEY: Final = frozenset((401,))
 # large, or is longer than the context. Errors in Anthropic's form have no code, only the words.
 WITHOUT_FIELD: Final[Mapping[str, str]] = {
     "invalid_json": "The request body cannot be read",
-    "context_length_exceeded": "maximum context length",
+    "context_length_exceeded": "prompt is too long",
 }
 # The paths whose errors have Anthropic's form.
 IN_ANTHROPICS_FORM: Final = (MESSAGES, COUNT_TOKENS)
