@@ -101,12 +101,12 @@ class Besieged:
         """No process works on, the memory is given back, no web process was replaced, and the log
         has no traceback."""
         self.wait_until_idle()
-        until(lambda: self._most_grown_mb() < MOST_GROWN_MB, timeout_s=TIMEOUT_S)
+        until(lambda: self.most_grown_mb() < MOST_GROWN_MB, timeout_s=TIMEOUT_S)
         assert self.web.memory_of_each_mb().keys() == self.memory_mb.keys()
         log = self.running.log.read_text(encoding="utf-8", errors="replace")
         assert "Traceback" not in log
 
-    def _most_grown_mb(self) -> float:
+    def most_grown_mb(self) -> float:
         each_mb = self.web.memory_of_each_mb().items()
         return max(mb - self.memory_mb.get(pid, 0.0) for pid, mb in each_mb)
 
