@@ -22,7 +22,7 @@ OPTIONS: Final = EngineOptions()
 NUM_REQUESTS: Final = 30_000
 NUM_CONNECTIONS: Final = 3000  # more than may wait
 NUM_OF_AN_ADDRESS: Final = 1900  # the server takes 2,000
-# That a web process needs for a connection, its request and its place in the queue: 55 kB, mostly.
+# That a web process needs for a connection, its request and its wait in the queue: 55 kB, mostly.
 MOST_OF_A_CONNECTION_MB: Final = 0.08
 # Long answers, so that those who wait do so until the end.
 LONG: Final = with_fields(CHAT, stream=True, max_tokens=1900, ignore_eos=True)
