@@ -28,10 +28,10 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*#- "} /^[a-z-]+:.*#- / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 up: install ## Start everything and serve the reference chat model
-	@exec $(BIN)/python -m vinery.cli up --end-with-parent
+	@exec $(BIN)/python -m vinery_platform.cli up --end-with-parent
 
 dev: install-dev #- Start everything, and restart it when code or templates change
-	@exec $(BIN)/python -m vinery.cli up --reload --end-with-parent
+	@exec $(BIN)/python -m vinery_platform.cli up --reload --end-with-parent
 
 install: $(VENV)/runtime.stamp ## Install what `make up` needs
 
@@ -85,7 +85,7 @@ test-convert: export PYTHONDONTWRITEBYTECODE :=
 test-convert: export VINERY_HOME := $(CURDIR)/build/home
 test-convert: install-dev ## Install the exporter of models, and convert small ones with it
 	@mkdir -p $(VINERY_HOME)
-	@$(BIN)/python -m vinery.cli convert make 5.0
+	@$(BIN)/python -m vinery_platform.cli convert make 5.0
 	@VINERY_TEST_CONVERT_ENVIRONMENT=$(VINERY_HOME)/environments/5.0 \
 		$(BIN)/python -m pytest tests/convert/test_real_conversion.py $(PYTEST_ARGS)
 
@@ -97,7 +97,7 @@ check: export VINERY_HOME := $(CURDIR)/build/home
 check: install-dev #- Lint, check types, imports, migrations and deployment settings
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/python -m vinery.cli prepare
+	$(BIN)/python -m vinery_platform.cli prepare
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/hadolint docker/Dockerfile

@@ -37,11 +37,11 @@ def on_each_database(module: str, argv: Sequence[str]) -> list[int]:
 
 def set_up_django() -> None:
     """In the process of a database: settings, and all tables."""
-    os.environ["DJANGO_SETTINGS_MODULE"] = "vinery.settings"
+    os.environ["DJANGO_SETTINGS_MODULE"] = "vinery_platform.settings"
     import django
 
-    from vinery.config import secret_files
-    from vinery.config.home import Home
+    from vinery_platform.config import secret_files
+    from vinery_platform.config.home import Home
 
     Home.from_env().create()
     secret_files.create_missing(Home.from_env())
@@ -56,7 +56,7 @@ def _run(module: str, argv: Sequence[str], folder: str, url: str) -> int:
         **os.environ,
         "DATABASE_URL": url,
         "VINERY_HOME": f"{folder}/home",
-        "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{_REPOSITORY / 'platform'}",
+        "PYTHONPATH": os.pathsep.join(sys.path),
     }
     command = [sys.executable, "-m", module, "--here", *argv]
     return subprocess.run(command, env=environment, cwd=_REPOSITORY, check=False).returncode

@@ -220,7 +220,7 @@ class _Home:
         environment = self._environment()
         known = json.loads((self.path / "bootstrap.json").read_text(encoding="utf-8"))
         engine = (sys.executable, "-m", "benchmarks.scripted_engine", self._engine_socket())
-        web = (sys.executable, "-m", "vinery.cli", "web")
+        web = (sys.executable, "-m", "vinery_platform.cli", "web")
         with (self.path / "web.log").open("ab") as log, ExitStack() as stack:
             for command in (engine, web):
                 process = subprocess.Popen(
@@ -250,7 +250,7 @@ class _Home:
             "VINERY_HOME": str(self.path),
             "VINERY_PORT": str(_free_port()),
             "VINERY_AUTH": "on" if self.has_accounts else "off",
-            "PYTHONPATH": f"{_REPOSITORY}{os.pathsep}{_REPOSITORY / 'platform'}",
+            "PYTHONPATH": os.pathsep.join(sys.path),
         }
 
 
@@ -264,7 +264,7 @@ def _check_limits(endpoint: Endpoint) -> None:
 
 
 def _vinery(environment: dict[str, str], *words: str) -> None:
-    _run(environment, "-m", "vinery.cli", *words)
+    _run(environment, "-m", "vinery_platform.cli", *words)
 
 
 def _run(environment: dict[str, str], *words: str) -> str:

@@ -1,7 +1,7 @@
 """A month of made-up usage in a database: rows, and the roll-ups that they add up to.
 
 All is drawn and added up by numpy, so that ten million requests take minutes. The benchmark
-has `accounts/usage/verify` compare a day of it with what Vinery itself would have added up.
+has `vinery_accounts/usage/verify` compare a day of it with what Vinery itself would have added up.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ _NUM_STREAMS: Final = 16
 _SIGNALS: Final = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 _MARKS: Final = {
     "engine": ("vinery_serving.engine",),
-    "node": ("vinery.cli", "node"),
-    "jobs": ("vinery.cli", "jobs"),
-    "web": ("vinery.cli", "web"),
+    "node": ("vinery_platform.cli", "node"),
+    "jobs": ("vinery_platform.cli", "jobs"),
+    "web": ("vinery_platform.cli", "web"),
 }
 _REQUEST: Final[dict[str, Any]] = {
     "model": "tiny-chat",

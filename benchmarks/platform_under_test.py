@@ -62,7 +62,7 @@ class OwnPlatform:
 
     def run(self, *words: str) -> str:
         """Run a command of `vinery`, and return its output. Raises PlatformFailed."""
-        command = [sys.executable, "-m", "vinery.cli", *words]
+        command = [sys.executable, "-m", "vinery_platform.cli", *words]
         done = subprocess.run(
             command, env=_environment(self.home), capture_output=True, text=True, check=False
         )
@@ -86,7 +86,7 @@ def own_platform(folder: Path | None = None) -> Iterator[OwnPlatform]:
         home, log = folder / "home", folder / "platform.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "vinery.cli", "up", "--end-with-parent"],
+                [sys.executable, "-m", "vinery_platform.cli", "up", "--end-with-parent"],
                 env=_environment(home),
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -29,7 +29,7 @@ from benchmarks.settings import REPOSITORY, TINY_CHAT
 from benchmarks.short_requests import RequestResult
 from benchmarks.speculation import SpeculationPoint
 
-_PACKAGES = ("vinery", "openvino", "openvino-genai", "uvicorn", "uvloop", "httptools")
+_PACKAGES = ("vinery-platform", "openvino", "openvino-genai", "uvicorn", "uvloop", "httptools")
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ def clean_environment() -> dict[str, str]:
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     kept["VINERY_CONFIG"] = os.devnull  # and not the file of the user who runs the tests
-    kept["PYTHONPATH"] = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "platform")))
+    folders = (REPOSITORY, *(REPOSITORY / each for each in ("platform", "serving", "accounts")))
+    kept["PYTHONPATH"] = os.pathsep.join(map(str, folders))
     return kept
 
 
@@ -86,7 +87,7 @@ def _use_a_home_of_our_own() -> None:
     environment = clean_environment() | tests | stores.environment_of_tests()
     os.environ.clear()
     os.environ.update(environment)
-    os.environ["DJANGO_SETTINGS_MODULE"] = "vinery.settings"
+    os.environ["DJANGO_SETTINGS_MODULE"] = "vinery_platform.settings"
     os.environ["VINERY_HOME"] = tempfile.mkdtemp(prefix="home-")
     # Every HTTP client would read the certificates of the system, in 25 ms, and none needs one.
     os.environ["SSL_CERT_DIR"] = os.environ["VINERY_HOME"]
@@ -99,8 +100,8 @@ _wait_longer_for_answers()
 import django  # noqa: E402
 from django.conf import settings as django_settings  # noqa: E402
 
-from vinery.config import secret_files  # noqa: E402
-from vinery.config.home import Home  # noqa: E402
+from vinery_platform.config import secret_files  # noqa: E402
+from vinery_platform.config.home import Home  # noqa: E402
 
 Home.from_env().create()
 secret_files.create_missing(Home.from_env())
@@ -251,7 +252,7 @@ class Running:
         marks = {
             "engine": ("vinery_serving.engine",),
             "pooling engine": ("vinery_serving.pooling",),
-        }.get(role, ("vinery.cli", role))
+        }.get(role, ("vinery_platform.cli", role))
         everything = psutil.Process(self.pid).children(recursive=True)
         return [process for process in everything if _has_words(process, marks)]
 
@@ -282,7 +283,7 @@ class Running:
 def run_platform(
     home: Path,
     environment: Mapping[str, str] | None = None,
-    command: Sequence[str] = (sys.executable, "-m", "vinery.cli", "up"),
+    command: Sequence[str] = (sys.executable, "-m", "vinery_platform.cli", "up"),
     *,
     is_first_start: bool = False,
     has_terminal: bool = False,

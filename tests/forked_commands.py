@@ -24,12 +24,12 @@ _TIMEOUT_S = 120
 _LIBRARIES = (
     *("django.contrib.admin", "django.contrib.auth.hashers", "django.core.management"),
     *("django.db.backends.sqlite3.base", "django.db.models", "django.test", "jinja2", "pydantic"),
-    *("vinery.cli.commands", "vinery.cli.up"),
+    *("vinery_platform.cli.commands", "vinery_platform.cli.up"),
 )
 
 
 def run(
-    *words: str, environment: Mapping[str, str], module: str = "vinery.cli"
+    *words: str, environment: Mapping[str, str], module: str = "vinery_platform.cli"
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m MODULE WORDS...` to its end, with exactly this environment.
 
@@ -112,11 +112,11 @@ def _serve(loads: str) -> None:
 
 
 def _load_commands() -> None:
-    from vinery.cli.commands import COMMANDS
-    from vinery.cli.shape import load_django
+    from vinery_platform.cli.commands import COMMANDS
+    from vinery_platform.cli.shape import load_django
 
     load_django()
-    commands = (f"vinery.cli.{name.replace('-', '_')}" for name in COMMANDS)
+    commands = (f"vinery_platform.cli.{name.replace('-', '_')}" for name in COMMANDS)
     for module in ("celery.bin.celery", *commands):
         import_module(module)
 
@@ -124,7 +124,7 @@ def _load_commands() -> None:
 def _load_libraries() -> None:
     for module in _LIBRARIES:
         import_module(module)
-    assert "vinery.settings" not in sys.modules
+    assert "vinery_platform.settings" not in sys.modules
 
 
 def _run(arguments: list[str], environment: dict[str, str], cwd: str, folder: str) -> NoReturn:

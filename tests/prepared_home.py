@@ -50,7 +50,7 @@ def _template(environment: frozenset[tuple[str, str]]) -> Path:
 def _prepare(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
     servers = stores.environment_of(home)
     subprocess.run(
-        [sys.executable, "-m", "vinery.cli", "prepare"],
+        [sys.executable, "-m", "vinery_platform.cli", "prepare"],
         env={**environment, **servers, "VINERY_PORT": "0"},
         check=True,
         timeout=_TIMEOUT_S,

@@ -74,7 +74,7 @@ def _with_children(process: psutil.Process) -> list[psutil.Process]:
 
 def _is_web(process: psutil.Process) -> bool:
     with suppress(psutil.Error):  # it ended while we looked
-        return {"vinery.cli", "web"} <= set(process.cmdline())
+        return {"vinery_platform.cli", "web"} <= set(process.cmdline())
     return False
 
 

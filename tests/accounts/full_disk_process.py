@@ -17,7 +17,7 @@ _FILE_BYTES = 512 * 1024
 
 
 def main(folder: Path) -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery_platform.settings")
     django.setup()
     from django.db import OperationalError
     from usage_builders import admission, settlement

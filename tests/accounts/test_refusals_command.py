@@ -13,8 +13,8 @@ from row_builders import stored_refusal
 from usage_builders import store
 
 from tests.tables import table
-from vinery.cli import main
 from vinery_accounts.models import RefusedRequest, User
+from vinery_platform.cli import main
 
 Run = Callable[..., str]
 

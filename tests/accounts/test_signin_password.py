@@ -25,10 +25,10 @@ from signin_helpers import (
     text_of,
 )
 
-from vinery.cli import main
 from vinery_accounts.models import User
 from vinery_accounts.services.changes import set_password
 from vinery_accounts.signin import devices
+from vinery_platform.cli import main
 
 pytestmark = pytest.mark.django_db
 

@@ -10,8 +10,8 @@ from django.test import Client
 
 from tests.catalog.conftest import ADD, LIST, TINY_CHAT, address, page, text_of
 from tests.tables import table
-from vinery.cli import main
 from vinery_accounts.models import AuditEntry, Limit, Organization, Project
+from vinery_platform.cli import main
 from vinery_serving.catalog import model_events, resource
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus

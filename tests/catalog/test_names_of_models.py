@@ -8,7 +8,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 
-import vinery.cli
+import vinery_platform.cli
 from tests.catalog.conftest import TINY_CHAT
 from tests.tables import table
 from vinery_accounts.keys.lifecycle import create_key
@@ -116,7 +116,7 @@ def test_each_front_end_shows_the_nearest_name(
         "key create --name k --model tiny-chatt",
         "limit set --model tiny-chatt --metric tokens --window day --amount 5",
     ):
-        assert vinery.cli.main(words.split()) != 0
+        assert vinery_platform.cli.main(words.split()) != 0
         assert NO_CHATT in capsys.readouterr().err
     assert not ApiKey.objects.exists() and not Limit.objects.exists()
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.catalog.conftest import MODELS
 from tests.tables import table
-from vinery.cli.commands import parser
-from vinery.cli.shape import Failure
+from vinery_platform.cli.commands import parser
+from vinery_platform.cli.shape import Failure
 from vinery_serving.allowlist.models import MediaFolder, MediaRule
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.ovms import prototext, sources

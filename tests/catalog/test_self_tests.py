@@ -10,9 +10,9 @@ from django.urls import reverse
 from tests.catalog.conftest import LIST, text_of
 from tests.catalog.conftest import MODELS as FOLDERS
 from tests.tables import table
-from vinery.cli import model as command
 from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.resources.base import EVERYTHING, Conflict
+from vinery_platform.cli import model as command
 from vinery_serving.catalog import registry
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel

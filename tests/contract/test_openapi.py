@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running
-from vinery import __version__
+from vinery_platform import __version__
 
 from .fuzzing.runs import BOUNDS, GENERATION, POOLING, TIMEOUT_S, schemathesis
 

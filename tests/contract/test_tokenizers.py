@@ -6,7 +6,7 @@ import httpx
 
 from tests.conftest import Running
 from tests.tables import table
-from vinery import __version__
+from vinery_platform import __version__
 
 from .tiny_chat import CONTEXT, QUESTION, ask, refusal
 

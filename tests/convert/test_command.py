@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.convert.fake_environment import write_environment
-from vinery.cli import main
+from vinery_platform.cli import main
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from tests.conftest import REPOSITORY, until
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import write_environment
 from tests.convert.test_conversion import COPY
-from vinery.cli import main
+from vinery_platform.cli import main
 from vinery_serving.catalog import conversions
 from vinery_serving.catalog.engine_status import ShownState
 from vinery_serving.catalog.job_results import take_result

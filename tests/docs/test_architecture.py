@@ -14,8 +14,8 @@ from tests.tables import table
 
 ARCHITECTURE = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
 MAX_CHAIN = 14
-WIRING = "platform/vinery"
-PACKAGES = ("vinery", "vinery_serving", "vinery_accounts")
+WIRING = "platform/vinery_platform"
+PACKAGES = ("vinery_platform", "vinery_serving", "vinery_accounts")
 UNSAFE = {
     *("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"),
     *("eval()", "exec()", "os.system()", "os.popen()", "shell=True"),
@@ -50,7 +50,7 @@ def test_each_row_of_the_room_table_is_an_import_contract_and_each_folder_a_room
     del table[WIRING]  # it may import every room
     assert contracts == {
         package(room): {package(each) for each in table if each not in (room, *may_import)}
-        | {"vinery"}
+        | {"vinery_platform"}
         for room, may_import in table.items()
     }
 
@@ -100,7 +100,7 @@ def test_no_two_folders_import_each_other_and_the_longest_import_chain_is_short(
 
 def test_no_code_runs_texts_or_unpickles_bytes() -> None:
     """What a client sends could become code by these. Worker processes have answers without
-    classes, see `serving/workers/wire.py`."""
+    classes, see `serving/vinery_serving/workers/wire.py`."""
     code = [
         path
         for room in ("serving", "accounts", "platform")

@@ -46,7 +46,14 @@ def server(
     environment = clean | prepared_home.copy_to(home, clean) | {"VINERY_SERVER": request.param}
     with socket.create_server(("127.0.0.1", 0)) as listener, log.open("wb") as output:
         address = listener.getsockname()
-        command = [sys.executable, "-m", "vinery.cli", "web", "--fd", str(listener.fileno())]
+        command = [
+            sys.executable,
+            "-m",
+            "vinery_platform.cli",
+            "web",
+            "--fd",
+            str(listener.fileno()),
+        ]
         process = subprocess.Popen(
             command,
             cwd=REPOSITORY,

@@ -202,7 +202,7 @@ ENDLESS = (
 async def test_a_short_schema_of_much_work_ends_and_an_endless_template_is_refused_by_its_name(
     pool: WorkerPool, engine: Engine
 ) -> None:
-    """Whether it is refused is decided elsewhere: see `serving/constraints`."""
+    """Whether it is refused is decided elsewhere: see `serving/vinery_serving/constraints`."""
     async with asyncio.timeout(_HANGING_S):
         with contextlib.suppress(InvalidRequest):
             await chat(pool, engine, max_tokens=1, guided_json=endless_schema())

@@ -76,7 +76,7 @@ async def _answer(send: Any, answer: object) -> None:
 
 
 def serve(server: str, limits: str) -> None:
-    from vinery.process.connections import ConnectionLimits, Connections
+    from vinery_platform.process.connections import ConnectionLimits, Connections
     from vinery_serving.runtime.drain import Drain
 
     sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
@@ -84,7 +84,7 @@ def serve(server: str, limits: str) -> None:
     sys.stdout.write(f"{sock.getsockname()[1]}\n")
     sys.stdout.flush()
     table = Connections(ConnectionLimits(**json.loads(limits)))
-    running = import_module(f"vinery.process.{server}_server")
+    running = import_module(f"vinery_platform.process.{server}_server")
     running.serve(application, sock, table, Drain(), lambda: 2.0)
 
 

@@ -50,7 +50,7 @@ def run(
 def vinery(
     *words: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return run_python("-m", "vinery.cli", *words, environment=environment, cwd=cwd)
+    return run_python("-m", "vinery_platform.cli", *words, environment=environment, cwd=cwd)
 
 
 def refusal(

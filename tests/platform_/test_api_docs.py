@@ -12,9 +12,9 @@ from django.urls import include, path
 from pytest_django import Settings
 
 from tests.tables import table
-from vinery import urls
-from vinery.web.api_docs import APIS, VIEWERS, pages
 from vinery_accounts.models import User
+from vinery_platform import urls
+from vinery_platform.web.api_docs import APIS, VIEWERS, pages
 
 pytestmark = pytest.mark.django_db
 

@@ -23,15 +23,15 @@ from tests.conftest import REPOSITORY, clean_environment
 from tests.platform_ import scripts
 from tests.platform_.scripts import vinery
 from tests.tables import table
-from vinery import __version__
-from vinery.backup import BackupFailed, archive, postgresql, swap
-from vinery.backup.workspace import workspace
-from vinery.cli import commands
-from vinery.config import secret_files
-from vinery.config.env import SettingError
-from vinery.config.home import Home
 from vinery_accounts.usage.entries import encode
 from vinery_accounts.usage.journal import Journal
+from vinery_platform import __version__
+from vinery_platform.backup import BackupFailed, archive, postgresql, swap
+from vinery_platform.backup.workspace import workspace
+from vinery_platform.cli import commands
+from vinery_platform.config import secret_files
+from vinery_platform.config.env import SettingError
+from vinery_platform.config.home import Home
 
 
 def a_state(folder: Path, text: str, *, has_config: bool = False) -> Path:
@@ -443,7 +443,7 @@ def test_a_dump_replaces_all_tables_or_none(postgres_url: str, tmp_path: Path) -
 
 
 def test_a_damaged_database_is_not_backed_up(tmp_path: Path) -> None:
-    from vinery.backup import contents
+    from vinery_platform.backup import contents
 
     file = tmp_path / "vinery.sqlite3"
     with closing(sqlite3.connect(file)) as database, database:
@@ -460,7 +460,7 @@ def test_a_damaged_database_is_not_backed_up(tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from vinery.backup.workspace import workspace
+from vinery_platform.backup.workspace import workspace
 with workspace(Path(sys.argv[1])) as state:
     (state / "secret").write_text("secret")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -529,7 +529,7 @@ def test_a_restore_counts_open_usage_once(environment: dict[str, str], tmp_path:
 
     assert restored.returncode == 0, restored.stderr
     recovered = scripts.run_python(
-        "-c", _RECOVER, environment=other | {"DJANGO_SETTINGS_MODULE": "vinery.settings"}
+        "-c", _RECOVER, environment=other | {"DJANGO_SETTINGS_MODULE": "vinery_platform.settings"}
     )
     assert recovered.stdout.strip() == "[('open', 'interrupted'), ('over', 'ok')]"
     keys, restored_keys = (vinery("key", "list", environment=each) for each in (environment, other))

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.tables import table
-from vinery.web.bounded import BoundedDjango
-from vinery.web.turns import Turns
+from vinery_platform.web.bounded import BoundedDjango
+from vinery_platform.web.turns import Turns
 from vinery_serving.core.errors import Overloaded
 
 MB = 2**20

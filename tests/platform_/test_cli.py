@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import vinery.cli
+import vinery_platform.cli
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery.cli import commands, shape
-from vinery.cli.model import option
-from vinery.cli.period import period
-from vinery.config.home import Home
+from vinery_platform.cli import commands, shape
+from vinery_platform.cli.model import option
+from vinery_platform.cli.period import period
+from vinery_platform.config.home import Home
 from vinery_serving.engine.option_parsing import option_documents
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import log_path
@@ -42,7 +42,7 @@ def test_every_command_and_every_argument_has_a_help_text(parser: argparse.Argum
 
 def test_help_does_not_load_django() -> None:
     result = scripts.new_python(
-        "-X", "importtime", "-m", "vinery.cli", "--help", environment={"VINERY_PORT": "x"}
+        "-X", "importtime", "-m", "vinery_platform.cli", "--help", environment={"VINERY_PORT": "x"}
     )
 
     assert result.returncode == 0
@@ -59,7 +59,8 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
 def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -> None:
     commands = (("key", "list"), ("model", "list"), ("usage", "show"))
     run = (
-        f"import sys; from vinery.cli import main; list(map(main, {commands})); print(*sys.modules)"
+        "import sys; from vinery_platform.cli import main; "
+        f"list(map(main, {commands})); print(*sys.modules)"
     )
     result = scripts.new_python("-c", run, environment={"VINERY_HOME": str(platform_home.path)})
 
@@ -75,7 +76,7 @@ def test_an_old_python_is_reported_in_one_line(
     old = namedtuple("OldVersion", "major minor micro")(3, 10, 4)
     monkeypatch.setattr(sys, "version_info", old)
 
-    assert vinery.cli.main(["--help"]) == 2
+    assert vinery_platform.cli.main(["--help"]) == 2
     assert capsys.readouterr().err == "vinery: Python 3.11 or newer is needed, this is 3.10.\n"
 
 
@@ -192,7 +193,7 @@ def test_a_command_whose_reader_leaves_has_no_traceback(platform_home: Home, com
     reader, writer = os.pipe()
     os.close(reader)  # as `head` does when it has its lines
     try:
-        words = [sys.executable, "-m", "vinery.cli", command]
+        words = [sys.executable, "-m", "vinery_platform.cli", command]
         environment = clean_environment() | {"VINERY_HOME": str(platform_home.path)}
         ended = subprocess.run(
             words, env=environment, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False

@@ -15,9 +15,9 @@ from tests import prepared_home
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery.config import config_file, distribution, env, setting_table
-from vinery.config.env import SettingError
-from vinery.config.home import Home
+from vinery_platform.config import config_file, distribution, env, setting_table
+from vinery_platform.config.env import SettingError
+from vinery_platform.config.home import Home
 
 Write = Callable[..., Path]
 
@@ -191,7 +191,7 @@ def test_an_installed_home_is_of_its_user(tmp_path: Path, monkeypatch: pytest.Mo
     assert distribution.REPOSITORY is not None
     assert (distribution.TEMPLATES / "console").is_dir()
     assert (distribution.MODELS / "tiny-chat").is_dir()
-    monkeypatch.setattr("vinery.config.home.REPOSITORY", None)
+    monkeypatch.setattr("vinery_platform.config.home.REPOSITORY", None)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
     assert Home.from_env().path == tmp_path / "data" / "vinery"

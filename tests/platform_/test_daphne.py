@@ -8,7 +8,7 @@ from tests.platform_ import test_edge_headers as headers
 
 _END = """
 import asyncio
-from vinery.process.daphne_server import end_lifespan
+from vinery_platform.process.daphne_server import end_lifespan
 
 async def application(scope, receive, send):
     assert scope["type"] == "lifespan"

@@ -11,8 +11,8 @@ from django.db import DataError, OperationalError, connection, connections
 from django.test import AsyncClient, Client
 
 from tests.tables import table
-from vinery.web.middleware import ask_whether_unavailable
 from vinery_accounts.models import User
+from vinery_platform.web.middleware import ask_whether_unavailable
 
 PAGES = ("/", "/admin/", "/accounts/login/", "/console/")
 

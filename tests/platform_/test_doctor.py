@@ -16,13 +16,13 @@ from pytest_django import Settings
 
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery import checks
-from vinery.config.home import Home
-from vinery.doctor import home as home_checks
-from vinery.doctor import machine, stores
-from vinery.doctor.finding import Finding, Level
-from vinery.process.listening import Address, listen
-from vinery.settings.servers import database
+from vinery_platform import checks
+from vinery_platform.config.home import Home
+from vinery_platform.doctor import home as home_checks
+from vinery_platform.doctor import machine, stores
+from vinery_platform.doctor.finding import Finding, Level
+from vinery_platform.process.listening import Address, listen
+from vinery_platform.settings.servers import database
 
 
 def diagnosis(environment: Mapping[str, str]) -> tuple[int, dict[str, Finding]]:
@@ -194,7 +194,7 @@ def test_a_usual_set_up_and_the_pages_of_the_admin_pass(settings: Settings, tmp_
     assert run_checks(tags=[checks.VINERY]) == []
 
     # The URLs import them. Django runs its checks in any order, so it may do so too late.
-    import_module("vinery.urls")
+    import_module("vinery_platform.urls")
     assert run_checks(tags=[Tags.admin]) == []
 
 

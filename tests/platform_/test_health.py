@@ -13,16 +13,16 @@ from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.tables import table
-from vinery.cli.web import behind
-from vinery.config import env
-from vinery.config.env import SettingError
-from vinery.health import metrics
-from vinery.health.application import HealthApplication, _of_keys, _Shared
-from vinery.health.metrics_access import MetricsAccess
 from vinery_accounts.limits.reservations import LimitsUnavailable, UsageBaseline
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_platform.cli.web import behind
+from vinery_platform.config import env
+from vinery_platform.config.env import SettingError
+from vinery_platform.health import metrics
+from vinery_platform.health.application import HealthApplication, _of_keys, _Shared
+from vinery_platform.health.metrics_access import MetricsAccess
 from vinery_serving.http.refusals import Reason, Refusals
 from vinery_serving.runtime.runtime import EngineHealth, EngineReport, Runtime
 from vinery_serving.runtime.traffic import ModelTraffic, Traffic

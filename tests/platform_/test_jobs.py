@@ -19,18 +19,18 @@ from django.conf import settings
 from kombu import Connection
 
 from tests.conftest import clean_environment, until
-from vinery import broker
-from vinery.broker import Channel
-from vinery.celery import app
-from vinery.config.home import Home
+from vinery_platform import broker
+from vinery_platform.broker import Channel
+from vinery_platform.celery import app
+from vinery_platform.config.home import Home
 
 # `vinery jobs` with three more tasks. The clock schedules one of them.
 _WORKER = """
 import sys, time
 from pathlib import Path
-from vinery.cli.shape import load_django
+from vinery_platform.cli.shape import load_django
 load_django()
-from vinery.celery import app
+from vinery_platform.celery import app
 
 @app.task(name="tests.write")
 def write(file, text):
@@ -45,7 +45,7 @@ folder = Path(sys.argv[1])
 app.conf.beat_schedule = {
     "tick": {"task": "tests.write", "args": [str(folder / "tick"), "tock"], "schedule": 0.1}
 }
-from vinery.cli import main
+from vinery_platform.cli import main
 sys.exit(main(["jobs"]))
 """
 
@@ -76,7 +76,7 @@ def send(home: Path, task: str, *arguments: str, redis_url: str = "") -> None:
         sender = Celery(broker=redis_url)
     else:
         sender = Celery(broker="filesystem://localhost")
-        sender.conf.broker_transport = "vinery.broker:Transport"
+        sender.conf.broker_transport = "vinery_platform.broker:Transport"
         sender.conf.broker_transport_options = folders_in(home / "broker")
     sender.send_task(task, args=arguments, queue=settings.CELERY_TASK_DEFAULT_QUEUE)
 
@@ -139,7 +139,7 @@ def test_usage_of_dead_processes_is_recovered() -> None:
 @pytest.fixture
 def channel(tmp_path: Path) -> Channel:
     options = folders_in(tmp_path)
-    transport = "vinery.broker:Transport"
+    transport = "vinery_platform.broker:Transport"
     connection = Connection(
         "filesystem://localhost", transport=transport, transport_options=options
     )

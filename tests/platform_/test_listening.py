@@ -14,10 +14,15 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from tests.tables import table
-from vinery.config.env import SettingError
-from vinery.process import connections
-from vinery.process.listening import Address, listen, server_for, server_from_env
-from vinery.process.uvicorn_protocol import LimitedProtocol, _OpenTransport, _Outbox, limited_by
+from vinery_platform.config.env import SettingError
+from vinery_platform.process import connections
+from vinery_platform.process.listening import Address, listen, server_for, server_from_env
+from vinery_platform.process.uvicorn_protocol import (
+    LimitedProtocol,
+    _OpenTransport,
+    _Outbox,
+    limited_by,
+)
 from vinery_serving.http.refusals import Reason, Refusals
 
 

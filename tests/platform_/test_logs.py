@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tables import table
-from vinery.process.logs import ClientRecordLimit, logging_config
-from vinery.process.outputs import Output, write_all
+from vinery_platform.process.logs import ClientRecordLimit, logging_config
+from vinery_platform.process.outputs import Output, write_all
 from vinery_serving.logs.lines import JsonFormatter, LineFormatter
 
 FORMATTER = LineFormatter("web-1")
@@ -121,7 +121,11 @@ def test_clients_cannot_fill_the_log_with_unknown_hosts() -> None:
         return sum(limit.filter(record) for _ in range(1000))
 
     assert num_passed("django.security.DisallowedHost") == 10
-    assert num_passed("vinery.web.errors") == num_passed("django.security.SuspiciousFile") == 0
+    assert (
+        num_passed("vinery_platform.web.errors")
+        == num_passed("django.security.SuspiciousFile")
+        == 0
+    )
     assert num_passed("vinery_serving.http.edge") == 1000
     now[0] = 10.0
     assert num_passed("django.security.DisallowedHost") == 10

@@ -12,8 +12,8 @@ import pytest
 
 from tests.conftest import clean_environment
 from tests.tables import table
-from vinery.cli import commands
-from vinery.cli.logs import since
+from vinery_platform.cli import commands
+from vinery_platform.cli.logs import since
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.logs.lines import json_line, time_text
@@ -120,7 +120,7 @@ def test_without_logs_it_names_what_to_do_and_creates_no_home(
         raise PermissionError(13, "Permission denied", str(folder))
 
     with monkeypatch.context() as patch:
-        patch.setattr("vinery.cli.logs.log_paths", refuse)
+        patch.setattr("vinery_platform.cli.logs.log_paths", refuse)
         status, lines, error = show()
     assert (status, lines) == (1, [])
     assert "Use the user that runs the server" in error
@@ -155,7 +155,7 @@ def test_a_time_is_absolute_or_a_time_ago(text: str, second: int | None) -> None
 def test_new_lines_are_followed_across_rotations_and_new_processes(folder: Path) -> None:
     write(folder, "web-1", 1, "before")
     following = subprocess.Popen(
-        [sys.executable, "-m", "vinery.cli", "logs", "--follow"],
+        [sys.executable, "-m", "vinery_platform.cli", "logs", "--follow"],
         env=clean_environment() | {"VINERY_HOME": str(folder.parent)},
         stdout=subprocess.PIPE,
         text=True,

@@ -18,18 +18,18 @@ from packaging.utils import canonicalize_name
 from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery.config.env import SettingError
-from vinery.process import draining, parent_watch
-from vinery.process.supervisor import _TOTAL_GRACE_S
+from vinery_platform.config.env import SettingError
+from vinery_platform.process import draining, parent_watch
+from vinery_platform.process.supervisor import _TOTAL_GRACE_S
 
 DOCKERFILE = (REPOSITORY / "docker" / "Dockerfile").read_text(encoding="utf-8")
 # Folders of the repository, and where the wheel has them.
 FOLDERS = {
-    "platform/vinery": "vinery",
-    "serving": "vinery_serving",
-    "accounts": "vinery_accounts",
-    "templates": "vinery/templates",
-    "models/tiny-chat": "vinery/models/tiny-chat",
+    "platform/vinery_platform": "vinery_platform",
+    "serving/vinery_serving": "vinery_serving",
+    "accounts/vinery_accounts": "vinery_accounts",
+    "templates": "vinery_platform/templates",
+    "models/tiny-chat": "vinery_platform/models/tiny-chat",
 }
 
 
@@ -73,7 +73,7 @@ def test_the_wheel_has_all_that_a_clone_serves_and_no_foreign_name(wheel: zipfil
     assert expected <= set(wheel.namelist())
     packages = {name.partition("/")[0] for name in wheel.namelist()}
     assert {name for name in packages if not name.endswith(".dist-info")} == {
-        *("vinery", "vinery_serving", "vinery_accounts")
+        *("vinery_platform", "vinery_serving", "vinery_accounts")
     }
 
 
@@ -83,7 +83,7 @@ def test_an_editable_install_copies_no_code(tmp_path: Path) -> None:
     [path] = tmp_path.glob("*.whl")
 
     files = [name for name in zipfile.ZipFile(path).namelist() if ".dist-info/" not in name]
-    assert files == ["_vinery.pth"]
+    assert files == ["_vinery_platform.pth"]
 
 
 def test_the_image_copies_nothing_that_docker_ignores() -> None:

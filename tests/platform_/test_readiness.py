@@ -19,15 +19,15 @@ from django.utils import timezone
 from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery.cli import commands, up, wait
-from vinery.cli.ready import Readiness, models_for, readiness
-from vinery.cli.wait import Progress
-from vinery.config import credentials
-from vinery.config.credentials import Credentials
-from vinery.config.home import Home
-from vinery.process import running_server
-from vinery.process.listening import Address
-from vinery.process.supervisor import Supervisor
+from vinery_platform.cli import commands, up, wait
+from vinery_platform.cli.ready import Readiness, models_for, readiness
+from vinery_platform.cli.wait import Progress
+from vinery_platform.config import credentials
+from vinery_platform.config.credentials import Credentials
+from vinery_platform.config.home import Home
+from vinery_platform.process import running_server
+from vinery_platform.process.listening import Address
+from vinery_platform.process.supervisor import Supervisor
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery.cli.replay import edited, error_message, send, texts_of
-from vinery.cli.shape import Failure
-from vinery.config.home import Home
+from vinery_platform.cli.replay import edited, error_message, send, texts_of
+from vinery_platform.cli.shape import Failure
+from vinery_platform.config.home import Home
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
 PAIRS = sorted(path.stem for path in GOLDEN.glob("*.sse") if path.with_suffix(".json").exists())

@@ -204,7 +204,7 @@ def run(script: str, running: Running) -> str:
 
 def test_the_examples_for_a_shell_and_python_get_answers(running: Running, tmp_path: Path) -> None:
     program = tmp_path / "vinery"  # of this environment, instead of that of `.venv`
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vinery.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vinery_platform.cli "$@"\n')
     program.chmod(0o755)
     assert ".venv/bin/vinery env" in example("sh")
     shell_example = example("sh").replace(".venv/bin/vinery", str(program))

@@ -12,14 +12,14 @@ from django.conf import settings as django_settings
 from django.test import Client
 
 from tests.tables import table
-from vinery.cli import main
-from vinery.config import credentials, secret_files
-from vinery.config.credentials import Credentials
-from vinery.config.env import SettingError
-from vinery.config.home import Home, write_private
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.models import User, Webhook
 from vinery_accounts.services import changes
+from vinery_platform.cli import main
+from vinery_platform.config import credentials, secret_files
+from vinery_platform.config.credentials import Credentials
+from vinery_platform.config.env import SettingError
+from vinery_platform.config.home import Home, write_private
 
 
 def new_home(path: Path) -> Home:

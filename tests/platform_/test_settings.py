@@ -8,16 +8,16 @@ import pytest
 
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery.config.env import SettingError
-from vinery.settings.servers import issuer_from_env, mail_server_from_env
 from vinery_accounts.signin.issuer import Issuer
+from vinery_platform.config.env import SettingError
+from vinery_platform.settings.servers import issuer_from_env, mail_server_from_env
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits
 
 _PRINT = """
 import json, sys
-from vinery import settings
+from vinery_platform import settings
 print(json.dumps({name: getattr(settings, name) for name in sys.argv[1:]}, default=str))
 """
 
@@ -79,7 +79,7 @@ def test_a_transaction_that_reads_and_then_writes_waits_for_its_lock(home: str) 
     """The reason for IMMEDIATE: with DEFERRED the second transaction fails at once."""
     code = """
 import threading
-from vinery.cli.shape import load_django
+from vinery_platform.cli.shape import load_django
 load_django()
 from django.db import connection, transaction
 with connection.cursor() as cursor:
@@ -219,7 +219,7 @@ def test_a_mail_server_is_read_from_its_url(monkeypatch: pytest.MonkeyPatch) -> 
 
 _TRY = """
 import sys
-from vinery.cli.shape import start_django
+from vinery_platform.cli.shape import start_django
 start_django()
 from django.conf import settings
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # which takes no time

@@ -9,7 +9,7 @@ from tests import forked_commands, prepared_home
 from tests.conftest import Running, clean_environment
 from tests.platform_ import scripts
 from tests.platform_.conftest import Vinery
-from vinery.config.home import REPOSITORY
+from vinery_platform.config.home import REPOSITORY
 from vinery_serving.catalog import devices
 
 

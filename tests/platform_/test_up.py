@@ -17,17 +17,17 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery.cli import commands, invocation, up
-from vinery.cli.greeting import Greeting
-from vinery.cli.wait import curl_line
-from vinery.config import env
-from vinery.config.credentials import Credentials
-from vinery.config.distribution import REPOSITORY
-from vinery.config.home import Home, default_path
-from vinery.process import reload, running_server
-from vinery.process.listening import Address, listen
-from vinery.process.reload import modification_times
-from vinery.process.supervisor import Service, Supervisor
+from vinery_platform.cli import commands, invocation, up
+from vinery_platform.cli.greeting import Greeting
+from vinery_platform.cli.wait import curl_line
+from vinery_platform.config import env
+from vinery_platform.config.credentials import Credentials
+from vinery_platform.config.distribution import REPOSITORY
+from vinery_platform.config.home import Home, default_path
+from vinery_platform.process import reload, running_server
+from vinery_platform.process.listening import Address, listen
+from vinery_platform.process.reload import modification_times
+from vinery_platform.process.supervisor import Service, Supervisor
 
 PLAN = up.Plan(Home(Path("/srv/vinery")), Address("127.0.0.1", 8000), num_web_workers=3)
 
@@ -79,7 +79,7 @@ def test_only_web_processes_get_the_socket_and_children_get_the_resolved_setting
 
 _SIGNAL_AFTER_THE_END = """
 import asyncio, os, signal
-from vinery.cli import up
+from vinery_platform.cli import up
 
 async def main():
     up._ignore_signals()
@@ -95,7 +95,7 @@ def test_a_signal_after_the_end_keeps_the_exit_status() -> None:
 
 def test_help_names_every_setting() -> None:
     source = "\n".join(
-        file.read_text() for file in (REPOSITORY / "platform" / "vinery").rglob("*.py")
+        file.read_text() for file in (REPOSITORY / "platform" / "vinery_platform").rglob("*.py")
     )
     read = set(re.findall(r'env\.\w+\(\s*"([A-Z_]+)"', source))
     assert len(read) >= 14
@@ -154,9 +154,9 @@ class RecordingSupervisor:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("accounts/tasks.py", [["web-1", "jobs"]]),
+        ("accounts/vinery_accounts/tasks.py", [["web-1", "jobs"]]),
         ("templates/base.html", [["web-1", "jobs"]]),
-        ("accounts/migrations/0002_new.py", ["prepare", ["web-1", "jobs"]]),
+        ("accounts/vinery_accounts/migrations/0002_new.py", ["prepare", ["web-1", "jobs"]]),
         ("accounts/static/console.css", ["prepare", ["web-1", "jobs"]]),
     ],
 )

@@ -40,7 +40,7 @@ store_settlements([
 @pytest.fixture(scope="module", autouse=True)
 def four_requests(installation: dict[str, str]) -> None:
     """One is three days old and was never answered."""
-    environment = installation | {"DJANGO_SETTINGS_MODULE": "vinery.settings"}
+    environment = installation | {"DJANGO_SETTINGS_MODULE": "vinery_platform.settings"}
     result = scripts.run_python("-c", _STORE, environment=environment)
     assert result.returncode == 0, result.stderr
 

@@ -13,10 +13,10 @@ from django.test import RequestFactory
 from pytest_django import Settings
 
 from tests.tables import table
-from vinery.cli import web
-from vinery.cli.web import behind
-from vinery.process import heartbeats, uvicorn_server
-from vinery.web.middleware import StaticFilesMiddleware
+from vinery_platform.cli import web
+from vinery_platform.cli.web import behind
+from vinery_platform.process import heartbeats, uvicorn_server
+from vinery_platform.web.middleware import StaticFilesMiddleware
 
 
 def test_the_event_loop_gets_the_global_lock_in_half_a_ms(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ import pytest
 from django.db import OperationalError
 
 from tests.convert.waiting import until
-from vinery.health.metrics import _of_process
 from vinery_accounts.quarantine.queue import QuarantineQueue
 from vinery_accounts.quarantine.store import FatalRequest
+from vinery_platform.health.metrics import _of_process
 from vinery_serving.core.errors import RequestQuarantined
 from vinery_serving.runtime import runtime as runtime_module
 from vinery_serving.runtime.runtime import Runtime, _repeat

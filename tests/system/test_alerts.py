@@ -84,7 +84,7 @@ def use(platform: Running, num_tokens: int) -> None:
 
 def wake(platform: Running, task: str) -> None:
     """Ask the worker for what it does by itself each minute. Returns when it has been done."""
-    call = ("-A", "vinery.celery", "call", f"vinery_accounts.tasks.{task}")
+    call = ("-A", "vinery_platform.celery", "call", f"vinery_accounts.tasks.{task}")
     forked_commands.run(*call, environment=platform.environment, module="celery").check_returncode()
 
 

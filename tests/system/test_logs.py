@@ -35,7 +35,7 @@ import fcntl, os, sys
 reader, writer = os.pipe()
 fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
 os.dup2(writer, 1)
-from vinery.cli import main
+from vinery_platform.cli import main
 sys.exit(main(["up"]))
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import vinery.cli
+import vinery_platform.cli
 from vinery_accounts.keys.lifecycle import find_key
 from vinery_accounts.models import ApiKey, Organization, Project, Role, User
 from vinery_accounts.services import changes
@@ -47,7 +47,7 @@ def vinery_(db: None, capsys: pytest.CaptureFixture[str]) -> Vinery:
 
     def run(*words: str) -> Result:
         capsys.readouterr()
-        status = vinery.cli.main(list(words))
+        status = vinery_platform.cli.main(list(words))
         return Result(status, *capsys.readouterr())
 
     return run

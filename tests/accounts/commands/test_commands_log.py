@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from django.db import connection
 
-import vinery.cli
+import vinery_platform.cli
 from tests.accounts.commands.conftest import Vinery
 from tests.tables import table
 from vinery_accounts.base.actors import Actor, acting_as
@@ -118,7 +118,7 @@ LISTS = ("audit list", "refusals list", "capture list", "quarantine list", "aler
 )
 def test_wrong_filters_fail(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
-        vinery.cli.main(words.split())
+        vinery_platform.cli.main(words.split())
 
     assert error.value.code == 2
     assert message in capsys.readouterr().err

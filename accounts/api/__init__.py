@@ -1,1 +1,0 @@
-"""The management API under `/api/`: `accounts/resources` over HTTP, for programs."""

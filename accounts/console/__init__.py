@@ -1,6 +1,0 @@
-"""The console under `/console/`: the usage, the keys and the limits of the user.
-
-Each page has a file. `period.py` reads the period of a page, `charts.py` draws. Permissions come
-from `accounts/services/access`, figures from `accounts/usage/reports`, and every change goes
-through `accounts/resources`.
-"""

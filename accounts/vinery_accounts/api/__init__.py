@@ -1,0 +1,1 @@
+"""The management API under `/api/`: `resources` over HTTP, for programs."""

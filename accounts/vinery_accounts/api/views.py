@@ -1,0 +1,153 @@
+"""The views of the management API, built from `resources`."""
+
+import secrets
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Final, TypeVar
+
+from django.db.models import Model
+from django.http import Http404, HttpRequest
+from rest_framework import viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from vinery_accounts.api.wire import Pages
+from vinery_accounts.models import ApiKey
+from vinery_accounts.resources.base import Issued, Resource, RowAction, require
+from vinery_accounts.resources.fields import MAX_ID_DIGITS, StrictSerializer
+from vinery_accounts.services.access import Access, Action
+
+QueryT = TypeVar("QueryT", bound=StrictSerializer)
+
+
+class ApiView(APIView):
+    """A view that knows the access of its caller."""
+
+    @cached_property
+    def access(self) -> Access:
+        """The access of the key, or of the user of the session."""
+        if getattr(self, "swagger_fake_view", False):
+            return Access(None)  # drf-spectacular writes the OpenAPI document: there is no caller
+        key = self.request.auth
+        return Access.of_key(key) if isinstance(key, ApiKey) else Access.of(self.request.user)
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """REST framework ignores a body without a length, such as a chunked one: set it."""
+        if not request.META.get("CONTENT_LENGTH"):
+            request.META["CONTENT_LENGTH"] = str(len(request.body))
+        return super().initialize_request(request, *args, **kwargs)
+
+    def read_query(self, serializer: type[QueryT]) -> QueryT:
+        """Return the validated query string. Raises ValidationError."""
+        query = serializer(data=self.request.query_params, context={"access": self.access})
+        query.is_valid(raise_exception=True)
+        return query
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """Forbid caching, and add a request id."""
+        final = super().finalize_response(request, response, *args, **kwargs)
+        final["Cache-Control"] = "no-store"
+        final["x-request-id"] = f"req_{secrets.token_hex(12)}"
+        return final
+
+
+class ResourceViewSet(ApiView, viewsets.GenericViewSet):  # type: ignore[type-arg]
+    """A list of a resource. Rows that the caller may not see are not found."""
+
+    resource: ClassVar[Resource[Any]]
+    pagination_class = Pages
+    lookup_value_regex = f"[0-9]{{1,{MAX_ID_DIGITS}}}"
+
+    def get_queryset(self) -> Any:
+        return self.resource.rows(self.access)
+
+    def get_serializer_class(self) -> Any:
+        return self.resource.answer_of(self.action)
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        return {
+            **super().get_serializer_context(),
+            "access": self.access,
+            "is_change": self.action == "partial_update",
+        }
+
+    def list(self, request: Request) -> Response:
+        """List the rows that you may see, in pages."""
+        filters = self.read_query(self.resource.filters)
+        page = self.paginate_queryset(filters.apply(self.get_queryset())) or ()
+        shown = self.resource.load(page)
+        return self.get_paginated_response(self.get_serializer(shown, many=True).data)
+
+    def retrieve(self, request: Request, pk: str) -> Response:
+        """Read one by its id."""
+        found = self.resource.load([self.get_object()])
+        if not found:
+            raise Http404
+        return self.show(found[0])
+
+    def show(self, result: Any, status: int = 200) -> Response:
+        """Return the response with a row, or with a new row and its secret."""
+        row, context = result, self.get_serializer_context()
+        if isinstance(result, Issued):
+            row, context = result.row, {**context, "secret": result.secret}
+        return Response(self.get_serializer_class()(row, context=context).data, status=status)
+
+    def read_body(self, row: Model | None = None) -> dict[str, Any]:
+        """Return the validated body of the request. Raises ValidationError."""
+        body = self.resource.body_of(self.action)(
+            row,
+            data=self.request.data,
+            partial=row is not None,
+            context=self.get_serializer_context(),
+        )
+        body.is_valid(raise_exception=True)
+        return dict(body.validated_data)
+
+
+def create(self: ResourceViewSet, request: Request) -> Response:
+    """Create a new one."""
+    return self.show(self.resource.create(self.access, self.read_body()), 201)
+
+
+def partial_update(self: ResourceViewSet, request: Request, pk: str) -> Response:
+    """Change the fields that the request names."""
+    row = self.get_object()
+    require(self.access, Action.MANAGE, row)
+    return self.show(self.resource.change(self.access, row, self.read_body(row)))
+
+
+def destroy(self: ResourceViewSet, request: Request, pk: str) -> Response:
+    """Remove it."""
+    self.resource.remove(self.access, self.get_object())
+    return Response(status=204)
+
+
+_METHODS: Final = {"create": create, "change": partial_update, "remove": destroy}
+
+
+def viewset_of(resource: Resource[Any], **members: Any) -> type[ResourceViewSet]:
+    """Return the views of a resource: those of its verbs, one for each of its actions, and the
+    further `members` of the class."""
+    verbs = {each.__name__: each for verb, each in _METHODS.items() if verb in resource.verbs}
+    actions = {each.name: _act(each) for each in resource.actions}
+    name = f"{type(resource).__name__}ViewSet"
+    about = {
+        "resource": resource,
+        "read_scope": resource.read_scope,
+        "__doc__": resource.__doc__,
+    }
+    return type(name, (ResourceViewSet,), {**about, **verbs, **actions, **members})
+
+
+def _act(row_action: RowAction) -> Any:
+    def act(self: ResourceViewSet, request: Request, pk: str) -> Response:
+        values = self.read_body()
+        result = self.resource.act(self.access, row_action, self.get_object(), **values)
+        if isinstance(result, Mapping):
+            return Response(result)
+        return self.show(result, row_action.status)
+
+    act.__name__, act.__doc__ = row_action.name, row_action.help
+    return action(detail=True, methods=["post"])(act)

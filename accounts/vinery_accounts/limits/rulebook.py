@@ -1,0 +1,291 @@
+"""Which limits bind a request, answered from memory.
+
+The event loop asks the rule book for every request. Another thread calls `read` about once a
+second, so that a change holds within two seconds.
+
+Rotated keys: a rotation moves the limits of the old key to the new one. The old key works until its
+grace period ends, and counts with the new one. A limit that is set on the old key after that binds
+the old key besides.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from django.db import connection
+
+from vinery_accounts.limits.rules import (
+    END_USER,
+    MAX_AMOUNT,
+    PLATFORM,
+    CacheByIdentity,
+    Metric,
+    Rule,
+    Weekday,
+    Window,
+)
+from vinery_accounts.models.keys import ApiKey
+from vinery_accounts.models.limits import Limit, LimitScope, ModelWeight
+from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
+
+logger = logging.getLogger(__name__)
+
+_NO_RULES: Final[tuple[Rule, ...]] = ()
+# Pairs of a caller and a model.
+_MAX_CACHED: Final = 10_000
+# In a chain of keys: decades of a rotation each day.
+_MAX_ROTATIONS: Final = 10_000
+_IDS_IN_A_QUERY: Final = 500
+# Not by the ORM: to build these two queries would take twenty times as long as to run them.
+_NEWEST: Final = "COUNT(id), MAX(id), MAX(updated_at)"
+_FINGERPRINT_SQL: Final = f"""
+SELECT * FROM
+    (SELECT {_NEWEST}, SUM(amount), COUNT(CASE WHEN is_shadow THEN 1 END)
+        FROM {Limit._meta.db_table}) AS limits,
+    (SELECT {_NEWEST}, SUM(uncached), SUM(cached), SUM(output), SUM(image)
+        FROM {ModelWeight._meta.db_table}) AS weights
+"""
+
+
+class Caller(Protocol):
+    """The owners of a request, as the `Caller` of `keys/table.py` has them. None: there is
+    none."""
+
+    @property
+    def organization_id(self) -> int | None: ...
+
+    @property
+    def project_id(self) -> int | None: ...
+
+    @property
+    def user_id(self) -> int | None: ...
+
+    @property
+    def key_id(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All rows at one moment."""
+
+    rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)  # by scope
+    weights: Mapping[str, Weights] = field(default_factory=dict)  # by model
+    fingerprint: object = None
+    # By the scope of a rotated key, the scopes of the keys after it.
+    successors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    by_key: Mapping[str, Rule] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        by_key = {rule.key: rule for rule in self.all_rules}
+        object.__setattr__(self, "by_key", by_key)
+
+    @property
+    def all_rules(self) -> Iterable[Rule]:
+        return (rule for rules in self.rules.values() for rule in rules)
+
+
+class RuleBook:
+    """The rules in force. One thread may read new ones while another asks."""
+
+    def __init__(self) -> None:
+        self._snapshot = Snapshot()
+        self._cached: dict[object, tuple[Rule, ...]] = {}
+        self._current = CacheByIdentity(self._find_again)
+        self._request_rates = CacheByIdentity(_request_rates)
+
+    @property
+    def rules(self) -> Iterable[Rule]:
+        return self._snapshot.all_rules
+
+    def rules_for(self, caller: Caller, model: str, end_user: str = "") -> tuple[Rule, ...]:
+        """Return the rules that bind a request of this caller to this model, the widest first. The
+        end user is named as in usage records; empty: the request has none."""
+        if not self._snapshot.rules:
+            return _NO_RULES
+        of_each = self._snapshot.rules.get(f"{END_USER}:{caller.project_id}", _NO_RULES)
+        named = end_user if of_each else ""
+        # What `scopes_of` reads of the caller.
+        owners = (caller.organization_id, caller.project_id, caller.user_id, caller.key_id)
+        source = (*owners, model, named)
+        found = self._cached.get(source)
+        if found is None:
+            if len(self._cached) >= _MAX_CACHED:
+                self._cached.clear()
+            scopes = (*scopes_of(caller), f"model:{model}")
+            found = self._cached[source] = (
+                *(rule for scope in scopes for rule in self.rules_in(scope)),
+                *(rule.of_end_user(named) for rule in of_each if named),
+            )
+        return found
+
+    def request_rates_for(self, caller: Caller, model: str) -> tuple[Rule, ...]:
+        """Return the rules for a request that no engine runs: the rate limits on requests. Quotas
+        are counted from usage records, which such a request does not have."""
+        return self._request_rates(self.rules_for(caller, model))
+
+    def rules_in(self, scope: str) -> tuple[Rule, ...]:
+        """Return the rules of a scope. A rotated key also has those of all keys after it."""
+        snapshot = self._snapshot
+        scopes = (scope, *snapshot.successors.get(scope, ()))
+        return tuple(rule for each in scopes for rule in snapshot.rules.get(each, _NO_RULES))
+
+    def current(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """Return the rules of a running request with their present amounts: the same object if
+        nothing has changed. A rule that is gone keeps its index and refuses nothing."""
+        return self._current(rules)
+
+    def remaining(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """Return the rules of a request that has reserved nothing yet with their present amounts,
+        without rules that are gone."""
+        current = self._current(rules)
+        if current is rules:
+            return rules
+        return tuple(rule for rule in current if rule.limit_key in self._snapshot.by_key)
+
+    def weights_of(self, model: str) -> Weights:
+        return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
+
+    def read(self) -> Snapshot:
+        """Return what the database has: one small query when nothing has changed.
+
+        It holds from `follow` on, so that the limiter can receive the baselines of new quotas
+        first. Raises `django.db.Error`.
+        """
+        fingerprint = _fingerprint()
+        if fingerprint == self._snapshot.fingerprint:
+            return self._snapshot
+        rules = _all_rules()
+        weights = weights_by_model(ModelWeight.objects.all())
+        return Snapshot(rules, weights, fingerprint, _successors(rules))
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Put these rules in force."""
+        if snapshot is not self._snapshot:
+            self._cached.clear()
+            self._current = CacheByIdentity(self._find_again)
+        self._snapshot = snapshot
+
+    def _find_again(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        by_key = self._snapshot.by_key
+        current = tuple(
+            replace(found, end_user=rule.end_user) if rule.end_user else found
+            for rule in rules
+            for found in [by_key.get(rule.limit_key) or replace(rule, amount=MAX_AMOUNT)]
+        )
+        return rules if current == rules else current
+
+
+def scopes_of(caller: Caller) -> tuple[str, ...]:
+    """Return the scopes in which a caller's requests are counted, without those of models."""
+    owned = (
+        (LimitScope.ORGANIZATION.value, caller.organization_id),
+        (LimitScope.PROJECT.value, caller.project_id),
+        (LimitScope.USER.value, caller.user_id),
+        (LimitScope.KEY.value, caller.key_id),
+    )
+    ids = tuple(f"{kind}:{id_}" for kind, id_ in owned if id_ is not None)
+    return (PLATFORM, *ids)
+
+
+def rule_of(limit: Limit) -> Rule:
+    """Return the rule of a row. Raises ValueError and KeyError for a row without a meaning."""
+    return Rule(
+        id=limit.pk,
+        scope=scope_of(limit),
+        metric=Metric(limit.metric),
+        window=Window(limit.window),
+        amount=min(limit.amount, MAX_AMOUNT),
+        time_zone=limit.time_zone,
+        is_shadow=limit.is_shadow,
+        week_start=Weekday(limit.week_start),
+    )
+
+
+def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
+    """Return the rules of rows. Rows without a meaning are left out, as limiters ignore them."""
+    rules = {}
+    for limit in limits:
+        with suppress(ValueError, KeyError):
+            rules[limit] = rule_of(limit)
+    return rules
+
+
+def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:
+    """Return by key that was replaced, which of these keys replaced it, at once or later: the
+    next one first. One query for each rotation in a chain. Raises `django.db.Error`."""
+    replaced = _replaced(key_ids)
+    successors: dict[int, tuple[int, ...]] = {}
+    for newest in replaced.keys() - replaced.values():
+        after: tuple[int, ...] = (newest,)
+        old = replaced.get(newest)
+        while old is not None:
+            successors[old] = after
+            after = (old, *after) if old in key_ids else after
+            old = replaced.get(old)
+    return successors
+
+
+def _replaced(key_ids: Collection[int]) -> dict[int, int]:
+    """Return by key the one that it has replaced; of these keys and of all before them."""
+    found: dict[int, int] = {}
+    keys = list(key_ids)
+    for _ in range(_MAX_ROTATIONS):
+        older = {
+            new: old
+            for at in range(0, len(keys), _IDS_IN_A_QUERY)
+            for new, old in ApiKey.objects.filter(replaced_by__in=keys[at : at + _IDS_IN_A_QUERY])
+            .order_by()
+            .values_list("replaced_by_id", "pk")
+        }
+        if not older:
+            break
+        found |= older
+        keys = list(set(older.values()) - found.keys())
+    return found
+
+
+def scope_of(limit: Limit) -> str:
+    """Return the scope of a row, as `Rule.scope` has it."""
+    match limit.scope:
+        case LimitScope.PLATFORM:
+            return PLATFORM
+        case LimitScope.MODEL:
+            return f"model:{limit.model}"
+        case kind:
+            return f"{kind}:{limit.scope_id}"
+
+
+def _fingerprint() -> object:
+    """Return a value that differs after each change. Sums find rows that are visible late."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FINGERPRINT_SQL)
+        return cursor.fetchone()
+
+
+def _successors(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    prefix = f"{LimitScope.KEY.value}:"
+    limited = {int(scope.removeprefix(prefix)) for scope in scopes if scope.startswith(prefix)}
+    return {
+        f"{prefix}{old}": tuple(f"{prefix}{new}" for new in after)
+        for old, after in successors_of(limited).items()
+    }
+
+
+def _all_rules() -> dict[str, tuple[Rule, ...]]:
+    rules: defaultdict[str, list[Rule]] = defaultdict(list)
+    for limit in Limit.objects.order_by("id"):
+        try:
+            rule = rule_of(limit)
+        except (ValueError, KeyError) as error:
+            # A row that no form has checked must not keep the others out.
+            logger.error("ignoring limit %s: %s", limit.pk, error)
+            continue
+        rules[rule.scope].append(rule)
+    return {scope: tuple(of_scope) for scope, of_scope in rules.items()}
+
+
+def _request_rates(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in rules if rule.metric is Metric.REQUESTS and not rule.is_quota)

@@ -1,0 +1,313 @@
+"""Users, service accounts, and their roles."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from rest_framework import serializers
+
+from vinery_accounts.models import Membership, Organization, Project, Role, User
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import (
+    Conflict,
+    Resource,
+    RowAction,
+    activation,
+    columns_of,
+    require,
+)
+from vinery_accounts.resources.fields import (
+    Filters,
+    StrictModelSerializer,
+    StrictSerializer,
+    VisibleRelatedField,
+)
+from vinery_accounts.services import changes
+from vinery_accounts.services.access import Access, Action
+from vinery_accounts.services.password_links import password_link
+
+
+class UserSerializer(StrictModelSerializer):
+    """A user, as other users see them."""
+
+    created_at = serializers.DateTimeField(source="date_joined", read_only=True)
+
+    class Meta:
+        model = User
+        fields = [
+            *("id", "username", "email", "is_email_confirmed", "first_name", "last_name"),
+            *("is_service", "is_active", "is_superuser", "last_login", "created_at", "updated_at"),
+        ]
+        read_only_fields = (
+            *("username", "is_email_confirmed", "is_service", "is_active", "is_superuser"),
+            "last_login",
+        )
+
+
+class NewUserSerializer(StrictSerializer):
+    """A new user, with a role in an organisation or a project."""
+
+    username = serializers.CharField(label="User name", max_length=150)
+    email = serializers.EmailField(
+        label="E-mail address", required=False, default="", allow_blank=True
+    )
+    password = serializers.CharField(
+        required=False,
+        write_only=True,
+        max_length=4096,
+        trim_whitespace=False,
+        help_text="Without one, the user cannot sign in by password.",
+    )
+    is_service = serializers.BooleanField(
+        label="Service account",
+        default=False,
+        help_text="A program's account: it owns keys and cannot sign in.",
+    )
+    organization = VisibleRelatedField(
+        Organization, required=False, help_text="For a role in the whole organisation."
+    )
+    project = VisibleRelatedField(
+        Project, required=False, help_text="For a role in this project alone."
+    )
+    role = serializers.ChoiceField(choices=Role.choices, default=Role.MEMBER)
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Raise ValidationError for an organisation and a project."""
+        return one_scope(values)
+
+
+def one_scope(values: dict[str, Any], *, is_required: bool = False) -> dict[str, Any]:
+    """Return the values. Raises ValidationError for an organisation and a project, and, if a scope
+    is required, for neither."""
+    num_scopes = len(values.keys() & {"organization", "project"})
+    if num_scopes > 1 or (is_required and not num_scopes):
+        raise serializers.ValidationError(
+            {"project": "Name the organisation or the project: the role is in one of them."}
+        )
+    return values
+
+
+class UserFilters(Filters):
+    organization = fields.id_filter("an organisation where they have a role")
+    project = fields.id_filter("a project where they have a role of its own")
+    username = fields.text_filter("Exactly this name.")
+    is_service = fields.switch_filter("Only service accounts, or only people.")
+    is_active = fields.switch_filter("Only active or inactive ones.")
+
+    def filter_organization(self, rows: QuerySet[User], organization: int) -> QuerySet[User]:
+        """Filter by the roles that the caller sees, so that the filter reveals no others."""
+        return self._with_role(rows, organization_id=organization)
+
+    def filter_project(self, rows: QuerySet[User], project: int) -> QuerySet[User]:
+        return self._with_role(rows, project_id=project)
+
+    def _with_role(self, rows: QuerySet[User], **scope: int) -> QuerySet[User]:
+        roles = self.context["access"].rows(Membership).filter(**scope)
+        return rows.filter(pk__in=roles.order_by().values("user_id"))
+
+
+def _kind(user: User) -> str:
+    return "administrator" if user.is_superuser else "service" if user.is_service else "person"
+
+
+def _roles(user: User) -> list[str]:
+    return [
+        f"{each.role} of {each.project or each.organization}" for each in user.memberships.all()
+    ]
+
+
+class PasswordLinkSerializer(StrictSerializer):
+    """A link with which a user sets a password."""
+
+    path = serializers.CharField(help_text="To open on this server. It works once.")
+    expires_at = serializers.DateTimeField()
+
+
+def _link(user: User) -> dict[str, Any]:
+    if user.is_service:
+        raise Conflict(f"{user} is a service account, which does not sign in.")
+    if user.last_login is not None:
+        raise Conflict(
+            f"{user} has signed in already. An administrator of the platform can give a new "
+            "password."
+        )
+    link = password_link(user)
+    return {"path": link.path, "expires_at": link.expires_at}
+
+
+class Users(Resource[User]):
+    """People and service accounts. Owners of an organisation manage the people who are in it
+    alone, admins its service accounts. Only administrators of the platform remove users: their
+    keys, roles and limits are removed with them, and their usage records stay."""
+
+    model = User
+    serializer = UserSerializer
+    bodies = {"create": NewUserSerializer}
+    filters = UserFilters
+    ordering = ("username",)
+    one, many = "a user", "users"
+    verbs = frozenset({"create", "change", "remove"})
+    removal = Action.REMOVE
+    actions = (
+        *activation(Action.MANAGE),
+        RowAction(
+            "link",
+            Action.MANAGE,
+            _link,
+            "Get a link with which a user who has never signed in sets a password. It works once. "
+            "Send it to that person alone: any holder can sign in with it.",
+            answer=PasswordLinkSerializer,
+        ),
+    )
+    columns = columns_of(
+        "id name=username kind active=is_active roles last_login", kind=_kind, roles=_roles
+    )
+    help = {
+        "create": "Create a user with a role in an organisation or a project. Only administrators "
+        "of the platform create users without one. A key creates service accounts only, unless it "
+        "is an admin key.",
+        "change": "Change the fields that the request names. Only an admin key changes "
+        "the e-mail address of a person.",
+    }
+
+    def create(self, access: Access, values: Mapping[str, Any]) -> User:
+        columns = dict(values)
+        scope = columns.pop("project", None) or columns.pop("organization", None)
+        self._check_new(access, columns, scope)
+        return changes.add_user(**_confirmed(access, columns), scope=scope)
+
+    def _check_new(
+        self, access: Access, columns: Mapping[str, Any], scope: Organization | Project | None
+    ) -> None:
+        if scope is None:
+            if not access.is_superuser:
+                raise ValidationError(
+                    {"organization": "Name the organisation or the project of the new user."}
+                )
+            return
+        candidate = changes.membership_of(User(), scope, columns["role"])
+        if not columns["is_service"]:
+            require(access, Action.MANAGE, candidate)
+            _require_session(access)
+            return
+        # The creator of a service account holds its keys: it may not do more than they may.
+        project = Project(id=candidate.project_id, organization_id=candidate.organization_id)
+        require(access, Action.MANAGE, project)
+        if candidate.role == Role.OWNER:
+            require(access, Action.MANAGE, candidate)
+
+    def change(self, access: Access, row: User, values: Mapping[str, Any]) -> User:
+        """Give a user other values. Raises `PermissionDenied` for the address of a person."""
+        if "email" in values and not row.is_service:
+            _require_session(access)
+        return super().change(access, row, _confirmed(access, values, row.email))
+
+    def act(self, access: Access, action: RowAction, row: User, **values: Any) -> Any:
+        """Run an action. Raises `PermissionDenied` and `Conflict`."""
+        if action.name == "link":
+            _require_session(access)
+        return super().act(access, action, row, **values)
+
+
+USERS: Final = Users()
+
+
+def _confirmed(access: Access, values: Mapping[str, Any], stored_email: str = "") -> dict[str, Any]:
+    """Return the values, with whether a new address counts at sign-in through the issuer.
+
+    An owner may give any address, also that of a person in another organisation.
+    """
+    given = values.get("email")
+    if given is None or (given == stored_email and not access.is_superuser):
+        return dict(values)
+    return {**values, "is_email_confirmed": access.is_superuser}
+
+
+def _require_session(access: Access) -> None:
+    """Raise `PermissionDenied` for keys but admin keys. A password, and the address that a new
+    password is sent to, admit a person who would keep this access when the key is revoked."""
+    if access.is_of_key and not access.is_superuser:
+        raise PermissionDenied(
+            "A key creates no people and changes no address of theirs. Sign in and use the session."
+        )
+
+
+class MembershipSerializer(StrictModelSerializer):
+    """A role of a user in an organisation, or in one of its projects."""
+
+    user = VisibleRelatedField(User, help_text="The user's id; it cannot be changed.")
+    username = serializers.CharField(source="user.username", read_only=True)
+    organization = VisibleRelatedField(
+        Organization, help_text="The organisation's id; it cannot be changed."
+    )
+    organization_name = serializers.CharField(source="organization.name", read_only=True)
+    project = VisibleRelatedField(
+        Project,
+        "organization",
+        required=False,
+        allow_null=True,
+        help_text="Null: a role in the whole organisation. It cannot be changed.",
+    )
+    project_name = fields.name_of("project")
+    last_login = serializers.DateTimeField(
+        source="user.last_login", read_only=True, help_text="The user's last sign-in."
+    )
+    has_second_factor = serializers.SerializerMethodField(
+        help_text="Whether the user's sign-in needs a code; null where your role does not show it."
+    )
+
+    class Meta:
+        model = Membership
+        fields = [
+            *("id", "user", "username", "organization", "organization_name", "project"),
+            *("project_name", "role", "last_login", "has_second_factor", "created_at"),
+        ]
+        validators = ()
+        fixed = ("user", "organization", "project")
+
+    def get_has_second_factor(self, membership: Membership) -> bool | None:
+        access = self.context["access"]
+        is_seen = access.leads(membership.organization_id, membership.project_id)
+        return getattr(membership, "has_second_factor", None) if is_seen else None
+
+
+class MeSerializer(UserSerializer):
+    """The caller, with their roles."""
+
+    memberships = MembershipSerializer(many=True, read_only=True)
+
+    class Meta(UserSerializer.Meta):
+        fields = [*UserSerializer.Meta.fields, "memberships"]
+
+
+class MembershipFilters(Filters):
+    user = fields.id_filter("a user", "user_id")
+    organization = fields.id_filter("an organisation", "organization_id")
+    project = fields.id_filter("a project", "project_id")
+    role = fields.choice_filter(Role.choices, "Only this role.")
+    search = fields.text_filter("Part of the user's name or e-mail address.")
+
+    def filter_search(self, rows: QuerySet[Membership], text: str) -> QuerySet[Membership]:
+        return rows.filter(Q(user__username__icontains=text) | Q(user__email__icontains=text))
+
+
+class Memberships(Resource[Membership]):
+    """Roles of users in organisations and projects. Owners give and take them."""
+
+    model = Membership
+    serializer = MembershipSerializer
+    related = ("user", "organization", "project")
+    filters = MembershipFilters
+    one, many = "a role of a user", "roles of users"
+    verbs = frozenset({"create", "change", "remove"})
+    empty_text = "No user has a role yet. Add one for each."
+
+    def rows(self, access: Access) -> QuerySet[Membership]:
+        """Return the roles, with whether the user has a second factor."""
+        # The relation is allauth's, whose tables `signin` alone imports.
+        protected = User.objects.filter(pk=OuterRef("user_id"), authenticator__type="totp")
+        return super().rows(access).annotate(has_second_factor=Exists(protected))
+
+
+MEMBERSHIPS: Final = Memberships()

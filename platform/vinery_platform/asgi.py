@@ -1,0 +1,138 @@
+"""The ASGI application: health, the API, and Django for the rest.
+
+The runtime starts with the server's lifespan, or with the first request on servers without one,
+such as Daphne. It cannot start while the database is unavailable: then health paths still respond,
+and each other request tries to start it again.
+"""
+
+import logging
+import os
+from typing import cast
+
+import django
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
+from django.db import Error
+from django.urls import get_resolver
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery_platform.settings")
+django.setup(set_prefix=False)
+
+# These need the apps that the line above loads.
+from vinery_accounts.limits.service import show_in_pages  # noqa: E402
+from vinery_platform.health.application import HealthApplication  # noqa: E402
+from vinery_platform.health.metrics_access import MetricsAccess  # noqa: E402
+from vinery_platform.process.connections import MAX_UNSENT_BYTES  # noqa: E402
+from vinery_platform.process.loop_watch import loop_watch  # noqa: E402
+from vinery_platform.web.bounded import BoundedDjango, refuse  # noqa: E402
+from vinery_platform.web.middleware import ask_whether_unavailable  # noqa: E402
+from vinery_platform.web.serving_api import ask_engines  # noqa: E402
+from vinery_serving.catalog.resource import show_engine_work  # noqa: E402
+from vinery_serving.core.errors import ShuttingDown, Unavailable  # noqa: E402
+from vinery_serving.http.bodies import skip_body  # noqa: E402
+from vinery_serving.http.consumers import api_application  # noqa: E402
+from vinery_serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
+from vinery_serving.runtime.runtime import Runtime, runtime  # noqa: E402
+
+log = logging.getLogger(__name__)
+
+# Django handles these. The API handles all other paths, with CORS headers: a browser's client must
+# be able to read the 404 of a base URL without `/v1`.
+_DJANGO_PATHS = ("/admin", "/accounts", "/console", "/static/", "/api/", "/docs")
+
+
+class _Django(ASGIHandler):
+    """Django, with answers in parts of which a client that does not read holds one or two."""
+
+    chunk_size = MAX_UNSENT_BYTES
+
+
+class Application:
+    def __init__(self, process: Runtime, rest: App) -> None:
+        self._runtime = process
+        self._django = BoundedDjango(rest, num_threads=settings.VINERY_PAGE_THREADS)
+        access = MetricsAccess(
+            settings.VINERY_METRICS_TOKEN.encode(), bool(settings.VINERY_PUBLIC_URL)
+        )
+        self._health = HealthApplication(process, access)
+        self._api = api_application(process, self._django.models)
+        self._not_started = ApiEdge(_respond_unavailable)
+        self._shutting_down = ApiEdge(_respond_shutting_down)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._run_lifespan(receive, send)
+            return
+        loop_watch.enter()
+        try:
+            await self._respond(scope, receive, send)
+        finally:
+            loop_watch.leave()
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if self._health.knows(path):
+            self._runtime.begin()
+            await self._health(scope, receive, send)
+        elif self._runtime.drain.is_begun:
+            await self._refuse(scope, receive, send)
+        else:
+            self._runtime.drain.enter()
+            try:
+                await self._answer(path, scope, receive, send)
+            finally:
+                self._runtime.drain.leave()
+
+    async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if not await self._is_started():
+            await self._not_started(scope, receive, send)
+        elif path == "/" or path.startswith(_DJANGO_PATHS):
+            await self._django.pages(scope, receive, send)
+        else:
+            await self._api(scope, receive, send)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request because this process is ending."""
+        await skip_body(scope, receive)
+        if scope["path"] == "/" or scope["path"].startswith(_DJANGO_PATHS):
+            await refuse(scope, send, ShuttingDown())
+        else:
+            await self._shutting_down(scope, receive, send)
+
+    async def _is_started(self) -> bool:
+        """Start the runtime if necessary. Returns False while the database is unavailable."""
+        try:
+            await self._runtime.start()
+        except Error as error:
+            log.warning("cannot start without the database: %s", str(error).partition("\n")[0])
+            return False
+        return True
+
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self._is_started()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self._runtime.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> None:
+    raise Unavailable("The database does not answer, so this process cannot start. Try again.")
+
+
+async def _respond_shutting_down(scope: Scope, receive: Receive, send: Send) -> None:
+    raise ShuttingDown
+
+
+# The pages' code, which Django would import in the event loop at the first request of a client.
+get_resolver().url_patterns  # noqa: B018
+# The console shows the state of limits, but may not import serving.
+show_in_pages(runtime().limits)
+# The management API shows what engines do now, and the catalog may not import the runtime.
+show_engine_work(ask_engines)
+ask_whether_unavailable(lambda: runtime().database.is_unavailable)
+application = Application(runtime(), cast(App, _Django()))

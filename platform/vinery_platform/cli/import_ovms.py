@@ -1,0 +1,170 @@
+"""`vinery import-ovms`: serves the models of an OpenVINO Model Server, with a report."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from django.core.exceptions import ValidationError
+
+from vinery_platform.cli.shape import Failure, print_line
+from vinery_serving.allowlist import ovms as media
+from vinery_serving.catalog import registry
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.ovms.sources import (
+    GRAPH_NAMES,
+    OF_MODELS,
+    Found,
+    Roots,
+    Servable,
+    UnreadableSource,
+    read_command,
+    read_path,
+)
+from vinery_serving.catalog.ovms.translation import Translation, lost_flags, translate
+
+_TASKS: Final = ("chat", "embeddings", "rerank")
+_EPILOG: Final = """for example:
+  vinery import-ovms /models/config.json --dry-run
+  vinery import-ovms --command "ovms --model_path /models/qwen --model_name qwen --cache_size 4"
+  vinery import-ovms compose.yaml --map /models=/srv/models"""
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Serve the models of an OpenVINO Model Server with the same names, folders, devices and "
+        "options, and allow the same media. Models and rules that exist stay as they are, so a "
+        "second run changes nothing."
+    )
+    parser.epilog = _EPILOG
+    parser.set_defaults(run=run)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        metavar="PATH",
+        help="a config.json, a graph.pbtxt, a folder with either, a model repository, or a script, "
+        "service or compose file with the command line",
+    )
+    parser.add_argument(
+        "--command", dest="command_line", metavar="TEXT", help="the command line itself"
+    )
+    parser.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="INSIDE=OUTSIDE",
+        help="a folder of its container, and where it is here; may be given several times",
+    )
+    parser.add_argument("--no-load", action="store_true", help="do not load the models now")
+    parser.add_argument("--dry-run", action="store_true", help="report, and change nothing")
+
+
+def _pair(text: str) -> tuple[str, Path]:
+    inside, separator, outside = text.partition("=")
+    if not separator or not inside.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not like /models=/srv/models")
+    return inside, Path(outside).expanduser().resolve()
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the report. Returns 1 if a model or the media rules could not be taken over. Raises
+    `Failure` if the source cannot be read."""
+    roots = Roots(tuple(arguments.map))
+    found = _found(arguments, roots)
+    results = [
+        _import_model(servable, roots, load=not arguments.no_load, is_dry=arguments.dry_run)
+        for servable in found.servables
+    ]
+    results += list(_import_media(found, is_dry=arguments.dry_run))
+    lost = list(lost_flags(found.server, OF_MODELS | GRAPH_NAMES.keys()))
+    if lost:
+        print_line("The server")
+        _print_lines("no counterpart", lost)
+    if not results and not lost:
+        raise Failure("This model server serves nothing.")
+    return 0 if all(results) else 1
+
+
+def _found(arguments: argparse.Namespace, roots: Roots) -> Found:
+    if (arguments.path is None) == (arguments.command_line is None):
+        raise Failure("Name a PATH, or a command line with --command.")
+    try:
+        if arguments.command_line is not None:
+            return read_command(arguments.command_line, roots)
+        return read_path(arguments.path, roots)
+    except UnreadableSource as error:
+        raise Failure(str(error)) from error
+
+
+def _import_model(servable: Servable, roots: Roots, *, load: bool, is_dry: bool) -> bool:
+    """Print what becomes of a model. Returns whether Vinery serves it."""
+    if servable.task not in _TASKS:
+        print_line(f"{servable.name} is not taken over: Vinery does not import {servable.task}.")
+        return True
+    model = translate(servable, roots)
+    try:
+        state = _store(model, load=load, is_dry=is_dry)
+    except ValidationError as error:
+        print_line(f"{model.name} is not taken over: {' '.join(error.messages)}")
+        _print_translation(model)
+        return False
+    print_line(f"{model.name} {state} ({servable.source}).")
+    _print_translation(model)
+    return True
+
+
+def _store(model: Translation, *, load: bool, is_dry: bool) -> str:
+    """Return what happened, in words. Raises ValidationError."""
+    values = {"name": model.name, "folder": str(model.folder), "device": model.device}
+    known = ServedModel.objects.filter(name=model.name).first()
+    if known is not None:
+        same = (known.folder, known.device, known.options)
+        is_same = same == (values["folder"], model.device, model.options)
+        return (
+            "is served already" if is_same else "is served already, with other settings: it stays"
+        )
+    if is_dry:
+        ServedModel(**values, options=model.options).full_clean()
+        return f"would be served from {model.folder} on {model.device}"
+    registry.add_model(
+        model.folder, name=model.name, device=model.device, options=model.options, load=load
+    )
+    return f"is served from {model.folder} on {model.device}"
+
+
+def _print_translation(model: Translation) -> None:
+    _print_lines("taken over", model.taken)
+    _print_lines("changed", model.changed)
+    _print_lines("no counterpart", model.lost)
+
+
+def _print_lines(head: str, lines: Sequence[str]) -> None:
+    for line in lines:
+        print_line(f"  {head + ':':<16}{line}")
+
+
+def _import_media(found: Found, *, is_dry: bool) -> Iterator[bool]:
+    """Print what becomes of the media options, if there are any."""
+    options = media.Options(
+        media.split_domains(found.server.get("allowed_media_domains", "")),
+        found.server.get("allowed_local_media_path"),
+    )
+    if not options.domains and not options.folder:
+        return
+    names = ", ".join([*options.domains, *([options.folder] if options.folder else [])])
+    if is_dry:
+        print_line(f"Media would be allowed: {names}.")
+        yield True
+        return
+    try:
+        done = media.store(options)
+    except ValidationError as error:
+        print_line(f"Media rules are not taken over: {' '.join(error.messages)}")
+        yield False
+        return
+    known = f" There were rules already: {', '.join(done.known)}." if done.known else ""
+    print_line(f"Media are allowed: {', '.join(done.new) or 'nothing new'}.{known}")
+    yield True

@@ -1,0 +1,210 @@
+"""`vinery logs`: show and follow what the processes of this home have logged.
+
+It reads files alone, so it needs no running server, no database and no right to write.
+"""
+
+import argparse
+import heapq
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from vinery_platform.cli.shape import Failure, counted
+from vinery_platform.config.home import Home
+from vinery_serving.logs.entries import LEVELS, LogEntry
+from vinery_serving.logs.folder import engine_name, log_paths, process_of
+from vinery_serving.logs.lines import time_text
+from vinery_serving.logs.reading import LogFollower
+
+_POLL_S: Final = 0.25
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+_DURATION: Final = re.compile(r"(\d{1,6})([smhd])")
+_NODE: Final = "node"
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the engine of this model, and the lines of the node about it",
+    )
+    parser.add_argument(
+        "--process",
+        metavar="NAME",
+        help="supervisor, prepare, web (all of them), web-1, node, jobs or engine",
+    )
+    add_lines_to(parser)
+
+
+def add_lines_to(parser: argparse.ArgumentParser) -> None:
+    """Which lines to show, of logs that are chosen otherwise."""
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on with new lines until Ctrl-C"
+    )
+    parser.add_argument(
+        "-n",
+        "--lines",
+        type=counted,
+        default=100,
+        metavar="N",
+        help="how many of the last lines (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--level",
+        choices=[level.lower() for level in LEVELS],
+        default="debug",
+        help="this level and above (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--since",
+        type=since,
+        metavar="TIME",
+        help="a time ago, such as 30s, 10m, 2h or 1d, or a time such as 2026-01-31T12:00",
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each line")
+
+
+def since(text: str, clock: Callable[[], float] = time.time) -> str:
+    """Return a time as in log lines. Raises what argparse turns into a usage error."""
+    if match := _DURATION.fullmatch(text):
+        return time_text(clock() - int(match[1]) * _SECONDS[match[2]])
+    try:
+        moment = datetime.fromisoformat(text)
+        return time_text((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a time ago, such as 2h, nor a time, such as 2026-01-31T12:00"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The processes and lines to show."""
+
+    model: str | None
+    process: str | None
+    levels: frozenset[str]
+    since: str
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> "Selection":
+        levels = frozenset(LEVELS[LEVELS.index(arguments.level.upper()) :])
+        return cls(arguments.model, arguments.process, levels, arguments.since or "")
+
+    def has_process(self, name: str) -> bool:
+        if self.model is not None and name not in (engine_name(self.model), _NODE):
+            return False
+        wanted = self.process
+        return wanted is None or name == wanted or name.startswith(f"{wanted}-")
+
+    def has(self, entry: LogEntry) -> bool:
+        if entry.level not in self.levels or entry.time < self.since:
+            return False
+        return self.model is None or entry.process != _NODE or self._is_named(entry)
+
+    def _is_named(self, entry: LogEntry) -> bool:
+        """Whether a line of the node is about the model."""
+        if entry.fields.get("model") == self.model:
+            return True
+        return f"model={self.model}" in entry.message.split()
+
+
+@dataclass(slots=True)
+class Logs:
+    """The logs of the selected processes."""
+
+    folder: Path
+    selection: Selection
+    _followers: dict[Path, LogFollower] = field(default_factory=dict)
+
+    def find(self, *, from_start: bool) -> None:
+        """Begin to follow logs that are new. Raises OSError."""
+        for path in log_paths(self.folder):
+            if path not in self._followers and self.selection.has_process(process_of(path)):
+                self._followers[path] = LogFollower(path, from_start=from_start)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no log. The node also logs about models that have none."""
+        processes = set(map(process_of, self._followers))
+        return not processes - ({_NODE} if self.selection.model is not None else set())
+
+    def last(self, num_lines: int) -> list[LogEntry]:
+        """Return the last selected events, the oldest first."""
+        backwards = (self._backwards(follower) for follower in self._followers.values())
+        merged = heapq.merge(*backwards, key=lambda entry: entry.time, reverse=True)
+        return list(islice(merged, num_lines))[::-1]
+
+    def new(self) -> list[LogEntry]:
+        """Return the selected events that have come, the oldest first."""
+        found = [entry for follower in self._followers.values() for entry in _all_new(follower)]
+        return sorted(filter(self.selection.has, found), key=lambda entry: entry.time)
+
+    def _backwards(self, follower: LogFollower) -> Iterator[LogEntry]:
+        for entry in follower.backwards():
+            if entry.time < self.selection.since:
+                return
+            if self.selection.has(entry):
+                yield entry
+
+
+def _all_new(follower: LogFollower) -> Iterator[LogEntry]:
+    while entries := follower.read():
+        yield from entries
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print lines. Raises `SettingError`, and `Failure` if there are no logs."""
+    folder = Home.from_env().logs
+    logs = Logs(folder, Selection.of(arguments))
+    try:
+        logs.find(from_start=False)
+        entries = logs.last(arguments.lines)
+        if logs.is_empty and not entries and not arguments.follow:
+            raise Failure(_why_none(folder, arguments))
+        _print(entries, as_json=arguments.json)
+        if arguments.follow:
+            _follow(logs, as_json=arguments.json)
+    except FileNotFoundError:
+        raise Failure(_why_none(folder, arguments)) from None
+    except PermissionError:
+        raise Failure(
+            f"The logs in {folder} cannot be read. Use the user that runs the server."
+        ) from None
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _why_none(folder: Path, arguments: argparse.Namespace) -> str:
+    if not folder.is_dir():
+        return (
+            f"There are no logs in {folder}. Start the server with `vinery up`, or set "
+            "VINERY_HOME to the home of the one that runs."
+        )
+    names = ", ".join(map(process_of, log_paths(folder))) or "none"
+    if arguments.model is not None:
+        return (
+            f"There is no log of the model {arguments.model} in {folder}. With several hosts, it "
+            f"is on the host that runs its engine. Logs here: {names}."
+        )
+    return f"There is no log of the process {arguments.process} in {folder}. There are: {names}."
+
+
+def _follow(logs: Logs, *, as_json: bool) -> None:
+    while True:
+        time.sleep(_POLL_S)
+        logs.find(from_start=True)
+        _print(logs.new(), as_json=as_json)
+
+
+def _print(entries: Iterable[LogEntry], *, as_json: bool) -> None:
+    for entry in entries:
+        print(entry.json() if as_json else entry.text())
+    sys.stdout.flush()

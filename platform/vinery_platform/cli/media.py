@@ -1,0 +1,340 @@
+"""`vinery media`: from which hosts and folders media of requests may be fetched."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from vinery_accounts.resources.base import EVERYTHING, Resource
+from vinery_accounts.services import audit
+from vinery_platform.cli import resource
+from vinery_platform.cli.find import FINDERS
+from vinery_platform.cli.resource import Option, add_command
+from vinery_platform.cli.shape import Commands, Failure, add_json, json_of, print_rows, subcommands
+from vinery_serving.allowlist import ovms
+from vinery_serving.allowlist.models import MediaRule
+from vinery_serving.allowlist.proposals import reason_text
+from vinery_serving.allowlist.resource import (
+    MEDIA_DENIALS,
+    MEDIA_FOLDERS,
+    MEDIA_LIMITS,
+    MEDIA_RULES,
+)
+from vinery_serving.allowlist.tester import Verdict, test
+from vinery_serving.media.hosts import host_pattern, overlaps
+
+_WHAT: Final = "HOST_OR_FOLDER"
+_WHAT_HELP: Final = (
+    "a host such as images.example.org, a domain such as *.example.org for all hosts below it, or "
+    "an absolute path of a folder"
+)
+_BOTH: Final = {
+    "max_bytes": Option(help="the largest file (default: unchanged; 20 MiB for a new rule)"),
+    "max_pixels": Option(
+        help="the largest picture, width times height (default: unchanged; 40 million for a new "
+        "rule)"
+    ),
+    "note": Option(help="what it is for"),
+}
+_HOST_FIELDS: Final = {
+    "schemes": Option(
+        "--scheme", help="https, http or both: may be given several times (default: https)"
+    ),
+    "ports": Option(
+        "--port",
+        metavar="PORT",
+        help="may be given several times (default: 443 for https, 80 for http)",
+    ),
+    "content_types": Option(
+        "--type",
+        metavar="TYPE",
+        help="such as image/png or image/*; may be given several times (default: all that is read)",
+    ),
+    "max_redirects": Option(help="each target must be allowed, too (default: 3)"),
+    "timeout_s": Option(
+        "--timeout", metavar="SECONDS", help="from the first query to the last byte (default: 10)"
+    ),
+    "networks": Option(
+        "--network",
+        metavar="CIDR",
+        help="addresses that are not public and allowed nevertheless, such as 10.1.0.0/16; may be "
+        "given several times",
+    ),
+}
+_COLUMNS: Final = ("kind", "id", "scope", "whose", "what", "ports", "max_bytes", "active", "note")
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    _add_allow(actions)
+    _add_deny(actions)
+    _add_list(actions)
+    resource.add_list(
+        actions,
+        MEDIA_DENIALS,
+        "List what the rules refused, the newest first.",
+        name="denials",
+        has_num=True,
+        extra=lambda rows: [{"why": reason_text(row)} for row in rows],
+    )
+    _add_limit(actions)
+    _add_test(actions)
+    _add_import(actions)
+
+
+def _add_scope(parser: argparse.ArgumentParser) -> None:
+    scope = parser.add_mutually_exclusive_group()
+    text = "narrow the rules of the platform for this {} (default: the platform itself)"
+    for name in ("organization", "project"):
+        scope.add_argument(f"--{name}", metavar="NAME", help=text.format(name))
+
+
+def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the columns of the scope that the options name."""
+    if arguments.project:
+        project = FINDERS["project"](arguments.project)
+        return {"organization": project.organization, "project": project}
+    if arguments.organization:
+        return {"organization": FINDERS["organization"](arguments.organization), "project": None}
+    return {"organization": None, "project": None}
+
+
+def _target(what: str) -> tuple[Resource[Any], dict[str, str]]:
+    """Return the resource and the column of a host or a folder. Raises ValueError."""
+    if what.startswith("/"):
+        return MEDIA_FOLDERS, {"folder": what.rstrip("/") or "/"}
+    return MEDIA_RULES, {"host": host_pattern(what)}
+
+
+# -- allow, deny
+
+
+def _add_allow(actions: Commands) -> None:
+    parser = add_command(
+        actions,
+        "allow",
+        allow,
+        "Allow a host or a folder.",
+        description="Allow media of requests to be fetched from a host or read from a folder, or "
+        "change the rule that there is. In force within a second, in all processes.",
+        epilog="for example:  vinery media allow '*.example.org' --type 'image/*'",
+    )
+    parser.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
+    _add_scope(parser)
+    resource.add_fields(parser, MEDIA_RULES, {**_HOST_FIELDS, **_BOTH})
+
+
+def allow(arguments: argparse.Namespace) -> str:
+    """Store a rule, which is active then. Raises `Failure` for an option that folders lack."""
+    target, column = _target(arguments.what)
+    values = resource.values_of(arguments)
+    wrong = [_HOST_FIELDS[name].flag for name in values if name in _HOST_FIELDS]
+    if target is MEDIA_FOLDERS and wrong:
+        raise Failure(f"{wrong[0] or 'This option'} is for hosts: leave it out for a folder.")
+    row = resource.put(target, {**_scope(arguments), **column}, {**values, "is_active": True})
+    narrows = "" if row.organization_id is None else " as far as the platform allows it"
+    return f"{row} is allowed for {row.whose}{narrows}. In force within a second."
+
+
+def _add_deny(actions: Commands) -> None:
+    parser = add_command(
+        actions,
+        "deny",
+        deny,
+        "Deactivate or remove the rule of a host or a folder.",
+        description="Deactivate the rule of a host or a folder, so that it allows nothing. In an "
+        "organisation or a project an inactive rule still narrows; without its last rule, it has "
+        "those of the wider scope again.",
+    )
+    parser.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
+    _add_scope(parser)
+    parser.add_argument("--remove", action="store_true", help="remove it instead")
+
+
+def deny(arguments: argparse.Namespace) -> str:
+    """Deactivate or remove a rule. The line names what still allows the host."""
+    target, column = _target(arguments.what)
+    scope = _scope(arguments)
+    with audit.writing():
+        row = target.rows(EVERYTHING).filter(**scope, **column).first()
+        if row is None:
+            (what,) = column.values()
+            raise Failure(f"There is no rule for {what}. See: vinery media list")
+        text = f"{row} is no longer allowed for {row.whose}."
+        if arguments.remove:
+            target.remove(EVERYTHING, row)
+        else:
+            target.change(EVERYTHING, row, {"is_active": False})
+    return f"{text} {_still_allowed(row)}".strip()
+
+
+def _still_allowed(row: Any) -> str:
+    """Return which other rules of the same scope allow hosts of the row."""
+    if not isinstance(row, MediaRule):
+        return ""
+    same = MediaRule.objects.filter(
+        organization=row.organization_id, project=row.project_id, is_active=True
+    )
+    others = [other.host for other in same if overlaps(other.host, row.host)]
+    return f"Hosts of it are still allowed by: {', '.join(others)}." if others else ""
+
+
+# -- list, limit
+
+
+def _add_list(actions: Commands) -> None:
+    parser = add_command(actions, "list", list_rules, "List allowed hosts and folders.")
+    add_json(parser)
+
+
+def list_rules(arguments: argparse.Namespace) -> int:
+    rows = [_shown(kind, each, row) for kind, each in _KINDS.items() for row in _rows(each)]
+    print_rows(rows, _COLUMNS, as_json=arguments.json)
+    return 0
+
+
+_KINDS: Final[Mapping[str, Resource[Any]]] = {
+    "host": MEDIA_RULES,
+    "folder": MEDIA_FOLDERS,
+    "limit": MEDIA_LIMITS,
+}
+
+
+def _rows(each: Resource[Any]) -> Iterator[Any]:
+    return iter(each.rows(EVERYTHING).order_by("organization_id", "project_id", *each.ordering))
+
+
+def _shown(kind: str, each: Resource[Any], row: Any) -> dict[str, Any]:
+    body = each.serializer(context={"access": EVERYTHING}).to_representation(row)
+    columns: dict[str, Any] = dict.fromkeys(_COLUMNS, "")
+    return {
+        **columns,
+        **body,
+        "kind": kind,
+        "whose": row.whose,
+        "what": str(row),
+        "active": getattr(row, "is_active", True),
+    }
+
+
+def _add_limit(actions: Commands) -> None:
+    parser = add_command(
+        actions,
+        "limit",
+        limit,
+        "Set how many media a request may have.",
+        description="Set how many pictures, videos and documents a request may have. The smallest "
+        "number of the platform, the organisation and the project counts.",
+    )
+    parser.add_argument("num", metavar="N", help="0 for none; off: removes the number")
+    _add_scope(parser)
+
+
+def limit(arguments: argparse.Namespace) -> str:
+    """Store or remove a number of media. Raises `Failure` for text that is no number."""
+    scope = _scope(arguments)
+    if arguments.num == "off":
+        row = MEDIA_LIMITS.rows(EVERYTHING).filter(**scope).first()
+        if row is not None:
+            MEDIA_LIMITS.remove(EVERYTHING, row)
+        return "The number is removed." if row else "There was no number."
+    if not (arguments.num.isascii() and arguments.num.isdecimal()):
+        raise Failure(f"{arguments.num} is no number. Write one, or off.")
+    row = resource.put(MEDIA_LIMITS, scope, {"max_media": int(arguments.num)})
+    return f"A request of {row.whose} may have {row.max_media} media."
+
+
+# -- test
+
+
+def _add_test(actions: Commands) -> None:
+    parser = add_command(
+        actions,
+        "test",
+        run_test,
+        "Test whether a URL or a file may be sent, step by step.",
+        description="Show each step of fetching a URL or reading a file as a request would do it, "
+        "and keep nothing. The exit status is 0 if it is allowed, and 1 if not.",
+    )
+    parser.add_argument("what", metavar="URL_OR_PATH", help="as a client would send it")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the loaded vision model that sees it (default: the first one)",
+    )
+    _add_scope(parser)
+    add_json(parser)
+
+
+def run_test(arguments: argparse.Namespace) -> int:
+    scope = _scope(arguments)
+    organization, project = (row and row.pk for row in scope.values())
+    verdict = test(arguments.what, organization, project, arguments.model)
+    if arguments.json:
+        print(json_of(verdict.body))
+    else:
+        _print_steps(verdict)
+    return 0 if verdict.is_allowed else 1
+
+
+def _print_steps(verdict: Verdict) -> None:
+    rows = [
+        {"step": step.name, "result": _RESULTS[step.is_ok], "details": step.text}
+        for step in verdict.steps
+    ]
+    print_rows(rows, ("step", "result", "details"), as_json=False)
+
+
+_RESULTS: Final = {True: "ok", False: "refused", None: ""}
+
+
+# -- import
+
+
+def _add_import(actions: Commands) -> None:
+    parser = add_command(
+        actions,
+        "import",
+        import_,
+        "Import the rules of OpenVINO Model Server.",
+        description="Import the two options of OpenVINO Model Server, with its values: hosts "
+        "separated by commas, each of them exact, and one folder. Redirects are not followed, as "
+        "there. Rules that exist stay as they are.",
+        epilog="for example:  vinery media import --file start-model-server.sh",
+    )
+    parser.add_argument(
+        "--allowed_media_domains", "--allowed-media-domains", metavar="LIST", help="hosts"
+    )
+    parser.add_argument(
+        "--allowed_local_media_path", "--allowed-local-media-path", metavar="PATH", help="a folder"
+    )
+    parser.add_argument(
+        "--file",
+        type=Path,
+        metavar="FILE",
+        help="a script, service or compose file with the options of the model server",
+    )
+
+
+def import_(arguments: argparse.Namespace) -> str:
+    """Store the rules that are missing. Raises `Failure` if there is nothing to import."""
+    options = _options_of(arguments)
+    if not options.domains and not options.folder:
+        raise Failure("There is no --allowed_media_domains and no --allowed_local_media_path.")
+    done = ovms.store(options)
+    kept = f" {len(done.known)} existed: {', '.join(done.known)}." if done.known else ""
+    return f"Imported: {', '.join(done.new) or 'nothing'}.{kept}"
+
+
+def _options_of(arguments: argparse.Namespace) -> ovms.Options:
+    text = ""
+    if arguments.file is not None:
+        try:
+            text = arguments.file.read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise Failure(f"{arguments.file} cannot be read: {error}.") from error
+    found = ovms.find_options(text)
+    return ovms.Options(
+        ovms.split_domains(arguments.allowed_media_domains or "") or found.domains,
+        arguments.allowed_local_media_path or found.folder,
+    )

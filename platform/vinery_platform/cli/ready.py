@@ -1,0 +1,108 @@
+"""`vinery ready`: is the server of this machine ready, and which models can a key use?
+
+Standard library only, for the supervisor.
+"""
+
+import argparse
+import json
+from enum import Enum
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Any
+from urllib.request import (
+    HTTPErrorProcessor,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
+
+from vinery_platform.cli.shape import Failure
+from vinery_platform.config.env import SettingError
+from vinery_platform.config.home import Home
+from vinery_platform.process import running_server
+from vinery_platform.process.listening import Address
+
+_TIMEOUT_S = 2.0
+
+
+class Readiness(Enum):
+    """The progress of a start. The values name what the start waits for."""
+
+    SILENT = "the web process to answer"
+    LOADING = "a model's first token"
+    READY = "nothing"
+
+
+def local_url() -> str:
+    """The root URL of the server of this home, for clients of this machine: where it runs, else
+    where the settings let it run. Raises `SettingError` for an address that cannot be used."""
+    try:
+        server = running_server.read(Home.from_env())
+    except SettingError:  # the home of another user, whose server may answer all the same
+        server = None
+    return Address.from_env().base_url if server is None else server.base_url
+
+
+def readiness(base_url: str) -> Readiness:
+    """The readiness by `/readyz`. Blocks for at most `_TIMEOUT_S`."""
+    answer = _get(f"{base_url}/readyz")
+    if answer is None:
+        return Readiness.SILENT
+    return Readiness.READY if answer[0] == HTTPStatus.OK else Readiness.LOADING
+
+
+def health_report(base_url: str) -> dict[str, Any]:
+    """What `/readyz` reports; empty if the server does not answer. Blocks as `readiness` does."""
+    answer = _get(f"{base_url}/readyz")
+    report: dict[str, Any] = {} if answer is None else json.loads(answer[1])
+    return report
+
+
+def models_for(api_key: str, base_url: str) -> list[str] | None:
+    """The names of the models that this key may use and that can answer; None if the server could
+    not answer.
+
+    Blocks for about `_TIMEOUT_S` at most.
+    """
+    answer = _get(f"{base_url}/v1/models", {"Authorization": f"Bearer {api_key}"})
+    if answer is None or answer[0] >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return None
+    if answer[0] != HTTPStatus.OK:
+        return []
+    return [str(model["id"]) for model in json.loads(answer[1])["data"]]
+
+
+def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:
+    """Status and body; None without a whole response."""
+    request = Request(url, headers=headers or {})
+    try:
+        with direct_opener().open(request, timeout=_TIMEOUT_S) as answer:
+            return answer.status, answer.read()
+    except (OSError, HTTPException):
+        return None
+
+
+class _AnyStatus(HTTPErrorProcessor):
+    """Returns responses of any status as they are, also redirects."""
+
+    def http_response(self, request: Request, response: Any) -> Any:
+        return response
+
+    https_response = http_response
+
+
+def direct_opener() -> OpenerDirector:
+    """An opener that returns responses of any status. It ignores proxies of the environment and
+    follows no redirect, so it connects to no other server than the named one."""
+    return build_opener(ProxyHandler({}), _AnyStatus)
+
+
+def run(_: argparse.Namespace) -> int:
+    """Print a line. Raises `Failure` if the server is not ready."""
+    base_url = local_url()
+    state = readiness(base_url)
+    if state is not Readiness.READY:
+        raise Failure(f"{base_url} is not ready: it waits for {state.value}.")
+    print(f"{base_url} is ready.")
+    return 0

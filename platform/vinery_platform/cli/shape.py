@@ -1,0 +1,167 @@
+"""What all commands share: their failure, the start of Django, and printed tables."""
+
+import argparse
+import gc
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from vinery_accounts.base.names import escaped, is_hidden
+from vinery_platform.config import secret_files
+from vinery_platform.config.home import Home
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+_MAX_ROWS: Final = 1_000_000
+
+
+class Failure(Exception):
+    """A command failed. The message gives the reason in one line."""
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import without looking for garbage again and again, which takes a fifth of a start: what is
+    imported is none, and stays."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def load_django() -> None:
+    """Load settings and apps. Raises `SettingError` for an invalid setting."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery_platform.settings")
+    import django
+
+    with importing():
+        django.setup()
+
+
+def start_django() -> None:
+    """Load settings and apps for a process of `vinery up`, and create the folders of its home.
+    Raises `SettingError`, also for a home that was not prepared."""
+    secret_files.require(Home.from_env())
+    load_django()
+    from django.conf import settings
+
+    settings.HOME.create()
+
+
+def require_home() -> None:
+    """Raises `SettingError` for a home that was not prepared, and creates nothing. Django is
+    loaded."""
+    from django.conf import settings
+
+    secret_files.require(settings.HOME)
+    database = settings.DATABASES["default"]
+    is_file = database["ENGINE"].endswith("sqlite3")
+    if is_file and not Path(database["NAME"]).is_file():  # opening it would create it
+        raise settings.HOME.missing()
+
+
+def subcommands(parser: argparse.ArgumentParser) -> Commands:
+    """Return where the commands under a command are added."""
+    return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return columns of text under their heads. Control characters of cells are escaped, so that
+    a cell neither imitates a row nor controls the terminal."""
+    lines = [tuple(heads), *(tuple(map(escaped, row)) for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, one object for each row")
+
+
+def counted(text: str) -> int:
+    """Return a number of rows. Raises what argparse turns into a usage error."""
+    if not (text.isdecimal() and 1 <= int(text) <= _MAX_ROWS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MAX_ROWS}")
+    return int(text)
+
+
+def add_num(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--num", type=counted, default=50, metavar="N", help="how many (default: %(default)s)"
+    )
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="default: csv")
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+
+
+def write_file(path: str | None, texts: Iterable[str]) -> int:
+    """Write the texts as they are read, by default to standard output. Returns the exit status.
+    Raises `Failure`."""
+    if path is None:
+        sys.stdout.writelines(texts)
+        return 0
+    try:
+        # CSV writes its own line ends.
+        with Path(path).open("w", encoding="utf-8", newline="") as file:
+            file.writelines(texts)
+    except OSError as error:
+        raise Failure(f"{path} cannot be written: {error.strerror}.") from error
+    return 0
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], heads: Sequence[str], *, as_json: bool) -> None:
+    """Print a table with the columns `heads`, or JSON with all values."""
+    if as_json:
+        print(json_of(rows))
+        return
+    titles = [head.upper().replace("_", " ") for head in heads]
+    print(table(titles, [[_cell(row[head]) for head in heads] for row in rows]))
+
+
+def json_of(value: object) -> str:
+    """Return indented JSON without control characters."""
+    text = json.dumps(value, indent=2, default=_plain, ensure_ascii=False)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        json.dumps(character)[1:-1] if is_hidden(character) and character != "\n" else character
+        for character in text
+    )
+
+
+def print_line(text: str) -> None:
+    """Print a line. Control characters, which names may have, are escaped."""
+    print(escaped(text))
+
+
+def print_note(text: str) -> None:
+    """Print a line to standard error, because scripts read a secret from standard output."""
+    print(f"vinery: {escaped(text)}", file=sys.stderr)
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None | "" | [] | ():
+            return "-"
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M")
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ", ".join(map(str, value))
+    return str(value)

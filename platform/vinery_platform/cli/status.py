@@ -1,0 +1,242 @@
+"""`vinery status`: what runs with this home, what its models do, and how its stores are.
+
+It reads the home's files, the process table and the database, so it works also while the web
+process does not answer. Only that process knows its Redis.
+"""
+
+import argparse
+import platform
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any, Final
+
+from vinery_platform import __version__
+from vinery_platform.cli.ready import Readiness, health_report, readiness
+from vinery_platform.cli.shape import (
+    add_json,
+    json_of,
+    load_django,
+    print_line,
+    require_home,
+    table,
+)
+from vinery_platform.config import env
+from vinery_platform.config.env import SettingError
+from vinery_platform.config.home import Home
+from vinery_platform.process import running_server
+from vinery_platform.process.running_server import RunningServer
+
+# The exit status.
+READY: Final = 0
+NOT_READY: Final = 1  # it runs, but no model has generated a token lately, or it does not answer
+NOT_RUNNING: Final = 3
+
+_CPU_INTERVAL_S: Final = 0.1
+_ANSWERS: Final = {
+    Readiness.READY: "ready",
+    Readiness.LOADING: "running, no model is ready",
+    Readiness.SILENT: "running, the web process does not answer",
+}
+# The words of a command line that show a process's role, and the role.
+_ROLES: Final = {
+    "vinery_serving.engine": "engine",
+    "vinery_serving.pooling": "engine",
+    "web": "web",
+    "node": "node",
+    "jobs": "jobs",
+    "prepare": "prepare",
+    "wait": "wait",
+}
+
+Row = dict[str, Any]
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a report. Returns `READY`, `NOT_READY` or `NOT_RUNNING`. Raises `SettingError` if
+    there is no home."""
+    home = Home.from_env()
+    if not home.path.exists():
+        raise home.missing()
+    server = running_server.read(home)
+    state = None if server is None else readiness(server.base_url)
+    report = {
+        "state": "not running" if state is None else _ANSWERS[state],
+        "home": str(home.path),
+        "server": None if server is None else _server(server),
+        "versions": _versions(),
+        "processes": [] if server is None else list(_processes(server.pid)),
+        **_stores(home),
+        "redis": _redis(server),
+    }
+    print(json_of(report)) if arguments.json else _print(report)
+    if state is None:
+        return NOT_RUNNING
+    return READY if state is Readiness.READY else NOT_READY
+
+
+def _server(server: RunningServer) -> Row:
+    public_url = env.url("VINERY_PUBLIC_URL", schemes=("http", "https")) or server.base_url
+    return {
+        "pid": server.pid,
+        "version": server.version,
+        "uptime_s": round(time.time() - server.started_at_s),
+        "url": public_url,
+        "console": f"{public_url}/console/",
+        "api": f"{public_url}/v1",
+        "local_url": server.base_url,
+    }
+
+
+def _versions() -> dict[str, str]:
+    packages = ("openvino", "openvino-genai", "openvino-tokenizers")
+    return {
+        "vinery": __version__,
+        **{name: metadata.version(name) for name in packages},
+        "python": platform.python_version(),
+    }
+
+
+def _processes(supervisor: int) -> Iterator[Row]:
+    """The supervisor and all that it has started, with memory and the use of processors."""
+    import psutil  # 10 ms
+
+    found = _ignoring_ended(lambda: _family(psutil.Process(supervisor))) or []
+    for process in found:
+        _ignoring_ended(process.cpu_percent)  # the first call begins the measurement
+    time.sleep(_CPU_INTERVAL_S)
+    for process in found:
+        if row := _ignoring_ended(lambda process=process: _process(process, supervisor)):
+            yield row
+
+
+def _family(parent: Any) -> list[Any]:
+    return [parent, *parent.children(recursive=True)]
+
+
+def _ignoring_ended(ask: Any) -> Any:
+    """What the call returns; None if the process has ended, or belongs to another user."""
+    import psutil
+
+    try:
+        return ask()
+    except psutil.Error:
+        return None
+
+
+def _process(process: Any, supervisor: int) -> Row:
+    words = process.cmdline()
+    role = next((role for mark, role in _ROLES.items() if mark in words), "worker")
+    return {
+        "process": "supervisor" if process.pid == supervisor else role,
+        "pid": process.pid,
+        "memory_bytes": process.memory_info().rss,
+        "cpu_percent": process.cpu_percent(),
+        "uptime_s": round(time.time() - process.create_time()),
+    }
+
+
+def _stores(home: Home) -> Row:
+    """Models, database and journals. What cannot be read has its reason instead."""
+    journals = _journals(home)
+    try:
+        load_django()
+        require_home()
+    except SettingError as error:
+        return {"models": [], "database": str(error), "journals": journals}
+    models, database = _models()
+    return {"models": models, "database": database, "journals": journals}
+
+
+def _models() -> tuple[list[Row], str]:
+    """The served models, and how the database is."""
+    from django.db import Error as DatabaseError
+    from django.db import connection
+
+    from vinery_serving.catalog import registry
+
+    try:
+        rows = [
+            {
+                "model": model.name,
+                "state": model.status.state,
+                "device": model.device,
+                "pid": model.status.pid,
+                "pictures": model.pictures_state,
+                "waiting": model.waiting_text,
+                "error": model.status.last_error.partition("\n")[0],
+            }
+            for model in registry.list_models()
+        ]
+    except DatabaseError as error:
+        return [], f"unavailable: {' '.join(str(error).split())}"
+    return rows, f"{connection.display_name} answers"
+
+
+def _redis(server: RunningServer | None) -> str:
+    """How the web process finds Redis: its settings may be others than those of this shell."""
+    report = {} if server is None else health_report(server.base_url)
+    return str(report.get("redis", "unknown"))
+
+
+def _journals(home: Home) -> Row:
+    """The usage journals of running processes, and of dead ones until they are recovered."""
+    from vinery_accounts.usage.journal import journals_in
+
+    return {"number": len(journals_in(home.usage)), "folder": str(home.usage)}
+
+
+def _print(report: Row) -> None:
+    server, versions = report["server"], report["versions"]
+    print_line(f"Vinery {versions['vinery']}: {report['state']}")
+    lines = {"home": report["home"]}
+    if server:
+        lines |= {
+            "process": f"{server['pid']}, for {_duration(server['uptime_s'])}",
+            "URL": server["url"],
+            "console": server["console"],
+            "API": server["api"],
+        }
+    journals = report["journals"]
+    lines |= {
+        "database": report["database"],
+        "Redis": report["redis"],
+        "journals": f"{journals['number']} in {journals['folder']}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
+    for name, value in lines.items():
+        print_line(f"  {name.ljust(10)}{value}")
+    _print_table(("process", "pid", "memory", "cpu", "uptime"), map(_as_cells, report["processes"]))
+    _print_table(
+        ("model", "state", "device", "pid", "pictures", "waiting", "error"), report["models"]
+    )
+
+
+def _as_cells(row: Row) -> Row:
+    return {
+        "process": row["process"],
+        "pid": row["pid"],
+        "memory": f"{row['memory_bytes'] >> 20} MB",
+        "cpu": f"{row['cpu_percent']:.0f} %",
+        "uptime": _duration(row["uptime_s"]),
+    }
+
+
+def _print_table(heads: tuple[str, ...], rows: Any) -> None:
+    cells = [["-" if row[head] in (None, "") else str(row[head]) for head in heads] for row in rows]
+    if cells:
+        print()
+        print(table([head.upper() for head in heads], cells))
+
+
+def _duration(seconds: int) -> str:
+    minutes, seconds = divmod(max(seconds, 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s"))
+    shown = [f"{number} {unit}" for number, unit in parts if number]
+    return " ".join(shown[:2]) or "0 s"

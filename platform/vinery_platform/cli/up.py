@@ -1,0 +1,260 @@
+"""`vinery up`: run all processes on this machine under one supervisor.
+
+It checks the settings, locks the home folder and binds the port; runs `vinery prepare` in a child;
+starts node, web and jobs; prints the addresses once a web process answers, in a terminal also the
+credentials; and runs `vinery wait` in a child, which prints what the models do. This process does
+not import Django.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from vinery_platform import __version__
+from vinery_platform.cli import greeting
+from vinery_platform.cli.ready import Readiness, readiness
+from vinery_platform.config import credentials
+from vinery_platform.config.distribution import REPOSITORY
+from vinery_platform.config.env import SettingError
+from vinery_platform.config.home import Home
+from vinery_platform.process import logs, parent_watch, running_server
+from vinery_platform.process.child import START_LIMIT_S, Service
+from vinery_platform.process.draining import limit_from_env
+from vinery_platform.process.heartbeats import RELOAD, hung_after_from_env
+from vinery_platform.process.listening import Address, listen, num_workers_from_env, server_for
+from vinery_platform.process.memory import max_web_memory_from_env
+from vinery_platform.process.orphans import Orphans
+from vinery_platform.process.reload import changed_files
+from vinery_platform.process.running_server import RunningServer
+from vinery_platform.process.supervisor import Supervisor
+
+_MAX_OPEN_FILES = 65_536
+_READINESS_POLL_S = 0.2
+_FIRST_PROGRESS_AFTER_S = 3.0
+# A little more than the supervisor needs to end in order, after the requests that run.
+_PARENT_GRACE_S = 12.0
+# `make` passes on the SIGTERM that its whole group gets, so it may come twice at once.
+_TWICE_WITHIN_S = 1.0
+
+# By default each thread of glibc keeps freed memory for itself.
+_FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
+
+# What `--reload` watches, and the folders whose changes need `vinery prepare`.
+_SOURCES = ("accounts", "platform", "serving", "templates")
+# Processes that end by themselves.
+_BRIEF = frozenset({"prepare", "wait"})
+_NEEDS_PREPARE = frozenset({"migrations", "static"})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    home: Home
+    address: Address
+    num_web_workers: int
+    hung_after_s: int = 0
+    max_web_memory_mb: int = 0
+    is_reloading: bool = False
+    drain_s: int = 0  # for requests that run when all ends
+
+    def environment(self) -> Mapping[str, str]:
+        """The environment of the children: settings as this process has resolved them."""
+        return os.environ | {
+            "VINERY_HOME": str(self.home.path),
+            "VINERY_HOST": self.address.host,
+            "VINERY_PORT": str(self.address.port),
+        }
+
+    def services(self, fd: int) -> tuple[Service, ...]:
+        """All services, in the order of their start."""
+        webs = tuple(
+            replace(
+                _service(f"web-{number}", "web", "--fd", str(fd), fds=(fd,), is_front=True),
+                is_replaceable=True,
+                max_memory_mb=self.max_web_memory_mb,
+            )
+            for number in range(1, self.num_web_workers + 1)
+        )
+        return (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--end-with-parent",
+        action="store_true",
+        help="end when the process that started this one ends (for make)",
+    )
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="restart web and jobs processes when code or templates change (for development)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until a signal. Raises `SettingError` before any process is started."""
+    if arguments.reload and REPOSITORY is None:
+        raise SettingError("--reload is for a clone of the repository, and this is a package.")
+    if arguments.end_with_parent:
+        grace_s = limit_from_env() + _PARENT_GRACE_S
+        parent_watch.end_with(os.getppid(), grace_s=grace_s)
+    logs.LogSettings.from_env()  # wrong ones are reported before anything is created
+    plan = Plan(
+        Home.from_env(),
+        Address.from_env(),
+        num_workers_from_env(),
+        hung_after_from_env(),
+        max_web_memory_from_env(),
+        arguments.reload,
+        limit_from_env(),
+    )
+    if (other := running_server.read(plan.home)) is not None:
+        return _answer_beside(other, plan)
+    plan.home.create()
+    with plan.home.locked(), listen(plan.address) as server:
+        server_for(server)
+        logs.begin("supervisor")
+        _allow_many_open_files()
+        port = server.getsockname()[1]
+        plan = replace(plan, address=replace(plan.address, port=port))
+        return asyncio.run(_run(plan, server))
+
+
+def _answer_beside(other: RunningServer, plan: Plan) -> int:
+    """Report that this home is served already. Raises `SettingError` if another port is wanted."""
+    port = plan.address.port
+    if port and not other.base_url.endswith(f":{port}"):
+        raise SettingError(
+            f"Vinery already runs with the home {plan.home.path} at {other.base_url} (process "
+            f"{other.pid}). Stop that one, or set VINERY_HOME to another folder."
+        )
+    logs.show(greeting.Greeting.of(other, plan.home).already_running())
+    return 0
+
+
+async def _run(plan: Plan, server: socket.socket) -> int:
+    noted = running_server.write(plan.home, plan.address.base_url, __version__)
+    supervisor = Supervisor(plan.environment(), plan.hung_after_s, plan.drain_s)
+    orphans = Orphans(lambda: supervisor.pids)
+    EndSignals(supervisor, plan.drain_s).obey()
+    orphans.begin()
+    is_first_start = credentials.read(plan.home.bootstrap_file) is None
+    logs.announce(f"preparing {plan.home.path}")
+    status = await supervisor.run_once(_service("prepare", "prepare"))
+    if supervisor.is_stopping:
+        return 0
+    if status != 0:
+        return status if status > 0 else 1
+    services = plan.services(server.fileno())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_greet(plan, noted, supervisor, is_first_start=is_first_start))
+        reloading = tasks.create_task(_reload(plan, supervisor, services))
+        await supervisor.run(services)
+        await orphans.end()
+        reloading.cancel()
+    _ignore_signals()
+    logs.announce("stopped")
+    return 0
+
+
+async def _greet(
+    plan: Plan, noted: RunningServer, supervisor: Supervisor, *, is_first_start: bool
+) -> None:
+    """Print where the server is once it answers, and then what its models do."""
+    if not await _wait_for_web(noted.base_url, supervisor):
+        return
+    greeting.show(noted, plan.home, is_first_start=is_first_start)
+    await supervisor.run_once(_service("wait", "wait", "--example"))
+
+
+async def _wait_for_web(base_url: str, supervisor: Supervisor) -> bool:
+    """Return whether the web process answers; not so if all processes are to end before."""
+    clock = asyncio.get_running_loop().time
+    began_at, report_after_s = clock(), _FIRST_PROGRESS_AFTER_S
+    while await asyncio.to_thread(readiness, base_url) is Readiness.SILENT:
+        if supervisor.is_stopping:
+            return False
+        waited_s = clock() - began_at
+        if waited_s >= report_after_s:
+            logs.announce(f"waiting for {Readiness.SILENT.value} ({waited_s:.0f} s)")
+            report_after_s = max(2 * report_after_s, waited_s)
+            if report_after_s > START_LIMIT_S:
+                logs.announce("it should have answered by now; see: vinery logs --process web")
+                report_after_s = float("inf")
+        await asyncio.sleep(_READINESS_POLL_S)
+    return True
+
+
+async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service]) -> None:
+    """Restart web and jobs processes after each change. The node keeps its models loaded."""
+    if not plan.is_reloading:
+        return
+    front = [service for service in services if service.is_front]
+    assert REPOSITORY is not None  # `run` refuses `--reload` without a clone
+    async for paths in changed_files([REPOSITORY / name for name in _SOURCES]):
+        logs.announce(f"restarting after a change of {min(paths)}")
+        if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
+            await supervisor.run_once(_service("prepare", "prepare"))
+        supervisor.restart(front)
+
+
+class EndSignals:
+    """What signals do: the first one to end lets the requests that run finish, the next one kills
+    all processes."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        drain_s: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` returns seconds."""
+        self._supervisor = supervisor
+        self._drain_s = drain_s
+        self._clock = clock
+        self._stopped_at_s = 0.0
+
+    def obey(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self.take, number)
+        loop.add_signal_handler(RELOAD, self._supervisor.reload)
+
+    def take(self, number: signal.Signals) -> None:
+        if not self._supervisor.is_stopping:
+            self._stopped_at_s = self._clock()
+            logs.announce(
+                f"stopping; requests that run may take {self._drain_s} s more; press Ctrl-C again "
+                "to kill"
+            )
+            self._supervisor.stop()
+        elif number == signal.SIGINT or self._clock() > self._stopped_at_s + _TWICE_WITHIN_S:
+            self._supervisor.kill()
+
+
+def _ignore_signals() -> None:
+    """Ignore further signals: all processes have ended, and the exit status stays 0."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _service(name: str, *words: str, fds: tuple[int, ...] = (), is_front: bool = False) -> Service:
+    argv = (sys.executable, "-m", "vinery_platform.cli", *words)
+    beats = name not in _BRIEF
+    return Service(name, argv, fds, is_front, beats=beats, environment=_FEW_ARENAS)
+
+
+def _allow_many_open_files() -> None:
+    """Raise the soft limit, which is 1024 or even 256 by default; children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

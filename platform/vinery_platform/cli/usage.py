@@ -1,0 +1,208 @@
+"""`vinery usage`: usage as a table or a file, and whether records and rollups agree."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.conf import settings
+
+from vinery_accounts.resources.usage import question_of, usage_filters
+from vinery_accounts.usage import export as files
+from vinery_accounts.usage import losses, reports
+from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
+from vinery_accounts.usage.histogram import Percentiles
+from vinery_accounts.usage.periods import Granularity
+from vinery_accounts.usage.reports import Figures, Question
+from vinery_accounts.usage.verify import verify
+from vinery_platform.cli import resource
+from vinery_platform.cli.find import FINDERS, ids_of, metavar_of
+from vinery_platform.cli.period import add_period, period_of
+from vinery_platform.cli.shape import Failure, add_file, counted, subcommands, table, write_file
+
+_COLUMNS: Final = {
+    "REQUESTS": "num_requests",
+    "ERRORS": "num_errors",
+    "LIMITED": "num_limited",
+    "CLIENT": "num_client_errors",
+    "SERVER": "num_server_errors",
+    "CUT SHORT": "num_cut_short",
+    "INPUT": "num_prompt_tokens",
+    "CACHED": "num_cached_tokens",
+    "IMAGE": "num_image_tokens",
+    "VIDEO": "num_video_tokens",
+    "OUTPUT": "num_output_tokens",
+    "REASONING": "num_reasoning_tokens",
+    "MEDIA": "num_media",
+    "MEDIA BYTES": "num_media_bytes",
+    "PIXELS": "num_media_pixels",
+    "FIRST TOKEN p50/p95/p99 ms": "first_token_ms",
+    "TOTAL p50/p95/p99 ms": "total_ms",
+}
+# Columns that are left out where they are 0 in all rows.
+_RARE: Final = frozenset(
+    {"LIMITED", "CLIENT", "SERVER", "CUT SHORT", "IMAGE", "VIDEO", "MEDIA", "MEDIA BYTES", "PIXELS"}
+)
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    show = resource.add_command(
+        actions,
+        "show",
+        show_usage,
+        "Print a table of usage.",
+        description="Print usage by time, or by the dimensions that it is grouped by. Intervals "
+        "without a request are left out.",
+    )
+    _add_selection(show)
+    show.add_argument(
+        "--by",
+        choices=[each.replace("_", "-") for each in Dimension],
+        action="append",
+        help="group by this dimension; may be given several times",
+    )
+    show.add_argument(
+        "--top",
+        type=counted,
+        default=20,
+        metavar="N",
+        help="how many groups (default: %(default)s)",
+    )
+    sums = ("requests", "tokens", "errors", "media")
+    show.add_argument("--sort", choices=sums, default="requests", help="the largest first")
+    show.add_argument("--granularity", choices=list(Granularity), help="the interval of points")
+    to_file = resource.add_command(
+        actions,
+        "export",
+        export_usage,
+        "Write usage records to a file.",
+        description="Write one line for each request.",
+    )
+    _add_selection(to_file)
+    add_file(to_file)
+    check = resource.add_command(
+        actions,
+        "verify",
+        verify_usage,
+        "Compare usage records with their rollups.",
+        description="Add up the usage records again, day by day in UTC, and print each difference "
+        "from the rollups.",
+    )
+    add_period(check)
+    check.add_argument(
+        "--repair", action="store_true", help="replace rollups that differ from the records"
+    )
+
+
+def show_usage(arguments: argparse.Namespace) -> int:
+    """Print a table. Raises ValueError for an invalid period."""
+    heads, rows = _groups(arguments) if arguments.by else _points(arguments)
+    print(table(*_without_zeros((*heads, *_COLUMNS), rows)))
+    return 0
+
+
+def _without_zeros(
+    heads: tuple[str, ...], rows: Sequence[Sequence[str]]
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return the table without the rare columns that are 0 in all rows."""
+    shown = [
+        at
+        for at, head in enumerate(heads)
+        if head not in _RARE or any(row[at] != "0" for row in rows)
+    ]
+    return [heads[at] for at in shown], [[row[at] for at in shown] for row in rows]
+
+
+def export_usage(arguments: argparse.Namespace) -> int:
+    """Write usage records as they are read. Raises `Failure`."""
+    since, until = period_of(arguments)
+    filters = usage_filters(_values(arguments))
+    selection = files.Selection(since=since, until=until, filters=filters, visible=None)
+    return write_file(arguments.output, files.export(selection, files.Format(arguments.format)))
+
+
+def verify_usage(arguments: argparse.Namespace) -> int:
+    """Print the differences, a line for each day, and what processes of this host have lost.
+    Returns 1 for any difference or loss."""
+    is_balanced = True
+    for checked in verify(*period_of(arguments), repair=arguments.repair):
+        for difference in checked.differences:
+            print(difference)
+        found = f"{len(checked.differences)} differences" if checked.differences else "balanced"
+        repaired = ", repaired" if checked.differences and arguments.repair else ""
+        print(f"{checked.day:%Y-%m-%d}: {checked.num_rows} requests, {found}{repaired}")
+        is_balanced = is_balanced and not checked.differences
+    for loss in losses.read(settings.HOME.usage, *period_of(arguments)):
+        print(loss)
+        is_balanced = False
+    return 0 if is_balanced else 1
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    add_period(parser)
+    for name in FINDERS:
+        parser.add_argument(
+            f"--{name}", action="append", metavar=metavar_of(name), help=f"only this {name}'s"
+        )
+    for name in ("model", "endpoint", "outcome", "end-user"):
+        parser.add_argument(
+            f"--{name}", action="append", metavar="NAME", help=f"only with this {name}"
+        )
+    parser.add_argument(
+        "--status",
+        action="append",
+        choices=[*STATUS_CLASSES, NO_STATUS],
+        help="only with an HTTP status of this class; none: requests without a response",
+    )
+
+
+def _values(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of the filters. Raises `Failure` for an unknown name."""
+    for name in arguments.outcome or ():
+        if name not in list(Outcome):
+            raise Failure(f"There is no outcome {name}. There are: {', '.join(Outcome)}.")
+    values = vars(arguments)
+    return {**values, **{kind: ids_of(kind, values[kind]) for kind in FINDERS}}
+
+
+def _question(arguments: argparse.Namespace) -> Question:
+    return question_of(period_of(arguments), _values(arguments), None, arguments.time_zone)
+
+
+def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    by = [Dimension(name.replace("-", "_")) for name in arguments.by]
+    found = reports.groups(
+        _question(arguments), by, max_groups=arguments.top, largest=f"num_{arguments.sort}"
+    )
+    rows = [
+        (*map(_value, group.values, group.names), *_cells(group.figures)) for group in found.groups
+    ]
+    return tuple(name.upper() for name in arguments.by), rows
+
+
+def _points(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    question = _question(arguments)
+    rows = [
+        (f"{point.since.astimezone(question.zone):%Y-%m-%d %H:%M}", *_cells(point.figures))
+        for point in reports.series(question)
+        if point.figures.num_requests
+    ]
+    total = ("TOTAL", *_cells(reports.totals(question).figures))
+    return (str(question.point).upper(),), [*rows, total]
+
+
+def _value(value: int | str | None, name: str) -> str:
+    if isinstance(value, int):
+        return f"{name} ({value})"
+    return name or "-"
+
+
+def _cells(figures: Figures) -> tuple[str, ...]:
+    return tuple(_cell(getattr(figures, name)) for name in _COLUMNS.values())
+
+
+def _cell(value: int | Percentiles | None) -> str:
+    if isinstance(value, Percentiles):
+        return f"{value.p50:,.0f} / {value.p95:,.0f} / {value.p99:,.0f}"
+    return "-" if value is None else f"{value:,}"

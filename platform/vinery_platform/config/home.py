@@ -1,0 +1,195 @@
+"""The home folder, `VINERY_HOME`: it holds all state."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vinery_platform.config import env
+from vinery_platform.config.distribution import REPOSITORY
+from vinery_platform.config.env import SettingError
+
+_LOCK_ATTEMPTS = 10
+_LOCK_PAUSE_S = 0.02
+
+
+class Home:
+    """The paths in a home folder. `create` creates the folders."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run = path / "run"  # sockets and locks of running processes; not needed after a stop
+        self.cache = path / "cache"  # data that can be computed again, such as compiled models
+        self.usage = path / "usage"  # usage journals that are not stored in the database yet
+        self.static = path / "static"  # collected static files
+        self.secrets = path / "secrets"  # one file for each secret
+        self.models = path / "models"  # pulled models, by repository and commit
+        self.environments = path / "environments"  # Python packages that convert checkpoints
+        self.logs = path / "logs"  # one log for each process
+        self.broker = path / "broker"  # messages to the jobs process, without Redis
+        self.bootstrap_file = path / "bootstrap.json"  # the first credentials
+        self.restore_plan = path / "restoring" / "plan.json"  # of a restore that has begun
+
+    @classmethod
+    def from_env(cls) -> Home:
+        """The home folder in VINERY_HOME, by default `var` in a clone of the repository, and in
+        the user's data folder without one. A configuration file may have set VINERY_HOME."""
+        return cls(env.folder("VINERY_HOME", default_path()))
+
+    def missing(self) -> SettingError:
+        """What to raise in a command that needs a home and never creates one."""
+        return SettingError(
+            f"There is no Vinery home at {self.path}. Start it with `vinery up`, or set "
+            "VINERY_HOME to the home folder of your installation."
+        )
+
+    def refuse_unfinished(self) -> None:
+        """Raises `SettingError` for a home of which a part is of another time, because a restore
+        was interrupted."""
+        if self.restore_plan.exists():
+            raise SettingError(
+                f"A restore of {self.path} was interrupted. Finish it: vinery restore --resume"
+            )
+
+    def create(self) -> None:
+        """Create all folders, with mode 0700, and close a home that others may open.
+
+        Raises `SettingError` if that fails, for a folder that is not for Vinery alone, and for an
+        unfinished restore.
+        """
+        self.refuse_unfinished()
+        folders = (
+            *(self.run, self.cache, self.usage, self.static),
+            *(self.secrets, self.broker, self.logs),
+        )
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._close()
+            for folder in folders:
+                folder.mkdir(mode=0o700, exist_ok=True)
+                _forbid_others(folder)
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise SettingError(
+                f"VINERY_HOME={self.path} cannot be written: {reason}. "
+                "Set VINERY_HOME to a folder that this user may write to."
+            ) from error
+
+    def _close(self) -> None:
+        """Forbid other users the folder and the files in it, such as the database. Raises OSError,
+        and `SettingError` for a folder of another user, or one that is shared."""
+        # Such as /tmp, or the root folder.
+        if self.path.stat().st_mode & stat.S_ISVTX or self.path == self.path.parent:
+            raise SettingError(
+                f"VINERY_HOME={self.path} is shared with other users. "
+                "Set VINERY_HOME to a new folder in it."
+            )
+        try:
+            _forbid_others(self.path)
+        except PermissionError:
+            raise SettingError(
+                f"VINERY_HOME={self.path} belongs to another user, and others may open it. "
+                "Set VINERY_HOME to a new folder in it, or change its owner or its mode to 0700."
+            ) from None
+        for file in self.path.iterdir():
+            if file.is_file() and not file.is_symlink():
+                _forbid_others(file)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the only supervisor, at most until this process dies.
+
+        Raises `SettingError` if another process holds it.
+        """
+        with (self.run / "supervisor.lock").open("a+", encoding="ascii") as lock:
+            if not _lock(lock.fileno()):
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                raise SettingError(
+                    f"The home folder {self.path} is in use by process {holder}. "
+                    "Stop that one, or set VINERY_HOME to another folder."
+                )
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def supervisor_pid(self) -> int | None:
+        """Return the process that holds the lock; None if no process does. Raises `SettingError`
+        for the home of another user."""
+        try:
+            with (self.run / "supervisor.lock").open(encoding="ascii") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    holder = lock.read().strip()
+                    return int(holder) if holder.isdecimal() else None
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except PermissionError as error:
+            raise SettingError(
+                f"The home folder {self.path} cannot be read: permission denied. Run this as the "
+                "user that runs `vinery up`."
+            ) from error
+        return None
+
+
+def _lock(fd: int) -> bool:
+    """Lock a file for this process alone. Commands that ask who holds the lock share it for a
+    moment, so one refusal is not enough."""
+    for _ in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return True
+    return False
+
+
+def default_path() -> Path:
+    """The home without any setting."""
+    if REPOSITORY is not None:
+        return REPOSITORY / "var"
+    from platformdirs import user_data_path  # 10 ms, for nothing in a clone
+
+    return user_data_path("vinery", appauthor=False)
+
+
+def _forbid_others(path: Path) -> None:
+    """Take the rights of the group and of others. Raises OSError."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        path.chmod(mode & 0o700)
+
+
+def write_private(path: Path, content: str, *, replace: bool = True) -> bool:
+    """Write a file with mode 0600 atomically.
+
+    Returns False without a change if the file exists and `replace` is False. Safe if several
+    processes do it at once. Raises OSError.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            draft.replace(path)
+        else:
+            path.hardlink_to(draft)  # unlike a rename, a link fails if the name exists
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,140 @@
+"""The heartbeat of this process for its supervisor, if that asked for one.
+
+The supervisor names the shared page in an environment variable, with the time within which it
+expects each sign of life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from vinery_platform.config import env
+from vinery_serving.core.cadence import until_next
+from vinery_serving.core.heartbeat import Heartbeat
+
+# `FD:SECONDS`
+VARIABLE: Final = "VINERY_HEARTBEAT"
+# Asks a web process to accept no connection, to finish its requests, and to end.
+END_WHEN_IDLE: Final = signal.SIGUSR1
+# Makes a supervisor replace its web processes. Not SIGHUP, which a closed terminal sends.
+RELOAD: Final = signal.SIGUSR2
+# How long it answers requests on connections that are open.
+LAST_REQUESTS_S: Final = 3.0
+# Between two heartbeats, and the part of the promised time that it may be at most.
+_INTERVAL_S: Final = 1.0
+_PART_OF_LIMIT: Final = 1 / 3
+# How long the interpreter may take to end.
+_END_WITHIN_S: Final = 15.0
+# A thread that computes for this part of the time between two heartbeats is in a loop.
+_LOOPS: Final = 0.9
+
+
+def hung_after_from_env() -> int:
+    """VINERY_HUNG_AFTER_S. Raises `SettingError` for a number out of range."""
+    return env.integer("VINERY_HUNG_AFTER_S", 4, at_least=0, at_most=3600)
+
+
+class _Pulse:
+    """The heartbeat and how long it lasts. Without a supervisor it does nothing."""
+
+    def __init__(self) -> None:
+        self._heartbeat: Heartbeat | None = None
+        self.limit_s = 0.0
+
+    def inherit(self) -> None:
+        """Take the page from the environment; processes that this one starts do not."""
+        fd, _, limit_s = os.environ.pop(VARIABLE, "").partition(":")
+        if fd:
+            self._heartbeat, self.limit_s = Heartbeat(int(fd)), float(limit_s)
+            self._heartbeat.allow_stacks()
+
+    @property
+    def is_expected(self) -> bool:
+        return self._heartbeat is not None
+
+    @property
+    def interval_s(self) -> float:
+        return min(_INTERVAL_S, self.limit_s * _PART_OF_LIMIT)
+
+    def beat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.beat(self.limit_s)
+
+    def report_serving(self) -> None:
+        """This process takes requests, and obeys `END_WHEN_IDLE`."""
+        if self._heartbeat is not None:
+            self._heartbeat.report_serving()
+
+    def end(self) -> None:
+        """The process is ending, and gives no further sign."""
+        if self._heartbeat is not None:
+            self._heartbeat.beat(max(_END_WITHIN_S, self.limit_s))
+
+
+_pulse: Final = _Pulse()
+inherit = _pulse.inherit
+beat = _pulse.beat
+end = _pulse.end
+report_serving = _pulse.report_serving
+
+
+def begin_in_loop() -> None:
+    """Beat for as long as the running event loop calls what is due."""
+    if not _pulse.is_expected:
+        return
+    loop = asyncio.get_running_loop()
+
+    def again() -> None:
+        beat()
+        loop.call_later(until_next(_pulse.interval_s), again)
+
+    again()
+
+
+def begin_in_thread(watched: Iterable[threading.Thread]) -> None:
+    """Beat for as long as none of these threads computes without a pause.
+
+    For processes without an event loop, whose threads wait nearly all the time. The thread that
+    beats needs the interpreter's lock, so it is silent too while another one never gives that
+    back, or while the process is stopped.
+    """
+    if _pulse.is_expected:
+        threads = [_ThreadTimes(thread) for thread in watched]
+        threading.Thread(target=_beat_for, args=(threads,), name="heartbeat", daemon=True).start()
+
+
+def _beat_for(threads: list[_ThreadTimes]) -> None:
+    while True:
+        # All are asked: each remembers when it was.
+        if not any([thread.has_only_computed() for thread in threads]):  # noqa: C419
+            beat()
+        time.sleep(until_next(_pulse.interval_s))
+
+
+class _ThreadTimes:
+    """For how long a thread of this process has computed, by Linux's scheduler."""
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._file = Path(f"/proc/self/task/{thread.native_id}/schedstat")
+        self._last = self._read()
+
+    def has_only_computed(self) -> bool:
+        """Whether it has computed since the last call, whenever it had a processor."""
+        (at_s, ran_s, waited_s), self._last = self._last, self._read()
+        passed_s = self._last[0] - at_s - (self._last[2] - waited_s)
+        return passed_s > 0 and self._last[1] - ran_s > _LOOPS * passed_s
+
+    def _read(self) -> tuple[float, float, float]:
+        """The time, and for how long it has run and waited for a processor, in seconds."""
+        try:
+            ran_ns, waited_ns, _ = self._file.read_text().split()
+        except (OSError, ValueError):  # it has ended, or this is another system
+            return time.monotonic(), 0.0, 0.0
+        return time.monotonic(), int(ran_ns) / 1e9, int(waited_ns) / 1e9

@@ -1,0 +1,109 @@
+"""The listening socket of the server, which the supervisor binds and every web worker inherits.
+
+So connections wait in the socket's queue while a worker restarts.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+from vinery_platform.config import env
+from vinery_platform.config.env import SettingError
+
+# How many connections may wait while all workers are busy or restarting.
+BACKLOG = 2048
+
+UVICORN = "uvicorn"
+DAPHNE = "daphne"
+
+_IPV4 = socket.AF_INET
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address on which the server listens. Port 0 lets the system choose a port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def from_env(cls) -> Address:
+        """VINERY_HOST and VINERY_PORT. Raises `SettingError` for a port out of range."""
+        port = env.integer("VINERY_PORT", 8000, at_least=0, at_most=65535)
+        return cls(env.text("VINERY_HOST", "127.0.0.1").strip("[]"), port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return self.host == "localhost" or (self._ip is not None and self._ip.is_loopback)
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self._ip is not None and self._ip.is_unspecified
+
+    @property
+    def base_url(self) -> str:
+        """The root URL for clients on this machine, without a last slash."""
+        host = self.host
+        if self.is_wildcard:
+            host = "::1" if ":" in host else "127.0.0.1"
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def _ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+        try:
+            return ipaddress.ip_address(self.host)
+        except ValueError:
+            return None
+
+
+def server_from_env() -> str:
+    """The ASGI server in VINERY_SERVER. Raises `SettingError` for an unknown one."""
+    return env.choice("VINERY_SERVER", UVICORN, among=(UVICORN, DAPHNE))
+
+
+def num_workers_from_env() -> int:
+    """VINERY_WEB_WORKERS. Raises `SettingError` for a number out of range."""
+    return env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64)
+
+
+def server_for(sock: socket.socket) -> str:
+    """The ASGI server in VINERY_SERVER. Raises `SettingError` if it cannot serve this socket."""
+    server = server_from_env()
+    if server == DAPHNE and sock.family != _IPV4:
+        raise SettingError("Daphne serves IPv4 only. Set VINERY_HOST to an IPv4 address.")
+    return server
+
+
+def listen(address: Address) -> socket.socket:
+    """A listening socket. Raises `SettingError` if the address cannot be used."""
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        # IPv4, if a name has both.
+        family, *_, sockaddr = min(found, key=lambda entry: entry[0] != _IPV4)
+        is_dual = family != _IPV4 and socket.has_dualstack_ipv6()
+        server = socket.create_server(
+            sockaddr, family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
+        )
+    except OSError as error:
+        raise _refusal(address, error) from error
+    server.setblocking(False)
+    return server
+
+
+def _refusal(address: Address, error: OSError) -> SettingError:
+    host, port = address.host, address.port
+    if isinstance(error, socket.gaierror):
+        return SettingError(f"VINERY_HOST={host} is unknown. Set it to an address of this machine.")
+    texts = {
+        errno.EADDRINUSE: f"Port {port} on {host} is in use. Set VINERY_PORT to a free one.",
+        errno.EADDRNOTAVAIL: f"VINERY_HOST={host} is not an address of this machine.",
+        errno.EACCES: f"Port {port} needs more rights. Set VINERY_PORT to 1024 or more.",
+    }
+    other = f"Cannot listen on {host} port {port}: {error.strerror or error}."
+    return SettingError(texts.get(error.errno or 0, other))

@@ -1,0 +1,151 @@
+"""The memory of processes and of this machine, and memory that is given back to it."""
+
+import ctypes
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from vinery_platform.config import env
+from vinery_platform.config.env import SettingError
+
+_MIB: Final = 1 << 20
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+# A web process needs about 150 MB; a large tokenizer takes some hundred more.
+_LEAST_MB: Final = 1024
+_MOST_MB: Final = 4096
+# The default: this part of the machine's memory.
+_SHARE: Final = 8
+# What models may use by default; the rest is for web processes, loading and the system.
+_MODELS_PERCENT: Final = 80
+_CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
+
+_LOOK_INTERVAL_S: Final = 5.0
+# A minute, and an hour.
+_LEAST_LOOKS_BETWEEN: Final = 12
+_MOST_LOOKS_BETWEEN: Final = 720
+# What is worth giving back.
+_WORTH_BYTES: Final = 32 * _MIB
+
+
+def max_web_memory_from_env() -> int:
+    """VINERY_WEB_MEMORY_MB; 0: any amount. Raises `SettingError` for a number out of range."""
+    share_mb = machine_bytes() // _SHARE // _MIB
+    default_mb = min(max(share_mb, _LEAST_MB), _MOST_MB)
+    return env.integer("VINERY_WEB_MEMORY_MB", default_mb, at_least=0, at_most=1 << 20)
+
+
+def model_memory_from_env() -> dict[str, int]:
+    """VINERY_MODEL_MEMORY_MB: the bytes that models may use, by device; a device without a number
+    has no limit. Raises `SettingError` for what is no number and no list such as CPU=8000,GPU=4000.
+    """
+    found = {"CPU": machine_bytes() * _MODELS_PERCENT // 100}
+    for word in env.words("VINERY_MODEL_MEMORY_MB"):
+        device, equals, number = word.rpartition("=")
+        if not number.isdecimal() or (equals and not device):
+            raise SettingError(
+                f"VINERY_MODEL_MEMORY_MB={word!r} is not the memory of a device. Set it to a "
+                "number of MB for the CPU, or to a list such as CPU=8000,GPU=4000; 0 is no limit."
+            )
+        found[device.strip().upper().removesuffix(".0") or "CPU"] = int(number) * _MIB
+    return {device: num_bytes for device, num_bytes in found.items() if num_bytes}
+
+
+def machine_bytes(cgroup: Path = _CGROUP) -> int:
+    """The memory of this machine, or of the container that this process runs in."""
+    total = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
+    try:
+        return min(total, int(cgroup.read_text()))
+    except (OSError, ValueError):  # no container, or "max"
+        return total
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory of a process; 0 if there is none."""
+    if sys.platform != "linux":
+        return _without_proc(pid)
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def _without_proc(pid: int) -> int:
+    """The memory of a process on other systems than Linux; 0 if there is none."""
+    import psutil  # 3 MB, and 10 ms of each start
+
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+class GivingBack:
+    """Gives the memory of large requests back to the system, when they are over.
+
+    The allocator keeps what was freed, and the cycle collector, which is kept out of the way of
+    requests, is late to find what may be freed. So a thread looks whether the process has grown.
+    """
+
+    def __init__(
+        self,
+        is_idle: Callable[[], bool],
+        *,
+        resident: Callable[[], int],
+        collect: Callable[[], object] = gc.collect,
+        trim: Callable[[], object],
+    ) -> None:
+        self._is_idle = is_idle
+        self._resident = resident
+        self._collect = collect
+        self._trim = trim
+        self._kept_bytes = resident()  # after the last trim
+        self._least_bytes = self._kept_bytes  # after any trim
+        self._has_garbage = False  # perhaps: it had no idle moment since it grew
+        # What was in use at the last trim may be garbage by now. Without a gain, the next search
+        # comes after twice as many looks.
+        self._looks_between = _LEAST_LOOKS_BETWEEN
+        self._num_looks = 0  # since the last trim
+
+    def look(self) -> None:
+        """Trim if the process has grown; first collect garbage if that delays no request."""
+        resident_bytes = self._resident()
+        self._num_looks += 1
+        has_grown = resident_bytes >= self._kept_bytes + _WORTH_BYTES
+        is_large = resident_bytes >= self._least_bytes + _WORTH_BYTES
+        is_due = is_large and self._num_looks >= self._looks_between
+        may_collect = (has_grown or self._has_garbage or is_due) and self._is_idle()
+        if may_collect:
+            self._collect()
+        if has_grown or may_collect:
+            self._trim()
+            self._note_trim(resident_bytes, has_grown=has_grown)
+            self._has_garbage = not may_collect
+
+    def _note_trim(self, before_bytes: int, *, has_grown: bool) -> None:
+        self._kept_bytes = self._resident()
+        self._least_bytes = min(self._least_bytes, self._kept_bytes)
+        has_gained = has_grown or self._kept_bytes <= before_bytes - _WORTH_BYTES
+        longer = min(2 * self._looks_between, _MOST_LOOKS_BETWEEN)
+        self._looks_between = _LEAST_LOOKS_BETWEEN if has_gained else longer
+        self._num_looks = 0
+
+
+def begin_giving_back(is_idle: Callable[[], bool]) -> None:
+    """Give memory back for as long as this process runs. Does nothing without glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None:
+        return
+    pid = os.getpid()
+    giving = GivingBack(is_idle, resident=lambda: resident_bytes(pid), trim=lambda: trim(0))
+
+    def run() -> None:
+        while True:
+            time.sleep(_LOOK_INTERVAL_S)
+            giving.look()
+
+    threading.Thread(target=run, name="memory", daemon=True).start()

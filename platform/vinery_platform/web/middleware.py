@@ -1,0 +1,157 @@
+"""Middleware of the whole site: static files, the host check, and an unavailable database."""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from asgiref.sync import iscoroutinefunction
+from django.core.exceptions import SuspiciousOperation
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
+from django.middleware.common import CommonMiddleware
+from django.utils.decorators import sync_and_async_middleware
+from whitenoise.middleware import WhiteNoiseMiddleware
+from whitenoise.responders import SlicedFile, StaticFile
+
+from vinery_platform.web.errors import DatabaseUnavailable, database_unavailable
+
+_MAX_RANGE_BYTES: Final = 16 * 1024
+_ADMIN: Final = "/admin/"
+_API_TREES: Final = ("/v1", "/v3")
+_WITHOUT_NUL: Final = ("/admin/", "/accounts/")
+_NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/api/")
+
+
+class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
+    """WhiteNoise with small files in memory: Django under ASGI warns about file objects.
+
+    All answers share one copy of a file, however many clients do not read theirs.
+    """
+
+    @staticmethod
+    def serve(static_file: StaticFile, request: HttpRequest) -> HttpResponse:
+        """The response for one file: 200, 206, 304, 405 or 416. A long range is the whole file."""
+        found = static_file.get_response(request.method, request.META)
+        if isinstance(found.file, SlicedFile) and found.file.remaining > _MAX_RANGE_BYTES:
+            found.file.close()
+            found = static_file.get_response(request.method, _without_range(request.META))
+        body = b""
+        if found.file is not None:
+            with found.file as file:
+                body = file.read() if isinstance(file, SlicedFile) else _content(file)
+        response = HttpResponse(body, status=int(found.status))
+        del response["content-type"]
+        for name, value in found.headers:
+            response[name] = value
+        return response
+
+
+def _without_range(environ: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in environ.items() if name != "HTTP_RANGE"}
+
+
+def _content(file: BinaryIO) -> bytes:
+    status = os.fstat(file.fileno())
+    return _content_of(file.name, status.st_mtime_ns, status.st_size)
+
+
+@cache
+def _content_of(path: str, _changed_ns: int, _size: int) -> bytes:
+    """All files together have a few MB."""
+    return Path(path).read_bytes()
+
+
+class HostCheckMiddleware(CommonMiddleware):
+    """Django's check of the Host header, except for the API under /v1 and /v3.
+
+    The check keeps web pages of other hosts from using the admin's cookies. API clients send a key
+    and no cookies, and may use any name that a proxy or a container network gives this server.
+    Addresses of Django's own pages have no NUL, which PostgreSQL refuses in any text; the console
+    names the field that has one.
+    """
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        """None, or a redirect. Raises `SuspiciousOperation`."""
+        if request.path.startswith(_WITHOUT_NUL) and "%00" in request.META["QUERY_STRING"]:
+            raise SuspiciousOperation("The address of a page has a NUL.")
+        is_api = request.path.startswith(_API_TREES) and request.path[3:4] in ("", "/")
+        return None if is_api else super().process_request(request)
+
+
+# -- The admin
+
+# Its own scripts ask for choices of fields and for translations.
+_ADMIN_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+
+
+@sync_and_async_middleware
+def admin_policy_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[..., Any]:
+    """Middleware: the content security policy of the admin, also of its errors."""
+    if iscoroutinefunction(get_response):
+
+        async def middleware(request: HttpRequest) -> HttpResponse:
+            return _with_admin_policy(request, await get_response(request))
+
+    else:
+
+        def middleware(request: HttpRequest) -> HttpResponse:  # type: ignore[misc]
+            return _with_admin_policy(request, get_response(request))
+
+    return middleware
+
+
+def _with_admin_policy(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    if request.path.startswith(_ADMIN):
+        response.headers.setdefault("Content-Security-Policy", _ADMIN_POLICY)
+    return response
+
+
+# -- An unavailable database
+
+# Set by the process that watches the database. In other processes pages raise the error themselves.
+_is_unavailable: list[Callable[[], bool]] = []
+
+
+def ask_whether_unavailable(ask: Callable[[], bool] | None) -> None:
+    """Use this function to find out whether the database is unavailable; None uses none."""
+    _is_unavailable[:] = [] if ask is None else [ask]
+
+
+@sync_and_async_middleware
+def database_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    """Respond 503 at once to pages that need the database while it is unavailable.
+
+    Otherwise such a page would hold a thread until its connection times out. Models, static files
+    and health do not need the database. Belongs before the middleware of sessions.
+    """
+    if iscoroutinefunction(get_response):
+
+        async def respond_async(request: HttpRequest) -> HttpResponse:
+            if _must_fail(request):
+                return _with_retry_after(database_unavailable(request))
+            return _with_retry_after(await get_response(request))
+
+        return respond_async
+
+    def respond(request: HttpRequest) -> HttpResponse:
+        if _must_fail(request):
+            return _with_retry_after(database_unavailable(request))
+        return _with_retry_after(get_response(request))
+
+    return respond
+
+
+def _must_fail(request: HttpRequest) -> bool:
+    needs_database = request.path == "/" or request.path.startswith(_NEED_DATABASE)
+    return needs_database and bool(_is_unavailable) and _is_unavailable[0]()
+
+
+def _with_retry_after(response: HttpResponse) -> HttpResponse:
+    if response.status_code == 503:
+        response.headers.setdefault("Retry-After", str(DatabaseUnavailable.retry_after_s))
+    return response

@@ -1,0 +1,242 @@
+"""Which generations wait for the batch, and which of them joins it next.
+
+Lanes share the batch by turns (`engine/fair_queue`). A lane that is alone may use all
+running slots; when another lane comes, the lane that holds most of them yields. While several lanes
+use the engine, none gets more slots than `max_share`; with `strict_share` none ever does.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
+from functools import cache
+from typing import Final
+
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.encoding_pace import EncodingWaits
+from vinery_serving.engine.fair_queue import FairQueue, Lane, cost_ahead, yielding_lane
+from vinery_serving.engine.generation import FailedGeneration, Generation
+from vinery_serving.engine.options import EngineOptions
+from vinery_serving.engine.pace import Pace
+from vinery_serving.engine.queue_limit import QueueLimit
+from vinery_serving.engine.slices import Slices
+from vinery_serving.transport.messages import Load, Submit
+
+# How often gateways learn of the load, at most.
+_REPORT_INTERVAL_S: Final = 0.1
+# After how long without a change of the load the engine is calm.
+_CALM_AFTER_S: Final = 2.0
+
+
+class Admission:
+    """The generations that wait for a slot of a batch."""
+
+    def __init__(self, options: EngineOptions, batch: Batch) -> None:
+        self._options = options
+        self._batch = batch
+        self._queue: FairQueue[Generation] = FairQueue(_cost)
+        self._pace = Pace()
+        self._with_media: set[Generation] = set()  # those of the queue that have pictures
+        self._encoding_waits = EncodingWaits()
+        self._limit = QueueLimit()
+        self._slices = Slices(batch)
+        self._next_report_at = 0.0
+        self._last_report: Load | None = None
+        self._reported_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, generation: Generation) -> None:
+        """Add behind all of the same lane and priority. One that goes on after the tokens of a lost
+        engine has waited before, and comes in front of them."""
+        self._slices.note_use(generation.submit.lane, time.monotonic())
+        if generation.num_known:
+            self.put_back(generation)
+        else:
+            self._queue.add(generation, generation.submit.lane, generation.submit.priority)
+            self._note_media(generation)
+
+    def put_back(self, generation: Generation) -> None:
+        """Add one that has run before in front of all of the same lane and priority."""
+        self._queue.put_back(generation, generation.submit.lane, generation.submit.priority)
+        self._note_media(generation)
+
+    def discard(self, generation: Generation) -> None:
+        """Remove a generation, if it waits."""
+        self._queue.discard(generation)
+        self._with_media.discard(generation)
+        self._slices.discard(generation)
+
+    def end_slice(self, beginning: Generation) -> bool:
+        """Put back the generation of which a slice has ended or failed. Returns whether it was
+        one."""
+        owner = self._slices.end(beginning)
+        if owner is not None:
+            self.put_back(owner)
+        return owner is not None
+
+    def settle(self, generation: Generation) -> None:
+        """Charge its lane what an ended generation has cost more than was expected, or less."""
+        if self.end_slice(generation):
+            return
+        if generation.is_charged:
+            num_charged = generation.num_expected_tokens - generation.num_to_charge
+            num_more = generation.num_used_tokens - num_charged
+            self._queue.charge(generation.submit.lane, num_more)
+            generation.is_charged = False
+            if generation.first_step_at is not None and generation.tokens:
+                self._pace.note_answer(time.monotonic() - generation.first_step_at)
+
+    def has_room(self, lane: Lane, checking: Counter[Lane]) -> bool:
+        """Whether one more of this lane may wait. Beside `max_waiting` there are the slots that
+        the next steps will admit to. `checking` counts those that do not wait here yet, by lane."""
+        num_free = self._num_free
+        num_own = self._queue.num_of(lane) + checking[lane]
+        num_all = len(self._queue) + checking.total()
+        return (
+            num_own < self._options.max_waiting_per_key + num_free
+            and num_all < self._options.max_waiting + num_free
+        )
+
+    def last_to_yield(self, lane: Lane, checking: Counter[Lane]) -> Generation | None:
+        """Return what must leave so that one more of this lane may wait; None: it may not."""
+        num_own = self._queue.num_of(lane) + checking[lane]
+        if num_own >= self._options.max_waiting_per_key + self._num_free:
+            return None
+        return self._queue.last_to_yield(lane)
+
+    def check_wait(self, submit: Submit) -> int | None:
+        """Return after how many seconds a request must come back that would wait too long; None:
+        it may wait."""
+        lane, num_per_s = submit.lane, self._pace.tokens_per_s(len(self._batch))
+        if not submit.max_queue_s or not num_per_s:
+            return None
+        waiting, mean_cost = self._queue.costs(), self._pace.mean_cost
+        for each in self._with_media if self._num_free else ():
+            waiting[each.submit.lane] -= _cost(each)  # others pass them
+        wait_s = cost_ahead(lane, waiting, mean_cost) / num_per_s
+        if submit.media:
+            encoding = Counter(each.submit.lane for each in self._with_media)
+            wait_s = max(wait_s, cost_ahead(lane, encoding, 1) * self._encoding_waits.mean_s)
+        service_s = len(waiting.keys() | {lane}) * mean_cost / num_per_s
+        return self._limit.check(submit, wait_s, service_s, time.monotonic())
+
+    def admit(self) -> Iterator[FailedGeneration]:
+        """Add to the batch what the next step can compute. Yields what the pipeline refuses."""
+        num_tokens = num_encoded = 0
+        for generation, num_charged, failed in self._admitted():
+            num_tokens += num_charged
+            num_encoded += generation.has_media
+            if not generation.is_charged:
+                self._pace.note_cost(generation.num_expected_tokens)
+            generation.is_charged = True
+            if failed is not None:
+                yield failed
+        now = time.monotonic()
+        # While slots are free, others pass the pictures that wait to be encoded.
+        num_encoding = len(self._with_media) if self._num_free else 0
+        self._pace.note(
+            now,
+            num_tokens=num_tokens,
+            is_waiting=len(self._queue) > num_encoding,
+            is_full=not self._num_free,
+        )
+        self._encoding_waits.note(now, num_encoded=num_encoded, is_waiting=num_encoding > 0)
+
+    def report(self) -> Load | None:
+        """Return what gateways should know of the load; None: nothing new, or it is too early."""
+        now = time.monotonic()
+        if now < self._next_report_at:
+            return None
+        self._next_report_at = now + _REPORT_INTERVAL_S
+        load = Load(len(self._batch) + len(self._queue))
+        if load == self._last_report:
+            return None
+        self._last_report, self._reported_at = load, now
+        return load
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether the load has not changed for a while, so that a change may be reported later."""
+        return time.monotonic() - self._reported_at > _CALM_AFTER_S
+
+    def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
+        """Yield what was added, the tokens that its lane was charged for, and a failure."""
+        now = time.monotonic()
+        while self._batch.has_prefill_room():
+            first = self._queue.first_except(self._held_back(now), self._waits_to_encode())
+            if first is None:
+                return
+            is_shared = self._slices.is_shared(first.submit.lane, now)
+            if not self._batch.has_prefill_room(is_shared=is_shared):
+                return
+            preempted = None
+            beginning = self._slices.next_of(first, now) if self._batch.has_free_slot else first
+            if beginning is None or not self._batch.may_join(beginning):
+                return
+            if not self._batch.has_free_slot:
+                preempted = self._preempt_for(first.submit.lane)
+                if preempted is None:
+                    return
+            self._queue.take(first)
+            self._slices.note_use(first.submit.lane, now)
+            self._with_media.discard(first)
+            if preempted is not None:
+                self.put_back(preempted)
+            yield first, *self._add_next(beginning, first)
+
+    def _note_media(self, generation: Generation) -> None:
+        if generation.has_media:
+            self._with_media.add(generation)
+
+    def _waits_to_encode(self) -> Callable[[Generation], bool]:
+        """Which generations others pass, also those of the same lane, before the next is added."""
+        may_encode = cache(self._batch.may_encode)
+        return lambda generation: generation.has_media and not may_encode()
+
+    def _add_next(
+        self, beginning: Generation, generation: Generation
+    ) -> tuple[int, FailedGeneration | None]:
+        num_charged, generation.num_to_charge = _cost(generation), 0
+        failed = self._batch.add(beginning)
+        if beginning is generation:
+            return num_charged, failed
+        if failed is not None:
+            return num_charged, self._batch.add(generation)
+        self._slices.begin(beginning, generation)
+        # Its lane pays for each slice in turn.
+        num_left = generation.num_expected_tokens - len(beginning.prompt_ids)
+        generation.num_to_charge = min(num_left, num_charged)
+        self._queue.charge(generation.submit.lane, -generation.num_to_charge)
+        return num_charged - generation.num_to_charge, None
+
+    def _held_back(self, now: float) -> Set[Lane]:
+        """Return the lanes that have as many running slots as a key may have: while others use
+        the engine, or always. And those of which a slice is in the batch."""
+        if not len(self._queue):
+            return frozenset()
+        share, is_strict = self._options.max_running_of_key, self._options.strict_share
+        return self._slices.lanes | {
+            lane
+            for lane, num in self._batch.running_lanes().items()
+            if num >= share and (is_strict or self._slices.is_shared(lane, now))
+        }
+
+    @property
+    def _num_free(self) -> int:
+        return max(0, self._options.max_running - len(self._batch))
+
+    def _preempt_for(self, lane: Lane) -> Generation | None:
+        """Take a generation out of the lane that holds the most slots, if it holds more than its
+        fair share beside `lane`."""
+        if not self._batch.is_full:
+            return None
+        share = self._options.max_running_of_key
+        yielding = yielding_lane(lane, self._batch.running_lanes(), share)
+        return None if yielding is None else self._batch.preempt(yielding)
+
+
+def _cost(generation: Generation) -> int:
+    """What a waiting generation costs its lane: nothing if it has run before, except in slices."""
+    is_charged = generation.is_charged
+    return generation.num_to_charge if is_charged else generation.num_expected_tokens

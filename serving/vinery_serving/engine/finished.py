@@ -1,0 +1,120 @@
+"""The token counts of finished generations, for gateways that die or use fewer tokens.
+
+A killed gateway loses what it counted since the last checkpoint of its usage journal, up to a
+second. The engine has the same counts. When a connection is lost, the engine writes the counts of
+its generations to a file beside the journals, which `vinery_accounts/usage/recovery` reads. The
+disk space of this file is allocated before it is needed, for a disk that is full by then.
+"""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+from collections import OrderedDict
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final
+
+from vinery_serving.engine.generation import Generation
+
+logger = logging.getLogger(__name__)
+
+# A journal is at most some seconds behind, in which fewer generations finish.
+_MAX_FINISHED: Final = 10_000
+_RESERVED_BYTES: Final = 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Counts:
+    """A line of the file that `vinery_accounts/usage/recovery` reads, as a JSON array."""
+
+    request_id: str
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_output_tokens: int
+
+
+class FinishedGenerations:
+    """The counts of the last 10,000 finished generations, by connection and id."""
+
+    def __init__(self, usage_dir: Path | None) -> None:
+        """`usage_dir` has the gateways' usage journals; None: there are none."""
+        self._usage_dir = usage_dir
+        self._counts: OrderedDict[tuple[int, int], _Counts] = OrderedDict()
+        self._num_files = 0
+        self._draft: _Draft | None = None
+        self._allocate_draft()
+
+    def add(self, generation: Generation) -> None:
+        self._counts[id(generation.connection), generation.submit.id] = _Counts(
+            generation.submit.request_id,
+            len(generation.prompt_ids),
+            generation.num_cached or 0,
+            len(generation.tokens),
+        )
+        if len(self._counts) > _MAX_FINISHED:
+            self._counts.popitem(last=False)
+
+    def take_unused(self, connection: object, id_: int, num_used: int) -> int:
+        """Return how many tokens of a finished generation were not used, and uncount them."""
+        counts = self._counts.get((id(connection), id_))
+        if counts is None:
+            return 0
+        num_unused = max(0, counts.num_output_tokens - num_used)
+        counts.num_output_tokens -= num_unused
+        return num_unused
+
+    def write_lost(self, connection: object) -> None:
+        """Write the counts of a lost connection. All its generations must have ended."""
+        keys = [key for key in self._counts if key[0] == id(connection)]
+        lost = [self._counts.pop(key) for key in keys]
+        used = [each for each in lost if each.request_id and each.num_output_tokens]
+        if not used or self._usage_dir is None:
+            return
+        self._num_files += 1
+        path = self._usage_dir / f"{os.getpid()}-{self._num_files}.lost"
+        lines = "".join(json.dumps(astuple(each)) + "\n" for each in used).encode()
+        draft, self._draft = self._draft, None
+        try:
+            if draft is None or not draft.become(path, lines):
+                path.write_bytes(lines)
+        except OSError as error:
+            logger.error("lost usage not written path=%s error=%s", path, error)
+        self._allocate_draft()
+
+    def _allocate_draft(self) -> None:
+        if self._usage_dir is not None:
+            name = f"engine-{os.getpid()}-{self._num_files}.draft"
+            with contextlib.suppress(OSError):  # without it the file is written to free space
+                self._draft = _Draft(self._usage_dir / name)
+
+
+class _Draft:
+    """An empty file with disk space. Recovery removes it when the lock of its engine is gone."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, and then there is no file."""
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._fd, 0, _RESERVED_BYTES)
+        except OSError:
+            os.close(self._fd)
+            path.unlink(missing_ok=True)
+            raise
+
+    def become(self, path: Path, content: bytes) -> bool:
+        """Write the content, and give the file this name. Returns False if that failed."""
+        try:
+            if os.pwrite(self._fd, content, 0) < len(content):
+                return False
+            os.ftruncate(self._fd, len(content))
+            self._path.rename(path)
+        except OSError:
+            return False
+        finally:
+            os.close(self._fd)
+        return True

@@ -1,0 +1,425 @@
+"""Writes a copy of a model's folder whose graph has a logits hook and takes salted token ids.
+
+Only the graph's XML is written anew, beside links to the weights and the other files. A vision
+model has a graph of its own for the embeddings of tokens, and gets another tokenizer
+(`engine/coded_tokenizer`).
+
+- The **logits hook** (`engine/logits_hook`) is an operation on the logits, the token ids
+  and the positions of a step. It is a side branch: the logits do not pass through it. A step
+  without a callback only pays for an empty call.
+- For **salts**, token ids are taken modulo the vocabulary size. A prompt whose first ids are
+  raised by a multiple of it means the same to the model, but shares nothing with other prompts
+  in the prefix cache (`engine/prefix_cache`). In a vision model the cache sees embeddings,
+  not ids. There an id that was raised n times has an embedding that is larger by n / 2^23, which
+  is in the last bits of its numbers.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element, ParseError, SubElement, parse
+
+MODEL_FILE: Final = "openvino_model.xml"
+LANGUAGE_FILE: Final = "openvino_language_model.xml"  # of a vision model
+EMBEDDINGS_FILE: Final = "openvino_text_embeddings_model.xml"
+HOOK_TYPE: Final = "LogitsHook"  # the name of the operation's class
+# Layers between a compressed embedding table and its use.
+_DECOMPRESSION: Final = frozenset(("Convert", "Subtract", "Multiply", "Reshape"))
+# The CPU plugin computes with 32 bits for token ids.
+_MAX_TOKEN_ID: Final = 2**31 - 1
+MAX_DRAFT: Final = 16
+# So many that no number of an embedding changes by more than 1/32768 of it.
+_MAX_EMBEDDED_SALTS: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFeatures:
+    """What a model's graph supports."""
+
+    has_logits_hook: bool = False
+    salt_modulus: int = 0  # token ids are taken modulo this; 0: salts are not supported
+    is_vision: bool = False
+    vocab_size: int = 0  # the width of the logits; 0: unknown
+    bounds_drafts: bool = False  # whether a confident draft has at most `MAX_DRAFT` tokens
+
+    @property
+    def num_salts(self) -> int:
+        """How many different salts fit into a token id."""
+        num_salts = _MAX_TOKEN_ID // self.salt_modulus - 1 if self.salt_modulus else 0
+        return min(num_salts, _MAX_EMBEDDED_SALTS) if self.is_vision else num_salts
+
+
+def is_vision_folder(folder: Path) -> bool:
+    """Whether GenAI takes the folder for a vision model."""
+    return (folder / EMBEDDINGS_FILE).is_file()
+
+
+def write_hooked_folder(folder: Path, target: Path) -> GraphFeatures:
+    """Make `target` a copy of a model folder with hook and salts.
+
+    Returns what the copy supports. The hook needs `logits` and two-dimensional `position_ids`;
+    without them no copy is written. Raises RuntimeError for a file that is not a graph.
+    """
+    net = _Net(folder / MODEL_FILE)
+    parameter = net.parameter("input_ids")
+    if parameter is None:
+        return GraphFeatures()
+    ids, salt_modulus = _insert_modulo(net, parameter) or (parameter, 0)
+    if not _insert_hook(net, ids):
+        return GraphFeatures()
+    _write_copy(folder, target, net)
+    return GraphFeatures(True, salt_modulus, vocab_size=_vocab_size(net))
+
+
+def write_draft_folder(folder: Path, target: Path) -> GraphFeatures:
+    """Make `target` a copy of a draft model's folder with salts, and with bounded drafts if its
+    graph can have them. Returns and raises what `write_hooked_folder` does."""
+    net = _Net(folder / MODEL_FILE)
+    parameter = net.parameter("input_ids")
+    inserted = None if parameter is None else _insert_modulo(net, parameter)
+    if inserted is None:
+        return GraphFeatures()
+    bounds_drafts = _insert_doubt(net, _rows_of(net, inserted[0]))
+    _write_copy(folder, target, net)
+    return GraphFeatures(salt_modulus=inserted[1], bounds_drafts=bounds_drafts)
+
+
+def write_vision_folder(
+    folder: Path, target: Path, *, has_logits_hook: bool = True
+) -> GraphFeatures:
+    """Make `target` a copy of a vision model's folder with salts, and with the hook if its graph
+    can have it. Returns what the copy supports. Raises RuntimeError for a file that is not a graph.
+    """
+    language, embeddings = _Net(folder / LANGUAGE_FILE), _Net(folder / EMBEDDINGS_FILE)
+    is_hooked = has_logits_hook and _insert_hook(language, None)
+    parameter = embeddings.parameter("input") or embeddings.parameter("input_ids")
+    salt_modulus = 0 if parameter is None else _insert_embedded_salts(embeddings, parameter)
+    _write_copy(folder, target, language, embeddings)
+    size = _vocab_size(language)
+    return GraphFeatures(is_hooked, salt_modulus, is_vision=True, vocab_size=size)
+
+
+def _write_copy(folder: Path, target: Path, *nets: _Net) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    written = {net.path.name for net in nets}
+    for file in folder.iterdir():
+        if file.name not in written:
+            (target / file.name).symlink_to(file.resolve())
+    for net in nets:
+        net.tree.write(target / net.path.name)
+
+
+class _Output(NamedTuple):
+    """An output of a layer; `port` describes it."""
+
+    layer: Element
+    port: Element
+
+    def is_named(self, name: str) -> bool:
+        return name in self.port.attrib.get("names", "").split(",")
+
+    @property
+    def sizes(self) -> list[str]:
+        return [dim.text or "" for dim in self.port.findall("dim")]
+
+
+class _Net:
+    """The XML of a graph. OpenVINO sorts the layers by their edges when it reads them."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises RuntimeError if the file is not a graph."""
+        self.path = path
+        try:
+            self.tree = parse(path)
+        except ParseError as error:
+            raise RuntimeError(f"{path} is not an OpenVINO graph: {error}.") from None
+        root = self.tree.getroot()
+        self._layers = root.find("layers") or Element("layers")
+        self._edges = root.find("edges") or Element("edges")
+        self._by_id = {layer.attrib["id"]: layer for layer in self._layers}
+
+    def parameter(self, name: str) -> _Output | None:
+        """Return the graph's input of this name."""
+        outputs = map(_output, self._layers.iterfind("layer[@type='Parameter']"))
+        return next((output for output in outputs if output.is_named(name)), None)
+
+    def result(self, name: str) -> _Output | None:
+        """Return the output that becomes the graph's result of this name."""
+        results = self._layers.iterfind("layer[@type='Result']")
+        outputs = (self.sources(result)[0] for result in results)
+        return next((output for output in outputs if output.is_named(name)), None)
+
+    def sources(self, layer: Element) -> list[_Output]:
+        """Return the outputs that the layer reads, in the order of its ports."""
+        return [self._source(edge) for edge in self._edges_to(layer)]
+
+    def readers(self, layer: Element) -> Iterator[tuple[Element, int]]:
+        """Yield the layers that read this layer, each with the index of that input."""
+        for edge in self._edges.findall(f"edge[@from-layer='{layer.attrib['id']}']"):
+            reader = self._by_id[edge.attrib["to-layer"]]
+            yield reader, self._edges_to(reader).index(edge)
+
+    def redirect(self, reader: Element, index: int, output: _Output) -> None:
+        """Let a layer read its input `index` from another output."""
+        self._edges_to(reader)[index].attrib.update(_edge_from(output))
+
+    def add(
+        self,
+        kind: str,
+        version: str,
+        inputs: Sequence[_Output],
+        output: Element | None = None,
+        **data: str,
+    ) -> Element:
+        """Add a layer with one output like `output`, or without one."""
+        id_ = str(1 + max(map(int, self._by_id)))
+        attributes = {"id": id_, "name": f"vinery_{id_}", "type": kind, "version": version}
+        layer = self._by_id[id_] = SubElement(self._layers, "layer", attributes)
+        if data:
+            SubElement(layer, "data", data)
+        ports = SubElement(layer, "input")
+        for index, source in enumerate(inputs):
+            ports.append(_port_like(source.port, str(index)))
+            to = {"to-layer": id_, "to-port": str(index)}
+            SubElement(self._edges, "edge", _edge_from(source) | to)
+        if output is not None:
+            SubElement(layer, "output").append(_port_like(output, str(len(inputs))))
+        return layer
+
+    def _source(self, edge: Element) -> _Output:
+        layer, id_ = self._by_id[edge.attrib["from-layer"]], edge.attrib["from-port"]
+        for port in layer.iterfind("output/port"):
+            if port.attrib["id"] == id_:
+                return _Output(layer, port)
+        raise RuntimeError(f"The graph has no output {id_} on layer {layer.attrib['id']}.")
+
+    def _edges_to(self, layer: Element) -> list[Element]:
+        edges = self._edges.findall(f"edge[@to-layer='{layer.attrib['id']}']")
+        return sorted(edges, key=lambda edge: int(edge.attrib["to-port"]))
+
+
+def _output(layer: Element) -> _Output:
+    """Return the first output of a layer. Raises RuntimeError if it has none."""
+    port = layer.find("output/port")
+    if port is None:
+        raise RuntimeError(f"The graph's layer {layer.attrib['name']} has no output.")
+    return _Output(layer, port)
+
+
+def _edge_from(output: _Output) -> dict[str, str]:
+    return {"from-layer": output.layer.attrib["id"], "from-port": output.port.attrib["id"]}
+
+
+def _port_like(port: Element, id_: str, precision: str | None = None) -> Element:
+    precision = precision or port.attrib.get("precision", "I64")
+    copy = Element("port", {"id": id_, "precision": precision})
+    copy.extend(port.findall("dim"))
+    return copy
+
+
+def _vector(precision: str, length: int) -> Element:
+    port = Element("port", {"precision": precision})
+    port.append(_dim(length))
+    return port
+
+
+def _dim(length: int) -> Element:
+    dim = Element("dim")
+    dim.text = str(length)
+    return dim
+
+
+def _insert_hook(net: _Net, ids: _Output | None) -> bool:
+    """Insert the hook; `ids` are None in a vision model. Returns whether the graph can have it."""
+    positions, logits = net.parameter("position_ids"), net.result("logits")
+    if positions is None or logits is None:
+        return False
+    if ids is not None and len(positions.sizes) != 2:
+        return False
+    inputs = [logits, positions] if ids is None else [logits, ids, positions]
+    hook = net.add(HOOK_TYPE, "extension", inputs, _vector("FP32", 1))
+    # Graph passes remove operations without a result. A result needs a name.
+    _output(hook).port.attrib["names"] = "vinery_logits_hook"
+    net.add("Result", "opset1", [_output(hook)])
+    return True
+
+
+def _insert_doubt(net: _Net, rows: _Output) -> bool:
+    """Make all tokens nearly as likely, in their order, behind the last position of each
+    `MAX_DRAFT`: no confidence reaches a threshold there, so a draft ends. Returns whether the graph
+    can have it. Constants are computed of `rows`, a number above 0, as for salts."""
+    positions, logits = net.parameter("position_ids"), net.result("logits")
+    head = None if logits is None else logits.layer
+    while head is not None and head.attrib["type"] in ("Convert", "Add"):
+        head = net.sources(head)[0].layer
+    if positions is None or len(positions.sizes) != 2 or head is None:
+        return False
+    states = net.sources(head)[0] if head.attrib["type"] == "MatMul" else None
+    if states is None or states.port.attrib.get("precision") != "FP32":
+        return False
+
+    def insert(kind: str, *inputs: _Output, like: Element | None = None, **data: str) -> _Output:
+        data |= {"auto_broadcast": "numpy"} if len(inputs) == 2 else {}
+        return _output(net.add(kind, "opset1", inputs, like or inputs[0].port, **data))
+
+    def as_float(value: _Output) -> _Output:
+        like = _port_like(value.port, "0", "FP32")
+        return insert("Convert", value, like=like, destination_type="f32")
+
+    def number(value: int) -> _Output:
+        return insert("Clamp", insert("Negative", rows), min=str(value), max=str(value + 1))
+
+    phase = insert("FloorMod", positions, number(MAX_DRAFT))
+    is_last = insert("Clamp", insert("Subtract", phase, number(MAX_DRAFT - 2)), min="0", max="1")
+    loss = insert("Clamp", as_float(is_last), min="0", max="0.999")
+    factor = insert("Subtract", as_float(number(1)), loss, like=loss.port)
+    column = Element("port", {"precision": "FP32"})
+    column.extend([*loss.port.findall("dim"), _dim(1)])
+    factors = _output(net.add("Unsqueeze", "opset1", [factor, number(2)], column))
+    net.redirect(head, 0, insert("Multiply", states, factors))
+    return True
+
+
+def _vocab_size(net: _Net) -> int:
+    """Return the width of the logits; 0 if it is not fixed."""
+    logits = net.result("logits")
+    sizes = [] if logits is None else logits.sizes
+    return max(0, int(sizes[-1])) if sizes else 0
+
+
+def _insert_embedded_salts(net: _Net, ids: _Output) -> int:
+    """Multiply each embedding by 1 + n / 2^23, where its id was raised n times. Returns the
+    modulus of the ids; 0 if the graph is not a plain look-up.
+
+    A constant would have to be written into the weights, so the numbers are computed.
+    """
+    lookup = _lookup(net, ids)
+    inserted = _insert_modulo(net, ids)
+    if lookup is None or inserted is None:
+        return 0
+    plain_ids, modulus = inserted
+    _, gather = lookup
+    embedded = _scaled(net, gather)
+    embedding, rows = _output(embedded), _rows_of(net, plain_ids)
+    zero = net.sources(gather)[2]
+
+    def insert(kind: str, like: Element, *inputs: _Output, version: str = "opset1") -> _Output:
+        data = {"auto_broadcast": "numpy"} if len(inputs) == 2 else {}
+        return _output(net.add(kind, version, inputs, like, **data))
+
+    def as_float(output: _Output) -> _Output:
+        like = _port_like(output.port, "0", "FP32")
+        return _output(net.add("Convert", "opset1", [output], like, destination_type="f32"))
+
+    raised = insert("Subtract", ids.port, ids, plain_ids)
+    rows_f, raised_f = as_float(rows), as_float(raised)
+    times = insert("Divide", raised_f.port, raised_f, rows_f)
+    one = insert("Divide", rows_f.port, rows_f, rows_f)
+    # A clamped 0 is the lower limit.
+    zero_f = as_float(zero)
+    limits = {"min": "1.1920928955078125e-07", "max": "1"}
+    step = _output(net.add("Clamp", "opset1", [zero_f], zero_f.port, **limits))
+    factor = insert("Add", times.port, insert("Multiply", times.port, times, step), one)
+    one_axis = insert("Divide", rows.port, rows, rows)
+    last_axis = insert("Add", rows.port, one_axis, one_axis)
+    column = Element("port", {"id": "0", "precision": "FP32"})
+    column.extend([*factor.port.findall("dim"), _dim(1)])
+    factors = _output(net.add("Unsqueeze", "opset1", [factor, last_axis], column))
+    readers = list(net.readers(embedded))
+    salted = insert("Multiply", embedding.port, embedding, factors)
+    salted.port.attrib["names"] = embedding.port.attrib.pop("names", "")
+    for reader, index in readers:
+        net.redirect(reader, index, salted)
+    return modulus
+
+
+def _scaled(net: _Net, layer: Element) -> Element:
+    """Return the layer behind all products that follow this one, such as Gemma's with a constant:
+    each would round the last bits again."""
+    while len(readers := list(net.readers(layer))) == 1:
+        reader, _ = readers[0]
+        if reader.attrib["type"] != "Multiply":
+            break
+        layer = reader
+    return layer
+
+
+def _rows_of(net: _Net, plain_ids: _Output) -> _Output:
+    """The modulus, as `_insert_modulo` has inserted it: the second input of its remainder."""
+    return net.sources(plain_ids.layer)[1]
+
+
+def _insert_modulo(net: _Net, ids: _Output) -> tuple[_Output, int] | None:
+    """Return the ids that the model reads and their modulus; None if there is no token table.
+
+    The modulus is the number of rows of the embedding table. The graph reads it from the table's
+    shape: a constant would have to be written into the weights.
+    """
+    lookup = _lookup(net, ids)
+    if lookup is None:
+        return None
+    reader, gather = lookup
+    table, _, axis = net.sources(gather)
+    weights = _constant(net, table)
+    if weights is None or not _is_zero(axis.layer, net.path):
+        return None
+    sizes = _vector("I64", len(weights.sizes))
+    shape = net.add("ShapeOf", "opset3", [weights], sizes, output_type="i64")
+    # The constant 0 is the axis of the look-up. Here it serves as index into the shape, too.
+    inputs = [_output(shape), axis, axis]
+    rows = _output(net.add("Gather", "opset8", inputs, axis.port, batch_dims="0"))
+    rows.port.attrib["precision"] = "I64"
+    plain_ids = _modulo(net, ids, rows)
+    # The reader of the ids is a conversion, or the look-up itself, whose input 0 is the table.
+    net.redirect(reader, 0 if reader is not gather else 1, plain_ids)
+    return plain_ids, int(weights.sizes[0])
+
+
+def _modulo(net: _Net, ids: _Output, rows: _Output) -> _Output:
+    """Insert `ids % rows`, exact for all 32-bit ids.
+
+    The CPU plugin computes remainders and quotients of integers with 32-bit floats, which are
+    inexact beyond 2^24. Products and differences are exact. So `ids - ids / rows * rows` may be
+    off by a small multiple of `rows`, but it is small, and its remainder is exact.
+    """
+
+    def insert(kind: str, left: _Output, right: _Output) -> _Output:
+        return _output(net.add(kind, "opset1", [left, right], ids.port, auto_broadcast="numpy"))
+
+    product = insert("Multiply", insert("Divide", ids, rows), rows)
+    return insert("FloorMod", insert("Subtract", ids, product), rows)
+
+
+def _lookup(net: _Net, ids: _Output) -> tuple[Element, Element] | None:
+    """Return the layer that reads the ids on their way to the embedding, and the embedding."""
+    for reader, _ in net.readers(ids.layer):
+        following = net.readers(reader) if reader.attrib["type"] == "Convert" else ()
+        for layer, index in ((reader, 1), *following):
+            if layer.attrib["type"] == "Gather" and index == 1:
+                return reader, layer
+    return None
+
+
+def _is_zero(layer: Element, path: Path) -> bool:
+    """Whether the layer is a constant of zeros, as the axis of a usual look-up is."""
+    data = layer.find("data")
+    if layer.attrib["type"] != "Const" or data is None:
+        return False
+    with path.with_suffix(".bin").open("rb") as weights:
+        weights.seek(int(data.attrib["offset"]))
+        return not any(weights.read(int(data.attrib["size"])))
+
+
+def _constant(net: _Net, output: _Output) -> _Output | None:
+    """Return the constant from which an embedding table is decompressed."""
+    while output.layer.attrib["type"] != "Const":
+        sources = net.sources(output.layer)
+        if output.layer.attrib["type"] not in _DECOMPRESSION or not sources:
+            return None
+        output = sources[0]
+    return output

@@ -1,0 +1,361 @@
+"""The engine options of a model, with what each means, and which exclude each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
+from vinery_serving.engine.option_groups import (
+    Adapter,
+    CacheEviction,
+    Defaults,
+    DraftScheduler,
+    Parameters,
+    SparseAttention,
+)
+
+# The defaults that OVMS documents for speculative decoding, in tokens.
+NUM_ASSISTANT_TOKENS: Final = 5
+NGRAM_SIZE: Final = 3
+# GenAI's own, in tokens.
+NPU_RESPONSE_LEN: Final = 128
+_DRAFTING: Final = ("draft_model", "eagle3_head", "prompt_lookup")  # what proposes tokens
+_MAX_NUMBER: Final = 2**31 - 1  # what GenAI takes for each of its numbers
+_POSITIVE: Final = (
+    *("max_running", "max_num_batched_tokens", "max_batch_tokens"),
+    *("step_timeout_s", "load_timeout_s"),
+)
+
+
+Clamping = Literal["defaults", "always", "never"]
+Pooling = Literal["auto", "cls", "mean", "last_token"]
+Normalizing = Literal["auto", "always", "never"]
+# Each device takes some of them, see `catalog/device_options`.
+KvPrecision = Literal["", "u8", "i8", "u4", "i4", "u3", "f16", "bf16", "f32"]
+Distribution = Literal["", "tensor_parallel", "pipeline_parallel"]
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of a model, with descriptions for administrators. The defaults suit a laptop."""
+
+    max_running: Annotated[int, "answers that are generated at the same time"] = 64
+    max_waiting: Annotated[
+        int, "answers that may wait for a slot; requests for further ones are refused"
+    ] = 8192
+    max_waiting_per_key: Annotated[int, "of them, those of one API key"] = 2048
+    max_share: Annotated[
+        float,
+        "the part of max_running that one API key may hold while others use the engine, 0 to 1: "
+        "a key that is alone may use all of it, and yields when another comes",
+    ] = 0.5
+    strict_share: Annotated[
+        bool, "no key ever holds more than max_share of max_running, even if slots stay free"
+    ] = False
+    max_queue_s: Annotated[
+        float,
+        "a request that would wait longer for a slot, by the measured pace, is refused at its "
+        "arrival with the time to come back, and then admitted; 0: each waits for its turn",
+    ] = 0.0
+    max_num_batched_tokens: Annotated[
+        int,
+        "tokens in one step: fewer keep running streams smooth while a long prompt is prefilled, "
+        "more prefill faster; Gemma 3 with pictures has at least 2048",
+    ] = 256
+    dynamic_split_fuse: Annotated[
+        bool,
+        "compute long prompts in several steps; false: each prompt in one step, without streams "
+        "beside it, and a context of at most max_num_batched_tokens",
+    ] = True
+    cache_size_gb: Annotated[int, "memory for the KV cache, in GB; 0: it grows as needed"] = 0
+    kv_cache_precision: Annotated[
+        KvPrecision,
+        "how numbers of the KV cache are stored: u8 takes half of the memory of f16, and u4 less; "
+        "empty: OpenVINO chooses",
+    ] = ""
+    cache_eviction: Annotated[
+        CacheEviction | None,
+        "keep the important tokens of a long context only, which bounds the memory of an answer "
+        "and changes its text; null: all stay. It excludes enable_prefix_caching, draft_model, "
+        "eagle3_head and requests with beam search",
+    ] = None
+    sparse_attention: Annotated[
+        SparseAttention | None,
+        "compare each token of a long prompt with some of the others only, which prefills faster "
+        "and changes texts; null: with all",
+    ] = None
+    cache_interval_multiplier: Annotated[
+        int,
+        "blocks of the KV cache between two states that the prefix cache keeps, for models with "
+        "linear attention; 0: OpenVINO GenAI chooses",
+    ] = 0
+    enable_prefix_caching: Annotated[bool, "compute the common beginning of prompts once"] = True
+    share_prefix_cache: Annotated[
+        bool,
+        "let organisations share the prefix cache; the number of cached tokens then lets one "
+        "check what another has asked",
+    ] = False
+    num_threads: Annotated[int, "CPU threads; 0: all cores"] = 0
+    step_timeout_s: Annotated[
+        float,
+        "the longest that a step may take: the engine is restarted after it, or earlier, when a "
+        "step takes twenty times as long as others of its size have taken, at least 4 s",
+    ] = 120.0
+    load_timeout_s: Annotated[float, "a start that takes longer has failed and is tried again"] = (
+        600.0
+    )
+    # With many streams tokens wait for each other anyway, see `output_sender`.
+    flush_interval_ms: Annotated[float, "tokens generated within this time are sent together"] = 0.0
+    max_context: Annotated[
+        int, "tokens of prompt and output; 0: the number in the model's config.json"
+    ] = 0
+    max_tokens_limit: Annotated[
+        int,
+        "the most output tokens of a request, and its number if the request names none; 0: as "
+        "many as fit into the context",
+    ] = 0
+    clamp_max_tokens: Annotated[
+        Clamping,
+        "a request that asks for more output tokens than max_tokens_limit or the context allows "
+        "gets as many as fit, and the header x-vinery-clamped: always, never, or defaults: only "
+        "if the number is one that clients send by default, such as 4096; other requests are "
+        "refused",
+    ] = "defaults"
+    defaults: Annotated[
+        Defaults | None,
+        "parameters of requests that do not name them; null, and each that is not set here: "
+        "those of the model's generation_config.json",
+    ] = None
+    minima: Annotated[
+        Parameters | None,
+        "the least values of parameters: a request with a smaller one is refused; null: none",
+    ] = None
+    maxima: Annotated[
+        Parameters | None,
+        "the largest values of parameters, as minima; output tokens have max_tokens_limit",
+    ] = None
+    best_of_limit: Annotated[int, "the most answers of a request, by n or best_of; 0: 128"] = 0
+    trust_request_chat_template: Annotated[
+        bool,
+        "let requests bring a chat_template; it runs in a process of its own, which is ended "
+        "after 5 s",
+    ] = False
+    output_format: Annotated[
+        str,
+        "how the model writes tool calls and reasoning, such as think+hermes; none: neither is "
+        "parsed; empty: it is detected from the chat template",
+    ] = ""
+    chat_template: Annotated[
+        str,
+        "a chat template instead of that of the folder: its text, or the absolute path of a file",
+    ] = ""
+    adapters: Annotated[
+        list[Adapter],
+        "LoRA adapters, which become part of the model when it loads; serve the same folder under "
+        "another name to have it without them",
+    ] = []
+    draft_model: Annotated[
+        str,
+        "folder of a smaller model with the same tokenizer, which proposes tokens that this "
+        "model only verifies",
+    ] = ""
+    eagle3_head: Annotated[
+        str,
+        "folder of an EAGLE-3 head that was trained for this model and exported by optimum-intel: "
+        "it proposes tokens as a draft model does, from what this model computes anyway",
+    ] = ""
+    draft_device: Annotated[
+        str, "the device of the draft model or head; empty: that of the model"
+    ] = ""
+    draft_scheduler: Annotated[
+        DraftScheduler | None,
+        "settings of the draft model or head; null: as the model, and cache_size_gb is for both",
+    ] = None
+    prompt_lookup: Annotated[bool, "propose tokens that follow the same words in the prompt"] = (
+        False
+    )
+    max_image_pixels: Annotated[
+        int,
+        "the most pixels that a vision model sees of a picture or video frame; a larger one is "
+        "scaled down, which takes fewer tokens and less time; 0: as many as the model takes",
+    ] = 0
+    logits_processors: Annotated[
+        list[str],
+        "import paths (package.module:name) of functions that may change token probabilities, "
+        "for requests with logits_processors_args or vllm_xargs",
+    ] = []
+    pooling: Annotated[
+        Pooling,
+        "how an embeddings model makes one vector of the states of all tokens: cls (that of the "
+        "first), mean or last_token; auto: as 1_Pooling/config.json has it, otherwise last_token "
+        "for a model that was made to generate text, and cls for others",
+    ] = "auto"
+    normalize: Annotated[
+        Normalizing,
+        "whether vectors of an embeddings model are scaled to length 1; auto: as modules.json has "
+        "it, otherwise they are",
+    ] = "auto"
+    query_prefix: Annotated[
+        str,
+        "an embeddings model gets this text before each query, an input with input_type query; "
+        "empty: the prompt of that name in config_sentence_transformers.json, if there is one",
+    ] = ""
+    document_prefix: Annotated[
+        str, "the same before each document, an input with input_type document"
+    ] = ""
+    max_batch_tokens: Annotated[
+        int,
+        "tokens that an embeddings or rerank model computes at once, padding included; a longer "
+        "text is a batch of its own",
+    ] = 4096
+    model_distribution_policy: Annotated[
+        Distribution,
+        "how a model is divided: tensor_parallel between the sockets of a CPU, pipeline_parallel "
+        "between the devices of HETERO; empty: OpenVINO chooses",
+    ] = ""
+    max_prompt_len: Annotated[
+        int,
+        "tokens of a prompt on an NPU, which compiles a model for a fixed number; 0: OpenVINO "
+        "GenAI chooses, 1024 in the present release",
+    ] = 0
+    min_response_len: Annotated[
+        int,
+        "tokens of an answer for which an NPU has room beside the longest prompt; 0: OpenVINO "
+        "GenAI chooses, 128 in the present release",
+    ] = 0
+    plugin: Annotated[dict[str, Any], "properties for OpenVINO's plugin, passed on unchanged"] = {}
+
+    @property
+    def draft_folder(self) -> str:
+        """The folder of the draft model or head; empty: there is none."""
+        return self.draft_model or self.eagle3_head
+
+    def context_of(self, folder_context: int | None) -> int | None:
+        """Return how many tokens prompt and output may have together; None: it is unknown.
+        `folder_context` is the limit of the model's files."""
+        context = self.max_context or folder_context
+        if self.max_prompt_len:
+            room = self.max_prompt_len + (self.min_response_len or NPU_RESPONSE_LEN)
+            context = min(context or room, room)
+        if self.dynamic_split_fuse:
+            return context
+        # An answer that yields its slot comes back as a prompt with all its tokens.
+        return min(context or self.max_num_batched_tokens, self.max_num_batched_tokens)
+
+    @property
+    def max_running_of_key(self) -> int:
+        """How many answers of a key may run beside other keys; with `strict_share` always."""
+        return max(1, math.ceil(self.max_share * self.max_running))
+
+    @property
+    def max_answers_of_request(self) -> int:
+        """How many answers an idle engine takes of one request."""
+        return self.max_running + min(self.max_waiting, self.max_waiting_per_key)
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive")
+        if self.max_share > 1:
+            raise ValueError("max_share must be at most 1")
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and value < 0:
+                raise ValueError(f"{name} must not be negative")
+            if isinstance(value, int | float) and not value <= _MAX_NUMBER:  # NaN, too
+                raise ValueError(f"{name} must be at most {_MAX_NUMBER}")
+        for sentence in _conflicts(self):
+            raise ValueError(sentence)
+
+
+def _conflicts(options: EngineOptions) -> Iterator[str]:
+    """Yield a sentence for each pair of options that GenAI 2026.4.1 cannot combine, and for each
+    option without another that it needs."""
+    drafting = [each for each in _DRAFTING if getattr(options, each)]
+    if len(drafting) > 1:
+        yield f"{' and '.join(drafting)} exclude each other: choose one"
+    for name in ("draft_device", "draft_scheduler"):
+        if getattr(options, name) and not options.draft_folder:
+            yield f"{name} is for a draft model, and there is none: set draft_model, too"
+    if not options.dynamic_split_fuse and options.max_running > options.max_num_batched_tokens:
+        yield (
+            "without dynamic_split_fuse, max_num_batched_tokens must be at least max_running: a "
+            "step has a token of each answer"
+        )
+    yield from _conflicts_of_eviction(options)
+    yield from _conflicts_of_parameters(options)
+    sparse = options.sparse_attention
+    if sparse is not None and sparse.mode == "xattention" and options.draft_folder:
+        yield (
+            f"sparse_attention with the mode xattention and {drafting[0]} exclude each other: "
+            "choose trishape, or leave one out"
+        )
+
+
+def _conflicts_of_eviction(options: EngineOptions) -> Iterator[str]:
+    eviction = options.cache_eviction
+    if eviction is None:
+        return
+    if options.enable_prefix_caching:
+        yield (
+            "cache_eviction and enable_prefix_caching exclude each other, because a context with "
+            "gaps is no beginning of another prompt: set enable_prefix_caching to false, too"
+        )
+    for name in ("draft_model", "eagle3_head"):
+        if getattr(options, name):
+            yield f"cache_eviction and {name} exclude each other: choose one"
+    if eviction.apply_rotation and not options.cache_size_gb:
+        yield "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb"
+
+
+# Only the gateway reads these: it has them with the next request, and no engine needs a restart.
+_OF_GATEWAY: Final = frozenset(
+    {
+        *("max_queue_s", "share_prefix_cache", "max_tokens_limit", "clamp_max_tokens"),
+        *("defaults", "minima", "maxima", "best_of_limit", "trust_request_chat_template"),
+        *("output_format", "chat_template", "max_image_pixels"),
+        *("query_prefix", "document_prefix"),
+    }
+)
+
+
+def of_engine(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a model's options with which its engine process is started."""
+    return {name: value for name, value in values.items() if name not in _OF_GATEWAY}
+
+
+# The options of some tasks only. Others are for all.
+_OF_EMBEDDINGS: Final = ("pooling", "normalize", "query_prefix", "document_prefix")
+_OF_ALL: Final = (
+    *("max_waiting", "max_waiting_per_key", "num_threads", "step_timeout_s", "load_timeout_s"),
+    *("max_context", "plugin"),
+)
+_TASKS: Final = {
+    **dict.fromkeys(_OF_EMBEDDINGS, frozenset({Task.EMBEDDINGS})),
+    "max_batch_tokens": POOLING_TASKS,
+    **dict.fromkeys(_OF_ALL, frozenset(Task)),
+}
+
+
+def tasks_of_option(name: str) -> frozenset[Task]:
+    """Return the tasks of the models that an option has an effect on."""
+    return _TASKS.get(name, GENERATION_TASKS)
+
+
+def _conflicts_of_parameters(options: EngineOptions) -> Iterator[str]:
+    defaults, least, most = (
+        {} if each is None else each.named
+        for each in (options.defaults, options.minima, options.maxima)
+    )
+    for name in least.keys() & most.keys():
+        if least[name] > most[name]:
+            yield f"the minimum of {name} must be at most its maximum"
+    for name, value in defaults.items():
+        if value < least.get(name, value) or value > most.get(name, value):
+            yield f"the default of {name} must be from its minimum to its maximum"
+    limit = options.max_tokens_limit
+    if limit and defaults.get("max_tokens", 0) > limit:
+        yield "the default of max_tokens must be at most max_tokens_limit"

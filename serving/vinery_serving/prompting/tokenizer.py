@@ -1,0 +1,203 @@
+"""Text <-> token ids of one model, with the fast tokenizer or OpenVINO's.
+
+Both encode the text of a special token as that token, as chat templates need. `encode` may
+take seconds for a very long text: call it in a thread then. The fast tokenizer releases the
+GIL meanwhile, OpenVINO's does not.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as RawTokenizer
+
+from vinery_serving.prompting.folder import FAST_TOKENIZER, ModelFolder, UnusableFolder
+from vinery_serving.prompting.token_bound import TokenBound, bound_of_fast, bound_of_vino
+
+_SENTENCEPIECE_SPACE = "\u2581"
+
+
+def _byte_letters() -> dict[str, int]:
+    """The byte of each letter in a byte-level vocabulary. GPT-2's rule: printable bytes are
+    their own letter, the others are code points from 256 on, in order."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(byte): byte for byte in printable}
+    return letters | {chr(256 + at): byte for at, byte in enumerate(others)}
+
+
+_BYTE_OF_LETTER = _byte_letters()
+
+# Encoding so many characters takes well under a millisecond.
+_SHORT_CHARS = 4_000
+
+
+class Tokenizer(ABC):
+    """A tokenizer, whatever library it uses."""
+
+    raw: Any  # the library's object, for the decoders in `output`
+    vocab_size: int  # ids are smaller than this
+    eos_ids: frozenset[int]  # the tokens that end a generation
+    bound: TokenBound  # how few tokens a text may have
+
+    @property
+    @abstractmethod
+    def special_texts(self) -> Mapping[int, str]:
+        """The text of each special token, by id. Includes `eos_ids`."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of this text alone: for rendered chat templates."""
+        return self._encode(text, add_special_tokens=False)
+
+    def encode_raw(self, text: str) -> list[int]:
+        """Return the ids with the special tokens around a raw text, such as BOS."""
+        return self._encode(text, add_special_tokens=True)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of these tokens, special tokens included; invalid bytes as U+FFFD."""
+        text: str = self.raw.decode(list(token_ids), skip_special_tokens=False)
+        return text
+
+    @abstractmethod
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes of one token, which may be a part of a character."""
+
+    @abstractmethod
+    def token_name(self, token_id: int) -> str:
+        """Return the token as the vocabulary spells it, with its letters for spaces and bytes."""
+
+    @abstractmethod
+    def token_id(self, name: str) -> int | None:
+        """Return the id of a token by its spelling in the vocabulary; None when there is none."""
+
+    @abstractmethod
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+
+
+def load_tokenizer(folder: ModelFolder) -> Tokenizer:
+    """Return the fast tokenizer if the folder has one. Raises `UnusableFolder`."""
+    has_fast = (folder.path / FAST_TOKENIZER).is_file()
+    return FastTokenizer(folder) if has_fast else VinoTokenizer(folder)
+
+
+class FastTokenizer(Tokenizer):
+    """A tokenizer from `tokenizer.json`."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self.raw: RawTokenizer = _read_fast(folder.path / FAST_TOKENIZER)
+        vocabulary = self.raw.get_vocab(with_added_tokens=True)
+        self.vocab_size = 1 + max(vocabulary.values(), default=-1)
+        self.bound = bound_of_fast(self.raw, vocabulary)
+        self.eos_ids = _eos_ids(
+            folder, self.raw.token_to_id(folder.named_tokens.get("eos_token", ""))
+        )
+        added = self.raw.get_added_tokens_decoder()
+        self._special_ids = {id_ for id_, token in added.items() if token.special}
+        self._added_ids = frozenset(added)
+        # None: the file has no decoder, as those of models that never write text.
+        decoder = b"" if self.raw.decoder is None else self.raw.decoder.__getstate__()
+        self._is_byte_level = b'"ByteLevel"' in decoder
+        self._has_byte_tokens = b'"ByteFallback"' in decoder
+
+    @cached_property
+    def special_texts(self) -> Mapping[int, str]:
+        return {id_: self.decode([id_]) for id_ in self._special_ids | self.eos_ids}
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """`encode` holds the GIL. `encode_batch_fast` does not, but it wakes threads, which
+        costs more than encoding a short text."""
+        if len(text) < _SHORT_CHARS:
+            return self.raw.encode(text, add_special_tokens=add_special_tokens).ids
+        return self.raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+
+    def token_bytes(self, token_id: int) -> bytes:
+        name = self.token_name(token_id)
+        if self._is_byte_level:
+            if token_id in self._added_ids:
+                return name.encode()
+            return bytes(_BYTE_OF_LETTER[letter] for letter in name)
+        if self._has_byte_tokens and len(name) == len("<0x00>") and name.startswith("<0x"):
+            return bytes.fromhex(name[3:5])
+        return name.replace(_SENTENCEPIECE_SPACE, " ").encode()
+
+    def token_name(self, token_id: int) -> str:
+        return self.raw.id_to_token(token_id) or ""
+
+    def token_id(self, name: str) -> int | None:
+        return self.raw.token_to_id(name)
+
+
+class VinoTokenizer(Tokenizer):
+    """A tokenizer from `openvino_tokenizer.xml`."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self.raw = _read_vino(folder.path)
+        vocabulary = self.raw.get_vocab()
+        self.vocab_size = 1 + max(vocabulary.values(), default=-1)
+        self.bound = bound_of_vino(folder.path, vocabulary)
+        own_eos = self.raw.get_eos_token_id()
+        self.eos_ids = _eos_ids(folder, own_eos if own_eos >= 0 else None)
+
+    @cached_property
+    def special_texts(self) -> Mapping[int, str]:
+        """Found by decoding each token twice: the library does not list them."""
+        ids = [[id_] for id_ in range(self.vocab_size)]
+        all_texts = self.raw.decode(ids, skip_special_tokens=False)
+        without_special = self.raw.decode(ids, skip_special_tokens=True)
+        return {
+            id_: text
+            for id_, (text, rest) in enumerate(zip(all_texts, without_special, strict=True))
+            if text != rest or id_ in self.eos_ids
+        }
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._bytes.get(token_id, b"")
+
+    def token_name(self, token_id: int) -> str:
+        """Here the spelling is the bytes themselves, which may be a part of a character."""
+        return self.token_bytes(token_id).decode(errors="replace")
+
+    def token_id(self, name: str) -> int | None:
+        return self._vocabulary.get(name.encode())
+
+    @cached_property
+    def _vocabulary(self) -> dict[bytes, int]:
+        return dict(self.raw.get_vocab())
+
+    @cached_property
+    def _bytes(self) -> dict[int, bytes]:
+        return {id_: name for name, id_ in self._vocabulary.items()}
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        encoded = self.raw.encode(text, add_special_tokens=add_special_tokens)
+        ids: list[int] = encoded.input_ids.data.reshape(-1).tolist()  # int64, (1, num_tokens)
+        return ids
+
+
+def _read_fast(path: Path) -> RawTokenizer:
+    try:
+        raw = RawTokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no narrower type
+        raise UnusableFolder(f"{path} cannot be read: {error}.") from error
+    # Files keep the settings of the last training run; prompts must not be cut.
+    raw.no_truncation()
+    raw.no_padding()
+    return raw
+
+
+def _read_vino(path: Path) -> Any:
+    # Slow to import, and most models do not need it.
+    from openvino_genai import Tokenizer as RawVinoTokenizer
+
+    try:
+        return RawVinoTokenizer(str(path))
+    except RuntimeError as error:
+        raise UnusableFolder(f"OpenVINO's tokenizer in {path} cannot be read: {error}.") from error
+
+
+def _eos_ids(folder: ModelFolder, own: int | None) -> frozenset[int]:
+    """The end tokens of generation_config.json and of the tokenizer."""
+    ids = set(folder.defaults.eos_token_ids)
+    return frozenset(ids if own is None else ids | {own})
