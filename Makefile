@@ -101,7 +101,6 @@ check: install-dev #- Lint, check types, imports, migrations and deployment sett
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/hadolint docker/Dockerfile
-	$(BIN)/python -m docs.words
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	VINERY_PUBLIC_URL=https://vinery.example $(BIN)/python manage.py check --deploy --fail-level WARNING
 
