@@ -16,7 +16,6 @@ from importlib import resources
 from typing import Any, Final
 
 import msgspec
-from msgspec import structs
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -108,10 +107,7 @@ class RedisLimiter:
         status, now_ms, used, refusing, held = answer
         reading = Reading(request.rules, used, now_ms)
         if status == _DENIED:
-            denials = denials_of(refusing, costs, reading)
-            denial = binding_denial(denial for denial in denials if not denial.rule.is_shadow)
-            held_rules = [request.rules[index] for index in held]
-            return structs.replace(denial, is_returnable=denial.rule in held_rules)
+            return binding_denial(denials_of(refusing, costs, reading, held))
         # A shadow rule that would have refused is not charged: its use is as it was before.
         return Lease(request, reading, denials_of(refusing, costs, reading))
 

@@ -165,10 +165,9 @@ SETTINGS: Final = (
     ),
     Setting(
         "VINERY_LIMITS_WHEN_AWAY",
-        "refuse, allow or share: requests while Redis is unavailable",
-        "share",
+        "allow or refuse: requests while Redis is unavailable",
+        "allow",
     ),
-    Setting("VINERY_LIMITS_QUEUE_S", "how long a request may wait for a limit of its key", "0"),
     Setting("VINERY_ALERT_AT", "percentages of quotas at which an alert is sent", "50,80,100"),
     Setting(
         "VINERY_REMIND_DAYS",

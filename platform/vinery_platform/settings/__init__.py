@@ -319,12 +319,9 @@ VINERY_WEB_WORKERS = num_workers_from_env()
 VINERY_HUNG_AFTER_S = hung_after_from_env()
 # Read by the processes of jobs, and checked here. 0: what is free when one starts.
 VINERY_JOB_MEMORY_MB = env.integer("VINERY_JOB_MEMORY_MB", 0, at_least=0, at_most=1 << 24)
-VINERY_LIMITS_WHEN_AWAY = env.choice(
-    "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
-)
+VINERY_LIMITS_WHEN_AWAY = env.choice("VINERY_LIMITS_WHEN_AWAY", "allow", among=("allow", "refuse"))
 # The endpoints that a key may be restricted to; `accounts` does not import `serving`.
 VINERY_KEY_ENDPOINTS = tuple(map(str, ALL_ENDPOINTS))
-VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
 
 # -- Models -------------------------------------------------------------------------------
 

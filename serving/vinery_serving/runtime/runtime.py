@@ -429,7 +429,6 @@ def _limit_settings() -> LimitSettings:
         redis_url=settings.VINERY_REDIS_URL,
         unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
         num_processes=settings.VINERY_WEB_WORKERS,
-        queue_s=settings.VINERY_LIMITS_QUEUE_S,
     )
 
 
