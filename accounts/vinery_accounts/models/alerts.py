@@ -1,4 +1,4 @@
-"""Webhooks, alerts of quotas, reminders of keys, and their deliveries."""
+"""Webhooks, alerts of quotas, and their deliveries."""
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -94,41 +94,6 @@ class Alert(models.Model):
         return f"{self.percent} % of {self.amount} {self.metric}, {self.whose or self.scope}"
 
 
-class KeyEvent(models.TextChoices):
-    EXPIRES = "expires", "expires"
-    ROTATION = "rotation", "is due to be rotated"
-
-
-class KeyReminder(models.Model):
-    """A reminder of an event of a key: one row for each event, time and number of days before.
-
-    Names are copied, because reminders outlive their keys.
-    """
-
-    key_id = models.BigIntegerField()
-    organization_id = models.BigIntegerField()
-    event = models.CharField(max_length=10, choices=KeyEvent.choices)
-    happens_at = models.DateTimeField("when")
-    days_before = models.PositiveSmallIntegerField()
-    key_name = models.CharField(max_length=100)
-    hint = models.CharField(max_length=24)
-    owner_name = models.CharField("owner", max_length=150)
-    project_name = models.CharField("project", max_length=220)
-    created_at = models.DateTimeField("at")
-
-    class Meta:
-        ordering = ["-created_at", "-id"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["key_id", "event", "happens_at", "days_before"],
-                name="one_reminder_of_a_moment",
-            )
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.key_name} ({self.hint}) {self.get_event_display()}"
-
-
 class DeliveryState(models.TextChoices):
     PENDING = "pending", "pending"
     SENT = "sent", "sent"
@@ -142,10 +107,7 @@ class Delivery(models.Model):
     the worker dies, the message becomes due again.
     """
 
-    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, null=True, related_name="deliveries")
-    reminder = models.ForeignKey(
-        KeyReminder, on_delete=models.CASCADE, null=True, related_name="deliveries"
-    )
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, null=True)
     user = models.ForeignKey(
         "accounts.User", on_delete=models.CASCADE, null=True, help_text="By e-mail."
@@ -166,17 +128,8 @@ class Delivery(models.Model):
                 condition=Q(webhook__isnull=False, user=None) | Q(webhook=None, user__isnull=False),
                 name="one_receiver_of_a_delivery",
             ),
-            models.CheckConstraint(
-                condition=Q(alert__isnull=False, reminder=None)
-                | Q(alert=None, reminder__isnull=False),
-                name="one_subject_of_a_delivery",
-            ),
             models.UniqueConstraint(fields=["alert", "webhook"], name="one_call_of_a_webhook"),
             models.UniqueConstraint(fields=["alert", "user"], name="one_mail_to_a_user"),
-            models.UniqueConstraint(
-                fields=["reminder", "webhook"], name="one_reminder_of_a_webhook"
-            ),
-            models.UniqueConstraint(fields=["reminder", "user"], name="one_reminder_to_a_user"),
         ]
         indexes = [
             models.Index(
@@ -187,14 +140,7 @@ class Delivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.subject} to {self.receiver}"
-
-    @property
-    def subject(self) -> Alert | KeyReminder:
-        """The alert or the reminder to send."""
-        subject = self.alert or self.reminder
-        assert subject is not None  # a constraint of the table
-        return subject
+        return f"{self.alert} to {self.receiver}"
 
     @property
     def receiver(self) -> str:

@@ -34,7 +34,6 @@ from vinery_accounts.models import (
     AuditEntry,
     Capture,
     Invitation,
-    KeyReminder,
     Limit,
     LimitScope,
     Membership,
@@ -226,9 +225,6 @@ class Access:
             limits = self._limits_condition() & ~_BIND_ALL
             known = Limit.objects.filter(limits).order_by().values("pk")
             return Q(organization_id__in=self.organizations) | Q(limit_id__in=known)
-        if model is KeyReminder:
-            seen = self.rows(ApiKey).order_by().values("pk")
-            return Q(organization_id__in=self.organizations) | Q(key_id__in=seen)
         if model is Webhook:
             return Q(organization_id__in=self._led)
         if model is AuditEntry:

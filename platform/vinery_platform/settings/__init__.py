@@ -336,8 +336,6 @@ VINERY_WAKE_WAIT_S = env.integer("VINERY_WAKE_WAIT_S", 60, at_least=1, at_most=3
 VINERY_ALERT_AT = env.numbers(
     "VINERY_ALERT_AT", (50, 80, 100), at_most=100, like="percentages such as 50,80,100"
 )
-# How many days before a key expires its owner is reminded.
-VINERY_REMIND_DAYS = env.numbers("VINERY_REMIND_DAYS", (1, 7), at_most=365)
 # Private networks to which webhooks may be sent, also without TLS.
 VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
 
@@ -425,7 +423,6 @@ CELERY_BEAT_SCHEDULE = {
     for name, interval_s in {
         "recover_usage": 60.0,
         "check_quotas": 60.0,
-        "check_keys": 300.0,
         "sweep_deliveries": 60.0,
         "delete_old_usage": 3600.0,
         "delete_old_captures": 60.0,
