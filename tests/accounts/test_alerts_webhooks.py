@@ -23,8 +23,8 @@ from tests.outbound.recording import RecordedNetwork
 from tests.tables import table
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
-from vinery_accounts.base import networks
 from vinery_accounts.models import AuditEntry, Webhook
+from vinery_accounts.models.alerts import check_url
 from vinery_accounts.outbound.addresses import AddressRefused, read_networks
 from vinery_accounts.services import changes
 
@@ -156,23 +156,23 @@ def test_after_a_rotation_both_secrets_are_accepted_until_the_old_one_expires_or
 )
 def test_private_addresses_are_refused(host: str) -> None:
     with pytest.raises(AddressRefused, match="not public"):
-        networks.check_url(f"https://{host}/hook")
+        check_url(f"https://{host}/hook")
 
 
 @table("host", ["8.8.8.8", "[2606:4700::1111]"])
 def test_public_addresses_are_allowed_only_with_tls(host: str) -> None:
-    assert networks.check_url(f"https://{host}:8443/hook").port == 8443
+    assert check_url(f"https://{host}:8443/hook").port == 8443
     with pytest.raises(AddressRefused, match="https"):
-        networks.check_url(f"http://{host}/hook")
+        check_url(f"http://{host}/hook")
 
 
 def test_allowed_networks_need_no_tls(settings: Any) -> None:
     settings.VINERY_WEBHOOK_NETWORKS = read_networks(["10.0.0.0/8"])
 
-    assert not networks.check_url("http://10.1.2.3/hook").is_tls
+    assert not check_url("http://10.1.2.3/hook").is_tls
     for refused in ("http://8.8.8.8/", "http://192.168.0.1/", "https://192.168.0.1/"):
         with pytest.raises(AddressRefused):
-            networks.check_url(refused)
+            check_url(refused)
 
 
 @table(

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from tests.tables import table
-from vinery_accounts.base.networks import check_address
+from vinery_accounts.models.alerts import check_address
 from vinery_accounts.outbound.addresses import AddressRefused, is_within, read_networks
 
 

@@ -262,10 +262,10 @@ def settle_in_redis(
     client: Redis, request_ids: Sequence[str], *, prefix: str = DEFAULT_PREFIX
 ) -> None:
     """Settle the leases on a given server. Raises `RedisError`, OSError and `django.db.Error`."""
-    script = client.register_script(source("reclaim"))
+    script = client.register_script(source())
     for at in range(0, len(request_ids), _IDS_IN_A_CALL):
         leases = list(_leases_to_settle(request_ids[at : at + _IDS_IN_A_CALL], prefix))
-        call = {"now_ms": 0, "ttl_ms": 0, "leases": leases}
+        call = {"operation": "reclaim", "now_ms": 0, "ttl_ms": 0, "leases": leases}
         script(args=[msgspec.msgpack.encode(call)])
 
 

@@ -5,7 +5,7 @@ Only `usage/rollups` writes them.
 
 from django.db import models
 
-from vinery_accounts.base.outcomes import Outcome
+from vinery_accounts.base.errors import Outcome
 
 
 class UsageSlice(models.Model):

@@ -28,8 +28,8 @@ from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 
+from vinery_accounts.base.actors import address_of
 from vinery_accounts.models import User
-from vinery_accounts.services.middleware import address_of
 from vinery_accounts.signin.devices import known_device
 
 TOO_MANY: Final = "too_many_login_attempts"

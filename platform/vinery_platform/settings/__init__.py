@@ -201,7 +201,7 @@ MIDDLEWARE = [
     "vinery_platform.web.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "vinery_accounts.services.middleware.actor_middleware",
+    "vinery_accounts.base.actors.actor_middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "vinery_accounts.signin.middleware.sign_in",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -259,7 +259,7 @@ ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_SESSION_REMEMBER = True
 # There are no pages for codes by mail, which allauth offers to users with a verified address.
 ACCOUNT_REAUTHENTICATION_METHODS = {"password", "mfa"}
-# The tokens of `vinery_accounts/services/password_links.py`, too.
+# The tokens of `vinery_accounts/resources/users.py`, too.
 ACCOUNT_PASSWORD_RESET_TOKEN_GENERATOR = "django.contrib.auth.tokens.PasswordResetTokenGenerator"
 ACCOUNT_RATE_LIMITS = {
     "login_failed": "10/m/ip,5/5m/key",

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 from django.conf import settings
 from django.db import Error, close_old_connections
 
-from vinery_accounts.base.commits import commit_state
+from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.captures.queue import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
