@@ -107,7 +107,6 @@ def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
 
 
 def _send(delivery: Delivery) -> None:
-    """Send one message. Raises `NotDelivered`."""
     alert, webhook, user = delivery.alert, delivery.webhook, delivery.user
     if webhook is not None:
         if not webhook.is_active:

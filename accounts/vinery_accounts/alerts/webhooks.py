@@ -46,7 +46,6 @@ class NotDelivered(Exception):
 
 
 def new_secret() -> str:
-    """Return a random secret of 256 bits."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
@@ -141,7 +140,6 @@ def send(webhook: Webhook, event: Mapping[str, Any]) -> None:
 
 
 def _secrets(webhook: Webhook) -> Iterator[str]:
-    """Yield the valid secrets, the newest first. Raises `NotDelivered`."""
     yield _decrypted(webhook.secret)
     until = webhook.previous_secret_until
     if until is not None and until > timezone.now():

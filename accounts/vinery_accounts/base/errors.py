@@ -77,8 +77,6 @@ class NotAllowed(AccountsError):
 
 
 class AppendOnly(AccountsError):
-    """Code tried to change or delete an entry of the audit log."""
-
     def __init__(self) -> None:
         super().__init__("The audit log is append-only: entries cannot be changed or deleted.")
 
@@ -99,7 +97,6 @@ class Outcome(StrEnum):
 
     @property
     def label(self) -> str:
-        """The words that users see."""
         return self.value.replace("_", " ")
 
     @property

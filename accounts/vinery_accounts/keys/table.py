@@ -226,7 +226,6 @@ def _secret_in(authorization: bytes) -> bytes:
 
 
 def _reason(authorization: bytes) -> Refusal:
-    """Why the header has no known key."""
     # A client without a key often sends only the scheme.
     if authorization.strip().lower() in (b"", _SCHEME):
         return Refusal.MISSING

@@ -223,7 +223,6 @@ class FailoverLimiter:
             self._recovery = asyncio.create_task(self._recover(), name="limits-recovery")
 
     async def _recover(self) -> None:
-        """Run until Redis is available and has received all settlements."""
         while self._unavailable_since_s is not None or self._waiting:
             # Wait first: what a lost call has begun must be over before its settlement.
             await asyncio.sleep(self._probe_interval_s)

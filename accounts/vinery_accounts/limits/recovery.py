@@ -195,7 +195,6 @@ class ReconciliationSchedule:
         ]
 
     def knows(self, rule: Rule) -> bool:
-        """Return whether the limiter has received a baseline of this rule."""
         return rule.limit_key in self._next
 
     def note_restored(self, rules: Iterable[Rule]) -> None:

@@ -147,7 +147,6 @@ class Refusal:
 
 
 def refusal_of(denial: Denial, model: str) -> Refusal:
-    """Return the refusal of a request to a model."""
     rule = denial.rule
     # Another limit may have less left, but the client has to wait for this one.
     lines = [*headers_of(denial.reading), *_headers_of_rule(rule, denial.reading)]

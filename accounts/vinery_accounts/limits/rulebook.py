@@ -162,7 +162,6 @@ class RuleBook:
         return Snapshot(rules, weights, fingerprint, _successors(rules))
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Put these rules in force."""
         if snapshot is not self._snapshot:
             self._cached.clear()
             self._current = CacheByIdentity(self._find_again)

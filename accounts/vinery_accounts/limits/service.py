@@ -111,7 +111,6 @@ class LimitService:
         return None if self._failover is None else self._failover.state
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        """See `Limiter.levels`."""
         return await self._limiter.levels(rules)
 
     async def reserve(self, request: ReservationRequest) -> Lease | Denial:

@@ -80,7 +80,6 @@ def code_key(user: User) -> str:
 
 
 def has_second_factor(user: User) -> bool:
-    """Whether sign-in asks this user for a code."""
     return bool(Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).exists())
 
 

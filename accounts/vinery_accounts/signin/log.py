@@ -52,7 +52,6 @@ def linked(request: HttpRequest, user: User, forgotten: Sequence[str]) -> None:
 
 
 def named(username: object) -> User | None:
-    """The user whose sign-ins are counted under this name."""
     return User.objects.filter(username__iexact=str(username)).first()
 
 
