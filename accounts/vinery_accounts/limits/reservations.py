@@ -290,9 +290,8 @@ class Limiter(Protocol):
         """Return how much of each rule is used, reservations included, in the order given."""
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
-        """Raise what is used of quotas to the baselines: after a start, or when Redis has lost its
-        memory. Usage records give only an estimate for a bucket, so a bucket of which something is
-        used keeps its own count. They have nothing of concurrency."""
+        """Raise what is used of quotas and buckets to the baselines: after a start, and after an
+        outage of Redis. Usage records have nothing of concurrency."""
 
 
 # -- Arithmetic of answers ----------------------------------------------------------------------
@@ -347,8 +346,9 @@ def denials_of(
     denials = []
     for index in indexes:
         rule = reading.rules[index]
-        denial = denial_of(rule, reading.used[index], costs[rule.column], reading)
-        if index in held and not denial.is_too_large:
+        cost = costs[rule.column]
+        denial = denial_of(rule, reading.used[index], cost, reading)
+        if index in held and cost <= rule.capacity:
             denial = structs.replace(denial, wait_s=ANSWER_WAIT_S, is_returnable=True)
         denials.append(denial)
     return tuple(denials)

@@ -109,6 +109,7 @@ async def test_a_quota_that_is_used_up_refuses_longer_than_a_returnable_one(
     denial = await denied(limiter, request_for(total, day))
     assert (denial.rule, denial.is_returnable) == (day, False)
     assert (await denied(limiter, request_for(total, num_output_tokens=11))).is_too_large
+    assert (await denied(limiter, request_for(replace(total, amount=0)))).is_quota
 
 
 async def test_a_lease_on_another_quota_makes_none_returnable(limiter: Limiter) -> None:
