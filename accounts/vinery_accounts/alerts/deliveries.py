@@ -59,7 +59,7 @@ def write(alert: Alert, people: Iterable[User] | None, now: datetime) -> bool:
 
 
 def _schedule(alert: Alert, people: Iterable[User], now: datetime) -> None:
-    hooks = Webhook.objects.filter(organization_id=alert.organization_id, is_active=True)
+    hooks = Webhook.objects.filter(Q(organization_id=alert.organization_id), is_active=True)
     Delivery.objects.bulk_create(
         [
             *(Delivery(alert=alert, webhook=webhook, due_at=now) for webhook in hooks),
