@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from django.db import connection, transaction
 
-from vinery_accounts.base.outcomes import QUOTA_EXCEEDED
+from vinery_accounts.base.errors import QUOTA_EXCEEDED
 from vinery_accounts.models import (
     DayRollup,
     HourRollup,

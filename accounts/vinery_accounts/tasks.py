@@ -7,7 +7,7 @@ from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.models import Session
 
-from vinery_accounts.alerts import deliveries, reminders, thresholds
+from vinery_accounts.alerts import deliveries, thresholds
 from vinery_accounts.limits.recovery import settle_dead_leases
 from vinery_accounts.models import Capture, QuarantinedRequest
 from vinery_accounts.usage.recovery import recover_orphans, store_then
@@ -50,15 +50,6 @@ def check_quotas() -> None:
     """Write alerts of quotas that have reached a threshold, and schedule their delivery."""
     if thresholds.check_quotas(
         datetime.now(UTC), settings.VINERY_ALERT_AT, has_email=settings.VINERY_HAS_EMAIL
-    ):
-        sweep_deliveries.delay()
-
-
-@shared_task(name="vinery_accounts.tasks.check_keys")
-def check_keys() -> None:
-    """Write reminders of keys that expire or must be rotated soon, and schedule their delivery."""
-    if reminders.check_keys(
-        datetime.now(UTC), settings.VINERY_REMIND_DAYS, has_email=settings.VINERY_HAS_EMAIL
     ):
         sweep_deliveries.delay()
 

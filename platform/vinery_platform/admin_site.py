@@ -18,7 +18,6 @@ _ORDER: Final = (
         "Organization",
         "Project",
         "Alert",
-        "KeyReminder",
         "Webhook",
     ),
     *("AuditEntry", "MediaRule", "MediaFolder", "MediaLimit", "MediaDenial", "Group"),

@@ -6,7 +6,7 @@ from importlib import import_module
 from django.contrib import admin
 from django.urls import include, path
 
-from vinery_accounts.signin.views import root
+from vinery_accounts.signin.urls import root
 from vinery_platform.web import errors
 
 admin.autodiscover()

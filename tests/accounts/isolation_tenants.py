@@ -151,8 +151,8 @@ def _store_usage(tenant: Tenant, project: Project, request_id: str) -> None:
 
 
 def _store_messages(tenant: Tenant, project: Project, host: str) -> None:
-    """Store an alert and a reminder, which go to a webhook and to a user."""
-    key, now = tenant.keys["manage"].key, timezone.now()
+    """Store an alert, which goes to a webhook and to a user."""
+    owner, now = tenant.keys["manage"].key.owner, timezone.now()
     name, organization = tenant.organization.name, tenant.organization
     hook = changes.add(make_webhook(name, f"https://hooks.{host}.example/", organization)[0])
     alert = rows.stored_alert(
@@ -161,9 +161,8 @@ def _store_messages(tenant: Tenant, project: Project, host: str) -> None:
         scope=f"project:{project.pk}",
         whose=name,
     )
-    reminder = rows.stored_reminder(key, owner_name=name)
     Delivery.objects.create(alert=alert, webhook=hook, due_at=now)
-    Delivery.objects.create(reminder=reminder, user=key.owner, due_at=now)
+    Delivery.objects.create(alert=alert, user=owner, due_at=now)
 
 
 def _store_media(tenant: Tenant, project: Project, host: str) -> None:

@@ -48,15 +48,6 @@ def stored_alert(**values: Any) -> models.Alert:
     return models.Alert.objects.create(**{**filled, **values})
 
 
-def stored_reminder(key: models.ApiKey, **values: Any) -> models.KeyReminder:
-    now = timezone.now()
-    filled = {"event": "expires", "happens_at": now, "days_before": 7, "created_at": now}
-    filled |= {"key_id": key.pk, "key_name": key.name, "hint": key.hint}
-    filled |= {"owner_name": key.owner.username, "project_name": key.project.name}
-    filled |= {"organization_id": key.project.organization_id}
-    return models.KeyReminder.objects.create(**{**filled, **values})
-
-
 def stored_capture(request_id: str, project_id: int) -> models.Capture:
     now = timezone.now()
     ids = {"request_id": request_id, "project_id": project_id}

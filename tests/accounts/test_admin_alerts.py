@@ -1,4 +1,4 @@
-"""Alerts, reminders and webhooks in Django's admin."""
+"""Alerts and webhooks in Django's admin."""
 
 import re
 
@@ -6,9 +6,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 from pages import page, sent
-from row_builders import stored_alert, stored_reminder
+from row_builders import stored_alert
 
-from tests.accounts.api.api_client import Keys
 from tests.tables import table
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.models import AuditEntry, Delivery, User, Webhook
@@ -52,18 +51,12 @@ def test_a_secret_is_rotated_and_shown_once(client: Client, action: str, is_kept
     assert entries.filter(target_id=str(webhook.pk)).count() == 1
 
 
-def test_alerts_and_reminders_are_only_shown(client: Client, alice: User, new_key: Keys) -> None:
-    alert, reminder = stored_alert(whose="Acme / search"), stored_reminder(new_key().key)
+def test_alerts_are_only_shown(client: Client, alice: User) -> None:
+    alert, rows = stored_alert(whose="Acme / search"), f"{ADMIN}/alert/"
     changes.change(alice, email="alice@example.com")
-    for kind, row, shown, number in (
-        ("alert", alert, "Acme / search", "percent"),
-        ("keyreminder", reminder, reminder.hint, "days_before"),
-    ):
-        whose = {"alert": row} if kind == "alert" else {"reminder": row}
-        Delivery.objects.create(**whose, user=alice, due_at=timezone.now())
-        rows = f"{ADMIN}/{kind}/"
+    Delivery.objects.create(alert=alert, user=alice, due_at=timezone.now())
 
-        assert shown in page(client, rows)
-        assert "e-mail to alice" in page(client, f"{rows}{row.pk}/change/")
-        assert client.post(f"{rows}{row.pk}/change/", {number: 1}).status_code == 403
-        assert client.get(f"{rows}add/").status_code == 403
+    assert "Acme / search" in page(client, rows)
+    assert "e-mail to alice" in page(client, f"{rows}{alert.pk}/change/")
+    assert client.post(f"{rows}{alert.pk}/change/", {"percent": 1}).status_code == 403
+    assert client.get(f"{rows}add/").status_code == 403

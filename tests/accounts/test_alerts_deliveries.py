@@ -1,5 +1,5 @@
-"""The delivery of an alert is tried again until it arrives or is given up. Alerts and reminders are
-deleted when they are old and no longer needed."""
+"""The delivery of an alert is tried again until it arrives or is given up. Alerts are deleted when
+they are old and no longer needed."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,14 +10,13 @@ from alert_builders import USUAL, check, person, tokens_a_day, use
 from django.contrib.sessions.models import Session
 from django.core import mail
 from django.utils import timezone
-from row_builders import stored_alert, stored_reminder
+from row_builders import stored_alert
 from usage_builders import NOON
 from webhook_receiver import Receiver
 
 from vinery_accounts import models, tasks
 from vinery_accounts.alerts import deliveries, thresholds, webhooks
 from vinery_accounts.alerts.deliveries import delete_before
-from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Project, User
 from vinery_accounts.services import changes
 
@@ -172,11 +171,6 @@ def alert(at: Any, *, resets_at: Any, **more: Any) -> Alert:
     return stored_alert(window_start=at, created_at=at, resets_at=resets_at, **values)
 
 
-def reminder(at: Any, *, happens_at: Any) -> models.KeyReminder:
-    key = create_key(owner=User.objects.get_or_create(username="ann")[0], name="k").key
-    return stored_reminder(key, happens_at=happens_at, created_at=at)
-
-
 def test_old_alerts_are_deleted_with_their_deliveries_but_those_of_budgets() -> None:
     old = alert(OLD, resets_at=OLD + timedelta(hours=12))
     young = alert(YOUNG, resets_at=YOUNG + timedelta(hours=12))
@@ -198,12 +192,7 @@ def test_old_alerts_are_deleted_with_their_deliveries_but_those_of_budgets() -> 
     assert delete_before(NOON - YEAR) == 1
 
 
-def test_a_reminder_is_kept_until_long_after_its_event_and_batches_delete_the_same_rows() -> None:
-    reminder(OLD, happens_at=OLD + timedelta(hours=1))
-    kept = reminder(OLD, happens_at=NOON)
-    assert delete_before(NOON - YEAR) == 1
-    assert list(models.KeyReminder.objects.all()) == [kept]
-
+def test_batches_delete_the_same_rows() -> None:
     for batch_size in (1, 2, 100):
         for percent in (50, 80, 100):
             alert(OLD, resets_at=OLD, percent=percent)

@@ -23,8 +23,8 @@ from tests.outbound.recording import RecordedNetwork
 from tests.tables import table
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
-from vinery_accounts.base import networks
 from vinery_accounts.models import AuditEntry, Webhook
+from vinery_accounts.models.alerts import check_url
 from vinery_accounts.outbound.addresses import AddressRefused, read_networks
 from vinery_accounts.services import changes
 
@@ -152,27 +152,43 @@ def test_after_a_rotation_both_secrets_are_accepted_until_the_old_one_expires_or
         *("127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "169.254.169.254", "0.0.0.0"),
         *("100.64.0.1", "224.0.0.1", "[::1]", "[fe80::1]", "[fd00::1]", "[::ffff:127.0.0.1]"),
         *("[64:ff9b::7f00:1]", "[2002:7f00:1::1]", "[::]"),
+        # Global by some releases of Python.
+        *("192.0.0.192", "192.88.99.1", "[fec0::1]", "[feff::1]", "[3fff::1]", "[5f00::1]"),
+        # The metadata service of a cloud in a public network.
+        "168.63.129.16",
+        *("192.0.0.9", "192.31.196.1", "192.52.193.1", "192.175.48.1", "255.255.255.255"),
+        *("[64:ff9b:1::1]", "[100:0:0:1::1]", "[4000::1]", "[::8.8.8.8]", "[2001:20::1]"),
+        # The same in IPv6.
+        *("[2620:4f:8000::1]", "[2606:4700::5efe:a00:1]", "[::ffff:192.0.0.192]"),
+        *("[2001:0:4136:e378:8000:63bf:f7f7:f7f7]", "[64:ff9b::c000:c0]", "[2002:c000:c0::1]"),
     ],
 )
 def test_private_addresses_are_refused(host: str) -> None:
     with pytest.raises(AddressRefused, match="not public"):
-        networks.check_url(f"https://{host}/hook")
+        check_url(f"https://{host}/hook")
 
 
-@table("host", ["8.8.8.8", "[2606:4700::1111]"])
+@table(
+    "host",
+    [
+        *("8.8.8.8", "192.0.1.1", "192.89.0.1", "223.255.255.255", "[2606:4700::1111]"),
+        *("[2001:200::1]", "[2620:4f:8001::1]", "[3ffe::1]", "[2a00::1]", "[64:ff9b::808:808]"),
+        *("[::ffff:8.8.8.8]", "[2002:808:808::1]"),
+    ],
+)
 def test_public_addresses_are_allowed_only_with_tls(host: str) -> None:
-    assert networks.check_url(f"https://{host}:8443/hook").port == 8443
+    assert check_url(f"https://{host}:8443/hook").port == 8443
     with pytest.raises(AddressRefused, match="https"):
-        networks.check_url(f"http://{host}/hook")
+        check_url(f"http://{host}/hook")
 
 
 def test_allowed_networks_need_no_tls(settings: Any) -> None:
     settings.VINERY_WEBHOOK_NETWORKS = read_networks(["10.0.0.0/8"])
 
-    assert not networks.check_url("http://10.1.2.3/hook").is_tls
+    assert not check_url("http://10.1.2.3/hook").is_tls
     for refused in ("http://8.8.8.8/", "http://192.168.0.1/", "https://192.168.0.1/"):
         with pytest.raises(AddressRefused):
-            networks.check_url(refused)
+            check_url(refused)
 
 
 @table(

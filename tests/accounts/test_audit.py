@@ -11,12 +11,18 @@ from row_builders import logged, stored_limit
 
 from tests.accounts.api.api_client import Keys
 from tests.tables import table
-from vinery_accounts.base.actors import SYSTEM, Actor, acting_as, current_actor
+from vinery_accounts.base.actors import (
+    ACTOR,
+    SYSTEM,
+    Actor,
+    acting_as,
+    actor_middleware,
+    current_actor,
+)
 from vinery_accounts.keys.lifecycle import pause_key, resume_key, revoke_key, rotate_key
 from vinery_accounts.models import AuditEntry, ModelWeight, Organization, Project, Role, User
 from vinery_accounts.services import audit, changes
 from vinery_accounts.services.audit import verify
-from vinery_accounts.services.middleware import ACTOR, actor_middleware
 
 pytestmark = pytest.mark.django_db
 

@@ -12,8 +12,8 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
-from vinery_accounts.base.change_signal import Listener, send, send_after_commit
-from vinery_accounts.base.commits import commit_state
+from vinery_accounts.base import change_signal
+from vinery_accounts.base.change_signal import commit_state, send, send_after_commit
 from vinery_accounts.models import Organization
 from vinery_accounts.services import changes
 
@@ -44,11 +44,8 @@ class Counter:
 @contextmanager
 def listening() -> Iterator[Counter]:
     counter = Counter()
-    listener = Listener(counter.note)
-    try:
+    with change_signal.listening(counter.note):
         yield counter
-    finally:
-        listener.close()
 
 
 def names(folder: Path) -> list[str]:

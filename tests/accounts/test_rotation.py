@@ -1,13 +1,10 @@
-"""Keys with a rotation interval: when they are due, when their owners get reminders, and when they
-expire without a rotation.
-"""
+"""Keys with a rotation interval: when they are due, and when they expire without a rotation."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.core import mail
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 from hypothesis import example, given
@@ -15,11 +12,10 @@ from hypothesis import strategies as st
 
 from tests.accounts.api.api_client import Keys
 from tests.tables import table
-from vinery_accounts.alerts import deliveries, reminders
 from vinery_accounts.keys import rotation
 from vinery_accounts.keys.lifecycle import change_key, rotate_key
 from vinery_accounts.keys.table import KeyTable
-from vinery_accounts.models import ApiKey, Delivery, KeyReminder, KeyState, User
+from vinery_accounts.models import ApiKey, KeyState
 
 pytestmark = pytest.mark.django_db
 
@@ -188,65 +184,6 @@ def test_after_any_change_the_expiry_follows_the_grace_period_or_the_set_time(
         assert end > NOW or end == key.expires_at  # the key was already expired
     else:
         assert end == own
-
-
-@pytest.fixture
-def olga(db: None) -> User:
-    return User.objects.create_user("olga", email="olga@example.com")
-
-
-def check(at: datetime) -> list[tuple[str, int]]:
-    found = reminders.check_keys(at, (1, 7), has_email=True)
-    return [(each.event, each.days_before) for each in found]
-
-
-def test_the_owner_gets_reminders_of_rotation_and_expiry(olga: User, new_key: Keys) -> None:
-    key = new_key(owner=olga, rotate_every_days=90, rotation_grace_days=7).key
-    due_at: Any = key.rotation_due_at
-    end: Any = key.expires_at
-
-    for moment, sent in (
-        (due_at - 8 * DAY, []),
-        (due_at - 7 * DAY, [("rotation", 7)]),
-        (due_at - DAY, [("rotation", 1)]),
-        (due_at, [("expires", 7)]),
-        (end - 7 * DAY, []),
-        (end - DAY, [("expires", 1)]),
-    ):
-        assert check(moment) == sent
-
-
-def test_an_e_mail_has_advice(olga: User, new_key: Keys) -> None:
-    key = new_key(owner=olga, rotate_every_days=90).key
-    due_at: Any = key.rotation_due_at
-    check(due_at - DAY)
-
-    deliveries.deliver(Delivery.objects.get().pk, due_at - DAY)
-
-    [message] = mail.outbox
-    assert message.subject == f"API key laptop is due to be rotated at {due_at:%Y-%m-%d %H:%M} UTC"
-    assert "a new key with the same rights" in message.body
-
-
-def test_a_rotated_key_has_no_reminder_but_its_successor_has(olga: User, new_key: Keys) -> None:
-    old = new_key(owner=olga, rotate_every_days=90).key
-    new = rotate_key(aged(old, 80), grace=30 * DAY).key
-    due_at: Any = new.rotation_due_at
-
-    assert check(timezone.now() + 9 * DAY) == []
-    assert check(due_at - DAY) == [("rotation", 1)]
-    assert KeyReminder.objects.get().key_id == new.pk
-
-
-def test_a_change_of_days_sends_new_reminders(olga: User, new_key: Keys) -> None:
-    key = new_key(owner=olga, rotate_every_days=30).key
-    created_at: Any = key.created_at
-    assert check(created_at + 29 * DAY) == [("rotation", 1)]
-
-    change_key(key, rotate_every_days=60)
-
-    assert check(created_at + 29 * DAY) == []
-    assert check(created_at + 59 * DAY) == [("rotation", 1)]
 
 
 def _whole(moment: datetime) -> datetime:

@@ -29,7 +29,7 @@ from signin_helpers import (
 
 from vinery_accounts.models import User
 from vinery_accounts.signin.attempts import has_second_factor
-from vinery_accounts.signin.recovery import reset_second_factor
+from vinery_accounts.signin.factors import reset_second_factor
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,7 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vinery_accounts.base.commits import commit_state
+from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.models import Project
 from vinery_accounts.services import changes
 from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule

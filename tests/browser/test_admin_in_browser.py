@@ -28,7 +28,7 @@ def test_the_admin_lists_all_explains_options_and_aligns_figures(admin: Administ
         *("Usage records", "Refused requests", "Quarantined requests"),
         *("API keys", "Limits", "Token weights"),
         *("Users", "Memberships", "Organisations", "Projects"),
-        *("Alerts", "Key reminders", "Webhooks", "Audit entries", "Captures"),
+        *("Alerts", "Webhooks", "Audit entries", "Captures"),
         *("Media rules", "Media folders", "Numbers of media", "Refused media", "Groups"),
     ]
 

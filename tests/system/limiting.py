@@ -63,8 +63,8 @@ def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Respons
 
 async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -> list[int]:
     """The statuses of so many requests in parallel, each on a connection of its own. Answers
-    are all long, or as short as they are, though they might be long. Requests that a busy engine
-    refuses come back, as those of real clients do."""
+    are all long, or as short as they are, though they might be long. Requests that are refused for
+    a time come back after it, as those of real clients do."""
 
     async def one(http: httpx.AsyncClient, number: int) -> int:
         long = {"prompt": f"Number {number}", "max_tokens": 150, "ignore_eos": True}
@@ -75,7 +75,7 @@ async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -
                 headers=bearer(platform),
                 json={"model": MODEL, **(short if are_short else long)},
             )
-            if response.status_code != 503:
+            if "retry-after" not in response.headers:
                 break
             await asyncio.sleep(int(response.headers["retry-after"]))
         return response.status_code

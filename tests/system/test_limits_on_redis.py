@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -111,6 +112,40 @@ def test_a_redis_without_data_gets_usage_again(platform: Running, redis_server: 
     refused = ask(platform, **LONG)
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
     assert "x-should-retry" not in refused.headers
+
+
+def test_what_runs_without_redis_counts_also_after_a_kill(
+    tmp_path: Path, redis_server: OwnRedis
+) -> None:
+    settings = {"REDIS_URL": redis_server.url.removesuffix("0") + "1"}
+    with run_platform(tmp_path / "home", settings) as platform:
+        limit(platform, "requests", "day", 5)
+        limit(platform, "requests", "hour", 6)
+        wait_until_seen(platform)
+        assert ask(platform).status_code == 200
+
+        redis_server.stop()
+        try:
+            until(lambda: metric(platform, "vinery_limits_store_away") == 1)
+            assert health(platform)["limits"] == "Redis is unavailable: allow"
+            assert Counter(ask(platform).status_code for _ in range(6)) == {200: 6}
+            killed = platform.kill("web")
+            until(lambda: platform.pids("web") not in ([], killed))
+            until(lambda: starts_to_answer(platform))  # without Redis
+        finally:
+            redis_server.start()
+
+        until(lambda: metric(platform, "vinery_limits_store_away") == 0)
+        assert ask(platform).json()["error"]["code"] == "insufficient_quota"
+        limiting.remove_limits(platform, window="day")
+        assert ask(platform).json()["error"]["code"] == "rate_limit_exceeded"
+
+
+def starts_to_answer(platform: Running) -> bool:
+    try:
+        return ask(platform).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def health(platform: Running) -> dict[str, str]:

@@ -14,7 +14,7 @@ from vinery_accounts.admin.base import AuditedAdmin, CheckedForm, ReadOnly, Visi
 from vinery_accounts.models import Membership, User
 from vinery_accounts.services import audit
 from vinery_accounts.signin import attempts
-from vinery_accounts.signin.recovery import reset_second_factor
+from vinery_accounts.signin.factors import reset_second_factor
 
 _FLAGS = ("is_active", "is_service", "is_staff", "is_superuser", "groups", "user_permissions")
 

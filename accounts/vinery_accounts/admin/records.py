@@ -20,12 +20,11 @@ from vinery_accounts.models import (
     AuditEntry,
     Capture,
     Delivery,
-    KeyReminder,
     QuarantinedRequest,
     RefusedRequest,
     UsageRecord,
 )
-from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS
+from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.audit import AUDIT, SEARCH_HELP, changed_fields
 from vinery_accounts.resources.captures import CAPTURES
 from vinery_accounts.resources.quarantine import QUARANTINE
@@ -260,7 +259,7 @@ class CaptureAdmin(ReadOnlyAdmin):
 
 
 class DeliveryInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
-    """The messages of an alert or a reminder."""
+    """The messages of an alert."""
 
     model = Delivery
     fields = ["receiver", "state", "num_tries", "due_at", "sent_at", "error"]
@@ -268,7 +267,7 @@ class DeliveryInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
     extra = 0
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return True: the user sees the alert or the reminder."""
+        """Return True: the user sees the alert."""
         return True
 
 
@@ -282,15 +281,3 @@ class AlertAdmin(ReadOnlyAdmin):
     ]
     list_filter = ["percent", "metric", "window", "is_shadow", "created_at"]
     search_fields = ["scope", "whose"]
-
-
-@admin.register(KeyReminder)
-class KeyReminderAdmin(ReadOnlyAdmin):
-    resource = KEY_REMINDERS
-    inlines = [DeliveryInline]
-    list_display = [
-        *("created_at", "key_name", "hint", "owner_name", "project_name", "event", "happens_at"),
-        "days_before",
-    ]
-    list_filter = ["event", "days_before", "created_at"]
-    search_fields = ["key_name", "hint", "owner_name", "project_name"]

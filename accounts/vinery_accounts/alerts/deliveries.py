@@ -1,4 +1,4 @@
-"""Stores alerts and reminders with their messages, sends messages that are due and retries them.
+"""Stores alerts with their messages, sends messages that are due and retries them.
 
 A delivery is a row. A process takes a lease by moving `due_at` forward, which succeeds for one
 process only. So two processes never send one message at the same time, and a delivery of a
@@ -11,18 +11,20 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from django.conf import settings
+from django.core.mail import send_mail
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from vinery_accounts.alerts import mail, moments, webhooks
+from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
+from vinery_accounts.base.limit_table import Metric
 from vinery_accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
 from vinery_accounts.models import (
     Alert,
     Delivery,
     DeliveryState,
-    KeyReminder,
     Limit,
     Membership,
     Role,
@@ -39,30 +41,29 @@ BACKOFF: Final = tuple(timedelta(minutes=each) for each in (1, 5, 15, 60, 4 * 60
 _AT_ONCE: Final = 200
 
 
-def write(subject: Alert | KeyReminder, people: Iterable[User] | None, now: datetime) -> bool:
-    """Store an alert or a reminder with a message to each webhook of its organisation (None: the
-    platform) and to these people; `people` None: without messages.
+def write(alert: Alert, people: Iterable[User] | None, now: datetime) -> bool:
+    """Store an alert with a message to each webhook of its organisation (None: the platform) and
+    to these people; `people` None: without messages.
 
     Several processes may check at the same time. A unique constraint lets one of them write the
-    subject with its messages; the others get False.
+    alert with its messages; the others get False.
     """
     try:
         with transaction.atomic():
-            subject.save(force_insert=True)
+            alert.save(force_insert=True)
             if people is not None:
-                _schedule(subject, people, now)
+                _schedule(alert, people, now)
     except IntegrityError:
         return False
     return True
 
 
-def _schedule(subject: Alert | KeyReminder, people: Iterable[User], now: datetime) -> None:
-    of = {"alert": subject} if isinstance(subject, Alert) else {"reminder": subject}
-    hooks = Webhook.objects.filter(Q(organization_id=subject.organization_id), is_active=True)
+def _schedule(alert: Alert, people: Iterable[User], now: datetime) -> None:
+    hooks = Webhook.objects.filter(Q(organization_id=alert.organization_id), is_active=True)
     Delivery.objects.bulk_create(
         [
-            *(Delivery(webhook=webhook, due_at=now, **of) for webhook in hooks),
-            *(Delivery(user=user, due_at=now, **of) for user in people),
+            *(Delivery(alert=alert, webhook=webhook, due_at=now) for webhook in hooks),
+            *(Delivery(alert=alert, user=user, due_at=now) for user in people),
         ]
     )
 
@@ -94,13 +95,10 @@ def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
     ).update(due_at=now + LEASE, num_tries=F("num_tries") + 1)
     if not taken:
         return None
-    whole = Delivery.objects.select_related("alert", "reminder", "webhook", "user")
+    whole = Delivery.objects.select_related("alert", "webhook", "user")
     delivery = whole.get(pk=delivery_id)
     if delivery.num_tries > len(BACKOFF) + 1:
         return _failed(delivery, "Each process that tried to send it died.", now)
-    if isinstance(delivery.subject, KeyReminder) and not moments.holds(delivery.subject):
-        error = "The key was changed before it was sent."
-        return _end(delivery, DeliveryState.FAILED, error=error)
     try:
         _send(delivery)
     except NotDelivered as failure:
@@ -109,24 +107,22 @@ def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
 
 
 def _send(delivery: Delivery) -> None:
-    """Send one message. Raises `NotDelivered`."""
-    subject, webhook, user = delivery.subject, delivery.webhook, delivery.user
+    alert, webhook, user = delivery.alert, delivery.webhook, delivery.user
     if webhook is not None:
         if not webhook.is_active:
             raise NotDelivered("The webhook is not active.")
-        webhooks.send(webhook, webhooks.event_of(subject))
+        webhooks.send(webhook, webhooks.event_of(alert))
     elif user is not None:
         if not user.is_active or not user.email:
             raise NotDelivered("The user is not active or has no e-mail address.")
         try:
-            mail.send(user, subject)
+            send_mail(*mail_of(alert), settings.DEFAULT_FROM_EMAIL, [user.email])
         except (OSError, smtplib.SMTPException) as error:
             raise NotDelivered(f"The mail server: {type(error).__name__}.") from None
 
 
 def _failed(delivery: Delivery, error: str, now: datetime) -> DeliveryState:
-    kind = "alert" if delivery.alert_id else "reminder"
-    log.warning("%s %s to %s: %s", kind, delivery.subject.pk, delivery.receiver, error)
+    log.warning("alert %s to %s: %s", delivery.alert_id, delivery.receiver, error)
     if delivery.num_tries > len(BACKOFF):
         return _end(delivery, DeliveryState.FAILED, error=error[:300])
     due_at = now + BACKOFF[delivery.num_tries - 1]
@@ -149,15 +145,43 @@ def retry_failed(webhook: Webhook) -> int:
 
 
 def delete_before(moment: datetime, *, batch_size: int = ROWS_IN_A_BATCH) -> int:
-    """Delete alerts and reminders from before `moment`, and return their number.
-
-    An alert stays while its window lasts, and a reminder until its date has passed: they prevent
-    a second message.
-    """
+    """Delete alerts from before `moment`, and return their number. An alert stays while its window
+    lasts, because it prevents a second message."""
     limit = Limit.objects.filter(pk=OuterRef("limit_id"))
     over = Q(resets_at__lt=moment) | (Q(resets_at=None) & ~Exists(limit))
     alerts = Alert.objects.filter(over, created_at__lt=moment)
-    reminders = KeyReminder.objects.filter(created_at__lt=moment, happens_at__lt=moment)
-    return sum(
-        delete_in_batches(old.order_by("created_at"), batch_size) for old in (alerts, reminders)
-    )
+    return delete_in_batches(alerts.order_by("created_at"), batch_size)
+
+
+# -- E-mails ------------------------------------------------------------------------------------
+
+
+def mail_of(alert: Alert) -> tuple[str, str]:
+    """Return the subject, always one line, and the plain text."""
+    whose = " ".join(f"{_scope(alert)} {alert.whose}".split())
+    metric = Metric(alert.metric).label
+    subject = f"{alert.percent} % of {whose}'s {metric} are used"
+    since = f", counted since {_time(alert.window_start)}" if alert.resets_at else ""
+    lines = [f"{alert.num_used:,} of {alert.amount:,} {metric} are used by {whose}{since}."]
+    if alert.num_used >= alert.amount:
+        lines.append(
+            "This is a shadow limit: it refuses nothing."
+            if alert.is_shadow
+            else "Requests under this limit are refused now."
+        )
+    elif alert.runs_out_at:
+        lines.append(f"At this pace the quota may be used up at {_time(alert.runs_out_at)}.")
+    else:
+        lines.append("At this pace the quota lasts.")
+    if alert.resets_at:
+        lines.append(f"It resets at {_time(alert.resets_at)}.")
+    return subject[:200], "\n\n".join(lines) + "\n"
+
+
+def _scope(alert: Alert) -> str:
+    kind = alert.scope.partition(":")[0]
+    return {"platform": "the platform", "organization": "organisation"}.get(kind, kind)
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -53,7 +53,6 @@ class Quota:
 
     @property
     def num_left(self) -> int:
-        """The units left, at least 0."""
         return max(0, self.limit.amount - self.num_used)
 
     @property

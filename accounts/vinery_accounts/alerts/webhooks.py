@@ -26,8 +26,8 @@ from typing import Any, Final
 from django.utils import timezone
 
 from vinery_accounts.base.encryption import cipher
-from vinery_accounts.base.networks import check_address, check_url
-from vinery_accounts.models import Alert, KeyEvent, KeyReminder, Organization, Webhook
+from vinery_accounts.models import Alert, Organization, Webhook
+from vinery_accounts.models.alerts import check_address, check_url
 from vinery_accounts.outbound.addresses import AddressRefused
 from vinery_accounts.outbound.client import Client, ExchangeFailed
 from vinery_accounts.outbound.urls import Url
@@ -39,10 +39,6 @@ USUAL_GRACE: Final = timedelta(days=1)
 MAX_GRACE: Final = timedelta(days=30)
 _PREFIX: Final = "whsec_"
 PURPOSE: Final = b"vinery webhooks"
-_KEY_EVENTS: Final = {
-    KeyEvent.EXPIRES: "key.expires_soon",
-    KeyEvent.ROTATION: "key.rotation_due_soon",
-}
 
 
 class NotDelivered(Exception):
@@ -50,7 +46,6 @@ class NotDelivered(Exception):
 
 
 def new_secret() -> str:
-    """Return a random secret of 256 bits."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
@@ -93,39 +88,20 @@ def sign(secret: str, event_id: str, timestamp_s: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
-_DATA_OF_ALERT: Final[tuple[str, ...]] = (
+_DATA: Final = (
     *("limit_id", "scope", "whose", "metric", "window", "amount", "used", "threshold_percent"),
     *("is_shadow", "window_start", "resets_at", "runs_out_at"),
 )
-_DATA_OF_KEY: Final[tuple[str, ...]] = (
-    "key_id",
-    "name",
-    "hint",
-    "owner",
-    "project",
-    "happens_at",
-    "days_before",
-)
 # The columns with other names than the data.
-_COLUMNS: Final = {
-    "used": "num_used",
-    "threshold_percent": "percent",
-    "name": "key_name",
-    "owner": "owner_name",
-    "project": "project_name",
-}
+_COLUMNS: Final = {"used": "num_used", "threshold_percent": "percent"}
 
 
-def event_of(subject: Alert | KeyReminder) -> dict[str, Any]:
-    if isinstance(subject, Alert):
-        kind, event, names = "alert", "quota.threshold_reached", _DATA_OF_ALERT
-    else:
-        kind, event, names = "key", _KEY_EVENTS[KeyEvent(subject.event)], _DATA_OF_KEY
-    data = {name: getattr(subject, _COLUMNS.get(name, name)) for name in names}
+def event_of(alert: Alert) -> dict[str, Any]:
+    data = {name: getattr(alert, _COLUMNS.get(name, name)) for name in _DATA}
     return {
-        "id": f"evt_{kind}_{subject.pk}",
-        "type": event,
-        "created_at": subject.created_at.isoformat(),
+        "id": f"evt_alert_{alert.pk}",
+        "type": "quota.threshold_reached",
+        "created_at": alert.created_at.isoformat(),
         "data": {
             name: value.isoformat() if isinstance(value, datetime) else value
             for name, value in data.items()
@@ -164,7 +140,6 @@ def send(webhook: Webhook, event: Mapping[str, Any]) -> None:
 
 
 def _secrets(webhook: Webhook) -> Iterator[str]:
-    """Yield the valid secrets, the newest first. Raises `NotDelivered`."""
     yield _decrypted(webhook.secret)
     until = webhook.previous_secret_until
     if until is not None and until > timezone.now():

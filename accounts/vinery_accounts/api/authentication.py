@@ -9,13 +9,12 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from vinery_accounts.base.actors import Actor
+from vinery_accounts.base.actors import ACTOR, Actor, address_of
 from vinery_accounts.base.errors import KeyRefused, Refusal
 from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.lifecycle import find_key
 from vinery_accounts.models import ApiKey, KeyUse, Scope, User
 from vinery_accounts.outbound.addresses import read_networks
-from vinery_accounts.services.middleware import ACTOR, address_of
 
 _MARK_INTERVAL: Final = timedelta(minutes=1)
 

@@ -15,7 +15,7 @@ from vinery_accounts.resources.base import Conflict, require
 from vinery_accounts.resources.fields import EmptySerializer, StrictSerializer
 from vinery_accounts.services import changes
 from vinery_accounts.services.access import Action
-from vinery_accounts.signin.recovery import reset_second_factor, set_password
+from vinery_accounts.signin.factors import reset_second_factor, set_password
 
 
 class PasswordSerializer(StrictSerializer):

@@ -80,7 +80,6 @@ for _name, _view in (
     ("model-weights", viewset_of(limits.MODEL_WEIGHTS)),
     ("quotas", viewset_of(limits.QUOTAS)),
     ("alerts", viewset_of(alerts.ALERTS)),
-    ("key-reminders", viewset_of(alerts.KEY_REMINDERS)),
     ("webhooks", viewset_of(alerts.WEBHOOKS)),
     ("refusals", viewset_of(refusals.REFUSALS)),
     ("quarantine", viewset_of(quarantine.QUARANTINE, **_by_digest)),

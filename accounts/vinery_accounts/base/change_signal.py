@@ -1,9 +1,10 @@
-"""A signal between the processes of a host: rows that others keep in memory have changed.
+"""How a process learns that rows which it keeps in memory have changed: by a signal from another
+process of the host, and by a very small query.
 
 Each listener reads a named pipe in a folder of the run folder, and a process that has committed a
 change writes a byte to all of them. So what keeps rows in memory need not ask for changes all the
 time. A signal may come without a change, and a change on another host comes without a signal:
-listeners look now and then by themselves, too.
+listeners look now and then by themselves, too, with `commit_state`.
 """
 
 import asyncio
@@ -44,50 +45,42 @@ def send_after_commit() -> None:
 
 @contextlib.contextmanager
 def listening(on_change: Callable[[], None]) -> Iterator[None]:
-    """Call `on_change` in the event loop after each signal. Without a pipe a warning is logged, and
-    changes are seen when the caller looks by itself."""
-    listener = None
+    """Call `on_change` in the running event loop after each signal; several that are due count as
+    one. Without a pipe a warning is logged, and changes are seen when the caller looks by itself.
+    """
     try:
-        listener = Listener(on_change)
+        path, fd = _new_pipe()
     except OSError as error:
         log.warning("changes are not signalled: %s", error)
+        yield
+        return
+
+    def on_readable() -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(fd, _ALL_BYTES)
+        on_change()
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(fd, on_readable)
     try:
         yield
     finally:
-        if listener is not None:
-            listener.close()
+        loop.remove_reader(fd)
+        path.unlink(missing_ok=True)
+        os.close(fd)
 
 
-class Listener:
-    """Calls `on_change` in the event loop after each signal; several that are due count as one."""
-
-    def __init__(self, on_change: Callable[[], None]) -> None:
-        """Listens until `close`. Needs a running event loop. Raises OSError."""
-        folder = _folder()
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._on_change = on_change
-        self._path = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
-        # Under its name a pipe has a reader from the beginning: without one, a sender removes it.
-        draft = folder / f".{self._path.name}"
-        os.mkfifo(draft, 0o600)
-        # Open for writing too: the end of the last sender would else be an event for ever.
-        self._fd = os.open(draft, os.O_RDWR | os.O_NONBLOCK)
-        draft.rename(self._path)
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._fd, self._on_readable)
-
-    def close(self) -> None:
-        """Listen no more. May be called again."""
-        if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
-            self._path.unlink(missing_ok=True)
-            os.close(self._fd)
-            self._fd = -1
-
-    def _on_readable(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._fd, _ALL_BYTES)
-        self._on_change()
+def _new_pipe() -> tuple[Path, int]:
+    folder = _folder()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
+    # Under its name a pipe has a reader from the beginning: without one, a sender removes it.
+    draft = folder / f".{path.name}"
+    os.mkfifo(draft, 0o600)
+    # Open for writing too: the end of the last sender would else be an event for ever.
+    fd = os.open(draft, os.O_RDWR | os.O_NONBLOCK)
+    draft.rename(path)
+    return path, fd
 
 
 def _folder() -> Path:
@@ -107,3 +100,24 @@ def _signal(path: Path) -> None:
             os.write(fd, b"\n")
     finally:
         os.close(fd)
+
+
+# -- Commits ------------------------------------------------------------------------------------
+
+# Equal snapshots see the same rows: each transaction that writes has a number, and they name those
+# that are not visible. SQLite counts the commits of other connections.
+_STATE_SQL: Final = {
+    "postgresql": "SELECT pg_current_snapshot()::text",
+    "sqlite": "PRAGMA data_version",
+}
+
+
+def commit_state() -> object:
+    """A value that is equal to an earlier one of the same thread only if no other connection has
+    committed since. It may differ without a commit. Raises `django.db.Error`."""
+    with connection.cursor() as cursor:
+        cursor.execute(_STATE_SQL[connection.vendor])
+        row = cursor.fetchone()
+    # SQLite's number means nothing to another connection, and PostgreSQL's has no end.
+    own = connection.connection if connection.vendor == "sqlite" else None
+    return own, row

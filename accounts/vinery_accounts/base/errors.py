@@ -1,4 +1,5 @@
-"""Errors of accounts. Their messages are for clients and explain what to change."""
+"""Errors of accounts, and how requests end. Messages of errors are for clients and explain what to
+change."""
 
 from enum import StrEnum
 from typing import Final
@@ -76,7 +77,29 @@ class NotAllowed(AccountsError):
 
 
 class AppendOnly(AccountsError):
-    """Code tried to change or delete an entry of the audit log."""
-
     def __init__(self) -> None:
         super().__init__("The audit log is append-only: entries cannot be changed or deleted.")
+
+
+QUOTA_EXCEEDED: Final = "quota_exceeded"
+"""The `finish_reason` of an answer that a limit cut short, `QUOTA` of
+`vinery_serving/core/events`."""
+
+
+class Outcome(StrEnum):
+    """How a request ended. The values are stored."""
+
+    OK = "ok"
+    CLIENT_GONE = "client_gone"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def label(self) -> str:
+        return self.value.replace("_", " ")
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the client received less than it asked for, and did not disconnect itself."""
+        return self in (Outcome.REJECTED, Outcome.FAILED, Outcome.INTERRUPTED)

@@ -19,7 +19,6 @@ def is_hidden(character: str) -> bool:
 
 
 def is_blank(text: str) -> bool:
-    """Whether the text has no visible character."""
     return not "".join(character for character in text if character not in _JOINERS).strip()
 
 

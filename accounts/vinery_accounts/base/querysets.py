@@ -16,8 +16,6 @@ ROWS_IN_A_BATCH: Final = 2000
 
 
 class StampedQuerySet(models.QuerySet[RowT, RowT]):
-    """A query set whose `update()` sets `updated_at`."""
-
     def update(self, **kwargs: Any) -> int:
         """Update like Django does, with `updated_at` set to now unless the caller gives it."""
         return super().update(**{"updated_at": timezone.now(), **kwargs})

@@ -130,7 +130,6 @@ BUILT_IN: Final[Mapping[str, Callable[[str], Iterator[Span]]]] = {
 
 
 def check_redactions(value: object) -> None:
-    """Raises ValidationError unless the value is a list of rules."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValidationError('Give a list of texts, such as ["email", "Project Nightingale"].')
     if len(value) > MAX_RULES:
@@ -208,7 +207,6 @@ def _forms(literal: str) -> set[str]:
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """The spans in order; overlapping and adjacent ones are merged."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:

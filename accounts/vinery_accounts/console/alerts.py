@@ -1,4 +1,4 @@
-"""Alerts about quotas and reminders about keys, and their receivers."""
+"""Alerts about quotas, and their receivers."""
 
 from typing import Any, Final
 
@@ -8,10 +8,9 @@ from django.db.models import Q
 from vinery_accounts.alerts.deliveries import lead, reachable
 from vinery_accounts.console.rows import ResourcePage, page_of
 from vinery_accounts.models import Webhook
-from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS
+from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.services.access import Access
 
-_MAX_REMINDERS: Final = 20
 _MAX_PEOPLE: Final = 20
 
 
@@ -24,11 +23,9 @@ class Alerts(ResourcePage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         rows = ALERTS.rows(self.access).order_by("-created_at", "-id")
-        reminders = KEY_REMINDERS.rows(self.access).order_by("-created_at", "-id")
         return super().get_context_data(**kwargs) | {
             **page_of(rows, self.request),
             **receivers(self.access),
-            "reminders": reminders[:_MAX_REMINDERS],
         }
 
 

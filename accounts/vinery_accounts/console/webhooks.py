@@ -83,7 +83,7 @@ class WebhookPage(RowPage, FormPage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         webhook: Webhook = self.row
-        found = Delivery.objects.filter(webhook=webhook).select_related("alert", "reminder")
+        found = Delivery.objects.filter(webhook=webhook).select_related("alert")
         return super().get_context_data(**kwargs) | {
             "deliveries": found.order_by("-id")[:_MAX_DELIVERIES],
             "has_failed": found.filter(state=DeliveryState.FAILED).exists(),

@@ -13,10 +13,8 @@ from vinery_accounts.usage.reports import Figures
 _MJ_OF_WH: Final = 3_600_000
 
 _MEANWHILE: Final = {
+    UnavailablePolicy.ALLOW: "Requests run without limits until it is back, and are counted then.",
     UnavailablePolicy.REFUSE: "Requests are refused until it is back.",
-    UnavailablePolicy.ALLOW: "Requests run without limits until it is back.",
-    UnavailablePolicy.SHARE: "Until it is back each web process counts for itself, in its share "
-    "of every limit.",
 }
 
 

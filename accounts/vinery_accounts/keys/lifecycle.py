@@ -105,14 +105,12 @@ def revoke_key(key: ApiKey) -> None:
 
 
 def pause_key(key: ApiKey) -> None:
-    """Pause the key, unless it is revoked or paused."""
     with audit.writing():
         if not _has(key, "revoked_at") and key.paused_at is None:
             changes.switch(key, "pause", paused_at=timezone.now())
 
 
 def resume_key(key: ApiKey) -> None:
-    """Resume the key, if it is paused."""
     with audit.writing():
         if _has(key, "paused_at"):
             changes.switch(key, "resume", paused_at=None)

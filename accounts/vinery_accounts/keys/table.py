@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
@@ -33,6 +34,7 @@ from vinery_accounts.models import Scope
 # keys or users, plus the clock difference of two hosts.
 OVERLAP_S = 30.0
 _SCHEME = b"bearer"
+MAX_END_USER: Final = 64  # characters, as of OpenAI's safety_identifier
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,7 +226,6 @@ def _secret_in(authorization: bytes) -> bytes:
 
 
 def _reason(authorization: bytes) -> Refusal:
-    """Why the header has no known key."""
     # A client without a key often sends only the scheme.
     if authorization.strip().lower() in (b"", _SCHEME):
         return Refusal.MISSING
@@ -268,3 +269,17 @@ def _refusal(row: KeyRow, grants: Grants) -> Refusal | None:
     # Last: the counts of the fingerprint do not have this reason.
     is_demoted = Scope.ADMIN in grants.scopes and not row.owner__is_superuser
     return Refusal.OWNER_DEMOTED if is_demoted else None
+
+
+# -- End users ----------------------------------------------------------------------------------
+
+
+def stored_end_user(end_user: str, caller: Caller) -> str:
+    """Return what usage records have of the user that a client names: the beginning, or a hash
+    where the caller's project asks for it. The hash is keyed, since ids and addresses can be
+    guessed, and differs by project."""
+    if not (end_user and caller.hashes_end_users):
+        return end_user.replace("\0", "")[:MAX_END_USER]  # PostgreSQL refuses it
+    peppers = key_peppers()
+    named = f"end user {caller.project_id}\0{end_user}".encode("utf-8", "replace")
+    return digest_of(named, peppers[min(peppers)]).hex()

@@ -1,9 +1,10 @@
 """What happens while Redis does not answer, and how that ends.
 
-A call without an answer in time marks Redis as unavailable. From then on no request waits for it:
-`UnavailablePolicy` decides what happens instead. One task keeps asking Redis until it answers, and
-then sends the settlements that wait. A Redis that answers again may have lost its memory. So it
-stays marked as unavailable until it has received the usage baselines (`restore`, `resume`).
+A call without an answer in time marks Redis as unavailable. From then on `UnavailablePolicy`
+decides about requests, and none waits for Redis. One task asks Redis again and again until Redis
+answers, and then sends the settlements that wait. A Redis that answers again may have lost its
+memory, and does not have what ran uncounted. So Redis stays marked as unavailable until it has
+received the usage baselines (`restore`, `resume`).
 """
 
 import asyncio
@@ -16,9 +17,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from msgspec import structs
-
-from vinery_accounts.limits import windows
 from vinery_accounts.limits.reservations import (
     LOST,
     NO_USAGE,
@@ -31,10 +29,8 @@ from vinery_accounts.limits.reservations import (
     Level,
     Limiter,
     LimitsUnavailable,
-    Reading,
     ReservationRequest,
     UsageBaseline,
-    num_used,
 )
 from vinery_accounts.limits.rules import Rule
 
@@ -43,17 +39,14 @@ logger = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 
 _MESSAGE: Final = "Redis does not answer"
-_MAX_NOTED: Final = 10_000  # quotas: each end user may have some
 
 
 class UnavailablePolicy(StrEnum):
     """What to do with requests while Redis is unavailable: `VINERY_LIMITS_WHEN_AWAY`."""
 
+    # All requests run. Their usage records raise the baselines that Redis receives afterwards.
+    ALLOW = "allow"
     REFUSE = "refuse"  # no request runs that is not counted
-    ALLOW = "allow"  # all requests run, and are not counted
-    # Each web process counts its own share. Shares of quotas begin with the baselines, or with what
-    # Redis had counted when it last answered.
-    SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +73,13 @@ class StoreState:
 class FailoverLimiter:
     """`Limiter` on a Redis that may become unavailable. It belongs to one event loop.
 
-    Methods raise `LimitsUnavailable` only while Redis is unavailable and the policy refuses
-    requests; `levels` and `restore` also when it allows them.
+    While Redis is unavailable, `levels` and `restore` raise `LimitsUnavailable`, and so does
+    `acquire` if the policy refuses requests.
     """
 
     def __init__(
         self,
         store: Limiter,
-        local: Limiter,
         policy: UnavailablePolicy,
         *,
         deadline_s: float = STORE_DEADLINE_S,
@@ -95,9 +87,7 @@ class FailoverLimiter:
         max_waiting: int = 10_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`local` counts in this process, a share only (see `share`)."""
         self._store = store
-        self._local = local
         self._policy = policy
         self._deadline_s = deadline_s
         self._probe_interval_s = probe_interval_s
@@ -108,8 +98,6 @@ class FailoverLimiter:
         self.is_answering = True
         # Baselines that were read before the last outage may be too low now.
         self.num_outages = 0
-        # What Redis has counted of quotas, as its newest answer has it, by the rules' keys.
-        self._newest: dict[str, UsageBaseline] = {}
         self._waiting: deque[tuple[Lease, ActualUsage]] = deque()
         self._num_dropped = 0
         self._num_uncounted = 0
@@ -128,71 +116,55 @@ class FailoverLimiter:
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
         if self._unavailable_since_s is None:
             try:
-                answer = await self._ask(self._store.acquire(request))
+                return await self._ask(self._store.acquire(request))
             except (LimitsUnavailable, asyncio.CancelledError) as error:
                 # Redis may have made the reservation, and no other call would settle it.
                 self._settle_later(Lease(request, NOT_READ), NO_USAGE)
                 if isinstance(error, asyncio.CancelledError):
                     raise
-            else:
-                self._note(answer.reading)
-                return answer
-        return await self._acquire_without(request)
+        if self._policy is UnavailablePolicy.REFUSE:
+            raise LimitsUnavailable(_MESSAGE)
+        self._num_uncounted += 1
+        return Lease(request, NOT_READ, is_uncounted=True)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
         """See `Limiter`. A Redis that has lost the lease is treated as unavailable."""
-        if self._unavailable_since_s is None and _is_of_store(lease):
-            try:
+        if lease.is_uncounted:
+            return Grant(num_output_tokens)
+        grant = LOST
+        if self._unavailable_since_s is None:
+            with contextlib.suppress(LimitsUnavailable):
                 grant = await self._ask(self._store.extend(lease, num_output_tokens))
-            except LimitsUnavailable:
-                grant = LOST
-            if not grant.is_lost:
-                return grant
-        return await self._extend_without(lease, num_output_tokens)
+        if grant.is_lost and self._policy is UnavailablePolicy.ALLOW:
+            return Grant(num_output_tokens)
+        return grant
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
         """See `Limiter`. Does not wait while Redis is unavailable."""
         if lease.is_uncounted:
             return
-        if lease.is_local:
-            await self._local.settle(lease, usage)
-        elif self._unavailable_since_s is not None:
+        if self._unavailable_since_s is not None:
             self._settle_later(lease, usage)
-        else:
-            try:
-                await self._ask(self._store.settle(lease, usage))
-            except (LimitsUnavailable, asyncio.CancelledError) as error:
-                self._settle_later(lease, usage)
-                if isinstance(error, asyncio.CancelledError):
-                    raise
+            return
+        try:
+            await self._ask(self._store.settle(lease, usage))
+        except (LimitsUnavailable, asyncio.CancelledError) as error:
+            self._settle_later(lease, usage)
+            if isinstance(error, asyncio.CancelledError):
+                raise
 
     async def renew(self, leases: Sequence[Lease]) -> None:
         """See `Limiter`. Redis may miss a heartbeat."""
-        await self._local.renew([lease for lease in leases if lease.is_local])
         if self._unavailable_since_s is None:
             with contextlib.suppress(LimitsUnavailable):
-                await self._ask(self._store.renew([one for one in leases if _is_of_store(one)]))
+                await self._ask(self._store.renew([one for one in leases if not one.is_uncounted]))
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        if self._unavailable_since_s is None:
-            try:
-                return await self._ask(self._store.levels(rules))
-            except LimitsUnavailable:
-                pass
-        if self._policy is UnavailablePolicy.SHARE:
-            return await self._local.levels(rules)
-        raise LimitsUnavailable(_MESSAGE)
+        if self._unavailable_since_s is not None:
+            raise LimitsUnavailable(_MESSAGE)
+        return await self._ask(self._store.levels(rules))
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
-        """See `Limiter`.
-
-        Shares receive the baselines at any time: a quota that was used up in Redis must not begin
-        anew in every process when Redis becomes unavailable.
-        """
-        if self._policy is UnavailablePolicy.SHARE:
-            # Nothing is counted there meanwhile.
-            first = [structs.replace(baseline, is_update=False) for baseline in baselines]
-            await self._local.restore(first)
         if not self.is_answering:
             raise LimitsUnavailable(_MESSAGE)
         await self._ask(self._store.restore(baselines))
@@ -215,56 +187,6 @@ class FailoverLimiter:
             # Again and again: a store may lose a cancellation.
             recovery.cancel()
             await asyncio.wait([recovery], timeout=self._probe_interval_s)
-
-    # -- Without Redis ----------------------------------------------------------------------
-
-    async def _acquire_without(self, request: ReservationRequest) -> Lease | Denial:
-        if self._policy is UnavailablePolicy.REFUSE:
-            raise LimitsUnavailable(_MESSAGE)
-        if self._policy is UnavailablePolicy.ALLOW:
-            self._num_uncounted += 1
-            return Lease(request, NOT_READ, is_uncounted=True)
-        await self._begin_share()
-        answer = await self._local.acquire(request)
-        return answer if isinstance(answer, Denial) else structs.replace(answer, is_local=True)
-
-    async def _extend_without(self, lease: Lease, num_output_tokens: int) -> Grant:
-        if lease.is_local:
-            return await self._local.extend(lease, num_output_tokens)
-        if lease.is_uncounted or self._policy is UnavailablePolicy.ALLOW:
-            return Grant(num_output_tokens)
-        if self._policy is UnavailablePolicy.REFUSE:
-            return LOST
-        # Redis has counted the beginning of this answer. Its rest is counted here, by a lease that
-        # ends by expiring. The settlement in Redis has all of it.
-        await self._begin_share()
-        grant = await self._local.extend(lease, num_output_tokens)
-        if not grant.is_lost:
-            return grant
-        request = lease.request
-        costs = request.costs_per_output_token()
-        rules = tuple(rule for rule in request.rules if costs[rule.column])
-        rest = ReservationRequest(lease.id, rules, 0, 0, weights=request.weights)
-        await self._local.acquire(rest)
-        return await self._local.extend(lease, num_output_tokens)
-
-    def _note(self, reading: Reading) -> None:
-        """Remember what is used of quotas: the usage records learn of it only when requests end."""
-        for rule, used in zip(reading.rules, reading.used, strict=True):
-            if rule.is_quota:
-                since_ms, _ = windows.quota_window(rule, reading.now_ms / 1000)
-                self._newest.pop(rule.key, None)
-                self._newest[rule.key] = UsageBaseline(rule, num_used(used), since_ms)
-        while len(self._newest) > _MAX_NOTED:
-            del self._newest[next(iter(self._newest))]
-
-    async def _begin_share(self) -> None:
-        """Let the shares of quotas begin with what Redis has counted, once in each outage: nothing
-        is noted while it lasts."""
-        if self._newest:
-            baselines = list(self._newest.values())
-            self._newest.clear()
-            await self._local.restore(baselines)
 
     # -- Outages and recovery ---------------------------------------------------------------
 
@@ -301,7 +223,6 @@ class FailoverLimiter:
             self._recovery = asyncio.create_task(self._recover(), name="limits-recovery")
 
     async def _recover(self) -> None:
-        """Run until Redis is available and has received all settlements."""
         while self._unavailable_since_s is not None or self._waiting:
             # Wait first: what a lost call has begun must be over before its settlement.
             await asyncio.sleep(self._probe_interval_s)
@@ -314,7 +235,3 @@ class FailoverLimiter:
                 self.is_answering = True
             except LimitsUnavailable:
                 continue
-
-
-def _is_of_store(lease: Lease) -> bool:
-    return not (lease.is_local or lease.is_uncounted)

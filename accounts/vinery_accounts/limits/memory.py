@@ -1,4 +1,10 @@
-"""The limiter of one process, which may have a share of each amount (see `share`).
+"""The limiter of one process.
+
+Of several processes without Redis each has an equal share of each amount, so that together they
+never grant more than the amount. One process cannot use what the others leave. A process has a
+share of at least one, or an amount below the number of processes would be of no use. A process that
+starts takes over an equal part of what the usage records have, while the others keep what they have
+left: each start of a single process may grant up to a share more.
 
 No method awaits anything between its first and last change. The limiter forgets a rule of which
 nothing is used when a few new rules have come. Clients name any number of end users: of too many
@@ -8,7 +14,8 @@ rules it forgets those of end users that were not used for the longest time, als
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -33,7 +40,6 @@ from vinery_accounts.limits.reservations import (
     level_of,
 )
 from vinery_accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
-from vinery_accounts.limits.share import share_of, share_of_baseline
 
 # More than one, so that idle counters go faster than new ones come.
 _NUM_CHECKED_PER_NEW_COUNTER: Final = 2
@@ -210,13 +216,13 @@ class MemoryLimiter:
         denials: tuple[Denial, ...] = ()
         if refusing:
             before = [amount - cost for amount, cost in zip(used, reserved, strict=True)]
-            denials = denials_of(refusing, costs, Reading(rules, before, now_ms))
-            enforced = [denial for denial in denials if not denial.rule.is_shadow]
-            if enforced:
+            reading = Reading(rules, before, now_ms)
+            denials = denials_of(refusing, costs, reading)
+            if not all(denial.rule.is_shadow for denial in denials):
                 for counter, amount in zip(counters, before, strict=True):
                     counter.used = amount
-                denial = binding_denial(enforced)
-                return structs.replace(denial, is_returnable=self._is_held(denial.rule))
+                held = [index for index in refusing if self._is_held(rules[index])]
+                return binding_denial(denials_of(refusing, costs, reading, held))
         self._num_additions = number = self._num_additions + 1
         for counter, level in drained:
             counter.has_drained = False
@@ -288,7 +294,7 @@ class MemoryLimiter:
     async def restore(self, baselines: Iterable[UsageBaseline]) -> None:
         now_ms = self._now_ms()
         if self._num_processes > 1:
-            baselines = [share_of_baseline(each, self._num_processes) for each in baselines]
+            baselines = [_share_of_baseline(each, self._num_processes) for each in baselines]
         for baseline in baselines:
             rule, units = baseline.rule, baseline.num_used * SCALE
             counter = self._counter(rule, now_ms)
@@ -296,12 +302,12 @@ class MemoryLimiter:
                 rule.kind is Kind.CALENDAR and counter.at_ms == baseline.since_ms
             ):
                 counter.used = max(counter.used, units)
-            elif rule.kind is Kind.BUCKET and not counter.used:
+            elif rule.kind is Kind.BUCKET:
                 self._num_additions += 1
                 units = windows.used_after(
                     units, rule.amount, baseline.since_ms, now_ms, rule.tick_ms
                 )
-                counter.add(units, self._num_additions)
+                counter.add(max(0, units - counter.used), self._num_additions)
 
     def _now_ms(self) -> int:
         """Return the time. Forget some counters of which nothing is used any more."""
@@ -342,7 +348,22 @@ class MemoryLimiter:
         return rules if self._num_processes == 1 else self._shares(rules)
 
     def _shares_of(self, rules: Sequence[Rule]) -> tuple[Rule, ...]:
-        return tuple(share_of(rule, self._num_processes) for rule in rules)
+        return tuple(_share_of(rule, self._num_processes) for rule in rules)
 
     def _used(self, rule: Rule, now_ms: int) -> int:
         return self._counter(rule, now_ms).used if rule.key in self._counters else 0
+
+
+@lru_cache(maxsize=65_536)
+def _share_of(rule: Rule, num_processes: int) -> Rule:
+    return replace(rule, amount=max(min(1, rule.amount), rule.amount // num_processes))
+
+
+def _share_of_baseline(baseline: UsageBaseline, num_processes: int) -> UsageBaseline:
+    """Return the share of what is used. A process that has received a baseline before has counted
+    its own use since: it keeps what is left of its share, unless less is left in all."""
+    rule = _share_of(baseline.rule, num_processes)
+    num_used = -(-baseline.num_used // num_processes)
+    if baseline.is_update:
+        num_used = max(0, rule.amount - max(0, baseline.rule.amount - baseline.num_used))
+    return structs.replace(baseline, rule=rule, num_used=num_used)

@@ -12,6 +12,7 @@ used. Then the process that has found the dead one's usage journal settles the l
 """
 
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -171,11 +172,16 @@ class _NextRead(NamedTuple):
 
 
 class ReconciliationSchedule:
-    """When to read the baselines of each quota, by the keys of the rules."""
+    """When to read the baselines of each quota, by the keys of the rules, and those of buckets."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._next: dict[str, _NextRead] = {}
+        self._buckets_at_s = math.inf
+
+    @property
+    def are_buckets_due(self) -> bool:
+        return self._clock() >= self._buckets_at_s
 
     def due(self, quotas: Iterable[Rule]) -> list[Rule]:
         """Return the quotas that were never restored, and those whose time has come. A shadow rule
@@ -189,7 +195,6 @@ class ReconciliationSchedule:
         ]
 
     def knows(self, rule: Rule) -> bool:
-        """Return whether the limiter has received a baseline of this rule."""
         return rule.limit_key in self._next
 
     def note_restored(self, rules: Iterable[Rule]) -> None:
@@ -202,10 +207,18 @@ class ReconciliationSchedule:
                 pause_s = min(_PAUSE_GROWTH * before.pause_s, LONGEST_PAUSE_S)
             self._next[rule.key] = _NextRead(now_s + pause_s, pause_s)
 
+    def take_buckets(self) -> bool:
+        """Return whether the baselines of buckets are due, and consider them read."""
+        if not self.are_buckets_due:
+            return False
+        self._buckets_at_s = math.inf
+        return True
+
     def hurry(self, rules: Iterable[Rule]) -> None:
-        """Read the baselines of these rules soon: a request has ended that the limiter does not
-        know."""
+        """Read the baselines of these rules and of all buckets soon: a request has ended that the
+        limiter does not know."""
         at_s = self._clock() + FIRST_PAUSE_S
+        self._buckets_at_s = min(self._buckets_at_s, at_s)
         for rule in rules:
             before = self._next.get(rule.limit_key)
             if before is not None:
@@ -248,10 +261,10 @@ def settle_in_redis(
     client: Redis, request_ids: Sequence[str], *, prefix: str = DEFAULT_PREFIX
 ) -> None:
     """Settle the leases on a given server. Raises `RedisError`, OSError and `django.db.Error`."""
-    script = client.register_script(source("reclaim"))
+    script = client.register_script(source())
     for at in range(0, len(request_ids), _IDS_IN_A_CALL):
         leases = list(_leases_to_settle(request_ids[at : at + _IDS_IN_A_CALL], prefix))
-        call = {"now_ms": 0, "ttl_ms": 0, "leases": leases}
+        call = {"operation": "reclaim", "now_ms": 0, "ttl_ms": 0, "leases": leases}
         script(args=[msgspec.msgpack.encode(call)])
 
 

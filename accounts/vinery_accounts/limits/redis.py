@@ -16,7 +16,6 @@ from importlib import resources
 from typing import Any, Final
 
 import msgspec
-from msgspec import structs
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -46,7 +45,7 @@ from vinery_accounts.limits.rules import SCALE, Kind, Rule
 
 DEFAULT_PREFIX: Final = "vinery:limits:"
 
-# What acquire.lua returns.
+# What `acquire` of limits.lua returns.
 _EXISTS, _DENIED = -1, 0
 
 _NO_BOUNDARIES: Final = (0, 0, 0, 0)
@@ -55,8 +54,6 @@ _NO_COSTS: Final[Costs] = (0, 0, 0, 0, 0, 0)
 # A rule in a call: key, kind, amount, is_shadow, cost, the boundaries of its windows, its column in
 # costs, the key of the set of leases that may return some of it ("": none), ms in a tick.
 _Counter = tuple[str, int, int, bool, int, int, int, int, int, int, str, int]
-
-_SCRIPTS: Final = ("acquire", "extend", "settle", "renew", "levels", "restore")
 
 
 def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S, max_connections: int = 16) -> Redis:
@@ -93,7 +90,7 @@ class RedisLimiter:
         self._pool = client.connection_pool
         self._lease_ttl_ms = round(lease_ttl_s * 1000)
         self._clock = clock
-        self._scripts = {name: client.register_script(source(name)) for name in _SCRIPTS}
+        self._script = client.register_script(source())
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
         costs = request.costs()
@@ -108,10 +105,7 @@ class RedisLimiter:
         status, now_ms, used, refusing, held = answer
         reading = Reading(request.rules, used, now_ms)
         if status == _DENIED:
-            denials = denials_of(refusing, costs, reading)
-            denial = binding_denial(denial for denial in denials if not denial.rule.is_shadow)
-            held_rules = [request.rules[index] for index in held]
-            return structs.replace(denial, is_returnable=denial.rule in held_rules)
+            return binding_denial(denials_of(refusing, costs, reading, held))
         # A shadow rule that would have refused is not charged: its use is as it was before.
         return Lease(request, reading, denials_of(refusing, costs, reading))
 
@@ -165,11 +159,11 @@ class RedisLimiter:
             since_ms=[each.since_ms for each in baselines],
         )
 
-    async def _run(self, name: str, **call: object) -> Any:
+    async def _run(self, operation: str, **call: object) -> Any:
         now_ms = 0 if self._clock is None else int(self._clock() * 1000)
-        message = msgspec.msgpack.encode({"now_ms": now_ms, "ttl_ms": self._lease_ttl_ms, **call})
+        call |= {"operation": operation, "now_ms": now_ms, "ttl_ms": self._lease_ttl_ms}
         try:
-            answer = await self._scripts[name](args=[message])
+            answer = await self._script(args=[msgspec.msgpack.encode(call)])
         except (RedisError, OSError) as error:
             # When the server has gone, each idle connection would fail a later call once more.
             with contextlib.suppress(RedisError, OSError):
@@ -222,7 +216,6 @@ def _holders_key(rule_key: str) -> str:
 
 
 @cache
-def source(name: str) -> str:
-    folder = resources.files("vinery_accounts.limits") / "lua"
-    files = (folder / "counters.lua", folder / f"{name}.lua")
-    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+def source() -> str:
+    script = resources.files("vinery_accounts.limits") / "limits.lua"
+    return script.read_text(encoding="utf-8")

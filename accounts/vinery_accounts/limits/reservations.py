@@ -10,7 +10,7 @@ Two implementations behave alike: `memory.MemoryLimiter` and `redis.RedisLimiter
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -31,8 +31,9 @@ RENEW_INTERVAL_S: Final = 10.0
 # answer after more than a second. A Redis that has died is noticed at once, by its connections.
 STORE_DEADLINE_S: Final = 5.0
 
-# A slot becomes free when another answer ends, and the limiter cannot know when.
-SLOT_WAIT_S: Final = 1.0
+# A slot becomes free, and tokens of a quota return, when another answer ends. The limiter cannot
+# know when.
+ANSWER_WAIT_S: Final = 1.0
 _MILLI: Final = SCALE // 1000
 
 # Fixed-point units by `Rule.column`.
@@ -52,8 +53,8 @@ class ReservationRequest(msgspec.Struct, frozen=True):
 
     `lease_id` is the request's id, unique for ever. `rules` has each rule once. Cached and image
     tokens are part of the input, and no token is both. Count as cached only what certainly is:
-    actual usage that costs more than reserved is charged all the same. `owner` names the wait queue
-    of the request (see `queue`). Raises ValueError for counts that cannot be.
+    actual usage that costs more than reserved is charged all the same. Raises ValueError for counts
+    that cannot be.
     """
 
     lease_id: str
@@ -63,7 +64,6 @@ class ReservationRequest(msgspec.Struct, frozen=True):
     num_cached_tokens: int = 0
     num_image_tokens: int = 0
     weights: Weights = EQUAL_WEIGHTS
-    owner: str = ""
     num_answers: int = 1  # generated at the same time: each holds a slot of concurrency
 
     def __post_init__(self) -> None:
@@ -182,7 +182,8 @@ class Denial(msgspec.Struct, frozen=True):
     """A refusal, by the rule that would refuse longest.
 
     `num_needed` is what the request needed of that rule. `wait_s` None: waiting does not help.
-    `is_returnable`: running requests have reserved some of this quota, and may return it.
+    `is_returnable`: running requests have reserved some of this quota, and may return it. Most
+    answers end before they have used their reservation.
     """
 
     rule: Rule
@@ -203,26 +204,21 @@ class Denial(msgspec.Struct, frozen=True):
     @property
     def is_quota(self) -> bool:
         """Whether the client should not retry soon, because a quota is used up."""
-        return not self.is_too_large and (self.rule.is_quota or self.wait_s is None)
-
-    def for_follower(self, request: ReservationRequest) -> Denial:
-        """Return the denial of a request that queues behind this one for the same rule. It has
-        nothing of the other limits of the request in front."""
-        needed = num_used(request.costs()[self.rule.column])
-        return structs.replace(self, num_needed=needed, reading=NOT_READ)
+        if self.is_too_large or self.is_returnable:
+            return False
+        return self.rule.is_quota or self.wait_s is None
 
 
 class Lease(msgspec.Struct, frozen=True):
     """A request may run: its reservation holds until it is settled.
 
-    `shadow_denials`: what shadow rules would have refused. `is_local`: Redis was unavailable, and
-    this process alone has counted the reservation. `is_uncounted`: no limiter has counted it.
+    `shadow_denials`: what shadow rules would have refused. `is_uncounted`: Redis was unavailable,
+    and no limiter has counted the reservation.
     """
 
     request: ReservationRequest
     reading: Reading
     shadow_denials: tuple[Denial, ...] = ()
-    is_local: bool = False
     is_uncounted: bool = False
 
     @property
@@ -294,9 +290,8 @@ class Limiter(Protocol):
         """Return how much of each rule is used, reservations included, in the order given."""
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
-        """Raise what is used of quotas to the baselines: after a start, or when Redis has lost its
-        memory. Usage records give only an estimate for a bucket, so a bucket of which something is
-        used keeps its own count. They have nothing of concurrency."""
+        """Raise what is used of quotas and buckets to the baselines: after a start, and after an
+        outage of Redis. Usage records have nothing of concurrency."""
 
 
 # -- Arithmetic of answers ----------------------------------------------------------------------
@@ -328,12 +323,12 @@ def reset_ms(rule: Rule, used: int, now_ms: int) -> int | None:
 
 
 def binding_denial(denials: Iterable[Denial]) -> Denial:
-    """Return the denial that would refuse longest."""
+    """Return the denial that would refuse longest, of those by rules that refuse."""
 
     def duration(denial: Denial) -> tuple[bool, bool, float]:
         return denial.is_too_large, denial.wait_s is None, denial.wait_s or 0.0
 
-    return max(denials, key=duration)
+    return max((each for each in denials if not each.rule.is_shadow), key=duration)
 
 
 def denial_of(rule: Rule, used: int, cost: int, reading: Reading) -> Denial:
@@ -343,12 +338,20 @@ def denial_of(rule: Rule, used: int, cost: int, reading: Reading) -> Denial:
     return Denial(rule, level, num_used(cost), wait_s, reading)
 
 
-def denials_of(indexes: Iterable[int], costs: Costs, reading: Reading) -> tuple[Denial, ...]:
-    """Return the denials by the rules at these indexes of a reading."""
-    return tuple(
-        denial_of(reading.rules[i], reading.used[i], costs[reading.rules[i].column], reading)
-        for i in indexes
-    )
+def denials_of(
+    indexes: Iterable[int], costs: Costs, reading: Reading, held: Collection[int] = ()
+) -> tuple[Denial, ...]:
+    """Return the denials by the rules at these indexes of a reading. Running requests may return
+    some of the quotas at the indexes `held`."""
+    denials = []
+    for index in indexes:
+        rule = reading.rules[index]
+        cost = costs[rule.column]
+        denial = denial_of(rule, reading.used[index], cost, reading)
+        if index in held and cost <= rule.capacity:
+            denial = structs.replace(denial, wait_s=ANSWER_WAIT_S, is_returnable=True)
+        denials.append(denial)
+    return tuple(denials)
 
 
 def grant_of(asked: int, fitting: Mapping[int, int], costs: Costs, reading: Reading) -> Grant:
@@ -379,7 +382,7 @@ def _wait_s(rule: Rule, used: int, cost: int, now_ms: int) -> float | None:
         case Kind.CALENDAR:
             return _until_next_window_s(rule, now_ms)
         case Kind.CONCURRENCY:
-            return SLOT_WAIT_S
+            return ANSWER_WAIT_S
         case Kind.TOTAL:
             return None
 

@@ -42,8 +42,7 @@ def headers_of(reading: Reading) -> list[HeaderLine]:
 
 
 def _headers_of_rule(rule: Rule, reading: Reading) -> list[HeaderLine]:
-    """Return the headers of one rule of a reading, as if it had no other; none if it is not in
-    the reading."""
+    """Return the headers of one rule of a reading, as if it had no other."""
     used = [use for each, use in zip(reading.rules, reading.used, strict=True) if each == rule]
     only = Reading((rule,) * len(used), used, reading.now_ms)
     return _lines(_group(only.rules), only)
@@ -147,7 +146,6 @@ class Refusal:
 
 
 def refusal_of(denial: Denial, model: str) -> Refusal:
-    """Return the refusal of a request to a model."""
     rule = denial.rule
     # Another limit may have less left, but the client has to wait for this one.
     lines = [*headers_of(denial.reading), *_headers_of_rule(rule, denial.reading)]

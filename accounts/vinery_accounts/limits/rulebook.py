@@ -162,7 +162,6 @@ class RuleBook:
         return Snapshot(rules, weights, fingerprint, _successors(rules))
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Put these rules in force."""
         if snapshot is not self._snapshot:
             self._cached.clear()
             self._current = CacheByIdentity(self._find_again)
@@ -214,7 +213,7 @@ def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
 
 
 def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:
-    """Return by key that was replaced, which of these keys replaced it, at once or later: the
+    """Return for each replaced key those of these keys that replaced it, directly or later, the
     next one first. One query for each rotation in a chain. Raises `django.db.Error`."""
     replaced = _replaced(key_ids)
     successors: dict[int, tuple[int, ...]] = {}
@@ -229,7 +228,8 @@ def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:
 
 
 def _replaced(key_ids: Collection[int]) -> dict[int, int]:
-    """Return by key the one that it has replaced; of these keys and of all before them."""
+    """Return which key each of these keys has replaced, and each of the keys before them. All are
+    ids."""
     found: dict[int, int] = {}
     keys = list(key_ids)
     for _ in range(_MAX_ROTATIONS):

@@ -7,10 +7,7 @@ from typing import Final, Generic, Self, TypeVar
 from zoneinfo import ZoneInfo
 
 from vinery_accounts.base.limit_table import MAX_AMOUNT as MAX_AMOUNT
-from vinery_accounts.base.limit_table import METRIC_CHOICES as METRIC_CHOICES
 from vinery_accounts.base.limit_table import SCALE as SCALE
-from vinery_accounts.base.limit_table import WEEKDAY_CHOICES as WEEKDAY_CHOICES
-from vinery_accounts.base.limit_table import WINDOW_CHOICES as WINDOW_CHOICES
 from vinery_accounts.base.limit_table import Kind as Kind
 from vinery_accounts.base.limit_table import Metric as Metric
 from vinery_accounts.base.limit_table import Weekday as Weekday

@@ -1,7 +1,7 @@
 """Limits of one web process: the only module of limits that the serving of requests imports.
 
 It has the rules in force, and the limiter that counts: this process alone, a share of each limit,
-or Redis. It wires the wait queues, the failover of Redis and the usage baselines together.
+or Redis. It wires the failover of Redis and the usage baselines together.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ from vinery_accounts.limits.failover import FailoverLimiter
 from vinery_accounts.limits.failover import StoreState as StoreState
 from vinery_accounts.limits.failover import UnavailablePolicy as UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
-from vinery_accounts.limits.queue import WaitQueue
 from vinery_accounts.limits.recovery import (
     ReconciliationSchedule,
     read_baselines,
@@ -64,21 +63,19 @@ _BASELINES_IN_A_CALL: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """Where limits are counted. Without Redis each of several web processes has a share. A request
-    may wait `queue_s` seconds in its key's queue instead of being refused."""
+    """Where limits are counted. Without Redis each of several web processes has a share."""
 
     redis_url: str = ""
-    unavailable_policy: UnavailablePolicy = UnavailablePolicy.SHARE
+    unavailable_policy: UnavailablePolicy = UnavailablePolicy.ALLOW
     num_processes: int = 1
-    queue_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsUpdate:
     """What has changed: the rules, and the baselines that the limiter has to receive.
 
-    The baselines were read of `quotas`, after `num_outages` outages of Redis. `is_complete`: also
-    of all buckets.
+    The baselines were read of `quotas`, after `num_outages` outages of Redis. `is_complete`: of all
+    rules, for a limiter that may have lost its memory.
     """
 
     snapshot: Snapshot
@@ -97,11 +94,10 @@ class LimitService:
         self._failover: FailoverLimiter | None = None
         if settings.redis_url:
             store = RedisLimiter(connect(settings.redis_url))
-            self._failover = FailoverLimiter(store, self._local, settings.unavailable_policy)
+            self._failover = FailoverLimiter(store, settings.unavailable_policy)
         self._limiter: Limiter = self._failover or self._local
-        self._queue = WaitQueue(self._attempt, max_wait_s=settings.queue_s)
         self._leases: dict[str, Lease] = {}
-        self._settling: dict[asyncio.Task[None], Lease] = {}
+        self._settling: set[asyncio.Task[None]] = set()
         self._next_renewal_at = 0.0
         self._schedule = ReconciliationSchedule()
         # Leases that were open when Redis received its baselines, which do not have them.
@@ -115,20 +111,11 @@ class LimitService:
         return None if self._failover is None else self._failover.state
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        """See `Limiter.levels`."""
         return await self._limiter.levels(rules)
 
     async def reserve(self, request: ReservationRequest) -> Lease | Denial:
         """See `Limiter.acquire`. Counts by the rules as they are now. Raises `LimitsUnavailable`
         if Redis does not answer and no request may run uncounted."""
-        return await self._queue.reserve(request, waits_for_quotas=False)
-
-    async def reserve_or_wait(self, request: ReservationRequest) -> Lease | Denial:
-        """Reserve, or wait for what running requests may return of a quota. Raises
-        `LimitsUnavailable`, as `reserve` does."""
-        return await self._queue.reserve(request, waits_for_quotas=True)
-
-    async def _attempt(self, request: ReservationRequest) -> Lease | Denial:
         request = _with_rules(request, self.book.remaining(request.rules))
         answer = await self._limiter.acquire(request)
         if isinstance(answer, Lease):
@@ -149,13 +136,12 @@ class LimitService:
         lease = self._with_current_rules(lease)
         if self._failover is None:
             self._local.settle_now(lease, usage)
-            self._queue.note_settled(lease)
             return
         if lease.id in self._unknown:
             self._unknown.remove(lease.id)
             self._schedule.hurry(lease.request.rules)
         task = asyncio.create_task(self._limiter.settle(lease, usage), name="settle")
-        self._settling[task] = lease
+        self._settling.add(task)
         task.add_done_callback(self._end_settling)
 
     @property
@@ -163,7 +149,7 @@ class LimitService:
         """Whether `read_update` has something to do although no row has changed: after an outage of
         Redis, and when quotas are compared with usage records again. For any thread."""
         num_outages = 0 if self._failover is None else self._failover.num_outages
-        if num_outages != self._restored_after_outages:
+        if num_outages != self._restored_after_outages or self._schedule.are_buckets_due:
             return True
         return bool(self._schedule.due(rule for rule in self.book.rules if rule.is_quota))
 
@@ -173,7 +159,7 @@ class LimitService:
 
         It has the baselines of new quotas, so that the limiter receives them before they bind a
         request, and of all quotas now and then. After a start, and when Redis answers again, it
-        has those of buckets, too.
+        has those of buckets, too, and once more a little later.
         """
         # First: an outage that begins from here on needs another update.
         num_outages, is_answering = 0, True
@@ -192,8 +178,10 @@ class LimitService:
             for baseline in (read_baselines(due, time.time()) if due else ())
         ]
         is_complete = is_lost and is_answering
-        if is_complete:
-            baselines += read_bucket_baselines(snapshot.all_rules, time.time())
+        if self._schedule.take_buckets() or is_complete:
+            # A shadow rule does not count what it would have refused, and usage records do.
+            rules = [rule for rule in snapshot.all_rules if is_complete or not rule.is_shadow]
+            baselines += read_bucket_baselines(rules, time.time())
         return LimitsUpdate(snapshot, due, baselines, num_outages, is_complete)
 
     async def follow(self, update: LimitsUpdate) -> None:
@@ -207,6 +195,8 @@ class LimitService:
             if update.is_complete:
                 self._restored_after_outages = update.num_outages
                 self._unknown = set(self._leases)
+                # Records of requests that have just ended are on their way.
+                self._schedule.hurry(())
         self.book.follow(update.snapshot)
         if self._failover is not None and self._restored_after_outages == update.num_outages:
             self._failover.resume(update.num_outages)
@@ -233,7 +223,7 @@ class LimitService:
         return lease if request is lease.request else structs.replace(lease, request=request)
 
     def _end_settling(self, task: asyncio.Task[None]) -> None:
-        self._queue.note_settled(self._settling.pop(task))
+        self._settling.remove(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("a reservation was not settled", exc_info=task.exception())
 

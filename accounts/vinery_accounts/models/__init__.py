@@ -3,8 +3,6 @@
 from vinery_accounts.models.alerts import Alert as Alert
 from vinery_accounts.models.alerts import Delivery as Delivery
 from vinery_accounts.models.alerts import DeliveryState as DeliveryState
-from vinery_accounts.models.alerts import KeyEvent as KeyEvent
-from vinery_accounts.models.alerts import KeyReminder as KeyReminder
 from vinery_accounts.models.alerts import Webhook as Webhook
 from vinery_accounts.models.audit import AuditEntry as AuditEntry
 from vinery_accounts.models.captures import Capture as Capture

@@ -1,13 +1,52 @@
-"""Webhooks, alerts of quotas, reminders of keys, and their deliveries."""
+"""Webhooks, where they may be sent, alerts of quotas, and their deliveries.
 
+Webhooks are sent to the public internet over TLS. Other addresses, such as databases and a cloud's
+metadata service, need the administrator's permission (`VINERY_WEBHOOK_NETWORKS`).
+"""
+
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
 from vinery_accounts.base.names import check_name
-from vinery_accounts.base.networks import check_url
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
-from vinery_accounts.outbound.addresses import AddressRefused
+from vinery_accounts.outbound.addresses import (
+    AddressRefused,
+    is_within,
+    read_address,
+    why_not_public,
+)
+from vinery_accounts.outbound.urls import Url, UrlRefused, read_url
+
+
+def check_url(url: str) -> Url:
+    """The URL of a webhook, without a DNS query. Raises `AddressRefused`."""
+    if not url.isascii():
+        raise AddressRefused("Write the URL in ASCII, without spaces.")
+    try:
+        target = read_url(url)
+    except UrlRefused as error:
+        raise AddressRefused(str(error)) from None
+    if not target.is_tls and not settings.VINERY_WEBHOOK_NETWORKS:
+        raise AddressRefused("Use https://: without TLS, others can read and change what is sent.")
+    if read_address(target.host) is not None:
+        check_address(target.host, is_tls=target.is_tls)
+    return target
+
+
+def check_address(address: str, *, is_tls: bool) -> None:
+    """Raises `AddressRefused` for an address that a webhook may not be sent to."""
+    if is_within(address, settings.VINERY_WEBHOOK_NETWORKS):
+        return
+    if not is_tls:
+        raise AddressRefused(
+            "Use https://: the administrator has not allowed http:// to this address."
+        )
+    if why_not_public(address, allows_translated=True) is not None:
+        raise AddressRefused(
+            "This address is not public, and the administrator has not allowed it."
+        )
 
 
 class Webhook(Stamped):
@@ -94,41 +133,6 @@ class Alert(models.Model):
         return f"{self.percent} % of {self.amount} {self.metric}, {self.whose or self.scope}"
 
 
-class KeyEvent(models.TextChoices):
-    EXPIRES = "expires", "expires"
-    ROTATION = "rotation", "is due to be rotated"
-
-
-class KeyReminder(models.Model):
-    """A reminder of an event of a key: one row for each event, time and number of days before.
-
-    Names are copied, because reminders outlive their keys.
-    """
-
-    key_id = models.BigIntegerField()
-    organization_id = models.BigIntegerField()
-    event = models.CharField(max_length=10, choices=KeyEvent.choices)
-    happens_at = models.DateTimeField("when")
-    days_before = models.PositiveSmallIntegerField()
-    key_name = models.CharField(max_length=100)
-    hint = models.CharField(max_length=24)
-    owner_name = models.CharField("owner", max_length=150)
-    project_name = models.CharField("project", max_length=220)
-    created_at = models.DateTimeField("at")
-
-    class Meta:
-        ordering = ["-created_at", "-id"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["key_id", "event", "happens_at", "days_before"],
-                name="one_reminder_of_a_moment",
-            )
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.key_name} ({self.hint}) {self.get_event_display()}"
-
-
 class DeliveryState(models.TextChoices):
     PENDING = "pending", "pending"
     SENT = "sent", "sent"
@@ -142,10 +146,7 @@ class Delivery(models.Model):
     the worker dies, the message becomes due again.
     """
 
-    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, null=True, related_name="deliveries")
-    reminder = models.ForeignKey(
-        KeyReminder, on_delete=models.CASCADE, null=True, related_name="deliveries"
-    )
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, null=True)
     user = models.ForeignKey(
         "accounts.User", on_delete=models.CASCADE, null=True, help_text="By e-mail."
@@ -166,17 +167,8 @@ class Delivery(models.Model):
                 condition=Q(webhook__isnull=False, user=None) | Q(webhook=None, user__isnull=False),
                 name="one_receiver_of_a_delivery",
             ),
-            models.CheckConstraint(
-                condition=Q(alert__isnull=False, reminder=None)
-                | Q(alert=None, reminder__isnull=False),
-                name="one_subject_of_a_delivery",
-            ),
             models.UniqueConstraint(fields=["alert", "webhook"], name="one_call_of_a_webhook"),
             models.UniqueConstraint(fields=["alert", "user"], name="one_mail_to_a_user"),
-            models.UniqueConstraint(
-                fields=["reminder", "webhook"], name="one_reminder_of_a_webhook"
-            ),
-            models.UniqueConstraint(fields=["reminder", "user"], name="one_reminder_to_a_user"),
         ]
         indexes = [
             models.Index(
@@ -187,14 +179,7 @@ class Delivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.subject} to {self.receiver}"
-
-    @property
-    def subject(self) -> Alert | KeyReminder:
-        """The alert or the reminder to send."""
-        subject = self.alert or self.reminder
-        assert subject is not None  # a constraint of the table
-        return subject
+        return f"{self.alert} to {self.receiver}"
 
     @property
     def receiver(self) -> str:

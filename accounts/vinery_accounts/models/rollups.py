@@ -5,7 +5,7 @@ Only `usage/rollups` writes them.
 
 from django.db import models
 
-from vinery_accounts.base.outcomes import Outcome
+from vinery_accounts.base.errors import Outcome
 
 
 class UsageSlice(models.Model):
@@ -81,9 +81,7 @@ class Rollup(models.Model):
     num_media_pixels = models.BigIntegerField(default=0)
     weighted_tokens = models.FloatField(default=0)
     energy_mj = models.BigIntegerField(default=0)
-    histograms = models.BinaryField(
-        default=b"", help_text="Latencies: see `usage/histogram`."
-    )
+    histograms = models.BinaryField(default=b"", help_text="Latencies: see `usage/histogram`.")
 
     class Meta:
         abstract = True

@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from vinery_accounts.base.outcomes import Outcome
+from vinery_accounts.base.errors import Outcome
 
 
 class UsageRecord(models.Model):

@@ -1,10 +1,10 @@
-"""Alerts about quotas, reminders about keys, and the webhooks that receive both."""
+"""Alerts about quotas, and the webhooks that receive them."""
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from django.db.models import Model, Prefetch, QuerySet
+from django.db.models import Prefetch, QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.alerts import webhooks
@@ -13,8 +13,6 @@ from vinery_accounts.models import (
     Alert,
     Delivery,
     DeliveryState,
-    KeyEvent,
-    KeyReminder,
     Organization,
     Scope,
     Webhook,
@@ -30,8 +28,6 @@ from vinery_accounts.resources.fields import (
 )
 from vinery_accounts.services import changes
 from vinery_accounts.services.access import Access, Action
-
-SubjectT = TypeVar("SubjectT", bound=Model)
 
 
 class DeliverySerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -66,21 +62,9 @@ class AlertFilters(DatedFilters):
         return rows.filter(pk__in=found.values("alert_id"))
 
 
-class _Notices(Resource[SubjectT]):
-    """Notices that were sent, with their messages."""
-
-    ordering = ("-created_at",)
-    read_scope = Scope.USAGE.value
-
-    def rows(self, access: Access) -> QuerySet[SubjectT]:
-        """Return the notices with their messages and the receivers' names."""
-        named = Delivery.objects.select_related("webhook", "user")
-        return super().rows(access).prefetch_related(Prefetch("deliveries", named))
-
-
-def deliveries(notice: Alert | KeyReminder) -> list[str]:
-    """Return one text for each message of a notice, with its state and last error."""
-    return [_delivery(each) for each in notice.deliveries.all()]
+def deliveries(alert: Alert) -> list[str]:
+    """Return one text for each message, with its state and last error."""
+    return [_delivery(each) for each in alert.deliveries.all()]
 
 
 def _delivery(each: Delivery) -> str:
@@ -90,7 +74,7 @@ def _delivery(each: Delivery) -> str:
     return f"{each.receiver}: {each.state} after {tries} ({each.error})"
 
 
-class Alerts(_Notices[Alert]):
+class Alerts(Resource[Alert]):
     """Quotas that reached a threshold, once in each window, the newest first."""
 
     model = Alert
@@ -107,46 +91,16 @@ class Alerts(_Notices[Alert]):
         "created_at percent whose metric window used=num_used amount",
         whose=lambda alert: alert.whose or alert.scope,
     ) | {"messages": deliveries}
+    ordering = ("-created_at",)
+    read_scope = Scope.USAGE.value
+
+    def rows(self, access: Access) -> QuerySet[Alert]:
+        """Return the alerts with their messages and the receivers' names."""
+        named = Delivery.objects.select_related("webhook", "user")
+        return super().rows(access).prefetch_related(Prefetch("deliveries", named))
 
 
 ALERTS: Final = Alerts()
-
-
-class KeyReminderSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """A key is about to expire, or its rotation is due."""
-
-    owner = serializers.CharField(source="owner_name")
-    project = serializers.CharField(source="project_name")
-    deliveries = DeliverySerializer(many=True, help_text="The messages and their states.")
-
-    class Meta:
-        model = KeyReminder
-        fields = [
-            *("id", "created_at", "key_id", "organization_id", "event", "happens_at"),
-            *("days_before", "key_name", "hint", "owner", "project", "deliveries"),
-        ]
-
-
-class KeyReminders(_Notices[KeyReminder]):
-    """Keys that are about to expire or to be rotated, the newest reminder first. Each event is
-    announced once for each number of days before it, and again when its time changes."""
-
-    model = KeyReminder
-    serializer = KeyReminderSerializer
-    filters = DatedFilters.of(
-        organization_id=fields.id_filter("an organisation"),
-        key_id=fields.id_filter("a key"),
-        event=fields.choice_filter(KeyEvent.choices, "Only about this event."),
-    )
-    one, many = "a reminder", "reminders"
-    empty_text = "No key has been about to expire yet."
-    columns = columns_of(
-        "created_at key=key_name hint owner=owner_name project=project_name event happens_at "
-        "days_before"
-    ) | {"messages": deliveries}
-
-
-KEY_REMINDERS: Final = KeyReminders()
 
 
 class WebhookSerializer(StrictModelSerializer):

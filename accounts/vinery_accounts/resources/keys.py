@@ -100,8 +100,8 @@ class KeySerializer(StrictModelSerializer):
             "expires_at": {"label": "Expires", "help_text": "Empty: never."},
             "rotate_every_days": {
                 "label": "Rotation period (days)",
-                "help_text": "The rotation is due this many days after the key was created. Its "
-                "owner is reminded before. Empty: never.",
+                "help_text": "The rotation is due this many days after the key was created. "
+                "Empty: never.",
             },
             "rotation_grace_days": {
                 "label": "Grace period (days)",

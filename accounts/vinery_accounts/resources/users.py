@@ -1,10 +1,16 @@
 """Users, service accounts, and their roles."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final
 
+from django.conf import settings
+from django.contrib.auth.tokens import default_token_generator
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import int_to_base36
 from rest_framework import serializers
 
 from vinery_accounts.models import Membership, Organization, Project, Role, User
@@ -23,9 +29,8 @@ from vinery_accounts.resources.fields import (
     StrictSerializer,
     VisibleRelatedField,
 )
-from vinery_accounts.services import changes
+from vinery_accounts.services import audit, changes
 from vinery_accounts.services.access import Access, Action
-from vinery_accounts.services.password_links import password_link
 
 
 class UserSerializer(StrictModelSerializer):
@@ -132,8 +137,16 @@ def _link(user: User) -> dict[str, Any]:
             f"{user} has signed in already. An administrator of the platform can give a new "
             "password."
         )
-    link = password_link(user)
-    return {"path": link.path, "expires_at": link.expires_at}
+    audit.record("password_link", user)
+    # A token contains the stored password, so it ends with the next password. The same page opens
+    # the links of e-mails, see `signin`.
+    key = default_token_generator.make_token(user)
+    names = {"uidb36": int_to_base36(user.pk), "key": key}
+    lifetime = timedelta(seconds=settings.PASSWORD_RESET_TIMEOUT)
+    return {
+        "path": reverse("account_reset_password_from_key", kwargs=names),
+        "expires_at": timezone.now() + lifetime,
+    }
 
 
 class Users(Resource[User]):

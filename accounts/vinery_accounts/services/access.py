@@ -34,7 +34,6 @@ from vinery_accounts.models import (
     AuditEntry,
     Capture,
     Invitation,
-    KeyReminder,
     Limit,
     LimitScope,
     Membership,
@@ -69,8 +68,6 @@ _Role = tuple[int, int | None, str]
 
 
 class Action(StrEnum):
-    """What is done to a row, which may be unsaved."""
-
     VIEW = "view"
     MANAGE = "manage"  # create, change, remove
     STOP = "stop"  # pause or revoke a key
@@ -226,9 +223,6 @@ class Access:
             limits = self._limits_condition() & ~_BIND_ALL
             known = Limit.objects.filter(limits).order_by().values("pk")
             return Q(organization_id__in=self.organizations) | Q(limit_id__in=known)
-        if model is KeyReminder:
-            seen = self.rows(ApiKey).order_by().values("pk")
-            return Q(organization_id__in=self.organizations) | Q(key_id__in=seen)
         if model is Webhook:
             return Q(organization_id__in=self._led)
         if model is AuditEntry:
@@ -243,7 +237,6 @@ class Access:
         raise TypeError(f"no rule for the visibility of {model.__name__}")
 
     def _limits_condition(self) -> Q:
-        """Limits of visible rows, of models and of the platform."""
         if self.user_id is None:
             return Q(pk__in=())
         condition = _BIND_ALL
@@ -263,7 +256,6 @@ class Access:
 
     @property
     def _led(self) -> set[int]:
-        """Organisations in which the role is admin or owner."""
         return {pk for pk in self.organizations if self.rank_at(pk) >= _RANKS["admin"]}
 
     @property
@@ -281,27 +273,22 @@ class Access:
     # -- Actions that are permitted
 
     def leads(self, organization_id: int | None, project_id: int | None = None) -> bool:
-        """Whether the caller is an admin or owner there."""
         return self._leads(Role.ADMIN, organization_id, project_id)
 
     def owns(self, organization_id: int | None, project_id: int | None = None) -> bool:
-        """Whether the caller is an owner there."""
         return self._leads(Role.OWNER, organization_id, project_id)
 
     @property
     def is_leader(self) -> bool:
-        """Whether the caller is an admin or owner of an organisation or of a project."""
         roles = {*self.organizations.values(), *self.projects.values()}
         return self.is_superuser or any(_RANKS[role] >= _RANKS[Role.ADMIN] for role in roles)
 
     @property
     def leads_organization(self) -> bool:
-        """Whether the caller is an admin or owner of a whole organisation."""
         return self.is_superuser or bool(self._led)
 
     @property
     def owns_scope(self) -> bool:
-        """Whether the caller is an owner of an organisation or of a project."""
         roles = {*self.organizations.values(), *self.projects.values()}
         return self.is_superuser or Role.OWNER in roles
 
@@ -316,7 +303,6 @@ class Access:
         return max(_RANKS.get(role or "", 0) for role in roles)
 
     def may(self, action: Action, row: Model) -> bool:
-        """Whether the caller may do this to the row."""
         if action is Action.ANSWER:
             return isinstance(row, Invitation) and self._is_named(row.username)
         if self.is_superuser:
@@ -418,7 +404,6 @@ class Access:
 
 
 def _may_with_admin_key(action: Action, row: Model) -> bool:
-    """Whether an admin key may do this to the row."""
     match row:
         case ApiKey() if row.is_for_administration:
             return action in (Action.VIEW, Action.STOP)

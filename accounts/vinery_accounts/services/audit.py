@@ -160,7 +160,6 @@ def kind_of(row: models.Model) -> str:
 
 
 def hash_of(entry: AuditEntry) -> str:
-    """The hash of the entry's other fields: 64 hexadecimal digits."""
     fields = _plain({name: getattr(entry, name) for name in _HASHED})
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

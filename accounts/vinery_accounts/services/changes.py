@@ -124,7 +124,6 @@ def remove(row: Model) -> None:
 
 
 def _owned_by(row: Model) -> Iterator[Model]:
-    """The rows that the database deletes with this row."""
     if isinstance(row, User):
         yield from row.api_keys.select_related("project")
     if isinstance(row, User | Organization | Project):
@@ -225,7 +224,6 @@ def known_membership(user: User, scope: Organization | Project) -> Membership | 
 
 
 def set_role(user: User, scope: Organization | Project, role: str) -> Membership:
-    """Give the user this role there, instead of the role that they have."""
     with audit.writing():
         known = known_membership(user, scope)
         return add(membership_of(user, scope, role)) if known is None else change(known, role=role)
@@ -283,7 +281,6 @@ def set_active(row: RowT, is_active: bool) -> RowT:  # noqa: FBT001
 
 
 def new_password() -> str:
-    """A random password of 20 characters."""
     return secrets.token_urlsafe(15)
 
 
@@ -297,7 +294,6 @@ def set_password(user: User, password: str) -> None:
 
 
 def _check_password(password: str, user: User) -> None:
-    """Raises `ValidationError` for a weak password, and for a service account."""
     if user.is_service:
         raise ValidationError({"password": "A service account does not sign in."})
     try:
@@ -372,7 +368,6 @@ def check(row: Model, stored: Model | None = None) -> None:
 
 
 def _check_endpoints(key: ApiKey) -> None:
-    """Raises `ValidationError` for an endpoint that the server does not have."""
     known = settings.VINERY_KEY_ENDPOINTS
     for name in key.allowed_endpoints:
         if name not in known:
@@ -393,7 +388,6 @@ def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
 
 
 def _check_may_go(row: Model) -> None:
-    """Raises `ValidationError` for a row that may not be deleted."""
     match row:
         case Organization() if row.projects.exists():
             raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")
@@ -413,7 +407,6 @@ def _check_may_go(row: Model) -> None:
 
 
 def _check_leaves_an_owner(row: Model) -> None:
-    """Raises `ValidationError` if the organisation would have no owner left."""
     if not isinstance(row, Membership) or row.project_id or row.role != Role.OWNER:
         return
     others = Membership.objects.filter(
@@ -426,7 +419,6 @@ def _check_leaves_an_owner(row: Model) -> None:
 
 
 def is_last_superuser(user: User) -> bool:
-    """Whether the platform has no active superuser but this user."""
     if not (user.is_superuser and user.is_active):
         return False
     return not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists()

@@ -28,8 +28,8 @@ from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 
+from vinery_accounts.base.actors import address_of
 from vinery_accounts.models import User
-from vinery_accounts.services.middleware import address_of
 from vinery_accounts.signin.devices import known_device
 
 TOO_MANY: Final = "too_many_login_attempts"
@@ -80,7 +80,6 @@ def code_key(user: User) -> str:
 
 
 def has_second_factor(user: User) -> bool:
-    """Whether sign-in asks this user for a code."""
     return bool(Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).exists())
 
 

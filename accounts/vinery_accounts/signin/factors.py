@@ -16,6 +16,7 @@ from django.core.exceptions import ValidationError
 from vinery_accounts.base import encryption
 from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import User
+from vinery_accounts.services import audit, changes
 from vinery_accounts.signin import attempts, log
 
 _PURPOSE: Final = b"vinery second factors"
@@ -95,3 +96,24 @@ def forget_factors(user: User) -> int:
     num_deleted: int
     num_deleted, _ = Authenticator.objects.filter(user=user).delete()
     return num_deleted
+
+
+# -- What an administrator does for a user who lost the password or the phone --------------------
+
+
+def set_password(user: User, password: str) -> None:
+    """Set a new password, and reset the count of wrong ones.
+
+    Raises `ValidationError` if it is weak, or for a service account.
+    """
+    changes.set_password(user, password)
+    attempts.forget(user)
+
+
+def reset_second_factor(user: User) -> bool:
+    """Delete the user's second factor and recovery codes. Returns whether there was one."""
+    with audit.writing():
+        if not forget_factors(user):
+            return False
+        audit.record("second_factor_off", user)
+        return True

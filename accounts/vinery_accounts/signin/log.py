@@ -24,10 +24,9 @@ from django.core.cache import cache
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-from vinery_accounts.base.actors import Actor
+from vinery_accounts.base.actors import Actor, actor_of, address_of
 from vinery_accounts.models import User
 from vinery_accounts.services import audit
-from vinery_accounts.services.middleware import actor_of, address_of
 from vinery_accounts.signin import attempts
 
 QUIET_S: Final = 60
@@ -53,7 +52,6 @@ def linked(request: HttpRequest, user: User, forgotten: Sequence[str]) -> None:
 
 
 def named(username: object) -> User | None:
-    """The user whose sign-ins are counted under this name."""
     return User.objects.filter(username__iexact=str(username)).first()
 
 

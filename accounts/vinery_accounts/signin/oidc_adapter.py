@@ -126,9 +126,10 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
 
 def _ignore_unconfirmed(sociallogin: SocialLogin) -> None:
-    """Let a new user sign up whose address only accounts have that did not confirm it.
+    """Let a new user sign up with an address that other accounts have, but have not confirmed.
 
-    Allauth would refuse the address because of these. The new account has it in its own column.
+    Allauth would refuse the address because of these accounts. The new account has the address in
+    its own column.
     """
     emails = [address.email.lower() for address in sociallogin.email_addresses]
     if emails and not EmailAddress.objects.filter(email__in=emails).exists():

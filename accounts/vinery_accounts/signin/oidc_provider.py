@@ -73,7 +73,6 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return "client_secret_post" not in methods
 
     def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
-        """The URL to register at the issuer."""
         return public_url(request.build_absolute_uri(reverse("openid_connect_callback")))
 
     def get_access_token_data(
@@ -198,7 +197,6 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
         return {}
 
     def get_login_url(self, request: HttpRequest, **kwargs: Any) -> str:
-        """The path that the button links to."""
         return reverse("openid_connect_login")
 
     def get_callback_url(self) -> str:

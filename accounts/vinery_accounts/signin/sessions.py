@@ -28,7 +28,6 @@ class SignedSessionMiddleware(SessionMiddleware):
         request.session = self.SessionStore(key_of(cookie))
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Save the session, and sign the key in the cookie."""
         signed: HttpResponse = super().process_response(request, response)
         cookie = signed.cookies.get(settings.SESSION_COOKIE_NAME)
         if cookie is not None and cookie.value:  # empty: the cookie is deleted
@@ -38,7 +37,6 @@ class SignedSessionMiddleware(SessionMiddleware):
 
 
 def cookie_of(session_key: str) -> str:
-    """The value of the browser's cookie."""
     return Signer(salt=_SALT).sign(session_key)
 
 

@@ -12,7 +12,7 @@ from typing import assert_never
 
 import msgspec
 
-from vinery_accounts.base.outcomes import Outcome as Outcome
+from vinery_accounts.base.errors import Outcome as Outcome
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Cast
 
-from vinery_accounts.base.outcomes import QUOTA_EXCEEDED
+from vinery_accounts.base.errors import QUOTA_EXCEEDED
 from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from vinery_accounts.usage import histogram, periods, retention
 from vinery_accounts.usage.dimensions import RollupDimensions, coarsest

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from django.db import connection
 
-from vinery_accounts.base.outcomes import QUOTA_EXCEEDED
+from vinery_accounts.base.errors import QUOTA_EXCEEDED
 from vinery_accounts.models.rollups import DayRollup, HourRollup, MinuteRollup, Rollup, UsageSlice
 from vinery_accounts.models.usage import UsageRecord
 from vinery_accounts.usage import histogram

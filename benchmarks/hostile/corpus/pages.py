@@ -20,7 +20,7 @@ _NO_BODY: Final = constant(b"")
 _PAGE: Final = frozenset((200, 301, 302, 401, 403, 405, *REFUSALS))
 _TABLES: Final = (
     "organizations", "projects", "users", "memberships", "keys", "limits", "model-weights",
-    "quotas", "alerts", "key-reminders", "webhooks", "refusals", "captures", "audit",
+    "quotas", "alerts", "webhooks", "refusals", "captures", "audit",
 )  # fmt: skip
 _PAGES: Final = (
     "/accounts/login/", "/accounts/password/reset/", "/accounts/logout/", "/console/",

@@ -32,7 +32,7 @@ def reset_password(arguments: argparse.Namespace) -> int:
     require_home()
     from vinery_accounts.models import User
     from vinery_accounts.services.changes import new_password
-    from vinery_accounts.signin.recovery import set_password
+    from vinery_accounts.signin.factors import set_password
 
     admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
     if admin is None:

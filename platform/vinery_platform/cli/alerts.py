@@ -1,4 +1,4 @@
-"""`vinery alerts`: alerts about quotas, reminders about keys, and their webhooks."""
+"""`vinery alerts`: alerts about quotas, and their webhooks."""
 
 import argparse
 import smtplib
@@ -11,10 +11,10 @@ from django.core.mail import send_mail
 
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.models import Webhook
-from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS, WEBHOOKS
+from vinery_accounts.resources.alerts import ALERTS, WEBHOOKS
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_platform.cli import resource
-from vinery_platform.cli.find import options_of, organization_named, webhook_of
+from vinery_platform.cli.find import organization_named, webhook_of
 from vinery_platform.cli.period import period
 from vinery_platform.cli.resource import Option, RowCommands
 from vinery_platform.cli.shape import Commands, Failure, print_line, print_note, subcommands
@@ -29,14 +29,6 @@ _FIELDS: Final = {
 def add_to(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
     resource.add_list(actions, ALERTS, "List the newest alerts.", has_num=True)
-    resource.add_list(
-        actions,
-        KEY_REMINDERS,
-        "List the newest reminders about keys that expire or have to be rotated.",
-        {"key_id": options_of("key")},
-        name="reminders",
-        has_num=True,
-    )
     test = resource.add_command(
         actions,
         "test",

@@ -7,7 +7,7 @@ from vinery_accounts.models import Organization, Project, Role, User
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 from vinery_accounts.services import audit, changes
-from vinery_accounts.signin.recovery import reset_second_factor, set_password
+from vinery_accounts.signin.factors import reset_second_factor, set_password
 from vinery_platform.cli import resource
 from vinery_platform.cli.find import organization_named, project_named, user_named
 from vinery_platform.cli.organization import activated

@@ -165,16 +165,10 @@ SETTINGS: Final = (
     ),
     Setting(
         "VINERY_LIMITS_WHEN_AWAY",
-        "refuse, allow or share: requests while Redis is unavailable",
-        "share",
+        "allow or refuse: requests while Redis is unavailable",
+        "allow",
     ),
-    Setting("VINERY_LIMITS_QUEUE_S", "how long a request may wait for a limit of its key", "0"),
     Setting("VINERY_ALERT_AT", "percentages of quotas at which an alert is sent", "50,80,100"),
-    Setting(
-        "VINERY_REMIND_DAYS",
-        "days before a key expires or its rotation is due, when its owner is reminded",
-        "1,7",
-    ),
     Setting(
         "VINERY_WEBHOOK_NETWORKS",
         "private networks that webhooks may call, also without TLS",
@@ -185,11 +179,7 @@ SETTINGS: Final = (
     Setting("VINERY_RETENTION_BY_MINUTE_DAYS", f"retention of sums by minute in {_RETENTION}", "7"),
     Setting("VINERY_RETENTION_BY_HOUR_DAYS", f"retention of sums by hour in {_RETENTION}", "365"),
     Setting("VINERY_RETENTION_BY_DAY_DAYS", f"retention of sums by day in {_RETENTION}", "0"),
-    Setting(
-        "VINERY_RETENTION_ALERTS_DAYS",
-        f"retention of alerts and reminders in {_RETENTION}",
-        "365",
-    ),
+    Setting("VINERY_RETENTION_ALERTS_DAYS", f"retention of alerts in {_RETENTION}", "365"),
     Setting(
         "VINERY_JOB_MEMORY_MB",
         "memory of a conversion, which fails above it",

@@ -201,7 +201,7 @@ MIDDLEWARE = [
     "vinery_platform.web.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "vinery_accounts.services.middleware.actor_middleware",
+    "vinery_accounts.base.actors.actor_middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "vinery_accounts.signin.middleware.sign_in",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -259,7 +259,7 @@ ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_SESSION_REMEMBER = True
 # There are no pages for codes by mail, which allauth offers to users with a verified address.
 ACCOUNT_REAUTHENTICATION_METHODS = {"password", "mfa"}
-# The tokens of `vinery_accounts/services/password_links.py`, too.
+# The tokens of `vinery_accounts/resources/users.py`, too.
 ACCOUNT_PASSWORD_RESET_TOKEN_GENERATOR = "django.contrib.auth.tokens.PasswordResetTokenGenerator"
 ACCOUNT_RATE_LIMITS = {
     "login_failed": "10/m/ip,5/5m/key",
@@ -319,12 +319,9 @@ VINERY_WEB_WORKERS = num_workers_from_env()
 VINERY_HUNG_AFTER_S = hung_after_from_env()
 # Read by the processes of jobs, and checked here. 0: what is free when one starts.
 VINERY_JOB_MEMORY_MB = env.integer("VINERY_JOB_MEMORY_MB", 0, at_least=0, at_most=1 << 24)
-VINERY_LIMITS_WHEN_AWAY = env.choice(
-    "VINERY_LIMITS_WHEN_AWAY", "share", among=("refuse", "allow", "share")
-)
+VINERY_LIMITS_WHEN_AWAY = env.choice("VINERY_LIMITS_WHEN_AWAY", "allow", among=("allow", "refuse"))
 # The endpoints that a key may be restricted to; `accounts` does not import `serving`.
 VINERY_KEY_ENDPOINTS = tuple(map(str, ALL_ENDPOINTS))
-VINERY_LIMITS_QUEUE_S = env.integer("VINERY_LIMITS_QUEUE_S", 0, at_least=0, at_most=60)
 
 # -- Models -------------------------------------------------------------------------------
 
@@ -339,8 +336,6 @@ VINERY_WAKE_WAIT_S = env.integer("VINERY_WAKE_WAIT_S", 60, at_least=1, at_most=3
 VINERY_ALERT_AT = env.numbers(
     "VINERY_ALERT_AT", (50, 80, 100), at_most=100, like="percentages such as 50,80,100"
 )
-# How many days before a key expires its owner is reminded.
-VINERY_REMIND_DAYS = env.numbers("VINERY_REMIND_DAYS", (1, 7), at_most=365)
 # Private networks to which webhooks may be sent, also without TLS.
 VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
 
@@ -428,7 +423,6 @@ CELERY_BEAT_SCHEDULE = {
     for name, interval_s in {
         "recover_usage": 60.0,
         "check_quotas": 60.0,
-        "check_keys": 300.0,
         "sweep_deliveries": 60.0,
         "delete_old_usage": 3600.0,
         "delete_old_captures": 60.0,

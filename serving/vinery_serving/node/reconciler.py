@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
 from vinery_accounts.base import change_signal
-from vinery_accounts.base.commits import commit_state
+from vinery_accounts.base.change_signal import commit_state
 from vinery_serving.catalog import devices
 from vinery_serving.catalog.devices import first_device
 from vinery_serving.catalog.engine_status import EngineState

@@ -10,8 +10,7 @@ from msgspec import structs
 
 from vinery_accounts.captures.files import without_files
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
-from vinery_accounts.keys.end_users import stored_end_user
-from vinery_accounts.keys.table import Caller
+from vinery_accounts.keys.table import Caller, stored_end_user
 from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
 from vinery_accounts.usage.ledger import NoRoomForUsage
 from vinery_serving.core.endpoints import PoolingEndpoint

@@ -81,7 +81,6 @@ class Reservation:
             num_image_tokens=num_media,
             num_output_tokens=1,
             weights=self._limits.book.weights_of(model),
-            owner=str(self._caller.key_id),
         )
         self._limits.settle(await self._lease_of(request, model), NO_USAGE)
 
@@ -110,7 +109,6 @@ class Reservation:
             num_input_tokens=num_tokens,
             num_output_tokens=0,
             weights=self._weights,
-            owner=str(self._caller.key_id),
         )
         self._lease, self._is_whole = await self._lease_of(request, model), True
         self._note(self._lease.shadow_denials)
@@ -121,7 +119,7 @@ class Reservation:
     async def _lease_of(self, request: ReservationRequest, model: str) -> Lease:
         """Reserve all of it. Raises `LimitReached`, and `Unavailable` without limits."""
         try:
-            answer = await self._limits.reserve_or_wait(request)
+            answer = await self._limits.reserve(request)
         except LimitsUnavailable:
             raise _unchecked() from None
         if isinstance(answer, Denial):
@@ -147,10 +145,9 @@ class Reservation:
             num_image_tokens=prepared.meter.num_media_tokens,
             num_output_tokens=wanted,
             weights=self._weights,
-            owner=str(self._caller.key_id),
             num_answers=max(1, sum(num_sequences)),
         )
-        answer = await self._limits.reserve_or_wait(request)
+        answer = await self._limits.reserve(request)
         if isinstance(answer, Denial):
             least = min(num_answers, num_wanted)
             if not is_search and least < wanted and (answer.is_quota or answer.is_too_large):
@@ -250,7 +247,6 @@ async def count_request(
         rules=rules,
         num_input_tokens=0,
         num_output_tokens=0,
-        owner=str(caller.key_id),
     )
     try:
         answer = await limits.reserve(request)

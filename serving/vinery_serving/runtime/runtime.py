@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 from django.conf import settings
 from django.db import Error, close_old_connections
 
-from vinery_accounts.base.commits import commit_state
+from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.captures.queue import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
@@ -429,7 +429,6 @@ def _limit_settings() -> LimitSettings:
         redis_url=settings.VINERY_REDIS_URL,
         unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
         num_processes=settings.VINERY_WEB_WORKERS,
-        queue_s=settings.VINERY_LIMITS_QUEUE_S,
     )
 
 

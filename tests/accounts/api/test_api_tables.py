@@ -15,7 +15,7 @@ from vinery_accounts.services import changes
 
 TABLES = (
     *("organizations", "projects", "users", "memberships", "keys", "limits", "model-weights"),
-    *("refusals", "audit", "quotas", "alerts", "key-reminders", "webhooks", "captures"),
+    *("refusals", "audit", "quotas", "alerts", "webhooks", "captures"),
     *("quarantine", "invitations"),
 )
 

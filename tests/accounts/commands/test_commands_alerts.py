@@ -1,4 +1,4 @@
-"""Alerts, reminders and webhooks by command."""
+"""Alerts and webhooks by command."""
 
 import re
 from typing import Any
@@ -6,20 +6,18 @@ from typing import Any
 import pytest
 from django.core import mail
 from django.utils import timezone
-from row_builders import logged, stored_alert, stored_reminder
+from row_builders import logged, stored_alert
 from webhook_receiver import Receiver
 
 from tests.accounts.commands.conftest import Vinery
 from tests.tables import table
-from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Delivery, Project, User, Webhook
 
 URL = "https://hooks.example.com/"
 
 
-def test_alerts_and_reminders_of_keys_are_listed(vinery_: Vinery, search: Project) -> None:
+def test_alerts_are_listed(vinery_: Vinery, alice: User) -> None:
     alert = stored_alert(scope="project:1", whose="Acme / search", amount=1000, num_used=812)
-    alice = User.objects.get(username="alice")
     Delivery.objects.create(alert=alert, user=alice, due_at=timezone.now())
 
     text = vinery_("alerts", "list").out
@@ -31,21 +29,6 @@ def test_alerts_and_reminders_of_keys_are_listed(vinery_: Vinery, search: Projec
         alert.deliveries.update(num_tries=num_tries, error="connection refused")
         [row] = vinery_("alerts", "list", "--json").rows
         assert row["messages"] == [f"e-mail to alice: pending after {words} (connection refused)"]
-
-    keys = [create_key(owner=alice, project=search, name=name).key for name in ("ci", "crawler")]
-    for key in keys:
-        reminder = stored_reminder(key)
-        Delivery.objects.create(reminder=reminder, user=alice, due_at=timezone.now())
-
-    text = vinery_("alerts", "reminders").out
-    assert "crawler" in text and "ci" in text and "e-mail to alice: pending" in text
-
-    [row] = vinery_("alerts", "reminders", "--num", "1", "--json").rows
-    assert (row["key"], row["event"], row["days_before"]) == ("crawler", "expires", 7)
-    assert row["messages"] == ["e-mail to alice: pending"]
-
-    [row] = vinery_("alerts", "reminders", "--key", keys[0].hint, "--json").rows
-    assert row["key_id"] == keys[0].pk
 
 
 def test_a_webhook_is_added_tested_removed_and_changed(

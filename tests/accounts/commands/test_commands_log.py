@@ -104,7 +104,7 @@ LISTS = ("audit list", "refusals list", "capture list", "quarantine list", "aler
         *(
             (f"{command} --num {num}", "is not a number from 1")
             for num in (0, -1, "x")
-            for command in (*LISTS, "alerts reminders")
+            for command in LISTS
         ),
         ("usage show --by key --top -1", "is not a number from 1"),
         ("refusals list --metric foo", "invalid choice"),

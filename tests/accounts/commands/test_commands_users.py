@@ -190,7 +190,7 @@ def test_a_lost_second_factor_is_switched_off_by_command(
     vinery_: Vinery, search: Project, monkeypatch: pytest.MonkeyPatch, had_one: bool
 ) -> None:
     forget_factors = Mock(return_value=int(had_one))
-    monkeypatch.setattr("vinery_accounts.signin.recovery.forget_factors", forget_factors)
+    monkeypatch.setattr("vinery_accounts.signin.factors.forget_factors", forget_factors)
 
     result = vinery_("user", "second-factor-off", "alice")
     forget_factors.assert_called_once_with(named("alice"))

@@ -2,12 +2,18 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from msgspec import structs
 
-from vinery_accounts.limits.reservations import Denial, Lease, Level, ReservationRequest
+from vinery_accounts.limits.reservations import (
+    ActualUsage,
+    Denial,
+    Lease,
+    Limiter,
+    ReservationRequest,
+)
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
 
 _ids = itertools.count(1)
@@ -37,32 +43,30 @@ def request_for(
     return ReservationRequest(name, rules, num_input_tokens, num_output_tokens, **more)
 
 
-class Reserves(Protocol):
-    """A limiter, or a queue before one."""
-
-    async def acquire(self, request: ReservationRequest) -> Lease | Denial: ...
-
-    async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]: ...
-
-
 def under(lease: Lease, *rules: Rule) -> Lease:
     """The same lease when its rules have other amounts."""
     return structs.replace(lease, request=structs.replace(lease.request, rules=rules))
 
 
-async def granted(limiter: Reserves, asked: ReservationRequest) -> Lease:
+async def granted(limiter: Limiter, asked: ReservationRequest) -> Lease:
     answer = await limiter.acquire(asked)
     assert isinstance(answer, Lease), answer
     return answer
 
 
-async def denied(limiter: Reserves, asked: ReservationRequest) -> Denial:
+async def spend(limiter: Limiter, num_tokens: int, *rules: Rule) -> None:
+    """A request uses so many tokens, and ends."""
+    lease = await granted(limiter, request_for(*rules, num_input_tokens=num_tokens - 1))
+    await limiter.settle(lease, ActualUsage(num_tokens - 1, 1))
+
+
+async def denied(limiter: Limiter, asked: ReservationRequest) -> Denial:
     answer = await limiter.acquire(asked)
     assert isinstance(answer, Denial), answer
     return answer
 
 
-async def used(limiter: Reserves, *rules: Rule) -> list[int]:
+async def used(limiter: Limiter, *rules: Rule) -> list[int]:
     return [level.num_used for level in await limiter.levels(rules)]
 
 

@@ -94,9 +94,8 @@ async def failover(clock: FakeClock) -> AsyncIterator[MakeFailover]:
     made: list[FailoverLimiter] = []
 
     def make(store: Limiter, policy: UnavailablePolicy, **more: float) -> FailoverLimiter:
-        local = MemoryLimiter(4, clock=clock)
         waits = {"deadline_s": 5.0, "probe_interval_s": 0.005, **more}
-        made.append(FailoverLimiter(store, local, policy, clock=clock, **waits))  # type: ignore[arg-type]
+        made.append(FailoverLimiter(store, policy, clock=clock, **waits))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

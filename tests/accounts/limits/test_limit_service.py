@@ -16,7 +16,6 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
 from vinery_accounts.keys.table import ANONYMOUS
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
-from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.recovery import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReconciliationSchedule
 from vinery_accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
 from vinery_accounts.limits.service import LimitService, LimitSettings
@@ -153,10 +152,12 @@ def test_end_users_begin_with_what_they_used_and_a_known_quota_is_updated(
 class OnRedis:
     """Limits on a fake Redis. The thread of a test reads the database."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, runner: asyncio.Runner) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, runner: asyncio.Runner, policy: UnavailablePolicy
+    ) -> None:
         self.store = FakeLimiter()
-        refuse = UnavailablePolicy.REFUSE
-        self.failover = FailoverLimiter(self.store, MemoryLimiter(), refuse, probe_interval_s=0.001)
+        self.num_requests = 0
+        self.failover = FailoverLimiter(self.store, policy, probe_interval_s=0.001)
         self.limits = LimitService(LimitSettings())
         self.clock = FakeClock()
         monkeypatch.setattr(self.limits, "_schedule", ReconciliationSchedule(self.clock))
@@ -182,7 +183,9 @@ class OnRedis:
 
     def reserve(self) -> Lease:
         """Reserve twelve tokens of all limits."""
-        request = ReservationRequest("r2", tuple(self.limits.book.rules), 7, 5)
+        self.num_requests += 1
+        name = f"r{self.num_requests} of us"
+        request = ReservationRequest(name, tuple(self.limits.book.rules), 7, 5)
         answer = self.run(self.limits.reserve(request))
         assert isinstance(answer, Lease)
         return answer
@@ -200,9 +203,10 @@ class OnRedis:
         self.run(self.limits.tick())
         assert self.failover.state.is_degraded
 
-    def start_redis(self) -> None:
-        """Start the server without its data, and wait until the failover sees it."""
-        self.store.forget()
+    def start_redis(self, *, has_data: bool = False) -> None:
+        """Start the server, and wait until the failover sees it."""
+        if not has_data:
+            self.store.forget()
         self.store.is_unavailable = False
         self.run(self._until_it_answers())
 
@@ -213,9 +217,14 @@ class OnRedis:
 
 
 @pytest.fixture
-def on_redis(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnRedis]:
+def policy() -> UnavailablePolicy:
+    return UnavailablePolicy.REFUSE
+
+
+@pytest.fixture
+def on_redis(monkeypatch: pytest.MonkeyPatch, policy: UnavailablePolicy) -> Iterator[OnRedis]:
     with asyncio.Runner() as runner:
-        made = OnRedis(monkeypatch, runner)
+        made = OnRedis(monkeypatch, runner, policy)
         yield made
         runner.run(made.limits.close())
 
@@ -284,6 +293,34 @@ def test_a_bucket_continues_after_an_outage_of_redis(bucket: Limit, on_redis: On
     is_degraded, [num_used] = on_redis.state
     assert 0 < num_used <= 12
     assert not is_degraded
+
+
+@pytest.mark.parametrize("policy", [UnavailablePolicy.ALLOW])
+@pytest.mark.parametrize("has_data", [True, False])
+def test_what_runs_without_redis_counts_when_it_answers(on_redis: OnRedis, has_data: bool) -> None:
+    platform_limit("none")
+    platform_limit("hour", 40)  # which refills one token in 90 seconds
+    on_redis.follow()
+    on_redis.settle(on_redis.reserve())
+    on_redis.stop_redis()
+    on_redis.follow()
+    ended, late, running = [on_redis.reserve() for _ in range(3)]
+    assert ended.is_uncounted
+    on_redis.settle(ended)
+    on_redis.start_redis(has_data=has_data)
+    on_redis.follow()
+    assert on_redis.state == (False, [24, 24])
+
+    # Its record was written a moment later.
+    use_twelve(late.id)
+    on_redis.follow(FIRST_PAUSE_S)
+    assert on_redis.state == (False, [36, 36])
+
+    for _ in range(5):
+        on_redis.follow(LONGEST_PAUSE_S)
+    on_redis.settle(running)
+    on_redis.follow(FIRST_PAUSE_S)
+    assert on_redis.state == (False, [48, 40])
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What every limiter does, in process and on Redis."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ from tests.fakes.clock import FakeClock
 from tests.tables import table
 from vinery_accounts.limits import reservations
 from vinery_accounts.limits.memory import MemoryLimiter
-from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter, UsageBaseline
+from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Limiter, UsageBaseline
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.windows import window_at
 from vinery_accounts.usage.weights import Weights
@@ -71,10 +70,13 @@ async def test_a_quota_is_returnable_until_all_its_leases_are_settled(
     second = await granted(limiter, request_for(quota, num_output_tokens=40))
 
     for lease, num_output_tokens in ((first, 60), (second, 40)):
-        assert (await denied(limiter, request_for(quota))).is_returnable
+        denial = await denied(limiter, request_for(quota))
+        assert (denial.is_returnable, denial.is_quota, denial.wait_s) == (True, False, 1.0)
         await limiter.settle(lease, ActualUsage(num_output_tokens=num_output_tokens))
 
-    assert not (await denied(limiter, request_for(quota))).is_returnable
+    denial = await denied(limiter, request_for(quota))
+    assert (denial.is_returnable, denial.is_quota) == (False, True)
+    assert denial.wait_s != 1.0
 
 
 @table(
@@ -93,6 +95,21 @@ async def test_a_limit_that_is_not_returned_or_that_refills_soon_is_not_returnab
     await granted(limiter, request_for(limit, num_input_tokens=1, num_output_tokens=0))
 
     assert not (await denied(limiter, request_for(limit, num_input_tokens=1))).is_returnable
+
+
+async def test_a_quota_that_is_used_up_refuses_longer_than_a_returnable_one(
+    limiter: Limiter,
+) -> None:
+    day, total = rule(amount=10), rule(window=Window.NONE, amount=10)
+    done = await granted(limiter, request_for(day, num_output_tokens=10))
+    await limiter.settle(done, ActualUsage(num_output_tokens=10))
+    await granted(limiter, request_for(total, num_output_tokens=10))
+
+    assert (await denied(limiter, request_for(total))).is_returnable
+    denial = await denied(limiter, request_for(total, day))
+    assert (denial.rule, denial.is_returnable) == (day, False)
+    assert (await denied(limiter, request_for(total, num_output_tokens=11))).is_too_large
+    assert (await denied(limiter, request_for(replace(total, amount=0)))).is_quota
 
 
 async def test_a_lease_on_another_quota_makes_none_returnable(limiter: Limiter) -> None:
@@ -194,7 +211,10 @@ async def test_of_several_refusals_the_longest_counts(limiter: Limiter) -> None:
     minute = rule(Metric.TOKENS, MINUTE, 60)
     day = rule(Metric.TOKENS, Window.DAY, 100)
     small = rule(Metric.TOKENS, MINUTE, 10)
-    await granted(limiter, request_for(minute, day, num_input_tokens=59))
+    lease = await granted(limiter, request_for(minute, day, num_input_tokens=59))
+    # What may return soon refuses for less time than a bucket that has to refill.
+    assert (await denied(limiter, request_for(minute, day, num_input_tokens=49))).rule == minute
+    await limiter.settle(lease, ActualUsage(59, 1))
     assert (await denied(limiter, request_for(minute, day, num_input_tokens=49))).rule == day
     assert (await denied(limiter, request_for(minute, day, num_input_tokens=30))).rule == minute
     too_large = await denied(limiter, request_for(small, minute, day, num_input_tokens=49))
@@ -313,36 +333,6 @@ async def test_a_shadow_rule_counts_as_if_enforced_but_refuses_none(limiter: Lim
     assert await used(limiter, shadow) == [20]
 
 
-async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fresh) -> None:
-    limiters = fresh(4)
-    quota = rule(amount=10_000, scope="project:1")
-    all_slots = slots(500, scope="platform")
-    num_spent = 0
-
-    async def request(number: int) -> None:
-        nonlocal num_spent
-        limiter = limiters[number % len(limiters)]
-        asked = request_for(quota, all_slots, num_input_tokens=5 + number % 7, num_output_tokens=4)
-        lease = await limiter.acquire(asked)
-        if not isinstance(lease, Lease):
-            return
-        num_granted, num_made, num_wanted = 4, 0, 10 + number % 50
-        while num_made < num_wanted:
-            if num_made == num_granted:
-                num_granted += (await limiter.extend(lease, 4)).num_output_tokens
-                if num_made == num_granted:
-                    break
-            num_made += 1
-            await asyncio.sleep(0)
-        await limiter.settle(lease, ActualUsage(asked.num_input_tokens, num_made))
-        num_spent += asked.num_input_tokens + num_made
-
-    await asyncio.gather(*(request(number) for number in range(500)))
-
-    assert 9_500 < num_spent <= 10_000
-    assert await used(limiters[0], quota, all_slots) == [num_spent, 0]
-
-
 async def test_baselines_raise_what_is_used(limiter: Limiter, clock: FakeClock) -> None:
     today_ms, _ = window_at(rule(), int(clock() * 1000))
     day, other_day, budget = rule(amount=100), rule(amount=100), rule(window=Window.NONE)
@@ -369,10 +359,12 @@ async def test_baselines_raise_what_is_used(limiter: Limiter, clock: FakeClock) 
     now_ms = int(clock() * 1000)
     times_ms = ((bucket, now_ms), (refilled, now_ms - 60_000))
     await limiter.restore([UsageBaseline(each, 500, since_ms=at_ms) for each, at_ms in times_ms])
-    assert await used(limiter, bucket, refilled) == [10, 0]
+    assert await used(limiter, bucket, refilled) == [500, 0]
+    await limiter.restore([UsageBaseline(bucket, 400, since_ms=now_ms)])
+    assert await used(limiter, bucket) == [500]
 
 
-async def test_the_baseline_of_a_bucket_is_taken_over_once(fresh: Fresh, clock: FakeClock) -> None:
+async def test_a_baseline_of_each_process_counts_once(fresh: Fresh, clock: FakeClock) -> None:
     first, second = fresh(2)
     bucket = rule(window=MINUTE, amount=600)
     baseline = UsageBaseline(bucket, 500, since_ms=int(clock() * 1000))
@@ -382,3 +374,33 @@ async def test_the_baseline_of_a_bucket_is_taken_over_once(fresh: Fresh, clock: 
     await second.restore([baseline])
 
     assert await used(first, bucket) == [490]
+
+
+async def test_shares_of_an_amount_are_together_the_whole(clock: FakeClock) -> None:
+    tokens = rule(amount=103)
+    processes = [MemoryLimiter(4, clock=clock) for _ in range(4)]
+    num_granted = 0
+    for process in processes:
+        while isinstance(await process.acquire(request_for(tokens)), reservations.Lease):
+            num_granted += 1
+    assert num_granted == 100
+    process = MemoryLimiter(4, clock=clock)
+    await granted(process, request_for(slots(2)))
+    await denied(process, request_for(slots(0)))
+    with pytest.raises(ValueError, match="at least 1"):
+        MemoryLimiter(0)
+
+
+async def test_a_baseline_counts_for_its_share(clock: FakeClock) -> None:
+    process = MemoryLimiter(4, clock=clock)
+    budget = rule(amount=100)
+    (level,) = await process.levels([budget])
+    today_ms = int((clock() + level.reset_s - 86_400) * 1000)  # type: ignore[operator]
+    await process.restore([UsageBaseline(budget, 41, since_ms=today_ms)])
+    assert await used(process, budget) == [11]
+    process = MemoryLimiter(2, clock=clock)
+    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
+    await granted(process, request_for(quota, num_input_tokens=9))
+    for used_by_all, used_here in ((60, 10), (50, 10), (80, 30), (120, 50)):
+        await process.restore([UsageBaseline(quota, used_by_all, is_update=True)])
+        assert await used(process, quota) == [used_here]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.accounts.limits.builders import denied, granted, request_for, rule, used
+from tests.accounts.limits.builders import denied, granted, request_for, rule, spend, used
 from tests.fakes.clock import START_S, FakeClock
 from tests.tables import table
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter, UsageBaseline
@@ -59,7 +59,7 @@ async def test_a_day_begins_at_its_own_midnight(limiter: Limiter, clock: FakeClo
     # 18:30 in India, of an offset of five hours and a half.
     clock.now_s = datetime(2027, 3, 10, 13, 0, tzinfo=UTC).timestamp()
     tokens = rule(amount=100, time_zone="Asia/Kolkata")
-    await granted(limiter, request_for(tokens, num_input_tokens=99))
+    await spend(limiter, 100, tokens)
     denial = await denied(limiter, request_for(tokens))
     assert denial.wait_s == 5.5 * 3600
     assert denial.is_quota
@@ -69,8 +69,7 @@ async def test_a_day_begins_at_its_own_midnight(limiter: Limiter, clock: FakeClo
     await granted(limiter, request_for(tokens))
 
     budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100)
-    lease = await granted(limiter, request_for(budget, num_input_tokens=99))
-    await limiter.settle(lease, ActualUsage(99, 1))
+    await spend(limiter, 100, budget)
     clock.pass_s(400 * 86_400)
     denial = await denied(limiter, request_for(budget))
     assert (denial.wait_s, denial.is_quota, denial.level.reset_s) == (None, True, None)
@@ -95,7 +94,7 @@ async def test_a_week_starts_anew_with_its_first_day_whatever_clocks_do_in_it(
     noon = datetime(2027, 3, 27, 11, tzinfo=UTC), datetime(2027, 10, 30, 10, tzinfo=UTC)
     clock.now_s = max(each.timestamp() for each in noon if each.timestamp() < begins_s)
     tokens = rule(window=Window.WEEK, amount=100, time_zone="Europe/Berlin", week_start=week_start)
-    await granted(limiter, request_for(tokens, num_input_tokens=99))
+    await spend(limiter, 100, tokens)
 
     denial = await denied(limiter, request_for(tokens))
     assert denial.is_quota

@@ -135,18 +135,6 @@ def limited(key: ApiKey) -> tuple[tuple[Rule, ...], ...]:
     return before, rules_of(key, book), rules_of(new, book)
 
 
-def test_a_baseline_has_the_usage_of_all_keys_of_a_chain(key: ApiKey) -> None:
-    use(key, 20)
-    second = rotate_key(key, grace=HOUR).key
-    use(second, 30)
-    third = rotate_key(second, grace=timedelta(0)).key
-    now = use(third, 40)
-
-    (baseline,) = read_baselines(rules_of(third), now.timestamp())
-
-    assert baseline.num_used == 90
-
-
 def test_the_baseline_of_a_bucket_has_the_usage_of_all_keys_once(new_key: MakeKey) -> None:
     keys = rotated(new_key().key, 2)
     for each, amount in zip(keys, (100, 200, 300), strict=True):

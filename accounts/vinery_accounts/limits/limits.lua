@@ -1,4 +1,4 @@
--- All scripts begin with this: the call, the time, and how a rule's record is kept.
+-- Limits in Redis: the call, the time, how a rule's record is kept, and the operations.
 --
 -- Amounts of use are whole numbers of fixed-point units below 2^53, which doubles hold exactly.
 -- Never convert them to text by `..` or `tostring`, which round to 14 digits; numbers in a
@@ -231,3 +231,176 @@ local function settle(counter, id, part, cost)
     end
     write(counter, math.max(0, read(counter) - unused), window)
 end
+
+local operations = {}
+
+-- Reserve what a request costs, of all its rules or of none.
+-- Returns {status, now, what is used of each rule, the indexes of rules that refuse, and the indexes
+-- of those among them of which a lease holds some}. What is used includes the reservation if there
+-- is one.
+function operations.acquire()
+    local EXISTS, DENIED, GRANTED = -1, 0, 1
+    if parts_of(call.lease) then return cmsgpack.pack({EXISTS}) end
+
+    local used, windows, refusing = {}, {}, {}
+    local is_denied = false
+    for i, counter in ipairs(call.counters) do
+        used[i], windows[i] = read(counter)
+        if cost_of(counter) > 0 and used[i] + cost_of(counter) > capacity_of(counter) then
+            refusing[i] = true
+            is_denied = is_denied or not is_shadow(counter)
+        end
+    end
+
+    local indexes, held = {}, {}
+    for i in pairs(refusing) do
+        indexes[#indexes + 1] = i - 1
+        local holders = holders_of(call.counters[i])
+        if is_denied and holders ~= '' and num_in(holders) > 0 then held[#held + 1] = i - 1 end
+    end
+    table.sort(indexes)
+    if is_denied then return cmsgpack.pack({DENIED, now, used, indexes, held}) end
+
+    local expires = now + call.ttl_ms
+    local parts = {}
+    for i, counter in ipairs(call.counters) do
+        local cost, number = refusing[i] and 0 or cost_of(counter), 0
+        if cost > 0 then
+            if kind_of(counter) == CONCURRENCY then
+                enter_slots(counter[1], call.id, expires, math.floor(cost / SCALE))
+            else
+                number = add(counter, used[i], cost, windows[i])
+            end
+        end
+        local holders = holders_of(counter)
+        if holders ~= '' and not refusing[i] then enter(holders, call.id, expires) end
+        used[i] = used[i] + cost
+        parts[i] = {windows[i], cost, cost, refusing[i] or false, number}
+    end
+    redis.call('HSET', call.lease, 'expires', expires, 'tabs', cmsgpack.pack(call.counters))
+    redis.call('PEXPIRE', call.lease, call.ttl_ms + REMEMBERED_MS)
+    keep(call.lease, parts)
+    return cmsgpack.pack({GRANTED, now, used, indexes, held})
+end
+
+-- Reserve as many more tokens of an answer as fit, `call.asked` at most. A counter's cost is that of
+-- one token. Returns {granted, now, what was used of each rule, how many tokens fit into each}, the
+-- last false where the rule does not matter. `granted` is -1 for a lost lease.
+function operations.extend()
+    local parts = parts_of(call.lease)
+    if not parts then return cmsgpack.pack({-1}) end
+
+    -- As many as the memory limiter keeps. Earlier additions count as part of the first.
+    local function remember(part, number, cost)
+        if number == 0 then return end
+        local later = part[6] or {}
+        part[6] = #later < 4 and later or {later[3], later[4]}
+        part[6][#part[6] + 1] = number
+        part[6][#part[6] + 1] = cost
+    end
+
+    local granted = call.asked
+    local used, windows, fitting = {}, {}, {}
+    for i, counter in ipairs(call.counters) do
+        local cost = cost_of(counter)
+        used[i], fitting[i] = 0, false
+        if cost > 0 and not parts[i][4] then
+            used[i], windows[i] = read(counter)
+            fitting[i] = math.floor((capacity_of(counter) - used[i]) / cost)
+            if not is_shadow(counter) then granted = math.max(0, math.min(granted, fitting[i])) end
+        end
+    end
+
+    for i, counter in ipairs(call.counters) do
+        local cost = cost_of(counter) * granted
+        if fitting[i] and cost > 0 then
+            local part = parts[i]
+            if is_shadow(counter) and fitting[i] < granted then
+                part[4] = true
+                cost = math.max(0, capacity_of(counter) - used[i])
+            end
+            if windows[i] ~= part[1] then part[1], part[2] = windows[i], 0 end
+            part[2], part[3] = part[2] + cost, part[3] + cost
+            if cost > 0 then remember(part, add(counter, used[i], cost, windows[i]), cost) end
+        end
+    end
+    if granted > 0 then keep(call.lease, parts) end
+    return cmsgpack.pack({granted, now, used, fitting})
+end
+
+-- Replace what a lease has reserved by the actual costs, and delete the lease. A counter's cost is
+-- the actual one. A window that is over stays as it is. An expired lease is settled, too: its
+-- process may live, and could not renew it.
+function operations.settle()
+    local stored = redis.call('HGET', call.lease, 'parts')
+    if not stored then return 0 end
+
+    local parts = cmsgpack.unpack(stored)
+    for i, counter in ipairs(call.counters) do
+        settle(counter, call.id, parts[i], cost_of(counter))
+    end
+    redis.call('DEL', call.lease)
+    return 1
+end
+
+-- Settle leases of dead processes: {lease key, id, actual costs by column} each. The record of the
+-- lease has its rules. A settled lease has no record.
+function operations.reclaim()
+    for _, dead in ipairs(call.leases) do
+        local lease_key, id, costs = dead[1], dead[2], dead[3]
+        local stored = redis.call('HMGET', lease_key, 'parts', 'tabs')
+        if stored[1] and stored[2] then
+            local parts, counters = cmsgpack.unpack(stored[1]), cmsgpack.unpack(stored[2])
+            for i, counter in ipairs(counters) do
+                settle(counter, id, parts[i], costs[column_of(counter) + 1])
+            end
+            redis.call('DEL', lease_key)
+        end
+    end
+    return 1
+end
+
+-- Keep leases alive: {id, lease key, keys of the sets that may contain it, its number of slots} each.
+function operations.renew()
+    local expires = now + call.ttl_ms
+    for _, lease in ipairs(call.leases) do
+        local id, lease_key, keys = lease[1], lease[2], lease[3]
+        if parts_of(lease_key) then
+            redis.call('HSET', lease_key, 'expires', expires)
+            redis.call('PEXPIRE', lease_key, call.ttl_ms + REMEMBERED_MS)
+            for _, key in ipairs(keys) do
+                -- XX: a shadow rule may not have let the lease in.
+                each_slot(id, lease[4] or 1, function(member)
+                    redis.call('ZADD', key, 'XX', expires, member)
+                end)
+                redis.call('PEXPIRE', key, call.ttl_ms + MARGIN_MS)
+            end
+        end
+    end
+    return 1
+end
+
+-- Return what is used of each rule: {now, used}.
+function operations.levels()
+    local used = {}
+    for i, counter in ipairs(call.counters) do used[i] = read(counter) end
+    return cmsgpack.pack({now, used})
+end
+
+-- Raise what is used to at least a counter's cost: of a quota, if it is in the same window; of a
+-- bucket, to what has not refilled since.
+function operations.restore()
+    for i, counter in ipairs(call.counters) do
+        local used, window = read(counter)
+        local since, cost = call.since_ms[i], cost_of(counter)
+        if kind_of(counter) == BUCKET then
+            cost = used_after(counter, cost, since)
+        elseif kind_of(counter) == CONCURRENCY or (kind_of(counter) == CALENDAR and window ~= since) then
+            cost = 0
+        end
+        if used < cost then add(counter, used, cost - used, window) end
+    end
+    return 1
+end
+
+return operations[call.operation]()
