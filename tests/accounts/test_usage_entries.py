@@ -72,7 +72,7 @@ def test_a_journal_of_another_version_can_be_read() -> None:
         b'"num_reasoning_tokens":20,"queue_ms":0.5,"first_token_ms":12.25,"total_ms":340.0}\n'
     )
     assert encode(settlement()) == line
-    assert decode(line[:-2] + b',"error_code":""}') == settlement()
+    assert decode(line[:-2] + b',"error_code":"","energy_mj":250}') == settlement()
     checkpoint = decode(b'{"type":"checkpoint","progress":[["r1",1,2,3,4]]}')
     assert checkpoint == Checkpoint((("r1", 1, 2, 3, 4),))
 

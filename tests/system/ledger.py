@@ -32,7 +32,6 @@ class Row(NamedTuple):
     prefill_ms: float | None
     first_token_ms: float | None
     total_ms: float | None
-    energy_mj: int | None
     num_continuations: int
     is_exact: bool
     error_code: str

@@ -2,16 +2,14 @@
 and the metrics."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import Running, run_platform, until
-from tests.engine.energy.counter_files import package, using
+from tests.conftest import Running, until
 from tests.system.clients import bearer, complete, connect, head, http_of, new_key
-from tests.system.ledger import Row, execute, is_written, labelled, metric, metrics, rows
+from tests.system.ledger import Row, execute, is_written, labelled, metrics, rows
 
 pytestmark = pytest.mark.system
 
@@ -55,24 +53,6 @@ def test_the_parts_of_its_time_are_at_most_the_whole(running: Running) -> None:
     assert row.queue_ms >= 0
     assert row.prefill_ms > 0
     assert row.queue_ms + row.prefill_ms <= row.first_token_ms
-
-
-def test_the_energy_of_requests_and_of_idleness_is_what_the_machine_counted(tmp_path: Path) -> None:
-    counter = package(tmp_path / "sys")
-    environment = {"VINERY_SYSFS": str(tmp_path / "sys")}
-    names = ("vinery_engine_energy_joules_total", "vinery_engine_request_energy_joules_total")
-    with run_platform(tmp_path / "home", environment) as platform:
-        with using(counter, watts=50):
-            answers = [complete(platform) for _ in range(20)]
-        energies = [row_of(platform, answer).energy_mj for answer in answers]
-        counted_j = counter.energy_uj / 1e6
-        # It is read every second.
-        until(lambda: metric(platform, names[0]) == pytest.approx(counted_j, abs=0.02))
-        reported_j = metric(platform, names[1])
-
-    assert None not in energies
-    assert sum(filter(None, energies)) / 1000 == pytest.approx(reported_j, abs=0.02)
-    assert 0 < reported_j < counted_j
 
 
 # -- Unread bodies

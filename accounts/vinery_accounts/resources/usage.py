@@ -161,9 +161,6 @@ class FiguresSerializer(StrictSerializer):
         help_text="What models saw of all pictures, pages and frames."
     )
     weighted_tokens = serializers.FloatField()
-    energy_mj = serializers.IntegerField(
-        help_text="Millijoules attributed to the requests; 0 where energy is not measured."
-    )
     first_token_ms = PercentilesSerializer(allow_null=True)
     inter_token_ms = PercentilesSerializer(allow_null=True)
     total_ms = PercentilesSerializer(allow_null=True, help_text="Of whole answers.")

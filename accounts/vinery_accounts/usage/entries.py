@@ -116,7 +116,6 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     num_image_tokens: int = 0
     num_video_tokens: int = 0
     num_audio_tokens: int = 0
-    energy_mj: int | None = None  # millijoules; None: not measured
     num_response_bytes: int = 0
     num_continuations: int = 0  # by another engine, because one had ended
     num_media: int = 0  # pictures, videos and files

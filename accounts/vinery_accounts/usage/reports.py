@@ -84,8 +84,8 @@ class Figures:
     """Aggregated usage.
 
     Cached, image, video and audio tokens are part of the prompt tokens, reasoning tokens of
-    the output tokens. Energy is 0 and latencies are None if nothing was measured. `total_ms` is
-    that of whole answers.
+    the output tokens. Latencies are None if nothing was measured. `total_ms` is that of whole
+    answers.
     """
 
     num_requests: int = 0
@@ -107,7 +107,6 @@ class Figures:
     num_media_bytes: int = 0
     num_media_pixels: int = 0  # that models saw
     weighted_tokens: float = 0.0
-    energy_mj: int = 0  # millijoules
     first_token_ms: Percentiles | None = None
     inter_token_ms: Percentiles | None = None
     total_ms: Percentiles | None = None

@@ -50,14 +50,6 @@ _ENGINE: Final[dict[str, tuple[_Kind, str, str]]] = {
     "num_recoveries": (_COUNTER, "recoveries", "Steps that failed."),
     "num_draft_tokens": (_COUNTER, "draft_tokens", "Draft tokens of requests that have ended."),
     "num_accepted_tokens": (_COUNTER, "accepted_tokens", "Those of them that were accepted."),
-    "energy_j": (
-        *(_COUNTER, "energy_joules"),
-        "This engine's share of the host's energy, also idle.",
-    ),
-    "request_energy_j": (
-        *(_COUNTER, "request_energy_joules"),
-        "The energy attributed to its requests.",
-    ),
 }
 _HISTOGRAMS: Final = {
     "first_token": ("time_to_first_token", "Until the first token."),

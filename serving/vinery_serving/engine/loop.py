@@ -21,7 +21,6 @@ from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch, StepResult
 from vinery_serving.engine.config import EngineConfig
-from vinery_serving.engine.energy.meter import RequestEnergy, new_meter
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.figures import Figures
 from vinery_serving.engine.finished import FinishedGenerations
@@ -139,8 +138,6 @@ class EngineLoop:
         self._num_output_tokens = 0
         self._num_unused_tokens = 0
         self._figures = Figures()
-        self._energy = new_meter(config.sysfs, config.socket_path.parent / "energy", config.device)
-        self._batch.reports_work = self._energy is not None
         self._picture_tests = PictureTests(pipeline.vision, self._batch)
         self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
@@ -244,8 +241,6 @@ class EngineLoop:
         self._promise(LEAST_S)
         is_admitting = bool(self._waiting) and self._batch.has_free_slot
         has_work = self._batch.has_work or is_admitting or self._picture_tests.is_running
-        if self._energy is not None and not has_work:
-            self._energy.end()
         is_calm = not self._alive and self._waiting.is_calm
         idle_wait_s = _CALM_WAIT_S if is_calm else _IDLE_WAIT_S
         if self._use.must_drain:
@@ -264,8 +259,6 @@ class EngineLoop:
         if (load := self._waiting.report()) is not None:
             server.broadcast(load)
         if self._batch.has_work:
-            if self._energy is not None:
-                self._energy.begin()
             self._take_step(self._step())
         else:
             self._sender.send(num_streams=0)
@@ -322,8 +315,6 @@ class EngineLoop:
             pixels = self._pixels.take(connection, submit)
             self._check_room(submit, len(pixels))
             generation = Generation.of(connection, submit, self._pipeline.vision, pixels)
-            if self._energy is not None:
-                generation.energy = RequestEnergy(self._energy.totals)
             check_submit(submit, generation.prompt_ids, self._pipeline, self._config.max_context)
             if submit.logits is not None:
                 generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
@@ -518,9 +509,6 @@ class EngineLoop:
 
     def _take_step(self, step: StepResult) -> None:
         self._num_steps += 1
-        if self._energy is not None:
-            is_end = any(new.finish is not None for new in step.generated)
-            self._energy.note(step.works, is_end=is_end)
         if step.generated:
             self._last_token_at = time.monotonic()
         for new in step.generated:
@@ -567,7 +555,6 @@ class EngineLoop:
 
     def _stats(self) -> EngineStats:
         last, figures = self._last_token_at, self._figures
-        energy = None if self._energy is None else self._energy.totals
         num_tokens = self._num_prompt_tokens, self._num_output_tokens
         prompt_tokens_per_s, output_tokens_per_s = figures.tokens_per_s(*num_tokens)
         cache_usage, cache_bytes = self._pipeline.cache
@@ -582,8 +569,6 @@ class EngineLoop:
             num_recoveries=self._batch.num_recoveries,
             cache_usage=cache_usage,
             last_token_age_s=None if last is None else time.monotonic() - last,
-            energy_j=None if energy is None else energy.used_j,
-            request_energy_j=None if energy is None else energy.reported_j,
             num_draft_tokens=figures.num_draft_tokens,
             num_accepted_tokens=figures.num_accepted_tokens,
             prompt_tokens_per_s=prompt_tokens_per_s,

@@ -255,8 +255,6 @@ class AnswersReader:
 
     def _read(self, output: TokenOutput, deltas: list[Event]) -> None:
         self._meter.has_begun = True
-        if output.energy_j is not None:
-            self._meter.energy_j = (self._meter.energy_j or 0.0) + output.energy_j
         if output.id not in self._open:
             return  # generated before the engine knew that a stop string had ended this choice
         choice = self._choices[output.id]

@@ -1,4 +1,4 @@
-"""The tokens, times and energy of a request so far: for usage records, limits and metrics."""
+"""The tokens and times of a request so far: for usage records, limits and metrics."""
 
 import time
 from dataclasses import dataclass, field
@@ -18,7 +18,6 @@ class Meter:
     num_reasoning_tokens: int = 0
     num_proposed_tokens: int = 0
     num_accepted_tokens: int = 0
-    energy_j: float | None = None  # None: not measured
     queue_s: float | None = None
     prefill_s: float | None = None
     first_token_s: float | None = None
@@ -93,8 +92,7 @@ class Meter:
             self.queue_s, self.prefill_s = queue_s, prefill_s
 
     def restart(self) -> None:
-        """Drop the counts of a lost engine: the client does not pay for them. The energy stays,
-        because it was used and has no price."""
+        """Drop the counts of a lost engine: the client does not pay for them."""
         self.num_cached_tokens = self.num_output_tokens = self.num_reasoning_tokens = 0
         self.num_proposed_tokens = self.num_accepted_tokens = 0
         self.queue_s = self.prefill_s = self.first_token_s = None

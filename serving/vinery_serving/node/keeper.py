@@ -443,7 +443,6 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
         socket_path=engine_socket(Path(settings.VINERY_RUN_DIR), spec.address),
         cache_dir=Path(settings.VINERY_CACHE_DIR) / _cache_name(spec),
         usage_dir=Path(settings.VINERY_USAGE_DIR),
-        sysfs=settings.VINERY_SYSFS,
         max_context=_max_context(options, folder, pooling) or 0,
         options=options,
         task=spec.task,

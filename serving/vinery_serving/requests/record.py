@@ -215,7 +215,6 @@ class RequestRecord:
     ) -> Settlement:
         message, param = error.recorded if error else ("", "")
         meter = self.meter
-        energy_j = meter.energy_j
         return Settlement(
             admission=self._admission,
             outcome=outcome,
@@ -235,7 +234,6 @@ class RequestRecord:
             inter_token_ms=_ms(meter.inter_token_s),
             num_response_bytes=self._num_response_bytes,
             num_continuations=meter.num_continuations,
-            energy_mj=None if energy_j is None else round(energy_j * 1000),
             num_image_tokens=meter.usage.num_image_tokens if meter.has_begun else 0,
             num_video_tokens=meter.num_video_tokens if meter.has_begun else 0,
             num_media=meter.media.num_files,

@@ -177,7 +177,6 @@ def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
     first, last = outputs[0], outputs[-1]
     if first is last:
         return first
-    energies = [each.energy_j for each in outputs if each.energy_j is not None]
     return structs.replace(
         first,
         token_ids=tuple(chain.from_iterable([each.token_ids for each in outputs])),
@@ -185,7 +184,6 @@ def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
         logprobs=tuple(chain.from_iterable([each.logprobs for each in outputs])),
         num_proposed=last.num_proposed,
         num_accepted=last.num_accepted,
-        energy_j=sum(energies) if energies else None,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 14
+PROTOCOL_VERSION = 15
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -287,7 +287,6 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     num_proposed: int = 0  # draft tokens since the start
     num_accepted: int = 0  # how many of them were accepted
-    energy_j: float | None = None  # since the last output; None: not measured
     encode_s: float | None = None  # first output only: until its pictures were encoded
 
 
@@ -329,8 +328,6 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     num_recoveries: int = 0
     cache_usage: float = 0.0  # 0..1
     last_token_age_s: float | None = None  # None: no token was ever generated
-    energy_j: float | None = None  # this engine's part of the host's; None: no counter
-    request_energy_j: float | None = None  # the part of `energy_j` reported with outputs
     num_draft_tokens: int = 0  # of requests that have ended
     num_accepted_tokens: int = 0  # of the draft tokens
     prompt_tokens_per_s: float = 0.0  # of the last seconds
