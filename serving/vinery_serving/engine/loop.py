@@ -9,7 +9,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Final, assert_never
 
 import numpy as np
@@ -17,7 +16,6 @@ from msgspec import structs
 
 from vinery_serving.core import errors
 from vinery_serving.core.heartbeat import Heartbeat
-from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch, StepResult
 from vinery_serving.engine.config import EngineConfig
@@ -38,7 +36,7 @@ from vinery_serving.engine.logits_handler import (
     new_processors,
 )
 from vinery_serving.engine.output_sender import OutputSender
-from vinery_serving.engine.picture_test import PictureResult, PictureTests
+from vinery_serving.engine.picture_test import PictureTests
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
@@ -161,9 +159,11 @@ class EngineLoop:
             self._pipeline.disable_salts()
 
     @property
-    def picture_test(self) -> PictureResult | None:
-        """What a vision model made of known pictures of late; None: it takes text only."""
-        return self._picture_tests.newest
+    def _picture_failure(self) -> str:
+        """Why the newest test with known pictures has failed; empty: it has not, or there is
+        none."""
+        newest = self._picture_tests.newest
+        return "" if newest is None else newest.failure
 
     def _show_pictures(self) -> None:
         """Raises RuntimeError if pictures do not have the tokens that they should."""
@@ -172,10 +172,10 @@ class EngineLoop:
             self._picture_tests.join()
             if self._batch.has_work:
                 self._take_step(self._step())
-        result = self.picture_test
+        result = self._picture_tests.newest
         assert result is not None
-        if result.verdict is PictureVerdict.UNFINISHED:
-            raise RuntimeError(result.summary)
+        if not result.is_finished:
+            raise RuntimeError(result.failure)
 
     def _understands_salts(self) -> bool:
         """Whether the plugin computes with large token ids exactly: plugins differ in that."""
@@ -233,9 +233,8 @@ class EngineLoop:
         self._use.must_drain = True
 
     def report(self) -> Mapping[str, Any]:
-        """What the model made of known pictures, if it takes some."""
-        tested = self.picture_test
-        return {} if tested is None else {"picture_test": asdict(tested)}
+        """Return what the node gets with the report that the engine is ready."""
+        return {"picture_failure": self._picture_failure}
 
     def _iterate(self, server: SocketServer) -> None:
         self._promise(LEAST_S)
@@ -551,6 +550,7 @@ class EngineLoop:
             digest=self._config.digest,
             takes_pictures=self._pipeline.vision is not None,
             is_draining=self._use.is_draining,
+            picture_failure=self._picture_failure,
         )
 
     def _stats(self) -> EngineStats:

@@ -525,11 +525,11 @@ class EngineClient:
         pong = await self._ask(Ping(self.new_id()), timeout_s)
         return cast("Pong", pong).stats
 
-    async def test_pictures(self, timeout_s: float) -> PicturesTested:
-        """Let the engine show its model known pictures. Raises EngineDisconnected or
-        TimeoutError."""
+    async def test_pictures(self, timeout_s: float) -> str:
+        """Let the engine show its model known pictures. Returns the failure; empty: it has passed.
+        Raises EngineDisconnected or TimeoutError."""
         tested = await self._ask(TestPictures(self.new_id()), timeout_s)
-        return cast("PicturesTested", tested)
+        return cast("PicturesTested", tested).failure
 
     async def _ask(self, question: Ping | TestPictures, timeout_s: float) -> Pong | PicturesTested:
         if self._link is None:

@@ -258,6 +258,7 @@ class Hello(_Message, frozen=True):
     takes_pictures: bool = False
     is_draining: bool = False  # as after `Draining`
     num_dimensions: int = 0  # of the vectors of a pooling model; 0: the model generates text
+    picture_failure: str = ""  # of the newest test with known pictures, see `PicturesTested`
 
 
 class Accepted(_Message, frozen=True):
@@ -364,12 +365,10 @@ class Pong(_Message, frozen=True):
 
 
 class PicturesTested(_Message, frozen=True):
-    """What the model made of known pictures. `verdict` is a value of `core.media.PictureVerdict`,
-    `summary` a sentence for administrators."""
+    """What the model made of known pictures."""
 
     nonce: int
-    verdict: str
-    summary: str
+    failure: str  # a sentence for administrators; empty: the model distinguishes all of them
 
 
 class Draining(_Message, frozen=True):
