@@ -23,6 +23,7 @@ from vinery_platform.config.env import SettingError
 from vinery_platform.health import metrics
 from vinery_platform.health.application import HealthApplication, _of_keys, _Shared
 from vinery_platform.health.metrics_access import MetricsAccess
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.http.refusals import Reason, Refusals
 from vinery_serving.runtime.runtime import EngineHealth, EngineReport, Runtime
 from vinery_serving.runtime.traffic import ModelTraffic, Traffic
@@ -143,9 +144,9 @@ async def test_limits_and_usage_are_reported_but_not_of_keys_or_users_or_with_no
 
 def test_a_figure_has_vllms_name_or_where_vllm_has_none_a_name_of_vinery() -> None:
     tokens: dict[str, Any] = {"num_prompt_tokens": 100, "num_cached_tokens": 40}
-    tokens |= {"num_output_tokens": 30, "num_unused_tokens": 1}
-    tokens |= {"num_draft_tokens": 20, "num_accepted_tokens": 15}
-    stats = EngineStats(num_running=2, num_waiting=3, num_steps=9, cache_usage=0.5, **tokens)
+    tokens |= {"num_output_tokens": 30, "num_proposed_tokens": 20, "num_accepted_tokens": 15}
+    work: dict[str, Any] = {"num_running": 2, "num_waiting": 3, "num_steps": 9, "cache_usage": 0.5}
+    stats = EngineStats(tokens=TokenCounts(**tokens), num_unused_tokens=1, **work)
     silent = EngineHealth("silent", None)
 
     reported = reported_by(metrics.of_engines([EngineHealth("small", stats), silent]))

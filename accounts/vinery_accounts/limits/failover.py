@@ -244,7 +244,7 @@ class FailoverLimiter:
         request = lease.request
         costs = request.costs_per_output_token()
         rules = tuple(rule for rule in request.rules if costs[rule.column])
-        rest = ReservationRequest(lease.id, rules, 0, 0, weights=request.weights)
+        rest = ReservationRequest(lease_id=lease.id, rules=rules, weights=request.weights)
         await self._local.acquire(rest)
         return await self._local.extend(lease, num_output_tokens)
 

@@ -20,6 +20,7 @@ from vinery_accounts.usage.export import Format, Selection
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
 from vinery_accounts.usage.periods import Granularity
 from vinery_accounts.usage.reports import Figures, Group, Point, Question
+from vinery_accounts.usage.rollups import LATENCIES, SUMS
 
 
 @extend_schema_field(OpenApiTypes.STR)
@@ -259,7 +260,11 @@ def report(query: UsageQuery, access: Access) -> dict[str, Any]:
 
 
 def _figures(figures: Figures) -> dict[str, Any]:
-    return {**asdict(figures), "num_tokens": figures.num_tokens}
+    body = {name: getattr(figures, name) for name in SUMS}
+    for name in LATENCIES.values():
+        percentiles = getattr(figures, name)
+        body[name] = None if percentiles is None else asdict(percentiles)
+    return {**body, "num_tokens": figures.num_tokens}
 
 
 def _point(point: Point) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from vinery_accounts.base.limit_table import MAX_WEIGHT
 from vinery_accounts.models.limits import ModelWeight
+from vinery_accounts.usage.entries import TokenCounts
 
 logger = logging.getLogger(__name__)
 
@@ -20,16 +21,15 @@ class Weights:
     output_milli: int = 1000
     image_milli: int = 1000
 
-    def weigh_milli(
-        self, num_input: int, num_output: int, num_cached: int = 0, num_image: int = 0
-    ) -> int:
-        """Return the weighted tokens of a request, in thousandths. Cached and image tokens are
-        part of the input, and no token is both."""
+    def weigh_milli(self, counts: TokenCounts) -> int:
+        """Return the weighted tokens of a request, in thousandths. No token may be both cached and
+        an image token; the tokens of videos count as those of images."""
+        num_cached, num_image = counts.num_cached_tokens, counts.num_image_tokens
         return (
-            (num_input - num_cached - num_image) * self.uncached_milli
+            (counts.num_prompt_tokens - num_cached - num_image) * self.uncached_milli
             + num_cached * self.cached_milli
             + num_image * self.image_milli
-            + num_output * self.output_milli
+            + counts.num_output_tokens * self.output_milli
         )
 
 

@@ -50,26 +50,26 @@ _ENGINE: Final[tuple[tuple[_Kind, str, str, Callable[[EngineStats], float]], ...
         *(_GAUGE, "vllm:kv_cache_usage_perc", "Used part of the KV cache, 0 to 1."),
         attrgetter("cache_usage"),
     ),
-    (_COUNTER, "vllm:prompt_tokens", "Prompt tokens.", attrgetter("num_prompt_tokens")),
+    (_COUNTER, "vllm:prompt_tokens", "Prompt tokens.", attrgetter("tokens.num_prompt_tokens")),
     (
         *(_COUNTER, "vllm:generation_tokens", "Generated tokens."),
-        lambda stats: stats.num_output_tokens + stats.num_unused_tokens,
+        lambda stats: stats.tokens.num_output_tokens + stats.num_unused_tokens,
     ),
     (
         *(_COUNTER, "vllm:prefix_cache_queries", "Prompt tokens that were looked up."),
-        attrgetter("num_prompt_tokens"),
+        attrgetter("tokens.num_prompt_tokens"),
     ),
     (
         *(_COUNTER, "vllm:prefix_cache_hits", "Prompt tokens from the prefix cache."),
-        attrgetter("num_cached_tokens"),
+        attrgetter("tokens.num_cached_tokens"),
     ),
     (
         *(_COUNTER, "vllm:spec_decode_num_draft_tokens", "Draft tokens of ended requests."),
-        attrgetter("num_draft_tokens"),
+        attrgetter("tokens.num_proposed_tokens"),
     ),
     (
         *(_COUNTER, "vllm:spec_decode_num_accepted_tokens", "Draft tokens that were accepted."),
-        attrgetter("num_accepted_tokens"),
+        attrgetter("tokens.num_accepted_tokens"),
     ),
     (
         *(_COUNTER, "vinery_engine_unused_tokens", "Generated tokens that no client received."),

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import structs
 
 from vinery_serving.core import errors
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.heartbeat import Heartbeat
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch, StepResult
@@ -457,7 +458,7 @@ class EngineLoop:
         if now < self._next_expiry_at:
             return
         self._next_expiry_at = now + _EXPIRY_INTERVAL_S
-        self._figures.sample(self._num_prompt_tokens, self._num_output_tokens)
+        self._figures.sample(self._tokens)
         if self._log_file is not None:
             self._log_file.check()
         for generation in list(self._alive.values()):
@@ -553,24 +554,30 @@ class EngineLoop:
             picture_failure=self._picture_failure,
         )
 
+    @property
+    def _tokens(self) -> TokenCounts:
+        return TokenCounts(
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_cached_tokens=self._num_cached_tokens,
+            num_output_tokens=self._num_output_tokens,
+            num_proposed_tokens=self._figures.num_proposed,
+            num_accepted_tokens=self._figures.num_accepted,
+        )
+
     def _stats(self) -> EngineStats:
         last, figures = self._last_token_at, self._figures
-        num_tokens = self._num_prompt_tokens, self._num_output_tokens
-        prompt_tokens_per_s, output_tokens_per_s = figures.tokens_per_s(*num_tokens)
+        tokens = self._tokens
+        prompt_tokens_per_s, output_tokens_per_s = figures.tokens_per_s(tokens)
         cache_usage, cache_bytes = self._pipeline.cache
         return EngineStats(
             num_running=len(self._batch),
             num_waiting=len(self._waiting) + len(self._checking),
             num_steps=self._num_steps,
-            num_prompt_tokens=self._num_prompt_tokens,
-            num_cached_tokens=self._num_cached_tokens,
-            num_output_tokens=self._num_output_tokens,
+            tokens=tokens,
             num_unused_tokens=self._num_unused_tokens,
             num_recoveries=self._batch.num_recoveries,
             cache_usage=cache_usage,
             last_token_age_s=None if last is None else time.monotonic() - last,
-            num_draft_tokens=figures.num_draft_tokens,
-            num_accepted_tokens=figures.num_accepted_tokens,
             prompt_tokens_per_s=prompt_tokens_per_s,
             output_tokens_per_s=output_tokens_per_s,
             first_token_s=figures.first_token_s,

@@ -77,7 +77,7 @@ class Reservation:
         request = ReservationRequest(
             lease_id=f"{self._request_id}-media",
             rules=rules,
-            num_input_tokens=num_media,
+            num_prompt_tokens=num_media,
             num_image_tokens=num_media,
             num_output_tokens=1,
             weights=self._limits.book.weights_of(model),
@@ -107,8 +107,7 @@ class Reservation:
         request = ReservationRequest(
             lease_id=self._request_id,
             rules=rules,
-            num_input_tokens=num_tokens,
-            num_output_tokens=0,
+            num_prompt_tokens=num_tokens,
             weights=self._weights,
             owner=str(self._caller.key_id),
         )
@@ -143,8 +142,8 @@ class Reservation:
         request = ReservationRequest(
             lease_id=self._request_id,
             rules=rules,
-            num_input_tokens=prepared.meter.num_prompt_tokens,
-            num_image_tokens=prepared.meter.num_media_tokens,
+            num_prompt_tokens=prepared.meter.tokens.num_prompt_tokens,
+            num_image_tokens=prepared.meter.tokens.num_media_tokens,
             num_output_tokens=wanted,
             weights=self._weights,
             owner=str(self._caller.key_id),
@@ -190,7 +189,7 @@ class Reservation:
         self._limits.settle(lease, _usage(meter) if meter.has_begun else NO_USAGE)
         if self._cut is not None and meter.finish_reason == QUOTA:
             self._note([self._cut])
-        costs = _costs(lease.request, max(1, meter.num_output_tokens))
+        costs = _costs(lease.request, max(1, meter.tokens.num_output_tokens))
         for denial, had in self._shadows.values():
             num_needed = num_used(costs[denial.rule.column] - had)
             if num_needed > denial.level.num_remaining:
@@ -225,12 +224,12 @@ def _costs(request: ReservationRequest, num_output_tokens: int) -> Costs:
 
 
 def _usage(meter: Meter) -> ActualUsage:
-    num_input_tokens = meter.num_billed_prompt_tokens
+    tokens = meter.billed_tokens
     return ActualUsage(
-        num_input_tokens=num_input_tokens,
+        num_prompt_tokens=tokens.num_prompt_tokens,
+        num_output_tokens=tokens.num_output_tokens,
+        num_cached_tokens=min(tokens.num_cached_tokens, tokens.num_prompt_tokens),
         num_image_tokens=meter.num_new_media_tokens if meter.has_begun else 0,
-        num_cached_tokens=min(meter.num_cached_tokens, num_input_tokens),
-        num_output_tokens=meter.num_output_tokens,
     )
 
 
@@ -245,13 +244,7 @@ async def count_request(
     rules = limits.book.request_rates_for(caller, model)
     if not rules:
         return []
-    request = ReservationRequest(
-        lease_id=request_id,
-        rules=rules,
-        num_input_tokens=0,
-        num_output_tokens=0,
-        owner=str(caller.key_id),
-    )
+    request = ReservationRequest(lease_id=request_id, rules=rules, owner=str(caller.key_id))
     try:
         answer = await limits.reserve(request)
     except LimitsUnavailable:

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from vinery_serving.core.events import NO_TOKENS, TokenCounts
+
 PROTOCOL_VERSION = 15
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
@@ -322,15 +324,12 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     num_running: int = 0
     num_waiting: int = 0
     num_steps: int = 0
-    num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_output_tokens: int = 0  # that clients used
+    # The output tokens are those that clients used; draft tokens count at the end of a request.
+    tokens: TokenCounts = NO_TOKENS
     num_unused_tokens: int = 0  # generated after the client had left or had enough
     num_recoveries: int = 0
     cache_usage: float = 0.0  # 0..1
     last_token_age_s: float | None = None  # None: no token was ever generated
-    num_draft_tokens: int = 0  # of requests that have ended
-    num_accepted_tokens: int = 0  # of the draft tokens
     prompt_tokens_per_s: float = 0.0  # of the last seconds
     output_tokens_per_s: float = 0.0
     # The median and the 95th percentile of the last requests; None: there was none.
@@ -341,12 +340,12 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     @property
     def prefix_hit_rate(self) -> float | None:
         """The part of all prompt tokens that the prefix cache had; None: there was none."""
-        return _part(self.num_cached_tokens, self.num_prompt_tokens)
+        return _part(self.tokens.num_cached_tokens, self.tokens.num_prompt_tokens)
 
     @property
     def draft_acceptance(self) -> float | None:
         """The part of all draft tokens that were accepted; None: there was none."""
-        return _part(self.num_accepted_tokens, self.num_draft_tokens)
+        return _part(self.tokens.num_accepted_tokens, self.tokens.num_proposed_tokens)
 
 
 def _part(number: int, whole: int) -> float | None:

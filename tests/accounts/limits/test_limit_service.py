@@ -182,7 +182,7 @@ class OnRedis:
 
     def reserve(self) -> Lease:
         """Reserve twelve tokens of all limits."""
-        request = ReservationRequest("r2", tuple(self.limits.book.rules), 7, 5)
+        request = ReservationRequest(7, 5, lease_id="r2", rules=tuple(self.limits.book.rules))
         answer = self.run(self.limits.reserve(request))
         assert isinstance(answer, Lease)
         return answer

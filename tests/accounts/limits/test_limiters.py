@@ -35,7 +35,7 @@ async def test_a_request_reserves_tokens_and_gets_back_the_unused(limiter: Limit
         await granted(limiter, request_for(*rules, num_input_tokens=30)) for _ in "ab"
     ]
     await limiter.extend(ran, 20)
-    await limiter.settle(ran, ActualUsage(num_input_tokens=30, num_output_tokens=5))
+    await limiter.settle(ran, ActualUsage(num_prompt_tokens=30, num_output_tokens=5))
     await limiter.settle(never_ran, NO_USAGE)
     assert await used(limiter, *rules) == [35, 1, 35, 0]
 
@@ -52,7 +52,7 @@ async def test_only_the_first_settlement_counts_and_more_is_owed(limiter: Limite
     tokens = rule(amount=100)
     first = await granted(limiter, request_for(tokens))
     second = await granted(limiter, request_for(tokens))
-    await limiter.settle(first, ActualUsage(num_input_tokens=150))
+    await limiter.settle(first, ActualUsage(num_prompt_tokens=150))
     (level,) = await limiter.levels([tokens])
     assert (level.num_used, level.num_remaining) == (151, -51)
     grant = await limiter.extend(second, 1)
@@ -229,7 +229,7 @@ async def test_a_changed_rule_keeps_what_is_used(limiter: Limiter) -> None:
     running = await granted(limiter, request_for(tokens, num_input_tokens=59))
     moved = replace(tokens, scope="key:2")
     await granted(limiter, request_for(moved, num_input_tokens=19))
-    await limiter.settle(running, ActualUsage(num_input_tokens=50))
+    await limiter.settle(running, ActualUsage(num_prompt_tokens=50))
     assert await used(limiter, moved) == [70]
 
 
@@ -334,8 +334,8 @@ async def test_five_hundred_requests_share_ten_thousand_tokens_exactly(fresh: Fr
                     break
             num_made += 1
             await asyncio.sleep(0)
-        await limiter.settle(lease, ActualUsage(asked.num_input_tokens, num_made))
-        num_spent += asked.num_input_tokens + num_made
+        await limiter.settle(lease, ActualUsage(asked.num_prompt_tokens, num_made))
+        num_spent += asked.num_prompt_tokens + num_made
 
     await asyncio.gather(*(request(number) for number in range(500)))
 
