@@ -25,10 +25,10 @@ from tests.engine.in_process import assert_alike, done, emptied, logprobs, pipel
 from tests.examples import examples
 from tests.tables import table
 from vinery_serving.core.media import Detail
+from vinery_serving.engine.arrival import check_submit
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.picture_test import PictureTests
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.engine.refusing import check_submit
 from vinery_serving.engine.vision import VisionModel
 
 LONG = "Look closely at what is shown here, and then answer me in a word or two: "

@@ -21,8 +21,7 @@ from vinery_platform.cli.web import behind
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.health import metrics
-from vinery_platform.health.application import HealthApplication, _of_keys, _Shared
-from vinery_platform.health.metrics_access import MetricsAccess
+from vinery_platform.health.application import HealthApplication, MetricsAccess, _of_keys, _Shared
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.http.refusals import Reason, Refusals
 from vinery_serving.runtime.runtime import EngineHealth, EngineReport, Runtime

@@ -13,6 +13,7 @@ from typing import Any, assert_never
 import msgspec
 
 from vinery_accounts.base.outcomes import Outcome as Outcome
+from vinery_accounts.usage.tokens import TokenCounts
 
 logger = logging.getLogger(__name__)
 
@@ -20,27 +21,6 @@ logger = logging.getLogger(__name__)
 # request_id, then the counts so far that `_PROGRESS` names.
 Progress = tuple[str, int, int, int, int]
 _PROGRESS = ("num_prompt_tokens", "num_cached_tokens", "num_output_tokens", "num_reasoning_tokens")
-
-
-class TokenCounts(msgspec.Struct, frozen=True):
-    """The tokens of a request, or of several. Cached, image, video and audio tokens are part of the
-    prompt tokens, reasoning tokens of the output tokens.
-
-    What has counts extends this class: entries of the journal, whose fields have the names of
-    columns, reservations of limits, and figures of reports.
-    """
-
-    num_prompt_tokens: int = 0
-    num_output_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_reasoning_tokens: int = 0
-    num_image_tokens: int = 0
-    num_video_tokens: int = 0
-    num_audio_tokens: int = 0
-
-    @property
-    def num_tokens(self) -> int:
-        return self.num_prompt_tokens + self.num_output_tokens
 
 
 class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

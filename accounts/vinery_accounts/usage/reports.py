@@ -37,7 +37,7 @@ from vinery_accounts.base.outcomes import QUOTA_EXCEEDED
 from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from vinery_accounts.usage import histogram, periods, retention
 from vinery_accounts.usage.dimensions import RollupDimensions, coarsest
-from vinery_accounts.usage.entries import Outcome, TokenCounts
+from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import (
     ANY,
     NOTHING,
@@ -51,6 +51,7 @@ from vinery_accounts.usage.filters import (
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
 from vinery_accounts.usage.rollups import LATENCIES, LEVELS, OF_ROWS, ROLLUP_DIMENSIONS, SUMS
+from vinery_accounts.usage.tokens import TokenCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

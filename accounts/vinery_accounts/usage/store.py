@@ -12,8 +12,8 @@ from django.db import connection, models, transaction
 
 from vinery_accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
 from vinery_accounts.usage import retention, rollups
-from vinery_accounts.usage.entries import Media, Settlement, TokenCounts
-from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
+from vinery_accounts.usage.entries import Media, Settlement
+from vinery_accounts.usage.tokens import EQUAL_WEIGHTS, TokenCounts, Weights, weights_by_model
 
 logger = logging.getLogger(__name__)
 

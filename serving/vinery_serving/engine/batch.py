@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from vinery_serving.engine.cached_parts import CachedParts
-from vinery_serving.engine.encoding_pace import EncodingPace
+from vinery_serving.engine.estimates import CachedParts, EncodingPace, StepTimes
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import (
     FailedGeneration,
@@ -30,7 +29,6 @@ from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
 from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
-from vinery_serving.engine.step_times import StepTimes
 from vinery_serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,10 @@ from vinery_serving.core import errors
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.heartbeat import Heartbeat
 from vinery_serving.engine.admission import Admission
+from vinery_serving.engine.arrival import ArrivingPixels, PixelsRefused, check_submit
 from vinery_serving.engine.batch import Batch, StepResult
 from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.estimates import LEAST_S, StepLimits
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.figures import Figures
 from vinery_serving.engine.finished import FinishedGenerations
@@ -29,7 +31,7 @@ from vinery_serving.engine.generation import (
     Generation,
 )
 from vinery_serving.engine.grammars import UNDECIDED, GrammarChecks, SharedCompiler
-from vinery_serving.engine.lifeline import Lifeline
+from vinery_serving.engine.lifeline import DRAIN_WAIT_S, Lifeline, Use
 from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.logits_handler import (
     LogitsHandler,
@@ -39,12 +41,8 @@ from vinery_serving.engine.logits_handler import (
 from vinery_serving.engine.output_sender import OutputSender
 from vinery_serving.engine.picture_test import PictureTests
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
 from vinery_serving.engine.process import PipelineBroken
-from vinery_serving.engine.refusing import check_submit
-from vinery_serving.engine.step_limit import LEAST_S, StepLimits
-from vinery_serving.engine.use import DRAIN_WAIT_S, Use
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,

@@ -18,9 +18,14 @@ from typing import Final
 
 import msgspec
 
-from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
 from vinery_serving.transport.messages import Hello, Keep
-from vinery_serving.transport.sockets import EngineAddress, engine_sockets
+from vinery_serving.transport.sockets import (
+    EngineAddress,
+    FrameReader,
+    InvalidFrame,
+    engine_sockets,
+    pack,
+)
 
 # Linux's `struct ucred`: process, user, group.
 _CREDENTIALS: Final = struct.Struct("iII")

@@ -19,7 +19,6 @@ from typing import Final, assert_never, cast
 import msgspec
 from msgspec import structs
 
-from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
 from vinery_serving.transport.messages import (
     PROTOCOL_VERSION,
     Accepted,
@@ -43,6 +42,7 @@ from vinery_serving.transport.messages import (
     TextVectors,
     TokenOutput,
 )
+from vinery_serving.transport.sockets import FrameReader, InvalidFrame, pack
 
 # How often a lost engine is looked for. A waiting request notices a new engine after this
 # time at the latest. A failed connect to a Unix socket costs 50 us.

@@ -25,7 +25,7 @@ from vinery_accounts.models import UsageRecord
 from vinery_accounts.usage import retention, used
 from vinery_accounts.usage.entries import Settlement
 from vinery_accounts.usage.store import store_settlements
-from vinery_accounts.usage.weights import Weights
+from vinery_accounts.usage.tokens import Weights
 
 pytestmark = pytest.mark.stores
 

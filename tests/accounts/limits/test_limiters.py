@@ -14,7 +14,7 @@ from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter, UsageBaseline
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.windows import window_at
-from vinery_accounts.usage.weights import Weights
+from vinery_accounts.usage.tokens import Weights
 
 MINUTE = Window.MINUTE
 

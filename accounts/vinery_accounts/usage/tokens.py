@@ -1,15 +1,43 @@
-"""Token weights: how many weighted tokens, which budgets count, one token of a model is."""
+"""Token counts, and token weights: how many weighted tokens one token of a model is. Budgets count
+weighted tokens. No Django.
+"""
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from vinery_accounts.base.limit_table import MAX_WEIGHT
-from vinery_accounts.models.limits import ModelWeight
-from vinery_accounts.usage.entries import TokenCounts
+
+if TYPE_CHECKING:
+    from vinery_accounts.models.limits import ModelWeight
 
 logger = logging.getLogger(__name__)
+
+
+class TokenCounts(msgspec.Struct, frozen=True):
+    """The tokens of a request, or of several. Cached, image, video and audio tokens are part of the
+    prompt tokens, reasoning tokens of the output tokens.
+
+    What has counts extends this class: entries of the journal, whose fields have the names of
+    columns, reservations of limits, and figures of reports.
+    """
+
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_reasoning_tokens: int = 0
+    num_image_tokens: int = 0
+    num_video_tokens: int = 0
+    num_audio_tokens: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prompt_tokens + self.num_output_tokens
 
 
 @dataclass(frozen=True, slots=True)
