@@ -226,13 +226,13 @@ class OpenRequests:
                 # was then repeated, and the client does not pay for the first attempt.
                 counts[2] = counted[3]
                 counts[3] = min(checkpoint[4], counted[3])
-            counted: dict[str, Any] = dict(zip(_PROGRESS, counts, strict=True))
+            so_far: dict[str, Any] = dict(zip(_PROGRESS, counts, strict=True))
             settlement = Settlement(
                 admission=admission,
                 outcome=Outcome.INTERRUPTED,
                 http_status=None,
                 is_exact=request_id in engine_counts,
-                **counted,
+                **so_far,
             )
             yield _with_media(settlement, admission.media)
 

@@ -238,6 +238,10 @@ def of_traffic(traffic: Traffic) -> Iterator[Metric]:
             for model_name, model in traffic.models.items()
         ]
         yield _family(_COUNTER, f"vinery_{name}", help_text, ("pid", "model"), numbers)
+    yield from _of_answers(traffic)
+
+
+def _of_answers(traffic: Traffic) -> Iterator[Metric]:
     finished = [
         ((_pid(), model_name, reason), float(num))
         for model_name, model in traffic.models.items()

@@ -50,7 +50,7 @@ class TokenCounts:
     def num_media_tokens(self) -> int:
         return self.num_image_tokens + self.num_video_tokens
 
-    def generated(
+    def with_generated(
         self, num_output: int, num_reasoning: int, num_proposed: int = 0, num_accepted: int = 0
     ) -> Self:
         """Return the counts with so many more generated tokens."""

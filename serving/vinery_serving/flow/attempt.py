@@ -310,7 +310,7 @@ class AnswersReader:
                 output.num_accepted - choice.num_accepted,
             )
             choice.num_proposed, choice.num_accepted = output.num_proposed, output.num_accepted
-        self._meter.tokens = self._meter.tokens.generated(num_read, num_reasoning, *num_drafts)
+        self._meter.tokens = self._meter.tokens.with_generated(num_read, num_reasoning, *num_drafts)
         return num_read
 
     def _finish(self, choice: _Choice, finish: Literal["stop", "length"]) -> list[Event]:

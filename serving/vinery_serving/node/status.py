@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from django.db import DatabaseError, close_old_connections
-from django.db.models import Case, F, Value, When
+from django.db.models import F
 from django.utils import timezone
 
 from vinery_accounts.base import change_signal
@@ -63,7 +63,7 @@ async def report(
     if needed_bytes is not None:
         values["needed_bytes"] = needed_bytes
     if error or forgets_error or state is EngineState.READY:
-        unseen = picture_failure and _pictures_failed_on(subject.device) + picture_failure
+        unseen = picture_failure and _pictures_failed_on(subject) + picture_failure
         values["last_error"] = error or unseen
         values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
     of_model = _replicas.of_model(subject, values)
@@ -76,21 +76,22 @@ async def report(
 async def report_pictures(subject: Subject, failure: str, asked_at: datetime) -> None:
     """Write the result of a test for which an administrator has asked. After a passed test an
     earlier failure on this device is obsolete."""
-    failed = _pictures_failed_on(subject.device)
-    earlier = When(last_error__startswith=failed, then=Value(""))
-    error = Value(failed + failure) if failure else Case(earlier, default=F("last_error"))
-    model_id = subject.model_id
-    await _try_to({"model_id": model_id}, _end_test, model_id, error, asked_at)
+    await _try_to({"model_id": subject.model_id}, _end_test, subject, failure, asked_at)
 
 
-def _pictures_failed_on(device: str) -> str:
-    return f"{PICTURES_FAILED} {device}: "
+def _pictures_failed_on(subject: Subject) -> str:
+    return f"{PICTURES_FAILED} {subject.device}: "
 
 
-def _end_test(model_id: int, error: Value | Case, asked_at: datetime) -> None:
-    changed = {"last_error": error, "changed_at": timezone.now()}
-    EngineStatus.objects.filter(model_id=model_id).update(**changed)
-    asked = ServedModel.objects.filter(pk=model_id, test_asked_at=asked_at)
+def _end_test(subject: Subject, failure: str, asked_at: datetime) -> None:
+    rows = EngineStatus.objects.filter(model_id=subject.model_id)
+    failed = _pictures_failed_on(subject)
+    if failure:
+        rows.update(last_error=failed + failure)
+    else:
+        rows.filter(last_error__startswith=failed).update(last_error="")
+    rows.update(changed_at=timezone.now())
+    asked = ServedModel.objects.filter(pk=subject.model_id, test_asked_at=asked_at)
     asked.update(test_asked_at=None)
     change_signal.send()
     close_old_connections()
