@@ -54,7 +54,7 @@ class TokenCounts:
         self, num_output: int, num_reasoning: int, num_proposed: int = 0, num_accepted: int = 0
     ) -> Self:
         """Return the counts with so many more generated tokens."""
-        # Not `replace`, which takes several times as long: this is done for each token.
+        # Not `replace`, which takes twice as long: this is done for each token.
         return type(self)(
             self.num_prompt_tokens,
             self.num_cached_tokens,
