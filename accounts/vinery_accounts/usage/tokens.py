@@ -2,19 +2,14 @@
 weighted tokens. No Django.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import msgspec
 
 from vinery_accounts.base.limit_table import MAX_WEIGHT
-
-if TYPE_CHECKING:
-    from vinery_accounts.models.limits import ModelWeight
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +59,9 @@ class Weights:
 EQUAL_WEIGHTS: Final = Weights()
 
 
-def weights_by_model(rows: Iterable[ModelWeight]) -> dict[str, Weights]:
-    """Return the weights by the model's name. A model without a row has `EQUAL_WEIGHTS`."""
+def weights_by_model(rows: Iterable[Any]) -> dict[str, Weights]:
+    """Return the weights of rows of `ModelWeight` by the model's name. A model without a row has
+    `EQUAL_WEIGHTS`."""
     weights = {}
     for row in rows:
         try:
