@@ -31,7 +31,7 @@ from benchmarks.settings import TINY_CHAT
 
 _POLL_INTERVAL_S: Final = 0.005
 _GIVE_UP_S: Final = 60.0
-_RUNNING: Final = "vinery_engine_running"
+_RUNNING: Final = "vllm:num_requests_running"
 # It takes seconds, so that none ends by itself before it is seen to have gone.
 _LONG_ANSWER: Final = {
     "model": TINY_CHAT,

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from vinery_serving.transport.framing import FrameReader, pack
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
@@ -28,6 +27,7 @@ from vinery_serving.transport.messages import (
     ToEngine,
     TokenOutput,
 )
+from vinery_serving.transport.sockets import FrameReader, pack
 
 _HELLO: Final = Hello(PROTOCOL_VERSION, 1, 2048, max_running=64)
 _STATS: Final = EngineStats(last_token_age_s=0.0)

@@ -20,8 +20,7 @@ django.setup(set_prefix=False)
 
 # These need the apps that the line above loads.
 from vinery_accounts.limits.service import show_in_pages  # noqa: E402
-from vinery_platform.health.application import HealthApplication  # noqa: E402
-from vinery_platform.health.metrics_access import MetricsAccess  # noqa: E402
+from vinery_platform.health.application import HealthApplication, MetricsAccess  # noqa: E402
 from vinery_platform.process.connections import MAX_UNSENT_BYTES  # noqa: E402
 from vinery_platform.process.loop_watch import loop_watch  # noqa: E402
 from vinery_platform.web.bounded import BoundedDjango, refuse  # noqa: E402

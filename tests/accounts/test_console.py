@@ -12,7 +12,6 @@ from usage_builders import NOON, settlement
 
 from tests.tables import table
 from vinery_accounts.alerts.quotas import Quota
-from vinery_accounts.console import words
 from vinery_accounts.console.limits import closest, quota_rows
 from vinery_accounts.limits.rules import Metric, Window
 from vinery_accounts.models import Limit, Role, User
@@ -60,33 +59,6 @@ def test_the_overview_adds_up_the_period_or_has_advice(alice: User) -> None:
     assert numbers(page(client, "/console/")) == ["2", "1", "22", "60"]
     assert numbers(page(client, "/console/?period=7d")) == ["3", "1", "33", "90"]
     assert tile(page(client, "/console/"), "total").endswith(" ms")
-
-
-def test_energy_is_shown_if_it_was_measured(alice: User) -> None:
-    client = signed_in(alice)
-    store(used(alice, "r1"))
-    assert "nergy" not in page(client, "/console/")
-    assert "nergy" not in page(client, "/console/usage/")
-
-    store(used(alice, "r2", model="measured", energy_mj=7_200_000))
-    assert tile(page(client, "/console/"), "energy") == "2 Wh"
-    assert "1 Wh a request, 24.4 Wh for 1,000 tokens" in page(client, "/console/")
-    usage = page(client, "/console/usage/?by=model")
-    assert re.findall(r'data-name="Energy">(.*?)<', usage) == ["2 Wh", "", "2 Wh"]
-
-
-@table(
-    "millijoules, result",
-    [
-        (40.0, "0.0111 mWh"),
-        (1_800_000, "500 mWh"),
-        (3_600_000, "1 Wh"),
-        (3_600_000_000, "1 kWh"),
-        (8.64e15, "2,400,000 kWh"),
-    ],
-)
-def test_energy_is_shown_in_watt_hours(millijoules: float, result: str) -> None:
-    assert words.energy(millijoules) == result
 
 
 def test_users_see_the_usage_of_their_scope(alice: User, bob: User, root: User) -> None:

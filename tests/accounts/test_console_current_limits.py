@@ -72,7 +72,7 @@ def test_limits_show_what_is_left_and_when(alice: User, bob: User, limiter: Memo
     limit_of(alice, Metric.TOKENS, Window.MINUTE, 1000)
     limit_of(alice, Metric.TOKENS, Window.WEEK, 5000, week_start="sunday")
     limit_of(bob, Metric.TOKENS, Window.MINUTE, 777)
-    claim = ReservationRequest("r1", (rule_of(limit),), num_input_tokens=5, num_output_tokens=5)
+    claim = ReservationRequest(5, 5, lease_id="r1", rules=(rule_of(limit),))
     async_to_sync(limiter.acquire)(claim)
 
     text = limits_page(alice)

@@ -64,15 +64,15 @@ def test_damaged_lines_and_half_characters_lose_no_record(caplog: pytest.LogCapt
 def test_a_journal_of_another_version_can_be_read() -> None:
     # The field names on the disk are fixed. A renamed field would lose records in an upgrade.
     line = (
-        b'{"type":"settlement","admission":{"type":"admission","request_id":"r1","user_id":7,'
+        b'{"type":"settlement","num_prompt_tokens":11,"num_output_tokens":30,"num_cached_tokens":8,'
+        b'"num_reasoning_tokens":20,"admission":{"type":"admission","request_id":"r1","user_id":7,'
         b'"username":"alice","key_id":null,"key_name":"laptop","model":"reference-chat",'
         b'"endpoint":"chat/completions","dialect":"v1","is_streamed":true,'
         b'"started_at":"2026-03-01T12:00:00Z"},"outcome":"ok","http_status":200,'
-        b'"num_prompt_tokens":11,"num_cached_tokens":8,"num_output_tokens":30,'
-        b'"num_reasoning_tokens":20,"queue_ms":0.5,"first_token_ms":12.25,"total_ms":340.0}\n'
+        b'"queue_ms":0.5,"first_token_ms":12.25,"total_ms":340.0}\n'
     )
     assert encode(settlement()) == line
-    assert decode(line[:-2] + b',"error_code":""}') == settlement()
+    assert decode(line[:-2] + b',"error_code":"","energy_mj":250}') == settlement()
     checkpoint = decode(b'{"type":"checkpoint","progress":[["r1",1,2,3,4]]}')
     assert checkpoint == Checkpoint((("r1", 1, 2, 3, 4),))
 

@@ -12,11 +12,10 @@ import pytest
 from django.db import OperationalError
 from usage_builders import NewLedger, Shelf, admission, die, serve, settlement
 
-from vinery_accounts.usage import losses
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.journal import Journal
 from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
-from vinery_accounts.usage.recovery import recover_orphans
+from vinery_accounts.usage.recovery import read_losses, recover_orphans
 
 LONG_AGO, LATER = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 REAL_PWRITE = os.pwrite
@@ -85,7 +84,7 @@ def test_the_journal_is_completed_after_the_disk_is_repaired_without_what_was_re
     shelf = new_ledger.recover()
 
     assert shelf.outcomes == {"running": Outcome.INTERRUPTED, "done": Outcome.OK}
-    assert list(losses.read(new_ledger.folder, LONG_AGO, LATER)) == []
+    assert list(read_losses(new_ledger.folder, LONG_AGO, LATER)) == []
 
 
 @pytest.mark.parametrize("is_flushed", [False, True])
@@ -108,9 +107,9 @@ def test_a_kill_reports_settlements_that_could_neither_be_written_nor_stored(
     num_stored = 2 if is_flushed else 0
     outcomes = [Outcome.OK] * num_stored + [Outcome.INTERRUPTED] * (5 - num_stored)
     assert [shelf.outcomes[f"r{number}"] for number in range(5)] == outcomes
-    [loss] = losses.read(new_ledger.folder, LONG_AGO, LATER)
+    [loss] = read_losses(new_ledger.folder, LONG_AGO, LATER)
     assert loss.num_requests == 3 - num_stored
-    assert list(losses.read(new_ledger.folder, LONG_AGO, LONG_AGO)) == []
+    assert list(read_losses(new_ledger.folder, LONG_AGO, LONG_AGO)) == []
 
 
 def test_a_full_disk_stops_no_request_that_its_reserve_or_the_database_takes(
@@ -184,4 +183,4 @@ def test_a_full_disk_and_a_kill_lose_no_admitted_request(tmp_path: Path, shelf: 
     by_outcome = dict.fromkeys(Outcome, 0) | Counter(shelf.outcomes.values())
     assert by_outcome[Outcome.OK] == int(answered) > 50
     assert by_outcome[Outcome.INTERRUPTED] == int(running) == 3
-    assert list(losses.read(tmp_path / "usage", LONG_AGO, LATER)) == []
+    assert list(read_losses(tmp_path / "usage", LONG_AGO, LATER)) == []

@@ -33,14 +33,14 @@ def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
 
 def test_a_request_is_counted_by_minute_hour_and_day() -> None:
     at = NOON + timedelta(hours=1, minutes=2, seconds=3)
-    store("r1", started_at=at, num_audio_tokens=4, num_video_tokens=5, energy_mj=250, **MEDIA)
+    store("r1", started_at=at, num_audio_tokens=4, num_video_tokens=5, **MEDIA)
 
     noon_s = int(NOON.timestamp())
     starts = [finest(table)[0].start_s for table in rollups.LEVELS.values()]
     assert starts == [noon_s + 3720, noon_s + 3600, noon_s - 43_200]
     row = finest(MinuteRollup)[0]
     sums = [getattr(row, column) for column in rollups.SUMS]
-    assert sums == [1, 0, 1, 0, 0, 0, 0, 11, 8, 6, 5, 4, 30, 20, 2, 5000, 25_088, 41.0, 250]
+    assert sums == [1, 0, 1, 0, 0, 0, 0, 11, 8, 6, 5, 4, 30, 20, 2, 5000, 25_088, 41.0]
     counts = histogram.decode(bytes(row.histograms))
     assert counts == {
         histogram.bucket_index_of(Latency.QUEUE, 0.5): 1,
@@ -66,12 +66,6 @@ def test_requests_of_one_slice_share_a_roll_up() -> None:
     assert [row.num_output_tokens for row in finest(DayRollup)] == [150]
     store("late", started_at=NOON - timedelta(days=3))
     assert finest(MinuteRollup)[0].start_s == int(NOON.timestamp()) - 3 * 86_400
-
-
-def test_a_request_without_measured_energy_adds_none() -> None:
-    store("r1", energy_mj=70)
-    store("r2", energy_mj=None)
-    assert [row.energy_mj for row in finest(MinuteRollup)] == [70]
 
 
 def test_every_set_of_dimensions_counts_every_request() -> None:

@@ -24,7 +24,7 @@ IDENTITY = (
 )
 USED = (
     {"num_image_tokens": 5, "num_video_tokens": 6, "num_audio_tokens": 4, "weighted_tokens": 12.5}
-    | {"energy_mj": 2_500_000_000_000, "num_response_bytes": 4000, "num_continuations": 2}
+    | {"num_response_bytes": 4000, "num_continuations": 2}
     | {"num_media": 3, "num_media_bytes": 5000, "num_media_pixels": 6000}
     | {"prefill_ms": 10.5, "inter_token_ms": 7.5}
     | {"fetch_ms": 20.5, "decode_ms": 30.5, "encode_ms": 40.5}

@@ -56,7 +56,6 @@ requests = st.builds(
     num_media_bytes=st.integers(0, 2**40),
     num_media_pixels=st.integers(0, 2**40),
     weighted_tokens=st.floats(0, 1e6),
-    energy_mj=st.none() | st.integers(0, 10**9),
     total_ms=st.none() | st.floats(0, 1e7),
     inter_token_ms=st.none() | st.floats(0, 1e4),
 )

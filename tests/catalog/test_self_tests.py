@@ -1,7 +1,7 @@
-"""Administrators ask for the self-test of a vision model, and see its result with the model."""
+"""Administrators ask for the self-test of a vision model, and see its failure with the model."""
 
+import argparse
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
@@ -14,15 +14,13 @@ from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.resources.base import EVERYTHING, Conflict
 from vinery_platform.cli import model as command
 from vinery_serving.catalog import registry
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.engine_status import PICTURES_FAILED, EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
 
 pytestmark = pytest.mark.django_db
 CHANGES = "admin:serving_servedmodel_changelist"
-SUMMARY = "Some different pictures look alike to the model: red and blue."
-TESTED_AT = datetime(2026, 11, 26, 2, 30, tzinfo=UTC)
-WORDS = f"cannot distinguish pictures. {SUMMARY} (GPU.1, 2026-11-26 02:30:00 UTC)"
+FAILURE = f"{PICTURES_FAILED} GPU.1: Some different pictures look alike to the model: red and blue."
 
 
 def served(name: str, folder: str, state: EngineState = EngineState.READY) -> ServedModel:
@@ -33,11 +31,9 @@ def served(name: str, folder: str, state: EngineState = EngineState.READY) -> Se
 
 @pytest.fixture
 def seer() -> ServedModel:
-    """A vision model that was tested when it loaded."""
+    """A vision model that failed its test when it loaded."""
     model = served("seer", "tiny-vision")
-    status = EngineStatus.objects.filter(model=model)
-    status.update(picture_verdict="alike", picture_test=SUMMARY)
-    status.update(picture_test_device="GPU.1", picture_tested_at=TESTED_AT)
+    EngineStatus.objects.filter(model=model).update(last_error=FAILURE)
     return ServedModel.objects.get()
 
 
@@ -66,7 +62,6 @@ def test_a_button_asks_for_an_audited_test(root: Client, seer: ServedModel, ask:
     seer.refresh_from_db()
     assert seer.test_asked_at is not None
     assert "model.self-test" in actions()
-    assert "Being tested" in text_of(root.get(LIST))
 
 
 @ASKS
@@ -97,23 +92,37 @@ def test_a_model_without_an_engine_that_sees_is_not_tested(
         MODELS.act(EVERYTHING, MODELS.action("self-test"), ServedModel.objects.get())
 
 
-def test_the_result_is_shown_to_administrators_alone(root: Client, seer: ServedModel) -> None:
+def test_a_failure_is_shown_to_administrators_alone(root: Client, seer: ServedModel) -> None:
     page = reverse("admin:serving_servedmodel_change", args=[seer.pk])
-    body = MODELS.serializer(seer, context={"access": EVERYTHING}).data["engine"]["picture_test"]
-    assert f"C{WORDS[1:]}" in text_of(root.get(LIST))
-    assert WORDS in text_of(root.get(page))
-    tested = {"device": "GPU.1", "tested_at": "2026-11-26T02:30:00Z"}
-    assert body == tested | {"verdict": "alike", "summary": SUMMARY}
-    assert MODELS.columns["pictures"](seer) == "cannot distinguish pictures"
-    assert command._lines(seer)[-1] == ("pictures", WORDS)
+    body = MODELS.serializer(seer, context={"access": EVERYTHING}).data["engine"]
+    assert FAILURE in text_of(root.get(LIST))
+    assert FAILURE in text_of(root.get(page))
+    assert body["reason"] == MODELS.columns["last_error"](seer) == FAILURE
     root.force_login(User.objects.create_user("alice"))
-    assert "distinguish pictures" not in text_of(root.get(LIST))
+    assert PICTURES_FAILED not in text_of(root.get(LIST))
     assert root.post(f"{LIST}{seer.pk}/self-test/").status_code == 404
 
 
-def test_a_text_model_has_no_result(root: Client) -> None:
-    model = served("chat", "tiny-chat")
+@table(
+    "error, printed, status",
+    [
+        (FAILURE, FAILURE, 1),
+        ("", "passed", 0),
+        ("Replica 1 could not load.", "passed", 0),
+    ],
+)
+def test_the_command_prints_what_the_node_has_written(
+    error: str,
+    printed: str,
+    status: int,
+    seer: ServedModel,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def end_test(_: float) -> None:
+        EngineStatus.objects.update(last_error=error)
+        ServedModel.objects.update(test_asked_at=None)
 
-    data = MODELS.serializer(model, context={"access": EVERYTHING}).data
-    assert data["engine"]["picture_test"] is None
-    assert "Self-test" not in text_of(root.get(LIST))
+    monkeypatch.setattr(command.time, "sleep", end_test)
+    assert command.self_test(seer, argparse.Namespace()) == status
+    assert capsys.readouterr().out == f"seer: {printed}\n"

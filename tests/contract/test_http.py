@@ -256,7 +256,7 @@ def test_request_ids_are_unique_and_reach_the_client(running: Running) -> None:
 def test_the_health_endpoints_report_alive_and_ready(running: Running) -> None:
     for path in ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready"):
         assert httpx.get(running.base_url + path).status_code == 200
-    assert "vinery_engine_output_tokens_total" in httpx.get(running.base_url + "/metrics").text
+    assert "vllm:generation_tokens_total" in httpx.get(running.base_url + "/metrics").text
 
 
 def test_the_only_model_is_used_when_none_is_named(raw: httpx.Client) -> None:

@@ -119,7 +119,7 @@ def metric_names() -> set[str]:
     panels = json.loads((FILES / "grafana.json").read_text())["panels"]
     [group] = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
     asking = [*(target for panel in panels for target in panel.get("targets", ())), *group["rules"]]
-    return {name for each in asking for name in re.findall(r"\bvinery_\w+", each["expr"])}
+    return {name for each in asking for name in re.findall(r"\b(?:vinery_|vllm:)\w+", each["expr"])}
 
 
 CONFIGURATION = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")

@@ -52,7 +52,6 @@ class Answer:
     rejection: messages.Rejected | None = None
     num_cached_tokens: int | None = None
     logprobs: list[messages.TokenLogprobs] = field(default_factory=list)
-    energies_j: list[float | None] = field(default_factory=list)  # of each part of it
     is_accepted: bool = False
     unenforced: str = ""
 
@@ -69,7 +68,6 @@ class Answer:
             case messages.TokenOutput():
                 self.tokens += update.token_ids
                 self.logprobs += update.logprobs
-                self.energies_j.append(update.energy_j)
                 self.finish = update.finish
                 if update.num_cached_tokens is not None:
                     self.num_cached_tokens = update.num_cached_tokens
@@ -173,7 +171,6 @@ def engine_config(home: Path, name: str, options: Any, folder: Path = TINY_CHAT)
         folder=folder,
         device="CPU",
         socket_path=home / f"{name}.sock",
-        sysfs=home / "sys",
         cache_dir=home / "cache",
         max_context=2048,
         options=EngineOptions(**options),

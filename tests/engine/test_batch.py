@@ -8,7 +8,6 @@ from tests.engine import in_process
 from tests.engine.in_process import BAD_GRAMMAR, done, run, step, tokens_of
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.energy.meter import EnergyTotals, RequestEnergy
 from vinery_serving.engine.generation import Generation
 from vinery_serving.transport.messages import GrammarSpec, SamplingParams
 
@@ -62,7 +61,7 @@ def test_new_generations_beside_guilty_ones_are_innocent_and_others_follow(batch
     assert tokens_of(batch, "Count to 20.", max_new_tokens=60) == expected
 
 
-def test_a_removed_generation_frees_its_slot_and_only_metered_ones_report_work(batch, pipeline):
+def test_a_removed_generation_frees_its_slot(batch, pipeline):
     removed = generation("Count to 60.", max_new_tokens=500)
     batch.add(removed)
     for _ in range(5):
@@ -74,13 +73,6 @@ def test_a_removed_generation_frees_its_slot_and_only_metered_ones_report_work(b
 
     assert len(batch) == 0
     assert not pipeline.has_work
-
-    metered, probe = generation("Count to 30."), generation("Hello.")
-    metered.energy = RequestEnergy(EnergyTotals())
-    batch.reports_work = True
-    batch.add(metered)
-    batch.add(probe)
-    assert {id(work.energy) for work in batch.step().works} == {id(metered.energy)}
 
 
 def test_the_cached_part_of_a_prompt_is_seen_also_if_it_is_longer_than_a_step(batch: Batch) -> None:

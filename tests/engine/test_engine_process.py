@@ -145,7 +145,7 @@ async def test_tokens_that_a_dead_gateway_had_no_use_for_do_not_count(gateway: G
 
     stats = await gateway.stats_when_idle()
 
-    assert stats.num_output_tokens == before.num_output_tokens
+    assert stats.tokens.num_output_tokens == before.tokens.num_output_tokens
     assert stats.num_unused_tokens > before.num_unused_tokens
 
 
@@ -330,6 +330,6 @@ async def test_it_reports_its_speeds_waits_caches_and_draft_tokens(shared_engine
     assert stats.first_token_s is not None
     assert 0 < stats.inter_token_s[0] <= stats.inter_token_s[1]
     assert stats.prefix_hit_rate is not None
-    assert (stats.num_draft_tokens > 0) == bool(options)
-    assert 0 <= stats.num_accepted_tokens <= stats.num_draft_tokens
+    assert (stats.tokens.num_proposed_tokens > 0) == bool(options)
+    assert 0 <= stats.tokens.num_accepted_tokens <= stats.tokens.num_proposed_tokens
     assert (stats.draft_acceptance is not None) == bool(options)

@@ -163,4 +163,4 @@ def test_the_lowest_priority_is_first_and_a_cancelled_one_frees_its_slot(pipelin
         assert len(loop.ask("hi", max_new_tokens=2).tokens) == 2
         stats = loop.loop._stats()
         assert (stats.num_running, stats.num_unused_tokens) == (0, num_unused)
-        assert stats.num_output_tokens == 20 + 6 * 2
+        assert stats.tokens.num_output_tokens == 20 + 6 * 2

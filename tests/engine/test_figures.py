@@ -3,17 +3,22 @@
 import pytest
 
 from tests.fakes.clock import FakeClock
+from vinery_serving.core.events import NO_TOKENS, TokenCounts
 from vinery_serving.engine.figures import Figures
+
+
+def counts(num_prompt: int, num_output: int) -> TokenCounts:
+    return TokenCounts(num_prompt, num_output_tokens=num_output)
 
 
 def test_speeds_are_those_of_the_last_ten_seconds_and_waits_have_quantiles() -> None:
     clock = FakeClock()
     figures = Figures(clock)
     for second in range(30):
-        figures.sample(100 * second, 20 * second if second < 15 else 300)
+        figures.sample(counts(100 * second, 20 * second if second < 15 else 300))
         clock.pass_s(1.0)
 
-    prompt, output = figures.tokens_per_s(3000, 300)
+    prompt, output = figures.tokens_per_s(counts(3000, 300))
 
     assert prompt == pytest.approx(100)
     assert output == 0
@@ -21,13 +26,13 @@ def test_speeds_are_those_of_the_last_ten_seconds_and_waits_have_quantiles() -> 
     clock = FakeClock()
     figures = Figures(clock)
     for _ in range(100):
-        figures.sample(0, 0)
+        figures.sample(NO_TOKENS)
     clock.pass_s(2.0)
-    assert figures.tokens_per_s(20, 10) == (10, 5)
+    assert figures.tokens_per_s(counts(20, 10)) == (10, 5)
     assert len(figures._samples) == 1
 
     figures = Figures(FakeClock())
-    assert figures.tokens_per_s(0, 0) == (0, 0)
+    assert figures.tokens_per_s(NO_TOKENS) == (0, 0)
     assert figures.first_token_s is figures.inter_token_s is None
     figures.ended(0.0, 0, 0, 0)
     assert figures.inter_token_s is None, "an answer of one token has no time between tokens"
@@ -38,7 +43,7 @@ def test_speeds_are_those_of_the_last_ten_seconds_and_waits_have_quantiles() -> 
 
     assert figures.first_token_s == (0.51, 0.96)
     assert figures.inter_token_s == (51.0, 96.0)
-    assert (figures.num_draft_tokens, figures.num_accepted_tokens) == (404, 303)
+    assert (figures.num_proposed, figures.num_accepted) == (404, 303)
     for _ in range(200):
         figures.first_token(1.5)
     assert figures.first_token_s == (1.5, 1.5), "only the last requests count"

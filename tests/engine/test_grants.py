@@ -76,14 +76,14 @@ async def test_a_generation_pauses_at_its_grant_and_continues_from_there(gateway
     values = {"max_new_tokens": 200, "ignore_eos": True}
     paused = gateway.submit(TEXT, num_granted=50, **values)
     (whole,) = await gateway.ask(gateway.submit(TEXT, **values))
-    num_before = (await gateway.stats()).num_output_tokens
+    num_before = (await gateway.stats()).tokens.num_output_tokens
     stream, answer = gateway.start(paused), Answer()
     for num_granted in (50, 51, 90, 200):
         stream.grant(paused.id, num_granted, is_last=False)
         await gateway.read_until(stream, answer, num_granted)
         for _ in range(5):
             stats = await gateway.stats()
-            num_generated = stats.num_output_tokens - num_before
+            num_generated = stats.tokens.num_output_tokens - num_before
             assert (stats.num_running, num_generated) == (0, num_granted)
         assert answer.is_over == (num_granted == 200)
     assert (answer.tokens, answer.finish) == (whole.tokens, "length")
@@ -144,7 +144,7 @@ def test_a_paused_generation_can_be_cancelled_or_ended_and_has_a_deadline(loop: 
     id_ = paused(loop)
     loop.cancel(id_, 3)
     stats = loop.loop._stats()
-    assert (stats.num_running, stats.num_waiting, stats.num_output_tokens) == (0, 0, 3)
+    assert (stats.num_running, stats.num_waiting, stats.tokens.num_output_tokens) == (0, 0, 3)
 
     id_ = paused(loop)
     loop.grant(id_, 5, is_last=True)

@@ -7,29 +7,28 @@ import pytest
 from tests.engine.conftest import TIMEOUT_S, TINY_VISION, Answer, Gateway
 from tests.engine.test_pictures_process import a_question
 from tests.tables import table
-from vinery_serving.core.media import PictureVerdict
-from vinery_serving.engine.picture_test import judged
+from vinery_serving.engine.picture_test import failure_of
 from vinery_serving.transport.client import EngineDisconnected
 
 RED, BLUE = (7, -0.5), (9, -0.5)
 NUM_TOKENS = 150
+ALIKE = "Some different pictures look alike to the model"
+UNSTABLE = "The same picture looks different twice"
 
 
 @table(
-    "seen, verdict, named",
+    "seen, failure",
     [
-        ({"red": [RED, RED], "blue": [BLUE, BLUE]}, PictureVerdict.PASSED, "All 2"),
-        ({"red": [RED, (7, -0.5004)], "blue": [BLUE, BLUE]}, PictureVerdict.PASSED, "All 2"),
-        ({"red": [RED, RED], "blue": [(7, -0.7)] * 2}, PictureVerdict.PASSED, "All 2"),
-        ({"red": [RED, RED], "blue": [RED, RED]}, PictureVerdict.ALIKE, "red and blue"),
-        ({"red": [RED, BLUE], "blue": [BLUE, BLUE]}, PictureVerdict.FAILED, "red"),
-        ({"red": [RED, (7, -0.6)], "blue": [BLUE, BLUE]}, PictureVerdict.FAILED, "red"),
+        ({"red": [RED, RED], "blue": [BLUE, BLUE]}, ""),
+        ({"red": [RED, (7, -0.5004)], "blue": [BLUE, BLUE]}, ""),
+        ({"red": [RED, RED], "blue": [(7, -0.7)] * 2}, ""),
+        ({"red": [RED, RED], "blue": [RED, RED]}, f"{ALIKE}: red and blue."),
+        ({"red": [RED, BLUE], "blue": [BLUE, BLUE]}, f"{UNSTABLE}: red."),
+        ({"red": [RED, (7, -0.6)], "blue": [BLUE, BLUE]}, f"{UNSTABLE}: red."),
     ],
 )
-def test_pictures_must_differ_from_each_other_and_not_from_themselves(seen, verdict, named):
-    result = judged(seen)
-    assert result.verdict is verdict
-    assert named in result.summary
+def test_pictures_must_differ_from_each_other_and_not_from_themselves(seen, failure):
+    assert failure_of(seen) == failure
 
 
 async def answered(gateway: Gateway, *, is_tested: bool) -> Answer:
@@ -40,9 +39,7 @@ async def answered(gateway: Gateway, *, is_tested: bool) -> Answer:
     tests = [gateway.client.test_pictures(TIMEOUT_S) for _ in range(2 if is_tested else 0)]
     results = asyncio.gather(*tests)
     await gateway.read_until(stream, answer, NUM_TOKENS)
-    for tested in await results:
-        assert tested.verdict == PictureVerdict.PASSED
-        assert "All 5 test pictures" in tested.summary
+    assert not any(await results)
     return answer
 
 
@@ -54,8 +51,7 @@ async def test_a_stream_is_the_same_beside_a_test_and_a_text_model_has_none(shar
     assert tested.tokens == calm.tokens
     assert tested.finish == calm.finish is not None
 
-    tested = await gateway.client.test_pictures(TIMEOUT_S)
-    assert tested.verdict == PictureVerdict.NO_VISION
+    assert "takes text only" in await gateway.client.test_pictures(TIMEOUT_S)
 
 
 @pytest.mark.live
@@ -63,7 +59,7 @@ async def test_a_test_waits_for_a_slot_and_none_waits_for_an_engine_that_ends(st
     async with start_engine(folder=TINY_VISION, max_running=1) as gateway:
         questions = [a_question(gateway, "Hello", max_new_tokens=20) for _ in range(3)]
         stream = gateway.start(*questions)
-        tested = await gateway.client.test_pictures(TIMEOUT_S)
+        failure = await gateway.client.test_pictures(TIMEOUT_S)
         answers = await gateway.finish(stream, *questions)
 
         stream = gateway.start(a_question(gateway, "Hello", max_new_tokens=1000, ignore_eos=True))
@@ -74,5 +70,5 @@ async def test_a_test_waits_for_a_slot_and_none_waits_for_an_engine_that_ends(st
         with pytest.raises(EngineDisconnected):
             await testing
 
-    assert tested.verdict == PictureVerdict.PASSED
+    assert failure == ""
     assert all(answer.finish for answer in answers)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.core.media import MAX_MEDIA_BYTES
-from vinery_serving.engine.encoding_pace import EncodingPace, EncodingWaits
-from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
+from vinery_serving.engine.arrival import ArrivingPixels, PixelsRefused
+from vinery_serving.engine.estimates import EncodingPace, EncodingWaits
 from vinery_serving.transport.messages import MediaInput, MediaPixels, SamplingParams, Submit
 
 ONE, OTHER = cast("Any", object()), cast("Any", object())  # connections

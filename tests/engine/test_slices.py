@@ -13,11 +13,11 @@ from tests.engine.in_process import emptied, generation_of, random_ids, run
 from tests.tables import table
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.estimates import StepTimes
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.slices import Slices
-from vinery_serving.engine.step_times import StepTimes
 from vinery_serving.transport.messages import Known, SamplingParams
 
 pytestmark = pytest.mark.live

@@ -24,11 +24,11 @@ from tests.engine.family_models import (
 from tests.engine.in_process import assert_alike, done, emptied, logprobs, pipeline_of, run
 from tests.examples import examples
 from tests.tables import table
-from vinery_serving.core.media import Detail, PictureVerdict
+from vinery_serving.core.media import Detail
+from vinery_serving.engine.arrival import check_submit
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.picture_test import PictureTests
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.engine.refusing import check_submit
 from vinery_serving.engine.vision import VisionModel
 
 LONG = "Look closely at what is shown here, and then answer me in a word or two: "
@@ -80,7 +80,7 @@ def test_pictures_are_counted_look_different_and_are_refused_in_other_sizes(batc
             if new.finish is not None:
                 batch.remove(new.generation)
 
-    assert tests.newest.verdict is PictureVerdict.PASSED, tests.newest.summary
+    assert tests.newest.failure == ""
 
     each = a_prompt(model, "What? ", a_fitted_picture(model, 1), "!")
     media = each.submit.media[0]

@@ -20,8 +20,8 @@ from vinery_serving.flow.quarantine import Quarantine
 from vinery_serving.flow.suspects import Suspects
 from vinery_serving.transport import messages
 from vinery_serving.transport.client import GenerationUpdate
-from vinery_serving.transport.framing import FrameReader, pack
 from vinery_serving.transport.messages import Cancel, Hello, Submit, ToEngine
+from vinery_serving.transport.sockets import FrameReader, pack
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HELLO = Hello(messages.PROTOCOL_VERSION, 1, max_context=2048, max_running=4)

@@ -56,23 +56,23 @@ async def test_the_cached_part_of_a_prompt_counts_once_and_times_of_encoding_are
 
 
 async def test_a_client_that_leaves_the_queue_costs_nothing_and_has_waited():
-    meter = Meter(started_at=0.0, num_prompt_tokens=9)
+    meter = Meter(started_at=0.0, tokens=ev.TokenCounts(9))
     batches = run(in_memory(InMemoryEngine([Accepted(1)], []), RAW, meter=meter), None)
     [started] = await anext(batches)
     await batches.aclose()
 
     assert isinstance(started, ev.Started)
-    assert meter.num_billed_prompt_tokens == 0
+    assert meter.billed_tokens == ev.NO_TOKENS
     assert meter.waited_s is not None
     assert Meter().waited_s is None, "no engine had it"
 
 
 def test_a_lost_attempt_costs_nothing():
-    meter = Meter(num_prompt_tokens=9, num_output_tokens=5, num_cached_tokens=3)
+    meter = Meter(tokens=ev.TokenCounts(9, num_output_tokens=5, num_cached_tokens=3))
 
     meter.restart()
 
-    assert meter.usage == ev.Usage(num_prompt_tokens=9)
+    assert meter.tokens == ev.TokenCounts(num_prompt_tokens=9)
 
 
 # -- Chunks of several tokens: no event is lost or held longer than the interval ---------

@@ -156,7 +156,7 @@ async def test_an_answer_that_is_only_the_echo_needs_no_engine(engine):
 
     assert [choice.text for choice in result.choices] == ["Once", "Once"]
     assert {choice.finish_reason for choice in result.choices} == {ev.FinishReason.LENGTH}
-    assert result.usage == ev.Usage(num_prompt_tokens=len(ids_of("Once")))
+    assert result.usage == ev.TokenCounts(num_prompt_tokens=len(ids_of("Once")))
     assert texts_of(events) == ["Once", "Once"]
 
 

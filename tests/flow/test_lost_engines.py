@@ -253,7 +253,7 @@ async def test_a_unary_answer_that_cannot_go_on_exactly_begins_anew(engine):
 
     assert known == [ids_of(TEXT)[:1], []]
     assert [each.text for each in result.choices] == [TEXT, TEXT]
-    assert prepared.meter.num_output_tokens == 2 * (len(ids_of(TEXT)) + 1)
+    assert prepared.meter.tokens.num_output_tokens == 2 * (len(ids_of(TEXT)) + 1)
     assert prepared.meter.num_continuations == 1
 
 

@@ -124,8 +124,8 @@ def test_a_recipe_of_a_client_answers(
 
 def test_monitoring_names_every_metric_and_dashboard_and_alerts_no_other(platform: Running) -> None:
     page = httpx.get(f"{platform.base_url}/metrics").text
-    families = set(re.findall(r"^# TYPE (\w+)", page, re.M))
-    own = {name for name in families if name.startswith("vinery_")}
+    families = set(re.findall(r"^# TYPE ([\w:]+)", page, re.M))
+    own = {name for name in families if name.startswith(("vinery_", "vllm:"))}
     guide = (GUIDES / "monitoring.md").read_text(encoding="utf-8")
 
     assert len(own) > 30

@@ -67,7 +67,7 @@ async def crowd(besieged: Besieged) -> tuple[Counter[str], float, float]:
             clients.create_task(asked)
         while statuses.total() < NUM_REQUESTS:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-        num_waiting = await asyncio.to_thread(metric, besieged.running, "vinery_engine_waiting")
+        num_waiting = await asyncio.to_thread(metric, besieged.running, "vllm:num_requests_waiting")
         grown_mb = besieged.most_grown_mb()
         may_leave.set()
     return statuses, num_waiting, grown_mb

@@ -382,15 +382,15 @@ async def test_tokens_of_pictures_and_videos_are_counted_apart_in_the_usage(
     moving = {"type": "video_url", "video_url": {"url": a_gif(RED, BLUE)}}
     draft, meter = await shown(pool, engine, moving, picture(inline(a_png()))), Meter()
     PreparedRequest.of(draft, engine, meter, "ab" * 12)
-    assert (meter.usage.num_image_tokens, meter.usage.num_video_tokens) == (16, 16)
+    assert (meter.tokens.num_image_tokens, meter.tokens.num_video_tokens) == (16, 16)
 
     draft = await shown(pool, engine, picture(inline(a_png())))
     meter = Meter()
     PreparedRequest.of(draft, engine, meter, "ab" * 12)
 
-    assert meter.usage.num_image_tokens == 16
+    assert meter.tokens.num_image_tokens == 16
     assert meter.media.num_files == 1
     (start, end) = draft.media_spans[0]
     for num_cached, num_new in ((0, 16), (start, 16), (start + 5, 11), (end, 0), (end + 2, 0)):
-        meter.num_cached_tokens = num_cached
+        meter.tokens = replace(meter.tokens, num_cached_tokens=num_cached)
         assert meter.num_new_media_tokens == num_new

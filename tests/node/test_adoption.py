@@ -125,12 +125,12 @@ async def test_an_engine_that_ignores_its_end_is_killed(tmp_path: Path, socket: 
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL
 
 
-async def test_an_engine_of_another_version_has_no_digest(tmp_path: Path, socket: Path) -> None:
+async def test_an_engine_of_another_version_has_no_hello(tmp_path: Path, socket: Path) -> None:
     other = _LISTENING.replace("lambda: HELLO", "lambda: type('Hello', (Struct,), {}, tag=1)()")
     other = f"from msgspec import Struct\n{other}"
     with listening(socket, sys.executable, "-c", other, str(socket)):
         found = adoption.find(tmp_path)[ADDRESS]
-        assert await asyncio.wait_for(found.digest(), TIMEOUT_S) is None
+        assert await asyncio.wait_for(found.hello(), TIMEOUT_S) is None
         found.close()
 
 

@@ -23,7 +23,6 @@ from vinery_serving.node.folder_state import FolderState
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.keeper import Asked, Keeper, ModelSpec
 from vinery_serving.node.load_errors import killed
-from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.status import Subject
 from vinery_serving.node.weights import UnusableWeights
@@ -55,7 +54,7 @@ class Script:
         self.started_at: list[float] = []
         self.num_checks = 0  # of the weights
         self.num_tests = 0  # with pictures
-        self.pictures: list[PictureReport] = []  # that were reported
+        self.failures: list[str] = []  # of tests with pictures, that were reported
         self.is_reported = asyncio.Event()
         self.reports: list[tuple[EngineState, str]] = []  # with the first sentence of the error
         self.reasons: list[tuple[EngineState, str | None]] = []
@@ -110,8 +109,8 @@ class Script:
             self.has_reported.clear()
             await self.has_reported.wait()
 
-    async def report_pictures(self, _: int, pictures: PictureReport, __: datetime) -> None:
-        self.pictures.append(pictures)
+    async def report_pictures(self, _: Subject, failure: str, __: datetime) -> None:
+        self.failures.append(failure)
         self.is_reported.set()
 
 
@@ -119,7 +118,7 @@ class ScriptedEngine:
     """Ends as the script has it."""
 
     pid = 4242
-    pictures = None
+    picture_failure = ""
     idle_since_s = 0.001  # since the machine started
 
     def __init__(self, script: Script) -> None:
@@ -135,10 +134,10 @@ class ScriptedEngine:
         if isinstance(self._script.end, Exception):
             raise self._script.end
 
-    async def test_pictures(self) -> PictureReport:
+    async def test_pictures(self) -> str:
         self._script.num_tests += 1
         await asyncio.sleep(0)
-        return PictureReport("passed", "All look different.", "CPU")
+        return "Red and blue look alike."
 
     async def watch(self) -> None:
         if self._script.end == CRASHES:
@@ -287,7 +286,7 @@ async def test_a_test_with_pictures_that_is_due_runs_once(script: Script) -> Non
     script.ends = iter([LOADS])
     asked_at = datetime(2026, 3, 1, tzinfo=UTC)
     async with keeping() as a_keeper, asyncio.timeout(30):
-        a_keeper.test_pictures(asked_at)  # it does not serve yet, and tests by itself when it loads
+        a_keeper.test_pictures(asked_at)  # it does not serve yet
         assert script.num_tests == 0
         await script.is_over.wait()
         for _ in range(3):
@@ -296,7 +295,7 @@ async def test_a_test_with_pictures_that_is_due_runs_once(script: Script) -> Non
         await a_keeper.end()
 
     assert script.num_tests == 1
-    assert script.pictures == [PictureReport("passed", "All look different.", "CPU")]
+    assert script.failures == ["Red and blue look alike."]
 
 
 async def test_a_sleeping_model_wakes_when_an_administrator_wants_it(script: Script) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -11,11 +10,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.conftest import REPOSITORY
-from vinery_serving.catalog.engine_status import EngineStatus
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node import keeper, status
-from vinery_serving.node.picture_report import PictureReport
+from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.reconciler import _read_specs
+from vinery_serving.node.status import Subject
 
 pytestmark = pytest.mark.stores
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
@@ -50,20 +50,32 @@ def test_models_are_read_after_a_commit_alone() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_test_with_pictures_is_due_until_its_result_is_written() -> None:
-    later = timezone.now() + timedelta(minutes=5)  # by the clock of another host
-    model = ServedModel.objects.create(name="m", folder="/models/m", tested_at=later)
+def test_a_test_with_pictures_is_due_until_it_has_ended_and_only_a_failure_stands() -> None:
+    asked_at = timezone.now()
+    model = ServedModel.objects.create(name="m", folder="/models/m", test_asked_at=asked_at)
+    EngineStatus.objects.create(model=model, state=EngineState.READY)
+    first, second = (Subject(model.pk, "", number, f"GPU.{number}") for number in range(2))
+
+    def after(subject: Subject, failure: str) -> str:
+        asyncio.run(status.report_pictures(subject, failure, asked_at))
+        return EngineStatus.objects.get().last_error
+
     _, specs = _read_specs(None)
-    assert [asked.test_asked_at for asked in specs.values()] == [later]
-
-    report = PictureReport("alike", "Red and blue look alike.", "GPU")
-    asyncio.run(status.report_pictures(model.pk, report, later))
-
+    assert [asked.test_asked_at for asked in specs.values()] == [asked_at]
+    alike = "The self-test with pictures failed on GPU.0: Red and blue look alike."
+    assert after(first, "Red and blue look alike.") == alike
     _, specs = _read_specs(None)
     assert [asked.test_asked_at for asked in specs.values()] == [None]
-    stored = EngineStatus.objects.get()
-    assert (stored.picture_verdict, stored.picture_test_device) == ("alike", "GPU")
-    assert stored.picture_test == "Red and blue look alike."
+
+    assert after(second, "") == alike
+    assert after(first, "") == ""
+    EngineStatus.objects.update(last_error="It does not fit.")
+    assert after(first, "") == "It does not fit."
+
+    for failure, error in (("Red and blue look alike.", alike), ("", "")):
+        ready = status.report(first, EngineState.READY, 0, LoadAttempts(), picture_failure=failure)
+        asyncio.run(ready)
+        assert EngineStatus.objects.get().last_error == error
 
 
 @pytest.mark.django_db(transaction=True)

@@ -161,7 +161,7 @@ def a_reader(
 
 def choice_of(events: Iterable[ev.Event]) -> ChoiceResult:
     """The one finished choice that events add up to."""
-    result = build_result([*events, ev.Completed(ev.Usage(), at=0)])
+    result = build_result([*events, ev.Completed(ev.TokenCounts(), at=0)])
     return result.choices[0]
 
 

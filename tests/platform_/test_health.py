@@ -21,8 +21,8 @@ from vinery_platform.cli.web import behind
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.health import metrics
-from vinery_platform.health.application import HealthApplication, _of_keys, _Shared
-from vinery_platform.health.metrics_access import MetricsAccess
+from vinery_platform.health.application import HealthApplication, MetricsAccess, _of_keys, _Shared
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.http.refusals import Reason, Refusals
 from vinery_serving.runtime.runtime import EngineHealth, EngineReport, Runtime
 from vinery_serving.runtime.traffic import ModelTraffic, Traffic
@@ -82,7 +82,7 @@ def test_requests_refusals_and_buckets_of_durations_are_reported_by_their_labels
     for duration_ms in (20.0, 40.0, 90_000.0):
         small.first_token.count(duration_ms)
     result = reported_by(metrics.of_traffic(traffic))
-    name = "vinery_time_to_first_token_seconds"
+    name = "vllm:time_to_first_token_seconds"
     bounds = ("0.01", "0.025", "0.05", "60.0", "+Inf")
     assert [result[f"{name}_bucket", bound, "small"] for bound in bounds] == [0, 1, 2, 2, 3]
     assert result[f"{name}_count", "small"] == 3
@@ -141,26 +141,31 @@ async def test_limits_and_usage_are_reported_but_not_of_keys_or_users_or_with_no
     assert await metrics.read_levels(limits) == ()
 
 
-def test_engines_and_requests_of_a_process_are_reported_under_vllms_names() -> None:
+def test_a_figure_has_vllms_name_or_where_vllm_has_none_a_name_of_vinery() -> None:
     tokens: dict[str, Any] = {"num_prompt_tokens": 100, "num_cached_tokens": 40}
-    tokens |= {"num_output_tokens": 30, "num_unused_tokens": 1}
-    tokens |= {"num_draft_tokens": 20, "num_accepted_tokens": 15}
-    stats = EngineStats(num_running=2, num_waiting=3, cache_usage=0.5, **tokens)
+    tokens |= {"num_output_tokens": 30, "num_proposed_tokens": 20, "num_accepted_tokens": 15}
+    work: dict[str, Any] = {"num_running": 2, "num_waiting": 3, "num_steps": 9, "cache_usage": 0.5}
+    stats = EngineStats(tokens=TokenCounts(**tokens), num_unused_tokens=1, **work)
     silent = EngineHealth("silent", None)
 
-    reported = reported_by(metrics.of_vllm_engines([EngineHealth("small", stats), silent]))
+    reported = reported_by(metrics.of_engines([EngineHealth("small", stats), silent]))
     expected = {"num_requests_running": 2, "num_requests_waiting": 3, "kv_cache_usage_perc": 0.5}
     expected |= {"prompt_tokens_total": 100, "generation_tokens_total": 31}
     expected |= {"prefix_cache_queries_total": 100, "prefix_cache_hits_total": 40}
     expected |= {"spec_decode_num_draft_tokens_total": 20}
     expected |= {"spec_decode_num_accepted_tokens_total": 15}
-    assert reported == {(f"vllm:{name}", "0", "small"): each for name, each in expected.items()}
+    own = {"ready": 0, "steps_total": 9, "recoveries_total": 0, "unused_tokens_total": 1}
+    assert reported == (
+        {(f"vllm:{name}", "0", "small"): each for name, each in expected.items()}
+        | {(f"vinery_engine_{name}", "small", "0"): each for name, each in own.items()}
+        | {("vinery_engine_ready", "silent", "0"): 0}
+    )
 
     traffic = Traffic()
     traffic.models["small"].finished["stop"] = 3
     traffic.models["small"].token_gap.count(20.0, times=9)
 
-    reported = reported_by(metrics.of_vllm_traffic(traffic))
+    reported = reported_by(metrics.of_traffic(traffic))
     assert reported["vllm:request_success_total", "stop", "small"] == 3
     assert reported["vllm:inter_token_latency_seconds_count", "small"] == 9
     assert reported["vllm:inter_token_latency_seconds_sum", "small"] == pytest.approx(0.18)

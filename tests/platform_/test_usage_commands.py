@@ -11,7 +11,7 @@ import pytest
 from tests.platform_ import scripts
 from tests.platform_.conftest import Vinery
 from tests.tables import table
-from vinery_accounts.usage import losses
+from vinery_accounts.usage.recovery import report_loss
 
 _STORE = """
 import django; django.setup()
@@ -138,7 +138,7 @@ def test_usage_that_was_lost_is_reported(vinery: Vinery, installation: dict[str,
     assert all(day.endswith("balanced") for day in days)
     assert sum(int(day.split()[1]) for day in days) == 4
     folder = Path(installation["VINERY_HOME"]) / "usage"
-    losses.report(folder, 3)
+    report_loss(folder, 3)
 
     result = vinery("usage", "verify", "--last", "1d")
 

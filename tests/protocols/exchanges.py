@@ -18,7 +18,7 @@ from vinery_serving.protocols.pooling.parsing import parse_pooling
 
 HEAD = AnswerIdentity("0123456789abcdef01234567", 1_700_000_000, "grape-1b")
 COMPLETED_AT = 1_700_000_002
-USAGE = ev.Usage(11, num_cached_tokens=3, num_output_tokens=7, num_reasoning_tokens=2)
+USAGE = ev.TokenCounts(11, num_cached_tokens=3, num_output_tokens=7, num_reasoning_tokens=2)
 
 # The smallest valid body of each endpoint.
 LEAST: dict[AnyEndpoint, dict[str, Any]] = {
@@ -86,7 +86,7 @@ def answered(exchange: Exchange, events: Iterable[ev.Event]) -> Any:
 
 
 def ended(
-    *events: ev.Event, reason: FinishReason = FinishReason.STOP, usage: ev.Usage = USAGE
+    *events: ev.Event, reason: FinishReason = FinishReason.STOP, usage: ev.TokenCounts = USAGE
 ) -> list[ev.Event]:
     """An answer of one choice, which ends after these events."""
     end: list[ev.Event] = [ev.Finished(0, reason), ev.Completed(usage, COMPLETED_AT)]

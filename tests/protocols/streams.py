@@ -10,7 +10,7 @@ from vinery_serving.core.logprobs import Token, TopLogprob
 _LETTERS = 'aé中🍇 "\\/\r\n\t\x00\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029\ufeff'
 TEXTS = st.text(_LETTERS, max_size=6)
 COUNTS = st.integers(0, 2**40)
-USAGES = st.builds(ev.Usage, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
+USAGES = st.builds(ev.TokenCounts, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
 NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True)
 
 TOP_LOGPROBS = st.builds(

@@ -86,9 +86,9 @@ RUN: dict[str, Any] = {
 BROKEN = ev.Failed(EngineLost("The engine ended while it ran this request. Try again."))
 COUNTED: list[ev.Event] = [
     *PLAIN[:1],
-    ev.Progress(ev.Usage(num_prompt_tokens=11, num_output_tokens=1)),
+    ev.Progress(ev.TokenCounts(num_prompt_tokens=11, num_output_tokens=1)),
     PLAIN[1],
-    ev.Progress(ev.Usage(num_prompt_tokens=11, num_output_tokens=2)),
+    ev.Progress(ev.TokenCounts(num_prompt_tokens=11, num_output_tokens=2)),
     *PLAIN[2:],
 ]
 

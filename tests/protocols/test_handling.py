@@ -172,7 +172,7 @@ DETAILS = {
 
 def of_media(num_image_tokens: int, num_video_tokens: int) -> list[ev.Event]:
     media = {"num_image_tokens": num_image_tokens, "num_video_tokens": num_video_tokens}
-    return ended(usage=ev.Usage(20, 3, 1, **media))
+    return ended(usage=ev.TokenCounts(20, 3, 1, **media))
 
 
 @table("endpoint", DETAILS)

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from tests.tables import table
 from vinery_serving.core.dialects import V1, V3, Dialect
-from vinery_serving.core.events import Completed, Finished, FinishReason, Started, TextDelta, Usage
+from vinery_serving.core.events import (
+    Completed,
+    Finished,
+    FinishReason,
+    Started,
+    TextDelta,
+    TokenCounts,
+)
 from vinery_serving.core.logprobs import Token, TopLogprob
 from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.common.logprobs import TextLogprobs
@@ -45,7 +52,7 @@ def offsets(
         for at in range(0, len(tokens), batch_size)
     ]
     started = Started(prompt_chars=prompt_chars)
-    events = [started, *deltas, Finished(0, FinishReason.STOP), Completed(Usage(), at=0)]
+    events = [started, *deltas, Finished(0, FinishReason.STOP), Completed(TokenCounts(), at=0)]
     options: dict[str, Any] = {"logprobs": 1}
     whole = answered(exchange(Endpoint.COMPLETIONS, **options), events)
     chunks = payloads(streamed(exchange(Endpoint.COMPLETIONS, stream=True, **options), events))

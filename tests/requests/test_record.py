@@ -17,6 +17,7 @@ from vinery_accounts.usage.journal import journals_in
 from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans
 from vinery_serving.core.errors import InvalidRequest, UsageNotRecorded, cited
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.media import MediaUsage
 from vinery_serving.flow.meter import Meter
 from vinery_serving.protocols.common.encoding import error_body
@@ -99,7 +100,7 @@ async def test_pictures_of_a_killed_process_are_recorded_and_text_is_written_onc
     assert process.num_lines == 1
 
     pictures = MediaUsage(num_files=2, num_bytes=10, num_pixels=300, decode_s=0.004)
-    process.note_pictures(Meter(media=pictures, media_spans=((3, 8),), num_prompt_tokens=9))
+    process.note_pictures(Meter(media=pictures, media_spans=((3, 8),), tokens=TokenCounts(9)))
     assert process.num_lines == 2
     row = process.killed()
     assert (row.num_media, row.num_media_bytes, row.num_media_pixels) == (2, 10, 300)

@@ -13,9 +13,9 @@ from vinery_accounts.keys.table import ANONYMOUS
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
-from vinery_accounts.usage.weights import Weights
+from vinery_accounts.usage.tokens import Weights
 from vinery_serving.core.errors import LimitReached
-from vinery_serving.core.events import QUOTA
+from vinery_serving.core.events import QUOTA, TokenCounts
 from vinery_serving.flow.meter import Meter
 from vinery_serving.flow.prepared import PreparedRequest
 from vinery_serving.requests.reservation import Reservation, count_request
@@ -51,7 +51,7 @@ def prepared(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) 
     )
     made = SimpleNamespace(
         engine=SimpleNamespace(entry=SimpleNamespace(name="small")),
-        meter=Meter(num_prompt_tokens=NUM_PROMPT_TOKENS),
+        meter=Meter(tokens=TokenCounts(NUM_PROMPT_TOKENS)),
         request=SimpleNamespace(n=num_answers),
         submits=(submit,) * (1 if is_search else num_answers),
     )
@@ -71,12 +71,8 @@ async def reserved(limits: LimitService, request: PreparedRequest | None = None)
 
 def answered(num_tokens: int, finish_reason: str = "stop") -> Meter:
     """The meter of an answer with this many tokens."""
-    return Meter(
-        num_prompt_tokens=NUM_PROMPT_TOKENS,
-        num_output_tokens=num_tokens,
-        finish_reason=finish_reason,
-        has_begun=True,
-    )
+    tokens = TokenCounts(NUM_PROMPT_TOKENS, num_output_tokens=num_tokens)
+    return Meter(tokens=tokens, finish_reason=finish_reason, has_begun=True)
 
 
 async def num_used(limits: LimitService) -> int:
@@ -311,7 +307,7 @@ async def test_a_shadow_bucket_records_that_it_would_have_asked_to_wait() -> Non
     assert [bound.needed for bound in late.bound_limits] == [138]
 
 
-REFUSED = Meter(num_prompt_tokens=NUM_PROMPT_TOKENS)
+REFUSED = Meter(tokens=TokenCounts(NUM_PROMPT_TOKENS))
 
 
 @table("meter, num_charged", [(answered(7), NUM_PROMPT_TOKENS + 7), (REFUSED, 0)])

@@ -32,7 +32,6 @@ class Row(NamedTuple):
     prefill_ms: float | None
     first_token_ms: float | None
     total_ms: float | None
-    energy_mj: int | None
     num_continuations: int
     is_exact: bool
     error_code: str
@@ -100,6 +99,16 @@ def labelled(running: Running, name: str, **labels: str) -> float:
     )
 
 
+def num_sent_tokens(running: Running) -> float:
+    """The generated tokens that clients have received, of all engines."""
+    found = metrics(running)
+    generated, unused = (
+        sum(value for series, value in found.items() if series.startswith(name))
+        for name in ("vllm:generation_tokens_total", "vinery_engine_unused_tokens_total")
+    )
+    return generated - unused
+
+
 def metrics(running: Running) -> dict[str, float]:
     """All of them by name and labels, of every web process.
 
@@ -150,5 +159,5 @@ def is_written(running: Running) -> bool:
 
 def is_idle(running: Running) -> bool:
     """Whether nothing runs and nothing waits."""
-    names = ("vinery_requests_live", "vinery_engine_running", "vinery_engine_waiting")
+    names = ("vinery_requests_live", "vllm:num_requests_running", "vllm:num_requests_waiting")
     return all(metric(running, name) == 0 for name in names)

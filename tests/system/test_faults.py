@@ -13,7 +13,15 @@ import pytest
 
 from tests.conftest import Running, run_platform, runs, until
 from tests.system.clients import async_http_of, http_of, text_of, vinery
-from tests.system.ledger import execute, is_idle, is_written, metric, outcomes, rows
+from tests.system.ledger import (
+    execute,
+    is_idle,
+    is_written,
+    metric,
+    num_sent_tokens,
+    outcomes,
+    rows,
+)
 from tests.system.load import leave_early
 
 pytestmark = pytest.mark.system
@@ -78,11 +86,9 @@ async def test_answers_survive_a_killed_engine_and_a_change_of_its_options_to_th
     running: Running, http: httpx.AsyncClient
 ) -> None:
     await until_async(lambda: is_idle(running))
-    num_before = metric(running, "vinery_engine_output_tokens_total")
+    num_before = num_sent_tokens(running)
     streams = [asyncio.create_task(read_stream(http, COUNTING)) for _ in range(16)]
-    await until_async(
-        lambda: metric(running, "vinery_engine_output_tokens_total") > num_before + 200
-    )
+    await until_async(lambda: num_sent_tokens(running) > num_before + 200)
     running.kill("engine")
 
     answers = await asyncio.gather(*streams)
@@ -101,7 +107,7 @@ async def test_answers_survive_a_killed_engine_and_a_change_of_its_options_to_th
         return answers
 
     clients = [asyncio.create_task(ask_again_and_again()) for _ in range(4)]
-    await until_async(lambda: metric(running, "vinery_engine_running") > 0)
+    await until_async(lambda: metric(running, "vllm:num_requests_running") > 0)
     set_options(running, {"max_running": 12})
     await until_async(lambda: running.has_replaced("engine", old))
     is_over = True
@@ -126,9 +132,9 @@ async def test_nothing_hangs_on_a_killed_engine(running: Running, http: httpx.As
     asked = [
         asyncio.create_task(http.post("/v1/completions", json=body, timeout=120)) for body in bodies
     ]
-    num_before = metric(running, "vinery_engine_output_tokens_total")
-    await until_async(lambda: metric(running, "vinery_engine_waiting") > 0)
-    await until_async(lambda: metric(running, "vinery_engine_output_tokens_total") > num_before)
+    num_before = num_sent_tokens(running)
+    await until_async(lambda: metric(running, "vllm:num_requests_waiting") > 0)
+    await until_async(lambda: num_sent_tokens(running) > num_before)
     old = running.kill("engine")
 
     answers = [await each for each in asked]
@@ -230,7 +236,7 @@ def answer_without_engines(running: Running, client: httpx.Client) -> httpx.Resp
     with ThreadPoolExecutor(1) as sending:
         answer = sending.submit(client.post, "/v1/completions", json=FATAL)
         for _ in range(2):
-            until(lambda: metric(running, "vinery_engine_running") > 0 or answer.done())
+            until(lambda: metric(running, "vllm:num_requests_running") > 0 or answer.done())
             killed = running.kill("engine")
             until(lambda killed=killed: running.has_replaced("engine", killed))
         return answer.result()

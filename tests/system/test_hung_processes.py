@@ -79,7 +79,7 @@ def test_a_stopped_node_is_replaced_beside_running_requests(platform: Running) -
     before = len(lines_of_hangs(platform))
     with ThreadPoolExecutor(4) as clients:
         asked = [clients.submit(answer, platform, max_tokens=600) for _ in range(4)]
-        until(lambda: metric(platform, "vinery_engine_running") > 0)
+        until(lambda: metric(platform, "vllm:num_requests_running") > 0)
         stop(platform.processes("node")[0])
         until(lambda: f"engine adopted model=tiny-chat pid={pid}\n" in platform.log.read_text())
         (text,) = {each.result() for each in asked}

@@ -101,8 +101,8 @@ def is_ready(platform: Running, number: int) -> bool:
 
 def num_tokens(platform: Running) -> list[float]:
     """The tokens that each engine has generated for requests."""
-    name = "vinery_engine_output_tokens_total"
-    return [labelled(platform, name, replica=each) for each in ("0", "1")]
+    name = "vllm:generation_tokens_total"
+    return [labelled(platform, name, engine=each) for each in ("0", "1")]
 
 
 def num_cached(platform: Running, *texts: str) -> int:
@@ -148,7 +148,7 @@ def second_turn(platform: Running, number: int) -> int:
     """Begin a conversation, and go on when all web processes see the same load: none. Returns the
     tokens in the cache."""
     first = f"Talk {number}. {TEXT}"
-    until(lambda: metric(platform, "vinery_engine_running") == 0)
+    until(lambda: metric(platform, "vllm:num_requests_running") == 0)
     num_cached(platform, first)
-    until(lambda: metric(platform, "vinery_engine_running") == 0)
+    until(lambda: metric(platform, "vllm:num_requests_running") == 0)
     return num_cached(platform, first, "Paris.", "And Rome?")

@@ -198,14 +198,13 @@ def test_a_loaded_vision_model_is_tested_by_command_and_by_the_recipe_of_the_gui
     client: openai.OpenAI, running: Running, tmp_path: Path
 ) -> None:
     tested = vinery(running, "model", "self-test", NAME)
-    shown = json.loads(vinery(running, "model", "show", NAME, "--json"))["engine"]["picture_test"]
+    shown = json.loads(vinery(running, "model", "show", NAME, "--json"))["engine"]
     refused = forked_commands.run(
         "model", "self-test", "tiny-chat", environment=running.environment
     )
 
-    assert tested.startswith(f"{NAME}: passed. All 5 test pictures look different"), tested
-    assert (shown["verdict"], shown["device"]) == ("passed", "CPU")
-    assert shown["tested_at"][:19].replace("T", " ") in tested, "it is the result of this test"
+    assert tested == f"{NAME}: passed\n"
+    assert shown["last_error"] == ""
     assert refused.returncode == 1
     assert "tiny-chat takes text only" in refused.stderr
 

@@ -23,7 +23,7 @@ import pytest
 
 from tests.conftest import Running, runs, until
 from tests.system.clients import async_http_of, complete
-from tests.system.ledger import Row, is_idle, is_written, metric, rows
+from tests.system.ledger import Row, is_idle, is_written, metric, num_sent_tokens, rows
 
 pytestmark = [pytest.mark.system, pytest.mark.stores]
 
@@ -185,7 +185,7 @@ def read_line(line: str, asked: Asked) -> None:
 
 
 def engine_tokens(platform: Running) -> int:
-    return round(metric(platform, "vinery_engine_output_tokens_total"))
+    return round(num_sent_tokens(platform))
 
 
 def settled_engine_tokens(platform: Running) -> int:

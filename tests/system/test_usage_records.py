@@ -2,22 +2,25 @@
 and the metrics."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import Running, run_platform, until
-from tests.engine.energy.counter_files import package, using
+from tests.conftest import Running, until
 from tests.system.clients import bearer, complete, connect, head, http_of, new_key
-from tests.system.ledger import Row, execute, is_written, labelled, metric, metrics, rows
+from tests.system.ledger import Row, execute, is_written, labelled, metrics, rows
 
 pytestmark = pytest.mark.system
 
 GENERATION = "/v1/chat/completions"
 TOKENIZE = "/v1/tokenize"
-TIMES = ("time_to_first_token", "inter_token", "request", "queue")
+TIMES = (
+    "vllm:time_to_first_token_seconds",
+    "vllm:request_time_per_output_token_seconds",
+    "vllm:request_queue_time_seconds",
+    "vinery_request_seconds",
+)
 
 
 def post(running: Running, path: str = "/v1/completions", **more: Any) -> httpx.Response:
@@ -55,24 +58,6 @@ def test_the_parts_of_its_time_are_at_most_the_whole(running: Running) -> None:
     assert row.queue_ms >= 0
     assert row.prefill_ms > 0
     assert row.queue_ms + row.prefill_ms <= row.first_token_ms
-
-
-def test_the_energy_of_requests_and_of_idleness_is_what_the_machine_counted(tmp_path: Path) -> None:
-    counter = package(tmp_path / "sys")
-    environment = {"VINERY_SYSFS": str(tmp_path / "sys")}
-    names = ("vinery_engine_energy_joules_total", "vinery_engine_request_energy_joules_total")
-    with run_platform(tmp_path / "home", environment) as platform:
-        with using(counter, watts=50):
-            answers = [complete(platform) for _ in range(20)]
-        energies = [row_of(platform, answer).energy_mj for answer in answers]
-        counted_j = counter.energy_uj / 1e6
-        # It is read every second.
-        until(lambda: metric(platform, names[0]) == pytest.approx(counted_j, abs=0.02))
-        reported_j = metric(platform, names[1])
-
-    assert None not in energies
-    assert sum(filter(None, energies)) / 1000 == pytest.approx(reported_j, abs=0.02)
-    assert 0 < reported_j < counted_j
 
 
 # -- Unread bodies
@@ -158,10 +143,10 @@ def test_requests_are_counted_by_status_and_by_a_model_that_is_served(running: R
     assert not any(lost)
 
 
-def test_a_request_is_in_a_bucket_of_each_time_and_under_vllms_names(running: Running) -> None:
+def test_a_request_is_in_a_bucket_of_each_time_and_counted_by_its_engine(running: Running) -> None:
     name = {"model_name": "tiny-chat"}
     names = ("request_success_total", "generation_tokens_total", "prefix_cache_queries_total")
-    names += ("e2e_request_latency_seconds_count", "time_to_first_token_seconds_count")
+    names += ("e2e_request_latency_seconds_count",)
     before = {each: labelled(running, f"vllm:{each}", **name) for each in names}
     times_before = {each: of_time(running, each) for each in TIMES}
     assert status(running) == 200
@@ -185,9 +170,9 @@ def test_a_request_is_in_a_bucket_of_each_time_and_under_vllms_names(running: Ru
 
 def of_time(running: Running, name: str) -> tuple[float, float, float]:
     """How many there were, how many in the last bucket, and their sum in seconds."""
-    family, of = f"vinery_{name}_seconds", {"model": "tiny-chat"}
+    of = {"model_name" if name.startswith("vllm:") else "model": "tiny-chat"}
     return (
-        labelled(running, f"{family}_count", **of),
-        labelled(running, f"{family}_bucket", **of, le="+Inf"),
-        labelled(running, f"{family}_sum", **of),
+        labelled(running, f"{name}_count", **of),
+        labelled(running, f"{name}_bucket", **of, le="+Inf"),
+        labelled(running, f"{name}_sum", **of),
     )

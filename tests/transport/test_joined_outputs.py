@@ -14,9 +14,9 @@ async def test_outputs_that_have_come_meanwhile_are_one_for_each_generation() ->
     stream = stream_of(1)
     logprobs = [(TokenLogprobs(-number, 1),) for number in range(3)]
     stream.put(Accepted(1), is_end=False)
-    stream.put(TokenOutput(1, (10,), None, 0.1, 0.2, 5, logprobs[0], energy_j=1.0), is_end=False)
+    stream.put(TokenOutput(1, (10,), None, 0.1, 0.2, 5, logprobs[0]), is_end=False)
     stream.put(TokenOutput(1, (11, 12), logprobs=logprobs[1] + logprobs[1]), is_end=False)
-    last = TokenOutput(1, (13,), "stop", None, None, None, logprobs[2], None, 4, 2, 0.5)
+    last = TokenOutput(1, (13,), "stop", None, None, None, logprobs[2], None, 4, 2)
     stream.put(last, is_end=True)
 
     accepted, joined = await stream.next()
@@ -32,7 +32,6 @@ async def test_outputs_that_have_come_meanwhile_are_one_for_each_generation() ->
         logprobs=(*logprobs[0], *logprobs[1], *logprobs[1], *logprobs[2]),
         num_proposed=4,
         num_accepted=2,
-        energy_j=1.5,
     )
 
     stream = stream_of(1, 2, 3)

@@ -13,7 +13,7 @@ from msgspec import structs
 from tests.fakes.engine import FakeEngine, Gateway
 from vinery_serving.transport import messages
 from vinery_serving.transport.client import EngineClient
-from vinery_serving.transport.framing import pack
+from vinery_serving.transport.sockets import pack
 
 NUM_PROMPTS = 600
 TIMEOUT_S = 30

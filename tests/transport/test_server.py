@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from vinery_serving.transport.framing import pack
 from vinery_serving.transport.messages import Cancel, Ping
 from vinery_serving.transport.server import Connection, SocketServer
+from vinery_serving.transport.sockets import pack
 
 
 @pytest.fixture

@@ -131,7 +131,6 @@ def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str]]
         ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
         ("total", "Request latency (p50)", *_latency(figures.total_ms)),
         *([("media", "Media", *_media(figures))] if figures.num_media else []),
-        *([("energy", "Energy, attributed", *_energy(figures))] if figures.energy_mj else []),
     ]
 
 
@@ -145,12 +144,3 @@ def _media(figures: Figures) -> tuple[str, str]:
     size = f"{filesizeformat(figures.num_media_bytes)}, {words.pixels(figures.num_media_pixels)}"
     tokens = words.count(figures.num_media_tokens)
     return words.count(figures.num_media), f"{tokens} input tokens, {size}"
-
-
-def _energy(figures: Figures) -> tuple[str, str]:
-    """Return the energy of requests, without that of an idle machine."""
-    per_request = f"{words.energy(figures.energy_mj / figures.num_requests)} a request"
-    if figures.num_tokens:
-        each = words.energy(1000 * figures.energy_mj / figures.num_tokens)
-        per_request += f", {each} for 1,000 tokens"
-    return words.energy(figures.energy_mj), per_request

@@ -167,13 +167,12 @@ def _cells(by: str, row: dict[str, Any]) -> dict[str, Any]:
 
 def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
     """Return a row of the table. `address` shows its group alone."""
-    latency, energy_mj = figures.first_token_ms, figures.energy_mj
+    latency = figures.first_token_ms
     return {
         "name": name,
         "address": address,
         "figures": figures,
         "first_token": "" if latency is None else duration(latency.p50),
-        "energy": words.energy(energy_mj) if energy_mj else "",
         "causes": words.causes(figures),
         "pixels": words.pixels(figures.num_media_pixels),
     }
@@ -188,7 +187,6 @@ def _columns(by: str, totals: Figures) -> list[str]:
         *(["#Video tokens"] if totals.num_video_tokens else []),
         *("#Output tokens", "#Time to first token (p50)"),
         *(["#Media"] if totals.num_media else []),
-        *(["#Energy"] if totals.energy_mj else []),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Short texts for limits, times and energy, and a sentence for each refusal. Pure."""
+"""Short texts for limits and times, and a sentence for each refusal. Pure."""
 
 import math
 from typing import Any, Final
@@ -9,8 +9,6 @@ from vinery_accounts.limits.service import Level, StoreState, UnavailablePolicy
 from vinery_accounts.models import RefusedRequest
 from vinery_accounts.usage.effects import Effect
 from vinery_accounts.usage.reports import Figures
-
-_MJ_OF_WH: Final = 3_600_000
 
 _MEANWHILE: Final = {
     UnavailablePolicy.ALLOW: "Requests run without limits until it is back, and are counted then.",
@@ -30,18 +28,6 @@ def in_time(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     return f"{math.ceil(whole_s / 86_400)} days"
-
-
-def energy(millijoules: float) -> str:
-    """Return watt-hours: 0.42 mWh, 3.1 Wh, 12 kWh."""
-    watt_hours = millijoules / _MJ_OF_WH
-    if watt_hours >= 1e6:
-        return f"{watt_hours / 1000:,.0f} kWh"
-    if watt_hours >= 1000:
-        return f"{watt_hours / 1000:.3g} kWh"
-    if watt_hours >= 1:
-        return f"{watt_hours:.3g} Wh"
-    return f"{watt_hours * 1000:.3g} mWh"
 
 
 def count(number: int) -> str:

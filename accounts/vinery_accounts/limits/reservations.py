@@ -19,7 +19,7 @@ from msgspec import structs
 from vinery_accounts.base.errors import AccountsError
 from vinery_accounts.limits import windows
 from vinery_accounts.limits.rules import SCALE, Kind, Rule
-from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights
+from vinery_accounts.usage.tokens import EQUAL_WEIGHTS, TokenCounts, Weights
 
 # A lease that was not renewed for so long belongs to a dead process. Its slots of concurrency
 # become free. The rest of it counts as used until the process settles it after all, or until
@@ -48,21 +48,17 @@ class LimitsUnavailable(AccountsError):
     """Redis does not answer, and without it requests are refused."""
 
 
-class ReservationRequest(msgspec.Struct, frozen=True):
-    """What a request needs before it runs: its input, and the first tokens of its answer.
+class ReservationRequest(TokenCounts, frozen=True, kw_only=True):
+    """What a request needs before it runs: its prompt, and the first tokens of its answer.
 
     `lease_id` is the request's id, unique for ever. `rules` has each rule once. Cached and image
-    tokens are part of the input, and no token is both. Count as cached only what certainly is:
+    tokens are part of the prompt, and no token is both. Count as cached only what certainly is:
     actual usage that costs more than reserved is charged all the same. Raises ValueError for counts
     that cannot be.
     """
 
     lease_id: str
     rules: tuple[Rule, ...]
-    num_input_tokens: int
-    num_output_tokens: int
-    num_cached_tokens: int = 0
-    num_image_tokens: int = 0
     weights: Weights = EQUAL_WEIGHTS
     num_answers: int = 1  # generated at the same time: each holds a slot of concurrency
 
@@ -80,14 +76,10 @@ class ReservationRequest(msgspec.Struct, frozen=True):
         return (0, SCALE, 0, SCALE, 0, self.weights.output_milli * _MILLI)
 
 
-class ActualUsage(msgspec.Struct, frozen=True):
+class ActualUsage(TokenCounts, frozen=True, kw_only=True):
     """What a request has used. `num_requests` is 0 for a request that no engine has run. Raises
     ValueError for counts that cannot be."""
 
-    num_input_tokens: int = 0
-    num_output_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_image_tokens: int = 0
     num_requests: int = 1
 
     def __post_init__(self) -> None:
@@ -103,41 +95,26 @@ class ActualUsage(msgspec.Struct, frozen=True):
 
     def weighted_tokens(self, weights: Weights) -> float:
         """Return what budgets are charged."""
-        return _weigh_milli(self, weights) / 1000
+        return weights.weigh_milli(self) / 1000
 
 
-def _weigh_milli(counts: ReservationRequest | ActualUsage, weights: Weights) -> int:
-    return weights.weigh_milli(
-        counts.num_input_tokens,
-        counts.num_output_tokens,
-        counts.num_cached_tokens,
-        counts.num_image_tokens,
-    )
-
-
-def _costs(
-    counts: ReservationRequest | ActualUsage,
-    weights: Weights,
-    num_requests: int,
-    concurrency: int,
-) -> Costs:
-    num_inputs, num_outputs = counts.num_input_tokens, counts.num_output_tokens
+def _costs(counts: TokenCounts, weights: Weights, num_requests: int, concurrency: int) -> Costs:
     return (
         num_requests * SCALE,
-        (num_inputs + num_outputs) * SCALE,
-        num_inputs * SCALE,
-        num_outputs * SCALE,
+        counts.num_tokens * SCALE,
+        counts.num_prompt_tokens * SCALE,
+        counts.num_output_tokens * SCALE,
         concurrency,
-        _weigh_milli(counts, weights) * _MILLI,
+        weights.weigh_milli(counts) * _MILLI,
     )
 
 
-def _check_counts(counts: ReservationRequest | ActualUsage) -> None:
+def _check_counts(counts: TokenCounts) -> None:
     num_cached, num_image = counts.num_cached_tokens, counts.num_image_tokens
     if num_cached < 0 or num_image < 0 or counts.num_output_tokens < 0:
         raise ValueError("a number of tokens cannot be negative")
-    if num_cached + num_image > counts.num_input_tokens:
-        raise ValueError("cached and image tokens are part of the input")
+    if num_cached + num_image > counts.num_prompt_tokens:
+        raise ValueError("cached and image tokens are part of the prompt")
 
 
 # The usage of a request that did not run.

@@ -80,7 +80,6 @@ class Rollup(models.Model):
     num_media_bytes = models.BigIntegerField(default=0)
     num_media_pixels = models.BigIntegerField(default=0)
     weighted_tokens = models.FloatField(default=0)
-    energy_mj = models.BigIntegerField(default=0)
     histograms = models.BinaryField(default=b"", help_text="Latencies: see `usage/histogram`.")
 
     class Meta:

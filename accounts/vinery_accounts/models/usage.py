@@ -87,11 +87,6 @@ class UsageRecord(models.Model):
     fetch_ms = models.FloatField(null=True, help_text="Until all media by URL or path were here.")
     decode_ms = models.FloatField(null=True, help_text="Processor time that decoded the media.")
     encode_ms = models.FloatField(null=True, help_text="The engine's time to encode the media.")
-    energy_mj = models.BigIntegerField(
-        "energy (mJ)",
-        null=True,
-        help_text="Attributed to the request, in millijoules; empty without energy counters.",
-    )
     http_status = models.PositiveSmallIntegerField(
         null=True, help_text="Empty when the process ended before it answered."
     )

@@ -20,6 +20,7 @@ from vinery_accounts.usage.export import Format, Selection
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
 from vinery_accounts.usage.periods import Granularity
 from vinery_accounts.usage.reports import Figures, Group, Point, Question
+from vinery_accounts.usage.rollups import LATENCIES, SUMS
 
 
 @extend_schema_field(OpenApiTypes.STR)
@@ -161,9 +162,6 @@ class FiguresSerializer(StrictSerializer):
         help_text="What models saw of all pictures, pages and frames."
     )
     weighted_tokens = serializers.FloatField()
-    energy_mj = serializers.IntegerField(
-        help_text="Millijoules attributed to the requests; 0 where energy is not measured."
-    )
     first_token_ms = PercentilesSerializer(allow_null=True)
     inter_token_ms = PercentilesSerializer(allow_null=True)
     total_ms = PercentilesSerializer(allow_null=True, help_text="Of whole answers.")
@@ -262,7 +260,11 @@ def report(query: UsageQuery, access: Access) -> dict[str, Any]:
 
 
 def _figures(figures: Figures) -> dict[str, Any]:
-    return {**asdict(figures), "num_tokens": figures.num_tokens}
+    body = {name: getattr(figures, name) for name in SUMS}
+    for name in LATENCIES.values():
+        percentiles = getattr(figures, name)
+        body[name] = None if percentiles is None else asdict(percentiles)
+    return {**body, "num_tokens": figures.num_tokens}
 
 
 def _point(point: Point) -> dict[str, Any]:

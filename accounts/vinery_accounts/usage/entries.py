@@ -8,18 +8,19 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
 from vinery_accounts.base.errors import Outcome as Outcome
+from vinery_accounts.usage.tokens import TokenCounts
 
 logger = logging.getLogger(__name__)
 
 
-# request_id, then num_prompt_tokens, num_cached_tokens, num_output_tokens and
-# num_reasoning_tokens so far.
+# request_id, then the counts so far that `_PROGRESS` names.
 Progress = tuple[str, int, int, int, int]
+_PROGRESS = ("num_prompt_tokens", "num_cached_tokens", "num_output_tokens", "num_reasoning_tokens")
 
 
 class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,16 +95,12 @@ class BoundLimit(msgspec.Struct, frozen=True):
     is_shadow: bool = False
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settlement"):
+class Settlement(TokenCounts, frozen=True, kw_only=True, omit_defaults=True, tag="settlement"):
     """A request has ended. With its admission this is the whole usage record."""
 
     admission: Admission
     outcome: Outcome
     http_status: int | None
-    num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_output_tokens: int = 0
-    num_reasoning_tokens: int = 0
     queue_ms: float | None = None
     first_token_ms: float | None = None
     total_ms: float | None = None
@@ -113,10 +110,6 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     finish_reason: str = ""
     inter_token_ms: float | None = None
     prefill_ms: float | None = None
-    num_image_tokens: int = 0
-    num_video_tokens: int = 0
-    num_audio_tokens: int = 0
-    energy_mj: int | None = None  # millijoules; None: not measured
     num_response_bytes: int = 0
     num_continuations: int = 0  # by another engine, because one had ended
     num_media: int = 0  # pictures, videos and files
@@ -233,15 +226,13 @@ class OpenRequests:
                 # was then repeated, and the client does not pay for the first attempt.
                 counts[2] = counted[3]
                 counts[3] = min(checkpoint[4], counted[3])
+            so_far: dict[str, Any] = dict(zip(_PROGRESS, counts, strict=True))
             settlement = Settlement(
                 admission=admission,
                 outcome=Outcome.INTERRUPTED,
                 http_status=None,
-                num_prompt_tokens=counts[0],
-                num_cached_tokens=counts[1],
-                num_output_tokens=counts[2],
-                num_reasoning_tokens=counts[3],
                 is_exact=request_id in engine_counts,
+                **so_far,
             )
             yield _with_media(settlement, admission.media)
 

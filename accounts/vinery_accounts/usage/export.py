@@ -67,7 +67,6 @@ COLUMNS = (
     "fetch_ms",
     "decode_ms",
     "encode_ms",
-    "energy_mj",
     "is_exact",
     "num_video_tokens",
     "mm_hashes",

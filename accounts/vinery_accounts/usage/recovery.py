@@ -20,11 +20,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
+from datetime import UTC, datetime
 from operator import add
 from pathlib import Path
 from typing import Final
 
-from vinery_accounts.usage import losses
+import msgspec
+
 from vinery_accounts.usage.entries import OpenRequests, Progress, Settlement, Unwritten, entries_in
 from vinery_accounts.usage.journal import Journal, journals_in, sweep_drafts
 from vinery_accounts.usage.store import store_settlements
@@ -143,7 +145,7 @@ def recover(
     store(interrupted)
     if num_lost:
         logger.error("%d requests of a dead process are lost: it could not write them", num_lost)
-        losses.report(journal.path.parent, num_lost)
+        report_loss(journal.path.parent, num_lost)
     journal.remove()
     return Recovered(1, num_settled, len(interrupted))
 
@@ -173,3 +175,41 @@ def sweep_engine_counts(directory: Path) -> None:
     for path in directory.glob("*.lost"):
         if time.time() - path.stat().st_mtime > _ENGINE_COUNTS_KEPT_S:
             path.unlink(missing_ok=True)
+
+
+# -- Requests that were lost
+
+_LOSSES_FILE: Final = "lost_requests.txt"
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """A process died at about this time, with so many requests that were admitted and have no exact
+    record: it was killed before their settlements were written. This needs a disk that fails in the
+    middle of a request, because the journal has disk space in reserve."""
+
+    found_at: datetime
+    num_requests: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.found_at:%Y-%m-%d %H:%M}: a process was killed that could not write the usage "
+            f"of {self.num_requests} requests"
+        )
+
+
+def report_loss(directory: Path, num_requests: int) -> None:
+    """Add a line to the file that `vinery usage verify` reads. Raises OSError."""
+    loss = Loss(datetime.now(UTC), num_requests)
+    with (directory / _LOSSES_FILE).open("ab", buffering=0) as file:
+        file.write(msgspec.json.encode(loss) + b"\n")
+
+
+def read_losses(directory: Path, since: datetime, until: datetime) -> Iterator[Loss]:
+    """Yield the losses that were found in the period. Raises OSError."""
+    file = directory / _LOSSES_FILE
+    if not file.exists():
+        return
+    for line in file.read_bytes().splitlines():
+        loss = msgspec.json.decode(line, type=Loss)
+        if since <= loss.found_at < until:
+            yield loss

@@ -51,6 +51,7 @@ from vinery_accounts.usage.filters import (
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
 from vinery_accounts.usage.rollups import LATENCIES, LEVELS, OF_ROWS, ROLLUP_DIMENSIONS, SUMS
+from vinery_accounts.usage.tokens import TokenCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +80,9 @@ class Question:
         return self.granularity or periods.usual_granularity(self.since, self.until)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """Aggregated usage.
-
-    Cached, image, video and audio tokens are part of the prompt tokens, reasoning tokens of
-    the output tokens. Energy is 0 and latencies are None if nothing was measured. `total_ms` is
-    that of whole answers.
-    """
+class Figures(TokenCounts, frozen=True, kw_only=True):
+    """Aggregated usage. Latencies are None if nothing was measured. `total_ms` is that of whole
+    answers."""
 
     num_requests: int = 0
     num_errors: int = 0
@@ -96,26 +92,14 @@ class Figures:
     num_client_errors: int = 0
     num_server_errors: int = 0
     num_cut_short: int = 0
-    num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_image_tokens: int = 0
-    num_video_tokens: int = 0
-    num_audio_tokens: int = 0
-    num_output_tokens: int = 0
-    num_reasoning_tokens: int = 0
     num_media: int = 0  # pictures, videos and files
     num_media_bytes: int = 0
     num_media_pixels: int = 0  # that models saw
     weighted_tokens: float = 0.0
-    energy_mj: int = 0  # millijoules
     first_token_ms: Percentiles | None = None
     inter_token_ms: Percentiles | None = None
     total_ms: Percentiles | None = None
     queue_ms: Percentiles | None = None
-
-    @property
-    def num_tokens(self) -> int:
-        return self.num_prompt_tokens + self.num_output_tokens
 
     @property
     def num_media_tokens(self) -> int:

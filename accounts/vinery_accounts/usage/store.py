@@ -13,7 +13,7 @@ from django.db import connection, models, transaction
 from vinery_accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
 from vinery_accounts.usage import retention, rollups
 from vinery_accounts.usage.entries import Media, Settlement
-from vinery_accounts.usage.weights import EQUAL_WEIGHTS, Weights, weights_by_model
+from vinery_accounts.usage.tokens import EQUAL_WEIGHTS, TokenCounts, Weights, weights_by_model
 
 logger = logging.getLogger(__name__)
 
@@ -66,10 +66,13 @@ def _records(settlements: Iterable[Settlement]) -> list[UsageRecord]:
 def _weighted(row: UsageRecord, media: Media | None, weights: Weights) -> float:
     num_cached = min(row.num_cached_tokens, row.num_prompt_tokens)
     num_image = media.num_new_tokens(num_cached) if media and row.num_prompt_tokens else 0
-    weighted_milli = weights.weigh_milli(
-        row.num_prompt_tokens, row.num_output_tokens, num_cached, num_image
+    counts = TokenCounts(
+        num_prompt_tokens=row.num_prompt_tokens,
+        num_output_tokens=row.num_output_tokens,
+        num_cached_tokens=num_cached,
+        num_image_tokens=num_image,
     )
-    return weighted_milli / 1000
+    return weights.weigh_milli(counts) / 1000
 
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:

@@ -23,7 +23,6 @@ from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS, ServedModelSerializer
 from vinery_serving.catalog.shipped import shipped_models
 from vinery_serving.convert.options import CONVERT_TYPES, documented_options
-from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.option_parsing import option_documents
 
 _DEVICE_HELP: Final = (
@@ -241,8 +240,9 @@ def self_test(model: ServedModel, _: argparse.Namespace) -> int:
             )
         time.sleep(_POLL_S)
         model = _model_named(model.name)
-    print_line(f"{model}: {model.pictures_text}")
-    return int(model.status.picture_verdict != PictureVerdict.PASSED)
+    failure = model.status.picture_failure
+    print_line(f"{model}: {failure or 'passed'}")
+    return int(bool(failure))
 
 
 def show_log(model: ServedModel, arguments: argparse.Namespace) -> int:
@@ -285,8 +285,6 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
         lines.append(("memory", status.memory_text))
     if model.waiting_text:
         lines.append(("waiting", model.waiting_text))
-    if model.pictures_text:
-        lines.append(("pictures", model.pictures_text))
     if status.attempts_text:
         lines.append(("attempts", status.attempts_text))
     return lines

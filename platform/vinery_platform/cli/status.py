@@ -166,7 +166,6 @@ def _models() -> tuple[list[Row], str]:
                 "state": model.status.state,
                 "device": model.device,
                 "pid": model.status.pid,
-                "pictures": model.pictures_state,
                 "waiting": model.waiting_text,
                 "error": model.status.last_error.partition("\n")[0],
             }
@@ -211,9 +210,7 @@ def _print(report: Row) -> None:
     for name, value in lines.items():
         print_line(f"  {name.ljust(10)}{value}")
     _print_table(("process", "pid", "memory", "cpu", "uptime"), map(_as_cells, report["processes"]))
-    _print_table(
-        ("model", "state", "device", "pid", "pictures", "waiting", "error"), report["models"]
-    )
+    _print_table(("model", "state", "device", "pid", "waiting", "error"), report["models"])
 
 
 def _as_cells(row: Row) -> Row:

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from vinery_accounts.resources.usage import question_of, usage_filters
 from vinery_accounts.usage import export as files
-from vinery_accounts.usage import losses, reports
+from vinery_accounts.usage import recovery, reports
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
 from vinery_accounts.usage.histogram import Percentiles
@@ -133,7 +133,7 @@ def verify_usage(arguments: argparse.Namespace) -> int:
         repaired = ", repaired" if checked.differences and arguments.repair else ""
         print(f"{checked.day:%Y-%m-%d}: {checked.num_rows} requests, {found}{repaired}")
         is_balanced = is_balanced and not checked.differences
-    for loss in losses.read(settings.HOME.usage, *period_of(arguments)):
+    for loss in recovery.read_losses(settings.HOME.usage, *period_of(arguments)):
         print(loss)
         is_balanced = False
     return 0 if is_balanced else 1

@@ -190,7 +190,6 @@ SETTINGS: Final = (
         "package index with builds of torch for CPUs; none: that of pip",
         "PyTorch's own",
     ),
-    Setting("VINERY_SYSFS", "where the kernel's energy counters are", "/sys", is_path=True),
     Setting("VINERY_DOCS", "off turns off the pages under /docs/", "on"),
     Setting("VINERY_LOG_LEVEL", "debug, info, warning or error", "info"),
     Setting("VINERY_LOG_FORMAT", "text or json: lines on standard output and in files", "text"),

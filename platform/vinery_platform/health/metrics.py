@@ -33,81 +33,62 @@ from vinery_serving.workers.pool import WorkerPool
 _Kind = type[GaugeMetricFamily] | type[CounterMetricFamily]
 _GAUGE: Final = GaugeMetricFamily
 _COUNTER: Final = CounterMetricFamily
+_VLLM: Final = "vllm:"
 
 # The scopes whose limits are exposed: there may be any number of keys and users.
 _EXPOSED_SCOPES: Final = frozenset({"platform", "model", "organization", "project"})
 
-# The type, the name after `vinery_engine_` and the help text, by the field of the engine's stats.
-_ENGINE: Final[dict[str, tuple[_Kind, str, str]]] = {
-    "num_running": (_GAUGE, "running", "Generations in the batch."),
-    "num_waiting": (_GAUGE, "waiting", "Generations in the queue."),
-    "cache_usage": (_GAUGE, "cache_usage_ratio", "Used part of the KV cache."),
-    "num_steps": (_COUNTER, "steps", "Steps of the engine."),
-    "num_prompt_tokens": (_COUNTER, "prompt_tokens", "Prompt tokens of accepted requests."),
-    "num_cached_tokens": (_COUNTER, "cached_tokens", "Prompt tokens from the prefix cache."),
-    "num_output_tokens": (_COUNTER, "output_tokens", "Generated tokens that were sent."),
-    "num_unused_tokens": (_COUNTER, "unused_tokens", "Generated tokens that no client received."),
-    "num_recoveries": (_COUNTER, "recoveries", "Steps that failed."),
-    "num_draft_tokens": (_COUNTER, "draft_tokens", "Draft tokens of requests that have ended."),
-    "num_accepted_tokens": (_COUNTER, "accepted_tokens", "Those of them that were accepted."),
-    "energy_j": (
-        *(_COUNTER, "energy_joules"),
-        "This engine's share of the host's energy, also idle.",
-    ),
-    "request_energy_j": (
-        *(_COUNTER, "request_energy_joules"),
-        "The energy attributed to its requests.",
-    ),
-}
-_HISTOGRAMS: Final = {
-    "first_token": ("time_to_first_token", "Until the first token."),
-    "inter_token": ("inter_token", "Mean time between the tokens of a request."),
-    "request": ("request", "Until the end of the response."),
-    "queue": ("queue", "In the engine's queue."),
-    "fetch": ("media_fetch", "Until all media by URL or path of a request were here."),
-    "decode": ("media_decode", "Processor time that decoded the media of a request."),
-    "encode": ("media_encode", "The engine's time to encode the media of a request."),
-}
+# A metric has vLLM's name and labels where vLLM has such a metric, because dashboards and
+# autoscalers know these names. Other metrics have names of Vinery.
 _ENGINE_LABELS: Final = ("model", "replica")
-# vLLM's metrics of an engine: the type, the name after `vllm:`, the help text, and the value.
-_VLLM_ENGINE: Final[tuple[tuple[_Kind, str, str, Callable[[EngineStats], float]], ...]] = (
-    (_GAUGE, "num_requests_running", "Generations in the batch.", attrgetter("num_running")),
-    (_GAUGE, "num_requests_waiting", "Generations in the queue.", attrgetter("num_waiting")),
+_VLLM_ENGINE_LABELS: Final = ("model_name", "engine")
+# The figures of an engine: the type, the name, the help text, and the value.
+_ENGINE: Final[tuple[tuple[_Kind, str, str, Callable[[EngineStats], float]], ...]] = (
+    (_GAUGE, "vllm:num_requests_running", "Answers in the batch.", attrgetter("num_running")),
+    (_GAUGE, "vllm:num_requests_waiting", "Answers in the queue.", attrgetter("num_waiting")),
     (
-        _GAUGE,
-        "kv_cache_usage_perc",
-        "Used part of the KV cache, 0 to 1.",
+        *(_GAUGE, "vllm:kv_cache_usage_perc", "Used part of the KV cache, 0 to 1."),
         attrgetter("cache_usage"),
     ),
-    (_COUNTER, "prompt_tokens", "Prompt tokens.", attrgetter("num_prompt_tokens")),
+    (_COUNTER, "vllm:prompt_tokens", "Prompt tokens.", attrgetter("tokens.num_prompt_tokens")),
     (
-        *(_COUNTER, "generation_tokens", "Generated tokens."),
-        lambda stats: stats.num_output_tokens + stats.num_unused_tokens,
+        *(_COUNTER, "vllm:generation_tokens", "Generated tokens."),
+        lambda stats: stats.tokens.num_output_tokens + stats.num_unused_tokens,
     ),
     (
-        *(_COUNTER, "prefix_cache_queries", "Prompt tokens that were looked up."),
-        attrgetter("num_prompt_tokens"),
+        *(_COUNTER, "vllm:prefix_cache_queries", "Prompt tokens that were looked up."),
+        attrgetter("tokens.num_prompt_tokens"),
     ),
     (
-        *(_COUNTER, "prefix_cache_hits", "Prompt tokens from the prefix cache."),
-        attrgetter("num_cached_tokens"),
+        *(_COUNTER, "vllm:prefix_cache_hits", "Prompt tokens from the prefix cache."),
+        attrgetter("tokens.num_cached_tokens"),
     ),
     (
-        *(_COUNTER, "spec_decode_num_draft_tokens", "Draft tokens."),
-        attrgetter("num_draft_tokens"),
+        *(_COUNTER, "vllm:spec_decode_num_draft_tokens", "Draft tokens of ended requests."),
+        attrgetter("tokens.num_proposed_tokens"),
     ),
     (
-        *(_COUNTER, "spec_decode_num_accepted_tokens", "Draft tokens that were accepted."),
-        attrgetter("num_accepted_tokens"),
+        *(_COUNTER, "vllm:spec_decode_num_accepted_tokens", "Draft tokens that were accepted."),
+        attrgetter("tokens.num_accepted_tokens"),
     ),
+    (
+        *(_COUNTER, "vinery_engine_unused_tokens", "Generated tokens that no client received."),
+        attrgetter("num_unused_tokens"),
+    ),
+    (_COUNTER, "vinery_engine_steps", "Steps of the engine.", attrgetter("num_steps")),
+    (_COUNTER, "vinery_engine_recoveries", "Steps that failed.", attrgetter("num_recoveries")),
 )
-# vLLM's histograms, by the field of a model's traffic.
-_VLLM_HISTOGRAMS: Final = {
-    "first_token": ("time_to_first_token_seconds", "Until the first token."),
-    "token_gap": ("inter_token_latency_seconds", "Between two tokens."),
-    "inter_token": ("request_time_per_output_token_seconds", "The mean of a request."),
-    "answer": ("e2e_request_latency_seconds", "Until the end of whole answers."),
-    "queue": ("request_queue_time_seconds", "In the engine's queue."),
+# The name and the help text of a histogram, by the field of a model's traffic.
+_HISTOGRAMS: Final = {
+    "first_token": ("vllm:time_to_first_token_seconds", "Until the first token."),
+    "token_gap": ("vllm:inter_token_latency_seconds", "Between two tokens."),
+    "inter_token": ("vllm:request_time_per_output_token_seconds", "The mean of a request."),
+    "answer": ("vllm:e2e_request_latency_seconds", "Until the end of whole answers."),
+    "queue": ("vllm:request_queue_time_seconds", "In the engine's queue."),
+    "request": ("vinery_request_seconds", "Until the end of the response."),
+    "fetch": ("vinery_media_fetch_seconds", "Until all media by URL or path of a request came."),
+    "decode": ("vinery_media_decode_seconds", "Processor time that decoded a request's media."),
+    "encode": ("vinery_media_encode_seconds", "The engine's time to encode a request's media."),
 }
 # The name after `vinery_` and the help text, by the field of a model's traffic.
 _MEDIA: Final = {
@@ -125,8 +106,6 @@ async def exposition(runtime: Runtime) -> bytes:
     families = [
         *of_engines(health),
         *of_reports(runtime.engine_reports),
-        *of_vllm_engines(health),
-        *of_vllm_traffic(runtime.traffic),
         *_of_process(runtime),
         *of_workers(runtime.workers),
         of_refusals(REFUSALS),
@@ -150,14 +129,11 @@ def of_engines(health: Sequence[EngineHealth]) -> Iterator[Metric]:
     ready = [(_engine_of(each), float(each.is_ready)) for each in health]
     help_text = "Generated a token lately."
     yield _family(_GAUGE, "vinery_engine_ready", help_text, _ENGINE_LABELS, ready)
-    for field, (kind, name, help_text) in _ENGINE.items():
-        values = [
-            (_engine_of(each), getattr(each.stats, field))
-            for each in health
-            if each.stats is not None
-        ]
-        known = [(labels, float(value)) for labels, value in values if value is not None]
-        yield _family(kind, f"vinery_engine_{name}", help_text, _ENGINE_LABELS, known)
+    running = [(_engine_of(each), each.stats) for each in health if each.stats is not None]
+    for kind, name, help_text, value_of in _ENGINE:
+        labels = _VLLM_ENGINE_LABELS if name.startswith(_VLLM) else _ENGINE_LABELS
+        values = [(engine, float(value_of(stats))) for engine, stats in running]
+        yield _family(kind, name, help_text, labels, values)
     memory = [(_engine_of(each), float(resident_bytes(each.pid))) for each in health if each.pid]
     help_text = "Memory of the engine process."
     yield _family(_GAUGE, "vinery_engine_memory_bytes", help_text, _ENGINE_LABELS, memory)
@@ -262,8 +238,20 @@ def of_traffic(traffic: Traffic) -> Iterator[Metric]:
             for model_name, model in traffic.models.items()
         ]
         yield _family(_COUNTER, f"vinery_{name}", help_text, ("pid", "model"), numbers)
+    yield from _of_answers(traffic)
+
+
+def _of_answers(traffic: Traffic) -> Iterator[Metric]:
+    finished = [
+        ((_pid(), model_name, reason), float(num))
+        for model_name, model in traffic.models.items()
+        for reason, num in model.finished.items()
+    ]
+    labels = ("pid", "model_name", "finished_reason")
+    yield _family(_COUNTER, "vllm:request_success", "Answers by how they ended.", labels, finished)
     for field, (name, help_text) in _HISTOGRAMS.items():
-        family = HistogramMetricFamily(f"vinery_{name}_seconds", help_text, labels=["pid", "model"])
+        label = "model_name" if name.startswith(_VLLM) else "model"
+        family = HistogramMetricFamily(name, help_text, labels=["pid", label])
         _add_durations(family, traffic.models, field)
         yield family
 
@@ -277,29 +265,6 @@ def _add_durations(
         bounds = [*map(floatToGoString, histogram.bounds_s), "+Inf"]
         buckets = list(zip(bounds, accumulate(histogram.nums), strict=True))
         family.add_metric([_pid(), name], buckets, histogram.sum_ms / 1000)
-
-
-def of_vllm_engines(health: Sequence[EngineHealth]) -> Iterator[Metric]:
-    """The figures of engines under vLLM's names."""
-    running = [(_engine_of(each), each.stats) for each in health if each.stats is not None]
-    for kind, name, help_text, value_of in _VLLM_ENGINE:
-        values = [(labels, float(value_of(stats))) for labels, stats in running]
-        yield _family(kind, f"vllm:{name}", help_text, ("model_name", "engine"), values)
-
-
-def of_vllm_traffic(traffic: Traffic) -> Iterator[Metric]:
-    """The requests of this process under vLLM's names."""
-    finished = [
-        ((_pid(), name, reason), float(num))
-        for name, model in traffic.models.items()
-        for reason, num in model.finished.items()
-    ]
-    labels = ("pid", "model_name", "finished_reason")
-    yield _family(_COUNTER, "vllm:request_success", "Answers by how they ended.", labels, finished)
-    for field, (name, help_text) in _VLLM_HISTOGRAMS.items():
-        family = HistogramMetricFamily(f"vllm:{name}", help_text, labels=["pid", "model_name"])
-        _add_durations(family, traffic.models, field)
-        yield family
 
 
 async def read_levels(limits: LimitService) -> Sequence[Level]:

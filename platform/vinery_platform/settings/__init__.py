@@ -6,7 +6,6 @@ name.
 
 import os
 from ipaddress import ip_network
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,8 +40,6 @@ VINERY_MIN_FREE_DISK_BYTES = 2**20 * env.integer(
 )
 VINERY_MODELS_DIR = MODELS
 VINERY_PULLED_DIR = HOME.models
-# The kernel's sysfs. A container may have that of the host mounted elsewhere.
-VINERY_SYSFS = env.folder("VINERY_SYSFS", Path("/sys"))
 
 # -- Hub ------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ _ENGINE_FIELDS: Final = (
     "waiting",
     "memory",
     "num_restarts",
-    "picture_test",
     "last_error",
     "log",
 )
@@ -180,10 +179,6 @@ class ServedModelAdmin(AuditedAdmin):
     def num_restarts(self, model: ServedModel) -> int:
         return model.status.num_restarts
 
-    @admin.display(description="picture test")
-    def picture_test(self, model: ServedModel) -> str:
-        return model.pictures_text or "-"
-
     @admin.action(description="Load selected models", permissions=["change"])
     def load(self, request: HttpRequest, models: QuerySet[ServedModel]) -> None:
         """Load what is not loaded, wake what is asleep, and try again what could not be loaded."""
@@ -217,7 +212,7 @@ class ServedModelAdmin(AuditedAdmin):
                 messages.error(request, str(error))
             else:
                 messages.success(
-                    request, f"Testing {model}. The result is on its page within a minute."
+                    request, f"Testing {model}. A failure is on its page within a minute."
                 )
 
     def save_model(self, request: HttpRequest, obj: ServedModel, form: Any, change: Any) -> None:

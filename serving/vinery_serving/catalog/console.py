@@ -72,8 +72,6 @@ class Models(LivePage):
         is_admin = self.access.is_superuser
         models = registry.models_seen_by(self.access)
         names = {model.name for model in models}
-        has_vision = is_admin and any(model.takes_pictures for model in models)
-        pictures = ("Pictures",) if has_vision else ()
         aliases = ModelAlias.objects.all()
         return super().get_context_data(**kwargs) | {
             "is_admin": is_admin,
@@ -83,8 +81,7 @@ class Models(LivePage):
                 if (seen := {name: alias.targets[name] for name in alias.targets if name in names})
             ],
             "rows": _rows(models) if is_admin else [Row(model, {}) for model in models],
-            "has_vision": has_vision,
-            "columns": (*_OF_ADMINISTRATORS, *pictures, "Reason", "") if is_admin else _OF_USERS,
+            "columns": (*_OF_ADMINISTRATORS, "Reason", "") if is_admin else _OF_USERS,
         }
 
 

@@ -36,7 +36,7 @@ _DONE: Final = {
     "load": "Loading {row}.",
     "unload": "Unloading {row}. Clients get an error until it is loaded.",
     "retry": "Loading {row} again.",
-    "self-test": "Testing {row}. The result appears here within a minute.",
+    "self-test": "Testing {row}. A failure appears here within a minute.",
     "bench": "Measuring {row}. The result appears here within minutes.",
     "apply-tuning": "{row} has the options of its tuning. Its engine starts again with them.",
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.db import models
 
-from vinery_serving.core.media import PictureVerdict
+# How the last error of a vision model begins that does not see what it is shown.
+PICTURES_FAILED: Final = "The self-test with pictures failed on"
 
 
 class EngineState(models.TextChoices):
@@ -14,16 +17,6 @@ class EngineState(models.TextChoices):
     ASLEEP = "asleep"  # until a request comes for it: it was idle, or others need the memory
     RETRYING = "retrying"  # it could not load, and is tried again
     FAILED = "failed"  # until its files or settings change, or an administrator tries again
-
-
-class PictureVerdictChoices(models.TextChoices):
-    """`PictureVerdict` with words for administrators."""
-
-    PASSED = PictureVerdict.PASSED.value, "Passed"
-    ALIKE = PictureVerdict.ALIKE.value, "Cannot distinguish pictures"
-    FAILED = PictureVerdict.FAILED.value, "Failed"
-    NO_VISION = PictureVerdict.NO_VISION.value, "No vision"
-    UNFINISHED = PictureVerdict.UNFINISHED.value, "Not tested"
 
 
 class ShownState(models.TextChoices):
@@ -80,17 +73,6 @@ class EngineStatus(models.Model):
     settings_digest = models.CharField(
         max_length=64, blank=True, help_text="Of the settings that this report is about."
     )
-    picture_verdict = models.CharField(
-        max_length=16,
-        choices=PictureVerdictChoices.choices,
-        blank=True,
-        help_text="What a vision model made of known pictures; empty: it takes text only.",
-    )
-    picture_test = models.TextField(blank=True, help_text="The same as a sentence.")
-    picture_test_device = models.CharField(
-        max_length=64, blank=True, help_text="The device on which it saw them."
-    )
-    picture_tested_at = models.DateTimeField(null=True, blank=True)
     needed_bytes = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="Memory that it is expected to need."
     )
@@ -155,3 +137,8 @@ class EngineStatus(models.Model):
     def reason(self) -> str:
         """The last error without the original error below it."""
         return self.last_error.partition("\n\n")[0]
+
+    @property
+    def picture_failure(self) -> str:
+        """Why the self-test of a vision model has failed; empty: it has not."""
+        return self.reason if self.reason.startswith(PICTURES_FAILED) else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +21,6 @@ from vinery_serving.catalog.devices import check_device
 from vinery_serving.catalog.engine_status import (
     EngineState,
     EngineStatus,
-    PictureVerdictChoices,
     ShownState,
 )
 from vinery_serving.catalog.folder_options import check_folder_options
@@ -115,11 +113,11 @@ class ServedModel(models.Model):
         editable=False,
         help_text="When an administrator last asked to load it again after a failure.",
     )
-    tested_at = models.DateTimeField(
+    test_asked_at = models.DateTimeField(
         null=True,
         blank=True,
         editable=False,
-        help_text="When an administrator last asked to show it known pictures.",
+        help_text="When an administrator asked for the self-test that has not ended yet.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -227,30 +225,6 @@ class ServedModel(models.Model):
     def takes_pictures(self) -> bool:
         """Whether the folder holds a vision model."""
         return self.task == Task.VISION
-
-    @property
-    def test_asked_at(self) -> datetime | None:
-        """When an administrator asked for the picture test that has not ended yet; None: none."""
-        ended_at = self.status.picture_tested_at
-        is_due = self.tested_at is not None and (ended_at is None or ended_at < self.tested_at)
-        return self.tested_at if is_due else None
-
-    @property
-    def pictures_state(self) -> str:
-        """The verdict of the picture test in words; empty for a text model."""
-        if self.test_asked_at is not None and self.is_loaded:
-            return "being tested"
-        verdict = self.status.picture_verdict
-        return str(PictureVerdictChoices(verdict).label).lower() if verdict else ""
-
-    @property
-    def pictures_text(self) -> str:
-        """The same with device, time and what was seen, once the test has ended."""
-        status, ended_at = self.status, self.status.picture_tested_at
-        if ended_at is None or self.test_asked_at is not None:
-            return self.pictures_state
-        seen = f"{status.picture_test} ({status.picture_test_device}, "
-        return f"{self.pictures_state}. {seen}{ended_at:%Y-%m-%d %H:%M:%S} UTC)"
 
     def clean_fields(self, exclude: Collection[str] | None = None) -> None:
         """Raises ValidationError, also for a folder, a device or options with which no engine can

@@ -57,7 +57,7 @@ def retry(model: ServedModel) -> None:
 
 def test_pictures(model: ServedModel) -> None:
     """Ask the node to show a loaded model known pictures."""
-    changes.switch(model, "self-test", tested_at=timezone.now())
+    changes.switch(model, "self-test", test_asked_at=timezone.now())
 
 
 def list_models() -> list[ServedModel]:

@@ -17,12 +17,7 @@ from vinery_accounts.resources.base import Conflict, Resource, RowAction
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, StrictSerializer
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.catalog import registry, speed_requests
-from vinery_serving.catalog.engine_status import (
-    EngineState,
-    EngineStatus,
-    PictureVerdictChoices,
-    ShownState,
-)
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus, ShownState
 from vinery_serving.catalog.engine_work import EngineWork
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.renaming import follow_name, left_behind
@@ -43,25 +38,6 @@ _ask: list[Callable[[], Mapping[str, EngineWork]]] = [lambda: _IDLE]
 def show_engine_work(ask: Callable[[], Mapping[str, EngineWork]]) -> None:
     """Let the API, which may not import the runtime, show what engines do now."""
     _ask[:] = [ask]
-
-
-class PictureTestSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """What a vision model, on its device, made of known pictures."""
-
-    verdict = serializers.ChoiceField(
-        choices=PictureVerdictChoices.choices,
-        source="picture_verdict",
-        read_only=True,
-        help_text="alike: some different pictures look alike to it. failed: the same picture looks "
-        "different twice.",
-    )
-    summary = serializers.CharField(source="picture_test", read_only=True)
-    device = serializers.CharField(source="picture_test_device", read_only=True)
-    tested_at = serializers.DateTimeField(source="picture_tested_at", read_only=True)
-
-    class Meta:
-        model = EngineStatus
-        fields = ["verdict", "summary", "device", "tested_at"]
 
 
 class WaitSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -156,9 +132,6 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         read_only=True,
         help_text="The engines of a model with several; empty: it has one.",
     )
-    picture_test = serializers.SerializerMethodField(
-        help_text="Of a vision model: what it made of known pictures; null: it was not tested."
-    )
 
     class Meta:
         model = EngineStatus
@@ -174,7 +147,7 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
                 "num_running",
                 "num_waiting",
             ),
-            *("num_waiting_to_load", "waiting_since", "work", "picture_test"),
+            *("num_waiting_to_load", "waiting_since", "work"),
         ]
         read_only_fields = fields
 
@@ -196,10 +169,6 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     def get_work(self, status: EngineStatus) -> dict[str, Any] | None:
         work = self._work(status)
         return None if work is None else EngineWorkSerializer(work).data
-
-    @extend_schema_field(PictureTestSerializer(allow_null=True))
-    def get_picture_test(self, status: EngineStatus) -> dict[str, Any] | None:
-        return PictureTestSerializer(status).data if status.picture_verdict else None
 
     def _work(self, status: EngineStatus) -> EngineWork | None:
         known: Mapping[str, EngineWork] = getattr(status.model, "engine_work", _IDLE)
@@ -336,8 +305,8 @@ class ServedModels(Resource[ServedModel]):
             "self-test",
             Action.MANAGE,
             lambda row: _tested(row),
-            "Show a loaded vision model known pictures, beside its requests. `picture_test` of its "
-            "engine has the result within a minute.",
+            "Show a loaded vision model known pictures, beside its requests. If it does not pass, "
+            "`last_error` of its engine has the reason within a minute.",
             "being tested",
         ),
         RowAction(
@@ -371,7 +340,6 @@ class ServedModels(Resource[ServedModel]):
         "task": lambda row: row.task,
         "device": lambda row: row.device,
         "folder": lambda row: row.folder,
-        "pictures": lambda row: row.pictures_state,
         "waiting": lambda row: row.waiting_text,
         "last_error": lambda row: row.status.reason,
     }

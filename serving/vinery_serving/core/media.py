@@ -40,16 +40,6 @@ SEEN_PIXELS: Final[Mapping[MediaKind, int]] = {
 }
 
 
-class PictureVerdict(StrEnum):
-    """What a vision model, on its device, made of known pictures."""
-
-    PASSED = "passed"  # it distinguishes all of them
-    ALIKE = "alike"  # some different pictures look alike to it
-    FAILED = "failed"  # the same picture looks different twice: the device computes wrongly
-    NO_VISION = "no_vision"  # the model takes text only
-    UNFINISHED = "unfinished"  # it could not be tested
-
-
 @dataclass(frozen=True, slots=True)
 class InlineSource:
     """The file itself, sent with the request."""

@@ -17,10 +17,10 @@ from vinery_serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
+    TokenCounts,
     TokensGenerated,
     ToolCallDelta,
     ToolCallStarted,
-    Usage,
 )
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Sampling, ToolCall
@@ -83,7 +83,7 @@ class Result:
     client did not ask for them."""
 
     choices: tuple[ChoiceResult, ...]
-    usage: Usage
+    usage: TokenCounts
     completed_at: int
     prompt_ids: tuple[tuple[int, ...], ...] = ()
     scored_prompts: tuple[tuple[Token, ...], ...] = ()

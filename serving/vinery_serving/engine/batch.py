@@ -10,13 +10,11 @@ that fails a step on its own is guilty and fails. All others lose and repeat no 
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from vinery_serving.engine.cached_parts import CachedParts
-from vinery_serving.engine.encoding_pace import EncodingPace
-from vinery_serving.engine.energy.meter import StepWork
+from vinery_serving.engine.estimates import CachedParts, EncodingPace, StepTimes
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import (
     FailedGeneration,
@@ -31,7 +29,6 @@ from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
 from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
-from vinery_serving.engine.step_times import StepTimes
 from vinery_serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)
@@ -64,7 +61,6 @@ _CACHE_TOO_SMALL: Final = (
 class StepResult:
     generated: list[GeneratedTokens] = field(default_factory=list)
     failed: list[FailedGeneration] = field(default_factory=list)
-    works: list[StepWork] = field(default_factory=list)  # empty unless `Batch.reports_work`
 
 
 class Batch:
@@ -88,7 +84,6 @@ class Batch:
         self._encoding = EncodingPace()
         self._num_failed_in_row = 0
         self.num_recoveries = 0
-        self.reports_work = False  # the energy meter sets it
         # Called before pictures are encoded, which may take long.
         self.on_encoding: Callable[[], None] = lambda: None
 
@@ -302,8 +297,6 @@ class Batch:
         if not self._pipeline.has_logits_hook:
             self._assume_prefilling()
             self._assume_progress()
-        if self.reports_work:
-            result.works.extend(_work_of(self._running, is_hooked=self._pipeline.has_logits_hook))
         self._collect(result)
         if not self._pipeline.supports_cache_salt:  # else none is ever abandoned
             result.generated[:] = [e for e in result.generated if not e.generation.is_abandoned]
@@ -342,7 +335,6 @@ class Batch:
         for generation, span in zip(running, spans, strict=True):
             if span is None:
                 continue
-            generation.num_computed = span.num_tokens
             if generation.num_cached is None:
                 generation.num_cached = span.start
                 known = generation.num_sliced
@@ -517,26 +509,6 @@ class Batch:
         """Whether a half-prefilled prompt would do harm in the prefix cache."""
         is_partial = generation.first_chunk_end is not None and not generation.is_decoding
         return is_partial and not generation.is_echoed and not self._pipeline.supports_cache_salt
-
-
-def _work_of(running: Sequence[Generation], *, is_hooked: bool) -> list[StepWork]:
-    """Return what the last step computed for each, before its tokens are collected.
-
-    The engine's own probes are left out: their energy is idle energy.
-    """
-    works: list[StepWork] = []
-    for generation in running:
-        num_computed, generation.num_computed = generation.num_computed, 0
-        energy = generation.energy
-        if energy is None:
-            continue
-        if generation.is_decoding:
-            # If the step did not need the hook, it computed a token for each beam.
-            works.append(StepWork(energy, 0, num_computed or generation.num_beams))
-        else:
-            num_prefilled = num_computed or (0 if is_hooked else 1)
-            works.append(StepWork(energy, num_prefilled, 0))
-    return works
 
 
 def _guilty(generation: Generation, reason: str) -> FailedGeneration:

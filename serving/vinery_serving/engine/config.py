@@ -46,7 +46,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     socket_path: Path
     cache_dir: Path
     usage_dir: Path | None = None  # the gateways' usage journals; None: there are none
-    sysfs: Path = Path("/sys")  # where the kernel's energy counters are
     max_context: int  # tokens, prompt and output together; 0: unknown
     options: EngineOptions
     task: Task = Task.CHAT

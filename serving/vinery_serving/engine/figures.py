@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from vinery_serving.core.events import TokenCounts
+
 # Speeds are those of this time.
 _WINDOW_S: Final = 10.0
 _SAMPLE_INTERVAL_S: Final = 1.0
@@ -19,8 +21,7 @@ class Sample(NamedTuple):
     """The counters at one time."""
 
     at_s: float
-    num_prompt_tokens: int
-    num_output_tokens: int
+    tokens: TokenCounts
 
 
 class Figures:
@@ -30,15 +31,15 @@ class Figures:
         self._samples: deque[Sample] = deque()
         self._first_tokens_s: deque[float] = deque(maxlen=_NUM_REQUESTS)
         self._inter_tokens_s: deque[float] = deque(maxlen=_NUM_REQUESTS)
-        self.num_draft_tokens = 0
-        self.num_accepted_tokens = 0
+        self.num_proposed = 0  # draft tokens
+        self.num_accepted = 0
 
-    def sample(self, num_prompt_tokens: int, num_output_tokens: int) -> None:
+    def sample(self, tokens: TokenCounts) -> None:
         """Note the counters, unless they were noted a moment ago."""
         now_s = self._clock()
         if self._samples and now_s - self._samples[-1].at_s < _SAMPLE_INTERVAL_S:
             return
-        self._samples.append(Sample(now_s, num_prompt_tokens, num_output_tokens))
+        self._samples.append(Sample(now_s, tokens))
         while len(self._samples) > 1 and self._samples[1].at_s <= now_s - _WINDOW_S:
             self._samples.popleft()
 
@@ -46,22 +47,24 @@ class Figures:
         """A request has its first token, so long after it arrived."""
         self._first_tokens_s.append(wait_s)
 
-    def ended(self, generated_s: float, num_gaps: int, num_draft: int, num_accepted: int) -> None:
+    def ended(
+        self, generated_s: float, num_gaps: int, num_proposed: int, num_accepted: int
+    ) -> None:
         """A request has ended, whose tokens after the first took so long."""
         if num_gaps > 0:
             self._inter_tokens_s.append(generated_s / num_gaps)
-        self.num_draft_tokens += num_draft
-        self.num_accepted_tokens += num_accepted
+        self.num_proposed += num_proposed
+        self.num_accepted += num_accepted
 
-    def tokens_per_s(self, num_prompt_tokens: int, num_output_tokens: int) -> tuple[float, float]:
+    def tokens_per_s(self, tokens: TokenCounts) -> tuple[float, float]:
         """Return the speeds of prompt and of output tokens, from the counters of now."""
         if not self._samples:
             return 0.0, 0.0
         first = self._samples[0]
         passed_s = max(self._clock() - first.at_s, _SAMPLE_INTERVAL_S)
         return (
-            (num_prompt_tokens - first.num_prompt_tokens) / passed_s,
-            (num_output_tokens - first.num_output_tokens) / passed_s,
+            (tokens.num_prompt_tokens - first.tokens.num_prompt_tokens) / passed_s,
+            (tokens.num_output_tokens - first.tokens.num_output_tokens) / passed_s,
         )
 
     @property

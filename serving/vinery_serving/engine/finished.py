@@ -12,10 +12,11 @@ import json
 import logging
 import os
 from collections import OrderedDict
-from dataclasses import astuple, dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.engine.generation import Generation
 
 logger = logging.getLogger(__name__)
@@ -25,56 +26,50 @@ _MAX_FINISHED: Final = 10_000
 _RESERVED_BYTES: Final = 1024 * 1024
 
 
-@dataclass(slots=True)
-class _Counts:
-    """A line of the file that `vinery_accounts/usage/recovery` reads, as a JSON array."""
-
-    request_id: str
-    num_prompt_tokens: int
-    num_cached_tokens: int
-    num_output_tokens: int
-
-
 class FinishedGenerations:
     """The counts of the last 10,000 finished generations, by connection and id."""
 
     def __init__(self, usage_dir: Path | None) -> None:
         """`usage_dir` has the gateways' usage journals; None: there are none."""
         self._usage_dir = usage_dir
-        self._counts: OrderedDict[tuple[int, int], _Counts] = OrderedDict()
+        # With the ids of the requests.
+        self._counts: OrderedDict[tuple[int, int], tuple[str, TokenCounts]] = OrderedDict()
         self._num_files = 0
         self._draft: _Draft | None = None
         self._allocate_draft()
 
     def add(self, generation: Generation) -> None:
-        self._counts[id(generation.connection), generation.submit.id] = _Counts(
-            generation.submit.request_id,
-            len(generation.prompt_ids),
-            generation.num_cached or 0,
-            len(generation.tokens),
+        tokens = TokenCounts(
+            num_prompt_tokens=len(generation.prompt_ids),
+            num_cached_tokens=generation.num_cached or 0,
+            num_output_tokens=len(generation.tokens),
         )
+        submit = generation.submit
+        self._counts[id(generation.connection), submit.id] = submit.request_id, tokens
         if len(self._counts) > _MAX_FINISHED:
             self._counts.popitem(last=False)
 
     def take_unused(self, connection: object, id_: int, num_used: int) -> int:
         """Return how many tokens of a finished generation were not used, and uncount them."""
-        counts = self._counts.get((id(connection), id_))
-        if counts is None:
+        key = id(connection), id_
+        if key not in self._counts:
             return 0
-        num_unused = max(0, counts.num_output_tokens - num_used)
-        counts.num_output_tokens -= num_unused
+        request_id, tokens = self._counts[key]
+        num_unused = max(0, tokens.num_output_tokens - num_used)
+        num_used = tokens.num_output_tokens - num_unused
+        self._counts[key] = request_id, replace(tokens, num_output_tokens=num_used)
         return num_unused
 
     def write_lost(self, connection: object) -> None:
         """Write the counts of a lost connection. All its generations must have ended."""
         keys = [key for key in self._counts if key[0] == id(connection)]
         lost = [self._counts.pop(key) for key in keys]
-        used = [each for each in lost if each.request_id and each.num_output_tokens]
+        used = [_line(*each) for each in lost if each[0] and each[1].num_output_tokens]
         if not used or self._usage_dir is None:
             return
         self._num_files += 1
         path = self._usage_dir / f"{os.getpid()}-{self._num_files}.lost"
-        lines = "".join(json.dumps(astuple(each)) + "\n" for each in used).encode()
+        lines = "".join(used).encode()
         draft, self._draft = self._draft, None
         try:
             if draft is None or not draft.become(path, lines):
@@ -88,6 +83,12 @@ class FinishedGenerations:
             name = f"engine-{os.getpid()}-{self._num_files}.draft"
             with contextlib.suppress(OSError):  # without it the file is written to free space
                 self._draft = _Draft(self._usage_dir / name)
+
+
+def _line(request_id: str, tokens: TokenCounts) -> str:
+    """Return a line as `vinery_accounts/usage/recovery` reads it."""
+    counts = tokens.num_prompt_tokens, tokens.num_cached_tokens, tokens.num_output_tokens
+    return json.dumps([request_id, *counts]) + "\n"
 
 
 class _Draft:

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from vinery_serving.engine.energy.meter import RequestEnergy
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.pipeline import Handle
 from vinery_serving.engine.prefix_cache import Prefill, TokenArray
@@ -88,8 +87,6 @@ class Generation:
     num_proposed: int = 0  # draft tokens of all steps
     num_accepted: int = 0  # of them
     is_beam_extended: bool = False  # in the present step
-    num_computed: int = 0  # tokens that the present step computes for it
-    energy: RequestEnergy | None = None  # None: not measured
     failure: Exception | None = None  # of this generation alone, in the present step
     is_picture_test: bool = False  # then its handle keeps what GenAI reports of its first token
 
@@ -254,7 +251,6 @@ class Generation:
             prompt_logprobs,
             self.num_proposed,
             self.num_accepted,
-            None if self.energy is None else self.energy.take_unreported_j(),
             encode_s,
         )
 

@@ -9,19 +9,19 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Final, assert_never
 
 import numpy as np
 from msgspec import structs
 
 from vinery_serving.core import errors
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.heartbeat import Heartbeat
-from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.admission import Admission
+from vinery_serving.engine.arrival import ArrivingPixels, PixelsRefused, check_submit
 from vinery_serving.engine.batch import Batch, StepResult
 from vinery_serving.engine.config import EngineConfig
-from vinery_serving.engine.energy.meter import RequestEnergy, new_meter
+from vinery_serving.engine.estimates import LEAST_S, StepLimits
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.figures import Figures
 from vinery_serving.engine.finished import FinishedGenerations
@@ -31,7 +31,7 @@ from vinery_serving.engine.generation import (
     Generation,
 )
 from vinery_serving.engine.grammars import UNDECIDED, GrammarChecks, SharedCompiler
-from vinery_serving.engine.lifeline import Lifeline
+from vinery_serving.engine.lifeline import DRAIN_WAIT_S, Lifeline, Use
 from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.logits_handler import (
     LogitsHandler,
@@ -39,14 +39,10 @@ from vinery_serving.engine.logits_handler import (
     new_processors,
 )
 from vinery_serving.engine.output_sender import OutputSender
-from vinery_serving.engine.picture_test import PictureResult, PictureTests
+from vinery_serving.engine.picture_test import PictureTests
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
 from vinery_serving.engine.process import PipelineBroken
-from vinery_serving.engine.refusing import check_submit
-from vinery_serving.engine.step_limit import LEAST_S, StepLimits
-from vinery_serving.engine.use import DRAIN_WAIT_S, Use
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
@@ -139,8 +135,6 @@ class EngineLoop:
         self._num_output_tokens = 0
         self._num_unused_tokens = 0
         self._figures = Figures()
-        self._energy = new_meter(config.sysfs, config.socket_path.parent / "energy", config.device)
-        self._batch.reports_work = self._energy is not None
         self._picture_tests = PictureTests(pipeline.vision, self._batch)
         self._is_listening = False  # until then the load has its own limit
         self._is_stopping = False
@@ -164,9 +158,11 @@ class EngineLoop:
             self._pipeline.disable_salts()
 
     @property
-    def picture_test(self) -> PictureResult | None:
-        """What a vision model made of known pictures of late; None: it takes text only."""
-        return self._picture_tests.newest
+    def _picture_failure(self) -> str:
+        """Why the newest test with known pictures has failed; empty: it has not, or there is
+        none."""
+        newest = self._picture_tests.newest
+        return "" if newest is None else newest.failure
 
     def _show_pictures(self) -> None:
         """Raises RuntimeError if pictures do not have the tokens that they should."""
@@ -175,10 +171,10 @@ class EngineLoop:
             self._picture_tests.join()
             if self._batch.has_work:
                 self._take_step(self._step())
-        result = self.picture_test
+        result = self._picture_tests.newest
         assert result is not None
-        if result.verdict is PictureVerdict.UNFINISHED:
-            raise RuntimeError(result.summary)
+        if not result.is_finished:
+            raise RuntimeError(result.failure)
 
     def _understands_salts(self) -> bool:
         """Whether the plugin computes with large token ids exactly: plugins differ in that."""
@@ -236,16 +232,13 @@ class EngineLoop:
         self._use.must_drain = True
 
     def report(self) -> Mapping[str, Any]:
-        """What the model made of known pictures, if it takes some."""
-        tested = self.picture_test
-        return {} if tested is None else {"picture_test": asdict(tested)}
+        """Return what the node gets with the report that the engine is ready."""
+        return {"picture_failure": self._picture_failure}
 
     def _iterate(self, server: SocketServer) -> None:
         self._promise(LEAST_S)
         is_admitting = bool(self._waiting) and self._batch.has_free_slot
         has_work = self._batch.has_work or is_admitting or self._picture_tests.is_running
-        if self._energy is not None and not has_work:
-            self._energy.end()
         is_calm = not self._alive and self._waiting.is_calm
         idle_wait_s = _CALM_WAIT_S if is_calm else _IDLE_WAIT_S
         if self._use.must_drain:
@@ -264,8 +257,6 @@ class EngineLoop:
         if (load := self._waiting.report()) is not None:
             server.broadcast(load)
         if self._batch.has_work:
-            if self._energy is not None:
-                self._energy.begin()
             self._take_step(self._step())
         else:
             self._sender.send(num_streams=0)
@@ -322,8 +313,6 @@ class EngineLoop:
             pixels = self._pixels.take(connection, submit)
             self._check_room(submit, len(pixels))
             generation = Generation.of(connection, submit, self._pipeline.vision, pixels)
-            if self._energy is not None:
-                generation.energy = RequestEnergy(self._energy.totals)
             check_submit(submit, generation.prompt_ids, self._pipeline, self._config.max_context)
             if submit.logits is not None:
                 generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
@@ -467,7 +456,7 @@ class EngineLoop:
         if now < self._next_expiry_at:
             return
         self._next_expiry_at = now + _EXPIRY_INTERVAL_S
-        self._figures.sample(self._num_prompt_tokens, self._num_output_tokens)
+        self._figures.sample(self._tokens)
         if self._log_file is not None:
             self._log_file.check()
         for generation in list(self._alive.values()):
@@ -518,9 +507,6 @@ class EngineLoop:
 
     def _take_step(self, step: StepResult) -> None:
         self._num_steps += 1
-        if self._energy is not None:
-            is_end = any(new.finish is not None for new in step.generated)
-            self._energy.note(step.works, is_end=is_end)
         if step.generated:
             self._last_token_at = time.monotonic()
         for new in step.generated:
@@ -563,29 +549,33 @@ class EngineLoop:
             digest=self._config.digest,
             takes_pictures=self._pipeline.vision is not None,
             is_draining=self._use.is_draining,
+            picture_failure=self._picture_failure,
+        )
+
+    @property
+    def _tokens(self) -> TokenCounts:
+        return TokenCounts(
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_cached_tokens=self._num_cached_tokens,
+            num_output_tokens=self._num_output_tokens,
+            num_proposed_tokens=self._figures.num_proposed,
+            num_accepted_tokens=self._figures.num_accepted,
         )
 
     def _stats(self) -> EngineStats:
         last, figures = self._last_token_at, self._figures
-        energy = None if self._energy is None else self._energy.totals
-        num_tokens = self._num_prompt_tokens, self._num_output_tokens
-        prompt_tokens_per_s, output_tokens_per_s = figures.tokens_per_s(*num_tokens)
+        tokens = self._tokens
+        prompt_tokens_per_s, output_tokens_per_s = figures.tokens_per_s(tokens)
         cache_usage, cache_bytes = self._pipeline.cache
         return EngineStats(
             num_running=len(self._batch),
             num_waiting=len(self._waiting) + len(self._checking),
             num_steps=self._num_steps,
-            num_prompt_tokens=self._num_prompt_tokens,
-            num_cached_tokens=self._num_cached_tokens,
-            num_output_tokens=self._num_output_tokens,
+            tokens=tokens,
             num_unused_tokens=self._num_unused_tokens,
             num_recoveries=self._batch.num_recoveries,
             cache_usage=cache_usage,
             last_token_age_s=None if last is None else time.monotonic() - last,
-            energy_j=None if energy is None else energy.used_j,
-            request_energy_j=None if energy is None else energy.reported_j,
-            num_draft_tokens=figures.num_draft_tokens,
-            num_accepted_tokens=figures.num_accepted_tokens,
             prompt_tokens_per_s=prompt_tokens_per_s,
             output_tokens_per_s=output_tokens_per_s,
             first_token_s=figures.first_token_s,

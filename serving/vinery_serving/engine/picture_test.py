@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.vision import VisionModel
@@ -46,13 +45,11 @@ _Seen = tuple[int, float]  # the likeliest token behind a picture, and its log-p
 
 @dataclass(frozen=True, slots=True)
 class PictureResult:
-    verdict: PictureVerdict
-    summary: str  # a sentence for administrators
+    failure: str  # a sentence for administrators; empty: the model distinguishes all pictures
+    is_finished: bool = True
 
 
-_NO_VISION: Final = PictureResult(
-    PictureVerdict.NO_VISION, "The model takes text only, so there is no picture to show."
-)
+_NO_VISION: Final = "The model takes text only, so there is no picture to show."
 
 
 class PictureTest:
@@ -101,7 +98,7 @@ class PictureTest:
         self._seen[self._shown].append((token_id, logprob or 0.0))
         self._running = None
         if not self._left:
-            self.result = judged(self._seen)
+            self.result = PictureResult(failure_of(self._seen))
 
     def fail(self, failed: FailedGeneration) -> None:
         self._end(f"A test picture failed: {failed.reason or failed.message}")
@@ -122,7 +119,7 @@ class PictureTest:
 
     def _end(self, reason: str) -> None:
         self._running = None
-        self.result = PictureResult(PictureVerdict.UNFINISHED, reason)
+        self.result = PictureResult(reason, is_finished=False)
 
 
 class PictureTests:
@@ -147,7 +144,7 @@ class PictureTests:
     def ask(self, connection: Connection, nonce: int) -> None:
         """Test the model, and send the result to a connection."""
         if self._model is None:
-            connection.send(PicturesTested(nonce, _NO_VISION.verdict, _NO_VISION.summary))
+            connection.send(PicturesTested(nonce, _NO_VISION))
             return
         self._waiting.append((connection, nonce))
         self.begin()
@@ -181,35 +178,28 @@ class PictureTests:
         if result is None:
             return
         self._test = None
-        log = logger.info if result.verdict is PictureVerdict.PASSED else logger.warning
+        log = logger.warning if result.failure else logger.info
         log("picture test", extra={"fields": asdict(result)})
-        if result.verdict is not PictureVerdict.UNFINISHED or self.newest is None:
+        if result.is_finished or self.newest is None:
             self.newest = result
         for connection, nonce in self._waiting:
-            connection.send(PicturesTested(nonce, result.verdict, result.summary))
+            connection.send(PicturesTested(nonce, result.failure))
         self._waiting.clear()
 
 
-def judged(seen: Mapping[str, Sequence[_Seen]]) -> PictureResult:
-    """Return the result for what was seen each time that a picture was shown, by its name."""
+def failure_of(seen: Mapping[str, Sequence[_Seen]]) -> str:
+    """Return the failure for what was seen each time that a picture was shown, by its name."""
     unstable = [
         name for name, (first, *rest) in seen.items() if not all(_are_equal(first, e) for e in rest)
     ]
     if unstable:
-        return PictureResult(
-            PictureVerdict.FAILED,
-            f"The same picture looks different twice: {', '.join(unstable)}.",
-        )
+        return f"The same picture looks different twice: {', '.join(unstable)}."
     pairs = list(combinations(seen, 2))
     alike = [pair for pair in pairs if _are_equal(seen[pair[0]][0], seen[pair[1]][0])]
     if alike:
         named = "; ".join(f"{one} and {other}" for one, other in alike)
-        return PictureResult(
-            PictureVerdict.ALIKE, f"Some different pictures look alike to the model: {named}."
-        )
-    return PictureResult(
-        PictureVerdict.PASSED, f"All {len(seen)} test pictures look different to the model."
-    )
+        return f"Some different pictures look alike to the model: {named}."
+    return ""
 
 
 def drawn(height: int, width: int) -> dict[str, _Pixels]:

@@ -89,9 +89,7 @@ class Slices:
             known=None,
         )
         prompt_ids = prompt_ids[: generation.num_sliced + length]
-        beginning = Generation(
-            None, submit, prompt_ids, generation.vision, energy=generation.energy
-        )
+        beginning = Generation(None, submit, prompt_ids, generation.vision)
         beginning.num_sliced = generation.num_sliced
         return beginning
 

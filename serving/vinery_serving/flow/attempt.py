@@ -201,7 +201,8 @@ class AnswersReader:
     async def extend(self, grants: TokenGrants) -> None:
         """Reserve more tokens where choices need them soon."""
         if self._open:
-            self._grant(grants, await grants.update(self.num_used, self._meter.num_output_tokens))
+            num_output_tokens = self._meter.tokens.num_output_tokens
+            self._grant(grants, await grants.update(self.num_used, num_output_tokens))
 
     def grant_last(self, grants: TokenGrants) -> None:
         """Let choices end with their grants, where no more tokens can be reserved."""
@@ -245,18 +246,16 @@ class AnswersReader:
             self._early = deltas
             return []
         if deltas and self._prepared.request.wants_progress:
-            events.append(Progress(self._meter.usage))
+            events.append(Progress(self._meter.tokens))
         if deltas and self._prepared.request.shows_arrival:
             events.append(Arrived(self._meter.total_s))
         events += deltas
         if updates and self.is_complete:
-            events.append(Completed(self._meter.usage, at=int(time.time())))
+            events.append(Completed(self._meter.tokens, at=int(time.time())))
         return events
 
     def _read(self, output: TokenOutput, deltas: list[Event]) -> None:
         self._meter.has_begun = True
-        if output.energy_j is not None:
-            self._meter.energy_j = (self._meter.energy_j or 0.0) + output.energy_j
         if output.id not in self._open:
             return  # generated before the engine knew that a stop string had ended this choice
         choice = self._choices[output.id]
@@ -288,7 +287,7 @@ class AnswersReader:
 
     def _read_tokens(self, choice: _Choice, output: TokenOutput, events: list[Event]) -> int:
         """Read the new tokens and count them. Returns how many there were before a stop."""
-        meter, reader = self._meter, choice.reader
+        reader = choice.reader
         num_before, num_reasoning_before = reader.num_output_tokens, reader.num_reasoning_tokens
         tokens = (
             self._prepared.writer.answer(output.token_ids, output.logprobs)
@@ -303,12 +302,15 @@ class AnswersReader:
             text = "".join(map(choice.raw.feed, ids))
             events.append(TokensGenerated(choice.index, ids, text))
         events += read
-        meter.num_output_tokens += num_read
-        meter.num_reasoning_tokens += reader.num_reasoning_tokens - num_reasoning_before
+        num_reasoning = reader.num_reasoning_tokens - num_reasoning_before
+        num_drafts = 0, 0
         if output.num_proposed:  # the engine sends the sums so far
-            meter.num_proposed_tokens += output.num_proposed - choice.num_proposed
-            meter.num_accepted_tokens += output.num_accepted - choice.num_accepted
+            num_drafts = (
+                output.num_proposed - choice.num_proposed,
+                output.num_accepted - choice.num_accepted,
+            )
             choice.num_proposed, choice.num_accepted = output.num_proposed, output.num_accepted
+        self._meter.tokens = self._meter.tokens.with_generated(num_read, num_reasoning, *num_drafts)
         return num_read
 
     def _finish(self, choice: _Choice, finish: Literal["stop", "length"]) -> list[Event]:

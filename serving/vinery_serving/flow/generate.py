@@ -175,7 +175,7 @@ class _Answers:
         if self._run.has_turn and any(isinstance(each, TokenOutput) for each in updates):
             self._engine.suspects.generated(self._run)
         grants = self._grants
-        if grants is not None and self._meter.num_output_tokens >= grants.next_check_at:
+        if grants is not None and self._meter.tokens.num_output_tokens >= grants.next_check_at:
             await self._reader.extend(grants)
         return events
 
@@ -292,7 +292,7 @@ def _without_tokens(prepared: PreparedRequest) -> list[Event]:
     prepared.meter.has_begun = True
     choices = range(prepared.request.num_choices)
     finished = [Finished(choice, FinishReason.LENGTH) for choice in choices]
-    return [started(prepared), *finished, Completed(prepared.meter.usage, at=int(time.time()))]
+    return [started(prepared), *finished, Completed(prepared.meter.tokens, at=int(time.time()))]
 
 
 def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:

@@ -1,9 +1,9 @@
-"""The tokens, times and energy of a request so far: for usage records, limits and metrics."""
+"""The tokens and times of a request so far: for usage records, limits and metrics."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from vinery_serving.core.events import Usage
+from vinery_serving.core.events import NO_TOKENS, TokenCounts
 from vinery_serving.core.media import NO_MEDIA, MediaUsage
 
 
@@ -12,13 +12,7 @@ class Meter:
     """Updated with every output of the engine. Times are seconds of the monotonic clock."""
 
     started_at: float = field(default_factory=time.monotonic)
-    num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_output_tokens: int = 0
-    num_reasoning_tokens: int = 0
-    num_proposed_tokens: int = 0
-    num_accepted_tokens: int = 0
-    energy_j: float | None = None  # None: not measured
+    tokens: TokenCounts = NO_TOKENS  # so far
     queue_s: float | None = None
     prefill_s: float | None = None
     first_token_s: float | None = None
@@ -27,7 +21,6 @@ class Meter:
     # The tokens of pictures and clips in the prompt: index of the first, and of that after the
     # last.
     media_spans: tuple[tuple[int, int], ...] = ()
-    num_video_tokens: int = 0  # of clips
     encode_s: float | None = None  # the engine's time for pictures and clips
     num_answers: int = 1  # generated in parallel
     num_continuations: int = 0  # by another engine, because one had ended
@@ -38,9 +31,9 @@ class Meter:
     has_begun: bool = False  # an engine has computed its prompt; before that, nothing is charged
 
     @property
-    def num_billed_prompt_tokens(self) -> int:
-        """The prompt's tokens; 0 until an engine has computed it."""
-        return self.num_prompt_tokens if self.has_begun else 0
+    def billed_tokens(self) -> TokenCounts:
+        """The tokens so far; none until an engine has computed the prompt."""
+        return self.tokens if self.has_begun else NO_TOKENS
 
     @property
     def waited_s(self) -> float | None:
@@ -50,36 +43,18 @@ class Meter:
         return self.total_s - self.accepted_s
 
     @property
-    def num_media_tokens(self) -> int:
-        """The prompt's tokens of pictures and clips."""
-        return sum(end - start for start, end in self.media_spans)
-
-    @property
     def num_new_media_tokens(self) -> int:
-        """Those of them that were not cached: what is cached is the start of the prompt."""
-        cached = self.num_cached_tokens
+        """The tokens of media that were not cached: what is cached is the start of the prompt."""
+        cached = self.tokens.num_cached_tokens
         return sum(max(0, end - max(start, cached)) for start, end in self.media_spans)
 
     @property
     def inter_token_s(self) -> float | None:
         """The mean time between two tokens of an answer; None for fewer than two."""
-        num_gaps = self.num_output_tokens / self.num_answers - 1
+        num_gaps = self.tokens.num_output_tokens / self.num_answers - 1
         if self.first_token_s is None or self.last_token_s is None or num_gaps < 1:
             return None
         return (self.last_token_s - self.first_token_s) / num_gaps
-
-    @property
-    def usage(self) -> Usage:
-        return Usage(
-            self.num_prompt_tokens,
-            self.num_cached_tokens,
-            self.num_output_tokens,
-            self.num_reasoning_tokens,
-            self.num_proposed_tokens,
-            self.num_accepted_tokens,
-            self.num_media_tokens - self.num_video_tokens,
-            self.num_video_tokens,
-        )
 
     @property
     def total_s(self) -> float:
@@ -87,14 +62,19 @@ class Meter:
 
     def begin(self, queue_s: float, prefill_s: float | None, num_cached_tokens: int) -> None:
         """Record the first tokens of a choice. Only the times of the first choice count."""
-        self.num_cached_tokens += num_cached_tokens
+        if num_cached_tokens:
+            num_cached_tokens += self.tokens.num_cached_tokens
+            self.tokens = replace(self.tokens, num_cached_tokens=num_cached_tokens)
         if self.first_token_s is None:
             self.first_token_s = self.total_s
             self.queue_s, self.prefill_s = queue_s, prefill_s
 
     def restart(self) -> None:
-        """Drop the counts of a lost engine: the client does not pay for them. The energy stays,
-        because it was used and has no price."""
-        self.num_cached_tokens = self.num_output_tokens = self.num_reasoning_tokens = 0
-        self.num_proposed_tokens = self.num_accepted_tokens = 0
+        """Drop the counts of a lost engine: the client does not pay for them."""
+        tokens = self.tokens
+        self.tokens = TokenCounts(
+            num_prompt_tokens=tokens.num_prompt_tokens,
+            num_image_tokens=tokens.num_image_tokens,
+            num_video_tokens=tokens.num_video_tokens,
+        )
         self.queue_s = self.prefill_s = self.first_token_s = None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from vinery_serving.core.events import NO_TOKENS, TokenCounts
 from vinery_serving.core.ids import tool_call_id
 from vinery_serving.core.logprobs import Token, TopLogprob, without_leading_spaces
 from vinery_serving.core.media import NO_MEDIA, MediaUsage
@@ -92,7 +93,7 @@ class Draft:
     # The tokens of pictures and clips in the prompt: index of the first, and of that after the
     # last.
     media_spans: tuple[tuple[int, int], ...] = ()
-    num_video_tokens: int = 0
+    tokens: TokenCounts = NO_TOKENS  # of the prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,9 @@ class PreparedRequest:
 
     @classmethod
     def of(cls, draft: Draft, engine: Engine, meter: Meter, token: str) -> Self:
-        """Return the request for an engine, and set the number of prompt tokens in `meter`."""
-        meter.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in draft.prompts)
+        """Return the request for an engine, and set the tokens of the prompts in `meter`."""
+        meter.tokens = draft.tokens
         meter.media_spans, meter.media = draft.media_spans, meter.media + draft.media
-        meter.num_video_tokens = draft.num_video_tokens
         return cls(
             draft.request, engine, meter, token, draft.prompts, draft.submits, draft.num_returned
         )
@@ -121,7 +121,7 @@ class PreparedRequest:
         """The memory of the prompts, and of all pictures and clips, which the submissions of a
         prompt share."""
         num_media = sum(each.num_bytes for submit in self.submits[:1] for each in submit.media)
-        return num_media + _BYTES_PER_TOKEN * self.meter.num_prompt_tokens
+        return num_media + _BYTES_PER_TOKEN * self.meter.tokens.num_prompt_tokens
 
     def reader(self, choice: int) -> ChoiceReader:
         request, stopping = self.request, self.request.stopping

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import structs
 
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.ids import derive_seed
 from vinery_serving.core.media import Clip
 from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
@@ -96,14 +97,20 @@ def prepare(
         num_returned,
         clamped_to(asked, limits),
         media_spans=tuple(each.span for prompt in prompts for each in prompt.media),
-        num_video_tokens=_num_video_tokens(prompts),
+        tokens=_tokens(prompts),
     )
 
 
-def _num_video_tokens(prompts: Sequence[Prompt]) -> int:
-    media = (each for prompt in prompts for each in prompt.media)
+def _tokens(prompts: Sequence[Prompt]) -> TokenCounts:
+    media = [each for prompt in prompts for each in prompt.media]
+    num_media = sum(end - start for start, end in (each.span for each in media))
     clips = (each.span for each in media if isinstance(each.source, Clip))
-    return sum(end - start for start, end in clips)
+    num_video = sum(end - start for start, end in clips)
+    return TokenCounts(
+        num_prompt_tokens=sum(len(prompt.token_ids) for prompt in prompts),
+        num_image_tokens=num_media - num_video,
+        num_video_tokens=num_video,
+    )
 
 
 def _check(request: GenerationRequest, model: LoadedModel) -> None:

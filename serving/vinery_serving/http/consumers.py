@@ -29,7 +29,7 @@ from vinery_serving.core.errors import (
     UnsupportedMediaType,
     UsageNotRecorded,
 )
-from vinery_serving.core.events import Completed, Event, Failed
+from vinery_serving.core.events import Completed, Event, Failed, TokenCounts
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import Endpoint
@@ -331,7 +331,7 @@ class PoolingConsumer(RecordedConsumer):
         reading = read_pooling(workers, self._owner, endpoint, body, engine_of, is_v2=is_v2)
         exchange, draft = await reading
         assert engine is not None
-        record.meter.num_prompt_tokens = draft.num_tokens
+        record.meter.tokens = TokenCounts(draft.num_tokens)
         prepared = PreparedPooling(
             draft,
             engine,

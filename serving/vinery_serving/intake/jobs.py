@@ -21,6 +21,7 @@ from vinery_serving.core import request as core_request
 from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import ModelNotReady
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.media import InlineSource
 from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.request import (
@@ -253,7 +254,7 @@ RESULT_TYPES = (
     *_types_in(core_media),
     *_types_in(messages),
     *_types_in(core_pooling),
-    *cast(Any, (Endpoint, Head, Draft, Prompt, ToolCalls, FunctionCall)),
+    *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts, ToolCalls, FunctionCall)),
     *cast(Any, (PoolingEndpoint, EmbeddingsExchange, RerankExchange, ScoreExchange, Document)),
     *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
 )

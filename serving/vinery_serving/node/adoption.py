@@ -18,9 +18,14 @@ from typing import Final
 
 import msgspec
 
-from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
 from vinery_serving.transport.messages import Hello, Keep
-from vinery_serving.transport.sockets import EngineAddress, engine_sockets
+from vinery_serving.transport.sockets import (
+    EngineAddress,
+    FrameReader,
+    InvalidFrame,
+    engine_sockets,
+    pack,
+)
 
 # Linux's `struct ucred`: process, user, group.
 _CREDENTIALS: Final = struct.Struct("iII")
@@ -55,13 +60,13 @@ class AdoptedEngine:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
-    async def digest(self) -> str | None:
-        """Return the digest in its first message; None if it sends none, or ends."""
+    async def hello(self) -> Hello | None:
+        """Return its first message; None if it sends none, or ends."""
         frames = FrameReader()
         try:
             while received := await self._loop.sock_recv(self._connection, _READ_BYTES):
                 for frame in frames.feed(received):
-                    return msgspec.msgpack.decode(frame, type=Hello).digest
+                    return msgspec.msgpack.decode(frame, type=Hello)
         except (OSError, InvalidFrame, msgspec.MsgspecError):
             pass
         return None

@@ -12,13 +12,11 @@ from msgspec import structs
 from vinery_serving.core.cadence import until_next
 from vinery_serving.core.hang import Hang, HangWatch, LinuxProcess
 from vinery_serving.core.heartbeat import DRAIN_SIGNAL, Page, write_stacks_and_end
-from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.tasks import GENERATION_TASKS
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.digest import with_digest
 from vinery_serving.node.engine_environment import engine_environment
-from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.running_engine import RunningEngine, StartedEngine, end_engine, kill_engine
 from vinery_serving.node.spare import SpareEngines
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
@@ -62,8 +60,7 @@ class EngineProcess:
         self._page: Page | None = None
         self._hang: Hang | None = None
         self._watching: asyncio.Task[None] | None = None
-        # What the model made of known pictures; None: it was adopted, and has reported before.
-        self.pictures: PictureReport | None = None
+        self.picture_failure = ""  # `Hello.picture_failure`
         # Not connected while heartbeats are watched: they cost less than pings.
         self._client = EngineClient(config.socket_path)
 
@@ -126,7 +123,9 @@ class EngineProcess:
         timeout_s = self._config.options.step_timeout_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                if await engine.digest() == self._config.digest:
+                hello = await engine.hello()
+                if hello is not None and hello.digest == self._config.digest:
+                    self.picture_failure = hello.picture_failure
                     return True
         await self.end()
         self._hang = None
@@ -137,22 +136,21 @@ class EngineProcess:
         self._page = Page.of_running(engine.pid)
         self._begin_watch(engine)
 
-    async def test_pictures(self) -> PictureReport:
-        """Let the engine, which serves, show its model known pictures."""
-        client, device = EngineClient(self._config.socket_path), self._config.device
+    async def test_pictures(self) -> str:
+        """Let the engine, which serves, show its model known pictures. Returns the failure; empty:
+        it has passed."""
+        client = EngineClient(self._config.socket_path)
         client.open()
         try:
             await client.wait_connected(_TEST_TIMEOUT_S)
-            tested = await client.test_pictures(_TEST_TIMEOUT_S)
+            failure = await client.test_pictures(_TEST_TIMEOUT_S)
         except EngineDisconnected:
-            why = "The engine ended during the test."
-            return PictureReport(PictureVerdict.UNFINISHED, why, device)
+            failure = "The engine ended during the test."
         except TimeoutError:
-            why = f"The engine did not answer within {_TEST_TIMEOUT_S:g} s. Try it again."
-            return PictureReport(PictureVerdict.UNFINISHED, why, device)
+            failure = f"The engine did not answer within {_TEST_TIMEOUT_S:g} s. Try it again."
         finally:
             await client.close()
-        return PictureReport(tested.verdict, tested.summary, device)
+        return failure
 
     async def watch(self) -> NoReturn:
         """Wait until the process ends or hangs, then raise EngineDied."""
@@ -206,9 +204,7 @@ class EngineProcess:
         report = json.loads(line)
         if report["event"] != "ready":
             raise EngineDied(report["error"])
-        tested = report.get("picture_test")
-        device = self._config.device
-        self.pictures = PictureReport(**tested, device=device) if tested else PictureReport()
+        self.picture_failure = report.get("picture_failure", "")
 
     def _begin_watch(self, engine: RunningEngine) -> None:
         self._engine = engine

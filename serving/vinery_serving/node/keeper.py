@@ -155,15 +155,15 @@ class Keeper:
 
     def test_pictures(self, asked_at: datetime) -> None:
         """Show the model known pictures, for which an administrator has asked, unless this is under
-        way. An engine that does not serve yet does so by itself."""
+        way. While no engine serves it stays due."""
         is_testing = self._testing is not None and not self._testing.done()
         if self._ready is not None and not is_testing:
             testing = self._test_pictures(self._ready, asked_at)
             self._testing = asyncio.create_task(testing, name=f"pictures {self._spec.name}")
 
     async def _test_pictures(self, engine: EngineProcess, asked_at: datetime) -> None:
-        pictures = await engine.test_pictures()
-        await status.report_pictures(self._spec.id, pictures, asked_at)
+        failure = await engine.test_pictures()
+        await status.report_pictures(self._subject, failure, asked_at)
 
     async def end(self, reason: str | None = None) -> None:
         """End the engine. `reason` None: an administrator has asked for it."""
@@ -277,7 +277,7 @@ class Keeper:
                 EngineState.READY,
                 pid=engine.pid,
                 max_context=config.max_context,
-                pictures=engine.pictures,
+                picture_failure=engine.picture_failure,
             )
             measuring = self._keep_measuring(engine, is_new=found is None)
             self._measuring = asyncio.create_task(measuring)
@@ -382,15 +382,18 @@ class Keeper:
     def _log_pid(self, event: str, engine: EngineProcess) -> None:
         log.info(event, extra={"fields": {"model": self._spec.name, "pid": engine.pid}})
 
-    async def _report(self, state: EngineState, **details: Any) -> None:
+    @property
+    def _subject(self) -> Subject:
         spec = self._spec
-        subject = Subject(spec.id, spec.settings_digest, spec.replica, spec.device)
+        return Subject(spec.id, spec.settings_digest, spec.replica, spec.device)
+
+    async def _report(self, state: EngineState, **details: Any) -> None:
         # One that has been replaced only finishes what it has.
         if state is EngineState.READY:
             self._reason = ""
         details.setdefault("reason", self._reason)
         details["has_former"] = self._has_former and state is not EngineState.READY
-        await status.report(subject, state, self._num_restarts, self._attempts, **details)
+        await status.report(self._subject, state, self._num_restarts, self._attempts, **details)
 
 
 def _new_log(model: str) -> EngineLog:
@@ -443,7 +446,6 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
         socket_path=engine_socket(Path(settings.VINERY_RUN_DIR), spec.address),
         cache_dir=Path(settings.VINERY_CACHE_DIR) / _cache_name(spec),
         usage_dir=Path(settings.VINERY_USAGE_DIR),
-        sysfs=settings.VINERY_SYSFS,
         max_context=_max_context(options, folder, pooling) or 0,
         options=options,
         task=spec.task,

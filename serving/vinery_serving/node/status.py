@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -12,11 +12,10 @@ from django.utils import timezone
 
 from vinery_accounts.base import change_signal
 from vinery_serving.catalog import model_events
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.engine_status import PICTURES_FAILED, EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.fit import Measured
-from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.replica_states import ReplicaStates, Subject
 from vinery_serving.transport.waiting import Wait
 
@@ -39,15 +38,16 @@ async def report(
     forgets_error: bool = False,
     pid: int | None = None,
     max_context: int | None = None,
-    pictures: PictureReport | None = None,
+    picture_failure: str = "",
     next_attempt_at: datetime | None = None,
     needed_bytes: int | None = None,
     has_former: bool = False,
     reason: str | None = None,
 ) -> None:
     """Write the state of an engine, and with it that of its model. The last error stays until the
-    engine is ready, or the report `forgets_error`. `reason` is for the history of the model, unless
-    there is an error; None: an administrator has asked for it."""
+    engine is ready, or the report `forgets_error`; of an engine that is ready it is the failure of
+    the self-test. `reason` is for the history of the model, unless there is an error; None: an
+    administrator has asked for it."""
     values: dict[str, object] = {
         "state": state,
         "settings_digest": subject.settings_digest,
@@ -60,22 +60,41 @@ async def report(
     }
     if max_context is not None:
         values["max_context"] = max_context
-    if pictures is not None:
-        values |= pictures.columns()
     if needed_bytes is not None:
         values["needed_bytes"] = needed_bytes
     if error or forgets_error or state is EngineState.READY:
-        values["last_error"] = error
+        unseen = picture_failure and _pictures_failed_on(subject) + picture_failure
+        values["last_error"] = error or unseen
         values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
     of_model = _replicas.of_model(subject, values)
     # Other engines have the state of the model, which did not change.
     is_beside = of_model["state"] != state
-    await _try_to_write(subject.model_id, of_model, "" if is_beside else reason)
+    named = {"model_id": subject.model_id, "state": of_model["state"]}
+    await _try_to(named, _write, subject.model_id, of_model, "" if is_beside else reason)
 
 
-async def report_pictures(model_id: int, pictures: PictureReport, asked_at: datetime) -> None:
-    """Write the result of a test for which an administrator has asked."""
-    await _try_to_write(model_id, pictures.columns(asked_at))
+async def report_pictures(subject: Subject, failure: str, asked_at: datetime) -> None:
+    """Write the result of a test for which an administrator has asked. After a passed test an
+    earlier failure on this device is obsolete."""
+    await _try_to({"model_id": subject.model_id}, _end_test, subject, failure, asked_at)
+
+
+def _pictures_failed_on(subject: Subject) -> str:
+    return f"{PICTURES_FAILED} {subject.device}: "
+
+
+def _end_test(subject: Subject, failure: str, asked_at: datetime) -> None:
+    rows = EngineStatus.objects.filter(model_id=subject.model_id)
+    failed = _pictures_failed_on(subject)
+    if failure:
+        rows.update(last_error=failed + failure)
+    else:
+        rows.filter(last_error__startswith=failed).update(last_error="")
+    rows.update(changed_at=timezone.now())
+    asked = ServedModel.objects.filter(pk=subject.model_id, test_asked_at=asked_at)
+    asked.update(test_asked_at=None)
+    change_signal.send()
+    close_old_connections()
 
 
 async def report_former(model_id: int, *, is_serving: bool) -> None:
@@ -107,11 +126,15 @@ async def report_waits(waits: Mapping[int, Wait]) -> None:
 
 async def _try_to_change(changes: Mapping[int, Mapping[str, object]]) -> None:
     """Write columns that are no change of the state."""
+    await _try_to({"model_ids": list(changes)}, _change, changes)
+
+
+async def _try_to(named: Mapping[str, object], write: Callable[..., None], *values: object) -> None:
+    """Write in the thread. A failure is logged with these names."""
     try:
-        await asyncio.get_running_loop().run_in_executor(_thread, _change, changes)
+        await asyncio.get_running_loop().run_in_executor(_thread, write, *values)
     except DatabaseError as failure:
-        named = {"model_ids": list(changes), "error": failure}
-        log.warning("state not written", extra={"fields": named})
+        log.warning("state not written", extra={"fields": {**named, "error": failure}})
 
 
 def _change(changes: Mapping[int, Mapping[str, object]]) -> None:
@@ -120,24 +143,15 @@ def _change(changes: Mapping[int, Mapping[str, object]]) -> None:
     close_old_connections()
 
 
-async def _try_to_write(model_id: int, values: dict[str, object], reason: str | None = "") -> None:
-    try:
-        await asyncio.get_running_loop().run_in_executor(_thread, _write, model_id, values, reason)
-    except DatabaseError as failure:
-        named = {"model_id": model_id, "state": values.get("state"), "error": failure}
-        log.warning("state not written", extra={"fields": named})
-
-
 def _write(model_id: int, values: dict[str, object], reason: str | None) -> None:
     if ServedModel.objects.filter(pk=model_id).exists():
         EngineStatus.objects.get_or_create(model_id=model_id)
         changed = {**values, "changed_at": timezone.now()}
         EngineStatus.objects.filter(model_id=model_id).update(**changed)
-        if "state" in values:
-            error = str(values.get("last_error") or "").partition("\n\n")[0]
-            if not error and reason is None:
-                reason = _asked_text(model_id, str(values["state"]))
-            model_events.record(model_id, str(values["state"]), error or reason or "")
+        error = str(values.get("last_error") or "").partition("\n\n")[0]
+        if not error and reason is None:
+            reason = _asked_text(model_id, str(values["state"]))
+        model_events.record(model_id, str(values["state"]), error or reason or "")
         change_signal.send()
     close_old_connections()
 

@@ -15,10 +15,11 @@ from typing import Any, Final, assert_never
 import numpy as np
 
 from vinery_serving.core import errors
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.estimates import LEAST_S, StepLimits
+from vinery_serving.engine.lifeline import DRAIN_WAIT_S, Use
 from vinery_serving.engine.process import PipelineBroken, Supervision
-from vinery_serving.engine.step_limit import LEAST_S, StepLimits
-from vinery_serving.engine.use import DRAIN_WAIT_S, Use
 from vinery_serving.pooling.batches import Lane, TokenArray, WaitingText, WaitingTexts
 from vinery_serving.pooling.model import PoolingModel, Vectors
 from vinery_serving.transport.messages import (
@@ -291,7 +292,7 @@ class PoolingLoop:
         return EngineStats(
             num_waiting=len(self._waiting),
             num_steps=self._num_batches,
-            num_prompt_tokens=self._num_tokens,
+            tokens=TokenCounts(self._num_tokens),
             last_token_age_s=time.monotonic() - self._computed_at,
         )
 

@@ -126,7 +126,7 @@ class RequestRecord:
                     num_bytes=media.num_bytes,
                     num_pixels=media.num_pixels,
                     spans=self.meter.media_spans,
-                    num_video_tokens=self.meter.num_video_tokens,
+                    num_video_tokens=self.meter.tokens.num_video_tokens,
                     fetch_ms=_ms(media.fetch_s or None),
                     decode_ms=_ms(media.decode_s or None),
                 )
@@ -173,7 +173,7 @@ class RequestRecord:
         self._runtime.live.discard(self.live)
         self.reservation.settle(self.meter)
         settlement = self._settlement(outcome, http_status, error)
-        _log(settlement, self.meter.num_prompt_tokens)
+        _log(settlement, self.meter.tokens.num_prompt_tokens)
         if self._is_admitted or self._is_admitted_now():
             self._runtime.ledger.settle(settlement)
         self._runtime.traffic.settled(settlement, self._runtime.directory.entries)
@@ -213,16 +213,17 @@ class RequestRecord:
         self, outcome: Outcome, http_status: int, error: ServingError | None
     ) -> Settlement:
         message, param = error.recorded if error else ("", "")
-        meter = self.meter
-        energy_j = meter.energy_j
+        meter, tokens = self.meter, self.meter.billed_tokens
         return Settlement(
             admission=self._admission,
             outcome=outcome,
             http_status=http_status,
-            num_prompt_tokens=meter.num_billed_prompt_tokens,
-            num_cached_tokens=meter.num_cached_tokens,
-            num_output_tokens=meter.num_output_tokens,
-            num_reasoning_tokens=meter.num_reasoning_tokens,
+            num_prompt_tokens=tokens.num_prompt_tokens,
+            num_cached_tokens=tokens.num_cached_tokens,
+            num_output_tokens=tokens.num_output_tokens,
+            num_reasoning_tokens=tokens.num_reasoning_tokens,
+            num_image_tokens=tokens.num_image_tokens,
+            num_video_tokens=tokens.num_video_tokens,
             queue_ms=_ms(meter.waited_s),
             prefill_ms=_ms(meter.prefill_s),
             first_token_ms=_ms(meter.first_token_s),
@@ -234,9 +235,6 @@ class RequestRecord:
             inter_token_ms=_ms(meter.inter_token_s),
             num_response_bytes=self._num_response_bytes,
             num_continuations=meter.num_continuations,
-            energy_mj=None if energy_j is None else round(energy_j * 1000),
-            num_image_tokens=meter.usage.num_image_tokens if meter.has_begun else 0,
-            num_video_tokens=meter.num_video_tokens if meter.has_begun else 0,
             num_media=meter.media.num_files,
             num_media_bytes=meter.media.num_bytes,
             num_media_pixels=meter.media.num_pixels,

@@ -77,7 +77,7 @@ class Reservation:
         request = ReservationRequest(
             lease_id=f"{self._request_id}-media",
             rules=rules,
-            num_input_tokens=num_media,
+            num_prompt_tokens=num_media,
             num_image_tokens=num_media,
             num_output_tokens=1,
             weights=self._limits.book.weights_of(model),
@@ -106,8 +106,7 @@ class Reservation:
         request = ReservationRequest(
             lease_id=self._request_id,
             rules=rules,
-            num_input_tokens=num_tokens,
-            num_output_tokens=0,
+            num_prompt_tokens=num_tokens,
             weights=self._weights,
         )
         self._lease, self._is_whole = await self._lease_of(request, model), True
@@ -141,8 +140,8 @@ class Reservation:
         request = ReservationRequest(
             lease_id=self._request_id,
             rules=rules,
-            num_input_tokens=prepared.meter.num_prompt_tokens,
-            num_image_tokens=prepared.meter.num_media_tokens,
+            num_prompt_tokens=prepared.meter.tokens.num_prompt_tokens,
+            num_image_tokens=prepared.meter.tokens.num_media_tokens,
             num_output_tokens=wanted,
             weights=self._weights,
             num_answers=max(1, sum(num_sequences)),
@@ -187,7 +186,7 @@ class Reservation:
         self._limits.settle(lease, _usage(meter) if meter.has_begun else NO_USAGE)
         if self._cut is not None and meter.finish_reason == QUOTA:
             self._note([self._cut])
-        costs = _costs(lease.request, max(1, meter.num_output_tokens))
+        costs = _costs(lease.request, max(1, meter.tokens.num_output_tokens))
         for denial, had in self._shadows.values():
             num_needed = num_used(costs[denial.rule.column] - had)
             if num_needed > denial.level.num_remaining:
@@ -222,12 +221,12 @@ def _costs(request: ReservationRequest, num_output_tokens: int) -> Costs:
 
 
 def _usage(meter: Meter) -> ActualUsage:
-    num_input_tokens = meter.num_billed_prompt_tokens
+    tokens = meter.billed_tokens
     return ActualUsage(
-        num_input_tokens=num_input_tokens,
+        num_prompt_tokens=tokens.num_prompt_tokens,
+        num_output_tokens=tokens.num_output_tokens,
+        num_cached_tokens=min(tokens.num_cached_tokens, tokens.num_prompt_tokens),
         num_image_tokens=meter.num_new_media_tokens if meter.has_begun else 0,
-        num_cached_tokens=min(meter.num_cached_tokens, num_input_tokens),
-        num_output_tokens=meter.num_output_tokens,
     )
 
 
@@ -242,12 +241,7 @@ async def count_request(
     rules = limits.book.request_rates_for(caller, model)
     if not rules:
         return []
-    request = ReservationRequest(
-        lease_id=request_id,
-        rules=rules,
-        num_input_tokens=0,
-        num_output_tokens=0,
-    )
+    request = ReservationRequest(lease_id=request_id, rules=rules)
     try:
         answer = await limits.reserve(request)
     except LimitsUnavailable:

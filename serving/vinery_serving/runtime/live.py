@@ -32,12 +32,13 @@ class LiveRequests(set[LiveRequest]):
         return [
             (
                 each.request_id,
-                each.meter.num_billed_prompt_tokens,
-                each.meter.num_cached_tokens,
-                each.meter.num_output_tokens,
-                each.meter.num_reasoning_tokens,
+                tokens.num_prompt_tokens,
+                tokens.num_cached_tokens,
+                tokens.num_output_tokens,
+                tokens.num_reasoning_tokens,
             )
             for each in self
+            for tokens in (each.meter.billed_tokens,)
         ]
 
     def end_of_inactive_keys(self, is_active: Callable[[int], bool]) -> None:

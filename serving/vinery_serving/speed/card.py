@@ -60,7 +60,7 @@ async def measure(
     hello = engine.client.hello
     assert hello is not None
     num_prompt, num_output = _lengths(hello)
-    before = (await engine.client.ping(_PING_TIMEOUT_S)).num_output_tokens
+    before = (await engine.client.ping(_PING_TIMEOUT_S)).tokens.num_output_tokens
     await engine.run([prompt_ids(encode, seed, num_prompt)], _WARM_UP_TOKENS)
     points = []
     for streams in STREAMS:
@@ -70,7 +70,7 @@ async def measure(
         first = seed + 100 * streams
         prompts = [prompt_ids(encode, first + at, num_prompt) for at in range(streams)]
         points.append(SpeedPoint.of(await engine.run(prompts, num_output), hello.pid))
-    after = (await engine.client.ping(_PING_TIMEOUT_S)).num_output_tokens
+    after = (await engine.client.ping(_PING_TIMEOUT_S)).tokens.num_output_tokens
     num_others = max(0, after - before - engine.num_own_tokens)
     return SpeedCard(tuple(points), num_prompt, num_output, num_others)
 

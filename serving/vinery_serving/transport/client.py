@@ -19,7 +19,6 @@ from typing import Final, assert_never, cast
 import msgspec
 from msgspec import structs
 
-from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
 from vinery_serving.transport.messages import (
     PROTOCOL_VERSION,
     Accepted,
@@ -43,6 +42,7 @@ from vinery_serving.transport.messages import (
     TextVectors,
     TokenOutput,
 )
+from vinery_serving.transport.sockets import FrameReader, InvalidFrame, pack
 
 # How often a lost engine is looked for. A waiting request notices a new engine after this
 # time at the latest. A failed connect to a Unix socket costs 50 us.
@@ -177,7 +177,6 @@ def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
     first, last = outputs[0], outputs[-1]
     if first is last:
         return first
-    energies = [each.energy_j for each in outputs if each.energy_j is not None]
     return structs.replace(
         first,
         token_ids=tuple(chain.from_iterable([each.token_ids for each in outputs])),
@@ -185,7 +184,6 @@ def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
         logprobs=tuple(chain.from_iterable([each.logprobs for each in outputs])),
         num_proposed=last.num_proposed,
         num_accepted=last.num_accepted,
-        energy_j=sum(energies) if energies else None,
     )
 
 
@@ -527,11 +525,11 @@ class EngineClient:
         pong = await self._ask(Ping(self.new_id()), timeout_s)
         return cast("Pong", pong).stats
 
-    async def test_pictures(self, timeout_s: float) -> PicturesTested:
-        """Let the engine show its model known pictures. Raises EngineDisconnected or
-        TimeoutError."""
+    async def test_pictures(self, timeout_s: float) -> str:
+        """Let the engine show its model known pictures. Returns the failure; empty: it has passed.
+        Raises EngineDisconnected or TimeoutError."""
         tested = await self._ask(TestPictures(self.new_id()), timeout_s)
-        return cast("PicturesTested", tested)
+        return cast("PicturesTested", tested).failure
 
     async def _ask(self, question: Ping | TestPictures, timeout_s: float) -> Pong | PicturesTested:
         if self._link is None:

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL_VERSION = 14
+from vinery_serving.core.events import NO_TOKENS, TokenCounts
+
+PROTOCOL_VERSION = 15
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -258,6 +260,7 @@ class Hello(_Message, frozen=True):
     takes_pictures: bool = False
     is_draining: bool = False  # as after `Draining`
     num_dimensions: int = 0  # of the vectors of a pooling model; 0: the model generates text
+    picture_failure: str = ""  # of the newest test with known pictures, see `PicturesTested`
 
 
 class Accepted(_Message, frozen=True):
@@ -287,7 +290,6 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     num_proposed: int = 0  # draft tokens since the start
     num_accepted: int = 0  # how many of them were accepted
-    energy_j: float | None = None  # since the last output; None: not measured
     encode_s: float | None = None  # first output only: until its pictures were encoded
 
 
@@ -322,17 +324,12 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     num_running: int = 0
     num_waiting: int = 0
     num_steps: int = 0
-    num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0
-    num_output_tokens: int = 0  # that clients used
+    # The output tokens are those that clients used; draft tokens count at the end of a request.
+    tokens: TokenCounts = NO_TOKENS
     num_unused_tokens: int = 0  # generated after the client had left or had enough
     num_recoveries: int = 0
     cache_usage: float = 0.0  # 0..1
     last_token_age_s: float | None = None  # None: no token was ever generated
-    energy_j: float | None = None  # this engine's part of the host's; None: no counter
-    request_energy_j: float | None = None  # the part of `energy_j` reported with outputs
-    num_draft_tokens: int = 0  # of requests that have ended
-    num_accepted_tokens: int = 0  # of the draft tokens
     prompt_tokens_per_s: float = 0.0  # of the last seconds
     output_tokens_per_s: float = 0.0
     # The median and the 95th percentile of the last requests; None: there was none.
@@ -343,12 +340,12 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     @property
     def prefix_hit_rate(self) -> float | None:
         """The part of all prompt tokens that the prefix cache had; None: there was none."""
-        return _part(self.num_cached_tokens, self.num_prompt_tokens)
+        return _part(self.tokens.num_cached_tokens, self.tokens.num_prompt_tokens)
 
     @property
     def draft_acceptance(self) -> float | None:
         """The part of all draft tokens that were accepted; None: there was none."""
-        return _part(self.num_accepted_tokens, self.num_draft_tokens)
+        return _part(self.tokens.num_accepted_tokens, self.tokens.num_proposed_tokens)
 
 
 def _part(number: int, whole: int) -> float | None:
@@ -367,12 +364,10 @@ class Pong(_Message, frozen=True):
 
 
 class PicturesTested(_Message, frozen=True):
-    """What the model made of known pictures. `verdict` is a value of `core.media.PictureVerdict`,
-    `summary` a sentence for administrators."""
+    """What the model made of known pictures."""
 
     nonce: int
-    verdict: str
-    summary: str
+    failure: str  # a sentence for administrators; empty: the model distinguishes all of them
 
 
 class Draining(_Message, frozen=True):

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
 from vinery_serving.transport.messages import ToEngine
+from vinery_serving.transport.sockets import FrameReader, InvalidFrame, pack
 
 _READ_BYTES: Final = 1 << 18
 _MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024

@@ -1,16 +1,21 @@
-"""The sockets of a home: one of each engine, and one of the node. Their paths follow from what both
-ends know, so gateway and node need not exchange them.
+"""The sockets of a home, one of each engine and one of the node, and the frames on them.
 
-The path of an engine names the settings with which it was started: the engine of changed settings
-loads beside the one that serves.
+Paths follow from what both ends know, so gateway and node need not exchange them. The path of an
+engine names the settings with which it was started: the engine of changed settings loads beside the
+one that serves.
 """
 
 import hashlib
 import os
 import re
+import struct
 import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import msgspec
+
+from vinery_serving.transport.messages import MAX_FRAME_BYTES
 
 # Linux allows 108 bytes for a Unix socket's path, macOS 104, both with the final zero.
 _MAX_PATH_BYTES: Final = 103
@@ -18,6 +23,8 @@ _MAX_PATH_BYTES: Final = 103
 _MAX_NAME_BYTES: Final = 40
 _KEY_DIGITS: Final = 12
 _ENGINE_NAME: Final = rf"engine-(\d+)-([0-9a-f]{{{_KEY_DIGITS}}})-(\d+)\.sock"
+_LENGTH: Final = struct.Struct(">I")
+_encoder: Final = msgspec.msgpack.Encoder()
 
 
 class EngineAddress(NamedTuple):
@@ -78,3 +85,37 @@ def _folder(run_dir: Path) -> Path:
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user")
     return folder
+
+
+class InvalidFrame(Exception):
+    """The peer does not speak this protocol. The connection must be closed."""
+
+
+def pack(message: msgspec.Struct) -> bytes:
+    """Return one frame, ready for the socket: four bytes big endian with its length, then one
+    document."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Cuts a byte stream into frames, wherever the stream was split."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, received: bytes) -> list[bytes]:
+        """Return the complete frames' bodies. Raises InvalidFrame for one of too many bytes."""
+        self._buffer += received
+        buffer, start, frames = self._buffer, 0, []
+        while len(buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            if length > MAX_FRAME_BYTES:
+                raise InvalidFrame(f"a frame of {length} bytes")
+            end = start + _LENGTH.size + length
+            if len(buffer) < end:
+                break
+            frames.append(bytes(buffer[start + _LENGTH.size : end]))
+            start = end
+        del buffer[:start]
+        return frames

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from vinery_serving.transport.framing import FrameReader, InvalidFrame, pack
-from vinery_serving.transport.sockets import node_socket
+from vinery_serving.transport.sockets import FrameReader, InvalidFrame, node_socket, pack
 
 _RECONNECT_S: Final = 0.05
 # Changes within this time are sent together.

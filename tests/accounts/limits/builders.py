@@ -39,8 +39,8 @@ def slots(amount: int, **more: object) -> Rule:
 def request_for(
     *rules: Rule, num_input_tokens: int = 0, num_output_tokens: int = 1, **more: Any
 ) -> ReservationRequest:
-    name = f"req-{next(_ids)}"
-    return ReservationRequest(name, rules, num_input_tokens, num_output_tokens, **more)
+    counts = num_input_tokens, num_output_tokens
+    return ReservationRequest(*counts, lease_id=f"req-{next(_ids)}", rules=rules, **more)
 
 
 def under(lease: Lease, *rules: Rule) -> Lease:

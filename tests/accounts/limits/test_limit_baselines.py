@@ -25,7 +25,7 @@ from vinery_accounts.models import UsageRecord
 from vinery_accounts.usage import retention, used
 from vinery_accounts.usage.entries import Settlement
 from vinery_accounts.usage.store import store_settlements
-from vinery_accounts.usage.weights import Weights
+from vinery_accounts.usage.tokens import Weights
 
 pytestmark = pytest.mark.stores
 
@@ -166,9 +166,9 @@ class BucketBaselinesTest(HypothesisTestCase):
         rows = []
         for number, (pause_ms, num_input, num_output) in enumerate(arriving):
             now_ms += pause_ms
-            name = f"r{number}"
-            asked = ReservationRequest(name, BUCKETS, num_input, num_output, weights=WEIGHTS)
-            spent = ActualUsage(num_input, num_output)
+            name, counts = f"r{number}", (num_input, num_output)
+            asked = ReservationRequest(*counts, lease_id=name, rules=BUCKETS, weights=WEIGHTS)
+            spent = ActualUsage(*counts)
             if isinstance(lease := asyncio.run(limiter.acquire(asked)), Lease):
                 limiter.settle_now(lease, spent)
                 at = datetime.fromtimestamp(now_ms / 1000, UTC)

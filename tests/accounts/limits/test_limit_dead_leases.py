@@ -112,7 +112,7 @@ def test_what_was_settled_is_left_alone(process: Process) -> None:
 
     async def reserve_and_settle(limiter: RedisLimiter) -> str:
         lease = await granted(limiter, asked)
-        await limiter.settle(lease, ActualUsage(num_input_tokens=10, num_output_tokens=30))
+        await limiter.settle(lease, ActualUsage(num_prompt_tokens=10, num_output_tokens=30))
         return lease.id
 
     lease_id = process.run(reserve_and_settle)

@@ -185,7 +185,7 @@ class OnRedis:
         """Reserve twelve tokens of all limits."""
         self.num_requests += 1
         name = f"r{self.num_requests} of us"
-        request = ReservationRequest(name, tuple(self.limits.book.rules), 7, 5)
+        request = ReservationRequest(7, 5, lease_id=name, rules=tuple(self.limits.book.rules))
         answer = self.run(self.limits.reserve(request))
         assert isinstance(answer, Lease)
         return answer

@@ -16,7 +16,7 @@ from vinery_accounts.limits import reservations
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import ActualUsage, Denial, Lease, ReservationRequest
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
-from vinery_accounts.usage.weights import Weights
+from vinery_accounts.usage.tokens import Weights
 
 TOTAL = Rule(1, "key:1", Metric.TOKENS, Window.NONE, 300)
 BUCKET = Rule(2, "key:1", Metric.TOKENS, Window.MINUTE, 90)
@@ -123,8 +123,8 @@ class Held:
     def num_tokens(self) -> int:
         """Reserved, or spent after all."""
         if self.spent is not None:
-            return self.spent.num_input_tokens + self.spent.num_output_tokens
-        return self.lease.request.num_input_tokens + self.num_output_tokens
+            return self.spent.num_tokens
+        return self.lease.request.num_prompt_tokens + self.num_output_tokens
 
     def not_used(self, num_tokens: int) -> None:
         """What was taken last is what was not used, and so was never taken."""
@@ -182,10 +182,10 @@ class System:
 
     async def acquire(self, step: Acquire) -> Lease | Denial:
         request = ReservationRequest(
-            f"req-{self.num_steps}",
-            step.rules,
-            step.num_input_tokens,
-            step.num_output_tokens,
+            lease_id=f"req-{self.num_steps}",
+            rules=step.rules,
+            num_prompt_tokens=step.num_input_tokens,
+            num_output_tokens=step.num_output_tokens,
             num_cached_tokens=min(step.num_cached_tokens, step.num_input_tokens),
             weights=step.weights,
         )
@@ -208,9 +208,9 @@ class System:
         return grant
 
     async def settle(self, held: Held, step: Settle) -> None:
-        num_input_tokens = int(held.lease.request.num_input_tokens * step.input_share)
+        num_prompt_tokens = int(held.lease.request.num_prompt_tokens * step.input_share)
         num_output_tokens = int(held.num_output_tokens * step.output_share)
-        spent = ActualUsage(num_input_tokens, num_output_tokens, num_requests=step.num_requests)
+        spent = ActualUsage(num_prompt_tokens, num_output_tokens, num_requests=step.num_requests)
         if self.is_open(held):
             before = held.num_tokens
             held.spent = spent
@@ -225,8 +225,8 @@ class System:
         self.limiters = self.make()
         self.bucket_moves.clear()
         for held in self.held:
-            num_input_tokens = held.lease.request.num_input_tokens
-            held.spent = held.spent or ActualUsage(num_input_tokens, held.num_output_tokens)
+            num_prompt_tokens = held.lease.request.num_prompt_tokens
+            held.spent = held.spent or ActualUsage(num_prompt_tokens, held.num_output_tokens)
         await self.limiter.restore([reservations.UsageBaseline(TOTAL, self.num_tokens_of(TOTAL))])
 
     def num_tokens_of(self, rule: Rule) -> int:
@@ -361,7 +361,7 @@ async def test_parallel_requests_never_pass_together(
 
     async def request(number: int, num_inputs: int, num_outputs: int, num_more: int) -> None:
         limiter = limiters[number % 3]
-        asked = ReservationRequest(f"r{number}", (quota,), num_inputs, num_outputs)
+        asked = ReservationRequest(num_inputs, num_outputs, lease_id=f"r{number}", rules=(quota,))
         lease = await limiter.acquire(asked)
         if isinstance(lease, Denial):
             return
@@ -392,8 +392,9 @@ async def test_after_its_wait_a_bucket_grants_the_request(
     clock.now_s = START_S
     (limiter,) = fresh(1)
     bucket = Rule(1, "key:1", Metric.TOKENS, window, amount)
-    await limiter.acquire(ReservationRequest("one", (bucket,), int(amount * first), 0))
-    asked = ReservationRequest("two", (bucket,), int(amount * second), 0)
+    one = ReservationRequest(int(amount * first), lease_id="one", rules=(bucket,))
+    await limiter.acquire(one)
+    asked = ReservationRequest(int(amount * second), lease_id="two", rules=(bucket,))
 
     answer = await limiter.acquire(asked)
     if isinstance(answer, Denial):
@@ -411,7 +412,8 @@ async def test_idle_scopes_are_forgotten(clock: FakeClock, num_rules: int) -> No
 
     for number in range(num_rules):
         bucket = Rule(number, f"key:{number}", Metric.TOKENS, Window.MINUTE, 60)
-        lease = await limiter.acquire(ReservationRequest(f"r{number}", (bucket,), 1, 0))
+        asked = ReservationRequest(1, lease_id=f"r{number}", rules=(bucket,))
+        lease = await limiter.acquire(asked)
         assert isinstance(lease, Lease)
         await limiter.settle(lease, ActualUsage(1))
         clock.pass_s(0.1)

@@ -13,7 +13,7 @@ from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Limiter, UsageBaseline
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.windows import window_at
-from vinery_accounts.usage.weights import Weights
+from vinery_accounts.usage.tokens import Weights
 
 MINUTE = Window.MINUTE
 
@@ -34,7 +34,7 @@ async def test_a_request_reserves_tokens_and_gets_back_the_unused(limiter: Limit
         await granted(limiter, request_for(*rules, num_input_tokens=30)) for _ in "ab"
     ]
     await limiter.extend(ran, 20)
-    await limiter.settle(ran, ActualUsage(num_input_tokens=30, num_output_tokens=5))
+    await limiter.settle(ran, ActualUsage(num_prompt_tokens=30, num_output_tokens=5))
     await limiter.settle(never_ran, NO_USAGE)
     assert await used(limiter, *rules) == [35, 1, 35, 0]
 
@@ -51,7 +51,7 @@ async def test_only_the_first_settlement_counts_and_more_is_owed(limiter: Limite
     tokens = rule(amount=100)
     first = await granted(limiter, request_for(tokens))
     second = await granted(limiter, request_for(tokens))
-    await limiter.settle(first, ActualUsage(num_input_tokens=150))
+    await limiter.settle(first, ActualUsage(num_prompt_tokens=150))
     (level,) = await limiter.levels([tokens])
     assert (level.num_used, level.num_remaining) == (151, -51)
     grant = await limiter.extend(second, 1)
@@ -249,7 +249,7 @@ async def test_a_changed_rule_keeps_what_is_used(limiter: Limiter) -> None:
     running = await granted(limiter, request_for(tokens, num_input_tokens=59))
     moved = replace(tokens, scope="key:2")
     await granted(limiter, request_for(moved, num_input_tokens=19))
-    await limiter.settle(running, ActualUsage(num_input_tokens=50))
+    await limiter.settle(running, ActualUsage(num_prompt_tokens=50))
     assert await used(limiter, moved) == [70]
 
 

@@ -138,7 +138,7 @@ async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: Fake
     await limiter.extend(lease, 40)
     assert await used(limiter, tokens) == [40]
     # Of the 40 granted, 10 were generated: the last grants are the unused ones.
-    await limiter.settle(lease, ActualUsage(num_input_tokens=60, num_output_tokens=11))
+    await limiter.settle(lease, ActualUsage(num_prompt_tokens=60, num_output_tokens=11))
     assert await used(limiter, tokens) == [10]
 
     tokens = at_midnight(clock)
@@ -146,7 +146,7 @@ async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: Fake
     clock.pass_s(2.0)
     await granted(limiter, request_for(tokens, num_input_tokens=29))
     await limiter.extend(lease, 10)
-    await limiter.settle(lease, ActualUsage(num_input_tokens=20))
+    await limiter.settle(lease, ActualUsage(num_prompt_tokens=20))
     assert await used(limiter, tokens) == [30]
 
 

@@ -108,11 +108,11 @@ def test_a_key_in_between_may_be_deleted_or_without_limit(key: ApiKey, new_key: 
 
 async def count(limiter: MemoryLimiter, rules: tuple[Rule, ...], num_tokens: int) -> bool:
     """Whether so many were let through."""
-    asked = ReservationRequest(f"r{time.monotonic_ns()}", rules, num_tokens, 0)
+    asked = ReservationRequest(num_tokens, lease_id=f"r{time.monotonic_ns()}", rules=rules)
     answer = await limiter.acquire(asked)
     if isinstance(answer, Denial):
         return False
-    await limiter.settle(answer, ActualUsage(num_input_tokens=num_tokens))
+    await limiter.settle(answer, ActualUsage(num_prompt_tokens=num_tokens))
     return True
 
 

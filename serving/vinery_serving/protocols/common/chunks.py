@@ -22,10 +22,10 @@ from vinery_serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
+    TokenCounts,
     TokensGenerated,
     ToolCallDelta,
     ToolCallStarted,
-    Usage,
 )
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.logprobs import Token
@@ -56,7 +56,7 @@ class Chunk(NamedTuple):
     chunk_extras: Members = {}
 
 
-def usage_object(usage: Usage) -> dict[str, object]:
+def usage_object(usage: TokenCounts) -> dict[str, object]:
     """Return OpenAI's `usage` of chats and completions."""
     return {
         "prompt_tokens": usage.num_prompt_tokens,
@@ -70,13 +70,13 @@ def usage_object(usage: Usage) -> dict[str, object]:
     }
 
 
-def media_details(usage: Usage) -> dict[str, int]:
+def media_details(usage: TokenCounts) -> dict[str, int]:
     """Return the counts of the tokens of pictures and of videos, each only if there are any."""
     counts = {"image_tokens": usage.num_image_tokens, "video_tokens": usage.num_video_tokens}
     return {name: count for name, count in counts.items() if count}
 
 
-def output_details(usage: Usage) -> dict[str, int]:
+def output_details(usage: TokenCounts) -> dict[str, int]:
     """Return OpenAI's details of the output tokens: the counts of predicted tokens only with
     speculative decoding."""
     details = {"reasoning_tokens": usage.num_reasoning_tokens}

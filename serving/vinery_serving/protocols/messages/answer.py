@@ -5,7 +5,7 @@ from typing import Any, Final, assert_never
 
 from pydantic_core import from_json
 
-from vinery_serving.core.events import FinishReason, Usage
+from vinery_serving.core.events import FinishReason, TokenCounts
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import GenerationRequest, ToolCall
 from vinery_serving.core.result import Item, ReasoningItem, TextItem
@@ -63,7 +63,7 @@ def ending(
     assert_never(reason)
 
 
-def usage_object(usage: Usage) -> Members:
+def usage_object(usage: TokenCounts) -> Members:
     """Return Anthropic's `usage`. Cached tokens are no `input_tokens` there."""
     return {
         "input_tokens": max(0, usage.num_prompt_tokens - usage.num_cached_tokens),

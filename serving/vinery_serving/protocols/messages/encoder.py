@@ -21,10 +21,10 @@ from vinery_serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
+    TokenCounts,
     TokensGenerated,
     ToolCallDelta,
     ToolCallStarted,
-    Usage,
 )
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import GenerationRequest
@@ -154,8 +154,8 @@ class MessagesEncoder:
 
     def _start(self, started: Started, event: Event) -> bytes:
         """`event` follows."""
-        known = event.usage if isinstance(event, Progress | Completed) else Usage()
-        usage = usage_object(Usage(started.num_prompt_tokens, known.num_cached_tokens))
+        known = event.usage if isinstance(event, Progress | Completed) else TokenCounts()
+        usage = usage_object(TokenCounts(started.num_prompt_tokens, known.num_cached_tokens))
         unfinished = message(self._identity, [], usage, dict(UNFINISHED))
         return _event("message_start", message=unfinished) + PING
 
@@ -181,6 +181,6 @@ class MessagesEncoder:
         assert self._open is not None, "a delta outside of any block"
         return self._open.delta_open + json_text(text) + b"}}\n\n"
 
-    def _complete(self, usage: Usage) -> bytes:
+    def _complete(self, usage: TokenCounts) -> bytes:
         end = _event("message_delta", delta=self._ending, usage=usage_object(usage))
         return end + _event("message_stop")

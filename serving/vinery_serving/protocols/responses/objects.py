@@ -6,7 +6,7 @@ from typing import Final, Literal, Self, assert_never
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import ServingError
-from vinery_serving.core.events import QUOTA, FinishReason, Usage
+from vinery_serving.core.events import QUOTA, FinishReason, TokenCounts
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Sampling, Tool, ToolCall
@@ -63,7 +63,12 @@ class ResponseObjects:
         return self._response(IN_PROGRESS, ())
 
     def finished(
-        self, items: Sequence[Item], usage: Usage, completed_at: int, *, cuts: Collection[Cause]
+        self,
+        items: Sequence[Item],
+        usage: TokenCounts,
+        completed_at: int,
+        *,
+        cuts: Collection[Cause],
     ) -> Item:
         """Return a completed response, or an incomplete one if choices reached a limit.
 

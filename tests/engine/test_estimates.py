@@ -1,11 +1,13 @@
-"""How long a step may take follows from what steps have taken."""
+"""What the engine expects of its next steps: how long one may take, and how much of a lane's next
+prompt must be computed.
+"""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tables import table
-from vinery_serving.engine.step_limit import LEAST_S, StepLimits
+from vinery_serving.engine.estimates import LEAST_S, CachedParts, StepLimits
 
 CEILING_S = 120.0
 
@@ -37,3 +39,23 @@ def test_no_limit_is_above_the_option_or_below_the_smallest(steps, num_tokens):
     for size, took_s in steps:
         limits.note(size, took_s)
     assert LEAST_S <= limits.limit_s(num_tokens) <= CEILING_S
+
+
+ALICE, BOB = (1, 1), (2, 2)
+
+
+def test_each_lane_has_an_estimate_of_its_own_and_any_number_takes_bounded_memory() -> None:
+    parts = CachedParts()
+    for _ in range(100):
+        parts.note(ALICE, num_cached=29, num_tokens=30)
+
+    assert parts.uncached(ALICE) == 1 / 8
+    assert parts.uncached(BOB) == 1.0
+    parts.note(ALICE, num_cached=0, num_tokens=30)
+    assert parts.uncached(ALICE) == pytest.approx(0.2, abs=0.05)
+
+    parts = CachedParts()
+    for number in range(3000):
+        parts.note((number, number), num_cached=1, num_tokens=2)
+    assert len(parts._uncached) == 1024
+    assert parts.uncached((2999, 2999)) == pytest.approx(0.9)

@@ -1,0 +1,168 @@
+"""What the engine expects of its next steps, from those before: how long they take and may take,
+when pictures may be encoded, and what the prefix cache has of prompts.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from vinery_serving.engine.fair_queue import Lane
+
+# How much the newest step counts in the means.
+_NEWEST_STEP: Final = 0.02
+# Of the number of tokens; below, a line through the steps is chance.
+_LEAST_VARIANCE: Final = 16.0
+# However fast the steps were: a busy machine holds a step up, too.
+LEAST_S: Final = 4.0
+# A size that is new to the engine: a device may compile kernels for it first.
+_FIRST_S: Final = 30.0
+# How many times as long as before a step may take.
+_FACTOR: Final = 20.0
+# The longest step of a size is forgotten slowly: half of it after 700 shorter steps.
+_FORGET: Final = 0.999
+# After so many steps of a size, its kernels are compiled.
+_NUM_FIRST: Final = 3
+# For each step with a prompt of pictures. One long gap in more than a hundred leaves the p99 of
+# gaps as it is.
+_STEPS_BETWEEN: Final = 120
+_MAX_WAIT_S: Final = 5.0
+# How much the newest wait counts in the mean.
+_NEWEST_WAIT: Final = 0.2
+# How much the newest prompt counts.
+_NEWEST_PROMPT: Final = 0.2
+# However much was cached before: a key that has repeated one prompt may send another.
+_LEAST_UNCACHED: Final = 1 / 8
+_MAX_LANES: Final = 1024
+
+
+class StepTimes:
+    """What a step takes, and what each token of a prompt adds to it: a line through the latest
+    steps, by least squares.
+
+    So a slice of a long prompt takes about as long as the rest of its step: on a processor that is
+    a block of the cache, and a device on which a step with a prompt is not longer gets whole steps.
+    """
+
+    def __init__(self) -> None:
+        # Of tokens, seconds, tokens squared, and the product of tokens and seconds.
+        self._means: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+
+    def note(self, num_prompt_tokens: int, step_s: float) -> None:
+        new = (num_prompt_tokens, step_s, num_prompt_tokens**2, num_prompt_tokens * step_s)
+        pairs = zip(self._means, new, strict=True)
+        self._means = tuple(mean + _NEWEST_STEP * (each - mean) for mean, each in pairs)
+
+    def num_affordable(self, least: int, most: int) -> int:
+        """Return how many tokens of prompts take as long as the rest of a step."""
+        tokens, seconds, squares, products = self._means
+        variance, covariance = squares - tokens**2, products - tokens * seconds
+        if variance < _LEAST_VARIANCE:
+            return least
+        rest = seconds * variance - covariance * tokens
+        return int(min(most, max(least, rest / covariance))) if covariance > 0 else most
+
+
+class StepLimits:
+    """Knows the longest recent step of each size. Sizes are powers of two of tokens.
+
+    A step of n tokens never takes longer than n steps of one token: the weights are read once for
+    all of its tokens. So a size that was never computed is judged by smaller ones, and a size that
+    was by itself.
+    """
+
+    def __init__(self, ceiling_s: float) -> None:
+        self._ceiling_s = ceiling_s
+        self._longest_s: dict[int, float] = {}  # by size
+        self._nums: dict[int, int] = {}
+
+    def note(self, num_tokens: int, took_s: float) -> None:
+        """A step of so many tokens has taken so long."""
+        size = num_tokens.bit_length()
+        self._longest_s[size] = max(took_s, self._longest_s.get(size, 0.0) * _FORGET)
+        self._nums[size] = self._nums.get(size, 0) + 1
+
+    def limit_s(self, num_tokens: int) -> float:
+        """How long a step of so many tokens may take."""
+        size = num_tokens.bit_length()
+        longest_s = self._longest_s.get(size)
+        if longest_s is not None and self._nums[size] >= _NUM_FIRST:
+            return min(max(LEAST_S, _FACTOR * longest_s), self._ceiling_s)
+        smaller = [
+            took_s * (1 << (size - known))
+            for known, took_s in self._longest_s.items()
+            if known <= size
+        ]
+        if not smaller:
+            return self._ceiling_s
+        return min(max(_FIRST_S, _FACTOR * min(smaller)), self._ceiling_s)
+
+
+class EncodingPace:
+    """Knows when pictures may be encoded. Times are of the monotonic clock, in seconds.
+
+    GenAI encodes a request's pictures while the request is added, and no stream gets a token
+    meanwhile. Then the prompt is prefilled, in steps that are longer than those that only decode.
+    Each stream has a long gap for each of them. So that such gaps stay rare, running streams get
+    many steps before further pictures come. A picture does not wait for long, either.
+    """
+
+    def __init__(self) -> None:
+        self._num_steps = 0  # since the last encoding
+        self._num_needed = 0
+        self._encoded_at = 0.0
+
+    def note_step(self) -> None:
+        self._num_steps += 1
+
+    def note_encoding(self, num_prefill_steps: int, now: float) -> None:
+        """Note that pictures were encoded, whose prompt is prefilled in so many steps."""
+        self._num_steps, self._encoded_at = 0, now
+        self._num_needed = _STEPS_BETWEEN * num_prefill_steps
+
+    def may_encode(self, now: float, *, num_streams: int, is_idle: bool) -> bool:
+        """Whether a request with pictures may be added now. `num_streams` get tokens in each step;
+        `is_idle`: there is nothing to step for."""
+        if self._num_steps == 0 and self._num_needed:
+            return is_idle  # at most one between two steps
+        is_rare = self._num_steps >= self._num_needed
+        return is_rare or num_streams == 0 or now - self._encoded_at >= _MAX_WAIT_S
+
+
+class EncodingWaits:
+    """How long requests with pictures wait, each after the one before it."""
+
+    def __init__(self) -> None:
+        self.mean_s = 0.0
+        self._since: float | None = None  # when the first one that waits became the first
+
+    def note(self, now: float, *, num_encoded: int, is_waiting: bool) -> None:
+        """Note that so many were added just now, and whether others still wait."""
+        if num_encoded:
+            waited_s = 0.0 if self._since is None else now - self._since
+            self.mean_s += _NEWEST_WAIT * (waited_s / num_encoded - self.mean_s)
+            self._since = now
+        self._since = (self._since or now) if is_waiting else None
+
+
+class CachedParts:
+    """What part of its prompts the prefix cache had of each lane lately.
+
+    So more than one cached prompt can be added for a step. Each lane has an estimate of its own:
+    otherwise prompts of one key that are never cached pass for short ones beside those of another
+    that always are, and dozens of them are computed before those of other keys.
+    """
+
+    def __init__(self) -> None:
+        self._uncached: OrderedDict[Lane, float] = OrderedDict()  # the most recent last
+
+    def uncached(self, lane: Lane) -> float:
+        """Return the part that must be expected to be computed of the lane's next prompt."""
+        return max(_LEAST_UNCACHED, self._uncached.get(lane, 1.0))
+
+    def note(self, lane: Lane, *, num_cached: int, num_tokens: int) -> None:
+        """Note how much of a prompt the cache had, of so many tokens that were not known to be in
+        it."""
+        uncached = 1 - min(1.0, max(0, num_cached) / max(1, num_tokens))
+        before = self._uncached.pop(lane, 1.0)
+        self._uncached[lane] = before + _NEWEST_PROMPT * (uncached - before)
+        if len(self._uncached) > _MAX_LANES:
+            self._uncached.popitem(last=False)
