@@ -60,7 +60,6 @@ COMMANDS: Final = {
     "organization": "create, list, deactivate and remove organisations",
     "audit": "read and verify the log of all changes",
     "capture": "see and delete captured texts of requests",
-    "replay": "send a captured request again, and compare",
     "admin": "a new password, or a new secret key",
     "backup": "write all state to one file, while Vinery runs",
     "restore": "put the state of a backup into this home folder",
