@@ -34,7 +34,6 @@ class Home:
         self.logs = path / "logs"  # one log for each process
         self.broker = path / "broker"  # messages to the jobs process, without Redis
         self.bootstrap_file = path / "bootstrap.json"  # the first credentials
-        self.restore_plan = path / "restoring" / "plan.json"  # of a restore that has begun
 
     @classmethod
     def from_env(cls) -> Home:
@@ -49,21 +48,11 @@ class Home:
             "VINERY_HOME to the home folder of your installation."
         )
 
-    def refuse_unfinished(self) -> None:
-        """Raises `SettingError` for a home of which a part is of another time, because a restore
-        was interrupted."""
-        if self.restore_plan.exists():
-            raise SettingError(
-                f"A restore of {self.path} was interrupted. Finish it: vinery restore --resume"
-            )
-
     def create(self) -> None:
         """Create all folders, with mode 0700, and close a home that others may open.
 
-        Raises `SettingError` if that fails, for a folder that is not for Vinery alone, and for an
-        unfinished restore.
+        Raises `SettingError` if that fails, and for a folder that is not for Vinery alone.
         """
-        self.refuse_unfinished()
         folders = (
             *(self.run, self.cache, self.usage, self.static),
             *(self.secrets, self.broker, self.logs),

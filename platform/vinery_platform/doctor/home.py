@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from vinery_platform.backup import archive
+from vinery_platform import backup
 from vinery_platform.checks import NETWORK_FILESYSTEMS, filesystem_of
 from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
@@ -104,9 +104,9 @@ def secrets() -> Iterator[Finding]:
 
 
 def _was_used(home: Home) -> bool:
-    """Whether Vinery has run with this home, or is being restored. It may hold a configuration file
+    """Whether Vinery has run with this home. It may hold a configuration file
     before."""
-    parts = (home.secrets, home.bootstrap_file, home.path / archive.SQLITE, home.restore_plan)
+    parts = (home.secrets, home.bootstrap_file, home.path / backup.SQLITE)
     return any(part.exists() for part in parts)
 
 
