@@ -45,7 +45,7 @@ def back_up_during_requests(platform: Running, archive: str) -> list[str]:
 
 
 def lose_state(home: Path, environment: Mapping[str, str]) -> None:
-    """Move the home away, and drop the database."""
+    """Rename the home, and drop the database."""
     if server := environment.get("DATABASE_URL"):
         with psycopg.connect(server) as connection:
             connection.execute("DROP SCHEMA public CASCADE")
