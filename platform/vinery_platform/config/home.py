@@ -1,4 +1,7 @@
-"""The home folder, `VINERY_HOME`: it holds all state."""
+"""The home folder, `VINERY_HOME`, which holds all state, and the folders that belong to the code.
+
+A wheel has the folders `templates` and `models` inside the package.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from vinery_platform.config import env
-from vinery_platform.config.distribution import REPOSITORY
 from vinery_platform.config.env import SettingError
 
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
 _LOCK_ATTEMPTS = 10
 _LOCK_PAUSE_S = 0.02
+
+
+def _repository() -> Path | None:
+    """The clone that this code runs from; None for an installed package."""
+    root = _PACKAGE.parents[1]
+    is_clone = root / "platform" / _PACKAGE.name == _PACKAGE and (root / "pyproject.toml").is_file()
+    return root if is_clone else None
+
+
+REPOSITORY: Final = _repository()
+TEMPLATES: Final = (REPOSITORY or _PACKAGE) / "templates"
+MODELS: Final = (REPOSITORY or _PACKAGE) / "models"
 
 
 class Home:
