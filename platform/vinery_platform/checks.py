@@ -12,8 +12,8 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
-from vinery_platform.config.distribution import REPOSITORY
 from vinery_platform.config.env import SettingError
+from vinery_platform.config.home import REPOSITORY
 
 # The tag of all checks in this file.
 VINERY = "vinery"

@@ -1,4 +1,4 @@
-"""Raw HTTP that is wrong: it is refused or the connection is closed, on both servers; the next
+"""Raw HTTP that is wrong: it is refused or the connection is closed, the next
 client is served, and the log has no traceback."""
 
 import json
@@ -36,14 +36,12 @@ class Server:
     pid: int
 
 
-@pytest.fixture(scope="module", params=["uvicorn", "daphne"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp(request.param)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("web")
     home, log = folder / "home", folder / "web.log"
     clean = clean_environment()
-    environment = clean | prepared_home.copy_to(home, clean) | {"VINERY_SERVER": request.param}
+    environment = clean | prepared_home.copy_to(home, clean)
     with socket.create_server(("127.0.0.1", 0)) as listener, log.open("wb") as output:
         address = listener.getsockname()
         command = [

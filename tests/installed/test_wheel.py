@@ -217,11 +217,9 @@ def test_a_lost_database_comes_back_with_its_keys_from_the_backup(newcomer: Newc
     archive = newcomer.folder / "backup.tar.gz"
     newcomer.vinery("backup", str(archive))
     newcomer.stop()
-    for file in newcomer.home.glob("vinery.sqlite3*"):
-        file.unlink()
-    shutil.rmtree(newcomer.home / "secrets")
+    newcomer.home.rename(newcomer.home.with_name("lost"))
 
-    newcomer.vinery("restore", str(archive), "--yes")
+    newcomer.vinery("restore", str(archive))
     newcomer.start()
 
     assert newcomer.ask(newcomer.bootstrap["api_key"]).status_code == 200

@@ -46,19 +46,13 @@ def vinery(installation: dict[str, str]) -> Vinery:
 
 
 @pytest.fixture(scope="module")
-def kind() -> str:
-    """The server that tests of the edge run. Modules for Daphne have another fixture."""
-    return "uvicorn"
-
-
-@pytest.fixture(scope="module")
-def shared(kind: str) -> Iterator[Callable[..., EdgeServer]]:
+def shared() -> Iterator[Callable[..., EdgeServer]]:
     """Starts one server with these limits, for tests that leave it as they found it."""
     with ExitStack() as stack:
 
         @cache
         def start(**limits: float) -> EdgeServer:
-            return stack.enter_context(run_edge_server(kind, **limits))
+            return stack.enter_context(run_edge_server(**limits))
 
         yield start
 

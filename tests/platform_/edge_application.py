@@ -1,14 +1,13 @@
 """A web server as the platform runs it, with a small application.
 
-`python -m tests.platform_.edge_application SERVER LIMITS` prints its port. SERVER is uvicorn or
-daphne, LIMITS are the fields of `ConnectionLimits` in JSON.
+`python -m tests.platform_.edge_application LIMITS` prints its port. LIMITS are the fields of
+`ConnectionLimits` in JSON.
 """
 
 import asyncio
 import json
 import socket
 import sys
-from importlib import import_module
 from typing import Any
 
 LARGE_BYTES = 2**24
@@ -75,7 +74,8 @@ async def _answer(send: Any, answer: object) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def serve(server: str, limits: str) -> None:
+def serve(limits: str) -> None:
+    from vinery_platform.process import uvicorn_server
     from vinery_platform.process.connections import ConnectionLimits, Connections
     from vinery_serving.runtime.drain import Drain
 
@@ -84,9 +84,8 @@ def serve(server: str, limits: str) -> None:
     sys.stdout.write(f"{sock.getsockname()[1]}\n")
     sys.stdout.flush()
     table = Connections(ConnectionLimits(**json.loads(limits)))
-    running = import_module(f"vinery_platform.process.{server}_server")
-    running.serve(application, sock, table, Drain(), lambda: 2.0)
+    uvicorn_server.serve(application, sock, table, Drain(), lambda: 2.0)
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2])
+    serve(sys.argv[1])

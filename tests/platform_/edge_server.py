@@ -13,7 +13,6 @@ import psutil
 from tests.conftest import clean_environment, until
 
 _TIMEOUT_S = 30.0
-SERVERS = ("uvicorn", "daphne")
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ def status_of(answer: bytes) -> int:
 
 
 @contextmanager
-def run_edge_server(server: str, **limits: object) -> Iterator[EdgeServer]:
-    command = [sys.executable, "-m", "tests.platform_.edge_application", server, json.dumps(limits)]
+def run_edge_server(**limits: object) -> Iterator[EdgeServer]:
+    command = [sys.executable, "-m", "tests.platform_.edge_application", json.dumps(limits)]
     process = subprocess.Popen(
         command, env=clean_environment(), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
     )

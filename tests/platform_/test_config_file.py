@@ -15,7 +15,7 @@ from tests import prepared_home
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery_platform.config import config_file, distribution, env, setting_table
+from vinery_platform.config import config_file, env, home, setting_table
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
 
@@ -187,9 +187,9 @@ def test_an_invalid_value_is_reported_by_its_key_and_file(write: Write) -> None:
 
 
 def test_an_installed_home_is_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert distribution.REPOSITORY is not None
-    assert (distribution.TEMPLATES / "console").is_dir()
-    assert (distribution.MODELS / "tiny-chat").is_dir()
+    assert home.REPOSITORY is not None
+    assert (home.TEMPLATES / "console").is_dir()
+    assert (home.MODELS / "tiny-chat").is_dir()
     monkeypatch.setattr("vinery_platform.config.home.REPOSITORY", None)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 

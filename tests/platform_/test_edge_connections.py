@@ -83,9 +83,9 @@ def test_an_idle_connection_outlives_the_time_for_headers_but_not_a_header(share
         assert status_of(read_to_end(idle)) == 408
 
 
-def test_a_running_request_has_no_such_deadline_and_an_idle_connection_its_own(kind: str) -> None:
+def test_a_running_request_has_no_such_deadline_and_an_idle_connection_its_own() -> None:
     with (
-        run_edge_server(kind, keep_alive_s=0.2, **_SOON) as running,
+        run_edge_server(keep_alive_s=0.2, **_SOON) as running,
         running.connect() as waiting,
         running.connect() as idle,
     ):
@@ -122,8 +122,8 @@ def test_many_connections_of_one_address_are_answered(shared: Shared) -> None:
         assert all(read_answer(connection) == b"{}" for connection in connections)
 
 
-def test_one_address_has_so_many_connections(kind: str) -> None:
-    with run_edge_server(kind, max_per_address=3) as running, ExitStack() as stack:
+def test_one_address_has_so_many_connections() -> None:
+    with run_edge_server(max_per_address=3) as running, ExitStack() as stack:
         held = [stack.enter_context(running.connect()) for _ in range(2)]
         for connection in held:
             send(connection, _GET)
@@ -137,16 +137,16 @@ def test_one_address_has_so_many_connections(kind: str) -> None:
         assert running.num_refused("address") >= 1
 
 
-def test_a_new_client_takes_the_turn_of_one_that_sends_nothing(kind: str) -> None:
-    with run_edge_server(kind, max_connections=20) as running, ExitStack() as stack:
+def test_a_new_client_takes_the_turn_of_one_that_sends_nothing() -> None:
+    with run_edge_server(max_connections=20) as running, ExitStack() as stack:
         silent = [stack.enter_context(running.connect()) for _ in range(60)]
         until(lambda: status_of(running.exchange(_GET_LAST)) == 200)
         assert running.num_refused("connections") > 0
         assert len(silent) == 60
 
 
-def test_connections_with_requests_are_not_ended_for_new_ones(kind: str) -> None:
-    with run_edge_server(kind, max_connections=5) as running, ExitStack() as stack:
+def test_connections_with_requests_are_not_ended_for_new_ones() -> None:
+    with run_edge_server(max_connections=5) as running, ExitStack() as stack:
         running_ones = [stack.enter_context(running.connect()) for _ in range(5)]
         for connection in running_ones:
             send(connection, b"GET /never HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -154,8 +154,8 @@ def test_connections_with_requests_are_not_ended_for_new_ones(kind: str) -> None
         assert all(map(is_silent, running_ones))
 
 
-def test_descriptors_are_kept_in_reserve(kind: str) -> None:
-    with run_edge_server(kind) as running, ExitStack() as stack:
+def test_descriptors_are_kept_in_reserve() -> None:
+    with run_edge_server() as running, ExitStack() as stack:
         running.process.rlimit(resource.RLIMIT_NOFILE, (316, 316))
         for _ in range(400):
             stack.enter_context(running.connect())
@@ -163,7 +163,7 @@ def test_descriptors_are_kept_in_reserve(kind: str) -> None:
         assert running.process.num_fds() < 250
 
 
-def test_early_leaves_cause_no_traceback(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_early_leaves_cause_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
     requests = [
         _GET,
         _GET * 3,
@@ -172,7 +172,7 @@ def test_early_leaves_cause_no_traceback(kind: str, capfd: pytest.CaptureFixture
         b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n",
         b"GET",
     ]
-    with run_edge_server(kind) as running:
+    with run_edge_server() as running:
         for request in requests * 10:
             with running.connect() as connection:
                 send(connection, request)
@@ -185,8 +185,8 @@ def test_early_leaves_cause_no_traceback(kind: str, capfd: pytest.CaptureFixture
     assert not re.search("ERROR|Exception", log)
 
 
-def test_half_a_header_delays_no_stop(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with run_edge_server(kind) as running:
+def test_half_a_header_delays_no_stop(capfd: pytest.CaptureFixture[str]) -> None:
+    with run_edge_server() as running:
         connection = running.connect()
         send(connection, b"GET /now HTTP/1.1\r\nhost: a\r\n")
         assert status_of(running.exchange(_GET_LAST)) == 200
@@ -215,9 +215,9 @@ _HELD = {
 }
 
 
-def test_what_a_connection_holds_is_bounded(kind: str) -> None:
+def test_what_a_connection_holds_is_bounded() -> None:
     found = {}
-    with run_edge_server(kind, header_timeout_s=300) as server, ExitStack() as stack:
+    with run_edge_server(header_timeout_s=300) as server, ExitStack() as stack:
         hold(server, stack, _START)  # what the first connections load
         for name, data in _HELD.items():
             before_mb = settled_mb(server)

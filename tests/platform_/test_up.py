@@ -22,8 +22,7 @@ from vinery_platform.cli.greeting import Greeting
 from vinery_platform.cli.wait import curl_line
 from vinery_platform.config import env
 from vinery_platform.config.credentials import Credentials
-from vinery_platform.config.distribution import REPOSITORY
-from vinery_platform.config.home import Home, default_path
+from vinery_platform.config.home import REPOSITORY, Home, default_path
 from vinery_platform.process import reload, running_server
 from vinery_platform.process.listening import Address, listen
 from vinery_platform.process.reload import modification_times

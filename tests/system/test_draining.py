@@ -34,13 +34,11 @@ LAST = dict(zip(STREAMS, ENDS, strict=True))
 ENDLESS = {"prompt": "Once", "ignore_eos": True, "max_tokens": 1900, "n": 4, "stream": True}
 
 
-@pytest.fixture(scope="module", params=["uvicorn", "daphne"])
-def platform(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
-    """One for all tests of a server. The last one stops it."""
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One for all tests. The last one stops it."""
     home: Path = tmp_path_factory.mktemp("draining") / "home"
-    with run_platform(home, SETTINGS | {"VINERY_SERVER": request.param}) as running:
+    with run_platform(home, SETTINGS) as running:
         yield running
 
 

@@ -22,7 +22,7 @@ ENDLESS |= {"ignore_eos": True, "stream": True}
 
 
 async def test_reload_replaces_every_web_process_without_losing_a_request(tmp_path: Path) -> None:
-    settings = {"VINERY_WEB_WORKERS": "2", "VINERY_SERVER": "daphne"}
+    settings = {"VINERY_WEB_WORKERS": "2"}
     with run_platform(tmp_path / "home", settings) as platform:
         (engine,) = platform.pids("engine")
         async with clients_until_the_end_of(platform, *platform.pids("web")):

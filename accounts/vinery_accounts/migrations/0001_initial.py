@@ -339,7 +339,7 @@ class Migration(migrations.Migration):
                 (
                     "is_body_cut",
                     models.BooleanField(
-                        help_text="Only a part is kept, so it cannot be replayed.",
+                        help_text="Only a part is kept.",
                         verbose_name="body is cut",
                     ),
                 ),

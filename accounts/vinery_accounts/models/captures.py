@@ -54,9 +54,7 @@ class Capture(models.Model):
     endpoint = models.CharField(max_length=32)
     num_body_bytes = models.PositiveIntegerField("body (bytes)", help_text="Its full size.")
     num_answer_bytes = models.PositiveIntegerField("answer (bytes)", help_text="Its full size.")
-    is_body_cut = models.BooleanField(
-        "body is cut", help_text="Only a part is kept, so it cannot be replayed."
-    )
+    is_body_cut = models.BooleanField("body is cut", help_text="Only a part is kept.")
     is_answer_cut = models.BooleanField("answer is cut", help_text="Only a part is kept.")
     is_redacted = models.BooleanField("redacted", help_text="Parts are blacked out.")
     encrypted_texts = models.BinaryField(db_column="sealed", editable=False)

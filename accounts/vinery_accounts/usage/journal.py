@@ -219,15 +219,6 @@ def is_of_a_journal(path: Path) -> bool:
     return path.suffix in (_SUFFIX, _DRAFT_SUFFIX, _OLD_SUFFIX)
 
 
-def is_owned(path: Path) -> bool:
-    """Whether a running process owns the journal at `path`. Raises OSError."""
-    journal = Journal.adopt(path)
-    if journal is None:
-        return path.exists()
-    journal.close()
-    return False
-
-
 def read_lines(path: Path) -> bytes:
     """Return the whole lines of a journal while its owner may append to it, replace or remove it.
 

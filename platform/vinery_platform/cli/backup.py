@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from vinery_platform.backup import BackupFailed, archive
-from vinery_platform.backup.archive import Manifest
+from vinery_platform import backup
+from vinery_platform.backup import BackupFailed, Manifest
 from vinery_platform.cli.shape import Failure, load_django, print_line, require_home
 from vinery_platform.config import config_file
 
@@ -31,10 +31,13 @@ def run(arguments: argparse.Namespace) -> int:
         return _verify(arguments.file)
     load_django()
     require_home()
+    from django.conf import settings
+
     name = f"vinery-backup-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz"
     target = Path(arguments.file or name).absolute()
     try:
-        manifest = _make(target, replace=arguments.force)
+        database = settings.DATABASES["default"]
+        manifest = backup.make(target, settings.HOME, database, replace=arguments.force)
     except BackupFailed as error:
         raise Failure(str(error)) from error
     except FileExistsError as error:
@@ -48,19 +51,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _make(target: Path, *, replace: bool) -> Manifest:
-    """Raises `BackupFailed` and OSError."""
-    from django.conf import settings
-
-    from vinery_platform.backup import contents, workspace
-
-    if target.exists() and not replace:
-        raise FileExistsError(target)
-    with workspace.workspace(target.parent) as folder:
-        manifest = contents.copy_to(folder, settings.HOME, settings.DATABASES["default"])
-        return archive.write(folder, target, manifest, replace=replace)
-
-
 def _verify(file: str | None) -> int:
     if file is None:
         raise Failure("Name the backup: vinery backup --verify FILE")
@@ -71,7 +61,7 @@ def _verify(file: str | None) -> int:
 def read(file: Path, into: Path | None = None) -> Manifest:
     """Check a backup, and write its members to a folder if one is given. Raises `Failure`."""
     try:
-        return archive.read(file, into)
+        return backup.read(file, into)
     except BackupFailed as error:
         raise Failure(str(error)) from error
     except OSError as error:
@@ -79,11 +69,8 @@ def read(file: Path, into: Path | None = None) -> Manifest:
 
 
 def describe(manifest: Manifest) -> str:
-    size_mb = manifest.size_bytes / 1_000_000
-    return (
-        f"Vinery {manifest.version} of {manifest.created_at:%Y-%m-%d %H:%M:%S} UTC, "
-        f"{manifest.database}, {len(manifest.members)} files, {size_mb:.1f} MB"
-    )
+    made = f"{manifest.created_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"Vinery {manifest.version} of {made}, {manifest.database}"
 
 
 def _left_out() -> list[str]:

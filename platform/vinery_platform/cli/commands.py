@@ -60,10 +60,9 @@ COMMANDS: Final = {
     "organization": "create, list, deactivate and remove organisations",
     "audit": "read and verify the log of all changes",
     "capture": "see and delete captured texts of requests",
-    "replay": "send a captured request again, and compare",
     "admin": "a new password, or a new secret key",
     "backup": "write all state to one file, while Vinery runs",
-    "restore": "put the state of a backup into this home folder",
+    "restore": "put the state of a backup into an empty home folder",
     "prepare": "migrate, collect static files, create the first admin and key",
     "web": "run one web process (started by `up`)",
     "node": "run the engines of this host (started by `up`)",
@@ -89,17 +88,17 @@ _PROCESSES: Final = {
     "status": "Show what runs with this home: addresses, versions, processes with their memory, "
     "models, database, Redis and usage journals. The exit status is 0 if a model is ready, 1 if "
     "none is, 2 if there is no home, and 3 if Vinery does not run.",
-    "doctor": "Check Python, OpenVINO, drivers, memory, disk, port, secrets, settings, database, "
-    "Redis and clocks. Each warning and failure has its cure. The exit status is 1 if there is a "
-    "failure. Needs no home and no running server.",
+    "doctor": "Check OpenVINO, drivers, memory, disk, port, secrets, settings, database, Redis and "
+    "clocks. Each warning and failure has its cure. The exit status is 1 if there is a failure. "
+    "Needs no home and no running server.",
     "env": "Print lines for a shell, with the address of the server and the first key: eval "
     '"$(vinery env)". OpenAI\'s clients read these variables.',
     "config": "Show each setting with its value and its source: the environment, a configuration "
     "file, or the default. Secrets are hidden.",
     "backup": "Write the database, the secrets, usage that is not stored yet, the first "
     "credentials and vinery.toml of the home to one file. It works while Vinery runs.",
-    "restore": "Check a whole backup, and put its state into this home folder. Vinery must be "
-    "stopped. The state before is kept in a folder of the home.",
+    "restore": "Check a whole backup, and put its state into this home folder, which must be "
+    "empty. A vinery.toml in it stays.",
     "prepare": "Create or upgrade the home folder and the database. `vinery up` does this itself; "
     "hosts that run single processes need it once after an upgrade.",
     "web": "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT.",

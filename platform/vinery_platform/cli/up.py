@@ -21,9 +21,8 @@ from vinery_platform import __version__
 from vinery_platform.cli import greeting
 from vinery_platform.cli.ready import Readiness, readiness
 from vinery_platform.config import credentials
-from vinery_platform.config.distribution import REPOSITORY
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home
+from vinery_platform.config.home import REPOSITORY, Home
 from vinery_platform.process import logs, parent_watch, running_server
 from vinery_platform.process.child import START_LIMIT_S, Service
 from vinery_platform.process.draining import limit_from_env

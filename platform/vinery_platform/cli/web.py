@@ -50,7 +50,7 @@ def _serve_by_daphne(sock: socket.socket) -> None:
         )
 
         application = _application()
-    daphne_server.serve(application, sock, _connections(), _drain(), draining.limit_s)
+    daphne_server.serve(application, sock, _drain(), draining.limit_s)
 
 
 def _serve_by_uvicorn(sock: socket.socket) -> None:

@@ -1,4 +1,7 @@
-"""The home folder, `VINERY_HOME`: it holds all state."""
+"""The home folder, `VINERY_HOME`, which holds all state, and the folders that belong to the code.
+
+A wheel has the folders `templates` and `models` inside the package.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from vinery_platform.config import env
-from vinery_platform.config.distribution import REPOSITORY
 from vinery_platform.config.env import SettingError
 
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
 _LOCK_ATTEMPTS = 10
 _LOCK_PAUSE_S = 0.02
+
+
+def _repository() -> Path | None:
+    """The clone that this code runs from; None for an installed package."""
+    root = _PACKAGE.parents[1]
+    is_clone = root / "platform" / _PACKAGE.name == _PACKAGE and (root / "pyproject.toml").is_file()
+    return root if is_clone else None
+
+
+REPOSITORY: Final = _repository()
+TEMPLATES: Final = (REPOSITORY or _PACKAGE) / "templates"
+MODELS: Final = (REPOSITORY or _PACKAGE) / "models"
 
 
 class Home:
@@ -34,7 +50,6 @@ class Home:
         self.logs = path / "logs"  # one log for each process
         self.broker = path / "broker"  # messages to the jobs process, without Redis
         self.bootstrap_file = path / "bootstrap.json"  # the first credentials
-        self.restore_plan = path / "restoring" / "plan.json"  # of a restore that has begun
 
     @classmethod
     def from_env(cls) -> Home:
@@ -49,21 +64,11 @@ class Home:
             "VINERY_HOME to the home folder of your installation."
         )
 
-    def refuse_unfinished(self) -> None:
-        """Raises `SettingError` for a home of which a part is of another time, because a restore
-        was interrupted."""
-        if self.restore_plan.exists():
-            raise SettingError(
-                f"A restore of {self.path} was interrupted. Finish it: vinery restore --resume"
-            )
-
     def create(self) -> None:
         """Create all folders, with mode 0700, and close a home that others may open.
 
-        Raises `SettingError` if that fails, for a folder that is not for Vinery alone, and for an
-        unfinished restore.
+        Raises `SettingError` if that fails, and for a folder that is not for Vinery alone.
         """
-        self.refuse_unfinished()
         folders = (
             *(self.run, self.cache, self.usage, self.static),
             *(self.secrets, self.broker, self.logs),

@@ -70,9 +70,7 @@ def create_missing(home: Home) -> None:
 
 
 def require(home: Home) -> None:
-    """Raises `SettingError` if this home has not been prepared, if a secret is missing, or after
-    an unfinished restore."""
-    home.refuse_unfinished()
+    """Raises `SettingError` if this home has not been prepared, or if a secret is missing."""
     if not django_key(home) or not key_peppers(home):
         raise home.missing()
 

@@ -40,7 +40,7 @@ SETTINGS: Final = (
     ),
     Setting("VINERY_HOST", "address to listen on", "127.0.0.1"),
     Setting("VINERY_PORT", "port to listen on; 0 takes a free one", "8000"),
-    Setting("VINERY_SERVER", "uvicorn or daphne", "uvicorn"),
+    Setting("VINERY_SERVER", "uvicorn, or daphne for development or behind a proxy", "uvicorn"),
     Setting("VINERY_WEB_WORKERS", "number of web processes", "1"),
     Setting(
         "VINERY_HUNG_AFTER_S",

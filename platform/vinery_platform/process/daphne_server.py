@@ -1,14 +1,16 @@
-"""Daphne on an inherited socket, with the end of ASGI's lifespan, which stores our usage.
+"""Daphne on an inherited socket, for development and behind a proxy that bounds its clients.
 
-A signal to end lets it answer the requests that run: see `vinery_serving.runtime.drain`.
-Importing this module installs Twisted's reactor, so import nothing of Twisted before.
+Daphne holds a whole body before the application sees the request, and has none of the limits of
+`connections`. A signal to end lets it answer the requests that run: see
+`vinery_serving.runtime.drain`. Importing this module installs Twisted's reactor, so import nothing
+of Twisted before.
 """
 
 import asyncio
+import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from daphne.server import Server
@@ -17,28 +19,29 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from vinery_platform.process import heartbeats
-from vinery_platform.process.connections import MAX_UNSENT_BYTES, Connections
-from vinery_platform.process.daphne_protocol import BodyQueue, LimitedFactory, StreamedRequest
 from vinery_platform.process.draining import CLOSE_WITHIN_S
 from vinery_platform.process.heartbeats import LAST_REQUESTS_S
 from vinery_platform.process.loop_watch import loop_watch
 from vinery_serving.runtime.drain import Drain
 
-# How often a server that ends when it is idle looks whether it is.
+log = logging.getLogger(__name__)
+
+# How often a server that has closed its socket looks for running requests.
 _POLL_S = 0.1
+_WARNING = (
+    "Daphne does not limit connections, headers and waiting bodies: use it for development, or "
+    "behind a proxy that does. Unset VINERY_SERVER for uvicorn, which does"
+)
 
 
-class LimitedServer(Server):  # type: ignore[misc]
-    """Daphne with limits on connections, and the end of the lifespan."""
+class DrainingServer(Server):  # type: ignore[misc]
+    """Daphne with signs of life, an end that waits for requests, and the end of the lifespan."""
 
-    def __init__(
-        self, *, table: Connections, drain: Drain, limit_s: Callable[[], float], **options: Any
-    ) -> None:
+    def __init__(self, *, drain: Drain, limit_s: Callable[[], float], **options: Any) -> None:
         super().__init__(**options)
         self._drain = drain
         self._limit_s = limit_s
         self._draining: asyncio.Task[None] | None = None
-        self._factory = LimitedFactory(self, table)
         self._ports: list[Any] = []
         self._is_ending = False
 
@@ -56,6 +59,7 @@ class LimitedServer(Server):  # type: ignore[misc]
         for number in (signal.SIGTERM, signal.SIGINT):  # instead of the reactor's
             loop.add_signal_handler(number, self._begin_to_drain)
         heartbeats.report_serving()
+        log.warning(_WARNING)
 
     async def handle_reply(self, protocol: Any, message: Any) -> None:
         """Called for each message of an application. Answers of a server that ends close their
@@ -64,32 +68,16 @@ class LimitedServer(Server):  # type: ignore[misc]
             close = (b"connection", b"close")
             message = {**message, "headers": [*message.get("headers", ()), close]}
             protocol.channel.persistent = False
-        for part in _parts_of(message):
-            await protocol.body.channel.wait_until_sent()
-            await super().handle_reply(protocol, part)
-
-    @property
-    def http_factory(self) -> LimitedFactory:
-        return self._factory
-
-    @http_factory.setter
-    def http_factory(self, _: Any) -> None:
-        """Ignore Daphne's own."""
-
-    def create_application(self, protocol: StreamedRequest, scope: dict[str, Any]) -> BodyQueue:
-        """Start the application for a request, which reads the body while it arrives."""
-        scope.setdefault("asgi", {"version": "3.0"})
-        answer = self.application(scope, protocol.body.get, partial(self.handle_reply, protocol))
-        self.connections[protocol]["application_instance"] = asyncio.ensure_future(answer)
-        return protocol.body
+        await super().handle_reply(protocol, message)
 
     def kill_all_applications(self) -> Any:
         """Called once before the reactor ends. Returns a Deferred for which the reactor waits."""
-        for details in self.connections.values():
-            # A request without a whole header has no application, which Daphne expects.
-            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            ended.set_result(None)
-            details.setdefault("application_instance", ended)
+        # A connection without a running request has no application, which Daphne expects.
+        self.connections = {
+            protocol: details
+            for protocol, details in self.connections.items()
+            if "application_instance" in details
+        }
         return super().kill_all_applications().addCallback(self._end_lifespan)
 
     def _begin_to_drain(self) -> None:
@@ -126,19 +114,10 @@ class LimitedServer(Server):  # type: ignore[misc]
             self.stop()
 
     def _end_lifespan(self, _: Any) -> Any:
-        return Deferred.fromFuture(asyncio.ensure_future(end_lifespan(self.application)))
+        return Deferred.fromFuture(asyncio.ensure_future(_end_lifespan(self.application)))
 
 
-def _parts_of(message: Any) -> Iterator[Any]:
-    """The message, or several with its body, which Twisted would copy."""
-    body = message.get("body", b"")
-    last = max(len(body) - 1, 0) // MAX_UNSENT_BYTES * MAX_UNSENT_BYTES
-    for start in range(0, last, MAX_UNSENT_BYTES):
-        yield {**message, "body": body[start : start + MAX_UNSENT_BYTES], "more_body": True}
-    yield {**message, "body": body[last:]} if last else message
-
-
-async def end_lifespan(application: Any) -> None:
+async def _end_lifespan(application: Any) -> None:
     """Run the startup and the shutdown of an application. Its startup must be idempotent."""
     messages = iter(("lifespan.startup", "lifespan.shutdown"))
 
@@ -152,15 +131,10 @@ async def end_lifespan(application: Any) -> None:
 
 
 def serve(
-    application: Any,
-    sock: socket.socket,
-    table: Connections,
-    drain: Drain,
-    limit_s: Callable[[], float],
+    application: Any, sock: socket.socket, drain: Drain, limit_s: Callable[[], float]
 ) -> None:
     """Serve an IPv4 socket until SIGTERM. Then requests that run may go on for `limit_s`."""
-    server = LimitedServer(
-        table=table,
+    server = DrainingServer(
         drain=drain,
         limit_s=limit_s,
         application=application,

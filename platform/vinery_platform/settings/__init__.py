@@ -13,9 +13,8 @@ from django.conf import global_settings
 
 from vinery_platform import __version__
 from vinery_platform.config import config_file, env, secret_files
-from vinery_platform.config.distribution import MODELS
-from vinery_platform.config.distribution import TEMPLATES as TEMPLATE_FOLDER
-from vinery_platform.config.home import Home
+from vinery_platform.config.home import MODELS, Home
+from vinery_platform.config.home import TEMPLATES as TEMPLATE_FOLDER
 from vinery_platform.process import logs
 from vinery_platform.process.heartbeats import hung_after_from_env
 from vinery_platform.process.listening import Address, num_workers_from_env, server_from_env
