@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vinery_serving.core.media import MediaKind
-from vinery_serving.media.decoding.refusals import Unreadable
+from vinery_serving.media.decoding.limits import Unreadable
 
 _NAMES: Final = {
     MediaKind.IMAGE: "a picture",
