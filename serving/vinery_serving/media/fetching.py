@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from vinery_accounts.outbound.client import Client
-from vinery_accounts.outbound.threads import DaemonThreads, ThreadsBusy
+from vinery_accounts.outbound.client import Client, DaemonThreads, ThreadsBusy
 from vinery_serving.core.errors import InvalidRequest, Overloaded
 from vinery_serving.core.media import MediaKind, PathSource, UrlSource
 from vinery_serving.core.turns import FairTurns, TurnMessages
