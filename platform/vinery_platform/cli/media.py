@@ -13,7 +13,6 @@ from vinery_platform.cli.resource import Option, add_command
 from vinery_platform.cli.shape import Commands, Failure, add_json, json_of, print_rows, subcommands
 from vinery_serving.allowlist import ovms
 from vinery_serving.allowlist.models import MediaRule
-from vinery_serving.allowlist.proposals import reason_text
 from vinery_serving.allowlist.resource import (
     MEDIA_DENIALS,
     MEDIA_FOLDERS,
@@ -21,7 +20,7 @@ from vinery_serving.allowlist.resource import (
     MEDIA_RULES,
 )
 from vinery_serving.allowlist.tester import Verdict, test
-from vinery_serving.media.hosts import host_pattern, overlaps
+from vinery_serving.allowlist.values import host_pattern, overlaps
 
 _WHAT: Final = "HOST_OR_FOLDER"
 _WHAT_HELP: Final = (
@@ -75,7 +74,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "List what the rules refused, the newest first.",
         name="denials",
         has_num=True,
-        extra=lambda rows: [{"why": reason_text(row)} for row in rows],
+        extra=lambda rows: [{"why": row.why()} for row in rows],
     )
     _add_limit(actions)
     _add_test(actions)

@@ -5,27 +5,25 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.html import format_html
 
 from vinery_accounts.admin.base import ReadOnlyAdmin, ResourceAdmin, ResourceForm, VisibleFilter
 from vinery_accounts.resources.forms import CommaField
-from vinery_serving.allowlist.forms import PortsField
+from vinery_serving.allowlist.forms import PortsField, link_of
 from vinery_serving.allowlist.models import (
-    SCHEMES,
     MediaDenial,
     MediaFolder,
     MediaLimit,
     MediaRule,
     default_schemes,
 )
-from vinery_serving.allowlist.proposals import propose, reason_text
 from vinery_serving.allowlist.resource import (
     MEDIA_DENIALS,
     MEDIA_FOLDERS,
     MEDIA_LIMITS,
     MEDIA_RULES,
 )
+from vinery_serving.allowlist.values import SCHEMES
 
 
 class MediaRuleForm(ResourceForm):
@@ -108,12 +106,12 @@ class MediaDenialAdmin(ReadOnlyAdmin):
 
     @admin.display(description="why")
     def why(self, denial: MediaDenial) -> str:
-        return reason_text(denial, with_address=False)
+        return denial.why(with_address=False)
 
     @admin.display(description="rule")
     def rule(self, denial: MediaDenial) -> str:
         """A link to the form of the rule that would allow it, which is a page of the console."""
-        if propose(denial) is None:
-            return "No rule can allow it."
-        address = reverse("console:media-allow", args=[denial.pk])
-        return format_html('<a href="{}">Allow {}</a>', address, denial.what)
+        link = link_of(denial.denial, denial.organization_id, denial.project_id)
+        if link is None:
+            return "The rule that refused it is gone."
+        return format_html('<a href="{}">{}</a>', link.address, f"{link.text}: {denial.what}")

@@ -1,18 +1,24 @@
-"""The forms of media rules, in the console and in the admin."""
+"""The forms of media rules, in the console and in the admin, and links to them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
+from urllib.parse import urlencode
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.urls import reverse
 
 from vinery_accounts.console.scopes import ScopeField, scope_choices
 from vinery_accounts.models import Organization, Project
+from vinery_accounts.outbound.urls import DEFAULT_PORTS
 from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.forms import CommaField, ResourceForm
-from vinery_accounts.services.access import Access
+from vinery_accounts.services.access import Access, Action
+from vinery_serving.allowlist.models import MediaFolder, MediaRule
 from vinery_serving.allowlist.resource import MEDIA_FOLDERS, MEDIA_LIMITS, MEDIA_RULES
-from vinery_serving.allowlist.seeing import vision_models
+from vinery_serving.allowlist.tester import vision_models
+from vinery_serving.media.rules import Denial, DenialReason
 
 PLATFORM: Final = "platform"
 
@@ -59,7 +65,8 @@ class ScopedForm(ResourceForm):
     names: tuple[str, ...]
 
     def __init__(self, access: Access, data: Any = None, *, row: Any = None, **more: Any) -> None:
-        initial = {name: getattr(row, name) for name in self.names} if row else self.defaults()
+        values = row or self.scoped_resource.model()
+        initial = {name: getattr(values, name) for name in self.names}
         initial |= more.pop("initial", None) or {}
         super().__init__(self.scoped_resource, self.names, data, initial=initial, **more)
         for field in self.fields.values():
@@ -69,10 +76,6 @@ class ScopedForm(ResourceForm):
         if row is None:
             self.fields["of"] = MediaScopeField(access)
             self.order_fields(["of", *self.fields])
-
-    def defaults(self) -> dict[str, Any]:
-        row = self.scoped_resource.model()
-        return {name: getattr(row, name) for name in self.names}
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -93,13 +96,6 @@ def _scope_columns(of: Any) -> dict[str, Any]:
         case Organization():
             return {"organization": of}
     return {}
-
-
-def scope_value(organization_id: int | None, project_id: int | None) -> str:
-    """Return the choice of a scope, such as `project:7`."""
-    if project_id:
-        return f"project:{project_id}"
-    return f"organization:{organization_id}" if organization_id else PLATFORM
 
 
 class RuleForm(ScopedForm):
@@ -162,3 +158,56 @@ FORMS: Final[Mapping[str, type[ScopedForm]]] = {
     "limits": LimitForm,
 }
 """By the part of the console's addresses."""
+
+
+# -- Links
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """To the form of the rule that would allow what was refused."""
+
+    row: MediaRule | MediaFolder  # a new one, or the one that refused it
+    address: str
+
+    @property
+    def text(self) -> str:
+        return "Allow" if self.row.pk is None else "Change the rule"
+
+    def may_be_used_by(self, access: Access) -> bool:
+        return access.may(Action.MANAGE, self.row)
+
+
+def link_of(denial: Denial, organization_id: int | None, project_id: int | None) -> Link | None:
+    """Return the link for a refusal of a caller with these ids; None: the rule that refused it is
+    gone. The form of a new rule takes its values from the query of the address."""
+    table: type[Any] = MediaFolder if denial.folder else MediaRule
+    kind = "folder" if denial.folder else "rule"
+    ids = {
+        "organization_id": None if denial.level == "platform" else organization_id,
+        "project_id": project_id if denial.level == "project" else None,
+    }
+    values = {"folder": denial.folder} if denial.folder else {"host": denial.host}
+    stored = ids | values if denial.reason is DenialReason.NO_RULE else {"pk": denial.rule_id or 0}
+    row = table.objects.filter(**stored).first()
+    if row is not None:
+        return Link(row, reverse(f"console:media-{kind}", args=[row.pk]))
+    if denial.reason is not DenialReason.NO_RULE:
+        return None
+    if not denial.folder:
+        values["schemes"] = denial.scheme
+        if denial.port != DEFAULT_PORTS.get(denial.scheme):
+            values["ports"] = str(denial.port)
+    query = urlencode({"of": _scope_value(**ids), **values})
+    return Link(table(**ids), f"{reverse(f'console:media-{kind}-new')}?{query}")
+
+
+def _scope_value(organization_id: int | None, project_id: int | None) -> str:
+    """Return the choice of a scope, such as `project:7`."""
+    if project_id:
+        return f"project:{project_id}"
+    return f"organization:{organization_id}" if organization_id else PLATFORM
+
+
+NAMED_BY_LINKS: Final = ("of", "host", "schemes", "ports", "folder")
+"""A link of another user may open the same form: it fills in no networks and no limits."""
