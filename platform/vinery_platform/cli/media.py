@@ -21,6 +21,7 @@ from vinery_serving.allowlist.resource import (
 )
 from vinery_serving.allowlist.tester import Verdict, test
 from vinery_serving.allowlist.values import host_pattern, overlaps
+from vinery_serving.catalog.ovms.sources import flags_of
 
 _WHAT: Final = "HOST_OR_FOLDER"
 _WHAT_HELP: Final = (
@@ -289,6 +290,8 @@ _RESULTS: Final = {True: "ok", False: "refused", None: ""}
 
 # -- import
 
+_OPTIONS: Final = ("allowed_media_domains", "allowed_local_media_path")
+
 
 def _add_import(actions: Commands) -> None:
     parser = add_command(
@@ -332,8 +335,5 @@ def _options_of(arguments: argparse.Namespace) -> ovms.Options:
             text = arguments.file.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             raise Failure(f"{arguments.file} cannot be read: {error}.") from error
-    found = ovms.find_options(text)
-    return ovms.Options(
-        ovms.split_domains(arguments.allowed_media_domains or "") or found.domains,
-        arguments.allowed_local_media_path or found.folder,
-    )
+    given = {name: value for name in _OPTIONS if (value := getattr(arguments, name))}
+    return ovms.Options.of({**flags_of(text), **given})

@@ -183,12 +183,14 @@ def link_of(denial: Denial, organization_id: int | None, project_id: int | None)
     gone. The form of a new rule takes its values from the query of the address."""
     table: type[Any] = MediaFolder if denial.folder else MediaRule
     kind = "folder" if denial.folder else "rule"
-    ids = {
+    ids: dict[str, Any] = {
         "organization_id": None if denial.level == "platform" else organization_id,
         "project_id": project_id if denial.level == "project" else None,
     }
     values = {"folder": denial.folder} if denial.folder else {"host": denial.host}
-    stored = ids | values if denial.reason is DenialReason.NO_RULE else {"pk": denial.rule_id or 0}
+    stored: dict[str, Any] = (
+        ids | values if denial.reason is DenialReason.NO_RULE else {"pk": denial.rule_id or 0}
+    )
     row = table.objects.filter(**stored).first()
     if row is not None:
         return Link(row, reverse(f"console:media-{kind}", args=[row.pk]))

@@ -229,6 +229,16 @@ DENIAL_REASONS: Final = (
     (DenialReason.TIMEOUT.value, "too slow"),
 )
 
+_WHY: Final = {
+    DenialReason.NO_RULE: "No rule of {whose} allows it.",
+    DenialReason.ADDRESS: "The address {detail} is not public.",
+    DenialReason.CONTENT_TYPE: "The content type {detail} is not allowed.",
+    DenialReason.MAX_BYTES: "The file has more bytes than are allowed.",
+    DenialReason.MAX_PIXELS: "The picture has more pixels than are allowed.",
+    DenialReason.MAX_REDIRECTS: "The host redirects more often than is allowed.",
+    DenialReason.TIMEOUT: "The host did not answer in the time that is allowed.",
+}
+
 
 class MediaDenial(models.Model):
     """Media that the rules refused, counted by caller, host or folder, and reason. Ids and names
@@ -292,21 +302,10 @@ class MediaDenial(models.Model):
 
     def why(self, *, with_address: bool = True) -> str:
         """Return a sentence with the reason. Addresses are for administrators alone."""
-        match self.reason:
-            case DenialReason.NO_RULE:
-                return f"No rule of {self._whose()} allows it."
-            case DenialReason.ADDRESS:
-                address = (with_address and self.detail) or "of the host"
-                return f"The address {address} is not public."
-            case DenialReason.CONTENT_TYPE:
-                return f"The content type {self.detail or 'of the file'} is not allowed."
-            case DenialReason.MAX_BYTES:
-                return "The file has more bytes than are allowed."
-            case DenialReason.MAX_PIXELS:
-                return "The picture has more pixels than are allowed."
-            case DenialReason.MAX_REDIRECTS:
-                return "The host redirects more often than is allowed."
-        return "The host did not answer in the time that is allowed."
+        is_address = self.reason == DenialReason.ADDRESS
+        detail = self.detail if with_address or not is_address else ""
+        detail = detail or ("of the host" if is_address else "of the file")
+        return _WHY[DenialReason(self.reason)].format(whose=self._whose(), detail=detail)
 
     def _whose(self) -> str:
         match self.level:

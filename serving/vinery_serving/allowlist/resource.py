@@ -102,10 +102,9 @@ class _ScopedResource(Resource[RowT]):
 def _list_of(
     column: str, child: Any, max_length: int = MAX_LIST, **more: Any
 ) -> serializers.ListField:
-    text = {"help_text": MediaRule._meta.get_field(column).help_text}
-    return serializers.ListField(
-        child=child, required=False, max_length=max_length, **{**text, **more}
-    )
+    field: Any = MediaRule._meta.get_field(column)
+    details = {"help_text": field.help_text, "max_length": max_length, **more}
+    return serializers.ListField(child=child, required=False, **details)
 
 
 class MediaRuleSerializer(_ScopedSerializer):
