@@ -75,7 +75,7 @@ def test_refused_media_are_listed_with_their_reason(root: Client) -> None:
     assert "No rule of the platform allows it." in page
     number = MediaDenial.objects.get().pk
     row = root.get(reverse("admin:media_mediadenial_change", args=[number])).content.decode()
-    query = "of=platform&amp;host=a.example&amp;schemes=https"
+    query = "of=platform&amp;host=a.example"
     assert f'href="/console/media/rules/new/?{query}">Allow: https://a.example<' in row
 
 

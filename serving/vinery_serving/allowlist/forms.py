@@ -15,7 +15,7 @@ from vinery_accounts.outbound.urls import DEFAULT_PORTS
 from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.forms import CommaField, ResourceForm
 from vinery_accounts.services.access import Access, Action
-from vinery_serving.allowlist.models import MediaFolder, MediaRule
+from vinery_serving.allowlist.models import MediaFolder, MediaRule, default_schemes
 from vinery_serving.allowlist.resource import MEDIA_FOLDERS, MEDIA_LIMITS, MEDIA_RULES
 from vinery_serving.allowlist.tester import vision_models
 from vinery_serving.media.rules import Denial, DenialReason
@@ -182,26 +182,34 @@ def link_of(denial: Denial, organization_id: int | None, project_id: int | None)
     """Return the link for a refusal of a caller with these ids; None: the rule that refused it is
     gone. The form of a new rule takes its values from the query of the address."""
     table: type[Any] = MediaFolder if denial.folder else MediaRule
-    kind = "folder" if denial.folder else "rule"
+    if denial.reason is not DenialReason.NO_RULE:
+        return _link_to(table.objects.filter(pk=denial.rule_id or 0).first())
     ids: dict[str, Any] = {
         "organization_id": None if denial.level == "platform" else organization_id,
         "project_id": project_id if denial.level == "project" else None,
     }
-    values = {"folder": denial.folder} if denial.folder else {"host": denial.host}
-    stored: dict[str, Any] = (
-        ids | values if denial.reason is DenialReason.NO_RULE else {"pk": denial.rule_id or 0}
-    )
-    row = table.objects.filter(**stored).first()
-    if row is not None:
-        return Link(row, reverse(f"console:media-{kind}", args=[row.pk]))
-    if denial.reason is not DenialReason.NO_RULE:
+    what = {"folder": denial.folder} if denial.folder else {"host": denial.host}
+    stored = table.objects.filter(**ids, **what).first()
+    query = {"of": _scope_value(**ids), **what, **_unusual(denial)}
+    new = reverse("console:media-folder-new" if denial.folder else "console:media-rule-new")
+    return _link_to(stored) or Link(table(**ids), f"{new}?{urlencode(query)}")
+
+
+def _link_to(row: MediaRule | MediaFolder | None) -> Link | None:
+    if row is None:
         return None
-    if not denial.folder:
+    kind = "folder" if isinstance(row, MediaFolder) else "rule"
+    return Link(row, reverse(f"console:media-{kind}", args=[row.pk]))
+
+
+def _unusual(denial: Denial) -> dict[str, str]:
+    """Return the scheme and the port of a URL that a new rule would not allow by itself."""
+    values = {}
+    if denial.scheme not in ("", default_schemes()[0]):
         values["schemes"] = denial.scheme
-        if denial.port != DEFAULT_PORTS.get(denial.scheme):
-            values["ports"] = str(denial.port)
-    query = urlencode({"of": _scope_value(**ids), **values})
-    return Link(table(**ids), f"{reverse(f'console:media-{kind}-new')}?{query}")
+    if denial.port not in (0, DEFAULT_PORTS.get(denial.scheme)):
+        values["ports"] = str(denial.port)
+    return values
 
 
 def _scope_value(organization_id: int | None, project_id: int | None) -> str:
