@@ -111,7 +111,7 @@ class RuleForm(ScopedForm):
 
     def __init__(self, access: Access, data: Any = None, **more: Any) -> None:
         super().__init__(access, data, **more)
-        text = "Empty: 443 for https and 80 for http. Separated by commas."
+        text = self.fields["ports"].help_text
         self.fields["ports"] = PortsField(required=False, help_text=text)
         if not access.is_superuser:
             del self.fields["networks"]

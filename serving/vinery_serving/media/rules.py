@@ -117,7 +117,7 @@ class MediaPolicy:
                 yield level, next((rule for rule in rules if rule.allows(target)), None)
 
     def allows(self, target: Target) -> bool:
-        """Whether each level that has rules has one that allows the target, and one level has
+        """Whether a rule of each level that has rules allows the target. False if no level has
         rules."""
         found = [rule for _, rule in self.rules_of(target)]
         return bool(found) and None not in found
