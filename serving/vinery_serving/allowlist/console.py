@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 from django.core.exceptions import PermissionDenied
 from django.db.models import F
 from django.http import HttpResponse, QueryDict
-from django.urls import path
+from django.urls import URLPattern, path
 
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, ResourcePage, RowPage, page_of
@@ -38,11 +38,6 @@ _BY_SCOPE: Final = (
     F("organization__name").asc(nulls_first=True),
     F("project__name").asc(nulls_first=True),
 )
-_RESOURCES: Final[dict[str, Resource[Any]]] = {
-    "rules": MEDIA_RULES,
-    "folders": MEDIA_FOLDERS,
-    "limits": MEDIA_LIMITS,
-}
 _SAVED: Final = "Saved. It is in force within a second."
 
 
@@ -110,10 +105,6 @@ class MediaFormPage(ResourcePage, FormPage):
     kind = "rules"
     field_of_column = {"organization": "of", "project": "of"}
 
-    @property
-    def own_resource(self) -> Resource[Any]:
-        return _RESOURCES[self.kind]
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"kind": self.kind}
 
@@ -128,7 +119,7 @@ class NewMedia(MediaFormPage):
         return FORMS[self.kind](self.access, data, initial=initial)
 
     def save(self, form: ScopedForm) -> HttpResponse:
-        self.own_resource.create(self.access, form.columns)
+        self.resource.create(self.access, form.columns)
         return self.to_list(_SAVED)
 
 
@@ -189,30 +180,23 @@ class TestMedia(ResourcePage, FormPage):
         return self.render_to_response(self.get_context_data(form=form, **context))
 
 
-_ONE: Final = {"rules": "rule", "folders": "folder", "limits": "limit"}
+def _pages_of(kind: str) -> list[URLPattern]:
+    """Return the pages of `rules`, `folders` or `limits`."""
+    address, name = f"media/{kind}/", f"media-{kind.removesuffix('s')}"
+    options: dict[str, Any] = {"resource": FORMS[kind].scoped_resource}
+    new = NewMedia.as_view(kind=kind, **options)
+    change = ChangeMedia.as_view(kind=kind, **options)
+    return [
+        path(f"{address}new/", new, name=f"{name}-new"),
+        path(f"{address}<int:row_id>/", change, name=name),
+        path(
+            f"{address}<int:row_id>/remove/", RemoveMedia.as_view(**options), name=f"{name}-remove"
+        ),
+    ]
+
 
 urlpatterns = [
     path("media/", Media.as_view(), name="media"),
     path("media/test/", TestMedia.as_view(), name="media-test"),
-    *(
-        pattern
-        for kind, resource in _RESOURCES.items()
-        for pattern in (
-            path(
-                f"media/{kind}/new/",
-                NewMedia.as_view(kind=kind, resource=resource),
-                name=f"media-{_ONE[kind]}-new",
-            ),
-            path(
-                f"media/{kind}/<int:row_id>/",
-                ChangeMedia.as_view(kind=kind, resource=resource),
-                name=f"media-{_ONE[kind]}",
-            ),
-            path(
-                f"media/{kind}/<int:row_id>/remove/",
-                RemoveMedia.as_view(resource=resource),
-                name=f"media-{_ONE[kind]}-remove",
-            ),
-        )
-    ),
+    *(page for kind in FORMS for page in _pages_of(kind)),
 ]
