@@ -14,7 +14,7 @@ from docs.wrong_values import wrong_values
 from vinery_serving.core import errors
 from vinery_serving.core.endpoints import ALL_ENDPOINTS, Endpoint, PoolingEndpoint
 from vinery_serving.core.errors import ClientError, LimitReached, Overloaded, ServingError
-from vinery_serving.media import denials
+from vinery_serving.media import rules
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.document import BODIES
@@ -144,7 +144,7 @@ def _codes() -> str:
 def _kinds(root: type[ServingError]) -> Iterator[type[ServingError]]:
     yield root
     for kind in root.__subclasses__():
-        if kind.__module__ in (errors.__name__, denials.__name__):
+        if kind.__module__ in (errors.__name__, rules.__name__):
             yield from _kinds(kind)
 
 

@@ -8,9 +8,9 @@ from django.utils import timezone
 from vinery_accounts import models
 from vinery_accounts.captures.store import CapturedRequest
 from vinery_accounts.services import changes
-from vinery_serving.allowlist.denials import Count, Refused, store_denials
+from vinery_serving.allowlist.denials import Count, store_denials
 from vinery_serving.allowlist.models import MediaDenial
-from vinery_serving.media.denials import Denial, DenialReason
+from vinery_serving.media.rules import Denial, DenialReason
 
 HOUR = timedelta(hours=1)
 TOKENS_A_DAY = {"scope": "platform", "metric": "tokens", "window": "day"}
@@ -62,8 +62,8 @@ def stored_denial(project: models.Project, num: int = 3, **values: Any) -> Media
     url = {"scheme": "https", "host": "a.example.org", "port": 443}
     filled = {"reason": DenialReason.NO_RULE, "level": "platform"}
     denial = Denial(**{**filled, **({} if "folder" in values else url), **values})
-    whose, now = Refused(project.organization_id, project.pk, denial), timezone.now()
-    store_denials({whose: Count(num, now, now, denial.detail, denial.rule_id)})
+    whose, now = (project.organization_id, project.pk, denial), timezone.now()
+    store_denials({whose: Count(num, now, now, denial)})
     return MediaDenial.objects.latest("pk")
 
 

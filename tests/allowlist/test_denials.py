@@ -11,7 +11,7 @@ from vinery_accounts.models import Project
 from vinery_serving.allowlist import denials
 from vinery_serving.allowlist.denials import Count, DenialQueue, Refused
 from vinery_serving.allowlist.models import MediaDenial
-from vinery_serving.media.denials import Denial, DenialReason
+from vinery_serving.media.rules import Denial, DenialReason
 
 pytestmark = pytest.mark.stores
 HERE: dict[str, Any] = {"scheme": "https", "host": "a.example", "port": 443}

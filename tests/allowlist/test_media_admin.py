@@ -8,9 +8,9 @@ from django.utils import timezone
 
 from vinery_accounts.models import AuditEntry, Organization, Role, User
 from vinery_accounts.services import changes
-from vinery_serving.allowlist.denials import Count, Refused, store_denials
+from vinery_serving.allowlist.denials import Count, store_denials
 from vinery_serving.allowlist.models import MediaDenial, MediaRule
-from vinery_serving.media.denials import Denial, DenialReason
+from vinery_serving.media.rules import Denial, DenialReason
 
 ADD = "admin:media_mediarule_add"
 CHANGE = "admin:media_mediarule_change"
@@ -68,22 +68,24 @@ def test_owners_change_their_own_rules_alone(client: Client, organization: Organ
 def test_refused_media_are_listed_with_their_reason(root: Client) -> None:
     now = timezone.now()
     denial = Denial(DenialReason.NO_RULE, "platform", scheme="https", host="a.example", port=443)
-    store_denials({Refused(0, 0, denial): Count(2, now, now, "", None)})
+    store_denials({(0, 0, denial): Count(2, now, now, denial)})
 
     page = root.get(reverse("admin:media_mediadenial_changelist")).content.decode()
     assert "https://a.example" in page
     assert "No rule of the platform allows it." in page
     number = MediaDenial.objects.get().pk
     row = root.get(reverse("admin:media_mediadenial_change", args=[number])).content.decode()
-    assert f'href="/console/media/denials/{number}/allow/"' in row
+    query = "of=platform&amp;host=a.example"
+    assert f'href="/console/media/rules/new/?{query}">Allow: https://a.example<' in row
 
 
 def test_the_address_of_a_refused_host_is_for_administrators_alone(
     client: Client, organization: Organization
 ) -> None:
     now = timezone.now()
-    denial = Denial(DenialReason.ADDRESS, "platform", scheme="https", host="a.example", port=443)
-    store_denials({Refused(organization.pk, 0, denial): Count(2, now, now, "10.1.2.3", None)})
+    url = {"scheme": "https", "host": "a.example", "port": 443}
+    denial = Denial(DenialReason.ADDRESS, "platform", **url, detail="10.1.2.3")
+    store_denials({(organization.pk, 0, denial): Count(2, now, now, denial)})
     number = MediaDenial.objects.get().pk
     pages = (
         reverse("admin:media_mediadenial_changelist"),

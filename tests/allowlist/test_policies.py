@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 
 from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.models import Project
+from vinery_accounts.outbound.urls import Url
 from vinery_accounts.services import changes
 from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule
-from vinery_serving.allowlist.policies import MediaPolicies, Rules, level_of
-from vinery_serving.media.policy import Level, MediaPolicy
-
-HTTPS = ("https", 443)
+from vinery_serving.allowlist.policies import MediaPolicies, level_of
+from vinery_serving.media.rules import Level, MediaPolicy
 
 
 def allows(policy: MediaPolicy, host: str, scheme: str = "https", port: int = 443) -> bool:
-    return all(rule is not None for _, rule in policy.url_rules(scheme, host, port))
+    return policy.allows(Url(scheme, host, port, "/"))
 
 
 def read() -> MediaPolicies:
@@ -61,7 +60,7 @@ def test_a_wildcard_allows_hosts_below_its_domain_after_rules_that_name_them(db:
     found = {
         host: rule.max_redirects
         for host in ("a.cdn.example.org", "b.cdn.example.org", "b.example.org")
-        for _, rule in policy.url_rules("https", host, 443)
+        for _, rule in policy.rules_of(Url("https", host, 443, "/"))
         if rule
     }
     assert found == {"a.cdn.example.org": 3, "b.cdn.example.org": 2, "b.example.org": 1}
@@ -177,7 +176,7 @@ URLS = [
 def test_an_organisation_and_a_project_only_narrow(
     platform: Level, organization: Level, project: Level
 ) -> None:
-    policies = MediaPolicies(Rules.of({(0, 0): platform, (1, 0): organization, (1, 2): project}))
+    policies = MediaPolicies({(0, 0): platform, (1, 0): organization, (1, 2): project})
 
     wide, narrower, narrowest = (
         policies.policy_of(*caller) for caller in ((None, None), (1, 9), (1, 2))

@@ -16,9 +16,9 @@ from tests.outbound.recording import RecordedNetwork
 from vinery_serving.allowlist import tester
 from vinery_serving.allowlist.policies import MediaPolicies
 from vinery_serving.media.fetching import MediaFetcher
-from vinery_serving.media.policy import FolderRule, Level, MediaPolicy, UrlRule
+from vinery_serving.media.rules import FolderRule, Level, MediaPolicy, UrlRule
 
-WEB = frozenset({"http", "https"})
+WEB = ("http", "https")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_no_attack_reaches_an_address_which_the_socket_would_notice(
 ) -> None:
     port = listening.getsockname()[1]
     hosts = (*map(str, FORBIDDEN_IPV4), *FORBIDDEN_IPV6, *NAMES, "localhost")
-    rules = tuple(UrlRule(1, host, WEB, frozenset({port, 80, 443})) for host in hosts)
+    rules = tuple(UrlRule(1, host, WEB, (port, 80, 443)) for host in hosts)
     allow(monkeypatch, Level("platform", urls=rules, folders=()))
 
     attacks = (*ATTACKS, *(f"http://{name}:{{port}}/" for name in NAMES))
@@ -60,7 +60,7 @@ def test_no_attack_reaches_an_address_which_the_socket_would_notice(
     with pytest.raises(BlockingIOError):
         listening.accept()
 
-    rule = UrlRule(1, "127.0.0.1", WEB, frozenset({port}), networks=("127.0.0.0/8",))
+    rule = UrlRule(1, "127.0.0.1", WEB, (port,), networks=("127.0.0.0/8",))
     allow(monkeypatch, Level("platform", urls=(rule,), folders=()))
     listening.settimeout(60)
     accepting = Thread(target=lambda: listening.accept()[0].close())

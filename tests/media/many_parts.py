@@ -28,7 +28,7 @@ Made = Iterator[tuple[str, MediaKind, bytes]]
 IMAGE, VIDEO, DOCUMENT = MediaKind.IMAGE, MediaKind.VIDEO, MediaKind.DOCUMENT
 
 
-def files_of_many_parts() -> Made:
+def many_parts() -> Made:
     pictures = (_pngs, _gifs, _jpegs, _tiffs, _other_pictures, _avifs)
     for make in (*pictures, _videos, _documents):
         yield from make()

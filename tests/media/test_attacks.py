@@ -14,12 +14,19 @@ from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.outbound.servers import redirect
 from vinery_accounts.outbound.urls import UrlRefused, read_url
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.media import MediaKind, PathSource, UrlSource
-from vinery_serving.media.denials import DenialReason, MediaDenied, MediaNotFetched
+from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.media.fetching import MediaFetcher, Wanted
-from vinery_serving.media.policy import FolderRule, Level, MediaPolicy, UrlRule
+from vinery_serving.media.rules import (
+    DenialReason,
+    FolderRule,
+    Level,
+    MediaDenied,
+    MediaNotFetched,
+    MediaPolicy,
+    UrlRule,
+)
 
-WEB = frozenset({"http", "https"})
+WEB = ("http", "https")
 
 
 def policy_that_allows(text: str, *others: UrlRule) -> MediaPolicy:
@@ -28,16 +35,16 @@ def policy_that_allows(text: str, *others: UrlRule) -> MediaPolicy:
         url = read_url(text)
     except UrlRefused:
         return MediaPolicy((Level("platform", urls=others, folders=()),))
-    rule = UrlRule(1, url.host, WEB, frozenset({url.port}))
+    rule = UrlRule(1, url.host, WEB, (url.port,))
     return MediaPolicy((Level("platform", urls=(*others, rule), folders=()),))
 
 
 def rule_of(host: str, port: int) -> UrlRule:
-    return UrlRule(2, host, WEB, frozenset({port}), networks=("127.0.0.1/32",))
+    return UrlRule(2, host, WEB, (port,), networks=("127.0.0.1/32",))
 
 
 async def fetch(fetcher: MediaFetcher, source: UrlSource | PathSource, policy: MediaPolicy) -> None:
-    wanted = Wanted(0, source, MediaKind.IMAGE, "messages[0].content[1]")
+    wanted = Wanted(source, "messages[0].content[1]")
     await fetcher.fetch_all([wanted], policy, key=1, project=1)
 
 

@@ -4,7 +4,8 @@ part, or shows what other programs show, and the memory of the workers stays bou
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import repeat
@@ -12,10 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.examples import examples
-from tests.media.bad_files import BadFile, bad_files, mutated_files
-from tests.media.drawing import PARAM, QUADRANTS, frames_of, is_close, seen_quadrants
+from tests.media.bad_files import BadFile, bad_files, files_of_many_parts, mutated_files
+from tests.media.containers import good_pictures
+from tests.media.drawing import (
+    PARAM,
+    QUADRANTS,
+    assert_shows,
+    frames_of,
+    is_close,
+    seen_quadrants,
+)
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.media import Clip, Picture
+from vinery_serving.core.media import Clip, MediaKind, Picture
 from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
 
@@ -57,22 +66,30 @@ async def _outcome(pool: WorkerPool, file: BadFile, lane: int) -> Outcome:
     return Outcome((file.kind, len(file.data), sha256(file.data).digest()), result, peak_bytes)
 
 
-async def _outcomes(files: Iterable[BadFile]) -> dict[str, Outcome]:
-    """Two at a time, as each process of a platform with two cores decodes them."""
+@asynccontextmanager
+async def _running_pool() -> AsyncIterator[WorkerPool]:
     pool = WorkerPool("tests.media.decoding_jobs", LIMITS)
     pool.load("libraries")
-    outcomes: dict[str, Outcome] = {}
-    remaining = iter(files)
-
-    async def lane(number: int) -> None:
-        for file in remaining:
-            assert file.name not in outcomes
-            outcomes[file.name] = await _outcome(pool, file, number)
-
     try:
-        await asyncio.gather(lane(1), lane(2))
+        yield pool
     finally:
         await pool.stop()
+
+
+async def _lane(
+    pool: WorkerPool, files: Iterator[BadFile], outcomes: dict[str, Outcome], number: int
+) -> None:
+    for file in files:
+        assert file.name not in outcomes
+        outcomes[file.name] = await _outcome(pool, file, number)
+
+
+async def _outcomes(files: Iterable[BadFile]) -> dict[str, Outcome]:
+    """Two at a time, as each process of a platform with two cores decodes them."""
+    outcomes: dict[str, Outcome] = {}
+    remaining = iter(files)
+    async with _running_pool() as pool:
+        await asyncio.gather(*(_lane(pool, remaining, outcomes, number) for number in (1, 2)))
     return outcomes
 
 
@@ -112,6 +129,21 @@ async def test_hundreds_of_bad_files_are_refused_by_their_part() -> None:
     faults = {name: _fault(name, outcome) for name, outcome in outcomes.items()}
     assert {name: fault for name, fault in faults.items() if fault is not None} == {}
     assert {name for name, each in outcomes.items() if not each.peak_bytes} <= ENDED
+
+
+async def test_a_file_of_many_parts_costs_a_worker_at_most_and_no_neighbour_notices() -> None:
+    neighbour = BadFile("good", MediaKind.IMAGE, good_pictures()["png"])
+    outcomes: dict[str, Outcome] = {}
+    async with _running_pool() as pool:
+        hostile = asyncio.ensure_future(_lane(pool, files_of_many_parts(), outcomes, 1))
+        while not hostile.done():
+            shown = await _outcome(pool, neighbour, 2)
+            assert_shows(shown.result)
+        await hostile
+
+    assert outcomes
+    faults = {name: _fault(name, outcome) for name, outcome in outcomes.items()}
+    assert {name: fault for name, fault in faults.items() if fault is not None} == {}
 
 
 async def test_changed_bytes_end_in_no_other_error() -> None:

@@ -34,7 +34,7 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip
 from vinery_serving.media.decoding import DecodeLimits, decode_image, decode_video
-from vinery_serving.media.decoding.sampling import evenly
+from vinery_serving.media.decoding.limits import evenly
 
 VIDEOS = [
     *(("libx264", "mp4"), ("libx264", "mov"), ("libx264", "matroska"), ("libx265", "mp4")),
@@ -164,6 +164,14 @@ def test_frames_of_a_gif_show_the_rest_of_the_frame_before_and_a_picture_is_one_
 
     clip = decoded(saved(quadrants(), "PNG"))
     assert (clip.num_frames, clip.frames_per_s) == (1, 1.0)
+
+
+@table("flags", ["frag_every_frame+empty_moov", "faststart"])
+def test_a_video_in_fragments_is_decoded(flags: str) -> None:
+    clip = decoded(video([quadrants()] * 100, movflags=flags))
+
+    assert clip.num_frames == LIMITS.max_frames
+    assert_shows(frames_of(clip)[-1], tolerance=14)
 
 
 @table(

@@ -16,9 +16,9 @@ from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, FORBIDDEN_IPV6, NAME
 from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.outbound.servers import Server
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.media import MediaKind, UrlSource
+from vinery_serving.core.media import UrlSource
 from vinery_serving.media.fetching import MediaFetcher, Wanted
-from vinery_serving.media.policy import Level, MediaPolicy, UrlRule
+from vinery_serving.media.rules import Level, MediaPolicy, UrlRule
 
 _CONNECT_S = 2.0
 _ARRIVAL_S = 30.0
@@ -74,7 +74,7 @@ async def num_arrived(server: Server) -> int:
 
 
 async def is_refused(fetcher: MediaFetcher, url: str, policy: MediaPolicy) -> bool:
-    wanted = Wanted(0, UrlSource(url), MediaKind.IMAGE, "messages[0].content[1]")
+    wanted = Wanted(UrlSource(url), "messages[0].content[1]")
     try:
         await fetcher.fetch_all([wanted], policy, key=1, project=1)
     except InvalidRequest:
@@ -89,7 +89,7 @@ async def main() -> None:
         found = await reachable(server.port)
         num_before = await num_arrived(server)
         rules = tuple(
-            UrlRule(1, host, frozenset({"http", "https"}), frozenset({server.port, 80, 443}))
+            UrlRule(1, host, ("http", "https"), (server.port, 80, 443))
             for host in (*map(str, FORBIDDEN_IPV4), *FORBIDDEN_IPV6, *NAMES, "localhost")
         )
         policy = MediaPolicy((Level("platform", urls=rules, folders=()),))

@@ -12,7 +12,7 @@ from tests.outbound.servers import Server, answer, certificate, serving
 from tests.tables import table
 from vinery_accounts.outbound import addresses
 from vinery_accounts.outbound import client as http
-from vinery_accounts.outbound.threads import DaemonThreads, ThreadsBusy
+from vinery_accounts.outbound.client import DaemonThreads, ThreadsBusy
 from vinery_accounts.outbound.urls import UrlRefused, read_url
 
 HERE = addresses.read_networks(["127.0.0.1/32", "::1/128"])

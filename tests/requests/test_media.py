@@ -1,6 +1,6 @@
 """The media of a request are fetched under the rules of its caller, and refusals are listed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,7 +9,7 @@ import pytest
 from tests.tables import table
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_serving.allowlist.denials import DenialQueue
-from vinery_serving.allowlist.policies import MediaPolicies, Rules
+from vinery_serving.allowlist.policies import MediaPolicies, Scope
 from vinery_serving.core.errors import InvalidRequest, TooManyBodies
 from vinery_serving.core.media import (
     InlineSource,
@@ -20,9 +20,8 @@ from vinery_serving.core.media import (
     UrlSource,
 )
 from vinery_serving.flow.meter import Meter
-from vinery_serving.media.denials import DenialReason, MediaDenied
 from vinery_serving.media.fetching import Fetched, MediaFetcher, Wanted
-from vinery_serving.media.policy import Level, MediaPolicy
+from vinery_serving.media.rules import DenialReason, Level, MediaDenied, MediaPolicy
 from vinery_serving.requests.media import CallerMedia
 from vinery_serving.runtime.runtime import Runtime
 
@@ -42,7 +41,7 @@ class Fetches:
         self, wanted: Sequence[Wanted], policy: MediaPolicy, *, key: object, project: object
     ) -> tuple[Fetched, ...]:
         self.asked.append((wanted, policy, key, project))
-        return tuple(Fetched(each.index, b"file", "image/png", 1000) for each in wanted)
+        return tuple(Fetched(b"file", "image/png", 1000) for _ in wanted)
 
 
 def media_of(*sources: MediaSource) -> list[MediaPart]:
@@ -52,9 +51,9 @@ def media_of(*sources: MediaSource) -> list[MediaPart]:
     ]
 
 
-def new_runtime(fetcher: Any, rules: Rules | None = None) -> Runtime:
+def new_runtime(fetcher: Any, levels: Mapping[Scope, Level] | None = None) -> Runtime:
     runtime = SimpleNamespace(
-        media=fetcher, media_policies=MediaPolicies(rules), media_denials=DenialQueue()
+        media=fetcher, media_policies=MediaPolicies(levels), media_denials=DenialQueue()
     )
     return cast(Runtime, runtime)
 
@@ -72,7 +71,7 @@ async def test_only_files_that_did_not_come_with_the_request_are_fetched() -> No
 
     assert files == {1: InlineSource(b"file", 1000), 2: InlineSource(b"file", 1000)}
     ((wanted, policy, key, project),) = fetches.asked
-    assert [(each.index, each.source) for each in wanted] == [(1, URL), (2, PathSource("/a.png"))]
+    assert [each.source for each in wanted] == [URL, PathSource("/a.png")]
     assert wanted[0].param == "messages[0].content[1].image_url"
     assert (policy, key, project) == (MediaPolicies().policy_of(2, 3), 5, 3)
     assert covered == [8]
@@ -97,18 +96,18 @@ async def test_without_a_rule_nothing_is_fetched_and_the_refusal_is_listed(calle
         await media.fetch(media_of(InlineSource(b"a"), URL))
 
     assert caught.value.param == "messages[0].content[1].image_url"
-    (refused,) = runtime.media_denials._waiting
-    assert refused.organization_id == (caller.organization_id or 0)
-    assert refused.denial.reason is DenialReason.NO_RULE
-    assert refused.denial.host == "pictures.example"
+    ((organization_id, _, denial),) = runtime.media_denials._waiting
+    assert organization_id == (caller.organization_id or 0)
+    assert denial.reason is DenialReason.NO_RULE
+    assert denial.host == "pictures.example"
 
 
 @table("most, is_right", [(None, True), (3, True), (2, False)])
 async def test_a_rule_limits_the_number_of_media_inline_ones_too(
     most: int | None, is_right: bool
 ) -> None:
-    rules = Rules(projects={3: Level("project", max_media=most)})
-    media = CallerMedia(new_runtime(Fetches(), rules), CALLER, Meter(), covers)
+    levels = {(2, 3): Level("project", max_media=most)}
+    media = CallerMedia(new_runtime(Fetches(), levels), CALLER, Meter(), covers)
     parts = media_of(InlineSource(b"a"), URL, InlineSource(b"b"))
 
     if is_right:

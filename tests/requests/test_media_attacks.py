@@ -15,14 +15,13 @@ from tests.media.path_attacks import PATH_ATTACKS, build
 from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, FORBIDDEN_IPV6, NAMES
 from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.requests.test_media import CALLER, covers, new_runtime
-from vinery_serving.allowlist.policies import Rules
 from vinery_serving.core.data_urls import is_data_url
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint
 from vinery_serving.flow.meter import Meter
 from vinery_serving.media.fetching import MediaFetcher
-from vinery_serving.media.policy import FolderRule, Level, UrlRule
+from vinery_serving.media.rules import FolderRule, Level, UrlRule
 from vinery_serving.protocols import parse
 from vinery_serving.requests.media import CallerMedia
 
@@ -92,7 +91,7 @@ async def is_refused(media: CallerMedia, endpoint: Endpoint, dialect: Dialect, b
 
 
 def media_under(level: Level, network: RecordedNetwork) -> CallerMedia:
-    runtime = new_runtime(MediaFetcher(network.client()), Rules(platform=level))
+    runtime = new_runtime(MediaFetcher(network.client()), {(0, 0): level})
     return CallerMedia(runtime, CALLER, Meter(), covers)
 
 
@@ -100,8 +99,8 @@ async def test_no_field_of_a_request_reaches_an_address() -> None:
     network = RecordedNetwork()
     hosts = (*map(str, FORBIDDEN_IPV4), *FORBIDDEN_IPV6, *NAMES, "localhost")
     async with listening_everywhere() as server:
-        ports = frozenset({server.port, 80, 443})
-        rules = tuple(UrlRule(1, host, frozenset({"http", "https"}), ports) for host in hosts)
+        ports = (server.port, 80, 443)
+        rules = tuple(UrlRule(1, host, ("http", "https"), ports) for host in hosts)
         media = media_under(Level("platform", urls=rules, folders=()), network)
         for attack in (*ATTACKS, *(f"http://{name}:{{port}}/" for name in NAMES)):
             for request in requests(attack.replace("{port}", str(server.port))):
@@ -113,9 +112,7 @@ async def test_no_field_of_a_request_reaches_an_address() -> None:
 async def test_an_allowed_url_is_fetched_from_every_field() -> None:
     network = RecordedNetwork(names={"a.example": [["127.0.0.1"]]})
     async with listening_everywhere() as server:
-        rule = UrlRule(
-            1, "a.example", frozenset({"http"}), frozenset({server.port}), networks=("127.0.0.0/8",)
-        )
+        rule = UrlRule(1, "a.example", ("http",), (server.port,), networks=("127.0.0.0/8",))
         level = Level("platform", urls=(rule,), folders=())
         for number, request in enumerate(requests(f"http://a.example:{server.port}/")):
             await fetch(media_under(level, network), *request)

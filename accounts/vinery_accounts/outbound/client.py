@@ -14,6 +14,7 @@ import asyncio
 import functools
 import socket
 import ssl
+import threading
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -23,17 +24,18 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from concurrent.futures import Future
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpcore2
 
 from vinery_accounts.outbound.addresses import read_address
-from vinery_accounts.outbound.threads import DaemonThreads, ThreadsBusy
 from vinery_accounts.outbound.urls import Url
 
+Result = TypeVar("Result")
 Check = Callable[[str], None]
 """Raises `AddressRefused` for an address that may not be connected to."""
 
@@ -43,7 +45,6 @@ _YIELD_AFTER_PARTS: Final = 64
 # A head without end costs the event loop as much as its parser needs for one read.
 _MAX_HEAD_BYTES: Final = 64 * 1024
 _MAX_READ_BYTES: Final = 16 * 1024
-_lookups: Final = DaemonThreads(_MAX_LOOKUPS)
 
 
 class ExchangeFailed(Exception):
@@ -295,3 +296,45 @@ def _cause(error: BaseException) -> str:
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return type(error).__name__
+
+
+# -- Threads
+
+
+class ThreadsBusy(Exception):
+    """All threads wait for calls that have not returned."""
+
+
+class DaemonThreads:
+    """Calls that block for as long as another machine likes, such as DNS queries, from an event
+    loop.
+
+    A thread cannot be ended. So the caller stops waiting at its deadline and the thread goes on;
+    the number of threads is bounded. They are daemons: no process waits for them when it ends, as
+    it does for the threads of an executor.
+    """
+
+    def __init__(self, max_threads: int) -> None:
+        self._free = threading.BoundedSemaphore(max_threads)
+
+    async def call(self, function: Callable[[], Result]) -> Result:
+        """The function's result, or its exception. Raises `ThreadsBusy`."""
+        if not self._free.acquire(blocking=False):
+            raise ThreadsBusy
+        outcome: Future[Result] = Future()
+        outcome.set_running_or_notify_cancel()  # a caller that leaves cannot cancel it
+
+        def run() -> None:
+            try:
+                report = functools.partial(outcome.set_result, function())
+            except Exception as error:
+                report = functools.partial(outcome.set_exception, error)
+            finally:
+                self._free.release()
+            report()
+
+        threading.Thread(target=run, daemon=True, name="outbound").start()
+        return await asyncio.wrap_future(outcome)
+
+
+_lookups: Final = DaemonThreads(_MAX_LOOKUPS)

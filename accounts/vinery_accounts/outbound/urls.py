@@ -17,7 +17,7 @@ import idna
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _MAX_CHARS: Final = 8192
-MAX_HOST_CHARS: Final = 253
+_MAX_HOST_CHARS: Final = 253
 _MAX_PORT: Final = 65535
 
 _URL: Final = re.compile(
@@ -25,10 +25,10 @@ _URL: Final = re.compile(
 )
 _AUTHORITY: Final = re.compile(r"(?:\[(?P<ipv6>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P<port>.*))?")
 # A part of a name. Names in a private network may have an underscore.
-LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 # An address in one of the notations that some resolvers read: 2130706433, 0x7f.1, 127.1.
-ENDS_IN_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+_ENDS_IN_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 # Categories of Unicode that a reader cannot see: controls, marks of direction, joiners, surrogates
 # and all spaces.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
@@ -58,7 +58,7 @@ class Url:
     def authority(self) -> str:
         """Host and port as the header `Host` has them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        return host if self.port == DEFAULT_PORTS.get(self.scheme) else f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
@@ -112,7 +112,7 @@ def _read_authority(authority: str, scheme: str) -> tuple[str, int]:
     found = _AUTHORITY.fullmatch(authority)
     if found is None:
         raise UrlRefused("Write the host as a name or an address; an IPv6 address in brackets.")
-    host = _read_name(found["name"]) if found["ipv6"] is None else _read_ipv6(found["ipv6"])
+    host = read_host(found["name"]) if found["ipv6"] is None else _read_ipv6(found["ipv6"])
     return host, DEFAULT_PORTS[scheme] if found["port"] is None else _read_port(found["port"])
 
 
@@ -129,16 +129,18 @@ def _read_ipv6(text: str) -> str:
         raise UrlRefused("The text in brackets is not an IPv6 address.") from None
 
 
-def _read_name(text: str) -> str:
+def read_host(text: str) -> str:
+    """The name in lower case and punycode, without a dot at its end, or the IPv4 address. Raises
+    `UrlRefused`."""
     name = text.lower().removesuffix(".")
     if not text.isascii():
         name = _punycode(name)
-    if ENDS_IN_NUMBER.fullmatch(name):
+    if _ENDS_IN_NUMBER.fullmatch(name):
         return _read_ipv4(name, is_ascii=text.isascii())
-    if len(name) > MAX_HOST_CHARS or not all(map(LABEL.fullmatch, name.split("."))):
+    if len(name) > _MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, name.split("."))):
         raise UrlRefused("Write the host as letters, digits and hyphens with dots between them.")
     for label in name.split("."):
-        if not is_punycode(label):
+        if not _is_punycode(label):
             raise UrlRefused("A part of the host begins with xn-- and is not punycode.")
     return name
 
@@ -154,7 +156,7 @@ def _punycode(name: str) -> str:
         ) from None
 
 
-def is_punycode(label: str) -> bool:
+def _is_punycode(label: str) -> bool:
     """Whether a part of a name, if it begins with `xn--`, stands for exactly one name."""
     try:
         return not label.startswith("xn--") or idna.encode(idna.decode(label)).decode() == label

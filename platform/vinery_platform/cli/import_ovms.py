@@ -148,10 +148,7 @@ def _print_lines(head: str, lines: Sequence[str]) -> None:
 
 def _import_media(found: Found, *, is_dry: bool) -> Iterator[bool]:
     """Print what becomes of the media options, if there are any."""
-    options = media.Options(
-        media.split_domains(found.server.get("allowed_media_domains", "")),
-        found.server.get("allowed_local_media_path"),
-    )
+    options = media.Options.of(found.server)
     if not options.domains and not options.folder:
         return
     names = ", ".join([*options.domains, *([options.folder] if options.folder else [])])

@@ -13,7 +13,6 @@ from vinery_platform.cli.resource import Option, add_command
 from vinery_platform.cli.shape import Commands, Failure, add_json, json_of, print_rows, subcommands
 from vinery_serving.allowlist import ovms
 from vinery_serving.allowlist.models import MediaRule
-from vinery_serving.allowlist.proposals import reason_text
 from vinery_serving.allowlist.resource import (
     MEDIA_DENIALS,
     MEDIA_FOLDERS,
@@ -21,7 +20,8 @@ from vinery_serving.allowlist.resource import (
     MEDIA_RULES,
 )
 from vinery_serving.allowlist.tester import Verdict, test
-from vinery_serving.media.hosts import host_pattern, overlaps
+from vinery_serving.allowlist.values import host_pattern, overlaps
+from vinery_serving.catalog.ovms.sources import flags_of
 
 _WHAT: Final = "HOST_OR_FOLDER"
 _WHAT_HELP: Final = (
@@ -75,7 +75,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "List what the rules refused, the newest first.",
         name="denials",
         has_num=True,
-        extra=lambda rows: [{"why": reason_text(row)} for row in rows],
+        extra=lambda rows: [{"why": row.why()} for row in rows],
     )
     _add_limit(actions)
     _add_test(actions)
@@ -290,6 +290,8 @@ _RESULTS: Final = {True: "ok", False: "refused", None: ""}
 
 # -- import
 
+_OPTIONS: Final = ("allowed_media_domains", "allowed_local_media_path")
+
 
 def _add_import(actions: Commands) -> None:
     parser = add_command(
@@ -333,8 +335,5 @@ def _options_of(arguments: argparse.Namespace) -> ovms.Options:
             text = arguments.file.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             raise Failure(f"{arguments.file} cannot be read: {error}.") from error
-    found = ovms.find_options(text)
-    return ovms.Options(
-        ovms.split_domains(arguments.allowed_media_domains or "") or found.domains,
-        arguments.allowed_local_media_path or found.folder,
-    )
+    given = {name: value for name in _OPTIONS if (value := getattr(arguments, name))}
+    return ovms.Options.of({**flags_of(text), **given})

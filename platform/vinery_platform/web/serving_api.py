@@ -27,7 +27,6 @@ from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedFie
 from vinery_platform.web import hub_api
 from vinery_serving.allowlist import resource as media
 from vinery_serving.allowlist import tester
-from vinery_serving.allowlist.seeing import choose
 from vinery_serving.catalog import conversions, devices
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES
 from vinery_serving.catalog.engine_log import engine_log
@@ -87,7 +86,7 @@ class MediaTestSerializer(StrictSerializer):
     def validate_model(self, name: str | None) -> str | None:
         """Return the name. Raises ValidationError unless it is that of a loaded vision model."""
         try:
-            choose(name)
+            tester.choose(name)
         except ValueError as error:
             raise serializers.ValidationError(str(error)) from None
         return name

@@ -2,41 +2,26 @@
 
 from typing import Any
 
-from django import forms
 from django.contrib import admin
+from django.db.models import JSONField
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.html import format_html
 
-from vinery_accounts.admin.base import ReadOnlyAdmin, ResourceAdmin, ResourceForm, VisibleFilter
-from vinery_accounts.resources.forms import CommaField
-from vinery_serving.allowlist.forms import PortsField
+from vinery_accounts.admin.base import ReadOnlyAdmin, ResourceAdmin, VisibleFilter
+from vinery_accounts.resources.forms import form_field
+from vinery_serving.allowlist.forms import PortsField, link_of
 from vinery_serving.allowlist.models import (
-    SCHEMES,
     MediaDenial,
     MediaFolder,
     MediaLimit,
     MediaRule,
-    default_schemes,
 )
-from vinery_serving.allowlist.proposals import propose, reason_text
 from vinery_serving.allowlist.resource import (
     MEDIA_DENIALS,
     MEDIA_FOLDERS,
     MEDIA_LIMITS,
     MEDIA_RULES,
 )
-
-
-class MediaRuleForm(ResourceForm):
-    schemes = forms.MultipleChoiceField(
-        choices=[(scheme, scheme) for scheme in SCHEMES],
-        widget=forms.CheckboxSelectMultiple,
-        initial=default_schemes,
-    )
-    ports = PortsField(required=False)
-    content_types = CommaField(required=False)
-    networks = CommaField(required=False)
 
 
 class _ScopedAdmin(ResourceAdmin):
@@ -59,19 +44,18 @@ class _ScopedAdmin(ResourceAdmin):
 
 @admin.register(MediaRule)
 class MediaRuleAdmin(_ScopedAdmin):
-    form = MediaRuleForm
     resource = MEDIA_RULES
     list_display = ["host", "applies_to", "schemes", "ports", "max_bytes", "is_active", "note"]
     search_fields = ["host", "note"]
     ordering = ["organization__name", "project__name", "host"]
 
     def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
-        """Return the form's own field of a list, with the text of the API."""
-        own = MediaRuleForm.declared_fields.get(db_field.name)
-        if own is not None:
-            text = self.api_fields[db_field.name].help_text
-            own.help_text = text if db_field.name == "schemes" else f"{text} Separated by commas."
-        return super().formfield_for_dbfield(db_field, request, **kwargs)
+        """Return the form field of the API's field for a list."""
+        if not isinstance(db_field, JSONField):
+            return super().formfield_for_dbfield(db_field, request, **kwargs)
+        field = form_field(self.api_fields[db_field.name])
+        is_ports = db_field.name == "ports"
+        return PortsField(required=False, help_text=field.help_text) if is_ports else field
 
 
 @admin.register(MediaFolder)
@@ -108,12 +92,12 @@ class MediaDenialAdmin(ReadOnlyAdmin):
 
     @admin.display(description="why")
     def why(self, denial: MediaDenial) -> str:
-        return reason_text(denial, with_address=False)
+        return denial.why(with_address=False)
 
     @admin.display(description="rule")
     def rule(self, denial: MediaDenial) -> str:
         """A link to the form of the rule that would allow it, which is a page of the console."""
-        if propose(denial) is None:
-            return "No rule can allow it."
-        address = reverse("console:media-allow", args=[denial.pk])
-        return format_html('<a href="{}">Allow {}</a>', address, denial.what)
+        link = link_of(denial.denial, denial.organization_id, denial.project_id)
+        if link is None:
+            return "The rule that refused it is gone."
+        return format_html('<a href="{}">{}</a>', link.address, f"{link.text}: {denial.what}")

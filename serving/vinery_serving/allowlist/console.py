@@ -1,25 +1,27 @@
-"""The console's page of media rules: what is allowed, what was refused, and what would allow it."""
+"""The console's pages of media rules: what is allowed, what was refused, and the tester."""
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any, ClassVar, Final
 
-from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.db.models import F
-from django.http import Http404, HttpResponse, QueryDict
-from django.urls import path, reverse
+from django.http import HttpResponse, QueryDict
+from django.urls import URLPattern, path
 
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, ResourcePage, RowPage, page_of
-from vinery_accounts.models import User
 from vinery_accounts.resources.base import Conflict, Resource, require
 from vinery_accounts.services.access import Action
-from vinery_serving.allowlist.denials import unstored
-from vinery_serving.allowlist.forms import FORMS, ScopedForm, TestForm, ids_of, scope_value
+from vinery_serving.allowlist.forms import (
+    FORMS,
+    NAMED_BY_LINKS,
+    ScopedForm,
+    TestForm,
+    ids_of,
+    link_of,
+)
 from vinery_serving.allowlist.models import MediaDenial, MediaFolder, MediaRule
 from vinery_serving.allowlist.policies import MediaPolicies
-from vinery_serving.allowlist.proposals import Proposal, is_allowed_now, propose, reason_text
 from vinery_serving.allowlist.resource import (
     MEDIA_DENIALS,
     MEDIA_FOLDERS,
@@ -27,8 +29,8 @@ from vinery_serving.allowlist.resource import (
     MEDIA_RULES,
 )
 from vinery_serving.allowlist.tester import test
-from vinery_serving.media.denials import DenialReason
-from vinery_serving.media.hosts import overlaps
+from vinery_serving.allowlist.values import overlaps
+from vinery_serving.media.rules import DenialReason
 
 _MAX_ROWS: Final = 200
 _MAX_DENIALS: Final = 50
@@ -36,16 +38,6 @@ _BY_SCOPE: Final = (
     F("organization__name").asc(nulls_first=True),
     F("project__name").asc(nulls_first=True),
 )
-_RESOURCES: Final[dict[str, Resource[Any]]] = {
-    "rules": MEDIA_RULES,
-    "folders": MEDIA_FOLDERS,
-    "limits": MEDIA_LIMITS,
-}
-_SIGNED: Final = (
-    *("organization_id", "organization_name", "project_id", "project_name", "level", "reason"),
-    *("scheme", "host", "port", "folder", "rule_id", "detail"),
-)
-_MAX_AGE_S: Final = 86_400
 _SAVED: Final = "Saved. It is in force within a second."
 
 
@@ -82,14 +74,14 @@ class Media(ResourcePage):
 
     def _denial(self, row: MediaDenial, policies: MediaPolicies) -> dict[str, Any]:
         policy = policies.policy_of(row.organization_id, row.project_id)
-        is_allowed = is_allowed_now(row, policy)
-        proposal = None if is_allowed else propose(row)
+        has_no_rule = row.reason == DenialReason.NO_RULE
+        link = link_of(row.denial, row.organization_id, row.project_id)
         return {
             "row": row,
-            "reason": reason_text(row, with_address=self.access.is_superuser),
-            "is_allowed": is_allowed,
-            "proposal": proposal,
-            "may_allow": proposal is not None and proposal.may_be_stored_by(self.access),
+            "reason": row.why(with_address=self.access.is_superuser),
+            "is_allowed": has_no_rule and policy.allows(row.denial.target),
+            "link": link,
+            "may_allow": link is not None and link.may_be_used_by(self.access),
         }
 
 
@@ -113,10 +105,6 @@ class MediaFormPage(ResourcePage, FormPage):
     kind = "rules"
     field_of_column = {"organization": "of", "project": "of"}
 
-    @property
-    def own_resource(self) -> Resource[Any]:
-        return _RESOURCES[self.kind]
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"kind": self.kind}
 
@@ -127,10 +115,11 @@ class NewMedia(MediaFormPage):
     def form_of(self, data: QueryDict | None) -> ScopedForm:
         if not self.access.owns_scope:
             raise PermissionDenied
-        return FORMS[self.kind](self.access, data)
+        initial = {name: text for name, text in self.request.GET.items() if name in NAMED_BY_LINKS}
+        return FORMS[self.kind](self.access, data, initial=initial)
 
     def save(self, form: ScopedForm) -> HttpResponse:
-        self.own_resource.create(self.access, form.columns)
+        self.resource.create(self.access, form.columns)
         return self.to_list(_SAVED)
 
 
@@ -164,43 +153,6 @@ class RemoveMedia(ConfirmPage):
     }
 
 
-class AllowDenied(RowPage, MediaFormPage):
-    """`/console/media/denials/<id>/allow/`: the form of the rule that would allow it."""
-
-    resource = MEDIA_DENIALS
-
-    @property
-    def proposal(self) -> Proposal:
-        """Raises `Http404` for what no rule can allow, and `PermissionDenied`."""
-        proposal = propose(self.row)
-        if proposal is None:
-            raise Http404
-        require(self.access, Action.MANAGE, proposal.row)
-        return proposal
-
-    def form_of(self, data: QueryDict | None) -> ScopedForm:
-        proposal = self.proposal
-        self.kind = "folders" if isinstance(proposal.row, MediaFolder) else "rules"
-        row, initial = proposal.row, dict(proposal.values)
-        if not proposal.is_new:
-            return FORMS[self.kind](self.access, data, row=row, initial=initial)
-        initial["of"] = scope_value(row.organization_id, row.project_id)
-        return FORMS[self.kind](self.access, data, initial=initial)
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        reason = reason_text(self.row, with_address=self.access.is_superuser)
-        context = super().get_context_data(**kwargs)
-        return context | {"kind": self.kind, "denial": self.row, "reason": reason}
-
-    def save(self, form: ScopedForm) -> HttpResponse:
-        proposal = self.proposal
-        if proposal.is_new:
-            self.own_resource.create(self.access, form.columns)
-        else:
-            self.own_resource.change(self.access, proposal.row, form.columns)
-        return self.to_list(_SAVED)
-
-
 class TestMedia(ResourcePage, FormPage):
     """`/console/media/test/`."""
 
@@ -218,71 +170,33 @@ class TestMedia(ResourcePage, FormPage):
         context: dict[str, Any] = {"what": what}
         try:
             verdict = test(what, *ids, form.cleaned_data.get("model"))
-            context["verdict"] = verdict.seen_by(self.access)
-            if verdict.denial is not None:
-                context |= self._proposed(unstored(verdict.denial, *ids))
         except (Conflict, ValueError) as error:
             form.add_error(None, str(error))
+        else:
+            context["verdict"] = verdict.seen_by(self.access)
+            link = verdict.denial and link_of(verdict.denial, *ids)
+            context["link"] = link
+            context["may_allow"] = link and link.may_be_used_by(self.access)
         return self.render_to_response(self.get_context_data(form=form, **context))
 
-    def _proposed(self, row: MediaDenial) -> dict[str, Any]:
-        """Return the address of the form with the rule that would allow it, if the user may."""
-        proposal = propose(row)
-        if proposal is None or not proposal.may_be_stored_by(self.access):
-            return {"denial": row, "proposal": proposal}
-        values = {name: getattr(row, name) for name in _SIGNED}
-        token = signing.dumps(values, salt=_salt(self.user))
-        text = f"Allow {row.what}"
-        if row.reason == DenialReason.ADDRESS:  # there is a rule
-            text = f"Add {row.detail} to the networks of the rule"
-        address = f"{reverse('console:media-test-allow')}?refused={token}"
-        return {"allow": address, "allow_text": text}
 
+def _pages_of(kind: str) -> list[URLPattern]:
+    """Return the pages of `rules`, `folders` or `limits`."""
+    address, name = f"media/{kind}/", f"media-{kind.removesuffix('s')}"
+    options: dict[str, Any] = {"resource": FORMS[kind].scoped_resource}
+    new = NewMedia.as_view(kind=kind, **options)
+    change = ChangeMedia.as_view(kind=kind, **options)
+    return [
+        path(f"{address}new/", new, name=f"{name}-new"),
+        path(f"{address}<int:row_id>/", change, name=name),
+        path(
+            f"{address}<int:row_id>/remove/", RemoveMedia.as_view(**options), name=f"{name}-remove"
+        ),
+    ]
 
-class AllowTested(AllowDenied):
-    """`/console/media/test/allow/`: the same for what the tester refused. It is not stored:
-    `refused`, which the server signs for the user, has its columns."""
-
-    @cached_property
-    def row(self) -> MediaDenial:
-        """Raises `Http404` for columns that are too old, or of another user."""
-        token, salt = self.request.GET.get("refused", ""), _salt(self.user)
-        try:
-            return MediaDenial(**signing.loads(token, salt=salt, max_age=_MAX_AGE_S))
-        except signing.BadSignature:
-            raise Http404 from None
-
-
-def _salt(user: User) -> str:
-    return f"tested media of {user.pk}"
-
-
-_ONE: Final = {"rules": "rule", "folders": "folder", "limits": "limit"}
 
 urlpatterns = [
     path("media/", Media.as_view(), name="media"),
     path("media/test/", TestMedia.as_view(), name="media-test"),
-    path("media/test/allow/", AllowTested.as_view(), name="media-test-allow"),
-    path("media/denials/<int:row_id>/allow/", AllowDenied.as_view(), name="media-allow"),
-    *(
-        pattern
-        for kind, resource in _RESOURCES.items()
-        for pattern in (
-            path(
-                f"media/{kind}/new/",
-                NewMedia.as_view(kind=kind, resource=resource),
-                name=f"media-{_ONE[kind]}-new",
-            ),
-            path(
-                f"media/{kind}/<int:row_id>/",
-                ChangeMedia.as_view(kind=kind, resource=resource),
-                name=f"media-{_ONE[kind]}",
-            ),
-            path(
-                f"media/{kind}/<int:row_id>/remove/",
-                RemoveMedia.as_view(resource=resource),
-                name=f"media-{_ONE[kind]}-remove",
-            ),
-        )
-    ),
+    *(page for kind in FORMS for page in _pages_of(kind)),
 ]

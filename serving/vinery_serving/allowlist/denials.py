@@ -8,9 +8,9 @@ usage.
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from django.db import transaction
 from django.db.models import F
@@ -19,7 +19,7 @@ from django.utils import timezone
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.models import Organization, Project
 from vinery_serving.allowlist.models import MAX_FOLDER, MediaDenial
-from vinery_serving.media.denials import Denial
+from vinery_serving.media.rules import Denial
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +27,9 @@ MAX_ROWS: Final = 500
 """How many an organisation has. The oldest are dropped, so that none displaces those of others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """What distinguishes rows of the list. Ids are 0 for a caller without a key."""
-
-    organization_id: int
-    project_id: int
-    denial: Denial  # without its detail and its rule
+Refused = tuple[int, int, Denial]
+"""What distinguishes rows of the list: the ids of the caller's organisation and project, 0 for a
+caller without a key, and the refusal without its rule and detail."""
 
 
 @dataclass(slots=True)
@@ -41,8 +37,7 @@ class Count:
     num: int
     first_at: datetime
     last_at: datetime
-    detail: str
-    rule_id: int | None
+    latest: Denial
 
 
 class DenialQueue:
@@ -67,18 +62,16 @@ class DenialQueue:
     def put(self, denial: Denial, organization_id: int | None, project_id: int | None) -> None:
         """Count a denial, or drop it if too many others wait."""
         now = timezone.now()
-        refused = Refused(
-            organization_id or 0, project_id or 0, replace(denial, detail="", rule_id=None)
-        )
+        bare = replace(denial, detail="", rule_id=None)
+        refused = organization_id or 0, project_id or 0, bare
         with self._lock:
             count = self._waiting.get(refused)
             if count is None and len(self._waiting) >= self._max_waiting:
                 self.num_dropped += 1
             elif count is None:
-                self._waiting[refused] = Count(1, now, now, denial.detail, denial.rule_id)
+                self._waiting[refused] = Count(1, now, now, denial)
             else:
-                count.num, count.last_at = count.num + 1, now
-                count.detail, count.rule_id = denial.detail, denial.rule_id
+                count.num, count.last_at, count.latest = count.num + 1, now, denial
 
     def store(self) -> None:
         """Store what waits. It waits on while the database is unavailable; what has another error
@@ -112,57 +105,39 @@ class DenialQueue:
 def store_denials(batch: Mapping[Refused, Count]) -> None:
     """Add the counts to their rows, and drop the oldest rows of organisations that have too many.
     Raises `django.db.Error`."""
-    organizations = Organization.objects.in_bulk({each.organization_id for each in batch})
-    projects = Project.objects.in_bulk({each.project_id for each in batch})
+    organizations = Organization.objects.in_bulk({each for each, _, _ in batch})
+    projects = Project.objects.in_bulk({each for _, each, _ in batch})
     with transaction.atomic():
-        for refused, count in batch.items():
+        for (organization_id, project_id, denial), count in batch.items():
             names = {
-                "organization_name": _name(organizations.get(refused.organization_id)),
-                "project_name": _name(projects.get(refused.project_id)),
+                "organization_name": _name(organizations.get(organization_id)),
+                "project_name": _name(projects.get(project_id)),
             }
-            _add(refused, count, names)
-        for organization_id in sorted({each.organization_id for each in batch}):
+            _add((organization_id, project_id, denial), count, names)
+        for organization_id in sorted({each for each, _, _ in batch}):
             _drop_oldest(organization_id)
 
 
-def unstored(denial: Denial, organization_id: int | None, project_id: int | None) -> MediaDenial:
-    """Return the row of a denial that is not counted, as those of the tester."""
-    refused = Refused(organization_id or 0, project_id or 0, denial)
-    return MediaDenial(
-        **_columns(refused),
-        organization_name=_name(Organization.objects.filter(pk=refused.organization_id).first()),
-        project_name=_name(Project.objects.filter(pk=refused.project_id).first()),
-        detail=denial.detail[:100],
-        rule_id=denial.rule_id,
-    )
-
-
 def _add(refused: Refused, count: Count, names: Mapping[str, str]) -> None:
-    key = _columns(refused)
+    organization_id, project_id, denial = refused
+    key = asdict(denial) | {
+        "organization_id": organization_id,
+        "project_id": project_id,
+        "reason": denial.reason.value,
+        "host": denial.host[:255],
+        "folder": _storable(denial.folder)[:MAX_FOLDER],
+    }
+    del key["detail"], key["rule_id"]
     row = MediaDenial(**key, first_at=count.first_at, last_at=count.last_at)
     # Another process may store the same row: it then stays as it is.
     MediaDenial.objects.bulk_create([row], ignore_conflicts=True)
     MediaDenial.objects.filter(**key).update(
         num=F("num") + count.num,
         last_at=count.last_at,
-        detail=count.detail[:100],
-        rule_id=count.rule_id,
+        detail=count.latest.detail[:100],
+        rule_id=count.latest.rule_id,
         **names,
     )
-
-
-def _columns(refused: Refused) -> dict[str, Any]:
-    denial = refused.denial
-    return {
-        "organization_id": refused.organization_id,
-        "project_id": refused.project_id,
-        "level": denial.level,
-        "reason": denial.reason.value,
-        "scheme": denial.scheme[:8],
-        "host": denial.host[:255],
-        "port": denial.port,
-        "folder": _storable(denial.folder)[:MAX_FOLDER],
-    }
 
 
 def _storable(text: str) -> str:

@@ -1,18 +1,24 @@
-"""The forms of media rules, in the console and in the admin."""
+"""The forms of media rules, in the console and in the admin, and links to them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
+from urllib.parse import urlencode
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.urls import reverse
 
 from vinery_accounts.console.scopes import ScopeField, scope_choices
 from vinery_accounts.models import Organization, Project
+from vinery_accounts.outbound.urls import DEFAULT_PORTS
 from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.forms import CommaField, ResourceForm
-from vinery_accounts.services.access import Access
+from vinery_accounts.services.access import Access, Action
+from vinery_serving.allowlist.models import MediaFolder, MediaRule, default_schemes
 from vinery_serving.allowlist.resource import MEDIA_FOLDERS, MEDIA_LIMITS, MEDIA_RULES
-from vinery_serving.allowlist.seeing import vision_models
+from vinery_serving.allowlist.tester import vision_models
+from vinery_serving.media.rules import Denial, DenialReason
 
 PLATFORM: Final = "platform"
 
@@ -59,7 +65,8 @@ class ScopedForm(ResourceForm):
     names: tuple[str, ...]
 
     def __init__(self, access: Access, data: Any = None, *, row: Any = None, **more: Any) -> None:
-        initial = {name: getattr(row, name) for name in self.names} if row else self.defaults()
+        values = row or self.scoped_resource.model()
+        initial = {name: getattr(values, name) for name in self.names}
         initial |= more.pop("initial", None) or {}
         super().__init__(self.scoped_resource, self.names, data, initial=initial, **more)
         for field in self.fields.values():
@@ -69,10 +76,6 @@ class ScopedForm(ResourceForm):
         if row is None:
             self.fields["of"] = MediaScopeField(access)
             self.order_fields(["of", *self.fields])
-
-    def defaults(self) -> dict[str, Any]:
-        row = self.scoped_resource.model()
-        return {name: getattr(row, name) for name in self.names}
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -95,13 +98,6 @@ def _scope_columns(of: Any) -> dict[str, Any]:
     return {}
 
 
-def scope_value(organization_id: int | None, project_id: int | None) -> str:
-    """Return the choice of a scope, such as `project:7`."""
-    if project_id:
-        return f"project:{project_id}"
-    return f"organization:{organization_id}" if organization_id else PLATFORM
-
-
 class RuleForm(ScopedForm):
     scoped_resource = MEDIA_RULES
     names = (
@@ -115,7 +111,7 @@ class RuleForm(ScopedForm):
 
     def __init__(self, access: Access, data: Any = None, **more: Any) -> None:
         super().__init__(access, data, **more)
-        text = "Empty: 443 for https and 80 for http. Separated by commas."
+        text = self.fields["ports"].help_text
         self.fields["ports"] = PortsField(required=False, help_text=text)
         if not access.is_superuser:
             del self.fields["networks"]
@@ -162,3 +158,66 @@ FORMS: Final[Mapping[str, type[ScopedForm]]] = {
     "limits": LimitForm,
 }
 """By the part of the console's addresses."""
+
+
+# -- Links
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """To the form of the rule that would allow what was refused."""
+
+    row: MediaRule | MediaFolder  # a new one, or the one that refused it
+    address: str
+
+    @property
+    def text(self) -> str:
+        return "Allow" if self.row.pk is None else "Change the rule"
+
+    def may_be_used_by(self, access: Access) -> bool:
+        return access.may(Action.MANAGE, self.row)
+
+
+def link_of(denial: Denial, organization_id: int | None, project_id: int | None) -> Link | None:
+    """Return the link for a refusal of a caller with these ids; None: the rule that refused it is
+    gone. The form of a new rule takes its values from the query of the address."""
+    table: type[Any] = MediaFolder if denial.folder else MediaRule
+    if denial.reason is not DenialReason.NO_RULE:
+        return _link_to(table.objects.filter(pk=denial.rule_id or 0).first())
+    ids: dict[str, Any] = {
+        "organization_id": None if denial.level == "platform" else organization_id,
+        "project_id": project_id if denial.level == "project" else None,
+    }
+    what = {"folder": denial.folder} if denial.folder else {"host": denial.host}
+    stored = table.objects.filter(**ids, **what).first()
+    query = {"of": _scope_value(**ids), **what, **_unusual(denial)}
+    new = reverse("console:media-folder-new" if denial.folder else "console:media-rule-new")
+    return _link_to(stored) or Link(table(**ids), f"{new}?{urlencode(query)}")
+
+
+def _link_to(row: MediaRule | MediaFolder | None) -> Link | None:
+    if row is None:
+        return None
+    kind = "folder" if isinstance(row, MediaFolder) else "rule"
+    return Link(row, reverse(f"console:media-{kind}", args=[row.pk]))
+
+
+def _unusual(denial: Denial) -> dict[str, str]:
+    """Return the scheme and the port of a URL that a new rule would not allow by itself."""
+    values = {}
+    if denial.scheme not in ("", default_schemes()[0]):
+        values["schemes"] = denial.scheme
+    if denial.port not in (0, DEFAULT_PORTS.get(denial.scheme)):
+        values["ports"] = str(denial.port)
+    return values
+
+
+def _scope_value(organization_id: int | None, project_id: int | None) -> str:
+    """Return the choice of a scope, such as `project:7`."""
+    if project_id:
+        return f"project:{project_id}"
+    return f"organization:{organization_id}" if organization_id else PLATFORM
+
+
+NAMED_BY_LINKS: Final = ("of", "host", "schemes", "ports", "folder")
+"""A link of another user may open the same form: it fills in no networks and no limits."""

@@ -1,9 +1,6 @@
 """The tables of media rules, and of the media that they refused."""
 
-import os
-import re
 from collections.abc import Callable, Collection
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
@@ -16,18 +13,20 @@ from vinery_accounts.base.names import check_characters
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
 from vinery_accounts.models import ScopedRow
 from vinery_accounts.models.scoped import unique_in_scope
-from vinery_accounts.outbound.addresses import read_networks
-from vinery_serving.media.denials import DenialReason
-from vinery_serving.media.hosts import host_pattern
-from vinery_serving.media.policy import DEFAULT_PORTS
+from vinery_serving.allowlist.values import (
+    host_pattern,
+    read_absolute,
+    read_content_types,
+    read_folder,
+    read_networks,
+    read_ports,
+    read_schemes,
+)
+from vinery_serving.media.rules import Denial, DenialReason
 
-SCHEMES: Final = ("https", "http")
-MAX_LIST: Final = 50
-"""How many ports, content types or networks a rule may name."""
 MAX_FOLDER: Final = 500
 """Characters of a folder: PostgreSQL indexes no text that is much longer."""
 _MIB: Final = 1024 * 1024
-_CONTENT_TYPE: Final = re.compile(r"(image|video|application)/(\*|[a-z0-9][a-z0-9.+-]*)")
 
 
 def default_schemes() -> list[str]:
@@ -148,10 +147,10 @@ class MediaRule(_Rule):
     def readers(self) -> dict[str, Callable[[Any], Any]]:
         return {
             "host": host_pattern,
-            "schemes": _read_schemes,
-            "ports": _read_ports,
-            "content_types": _read_content_types,
-            "networks": _read_networks,
+            "schemes": read_schemes,
+            "ports": read_ports,
+            "content_types": read_content_types,
+            "networks": read_networks,
         }
 
     def clean(self) -> None:
@@ -190,7 +189,7 @@ class MediaFolder(_Rule):
         """An owner of an organisation does not learn which folders the server has: only those of
         the platform's rules are looked at."""
         is_of_platform = self.organization_id is None
-        return {"folder": _read_folder if is_of_platform else _read_absolute}
+        return {"folder": read_folder if is_of_platform else read_absolute}
 
 
 class MediaLimit(Stamped, ScopedRow):
@@ -229,6 +228,16 @@ DENIAL_REASONS: Final = (
     (DenialReason.MAX_REDIRECTS.value, "too many redirects"),
     (DenialReason.TIMEOUT.value, "too slow"),
 )
+
+_WHY: Final = {
+    DenialReason.NO_RULE: "No rule of {whose} allows it.",
+    DenialReason.ADDRESS: "The address {detail} is not public.",
+    DenialReason.CONTENT_TYPE: "The content type {detail} is not allowed.",
+    DenialReason.MAX_BYTES: "The file has more bytes than are allowed.",
+    DenialReason.MAX_PIXELS: "The picture has more pixels than are allowed.",
+    DenialReason.MAX_REDIRECTS: "The host redirects more often than is allowed.",
+    DenialReason.TIMEOUT: "The host did not answer in the time that is allowed.",
+}
 
 
 class MediaDenial(models.Model):
@@ -273,81 +282,35 @@ class MediaDenial(models.Model):
         return self.what
 
     @property
+    def denial(self) -> Denial:
+        """The last of the refusals."""
+        return Denial(
+            DenialReason(self.reason),
+            self.level,
+            self.scheme,
+            self.host,
+            self.port,
+            self.folder,
+            self.rule_id,
+            self.detail,
+        )
+
+    @property
     def what(self) -> str:
         """The folder, or the URL without its path."""
-        if self.folder:
-            return self.folder
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        is_usual = self.port == DEFAULT_PORTS.get(self.scheme)
-        return f"{self.scheme}://{host}" if is_usual else f"{self.scheme}://{host}:{self.port}"
+        return self.denial.what
 
+    def why(self, *, with_address: bool = True) -> str:
+        """Return a sentence with the reason. Addresses are for administrators alone."""
+        is_address = self.reason == DenialReason.ADDRESS
+        detail = self.detail if with_address or not is_address else ""
+        detail = detail or ("of the host" if is_address else "of the file")
+        return _WHY[DenialReason(self.reason)].format(whose=self._whose(), detail=detail)
 
-# -- Values as they are stored
-
-
-def _read_schemes(value: Any) -> list[str]:
-    names = _texts(value, "schemes")
-    if not names or not set(names) <= set(SCHEMES):
-        raise ValueError("Name https, http or both.")
-    return names
-
-
-def _read_ports(value: Any) -> list[int]:
-    if not isinstance(value, list) or len(value) > MAX_LIST:
-        raise ValueError(f"Give a list of up to {MAX_LIST} ports.")
-    if not all(type(each) is int and 1 <= each <= 65535 for each in value):
-        raise ValueError("A port is a whole number from 1 to 65535.")
-    return sorted(set(value))
-
-
-def _read_content_types(value: Any) -> list[str]:
-    names = [name.lower() for name in _texts(value, "content types")]
-    for name in names:
-        if not _CONTENT_TYPE.fullmatch(name):
-            raise ValueError(
-                f"{name} is no type of a picture, a video or a PDF. Write one such as image/png, "
-                "image/* or application/pdf."
-            )
-    return names
-
-
-def _read_networks(value: Any) -> list[str]:
-    texts = _texts(value, "networks")
-    for text in texts:
-        try:
-            read_networks([text])
-        except ValueError:
-            raise ValueError(f"{text} is no network. Write one such as 10.1.0.0/16.") from None
-    return [str(network) for network in read_networks(texts)]
-
-
-def _texts(value: Any, what: str) -> list[str]:
-    if not isinstance(value, list) or len(value) > MAX_LIST:
-        raise ValueError(f"Give a list of up to {MAX_LIST} {what}.")
-    if not all(isinstance(each, str) for each in value):
-        raise ValueError(f"Give {what} as texts.")
-    return sorted({each.strip() for each in value})
-
-
-def _read_absolute(text: str) -> str:
-    """Return the path without a slash at its end. Raises ValueError for one that is not absolute
-    or names a parent."""
-    path = PurePosixPath(text)
-    if not path.is_absolute() or "\0" in text:
-        raise ValueError(f"{text} is not an absolute path. Write one such as /srv/pictures.")
-    if ".." in path.parts:
-        raise ValueError("Leave out .. in the path.")
-    if len(path.parts) < 2:
-        raise ValueError("This would allow every file of the server. Name a folder in it.")
-    return "/" + "/".join(path.parts[1:])
-
-
-def _read_folder(text: str) -> str:
-    """Return the path of a folder of the server. Raises ValueError, also for one behind a link."""
-    path = _read_absolute(text)
-    if not os.path.isdir(path):  # noqa: PTH112
-        raise ValueError(f"There is no folder {path} on the server.")
-    real = os.path.realpath(path)
-    if real != path:
-        raise ValueError(f"{path} is behind a link. Write the folder itself: {real}")
-    return path
+    def _whose(self) -> str:
+        match self.level:
+            case "organization":
+                return f"the organisation {self.organization_name or self.organization_id}"
+            case "project":
+                return f"the project {self.project_name or self.project_id}"
+        return "the platform"

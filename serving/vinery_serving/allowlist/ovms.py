@@ -5,10 +5,9 @@ ports or wildcards; `all` allows every host. `--allowed_local_media_path` is one
 are not followed.
 """
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from django.core.exceptions import ValidationError
 
@@ -19,14 +18,19 @@ from vinery_serving.allowlist.models import MediaFolder, MediaRule
 from vinery_serving.allowlist.resource import MEDIA_FOLDERS, MEDIA_RULES
 
 _ALL: Final = "all"
-# `--name value`, `--name=value`, and words of a list in YAML or JSON.
-_VALUE: Final = r"""--{name}(?:=|["']?\s*,?\s*(?:-\s+)?)["']?([^\s"'\\]+)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     domains: tuple[str, ...]
     folder: str | None
+
+    @classmethod
+    def of(cls, flags: Mapping[str, str]) -> Self:
+        """Return the options among flags of the model server, by name."""
+        domains = (each.strip() for each in flags.get("allowed_media_domains", "").split(","))
+        folder = flags.get("allowed_local_media_path") or None
+        return cls(tuple(dict.fromkeys(filter(None, domains))), folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +39,6 @@ class Imported:
 
     new: tuple[str, ...]
     known: tuple[str, ...]
-
-
-def split_domains(text: str) -> tuple[str, ...]:
-    """Return the hosts of a list, in its order."""
-    return tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
-
-
-def find_options(text: str) -> Options:
-    """Return the options in a text that has the command line of the model server."""
-    domains, folder = (
-        re.search(_VALUE.format(name=name), text)
-        for name in ("allowed_media_domains", "allowed_local_media_path")
-    )
-    return Options(split_domains(domains[1]) if domains else (), folder[1] if folder else None)
 
 
 def store(options: Options) -> Imported:

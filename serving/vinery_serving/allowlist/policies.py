@@ -4,64 +4,49 @@ A thread calls `refresh` after each commit, as for keys; the event loop calls `p
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Self, TypeVar
+from dataclasses import fields, replace
+from typing import Any, Final, TypeVar
 
 from vinery_accounts.models import ScopedRow
 from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule
-from vinery_serving.media.policy import FolderRule, Level, MediaPolicy, UrlRule
+from vinery_serving.media.rules import NOTHING, FolderRule, Level, MediaPolicy, UrlRule
 
 RowT = TypeVar("RowT", bound=ScopedRow)
-RuleT = TypeVar("RuleT", MediaRule, MediaFolder)
+RuleT = TypeVar("RuleT", UrlRule, FolderRule)
 # The ids of an organisation and of a project; 0 for none.
 Scope = tuple[int, int]
 _PLATFORM: Final[Scope] = (0, 0)
 # Addresses are decided by the platform's rule: narrower rules leave them as they are.
 _ALL_NETWORKS: Final = ("0.0.0.0/0", "::/0")
-_NOTHING: Final = Level("platform", urls=(), folders=())
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The levels that have rules, by organisation or project."""
-
-    platform: Level = _NOTHING
-    organizations: Mapping[int, Level] = field(default_factory=dict)
-    projects: Mapping[int, Level] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, levels: Mapping[Scope, Level]) -> Self:
-        """Return the rules of these levels. The platform has no wider level: without a rule
-        nothing is allowed."""
-        widest = levels.get(_PLATFORM, _NOTHING)
-        return cls(
-            Level("platform", "", widest.urls or (), widest.folders or (), widest.max_media),
-            {scope[0]: level for scope, level in levels.items() if scope[0] and not scope[1]},
-            {scope[1]: level for scope, level in levels.items() if scope[1]},
-        )
 
 
 class MediaPolicies:
     """The policies of all callers. Before the first `refresh`, nothing is allowed."""
 
-    def __init__(self, rules: Rules | None = None) -> None:
-        self._rules = rules or Rules()
+    def __init__(self, levels: Mapping[Scope, Level] | None = None) -> None:
+        """`levels` are those that have rules."""
+        self._levels = _with_platform(levels or {})
 
     def refresh(self) -> None:
         """Read all rules: three queries. Raises `django.db.Error`; the rules stay as they were."""
-        self._rules = read_rules()
+        self._levels = _with_platform(read_levels())
 
     def policy_of(self, organization_id: int | None, project_id: int | None) -> MediaPolicy:
         """Return the policy of a caller; None for a caller without a key. No query."""
-        rules = self._rules
-        own = (
-            rules.organizations.get(organization_id or 0),
-            rules.projects.get(project_id or 0),
-        )
-        return MediaPolicy((rules.platform, *(level for level in own if level is not None)))
+        organization, project = organization_id or 0, project_id or 0
+        scopes = dict.fromkeys((_PLATFORM, (organization, 0), (organization, project)))
+        levels = self._levels
+        return MediaPolicy(tuple(levels[scope] for scope in scopes if scope in levels))
 
 
-def read_rules() -> Rules:
+def _with_platform(levels: Mapping[Scope, Level]) -> dict[Scope, Level]:
+    """The platform has no wider level: without a rule it allows nothing."""
+    widest = levels.get(_PLATFORM, NOTHING)
+    platform = replace(widest, urls=widest.urls or (), folders=widest.folders or ())
+    return {**levels, _PLATFORM: platform}
+
+
+def read_levels() -> dict[Scope, Level]:
     """Read the rules of the platform, and of all organisations and projects."""
     urls = _by_scope(MediaRule)
     folders = _by_scope(MediaFolder)
@@ -70,8 +55,9 @@ def read_rules() -> Rules:
     for scope in urls.keys() | folders.keys() | limits.keys():
         own = urls.get(scope), folders.get(scope), limits.get(scope)
         row: ScopedRow = next(rows[0] for rows in own if rows)
-        levels[scope] = level_of(row.scope, row.whose, *own)
-    return Rules.of(levels)
+        name = "" if scope == _PLATFORM else row.whose
+        levels[scope] = level_of(row.scope, name, *own)
+    return levels
 
 
 def _by_scope(table: type[RowT]) -> dict[Scope, list[RowT]]:
@@ -94,36 +80,33 @@ def level_of(
     return Level(
         scope,
         name,
-        None if urls is None else tuple(map(_url_rule, _most_specific_first(urls))),
-        None if folders is None else tuple(map(_folder_rule, _active(folders))),
+        None if urls is None else _most_specific_first(_rules(UrlRule, urls)),
+        None if folders is None else _rules(FolderRule, folders),
         limits[0].max_media if limits else None,
     )
 
 
-def _active(rules: Iterable[RuleT]) -> list[RuleT]:
-    return [rule for rule in rules if rule.is_active]
+def _most_specific_first(rules: Iterable[UrlRule]) -> tuple[UrlRule, ...]:
+    """Return hosts before wildcards, and long wildcards before short ones, so that the first match
+    is the rule that an administrator wrote for the host."""
+    return tuple(sorted(rules, key=lambda rule: (rule.host.startswith("*."), -len(rule.host))))
 
 
-def _most_specific_first(rules: Iterable[MediaRule]) -> list[MediaRule]:
-    """Return the active rules: hosts before wildcards, long wildcards before short ones, so that
-    the first match is the rule that an administrator wrote for the host."""
-    return sorted(_active(rules), key=lambda rule: (rule.host.startswith("*."), -len(rule.host)))
-
-
-def _url_rule(row: MediaRule) -> UrlRule:
-    return UrlRule(
-        id=row.pk,
-        host=row.host,
-        schemes=frozenset(row.schemes),
-        ports=frozenset(row.ports),
-        content_types=tuple(row.content_types),
-        max_bytes=row.max_bytes,
-        max_pixels=row.max_pixels,
-        max_redirects=row.max_redirects,
-        timeout_s=row.timeout_s,
-        networks=tuple(row.networks) if row.organization_id is None else _ALL_NETWORKS,
+def _rules(kind: type[RuleT], rows: Iterable[MediaRule | MediaFolder]) -> tuple[RuleT, ...]:
+    """Return the active rows as rules: their fields are columns."""
+    names = [field.name for field in fields(kind)]
+    values = (
+        {name: _frozen(getattr(row, name)) for name in names} | _networks(row)
+        for row in rows
+        if row.is_active
     )
+    return tuple(kind(**each) for each in values)
 
 
-def _folder_rule(row: MediaFolder) -> FolderRule:
-    return FolderRule(row.pk, row.folder, row.max_bytes, row.max_pixels)
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _networks(row: MediaRule | MediaFolder) -> dict[str, Any]:
+    is_narrower = isinstance(row, MediaRule) and row.organization_id is not None
+    return {"networks": _ALL_NETWORKS} if is_narrower else {}

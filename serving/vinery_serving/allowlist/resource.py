@@ -19,14 +19,13 @@ from vinery_accounts.resources.fields import (
 from vinery_accounts.services.access import Access
 from vinery_serving.allowlist.models import (
     DENIAL_REASONS,
-    MAX_LIST,
-    SCHEMES,
     MediaDenial,
     MediaFolder,
     MediaLimit,
     MediaRule,
 )
-from vinery_serving.media.denials import DenialReason
+from vinery_serving.allowlist.values import MAX_LIST, SCHEMES
+from vinery_serving.media.rules import DenialReason
 
 RowT = TypeVar("RowT", bound=ScopedRow)
 
@@ -100,32 +99,25 @@ class _ScopedResource(Resource[RowT]):
             raise ValidationError(f"There are {MAX_ROWS} {self.many}. Remove some first.")
 
 
+def _list_of(
+    column: str, child: Any, max_length: int = MAX_LIST, **more: Any
+) -> serializers.ListField:
+    field: Any = MediaRule._meta.get_field(column)
+    details = {"help_text": field.help_text, "max_length": max_length, **more}
+    return serializers.ListField(child=child, required=False, **details)
+
+
 class MediaRuleSerializer(_ScopedSerializer):
     """A rule that allows the URLs of a host."""
 
-    schemes = serializers.ListField(
-        child=serializers.ChoiceField(choices=SCHEMES),
-        required=False,
-        allow_empty=False,
-        max_length=len(SCHEMES),
-        help_text="https, http or both.",
+    schemes = _list_of(
+        "schemes", serializers.ChoiceField(choices=SCHEMES), len(SCHEMES), allow_empty=False
     )
-    ports = serializers.ListField(
-        child=serializers.IntegerField(min_value=1, max_value=65535),
-        required=False,
-        max_length=MAX_LIST,
-        help_text="Empty: 443 for https and 80 for http.",
-    )
-    content_types = serializers.ListField(
-        child=serializers.CharField(max_length=100),
-        required=False,
-        max_length=MAX_LIST,
-        help_text="Such as image/png or image/*; empty: all that is read.",
-    )
-    networks = serializers.ListField(
-        child=serializers.CharField(max_length=50),
-        required=False,
-        max_length=MAX_LIST,
+    ports = _list_of("ports", serializers.IntegerField(min_value=1, max_value=65535))
+    content_types = _list_of("content_types", serializers.CharField(max_length=100))
+    networks = _list_of(
+        "networks",
+        serializers.CharField(max_length=50),
         help_text="Addresses that are not public and allowed nevertheless, such as 10.1.0.0/16. "
         "Only administrators see and set them, in rules of the platform.",
     )

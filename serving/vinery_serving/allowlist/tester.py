@@ -7,8 +7,10 @@ it would cost.
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
@@ -16,31 +18,19 @@ from django.conf import settings
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.services.access import Access
 from vinery_serving.allowlist.policies import MediaPolicies
-from vinery_serving.allowlist.seeing import choose, seen_by
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.core.media import PathSource, UrlSource
-from vinery_serving.media import steps
-from vinery_serving.media.denials import Denial, MediaDenied
+from vinery_serving.core.media import SEEN_PIXELS, Detail, MediaKind, PathSource, UrlSource
 from vinery_serving.media.fetching import Examination, MediaFetcher
 from vinery_serving.media.files import is_file_url
-from vinery_serving.media.policy import Level, MediaPolicy
 from vinery_serving.media.probe import Finding, probe
-from vinery_serving.media.steps import StepKind
+from vinery_serving.media.rules import Denial, MediaDenied, MediaPolicy, Step
+from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
+from vinery_serving.prompting.vision import VisionProcessor
+from vinery_serving.prompting.vision_families import load_processor
 
 # A test occupies a thread, and a connection to a server that may be slow.
 _MAX_TESTS: Final = 4
 _RUNNING: Final = threading.BoundedSemaphore(_MAX_TESTS)
-
-_REFUSALS: Final = frozenset({StepKind.DENIED, StepKind.FAILED})
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One check. `is_ok` None: it neither allows nor refuses."""
-
-    name: str
-    is_ok: bool | None
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +89,14 @@ def _verdict(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Verdic
     source: UrlSource | PathSource = PathSource(text) if _is_path(text) else UrlSource(text)
     # In a loop of its own: that of the web process has requests to serve.
     examined = asyncio.run(_examine(source, policy))
-    error = examined.error
+    denial = examined.error.denial if isinstance(examined.error, MediaDenied) else None
     return Verdict(
         (
-            *_levels(source, policy, examined),
-            *map(_step, examined.steps),
+            *_levels(source, policy, examined, denial),
+            *examined.steps,
             *_decoded(examined, seer),
         ),
-        error.denial if isinstance(error, MediaDenied) else None,
+        denial,
     )
 
 
@@ -119,31 +109,22 @@ def _is_path(text: str) -> bool:
 
 
 def _levels(
-    source: UrlSource | PathSource, policy: MediaPolicy, examined: Examination
+    source: UrlSource | PathSource,
+    policy: MediaPolicy,
+    examined: Examination,
+    denial: Denial | None,
 ) -> Iterator[Step]:
     """Yield the levels without rules, and those that allow what a narrower one refuses: the fetcher
     reports rules only where all levels allow."""
-    first = examined.steps[0]
-    refusing = first.level if first.kind is StepKind.DENIED else None
+    refusing = denial.level if denial and examined.steps[0].name == "denied" else None
     for level in policy.levels:
         if level.scope == refusing:
             return
         rules = level.folders if isinstance(source, PathSource) else level.urls
         if rules is None:
-            yield Step("rule", None, f"{_name(level)} has none of its own, and adds none")
+            yield Step("rule", None, f"{level.whose} has none of its own, and adds none")
         elif refusing is not None:
-            yield Step("rule", True, f"a rule of {_name(level)} allows it")
-
-
-def _name(level: Level) -> str:
-    kind = {"organization": "the organisation"}.get(level.scope, f"the {level.scope}")
-    return f"{kind} {level.name}".strip()
-
-
-def _step(step: steps.Step) -> Step:
-    is_ok = None if step.kind is StepKind.REDIRECT else step.kind not in _REFUSALS
-    text = f"{step.text} ({step.level}, rule {step.rule_id})" if step.rule_id else step.text
-    return Step(step.kind.value, is_ok, text)
+            yield Step("rule", True, f"a rule of {level.whose} allows it")
 
 
 def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
@@ -158,8 +139,7 @@ def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
     if seer is None:
         yield Step("tokens", None, "no vision model is loaded, so none can see it")
     else:
-        seen = seen_by(seer, found)
-        yield Step("tokens", seen.is_ok, seen.text)
+        yield seen_by(seer, found)
 
 
 def _what(found: Finding) -> str:
@@ -170,3 +150,59 @@ def _what(found: Finding) -> str:
         case "document":
             return f"document of {found.number} pages, the first of {size}"
     return f"picture of {size}"
+
+
+# -- What the loaded vision models make of media
+
+
+def vision_models() -> list[ServedModel]:
+    """Return the loaded vision models by name: one query."""
+    return [each for each in ServedModel.objects.filter(is_loaded=True) if each.takes_pictures]
+
+
+def choose(name: str | None) -> ServedModel | None:
+    """Return the vision model with this name, by default the first one; None: none is loaded.
+    Raises ValueError for another name."""
+    models = vision_models()
+    if not name:
+        return models[0] if models else None
+    known = {model.name: model for model in models}
+    if name not in known:
+        others = f" Loaded: {', '.join(known)}." if known else ""
+        raise ValueError(f"{name} is not a loaded vision model.{others}")
+    return known[name]
+
+
+def seen_by(model: ServedModel, found: Finding) -> Step:
+    """Return what the model makes of a file that was decoded, with `detail` auto: the size that it
+    sees, and the tokens."""
+    try:
+        processor = load_processor(ModelFolder.read(Path(model.folder)))
+    except UnusableFolder as error:
+        return Step("tokens", False, str(error))
+    assert processor is not None, "the folder has no vision model any more"
+    processor = processor.within(model.options.get("max_image_pixels") or 0)
+    kind = MediaKind(found.kind)
+    if kind is MediaKind.VIDEO and not processor.takes_video:
+        return Step("tokens", False, f"{model} takes pictures only, no videos")
+    return Step("tokens", True, f"{model} sees {_seen(processor, kind, found)}")
+
+
+def _seen(processor: VisionProcessor, kind: MediaKind, found: Finding) -> str:
+    fit = partial(processor.fit, detail=Detail.AUTO, max_pixels=SEEN_PIXELS[kind])
+    if kind is MediaKind.DOCUMENT:
+        return _pages(processor, [fit(*size) for size in found.sizes])
+    width, height = fit(found.width, found.height)
+    if kind is MediaKind.VIDEO:
+        num_tokens = processor.num_tokens(width, height, found.number)
+        return f"{found.number} frames of {width} x {height} pixels: {num_tokens} tokens"
+    return f"{width} x {height} pixels: {processor.num_tokens(width, height)} tokens"
+
+
+def _pages(processor: VisionProcessor, sizes: Sequence[tuple[int, int]]) -> str:
+    num_tokens = sum(processor.num_tokens(*size) for size in sizes)
+    width, height = sizes[0]
+    return (
+        f"{len(sizes)} pages, the first of {width} x {height} pixels: {num_tokens} tokens, and "
+        "those of their text"
+    )

@@ -1,25 +1,32 @@
 """Fetches the media that requests name by URL or path, under the policy of their callers.
 
 One `MediaFetcher` for each web process. All rules of a request are checked before anything is
-fetched, and again for every redirect. Fetches are bounded for each key and in all, the same URL in
-one request is fetched once, and a file is kept for a short time within its project.
+fetched, and again for every redirect: the URL that it leads to is read, allowed by rules, resolved
+and checked like the first. Fetches are bounded for each key and in all, the same URL in one request
+is fetched once, and a file is kept for a short time within its project.
 """
 
 import asyncio
-import hashlib
+import re
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from vinery_accounts.outbound.client import Client
-from vinery_accounts.outbound.threads import DaemonThreads, ThreadsBusy
+from vinery_accounts.outbound.client import (
+    Client,
+    DaemonThreads,
+    ExchangeFailed,
+    Response,
+    ThreadsBusy,
+    TooLarge,
+)
+from vinery_accounts.outbound.urls import Url, UrlRefused, join, read_url
 from vinery_serving.core.errors import InvalidRequest, Overloaded
-from vinery_serving.core.media import MediaKind, PathSource, UrlSource
+from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.core.turns import FairTurns, TurnMessages
-from vinery_serving.media.cache import Content, MediaCache
-from vinery_serving.media.denials import MediaDenied, MediaNotFetched
 from vinery_serving.media.files import (
     FileRefused,
     FileTooLarge,
@@ -27,10 +34,14 @@ from vinery_serving.media.files import (
     read_file,
     read_path,
 )
-from vinery_serving.media.hops import Chain, download, read_media_url
-from vinery_serving.media.permits import FilePermit, permit_file, permit_url
-from vinery_serving.media.policy import MediaPolicy
-from vinery_serving.media.steps import Observe, Step, StepKind, ignore
+from vinery_serving.media.rules import (
+    MediaDenied,
+    MediaNotFetched,
+    MediaPolicy,
+    Permit,
+    Step,
+    Target,
+)
 
 _MESSAGES: Final = TurnMessages(
     late="Too many files are being fetched; try again shortly.",
@@ -39,6 +50,11 @@ _MESSAGES: Final = TurnMessages(
     "time.",
 )
 _MIB: Final = 2**20
+_MAX_KEPT: Final = 1024  # files in the cache
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_OK: Final = 200
+_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,64}")
+_ACCEPT: Final = {"accept": "image/*, video/*, application/pdf, */*;q=0.1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +75,18 @@ class FetchLimits:
 class Wanted:
     """A file that a request names."""
 
-    index: int
     source: UrlSource | PathSource
-    kind: MediaKind
     param: str  # the path of the request's field, for error messages
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The file of the `Wanted` with the same index."""
+    """A file as it was fetched."""
 
-    index: int
     data: bytes
-    content_type: str | None  # as the server declared it
-    max_pixels: int  # of a picture in it, before it is scaled
+    content_type: str | None  # in lower case, as the server declared it
+    max_pixels: int  # of a picture in it, before it is scaled, that the rules allow
+    may_be_kept: bool = True  # the server does not forbid it
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +94,7 @@ class Examination:
     """What fetching a URL or file would do for a caller. Either `content` or `error` is None."""
 
     steps: tuple[Step, ...]
-    content: Content | None
+    content: Fetched | None
     error: InvalidRequest | None
 
 
@@ -91,7 +105,7 @@ class _Budget:
     max_bytes: int
     num_bytes: int = 0
 
-    def take(self, content: Content, param: str) -> None:
+    def take(self, content: Fetched, param: str) -> None:
         self.num_bytes += len(content.data)
         if self.num_bytes > self.max_bytes:
             raise InvalidRequest(
@@ -128,64 +142,59 @@ class MediaFetcher:
         """The files in the order of `wanted`. Raises `InvalidRequest` with the `param` of one that
         cannot be fetched (`MediaDenied` if the rules refuse it), and `LimitReached` or `Overloaded`
         if too many others are being fetched."""
-        sources = _first_of_each_source(wanted)
-        for each in sources:
-            _check(each, policy)
+        first: dict[UrlSource | PathSource, Wanted] = {}
+        for each in wanted:
+            first.setdefault(each.source, each)
+        for each in first.values():
+            Permit(policy, each.param).enter(_target(each))
         budget = _Budget(self._limits.max_bytes_of_request)
 
-        async def fetch(each: Wanted) -> Content:
+        async def fetch(each: Wanted) -> Fetched:
             content = await self._cached(each, policy, key, project)
             budget.take(content, each.param)
             return content
 
-        contents = await _all(fetch, sources)
-        return tuple(_fetched(each, contents[each.source]) for each in wanted)
+        fetched = await _all(fetch, first.values())
+        return tuple(fetched[each.source] for each in wanted)
 
     async def examine(self, source: UrlSource | PathSource, policy: MediaPolicy) -> Examination:
         """Fetch without the cache and without a turn, and report each step. Keeps nothing."""
         steps: list[Step] = []
+        wanted = Wanted(source, param="")
         try:
-            content = await self._fetch(
-                Wanted(0, source, MediaKind.IMAGE, ""), policy, steps.append
-            )
+            content = await self._fetch(wanted, Permit(policy, "", steps.append))
         except InvalidRequest as error:
             return Examination((*steps, _last_step(error)), None, error)
         return Examination(tuple(steps), content, None)
 
     async def _cached(
         self, wanted: Wanted, policy: MediaPolicy, key: Hashable, project: Hashable
-    ) -> Content:
-        entry = (policy, wanted.source)
-        kept = self._cache.get(project, entry)
+    ) -> Fetched:
+        # The whole policy: a rule that changed meanwhile finds nothing.
+        entry = (project, policy, wanted.source)
+        kept = self._cache.get(entry)
         if kept is not None:
             return kept
         async with self._turns.turn(key):
-            content = await self._fetch(wanted, policy, ignore)
+            content = await self._fetch(wanted, Permit(policy, wanted.param))
         if content.may_be_kept:
-            digest = await asyncio.to_thread(_digest, content.data)
-            self._cache.put(project, entry, content, digest)
+            self._cache.put(entry, content)
         return content
 
-    async def _fetch(self, wanted: Wanted, policy: MediaPolicy, observe: Observe) -> Content:
-        match wanted.source:
-            case UrlSource(url) if not is_file_url(url):
-                return await download(self._client, url, Chain(policy, wanted.param, observe))
-            case source:
-                return await self._read_file(_permit_file(source, policy, wanted.param), observe)
-
-    async def _read_file(self, permit: FilePermit, observe: Observe) -> Content:
-        for each in permit.granted:
-            text = f"{each.rule.folder} allows {permit.path}"
-            observe(Step(StepKind.RULE, text, each.level.scope, each.rule.id))
-        data = await self._read_in_time(permit)
-        observe(Step(StepKind.BYTES, f"{len(data)} bytes"))
+    async def _fetch(self, wanted: Wanted, permit: Permit) -> Fetched:
+        target = _target(wanted)
+        if isinstance(target, Url):
+            return await _download(self._client, target, permit)
+        permit.enter(target)
+        data = await self._read_in_time(target, permit)
+        permit.observe(Step("bytes", True, f"{len(data)} bytes"))
         # The file may be changed, and is here already.
-        return Content(data, None, permit.max_pixels, may_be_kept=False)
+        return Fetched(data, None, permit.max_pixels, may_be_kept=False)
 
-    async def _read_in_time(self, permit: FilePermit) -> bytes:
+    async def _read_in_time(self, path: str, permit: Permit) -> bytes:
         try:
             async with asyncio.timeout(self._limits.file_s):
-                return await self._threads.call(partial(read_file, permit.path, permit.max_bytes))
+                return await self._threads.call(partial(read_file, path, permit.max_bytes))
         except FileTooLarge:
             raise permit.too_large() from None
         except FileRefused as error:
@@ -197,37 +206,20 @@ class MediaFetcher:
             raise Overloaded(_MESSAGES.late) from None
 
 
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
-def _first_of_each_source(wanted: Iterable[Wanted]) -> list[Wanted]:
-    first: dict[UrlSource | PathSource, Wanted] = {}
-    for each in wanted:
-        first.setdefault(each.source, each)
-    return list(first.values())
-
-
-def _check(wanted: Wanted, policy: MediaPolicy) -> None:
-    """Raises `InvalidRequest` if the rules do not allow the URL or file."""
-    match wanted.source:
-        case UrlSource(url) if not is_file_url(url):
-            permit_url(policy, read_media_url(url, wanted.param), wanted.param)
-        case source:
-            _permit_file(source, policy, wanted.param)
-
-
-def _permit_file(source: UrlSource | PathSource, policy: MediaPolicy, param: str) -> FilePermit:
+def _target(wanted: Wanted) -> Target:
+    """Return the URL or path that a request names. Raises `MediaNotFetched` for another text."""
+    source = wanted.source
+    text = source.url if isinstance(source, UrlSource) else source.path
     try:
-        path = read_path(source.url if isinstance(source, UrlSource) else source.path)
-    except FileRefused as error:
-        raise MediaNotFetched(str(error), param=param) from None
-    return permit_file(policy, path, param)
+        is_path = isinstance(source, PathSource) or is_file_url(text)
+        return read_path(text) if is_path else read_url(text)
+    except (FileRefused, UrlRefused) as error:
+        raise MediaNotFetched(str(error), param=wanted.param) from None
 
 
 async def _all(
-    fetch: Callable[[Wanted], Coroutine[None, None, Content]], sources: Sequence[Wanted]
-) -> dict[UrlSource | PathSource, Content]:
+    fetch: Callable[[Wanted], Coroutine[None, None, Fetched]], sources: Iterable[Wanted]
+) -> dict[UrlSource | PathSource, Fetched]:
     """Fetch side by side. The first error ends the others and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -237,12 +229,113 @@ async def _all(
     return {source: task.result() for source, task in tasks.items()}
 
 
-def _fetched(wanted: Wanted, content: Content) -> Fetched:
-    return Fetched(wanted.index, content.data, content.content_type, content.max_pixels)
-
-
 def _last_step(error: InvalidRequest) -> Step:
-    if isinstance(error, MediaDenied):
-        denial = error.denial
-        return Step(StepKind.DENIED, error.message, denial.level, denial.rule_id)
-    return Step(StepKind.FAILED, error.message)
+    if not isinstance(error, MediaDenied):
+        return Step("failed", False, error.message)
+    denial = error.denial
+    source = f" ({denial.level}, rule {denial.rule_id})" if denial.rule_id else ""
+    return Step("denied", False, error.message + source)
+
+
+# -- One URL, and those that it redirects to
+
+
+async def _download(client: Client, url: Url, permit: Permit) -> Fetched:
+    """Raises `MediaDenied` and `MediaNotFetched`."""
+    start_s = asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout(None) as deadline:
+            while True:
+                permit.enter(url)
+                deadline.reschedule(start_s + permit.timeout_s)
+                result = await _hop(client, url, permit)
+                if isinstance(result, Fetched):
+                    return result
+                url = result
+    except TimeoutError:
+        raise permit.too_slow() from None
+    except TooLarge:
+        raise permit.too_large() from None
+    except ExchangeFailed as error:
+        raise MediaNotFetched(str(error), param=permit.param) from None
+
+
+async def _hop(client: Client, url: Url, permit: Permit) -> Url | Fetched:
+    """The file, or the URL that this one redirects to."""
+    route = await client.route(url, permit.check_address)
+    addresses = ", ".join(route.addresses)
+    permit.observe(Step("addresses", True, f"{url.host} has the addresses {addresses}"))
+    async with client.exchange(route, headers=_ACCEPT) as response:
+        content_type = _type_of(response)
+        text = f"status {response.status}, type {content_type or 'not declared'}"
+        permit.observe(Step("response", True, text))
+        if response.status in _REDIRECTS:
+            return _redirected(url, response, permit)
+        if response.status != _OK:
+            message = f"{url.host} answered {response.status}."
+            raise MediaNotFetched(message, param=permit.param)
+        permit.check_type(content_type)
+        data = await response.read(permit.max_bytes)
+        permit.observe(Step("bytes", True, f"{len(data)} bytes"))
+        may_be_kept = "no-store" not in response.headers.get("cache-control", "").lower()
+        return Fetched(data, content_type, permit.max_pixels, may_be_kept)
+
+
+def _type_of(response: Response) -> str | None:
+    """The declared type without parameters, in lower case; `invalid` for what is none."""
+    declared = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if declared and not _TYPE.fullmatch(declared):
+        return "invalid"
+    return declared or None
+
+
+def _redirected(url: Url, response: Response, permit: Permit) -> Url:
+    try:
+        target = join(url, response.headers.get("location", ""))
+    except UrlRefused as error:
+        message = f"{url.host} redirects to a URL that is refused. {error}"
+        raise MediaNotFetched(message, param=permit.param) from None
+    permit.observe(Step("redirect", None, f"to {target.origin}"))
+    return target
+
+
+# -- Files that were fetched a short time ago
+
+
+class MediaCache:
+    """Keeps files for the next question about the same picture: at most `max_bytes` for up to
+    `max_age_s`, and the least recently used leave first."""
+
+    def __init__(
+        self, max_bytes: int, max_age_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        self._clock = clock
+        self._entries: OrderedDict[Hashable, tuple[Fetched, float]] = OrderedDict()
+        self.num_bytes = 0
+
+    def get(self, key: Hashable) -> Fetched | None:
+        """The content, if it was put within the last `max_age_s`."""
+        now_s = self._clock()
+        for each in [each for each, (_, until_s) in self._entries.items() if until_s <= now_s]:
+            self._drop(each)
+        if key not in self._entries:
+            return None
+        self._entries.move_to_end(key)
+        return self._entries[key][0]
+
+    def put(self, key: Hashable, content: Fetched) -> None:
+        """Keep the content, unless it is larger than half of the cache."""
+        if len(content.data) > self._max_bytes // 2:
+            return
+        if key in self._entries:
+            self._drop(key)
+        self._entries[key] = content, self._clock() + self._max_age_s
+        self.num_bytes += len(content.data)
+        while self.num_bytes > self._max_bytes or len(self._entries) > _MAX_KEPT:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, key: Hashable) -> None:
+        content, _ = self._entries.pop(key)
+        self.num_bytes -= len(content.data)

@@ -8,9 +8,8 @@ from vinery_accounts.keys.table import Caller
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage, PathSource, UrlSource
 from vinery_serving.flow.meter import Meter
-from vinery_serving.media.denials import MediaDenied
 from vinery_serving.media.fetching import Wanted
-from vinery_serving.media.policy import MediaPolicy
+from vinery_serving.media.rules import MediaDenied, MediaPolicy
 from vinery_serving.runtime.runtime import Runtime
 
 
@@ -33,20 +32,20 @@ class CallerMedia:
             self._caller.organization_id, self._caller.project_id
         )
         _check_number(media, policy)
-        wanted = [
-            Wanted(index, part.source, part.kind, part.param)
+        wanted = {
+            index: Wanted(part.source, part.param)
             for index, part in enumerate(media)
             if isinstance(part.source, UrlSource | PathSource)
-        ]
+        }
         return await self._fetch(wanted, policy) if wanted else {}
 
     async def _fetch(
-        self, wanted: Sequence[Wanted], policy: MediaPolicy
+        self, wanted: Mapping[int, Wanted], policy: MediaPolicy
     ) -> Mapping[int, InlineSource]:
         caller, begun_at_s = self._caller, time.monotonic()
         try:
             fetched = await self._runtime.media.fetch_all(
-                wanted, policy, key=caller.key_id, project=caller.project_id
+                tuple(wanted.values()), policy, key=caller.key_id, project=caller.project_id
             )
         except MediaDenied as denied:
             self._runtime.media_denials.put(
@@ -57,7 +56,8 @@ class CallerMedia:
             fetch_s = time.monotonic() - begun_at_s
             self._meter.media += MediaUsage(fetch_s=fetch_s)
         self._cover(sum(len(each.data) for each in fetched))
-        return {each.index: InlineSource(each.data, each.max_pixels) for each in fetched}
+        files = (InlineSource(each.data, each.max_pixels) for each in fetched)
+        return dict(zip(wanted, files, strict=True))
 
 
 def _check_number(media: Sequence[MediaPart], policy: MediaPolicy) -> None:

@@ -12,7 +12,7 @@ from vinery_accounts.models import AuditEntry, Role, Scope, User
 from vinery_accounts.services import changes
 from vinery_serving.allowlist import resource
 from vinery_serving.allowlist.models import MediaDenial, MediaRule
-from vinery_serving.media.denials import DenialReason
+from vinery_serving.media.rules import DenialReason
 
 RULES, FOLDERS = "media-rules/", "media-folders/"
 LIMITS, DENIALS = "media-limits/", "media-denials/"
@@ -64,11 +64,11 @@ def test_a_host_has_one_rule_in_each_scope(root: Api, ours: Tenant, theirs: Tena
         ("host", "images.example.org:8443", "Write the name alone"),
         ("host", "me@images.example.org", "Write the name alone"),
         ("host", "a.*.example.org", "Only the beginning"),
-        ("host", "0x7f.1", "neither a name nor an address"),
-        ("host", "2130706433", "neither a name nor an address"),
+        ("host", "0x7f.1", "as four decimal numbers"),
+        ("host", "2130706433", "as four decimal numbers"),
         ("host", "*.10.0.0.1", "Write the address alone"),
-        ("host", "xn--a", "no valid punycode"),
-        ("host", "a b.example", "no name of a host"),
+        ("host", "xn--a", "is not punycode"),
+        ("host", "a b.example", "letters, digits and hyphens"),
         ("ports", [0], "1"),
         ("ports", [65536], "65535"),
         ("networks", ["10.0.0.1/8"], "no network"),

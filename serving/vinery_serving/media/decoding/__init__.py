@@ -10,7 +10,7 @@ from vinery_serving.core.media import Clip, Page, Picture
 from vinery_serving.media.decoding.file_types import kind_of as kind_of
 from vinery_serving.media.decoding.limits import DecodeLimits as DecodeLimits
 from vinery_serving.media.decoding.limits import Fit as Fit
-from vinery_serving.media.decoding.refusals import refusals
+from vinery_serving.media.decoding.limits import refusals
 
 
 def decode_image(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> Picture:
@@ -24,7 +24,7 @@ def decode_image(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> Pic
 def decode_video(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> Clip:
     """Return frames of a video, or of an animated GIF, PNG, WebP or AVIF file. Raises
     `InvalidRequest` with `param`."""
-    from vinery_serving.media.decoding.clips import read_clip
+    from vinery_serving.media.decoding.videos import read_clip
 
     with refusals(param):
         return read_clip(data, limits, fit)
@@ -40,4 +40,4 @@ def decode_document(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> 
 
 def load_libraries() -> None:
     """Import what decodes, which takes a part of a second, before workers are forked."""
-    from vinery_serving.media.decoding import clips, documents, pictures  # noqa: F401
+    from vinery_serving.media.decoding import documents, videos  # noqa: F401

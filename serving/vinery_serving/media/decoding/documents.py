@@ -12,10 +12,13 @@ import pypdfium2.raw as pdfium_c
 
 from vinery_serving.core.media import MediaKind, Page, Picture
 from vinery_serving.media.decoding.file_types import check_type
-from vinery_serving.media.decoding.limits import DecodeLimits, Fit
-from vinery_serving.media.decoding.pixels import fitted
-from vinery_serving.media.decoding.refusals import Unreadable, reading
-from vinery_serving.media.decoding.structure import check_structure
+from vinery_serving.media.decoding.limits import (
+    DecodeLimits,
+    Fit,
+    Unreadable,
+    fitted,
+    reading,
+)
 
 _PDF: Final = "PDF"
 # The size of a page in pixels, of which `fit` makes the size that is rendered: 144 pixels an inch.
@@ -28,7 +31,7 @@ _NO_CHARACTERS: Final = dict.fromkeys((0, 0xFFFE, 0xFFFF)) | {2: "-"}
 
 def read_document(data: bytes, limits: DecodeLimits, fit: Fit) -> tuple[Page, ...]:
     """Raises `Unreadable`, and what `fit` raises."""
-    check_structure(data, check_type(data, MediaKind.DOCUMENT, limits.max_bytes).name)
+    check_type(data, MediaKind.DOCUMENT, limits.max_bytes)
     document = _opened(data)
     try:
         num_pages = len(document)

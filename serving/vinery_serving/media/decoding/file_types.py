@@ -1,11 +1,11 @@
 """What a file is, by its first bytes. Declared types and names of files are often wrong."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from vinery_serving.core.media import MediaKind
-from vinery_serving.media.decoding.refusals import Unreadable
+from vinery_serving.media.decoding.limits import Unreadable
 
 _NAMES: Final = {
     MediaKind.IMAGE: "a picture",
@@ -24,48 +24,43 @@ _HEAD_BYTES: Final = 512
 @dataclass(frozen=True, slots=True)
 class FileType:
     name: str
-    kind: MediaKind | None  # None: not read
+    kind: MediaKind | None = None  # None: not read
     codec: str = ""  # the name of the format in the library that reads it: Pillow or FFmpeg
     may_move: bool = False  # whether a picture may be animated
 
 
-_PNG: Final = FileType("PNG", MediaKind.IMAGE, "PNG", may_move=True)
-_GIF: Final = FileType("GIF", MediaKind.IMAGE, "GIF", may_move=True)
-_TIFF: Final = FileType("TIFF", MediaKind.IMAGE, "TIFF")
-_PHOTOSHOP: Final = FileType("Photoshop", None)
-_JPEG_XL: Final = FileType("JPEG XL", None)
-_POSTSCRIPT: Final = FileType("PostScript", None)
-
-_BEGINNINGS: Final[Sequence[tuple[bytes, FileType]]] = (
-    (b"\xff\xd8\xff", FileType("JPEG", MediaKind.IMAGE, "JPEG")),
-    (b"\x89PNG\r\n\x1a\n", _PNG),
-    (b"GIF87a", _GIF),
-    (b"GIF89a", _GIF),
-    (b"BM", FileType("BMP", MediaKind.IMAGE, "BMP")),
-    (b"II*\0", _TIFF),
-    (b"MM\0*", _TIFF),
-    (b"II+\0", _TIFF),
-    (b"MM\0+", _TIFF),
-    (b"%PDF-", FileType("PDF", MediaKind.DOCUMENT)),
-    (b"\x1a\x45\xdf\xa3", FileType("Matroska", MediaKind.VIDEO, "matroska")),
-    (b"\0\0\x01\xba", FileType("MPEG", None)),
-    (b"8BPS", _PHOTOSHOP),
-    (b"%!PS", _POSTSCRIPT),
-    (b"\xc5\xd0\xd3\xc6", _POSTSCRIPT),
-    (b"\0\0\x01\0", FileType("ICO", None)),
-    (b"icns", FileType("ICNS", None)),
-    (b"\0\0\0\x0cjP  ", FileType("JPEG 2000", None)),
-    (b"\xff\x4f\xff\x51", FileType("JPEG 2000", None)),
-    (b"\xff\x0a", _JPEG_XL),
-    (b"\0\0\0\x0cJXL ", _JPEG_XL),
-    (b"SIMPLE  =", FileType("FITS", None)),
-    (b"FLV\x01", FileType("Flash video", None)),
-    (b"OggS", FileType("Ogg", None)),
-    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", FileType("Windows Media", None)),
-    (b"PK\x03\x04", FileType("ZIP or Office", None)),
-    (b"\x1f\x8b", FileType("gzip", None)),
-    (b"{\\rtf", FileType("RTF", None)),
-)
+# By the first bytes.
+_READ: Final = {
+    b"\xff\xd8\xff": FileType("JPEG", MediaKind.IMAGE, "JPEG"),
+    b"\x89PNG\r\n\x1a\n": FileType("PNG", MediaKind.IMAGE, "PNG", may_move=True),
+    **dict.fromkeys((b"GIF87a", b"GIF89a"), FileType("GIF", MediaKind.IMAGE, "GIF", may_move=True)),
+    b"BM": FileType("BMP", MediaKind.IMAGE, "BMP"),
+    **dict.fromkeys(
+        (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), FileType("TIFF", MediaKind.IMAGE, "TIFF")
+    ),
+    b"%PDF-": FileType("PDF", MediaKind.DOCUMENT),
+    b"\x1a\x45\xdf\xa3": FileType("Matroska", MediaKind.VIDEO, "matroska"),
+}
+_NOT_READ: Final = {
+    b"\0\0\x01\xba": "MPEG",
+    b"8BPS": "Photoshop",
+    b"%!PS": "PostScript",
+    b"\xc5\xd0\xd3\xc6": "PostScript",
+    b"\0\0\x01\0": "ICO",
+    b"icns": "ICNS",
+    b"\0\0\0\x0cjP  ": "JPEG 2000",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"\xff\x0a": "JPEG XL",
+    b"\0\0\0\x0cJXL ": "JPEG XL",
+    b"SIMPLE  =": "FITS",
+    b"FLV\x01": "Flash video",
+    b"OggS": "Ogg",
+    b"\x30\x26\xb2\x75\x8e\x66\xcf\x11": "Windows Media",
+    b"PK\x03\x04": "ZIP or Office",
+    b"\x1f\x8b": "gzip",
+    b"{\\rtf": "RTF",
+}
+_BEGINNINGS: Final = {**_READ, **{each: FileType(name) for each, name in _NOT_READ.items()}}
 # In a RIFF file, after its size.
 _RIFF: Final = {
     b"WEBP": FileType("WebP", MediaKind.IMAGE, "WEBP", may_move=True),
@@ -73,7 +68,7 @@ _RIFF: Final = {
 }
 _MP4: Final = FileType("MP4", MediaKind.VIDEO, "mov")
 _AVIF: Final = FileType("AVIF", MediaKind.IMAGE, "AVIF", may_move=True)
-_HEIC: Final = FileType("HEIC", None)
+_HEIC: Final = FileType("HEIC")
 # Brands of ISO/IEC 14496-12 files that are no videos. `mif1` and `msf1` name no codec.
 _PICTURE_BRANDS: Final = {
     **dict.fromkeys((b"avif", b"avis"), _AVIF),
@@ -81,11 +76,7 @@ _PICTURE_BRANDS: Final = {
 }
 # Boxes of QuickTime files that have no `ftyp`.
 _QUICKTIME_BOXES: Final = (b"moov", b"mdat", b"wide", b"skip")
-_MARKUP: Final = (
-    (b"<svg", FileType("SVG", None)),
-    (b"<!doctype html", FileType("HTML", None)),
-    (b"<html", FileType("HTML", None)),
-)
+_MARKUP: Final = ((b"<svg", "SVG"), (b"<!doctype html", "HTML"), (b"<html", "HTML"))
 
 
 def kind_of(data: bytes) -> MediaKind | None:
@@ -103,7 +94,7 @@ def type_of(data: bytes) -> FileType | None:
         return _iso_type(head)
     if head[4:8] in _QUICKTIME_BOXES:
         return _MP4
-    for beginning, file_type in _BEGINNINGS:
+    for beginning, file_type in _BEGINNINGS.items():
         if head.startswith(beginning):
             return file_type
     return _markup_type(head)
@@ -126,7 +117,7 @@ def _markup_type(head: bytes) -> FileType | None:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if not text.startswith(b"<"):
         return None
-    return next((each for tag, each in _MARKUP if tag in text), None)
+    return next((FileType(name) for tag, name in _MARKUP if tag in text), None)
 
 
 def check_type(data: bytes, wanted: MediaKind, max_bytes: int) -> FileType:

@@ -1,39 +1,230 @@
-"""Decodes a picture file to the size that a model takes."""
+"""Decodes pictures, and frames of animated ones, with Pillow: upright, in RGB, on white, and in the
+size that a model takes.
 
-from typing import Final
+One decoder for each file, chosen by its first bytes. Pillow's other decoders, some of which start
+programs, are never tried.
+"""
 
-from vinery_serving.core.media import MediaKind, Picture
-from vinery_serving.media.decoding.file_types import check_type
-from vinery_serving.media.decoding.limits import DecodeLimits, Fit
-from vinery_serving.media.decoding.pillow_files import (
-    load,
-    open_picture,
-    orientation_of,
-    pixel_limit,
-    reading_picture,
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from typing import Any, Final
+
+import numpy as np
+from PIL import AvifImagePlugin, ExifTags, Image, ImageFile, TiffImagePlugin, WebPImagePlugin
+
+from vinery_serving.core.media import Clip, MediaKind, Picture
+from vinery_serving.media.decoding.file_types import FileType, check_type
+from vinery_serving.media.decoding.limits import (
+    DecodeLimits,
+    Fit,
+    Unreadable,
+    check_size,
+    evenly,
+    fitted,
+    rate_of,
+    reading,
+    too_large,
 )
-from vinery_serving.media.decoding.pixels import fitted, stored, to_rgb
-from vinery_serving.media.decoding.structure import check_structure
 
+# AVIF's decoder would start a thread for each core. Threads cost address space, which is limited.
+AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+_PLUGINS: Final = (TiffImagePlugin, WebPImagePlugin)  # the others are imported by Pillow itself
+
+_UPRIGHT: Final = 1
 # A JPEG decoder halves a picture at almost no cost, but not as well as a filter. So it leaves at
 # least so many times the pixels of each row and column that are needed.
 _SPARE: Final = 2
 _SHRINKING: Final = ("JPEG",)
+# Each frame takes time, however small it is.
+_MOST_FRAMES: Final = 10_000
+# Browsers show a frame that declares 10 ms or less for 100 ms.
+_SHORTEST_MS: Final = 10
+_INSTEAD_MS: Final = 100
 
 
 def read_picture(data: bytes, limits: DecodeLimits, fit: Fit) -> Picture:
-    """Raises `Unreadable`, and what `fit` raises."""
+    """Return the first frame. Raises `Unreadable`, and what `fit` raises."""
     file_type = check_type(data, MediaKind.IMAGE, limits.max_bytes)
-    check_structure(data, file_type.name)
-    with pixel_limit(limits.max_pixels):
-        image = open_picture(data, file_type, limits.max_pixels)
+    with _reading(file_type, limits.max_pixels):
+        image = _opened(data, file_type, limits.max_pixels)
         if file_type.codec not in _SHRINKING:
-            load(image, file_type, limits.max_pixels)
-        orientation = orientation_of(image)
-        width, height = fitted(fit, stored(image.size, orientation))
-        stored_width, stored_height = stored((width, height), orientation)
-        image.draft(None, (_SPARE * stored_width, _SPARE * stored_height))
-        with reading_picture(file_type, limits.max_pixels):
             image.load()
-            rgb = to_rgb(image, (width, height), orientation)
-            return Picture(height, width, rgb.tobytes())
+        orientation = _orientation_of(image)
+    width, height = fitted(fit, _stored(image.size, orientation))
+    stored_width, stored_height = _stored((width, height), orientation)
+    with _reading(file_type, limits.max_pixels):
+        image.draft(None, (_SPARE * stored_width, _SPARE * stored_height))
+        image.load()
+        rgb = _to_rgb(image, (width, height), orientation)
+        return Picture(height, width, rgb.tobytes())
+
+
+def read_animation(data: bytes, file_type: FileType, limits: DecodeLimits, fit: Fit) -> Clip:
+    """Return frames of a GIF, PNG, WebP or AVIF file. Raises `Unreadable`, and what `fit`
+    raises."""
+    with _reading(file_type, limits.max_pixels):
+        image = _opened(data, file_type, limits.max_pixels)
+        image.load()
+        orientation = _orientation_of(image)
+    size = fitted(fit, _stored(image.size, orientation))
+    frames, times_s, now_ms = [], [], 0.0
+    with _reading(file_type, limits.max_pixels):
+        num_frames = _num_frames(image, limits)
+        wanted = frozenset(evenly(num_frames, limits.max_frames))
+        for index in range(num_frames):
+            image.seek(index)
+            image.load()
+            if index in wanted:
+                frames.append(_to_rgb(image, size, orientation).tobytes())
+                times_s.append(now_ms / 1000)
+            now_ms += _duration_ms(image)
+    width, height = size
+    return Clip(len(frames), height, width, b"".join(frames), rate_of(times_s))
+
+
+def _num_frames(image: ImageFile.ImageFile, limits: DecodeLimits) -> int:
+    num_frames = int(getattr(image, "n_frames", 1))
+    num_pixels = num_frames * image.width * image.height
+    if num_frames > _MOST_FRAMES or num_pixels > limits.max_video_pixels:
+        raise Unreadable(
+            f"has {num_frames} frames of {image.width} x {image.height} pixels, which take too "
+            "long to decode. Send fewer or smaller ones"
+        )
+    return num_frames
+
+
+def _duration_ms(image: ImageFile.ImageFile) -> float:
+    duration_ms = image.info.get("duration")
+    if not isinstance(duration_ms, int | float) or duration_ms <= _SHORTEST_MS:
+        return _INSTEAD_MS
+    return duration_ms
+
+
+# -- Files
+
+
+@contextmanager
+def _reading(file_type: FileType, max_pixels: int) -> Iterator[None]:
+    """Raise `Unreadable` for all errors of Pillow, and let it refuse more pixels wherever it
+    allocates them, such as for a later frame."""
+    before = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = (max_pixels + 1) // 2  # Pillow raises for twice as many
+    try:
+        with reading(file_type.name), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                yield
+            except Image.DecompressionBombError:
+                raise too_large("more", max_pixels) from None
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
+
+
+def _opened(data: bytes, file_type: FileType, max_pixels: int) -> ImageFile.ImageFile:
+    """Read the header. Raises `Unreadable`."""
+    image = Image.open(BytesIO(data), formats=[file_type.codec])
+    check_size(*image.size, max_pixels)
+    return image
+
+
+def _orientation_of(image: ImageFile.ImageFile) -> int:
+    """Return EXIF's `Orientation`, 1 to 8, that is still to be applied. Load a picture first that
+    is no JPEG: Pillow would load a PNG here, and its errors would be lost."""
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        return _UPRIGHT  # Pillow applies it
+    with suppress(Exception):  # damaged EXIF data make no picture unreadable
+        value = image.getexif().get(ExifTags.Base.Orientation)
+        if isinstance(value, int) and 1 <= value <= 8:
+            return value
+    return _UPRIGHT
+
+
+# -- Pixels
+
+_TRANSPOSITIONS: Final = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# From a mode of Pillow to the one with 8 bits that has the same colours and transparency.
+_EIGHT_BIT_MODES: Final = {
+    **{mode: mode for mode in ("L", "LA", "RGB", "RGBA")},
+    **dict.fromkeys(("P", "CMYK", "YCbCr", "HSV", "RGBX"), "RGB"),
+    **dict.fromkeys(("PA", "RGBa"), "RGBA"),
+    "1": "L",
+    "La": "LA",
+}
+_WITH_ALPHA: Final = {"L": "LA", "RGB": "RGBA"}
+_INTEGER_WHITES: Final = (255.0, 65535.0)
+_FLOAT_WHITES: Final = (1.0, *_INTEGER_WHITES)
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def _stored(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+    """Return the size of the stored picture for that of the upright one, or the reverse."""
+    return size[::-1] if orientation >= 5 else size
+
+
+def _to_rgb(image: Image.Image, size: tuple[int, int], orientation: int) -> Image.Image:
+    """Return the picture in mode RGB and of this upright size in pixels. Raises `Unreadable`.
+
+    The filter is bicubic, as in the processors of Qwen2-VL, LLaVA and most other models.
+    """
+    transposition = _TRANSPOSITIONS.get(orientation)
+    image = _eight_bit(image)
+    if image.size != _stored(size, orientation):
+        image = image.resize(_stored(size, orientation), Image.Resampling.BICUBIC)
+    image = _on_white(image)
+    return image if transposition is None else image.transpose(transposition)
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return _from_wide_values(image)
+    mode = _EIGHT_BIT_MODES.get(image.mode)
+    if mode is None:
+        raise Unreadable(f"has colours of a kind that is not read ({image.mode}): save it as RGB")
+    if image.has_transparency_data:
+        mode = _WITH_ALPHA.get(mode, mode)
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _from_wide_values(image: Image.Image) -> Image.Image:
+    """Grey values of 16 bits, 32 bits or floating point. Only the first have a known white."""
+    values = np.asarray(image)
+    if image.mode == "F":
+        values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+    grey = Image.fromarray(_scaled(values, is_16_bit=image.mode.startswith("I;16")))
+    if isinstance(transparent := image.info.get("transparency"), int):
+        alpha = np.where(values == transparent, 0, 255).astype(np.uint8)
+        grey.putalpha(Image.fromarray(alpha))
+    return grey
+
+
+def _scaled(values: _Array, *, is_16_bit: bool) -> _Array:
+    """Return values from 0 to 255 as uint8. An unknown white is the smallest usual one."""
+    if is_16_bit:
+        return (values >> 8).astype(np.uint8)
+    usual = _FLOAT_WHITES if values.dtype.kind == "f" else _INTEGER_WHITES
+    low, high = min(float(values.min()), 0.0), float(values.max())
+    white = next((each for each in usual if high <= each), high)
+    scaled = values.astype(np.float32)
+    scaled -= low
+    scaled /= white - low
+    scaled *= 255.0
+    return np.rint(scaled, out=scaled).astype(np.uint8)
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    if image.mode not in ("LA", "RGBA"):
+        return image.convert("RGB")
+    white = Image.new("RGB", image.size, "white")
+    white.paste(image.convert("RGB"), mask=image.getchannel("A"))
+    return white

@@ -1,4 +1,5 @@
-"""Decodes frames of a video file with FFmpeg's libraries, from memory alone.
+"""Decodes frames of a video with FFmpeg's libraries, from memory alone. Pillow decodes those of an
+animated picture.
 
 A video may be long, and a model sees few of its frames. So all packets are read first, which costs
 little. Then a decoder gets those between a wanted frame and the key frame that it needs. If these
@@ -20,13 +21,19 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from vinery_serving.core.media import Clip
-from vinery_serving.media.decoding.file_types import FileType
-from vinery_serving.media.decoding.limits import DecodeLimits, Fit
-from vinery_serving.media.decoding.pillow_files import check_size
-from vinery_serving.media.decoding.pixels import fitted
-from vinery_serving.media.decoding.refusals import Unreadable, reading
-from vinery_serving.media.decoding.sampling import evenly, rate_of
+from vinery_serving.core.media import Clip, MediaKind
+from vinery_serving.media.decoding.file_types import FileType, check_type
+from vinery_serving.media.decoding.limits import (
+    DecodeLimits,
+    Fit,
+    Unreadable,
+    check_size,
+    evenly,
+    fitted,
+    rate_of,
+    reading,
+)
+from vinery_serving.media.decoding.pictures import read_animation
 
 # The decoders that may run, by FFmpeg's names.
 _CODECS: Final = ("h264", "hevc", "vp8", "vp9", "libdav1d", "mpeg4", "mjpeg")
@@ -51,8 +58,15 @@ class _Run:
     times: Sequence[int]
 
 
-def read_video(data: bytes, file_type: FileType, limits: DecodeLimits, fit: Fit) -> Clip:
-    """Raises `Unreadable`, and what `fit` raises."""
+def read_clip(data: bytes, limits: DecodeLimits, fit: Fit) -> Clip:
+    """Return frames of a video or an animated picture. Raises `Unreadable`, and what `fit`
+    raises."""
+    file_type = check_type(data, MediaKind.VIDEO, limits.max_bytes)
+    read = _read_video if file_type.kind is MediaKind.VIDEO else read_animation
+    return read(data, file_type, limits, fit)
+
+
+def _read_video(data: bytes, file_type: FileType, limits: DecodeLimits, fit: Fit) -> Clip:
     with reading(file_type.name):
         container = _opened(data, file_type)
         stream = _video_stream(container)
