@@ -16,7 +16,7 @@ from pathlib import Path
 from jinja2 import Environment
 from tokenizers import Tokenizer
 
-from benchmarks.shapes.corpus import WORDS
+from tests.random_models.vocabulary import WORDS
 
 Messages = list[dict[str, str]]
 

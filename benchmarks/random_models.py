@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.shapes.folder import ModelPlan, write_folder
-from benchmarks.shapes.plans import plan_of
-from benchmarks.shapes.shape import DecoderShape, Family
+from tests.random_models.folder import write_folder
+from tests.random_models.plans import DecoderShape, Family, ModelPlan, plan_of
 
 # Qwen2-0.5B.
 HALF_BILLION_PLAN = plan_of(

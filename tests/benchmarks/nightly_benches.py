@@ -11,8 +11,6 @@ import pytest
 
 from benchmarks import __main__ as bench
 from benchmarks.bare import BareEngine
-from benchmarks.calls.damage import KINDS
-from benchmarks.calls.forms import FORMS
 from benchmarks.calm import Calm
 from benchmarks.crowds import CrowdBench
 from benchmarks.hook import HookEffort, measure_hook, uses
@@ -20,7 +18,6 @@ from benchmarks.load import Endpoint
 from benchmarks.platform_under_test import own_platform, wait_until_it_answers
 from benchmarks.prompts import PromptSource, counting
 from benchmarks.recovery import measure_recovery
-from tests.benchmarks.test_bench_calls import check_parts
 from tests.benchmarks.test_bench_hook import OPTIONS, TINY_CHAT
 from tests.platform_ import scripts
 from vinery_serving.engine.options import EngineOptions
@@ -35,12 +32,6 @@ def test_every_use_is_measured_at_every_number_of_streams() -> None:
     measured = [(point.num_streams, point.use) for point in result.points]
     assert measured == [(number, use) for number in effort.streams for use in uses(number)]
     assert all(point.without_ms > 0 and point.with_ms > 0 for point in result.points)
-
-
-@pytest.mark.parametrize("family", FORMS)
-def test_a_call_is_read_the_same_in_any_parts(family: str) -> None:
-    for kind in KINDS:
-        check_parts(family, kind, number=3, distance=7)
 
 
 @pytest.mark.system

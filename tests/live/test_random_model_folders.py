@@ -12,7 +12,7 @@ import pytest
 from jinja2 import Environment
 from tokenizers import Tokenizer
 
-from tests.live.model_folders import without_tokenizer_json, write_llama_folder, write_qwen2_folder
+from tests.random_models.small import without_tokenizer_json, write_llama_folder, write_qwen2_folder
 
 pytestmark = pytest.mark.live
 Pipeline = openvino_genai.ContinuousBatchingPipeline

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.calls.forms import FORMS, Form, Style
-from benchmarks.calls.reading import read
+from tests.fakes.engine import CharacterDecoder
 from tests.tables import table
 from vinery_serving.output import lexer
 from vinery_serving.output.parsers import (
@@ -24,6 +23,10 @@ from vinery_serving.output.parsers import (
     value_text,
 )
 from vinery_serving.output.parsers.value_text import json_text_of
+from vinery_serving.output.reader import ChoiceReader
+
+from .builders import Parsing, ids_of
+from .calls import FORMS, TOOLS, Form, Style
 
 TOKEN_CHARS = 4
 SHORT, LONG = 800, 3_200
@@ -153,8 +156,13 @@ def amount(work: Work, action: Callable[[], object]) -> int:
     return work.amount
 
 
-def parts(text: str) -> list[str]:
-    return [text[at : at + TOKEN_CHARS] for at in range(0, len(text), TOKEN_CHARS)]
+def read(family: str, ids: list[int]) -> None:
+    """As a server reads an answer that arrives in short parts."""
+    parsing = Parsing(family, TOOLS, opens_reasoning=False)
+    reader = ChoiceReader(parsing.writer, CharacterDecoder(), parsing.parser)
+    for at in range(0, len(ids), TOKEN_CHARS):
+        reader.feed(ids[at : at + TOKEN_CHARS])
+    reader.finish("stop")
 
 
 def check_growth(work: Work, of: Callable[[int], Callable[[], object]]) -> None:
@@ -166,8 +174,8 @@ def check_growth(work: Work, of: Callable[[int], Callable[[], object]]) -> None:
 @table("family", FAMILIES)
 def test_the_work_grows_with_the_length_of_an_answer(family, kind, work):
     def of(size: int) -> Callable[[], object]:
-        text = parts(answer(FORMS[family], VALUES[kind](size)))
-        return lambda: read(family, text)
+        ids = ids_of(answer(FORMS[family], VALUES[kind](size)))
+        return lambda: read(family, ids)
 
     check_growth(work, of)
 
@@ -183,7 +191,7 @@ def test_so_does_that_for_an_answer_that_mentions_calls(family, work):
     call = FORMS[family].block([FORMS[family].call("get_weather", "")])
 
     def of(size: int) -> Callable[[], object]:
-        text = parts((call[: len(call) // 2] + " ") * (size // len(call)))
-        return lambda: read(family, text)
+        ids = ids_of((call[: len(call) // 2] + " ") * (size // len(call)))
+        return lambda: read(family, ids)
 
     check_growth(work, of)

@@ -20,7 +20,7 @@ from openvino_tokenizers.utils import (
 )
 from tokenizers import Tokenizer
 
-from benchmarks.shapes.vocabulary import Vocabulary, token_id
+from tests.random_models.vocabulary import Vocabulary, token_id
 
 
 def tokenizer_graphs(

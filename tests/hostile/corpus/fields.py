@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.hostile.case import BODIES, DETOKENIZE, HOLE, TOKENIZE, Case, filled
-from benchmarks.hostile.corpus import values
-from benchmarks.hostile.corpus.values import Text, fixed
+from tests.hostile.case import BODIES, DETOKENIZE, HOLE, TOKENIZE, Case, filled
+from tests.hostile.corpus import values
+from tests.hostile.corpus.values import Text, fixed
 
 Schema = Mapping[str, Any]
 
@@ -61,15 +61,17 @@ def fields(document: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def field_cases(document: Mapping[str, Any]) -> Iterator[Case]:
-    """The hostile values of each field. Those of a field that an earlier body has as well are
-    extra, and large values of types that it does not accept, but for one."""
+    """The hostile values of each field. A field that an earlier body has as well gets none."""
     seen: set[tuple[str, str]] = set()
     named: Counter[tuple[str, str]] = Counter()
     for number, field in enumerate(fields(document)):
         named[field.path, field.name] += 1
         form = named[field.path, field.name]  # of its object, where several have the field
         mark = (field.name, json.dumps(field.options, sort_keys=True))
-        for kind, name, text, is_extra in _values_of(field, number):
+        if mark in seen:
+            continue
+        seen.add(mark)
+        for kind, name, text in _values_of(field, number):
             yield Case(
                 name=f"{field.path} {field.name}{f' ({form})' * (form > 1)}: {name}",
                 kind=kind,
@@ -77,29 +79,28 @@ def field_cases(document: Mapping[str, Any]) -> Iterator[Case]:
                 body=filled(field.wrap(HOLE), text),
                 param=field.top,
                 size=FIELD_SIZE,
-                is_extra=is_extra or mark in seen,
             )
-        seen.add(mark)
 
 
-def _values_of(field: Field, at: int) -> Iterator[tuple[str, str, Text, bool]]:
-    """The kind, name and text of each hostile value, and whether it is extra. Of numbers and
-    texts a field has one each: the next field has the next."""
+def _values_of(field: Field, at: int) -> Iterator[tuple[str, str, Text]]:
+    """The kind, name and text of each hostile value. Of numbers, texts and large values of other
+    types a field has one each: the next field has the next."""
     odd = list(values.LARGE)[at % len(values.LARGE)]
     for name, (kind, large) in values.LARGE.items():
-        yield "field: large", name, large, kind not in field.types and name != odd
+        if kind in field.types or name == odd:
+            yield "field: large", name, large
     wrong = values.wrong_types(field.types)
     if wrong:
         name, text = wrong[at % len(wrong)]
-        yield "field: wrong type", name, fixed(text), False
+        yield "field: wrong type", name, fixed(text)
     for name, text in values.borders(field.options):
-        is_large = len(text) > _LARGE_BORDER and bool(field.owner)
-        yield "field: border", name, fixed(text), is_large
+        if len(text) <= _LARGE_BORDER or not field.owner:
+            yield "field: border", name, fixed(text)
     for name, text in (values.number(at), values.unicode_text(at)):
-        yield "field: number or text", name, fixed(text), False
+        yield "field: number or text", name, fixed(text)
     if not field.name.endswith("]"):
         key = json.dumps(field.name.rpartition(".")[2])
-        yield "field: twice", "twice", fixed(f"null, {key}: null"), False
+        yield "field: twice", "twice", fixed(f"null, {key}: null")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
-from benchmarks.hostile.case import num_of
+from tests.hostile.case import num_of
 
 Text = Callable[[int], str]
 

@@ -1,7 +1,6 @@
 """One hostile request: how it is written, and which answers are right.
 
-A body is made for a size in bytes, so that the same request is small in a test and as large as
-the server reads in a benchmark. Its answer must name the field that is at fault.
+A body is made for a size in bytes. Its answer must name the field that is at fault.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ Body = Callable[[int], bytes]
 
 @dataclass(frozen=True)
 class Case:
-    """A hostile request. `size` is that of its body in a test, in bytes and about; `param` the
-    field that a refusal names, or None where there is none to name."""
+    """A hostile request. `size` is that of its body, in bytes and about; `param` the field
+    that a refusal names, or None where there is none to name."""
 
     name: str
     kind: str
@@ -78,8 +77,6 @@ class Case:
     key: Key = Key.RIGHT
     headers: Mapping[str, str] = field(default_factory=dict)
     statuses: Collection[int] = ANSWERED
-    # Only a benchmark sends it: another case reaches the same code.
-    is_extra: bool = False
 
 
 def constant(value: object) -> Body:

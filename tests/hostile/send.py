@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from benchmarks.hostile.case import IN_ANTHROPICS_FORM, WITHOUT_FIELD, Case, Key
+from tests.hostile.case import IN_ANTHROPICS_FORM, WITHOUT_FIELD, Case, Key
 
 _TIMEOUT_S: Final = 120.0
 _MOST_READ: Final = 1 << 26
@@ -26,7 +26,6 @@ class Outcome:
     status: int
     content: bytes = b""
     headers: Mapping[str, str] | None = None
-    request_bytes: int = 0
 
     def error(self, path: str) -> Mapping[str, Any] | None:
         """The error in the form of the API at this path, if it is one."""
@@ -52,9 +51,9 @@ class Target:
         return parts.hostname or "127.0.0.1", parts.port or 80
 
 
-def send(target: Target, case: Case, size: int | None = None) -> Outcome:
-    """Send a case, its body of a size, and read the whole answer."""
-    body = case.body(case.size if size is None else size)
+def send(target: Target, case: Case) -> Outcome:
+    """Send a case, and read the whole answer."""
+    body = case.body(case.size)
     connection = HTTPConnection(*target.address, timeout=_TIMEOUT_S)
     # Odd paths are the point. The library checks them, and writes what remains.
     connection._validate_path = lambda url: None  # type: ignore[attr-defined]
@@ -72,9 +71,9 @@ def _sent(connection: HTTPConnection, case: Case, body: bytes, headers: dict[str
         response = connection.getresponse()
         content = _read(response)
     except (OSError, HTTPException):
-        return Outcome(0, request_bytes=len(body))
+        return Outcome(0)
     named = {name.lower(): value for name, value in response.getheaders()}
-    return Outcome(response.status, content, named, len(body))
+    return Outcome(response.status, content, named)
 
 
 def _read(response: HTTPResponse) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from benchmarks.hostile.case import CHAT, COMPLETIONS, RESPONSES, Case, num_of, with_fields
+from tests.hostile.case import CHAT, COMPLETIONS, RESPONSES, Case, num_of, with_fields
 
 Schema = dict[str, Any]
 Build = Callable[[int], Schema]

@@ -1,13 +1,34 @@
-"""The measures of a decoder: the values that `config.json` has for a Llama or a Qwen2 model.
-
-Pure numbers. `graph` turns them into nodes, `folder` into files.
-"""
+"""What a random model is made of: its measures as in `config.json` of a Llama or a Qwen2 model, its
+vocabulary and its chat template."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
+
+from tests.random_models.vocabulary import Vocabulary
+
+# Cut down to what plain conversations need.
+CHATML = """\
+{%- for message in messages -%}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
+
+LLAMA3 = """\
+{{- bos_token -}}
+{%- for message in messages -%}
+    {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' -}}
+    {{- message.content | trim + '<|eot_id|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}
+{%- endif -%}
+"""
 
 
 class Family(StrEnum):
@@ -77,3 +98,55 @@ class DecoderShape:
         embeddings = self.vocab_size * self.hidden_size * (1 if self.has_tied_head else 2)
         layers = self.num_layers * (attention + biases + mlp + norms)
         return layers + embeddings + self.hidden_size
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """All that a folder is made of. The same plan gives the same folder."""
+
+    shape: DecoderShape
+    vocabulary: Vocabulary
+    chat_template: str
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.shape.vocab_size != self.vocabulary.size:
+            raise ValueError("shape and vocabulary must have the same size")
+
+
+def plan_of(shape: DecoderShape) -> ModelPlan:
+    """A model of this shape that talks as Llama 3 or Qwen2 do."""
+    match shape.family:
+        case Family.LLAMA:
+            return ModelPlan(shape, _llama3(shape.vocab_size), LLAMA3)
+        case Family.QWEN2:
+            return ModelPlan(shape, _qwen2(shape.vocab_size), CHATML)
+        case _:
+            assert_never(shape.family)
+
+
+def _llama3(size: int) -> Vocabulary:
+    return Vocabulary(
+        size=size,
+        special_tokens=(
+            "<|begin_of_text|>",
+            "<|end_of_text|>",
+            "<|start_header_id|>",
+            "<|end_header_id|>",
+            "<|eot_id|>",
+            "<|finetune_right_pad_id|>",
+        ),
+        prefix="<|begin_of_text|>",
+        end="<|eot_id|>",
+        pad="<|finetune_right_pad_id|>",
+    )
+
+
+def _qwen2(size: int) -> Vocabulary:
+    return Vocabulary(
+        size=size,
+        special_tokens=("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+        end="<|im_end|>",
+        pad="<|endoftext|>",
+        has_single_digits=True,
+    )

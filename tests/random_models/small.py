@@ -1,4 +1,4 @@
-"""Builders of small model folders for live tests: random weights, no torch, no hub.
+"""Small model folders for live tests.
 
 Each folder looks like an export by optimum-intel and loads in a fraction of a second. The models
 answer with meaningless words, the same ones each time, and never end by themselves: an answer
@@ -7,9 +7,8 @@ always has exactly `max_tokens` tokens.
 
 from pathlib import Path
 
-from benchmarks.shapes.folder import write_folder
-from benchmarks.shapes.plans import plan_of
-from benchmarks.shapes.shape import DecoderShape, Family
+from tests.random_models.folder import write_folder
+from tests.random_models.plans import DecoderShape, Family, plan_of
 
 LLAMA = plan_of(
     DecoderShape(

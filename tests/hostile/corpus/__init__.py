@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.hostile.case import Case
-from benchmarks.hostile.corpus.fields import field_cases
-from benchmarks.hostile.corpus.pages import page_cases
-from benchmarks.hostile.corpus.patterns import pattern_cases
-from benchmarks.hostile.corpus.prompts import prompt_cases
-from benchmarks.hostile.corpus.schemas import schema_cases
-from benchmarks.hostile.corpus.texts import key_cases, text_cases
+from tests.hostile.case import Case
+from tests.hostile.corpus.fields import field_cases
+from tests.hostile.corpus.pages import page_cases
+from tests.hostile.corpus.patterns import pattern_cases
+from tests.hostile.corpus.prompts import prompt_cases
+from tests.hostile.corpus.schemas import schema_cases
+from tests.hostile.corpus.texts import key_cases, text_cases
 
 
 def corpus(document: Mapping[str, Any]) -> tuple[Case, ...]:

@@ -14,7 +14,6 @@ must be named somewhere (config, generation config, tokenizer or request), or ev
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,24 +21,10 @@ from typing import Any
 import openvino
 from tokenizers import Tokenizer
 
-from benchmarks.shapes.graph import decoder
-from benchmarks.shapes.shape import DecoderShape
-from benchmarks.shapes.tokenizer_graphs import tokenizer_graphs
-from benchmarks.shapes.vocabulary import Vocabulary, token_id, train, unprintable_ids
-
-
-@dataclass(frozen=True)
-class ModelPlan:
-    """All that a folder is made of. The same plan gives the same folder."""
-
-    shape: DecoderShape
-    vocabulary: Vocabulary
-    chat_template: str
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        if self.shape.vocab_size != self.vocabulary.size:
-            raise ValueError("shape and vocabulary must have the same size")
+from tests.random_models.decoder import decoder
+from tests.random_models.plans import ModelPlan
+from tests.random_models.tokenizer_graphs import tokenizer_graphs
+from tests.random_models.vocabulary import Vocabulary, token_id, train, unprintable_ids
 
 
 def write_folder(plan: ModelPlan, folder: Path) -> None:

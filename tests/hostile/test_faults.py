@@ -1,4 +1,4 @@
-"""What the benchmark of hostile requests calls wrong."""
+"""Which answers to hostile requests are wrong."""
 
 import json
 from dataclasses import replace
@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hostile.case import CHAT, MESSAGES, Case, constant, filled, with_fields
-from benchmarks.hostile.neighbour import Answer
-from benchmarks.hostile.send import Outcome, fault_of
-from benchmarks.hostile.watch import Neighbour, percentile
+from tests.hostile.case import CHAT, MESSAGES, Case, constant, filled, with_fields
+from tests.hostile.send import Outcome, fault_of
 from tests.tables import table
 
 CASE = Case("many tools", "prompt", CHAT, constant({}), param="tools")
@@ -71,15 +69,3 @@ def test_a_body_grows_with_its_size() -> None:
     body = filled(with_fields(CHAT, user="@hole@"), lambda size: '"' + "a" * size + '"')
     assert len(body(2000)) - len(body(1000)) == 1000
     assert json.loads(body(5))["user"] == "aaaaa"
-
-
-def test_answers_of_a_neighbour_are_found_by_when_they_were_due() -> None:
-    neighbour = Neighbour()
-    for due_s in (1.0, 2.0, 3.0):
-        neighbour.add(Answer("chat", due_s, wait_s=due_s / 10, status=200))
-        neighbour.add(Answer.read(Answer("livez", due_s, wait_s=0.01, status=200).line()))
-
-    assert [each.due_s for each in neighbour.since(2.0, "chat")] == [2.0, 3.0]
-    assert len(neighbour.since(2.0)) == 4
-    assert percentile([0.1, 0.3, 0.2], 0.5) == 0.2
-    assert percentile([], 0.99) == 0.0

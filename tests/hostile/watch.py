@@ -1,28 +1,26 @@
-"""What hostile requests do to a platform: its neighbour's waits, its web processes' CPU time and
-memory, and whether anything goes on when the last of them was answered."""
+"""What hostile requests do to a platform: a neighbour that asks beside them, its web processes' CPU
+time and memory, and whether anything goes on when the last of them was answered."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
+import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
 from typing import Final
 
-import httpx
 import psutil
 
-from benchmarks.hostile.neighbour import Answer
+from tests.hostile.case import BODIES, CHAT
+from tests.hostile.send import Target
 
 _MB: Final = 1e6
 _LOOK_EVERY_S: Final = 1.0
-_BLOCKS: Final = re.compile(
-    r'vinery_loop_block_seconds_bucket\{le="(?P<bound>[^"]+)",.*\} (?P<total>[0-9.e+]+)$'
-)
+_ASK_EVERY_S: Final = 0.1
+_TIMEOUT_S: Final = 120.0
 _FIRST_ANSWERS_S: Final = 30.0
 
 
@@ -42,10 +40,6 @@ class Web:
     def cpu_s(self) -> float:
         """Their CPU time, with that of their children, which have perhaps ended."""
         return sum(map(_cpu_s, self._family()))
-
-    def memory_mb(self) -> float:
-        """Their resident memory, with that of their children."""
-        return sum(map(_memory_mb, self._family()))
 
     def memory_of_each_mb(self) -> dict[int, float]:
         """The resident memory of each web process by its id, without its children."""
@@ -99,81 +93,86 @@ def _memory_mb(process: psutil.Process) -> float:
     return 0.0
 
 
+@dataclass(frozen=True)
+class Answer:
+    """One answer to the neighbour. `status` is 0 where there was none."""
+
+    path: str
+    due_s: float
+    status: int
+
+
 @dataclass
 class Neighbour:
-    """The answers of a neighbour that asks beside what is measured."""
+    """Asks `/livez` and a chat for one token ten times a second, each on a connection of its own,
+    and keeps the answers."""
 
+    target: Target
     _answers: list[Answer] = field(default_factory=list)
+    _is_over: threading.Event = field(default_factory=threading.Event)
 
-    def since(self, begun_s: float, what: str | None = None) -> list[Answer]:
-        """The answers to requests that were due since then, of one kind or of both."""
-        # A copy at once: the reading thread appends to it.
-        return [
-            each
-            for each in self._answers.copy()
-            if each.due_s >= begun_s and what in (None, each.what)
-        ]
-
-    def all_of(self, what: str) -> list[Answer]:
-        return self.since(0.0, what)
+    def since(self, begun_s: float) -> list[Answer]:
+        """The answers to requests that were due since then."""
+        # A copy at once: the asking threads append to it.
+        return [each for each in self._answers.copy() if each.due_s >= begun_s]
 
     def wait_for(self, count: int, begun_s: float, timeout_s: float = _FIRST_ANSWERS_S) -> None:
-        """Until there are so many answers of both kinds. Raises TimeoutError."""
+        """Until there are so many answers. Raises TimeoutError."""
         give_up_s = time.monotonic() + timeout_s
         while len(self.since(begun_s)) < count:
             if time.monotonic() > give_up_s:
                 raise TimeoutError("the neighbour gets no answer")
             time.sleep(0.02)
 
-    def add(self, answer: Answer) -> None:
-        self._answers.append(answer)
+    def ask_until_over(self, method: str, path: str, body: Mapping[str, object] | None) -> None:
+        connection = HTTPConnection(*self.target.address, timeout=_TIMEOUT_S)
+        due_s = time.monotonic()
+        while not self._is_over.wait(max(0.0, due_s - time.monotonic())):
+            status = self._status(connection, method, path, body)
+            self._answers.append(Answer(path, due_s, status))
+            due_s += _ASK_EVERY_S
+        connection.close()
+
+    def _status(
+        self,
+        connection: HTTPConnection,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None,
+    ) -> int:
+        """The status of the answer, or 0. The next request begins with a new connection then."""
+        headers = {
+            "authorization": f"Bearer {self.target.api_key}",
+            "content-type": "application/json",
+        }
+        try:
+            connection.request(method, path, body and json.dumps(body), headers)
+            response = connection.getresponse()
+            response.read()
+            return response.status
+        except (OSError, HTTPException):
+            connection.close()
+            return 0
+
+    def end(self) -> None:
+        self._is_over.set()
 
 
 @contextmanager
-def neighbour_of(base_url: str, key: str) -> Iterator[Neighbour]:
+def neighbour_of(target: Target) -> Iterator[Neighbour]:
     """A neighbour that asks until the block ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.hostile.neighbour", base_url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None and process.stdout is not None
-    neighbour = Neighbour()
-    output = process.stdout
-
-    def read() -> None:
-        for line in output:
-            neighbour.add(Answer.read(line))
-
-    reader = threading.Thread(target=read, daemon=True)
+    neighbour = Neighbour(target)
+    requests = (("GET", "/livez", None), ("POST", CHAT, BODIES[CHAT]))
+    threads = [
+        threading.Thread(target=neighbour.ask_until_over, args=request, daemon=True)
+        for request in requests
+    ]
+    for thread in threads:
+        thread.start()
     try:
-        process.stdin.write(key + "\n")
-        process.stdin.flush()
-        reader.start()
-        begun_s = time.monotonic()
-        neighbour.wait_for(4, begun_s)
+        neighbour.wait_for(4, 0.0)
         yield neighbour
     finally:
-        process.kill()
-        process.wait()
-        reader.join()
-
-
-def blocks_of_loop(base_url: str) -> dict[str, int]:
-    """How many blocks of the event loop the web process that answers has counted, by the bound
-    of the metric's bucket, in seconds; without empty buckets."""
-    found: dict[str, int] = {}
-    before = 0
-    for line in httpx.get(f"{base_url}/metrics").text.splitlines():
-        if match := _BLOCKS.match(line):
-            total = int(float(match["total"]))
-            found[match["bound"]] = total - before
-            before = total
-    return {bound: count for bound, count in found.items() if count}
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value that this share of `values` does not exceed; 0 of none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+        neighbour.end()
+        for thread in threads:
+            thread.join()

@@ -14,16 +14,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.hostile.case import CHAT, COMPLETIONS, MODEL, with_fields
-from benchmarks.hostile.send import Target
+from tests.hostile.case import CHAT, COMPLETIONS, MODEL, with_fields
+from tests.hostile.send import Target
 
 SOURCE: Final = "127.0.0.2"
 _BLOCK: Final = 1 << 20
 _SEND_TIMEOUT_S: Final = 5.0
 _LOGIN: Final = b"GET /accounts/login/ HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
-# What a client does in `scale` times its smallest form.
-Act = Callable[[Target, int], None]
+Act = Callable[[Target], None]
 
 
 @dataclass(frozen=True)
@@ -96,94 +95,94 @@ def _request(target: Target, path: str, **fields: Any) -> bytes:
 # -- Clients ------------------------------------------------------------------------------
 
 
-def _headers_without_end(target: Target, scale: int) -> None:
+def _headers_without_end(target: Target) -> None:
     block = b"".join(b"a%d:b\r\n" % number for number in range(100_000))
     with _connections(target, 1) as made:
         for connection in made:
             _write(connection, b"GET /livez HTTP/1.1\r\nhost: a\r\n")
-            _write_blocks(connection, block, 4 * scale)
+            _write_blocks(connection, block, 4)
             _read_for(made, 1.0)
 
 
-def _long_header(target: Target, scale: int) -> None:
+def _long_header(target: Target) -> None:
     with _connections(target, 1) as made:
         for connection in made:
             _write(connection, b"GET /livez HTTP/1.1\r\nhost: a\r\nx-a: ")
-            _write_blocks(connection, b"a" * _BLOCK, 4 * scale)
+            _write_blocks(connection, b"a" * _BLOCK, 4)
             _read_for(made, 1.0)
 
 
 def _body_without_end(path: str) -> Act:
-    def act(target: Target, scale: int) -> None:
+    def act(target: Target) -> None:
         with _connections(target, 1) as made:
             for connection in made:
                 _write(connection, _head(target, path, 15_000_000_000))
-                _write_blocks(connection, bytes(_BLOCK), 8 * scale)
+                _write_blocks(connection, bytes(_BLOCK), 8)
                 _read_for(made, 1.0)
 
     return act
 
 
-def _chunks_without_end(target: Target, scale: int) -> None:
+def _chunks_without_end(target: Target) -> None:
     head = _head(target, CHAT, 0).replace(b"content-length: 0", b"transfer-encoding: chunked")
     with _connections(target, 1) as made:
         for connection in made:
             _write(connection, head)
-            _write_blocks(connection, b"1\r\na\r\n" * 10_000, 10 * scale)
+            _write_blocks(connection, b"1\r\na\r\n" * 10_000, 10)
             _read_for(made, 1.0)
 
 
-def _unfinished_bodies(target: Target, scale: int) -> None:
+def _unfinished_bodies(target: Target) -> None:
     with _connections(target, 30) as made:
         for connection in made:
-            _write(connection, _head(target, CHAT, 2 * _BLOCK * scale))
-            _write_blocks(connection, bytes(_BLOCK), scale)
+            _write(connection, _head(target, CHAT, 2 * _BLOCK))
+            _write(connection, bytes(_BLOCK))
         time.sleep(1.0)
 
 
-def _idle_connections(target: Target, scale: int) -> None:
-    with _connections(target, 300 * scale) as made:
+def _idle_connections(target: Target) -> None:
+    with _connections(target, 300) as made:
         for connection in made[::2]:
             _write(connection, b"GET /livez HTTP/1.1\r\nx-")
         time.sleep(1.0)
 
 
-def _dripping_headers(target: Target, scale: int) -> None:
-    with _connections(target, 50 * scale) as made:
+def _dripping_headers(target: Target) -> None:
+    with _connections(target, 50) as made:
         for letter in b"GET /livez HTTP/1.1\r\nhost: local":
             for connection in made:
                 _write(connection, bytes([letter]))
             time.sleep(0.05)
 
 
-def _brief_connections(target: Target, scale: int) -> None:
-    for _ in range(300 * scale):
+def _brief_connections(target: Target) -> None:
+    for _ in range(300):
         with suppress(OSError), _connection(target):
             pass
 
 
-def _noise(target: Target, scale: int) -> None:
-    for _ in range(100 * scale):
+def _noise(target: Target) -> None:
+    for _ in range(100):
         with suppress(OSError), _connection(target) as connection:
             _write(connection, b"\x16\x03\x01\x02\x00" + bytes(500))
 
 
-def _login_pages(target: Target, scale: int) -> None:
-    with _connections(target, 100 * scale) as made:
+def _login_pages(target: Target) -> None:
+    with _connections(target, 100) as made:
         for connection in made:
             _write(connection, _LOGIN)
         _read_for(made, 10.0)
 
 
-def _sign_ins(target: Target, scale: int) -> None:
+def _sign_ins(target: Target) -> None:
     """Sign-in forms with wrong passwords, of many addresses and names: each password is hashed."""
     with ExitStack() as stack, suppress(OSError):
         made = []
-        for number in range(200 * scale):
+        for number in range(200):
             connection = _connection(target, f"127.0.{number // 200 + 1}.{number % 200 + 2}")
             made.append(stack.enter_context(connection))
             _write(made[-1], _sign_in(number))
-        _read_for(made, 4.0 * scale)
+        _read_for(made, 4.0)
 
 
 def _sign_in(number: int) -> bytes:
@@ -196,17 +195,17 @@ def _sign_in(number: int) -> bytes:
     ).encode()
 
 
-def _pipelined(target: Target, scale: int) -> None:
+def _pipelined(target: Target) -> None:
     request = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
     with _connections(target, 1) as made:
         for connection in made:
-            _write(connection, request * 5_000 * scale)
+            _write(connection, request * 5_000)
             time.sleep(1.0)
 
 
-def _unread_streams(target: Target, scale: int) -> None:
+def _unread_streams(target: Target) -> None:
     request = _request(target, CHAT, stream=True, max_tokens=500)
-    with _connections(target, 20 * scale) as made:
+    with _connections(target, 20) as made:
         for connection in made:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             _write(connection, request)
@@ -216,8 +215,8 @@ def _unread_streams(target: Target, scale: int) -> None:
 def _leaves(*requests: Callable[[Target, int], bytes]) -> Act:
     """Sends requests, each on a connection of its own, and leaves after 0.3 s."""
 
-    def act(target: Target, scale: int) -> None:
-        with _connections(target, len(requests) * scale) as made:
+    def act(target: Target) -> None:
+        with _connections(target, len(requests)) as made:
             for number, connection in enumerate(made):
                 _write(connection, requests[number % len(requests)](target, number))
             time.sleep(0.3)
@@ -254,16 +253,16 @@ def _unknown_key(target: Target, number: int) -> bytes:
     return _head(Target(target.base_url, f"vny_live_{number}"), CHAT, 1000) + b"{"
 
 
-def _bad_patterns(target: Target, scale: int) -> None:
+def _bad_patterns(target: Target) -> None:
     with _connections(target, 30) as made:
         for number, connection in enumerate(made):
             _write(connection, _bad_pattern(target, number))
-        _read_for(made, 5.0 * scale)
+        _read_for(made, 5.0)
 
 
-def _many_prompts(target: Target, scale: int) -> None:
+def _many_prompts(target: Target) -> None:
     """One request that fills the engine."""
-    prompts = [f"{number} " + "word " * 150 for number in range(285 * scale)]
+    prompts = [f"{number} " + "word " * 150 for number in range(285)]
     request = _request(
         target, COMPLETIONS, model=MODEL, prompt=prompts, max_tokens=20, ignore_eos=True
     )
