@@ -69,20 +69,6 @@ def counting(number: int) -> Messages:
     ]
 
 
-def counting_after(num_words: int) -> Callable[[int], Messages]:
-    """The same after a longer prompt. A word is about two tokens of the reference model."""
-
-    def write(number: int) -> Messages:
-        words = random.Random(number).choices(WORDS, k=num_words)
-        system = f"Session {number}: {' '.join(words)}."
-        return [
-            {"role": "system", "content": system},
-            {"role": "user", "content": "Count to 60."},
-        ]
-
-    return write
-
-
 def rambling(num_words: int) -> Callable[[int], Messages]:
     """Words without sense, for models without sense. A word is one token or two."""
 
