@@ -1,7 +1,5 @@
 """A vocabulary has the size that is asked for, and its texts come back as they were."""
 
-import pytest
-
 from tests.random_models.vocabulary import SENTENCES, Vocabulary, token_id, train, unprintable_ids
 from tests.tables import table
 
@@ -34,10 +32,3 @@ def test_texts_come_back_as_they_were_after_a_prefix_and_answers_are_plain() -> 
     spoken = set(range(1000)) - set(unprintable_ids(tokenizer))
     assert len(spoken) == 1000 - 256 - len(SPECIAL)
     assert all(tokenizer.decode([id_]).isascii() for id_ in spoken)
-
-
-def test_a_vocabulary_without_its_own_tokens_or_bytes_is_refused() -> None:
-    with pytest.raises(ValueError, match="among the special tokens"):
-        Vocabulary(400, ("<end>",), end="<end>", pad="<pad>")
-    with pytest.raises(ValueError, match="256 entries"):
-        vocabulary(200)
