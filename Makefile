@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadsco
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev install-locked lock test test-all test-beyond test-stores test-nightly test-times wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway bench-keys bench-hostile bench-calls docs models clean
+.PHONY: help up dev install install-dev install-locked lock test test-all test-beyond test-stores test-nightly test-times wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway docs models clean
 .NOTPARALLEL:
 
 # First the lines for users, marked by `##`, and then those for developers, by `#-`.
@@ -119,15 +119,6 @@ bench-usage: install-dev #- Measure reports over ten million requests; BENCH_ARG
 
 bench-gateway: install-dev #- Measure what keys and limits cost a request; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.gateway $(BENCH_ARGS)
-
-bench-keys: install-dev #- Measure a hundred thousand keys; BENCH_ARGS as above
-	$(BIN)/python -m benchmarks.keys $(BENCH_ARGS)
-
-bench-hostile: install-dev #- Measure what hostile requests cost a neighbour; BENCH_ARGS as above
-	$(BIN)/python -m benchmarks.hostile $(BENCH_ARGS)
-
-bench-calls: install-dev #- Count the tool calls that are read whole; BENCH_ARGS as above
-	$(BIN)/python -m benchmarks.calls $(BENCH_ARGS)
 
 docs: install-dev #- Write the documents that are made from the code
 	$(BIN)/python -m docs

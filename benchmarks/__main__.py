@@ -14,34 +14,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks import performance, report
+from benchmarks import machine, performance, report
 from benchmarks.bare import BareEngine
-from benchmarks.calm import wait_until_calm
-from benchmarks.compare import Comparison
+from benchmarks.compare import Comparison, ModelResult
 from benchmarks.crowds import AT_ONCE, LOOPS, CrowdBench, CrowdsResult
-from benchmarks.hook import HookEffort, HookResult, measure_hook
-from benchmarks.idle import IdleResult, measure_idle
 from benchmarks.load import Endpoint, ServedModel
+from benchmarks.machine import REPOSITORY, show, wait_until_calm
 from benchmarks.platform_under_test import OwnPlatform, own_platform, wait_until_it_answers
-from benchmarks.progress import show
 from benchmarks.prompts import Messages, PromptSource, counting, rambling
-from benchmarks.random_models import half_billion, small
-from benchmarks.recovery import RecoveryResult, measure_recovery
-from benchmarks.settings import (
-    CROWDS,
-    HOOK,
-    IDLE,
-    RECOVERY,
-    REPOSITORY,
-    REQUESTS,
-    SERVER,
-    SPECULATION,
-    TINY_CHAT,
-    Settings,
-    settings_from,
-)
-from benchmarks.short_requests import RequestResult, measure_requests
+from benchmarks.settings import CROWDS, SERVER, SPECULATION, TINY_CHAT, Settings, settings_from
 from benchmarks.speculation import SpeculationPoint, measure_speculation
+from tests.random_models.folder import write_folder
+from tests.random_models.plans import DecoderShape, Family, plan_of
 from vinery_serving.engine.options import EngineOptions
 
 T = TypeVar("T")
@@ -51,9 +35,21 @@ _TOKENS_PER_WORD = 1.1
 _TEMPLATE_TOKENS = 16
 # The server writes down the usage of a run within half a second of its end.
 _REST_S = 0.5
-# Vocabularies of two sizes, and who writes their models.
-_HOOK_MODELS = {"32k": small, "152k": half_billion}
-_HOOK_ROUND_S = 1.0
+# The measures of Qwen2-0.5B with random weights: speed does not depend on their values, so nothing
+# is downloaded. The answers are words without sense, and they never end by themselves.
+HALF_BILLION_PLAN = plan_of(
+    DecoderShape(
+        family=Family.QWEN2,
+        vocab_size=151_936,
+        hidden_size=896,
+        intermediate_size=4_864,
+        num_layers=24,
+        num_heads=14,
+        num_kv_heads=2,
+        has_tied_head=True,
+        initial_std=0.06,
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ class Candidate:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, write. Raises what a side raises: half a comparison is worth nothing."""
     settings = settings_from(argv)
-    machine, calms = report.machine(), []
+    facts, calms = machine.facts(), []
 
     def measured(part: str, measure: Callable[[Settings], T]) -> T | None:
         if part not in settings.parts:
@@ -78,14 +74,10 @@ def main(argv: list[str] | None = None) -> int:
 
     finished = report.Report(
         settings.described,
-        machine,
+        facts,
         results=measured(SERVER, _measure_server) or (),
-        requests=measured(REQUESTS, _measure_requests),
-        hooks=measured(HOOK, _measure_hooks) or (),
         speculation=measured(SPECULATION, _measure_speculation) or (),
-        recovery=measured(RECOVERY, _measure_recovery),
         crowds=measured(CROWDS, _measure_crowds),
-        idle=measured(IDLE, _measure_idle),
         calms=tuple(calms),
     )
     earlier, now = report.earlier(settings.output, performance.FIGURES), datetime.now(UTC)
@@ -98,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _measure_server(settings: Settings) -> tuple[report.ModelResult, ...]:
+def _measure_server(settings: Settings) -> tuple[ModelResult, ...]:
     with ExitStack() as stack:
         platform = None
         if settings.server is None:
@@ -109,33 +101,6 @@ def _measure_server(settings: Settings) -> tuple[report.ModelResult, ...]:
             _measure_model(settings, _candidate(settings, name), platform)
             for name in settings.models
         )
-
-
-def _measure_requests(settings: Settings) -> RequestResult:
-    show("starting a platform for short answers")
-    with own_platform() as platform:
-        wait_until_it_answers(platform.endpoint, TINY_CHAT)
-        return measure_requests(
-            platform.endpoint,
-            TINY_CHAT,
-            REPOSITORY / "models" / TINY_CHAT,
-            EngineOptions(num_threads=settings.num_threads),
-            num_rounds=settings.effort.rounds,
-            num_requests=settings.effort.first_token_requests,
-            show=show,
-            rest=_rest,
-        )
-
-
-def _measure_hooks(settings: Settings) -> tuple[HookResult, ...]:
-    effort = HookEffort(settings.effort.streams, settings.effort.rounds, _HOOK_ROUND_S)
-    options = EngineOptions(num_threads=settings.num_threads)
-    results = []
-    for name, write in _HOOK_MODELS.items():
-        show(f"{name}: the logits hook")
-        folder = write(settings.cache)
-        results.append(measure_hook(name, folder, options, effort))
-    return tuple(results)
 
 
 def _measure_speculation(settings: Settings) -> tuple[SpeculationPoint, ...]:
@@ -152,14 +117,6 @@ def _measure_speculation(settings: Settings) -> tuple[SpeculationPoint, ...]:
     )
 
 
-def _measure_recovery(settings: Settings) -> RecoveryResult:
-    show("starting a platform to mistreat")
-    streams = settings.effort.streams
-    with own_platform() as platform:
-        ends = (min(streams), max(streams))
-        return measure_recovery(platform, tuple(dict.fromkeys(ends)), settings.effort.rounds)
-
-
 def _measure_crowds(settings: Settings) -> CrowdsResult:
     show("starting a platform for crowds")
     effort, folder = settings.effort, REPOSITORY / "models" / TINY_CHAT
@@ -173,14 +130,9 @@ def _measure_crowds(settings: Settings) -> CrowdsResult:
         return CrowdsResult(crowds, bench.neighbours(other, effort.crowd // 2, effort.chats))
 
 
-def _measure_idle(settings: Settings) -> IdleResult:
-    show("starting a platform that has nothing to do")
-    return measure_idle(watch_s=settings.effort.idle_s, num_commands=settings.effort.rounds)
-
-
 def _measure_model(
     settings: Settings, candidate: Candidate, platform: OwnPlatform | None
-) -> report.ModelResult:
+) -> ModelResult:
     options = EngineOptions(num_threads=settings.num_threads)
     prompts = PromptSource(candidate.folder, candidate.write)
     show(f"{candidate.name}: loading twice")
@@ -196,7 +148,7 @@ def _measure_model(
             comparison.point(num_streams, settings.effort.tokens, settings.effort.rounds)
             for num_streams in settings.effort.streams
         ]
-    return report.ModelResult(candidate.name, first_token, tuple(points))
+    return ModelResult(candidate.name, first_token, tuple(points))
 
 
 @contextmanager
@@ -222,7 +174,15 @@ def _candidate(settings: Settings, name: str) -> Candidate:
         return Candidate(name, REPOSITORY / "models" / TINY_CHAT, counting)
     show(f"{name}: looking for its folder in {settings.cache}")
     num_words = max(1, round((settings.effort.prompt_tokens - _TEMPLATE_TOKENS) / _TOKENS_PER_WORD))
-    return Candidate(name, half_billion(settings.cache), rambling(num_words))
+    return Candidate(name, _half_billion(settings.cache), rambling(num_words))
+
+
+def _half_billion(cache: Path) -> Path:
+    """The folder of the 0.5b model inside `cache`, written (500 MB) when it is not there."""
+    folder = cache / f"random-qwen2-0.5b-v{HALF_BILLION_PLAN.seed}"
+    if not folder.exists():
+        write_folder(HALF_BILLION_PLAN, folder)
+    return folder
 
 
 def _rest() -> None:

@@ -67,6 +67,15 @@ class FirstToken:
     added_ms: Spread  # server minus bare; its lowest and highest are the quartiles
 
 
+@dataclass(frozen=True)
+class ModelResult:
+    """All that was measured with one model."""
+
+    model: str
+    first_token: FirstToken
+    points: tuple[Point, ...]
+
+
 class PromptMismatch(Exception):
     """The server read a prompt of another length than the bare engine did."""
 

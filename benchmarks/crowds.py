@@ -21,13 +21,11 @@ import psutil
 import uvloop
 
 from benchmarks.bare import BareEngine
-from benchmarks.cpu import listeners
-from benchmarks.load import Connection, Endpoint, connect
+from benchmarks.load import BadResponse, Connection, Endpoint, Head, connect, read_stream
+from benchmarks.machine import listeners, show
 from benchmarks.measures import Run, Stream, percentile_ms
-from benchmarks.progress import show
 from benchmarks.prompts import Prompt, PromptSource
 from benchmarks.settings import TINY_CHAT
-from benchmarks.wire import BadResponse, Head, read_stream
 
 MAX_TOKENS: Final = 64
 LONG_PROMPT_TOKENS: Final = 1200

@@ -13,11 +13,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
-from benchmarks.progress import show
-
-_REPOSITORY: Final = Path(__file__).resolve().parents[1]
+from benchmarks.machine import REPOSITORY, show
 
 
 def on_each_database(module: str, argv: Sequence[str]) -> list[int]:
@@ -59,7 +56,7 @@ def _run(module: str, argv: Sequence[str], folder: str, url: str) -> int:
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     command = [sys.executable, "-m", module, "--here", *argv]
-    return subprocess.run(command, env=environment, cwd=_REPOSITORY, check=False).returncode
+    return subprocess.run(command, env=environment, cwd=REPOSITORY, check=False).returncode
 
 
 @contextmanager

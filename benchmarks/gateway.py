@@ -35,10 +35,9 @@ from typing import Final
 import httpx
 
 from benchmarks.compare import Spread
-from benchmarks.cpu import WebCpu
 from benchmarks.load import Connection, Endpoint, connect
+from benchmarks.machine import REPOSITORY, WebCpu, show
 from benchmarks.platform_under_test import PlatformFailed, wait_until_it_answers
-from benchmarks.progress import show
 from benchmarks.settings import TINY_CHAT
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 
@@ -46,7 +45,6 @@ _LEAST_REQUESTS_PER_CORE_S: Final = 800.0
 _MOST_THROUGHPUT_LOST: Final = 0.10
 _MOST_ADDED_MS: Final = 0.2
 
-_REPOSITORY: Final = Path(__file__).resolve().parents[1]
 _BODY: Final = {
     "model": TINY_CHAT,
     "messages": [{"role": "user", "content": "Say yes or no."}],
@@ -224,7 +222,7 @@ class _Home:
         with (self.path / "web.log").open("ab") as log, ExitStack() as stack:
             for command in (engine, web):
                 process = subprocess.Popen(
-                    command, env=environment, cwd=_REPOSITORY, stdout=log, stderr=log
+                    command, env=environment, cwd=REPOSITORY, stdout=log, stderr=log
                 )
                 stack.callback(process.wait)
                 stack.callback(process.terminate)
@@ -271,7 +269,7 @@ def _run(environment: dict[str, str], *words: str) -> str:
     """Return the output of a Python command. Raises PlatformFailed."""
     command = [sys.executable, *words]
     done = subprocess.run(
-        command, env=environment, cwd=_REPOSITORY, capture_output=True, text=True, check=False
+        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise PlatformFailed(f"{' '.join(words[1:])}: {done.stderr.strip()}")

@@ -25,8 +25,8 @@ from typing import Any, Final
 import httpx
 import psutil
 
+from benchmarks.machine import show
 from benchmarks.platform_under_test import OwnPlatform, own_platform, wait_until_it_answers
-from benchmarks.progress import show
 
 _NUM_STREAMS: Final = 16
 _SIGNALS: Final = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}

@@ -1,4 +1,4 @@
-"""docs/performance.md: the aims, what was measured, what was measured before, and a picture."""
+"""docs/performance.md: the aims, what was measured, and what was measured before."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from datetime import UTC, datetime
 from typing import Final
 
 from benchmarks.aims import Aim
-from benchmarks.picture import draw
+from benchmarks.machine import REPOSITORY
 from benchmarks.report import Report, blocks
-from benchmarks.settings import REPOSITORY
 
 PAGE: Final = REPOSITORY / "docs" / "performance.md"
-PICTURE: Final = REPOSITORY / "docs" / "performance.svg"
 # The published figures, for runs that have no earlier file of their own.
 FIGURES: Final = REPOSITORY / "docs" / "performance.json"
 
 
 def publish(report: Report, earlier: Mapping[str, float], now: datetime) -> None:
-    """Write the page, its picture and its figures. What was not run keeps its earlier figure."""
+    """Write the page and its figures. What was not run keeps its earlier figure."""
     PAGE.write_text(page(report, earlier, now), encoding="utf-8")
-    PICTURE.write_text(draw(report.aims), encoding="utf-8")
-    known = dict(earlier) | {
-        aim.what: aim.measured for aim in report.aims if aim.measured is not None
+    known = {
+        aim.what: aim.measured if aim.measured is not None else earlier.get(aim.what)
+        for aim in report.aims
     }
     aims = [{"what": what, "measured": measured} for what, measured in sorted(known.items())]
     FIGURES.write_text(json.dumps({"aims": aims}, indent=2) + "\n", encoding="utf-8")
@@ -41,8 +39,6 @@ def page(report: Report, earlier: Mapping[str, float], now: datetime) -> str:
         f"Machine: {machine['num_cores']} cores, {machine['cpu']}, {machine['memory_gb']} GB, "
         f"{machine['system']}. The clients share the cores with the server. Commit "
         f"{machine['commit']}, Python {machine['python']}, {_versions(machine['versions'])}.",
-        "",
-        "![How much of each aim was reached](performance.svg)",
         "",
         "| what | aim | measured | earlier | reached |",
         "| --- | --- | --- | --- | --- |",

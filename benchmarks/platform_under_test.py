@@ -14,12 +14,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from benchmarks.load import Endpoint
 
@@ -39,15 +37,6 @@ class OwnPlatform:
 
     home: Path
     endpoint: Endpoint
-    pid: int
-
-    def engine(self) -> psutil.Process | None:
-        """The process of the only model that is served; None while there is none."""
-        for process in psutil.Process(self.pid).children(recursive=True):
-            with suppress(psutil.Error):  # it ended while we looked
-                if "vinery_serving.engine" in process.cmdline():
-                    return process
-        return None
 
     def serve(self, name: str, folder: Path, options: dict[str, Any]) -> None:
         """Serve a folder, and wait for its first answer. Raises PlatformFailed."""
@@ -92,7 +81,7 @@ def own_platform(folder: Path | None = None) -> Iterator[OwnPlatform]:
                 stderr=subprocess.STDOUT,
             )
         try:
-            yield OwnPlatform(home, _started(process, home), process.pid)
+            yield OwnPlatform(home, _started(process, home))
         except Exception as error:
             error.add_note(f"Output of the platform:\n{_tail(log)}")
             raise

@@ -16,7 +16,7 @@ from pathlib import Path
 from jinja2 import Environment
 from tokenizers import Tokenizer
 
-from benchmarks.shapes.corpus import WORDS
+from tests.random_models.vocabulary import WORDS
 
 Messages = list[dict[str, str]]
 
@@ -67,20 +67,6 @@ def counting(number: int) -> Messages:
         {"role": "system", "content": f"Session {number}."},
         {"role": "user", "content": "Count to 60."},
     ]
-
-
-def counting_after(num_words: int) -> Callable[[int], Messages]:
-    """The same after a longer prompt. A word is about two tokens of the reference model."""
-
-    def write(number: int) -> Messages:
-        words = random.Random(number).choices(WORDS, k=num_words)
-        system = f"Session {number}: {' '.join(words)}."
-        return [
-            {"role": "system", "content": system},
-            {"role": "user", "content": "Count to 60."},
-        ]
-
-    return write
 
 
 def rambling(num_words: int) -> Callable[[int], Messages]:

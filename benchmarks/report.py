@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import psutil
-
 from benchmarks import crowds as crowd_tables
 from benchmarks.aims import Aim, aims_of
-from benchmarks.calm import Calm
-from benchmarks.compare import FirstToken, Point, Spread
+from benchmarks.compare import ModelResult, Point, Spread
 from benchmarks.crowds import CrowdsResult
-from benchmarks.hook import HookPoint, HookResult
-from benchmarks.idle import IdleResult
-from benchmarks.recovery import RecoveryResult
-from benchmarks.settings import REPOSITORY, TINY_CHAT
-from benchmarks.short_requests import RequestResult
+from benchmarks.machine import Calm
+from benchmarks.settings import TINY_CHAT
 from benchmarks.speculation import SpeculationPoint
-
-_PACKAGES = ("vinery-platform", "openvino", "openvino-genai", "uvicorn", "uvloop", "httptools")
-
-
-@dataclass(frozen=True)
-class ModelResult:
-    """All that was measured with one model."""
-
-    model: str
-    first_token: FirstToken
-    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True)
@@ -48,29 +27,21 @@ class Report:
     settings: dict[str, Any]
     machine: dict[str, Any]
     results: tuple[ModelResult, ...] = ()
-    hooks: tuple[HookResult, ...] = ()
-    requests: RequestResult | None = None
     speculation: tuple[SpeculationPoint, ...] = ()
-    recovery: RecoveryResult | None = None
     crowds: CrowdsResult | None = None
-    idle: IdleResult | None = None
     calms: tuple[Calm, ...] = ()
 
     @property
     def aims(self) -> tuple[Aim, ...]:
-        return aims_of(self)
+        return aims_of(self.results, self.crowds)
 
     def document(self, now: datetime) -> dict[str, Any]:
         return {
             "measured_at": now.astimezone(UTC).isoformat(timespec="seconds"),
             "aims": [aim.document() for aim in self.aims],
             "results": [asdict(result) for result in self.results],
-            "hooks": [asdict(hook) for hook in self.hooks],
-            "requests": self.requests and asdict(self.requests),
             "speculation": [asdict(point) for point in self.speculation],
-            "recovery": self.recovery and asdict(self.recovery),
             "crowds": self.crowds and asdict(self.crowds),
-            "idle": self.idle and asdict(self.idle),
             "settings": self.settings,
             "machine": self.machine,
             "calm": [asdict(each) for each in self.calms],
@@ -89,15 +60,6 @@ _COLUMNS = (
     "client us/tok",
     "same text",
 )
-_HOOK_COLUMNS = (
-    "streams",
-    "use",
-    "step ms with/without",
-    "ratio",
-    "(lowest-highest)",
-    "without/without",
-    "added us",
-)
 _SPECULATION_COLUMNS = (
     "streams",
     "way",
@@ -107,8 +69,6 @@ _SPECULATION_COLUMNS = (
     "taken/proposed",
     "same text",
 )
-_IDLE_COLUMNS = ("process", "of a core", "wake-ups/s", "MB")
-_DEPARTURE_COLUMNS = ("streams", "client", "free after ms", "(lowest-highest)")
 
 
 def earlier(folder: Path, published: Path) -> dict[str, float]:
@@ -127,17 +87,10 @@ def blocks(report: Report) -> list[str]:
     """The tables of what was measured. In cells with two numbers, the server stands before the
     bare."""
     blocks = [_model_block(result) for result in report.results]
-    blocks += [_hook_block(result) for result in report.hooks]
-    if report.requests is not None:
-        blocks.append(_requests_block(report.requests))
     if report.speculation:
         blocks.append(_speculation_block(report.speculation))
-    if report.recovery is not None:
-        blocks.append(_recovery_block(report.recovery))
     if report.crowds is not None:
         blocks.append(_crowds_block(report.crowds))
-    if report.idle is not None:
-        blocks.append(_idle_block(report.idle))
     return blocks
 
 
@@ -157,28 +110,6 @@ def write(report: Report, folder: Path, now: datetime) -> Path:
     return file
 
 
-def machine() -> dict[str, Any]:
-    """What the figures depend on beside the code."""
-    return {
-        "cpu": _cpu_model(),
-        "num_cores": os.cpu_count(),
-        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "load_average": list(os.getloadavg()),
-        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
-        "python": platform.python_version(),
-        "versions": dict(_versions()),
-        "commit": _commit(),
-    }
-
-
-def _commit() -> str:
-    """That of the checkout; empty: there is none."""
-    with suppress(OSError):
-        command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return ""
-
-
 def _model_block(result: ModelResult) -> str:
     first = result.first_token
     lines = [
@@ -187,39 +118,6 @@ def _model_block(result: ModelResult) -> str:
         f"(quartiles {first.added_ms.lowest:.2f} to {first.added_ms.highest:.2f})"
     ]
     return "\n".join([*lines, *_aligned(_COLUMNS, *(_row(point) for point in result.points))])
-
-
-def _hook_block(result: HookResult) -> str:
-    title = (
-        f"{result.model}: decode steps with the logits hook, by those of the same model without "
-        f"it ({result.vocab_size:,} tokens)"
-    )
-    rows = (_hook_row(point) for point in result.points)
-    return "\n".join([title, *_aligned(_HOOK_COLUMNS, *rows)])
-
-
-def _hook_row(point: HookPoint) -> tuple[str, ...]:
-    return (
-        str(point.num_streams),
-        point.use,
-        f"{point.with_ms:.2f} / {point.without_ms:.2f}",
-        f"{point.ratio.median:.3f}",
-        _range(point.ratio),
-        f"{point.noise.median:.3f}",
-        f"{point.added_us:.0f}",
-    )
-
-
-def _requests_block(result: RequestResult) -> str:
-    return "\n".join(
-        [
-            "tiny-chat: short answers to clients that come at once",
-            *_aligned(_COLUMNS, _row(result.burst)),
-            f"one streamed request alone: {result.web_cpu_ms:.2f} ms of web CPU beside its tokens; "
-            f"right after ready: {result.ready_ratio.median:.2f} of the warm speed "
-            f"{_range(result.ready_ratio)}",
-        ]
-    )
 
 
 def _speculation_block(points: tuple[SpeculationPoint, ...]) -> str:
@@ -239,52 +137,10 @@ def _speculation_block(points: tuple[SpeculationPoint, ...]) -> str:
     return "\n".join([title, *_aligned(_SPECULATION_COLUMNS, *rows)])
 
 
-def _recovery_block(result: RecoveryResult) -> str:
-    departures = (
-        (
-            str(each.num_streams),
-            each.way,
-            f"{each.free_ms.median:.0f}",
-            f"({each.free_ms.lowest:.0f}-{each.free_ms.highest:.0f})",
-        )
-        for each in result.departures
-    )
-    restarts = ", ".join(f"{r.answered_s:.2f} ({r.loading_s:.2f})" for r in result.restarts)
-    return "\n".join(
-        [
-            "clients that leave in mid-answer: when their slot in the engine is free",
-            *_aligned(_DEPARTURE_COLUMNS, *departures),
-            f"killed engine: seconds to the next answer (of these loading): {restarts}",
-        ]
-    )
-
-
 def _crowds_block(result: CrowdsResult) -> str:
     title = f"{TINY_CHAT}: clients in closed loops and requests at once, answers of 64 tokens"
     rows = _aligned(*crowd_tables.table(result))
     return "\n".join([title, *rows, *crowd_tables.neighbour_lines(result)])
-
-
-def _idle_block(result: IdleResult) -> str:
-    processes = (
-        (
-            each.role,
-            f"{each.cpu:.2%}",
-            f"{each.wakeups_per_s:.1f}",
-            f"{each.memory_mb:.0f}",
-        )
-        for each in result.processes
-    )
-    commands = ", ".join(f"{each.command} {each.took_s:.2f}" for each in result.commands)
-    return "\n".join(
-        [
-            "an idle platform",
-            *_aligned(_IDLE_COLUMNS, *processes),
-            f"all: {result.cpu:.2%} of a core, {result.memory_mb:.0f} MB without the engine; "
-            f"ready after {result.ready_s:.1f} s",
-            f"commands, seconds: {commands}",
-        ]
-    )
 
 
 def _aligned(*rows: tuple[str, ...]) -> Iterator[str]:
@@ -335,21 +191,3 @@ def _busy_line(calm: Calm) -> str:
         f"{calm.part}: other programs used {calm.busy:.0%} of the machine, also after "
         f"{calm.waited_s:.0f} s: measure it again"
     )
-
-
-def _cpu_model() -> str:
-    """The name that Linux gives, or what the platform module knows."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    for name in _PACKAGES:
-        try:
-            yield name, version(name)
-        except PackageNotFoundError:
-            continue

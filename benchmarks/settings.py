@@ -11,24 +11,16 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.load import Endpoint
+from benchmarks.machine import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 TINY_CHAT = "tiny-chat"
 HALF_BILLION = "0.5b"
 SERVER = "server"
-HOOK = "hook"
-REQUESTS = "requests"
 SPECULATION = "speculation"
-RECOVERY = "recovery"
 CROWDS = "crowds"
-IDLE = "idle"
 PARTS = {
     SERVER: "this server beside the bare engine: same model, prompts, lengths, scheduler settings",
-    REQUESTS: "short answers: many at once, right after a start, and what one costs",
-    HOOK: "the engine's decode steps with the logits hook, off and on, beside those without it",
     SPECULATION: "greedy text with tokens proposed ahead and without: is it equal, is it quicker",
-    RECOVERY: "how soon a slot is free when a client leaves, and a killed engine is back",
-    IDLE: "what a platform costs that does nothing, its start, and its commands",
     CROWDS: "closed loops of up to 256 clients, 1,000 requests at once, and a crowd's neighbour",
 }
 
@@ -47,7 +39,6 @@ class Effort:
     tokens: int
     prompt_tokens: int
     first_token_requests: int
-    idle_s: int
     crowd: int
     chats: int
 
@@ -58,7 +49,6 @@ _FULL = Effort(
     tokens=128,
     prompt_tokens=64,
     first_token_requests=30,
-    idle_s=60,
     crowd=1000,
     chats=30,
 )
@@ -68,7 +58,6 @@ _QUICK = Effort(
     tokens=32,
     prompt_tokens=64,
     first_token_requests=10,
-    idle_s=15,
     crowd=32,
     chats=5,
 )
@@ -78,7 +67,6 @@ _NUMBERS = {
     "prompt_tokens": "about as many prompt tokens for 0.5b; tiny-chat has 29",
     "crowd": "requests at once, at most, in the crowds part",
     "chats": "of a crowd's neighbour",
-    "idle_s": "seconds for which an idle platform is watched",
     "first_token_requests": "single requests for the time to first token",
 }
 _MODELS_HELP = "of the server part (default: %(default)s)"
@@ -135,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where models with random weights are kept",
     )
     add("--output", type=Path, default=_RESULTS, help="folder of the JSON file")
-    add("--draw", action="store_true", help="write docs/performance.md and its picture, too")
+    add("--draw", action="store_true", help="write docs/performance.md, too")
     return parser
 
 

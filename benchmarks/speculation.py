@@ -15,15 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+import numpy as np
+
 from benchmarks.compare import Spread
-from benchmarks.own_engine import config_of, greedy, keep
 from benchmarks.prompts import PromptSource
 from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import Pipeline
+from vinery_serving.transport.messages import SamplingParams, Submit
 
 PLAIN: Final = "plain"
+_DEADLINE_S: Final = 3600.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ def measure_speculation(
     with tempfile.TemporaryDirectory(prefix="vinery-speculation-") as cache:
         batches = {
             way: Batch(
-                Pipeline(config_of(folder, Path(cache) / str(at), options, **changes)),
+                Pipeline(_config_of(folder, Path(cache) / str(at), options, **changes)),
                 options.max_running,
             )
             for at, (way, changes) in enumerate(ways.items())
@@ -88,13 +93,17 @@ class _Run:
 
 
 def _run(batch: Batch, prompts: Sequence[Sequence[int]], num_tokens: int) -> _Run:
-    generations = [Generation.of(None, greedy(ids, num_tokens)) for ids in prompts]
+    generations = [Generation.of(None, _greedy(ids, num_tokens)) for ids in prompts]
     for generation in generations:
         batch.add(generation)
     num_steps = 0
     began_s = time.perf_counter()
     while len(batch):
-        keep(batch.step())
+        step = batch.step()
+        for failed in step.failed:
+            raise RuntimeError(failed.message)
+        for new in step.generated:
+            new.generation.tokens += new.token_ids
         num_steps += 1
     return _Run(
         [generation.tokens for generation in generations],
@@ -102,6 +111,32 @@ def _run(batch: Batch, prompts: Sequence[Sequence[int]], num_tokens: int) -> _Ru
         num_steps,
         sum(generation.num_proposed for generation in generations),
         sum(generation.num_accepted for generation in generations),
+    )
+
+
+def _config_of(folder: Path, cache: Path, options: EngineOptions, **changes: Any) -> EngineConfig:
+    """Return the config of the model in `folder`, with `changes` to the options."""
+    # The model is loaded only once, so a cache of compiled models would be useless.
+    plugin = {**options.plugin, "CACHE_DIR": ""}
+    return EngineConfig(
+        name="benchmark",
+        folder=folder,
+        device="CPU",
+        socket_path=cache / "unused.sock",
+        cache_dir=cache,
+        max_context=0,
+        options=msgspec.structs.replace(options, plugin=plugin, **changes),
+    )
+
+
+def _greedy(prompt_ids: Sequence[int], num_tokens: int) -> Submit:
+    """Return a greedy request for `num_tokens` tokens at most."""
+    return Submit(
+        id=0,
+        prompt_ids=np.array(prompt_ids, dtype="<i4").tobytes(),
+        sampling=SamplingParams(),
+        max_new_tokens=num_tokens,
+        deadline_s=_DEADLINE_S,
     )
 
 

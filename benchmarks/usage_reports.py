@@ -17,7 +17,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from benchmarks.databases import on_each_database, set_up_django
-from benchmarks.progress import show
+from benchmarks.machine import show
 
 _ALLOWED_MS = {"postgresql": 200.0, "sqlite": 500.0}
 _UNTIL = datetime(2026, 11, 1, tzinfo=UTC)

@@ -20,12 +20,12 @@ END_OF_THOUGHT = "</think>"
 
 
 @cache
-def chat_template() -> jinja2.Template:
-    """The compiled chat template, with JSON written the way servers write it."""
+def compiled(path: Path) -> jinja2.Template:
+    """A chat template, with JSON written the way servers write it."""
     # The output is read by a tokenizer, never by a browser.
     environment = jinja2.Environment(autoescape=False)
     environment.filters["tojson"] = to_json
-    return environment.from_string(TEMPLATE_PATH.read_text(encoding="utf-8"))
+    return environment.from_string(path.read_text(encoding="utf-8"))
 
 
 def to_json(value: Any) -> str:
@@ -41,7 +41,7 @@ def render(
     enable_thinking: bool = False,
 ) -> str:
     """The prompt for `messages`, as a server renders it."""
-    return chat_template().render(
+    return compiled(TEMPLATE_PATH).render(
         messages=list(messages),
         tools=list(tools) if tools else None,
         add_generation_prompt=add_generation_prompt,

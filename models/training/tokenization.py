@@ -4,6 +4,7 @@ Digits are single tokens, so that counting and copying numbers are the same skil
 models share one tokenizer, without which one could not draft for the other.
 """
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -24,8 +25,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
-def new_tokenizer() -> Tokenizer:
-    """A tokenizer of bytes and single digits without a vocabulary, to be trained."""
+def byte_tokenizer(texts: Iterable[str], vocabulary_size: int, special: Sequence[str]) -> Tokenizer:
+    """A new tokenizer of bytes and single digits, trained on these texts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -34,32 +35,38 @@ def new_tokenizer() -> Tokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
-def train_tokenizer(*, vocabulary_size: int, num_lessons: int, seed: int) -> Tokenizer:
-    """A new tokenizer of `vocabulary_size` tokens, trained on `num_lessons` lessons."""
-    tokenizer = new_tokenizer()
-    rng = Random(seed)
-    texts = ("".join(part.text for part in lesson(rng)) for _ in range(num_lessons))
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
-        special_tokens=list(SPECIAL_TOKENS),
+        special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
-def save_for_transformers(tokenizer: Tokenizer, folder: Path, *, max_tokens: int) -> None:
+def train_tokenizer(*, vocabulary_size: int, num_lessons: int, seed: int) -> Tokenizer:
+    """A new tokenizer of `vocabulary_size` tokens, trained on `num_lessons` lessons."""
+    rng = Random(seed)
+    texts = ("".join(part.text for part in lesson(rng)) for _ in range(num_lessons))
+    return byte_tokenizer(texts, vocabulary_size, SPECIAL_TOKENS)
+
+
+def save_for_transformers(
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    max_tokens: int,
+    template: Path = TEMPLATE_PATH,
+    additional: Sequence[str] = ("<|im_start|>",),
+) -> None:
     """Write the tokenizer and the chat template the way transformers stores them."""
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END_OF_TURN,
         pad_token=SPECIAL_TOKENS[0],
-        additional_special_tokens=["<|im_start|>"],
+        additional_special_tokens=list(additional),
         clean_up_tokenization_spaces=False,
         model_max_length=max_tokens,
     )
-    wrapped.chat_template = TEMPLATE_PATH.read_text(encoding="utf-8")
+    wrapped.chat_template = template.read_text(encoding="utf-8")
     wrapped.save_pretrained(folder)

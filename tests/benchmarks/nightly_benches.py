@@ -1,5 +1,4 @@
-"""Whole tables of the benchmarks: all uses of the hook, calls in any parts, and recovery; and each
-benchmark with small numbers, so that none is broken when its figures are wanted."""
+"""Each benchmark with small numbers, so that none is broken when its figures are wanted."""
 
 import json
 import re
@@ -11,50 +10,15 @@ import pytest
 
 from benchmarks import __main__ as bench
 from benchmarks.bare import BareEngine
-from benchmarks.calls.damage import KINDS
-from benchmarks.calls.forms import FORMS
-from benchmarks.calm import Calm
 from benchmarks.crowds import CrowdBench
-from benchmarks.hook import HookEffort, measure_hook, uses
 from benchmarks.load import Endpoint
+from benchmarks.machine import REPOSITORY, Calm
 from benchmarks.platform_under_test import own_platform, wait_until_it_answers
 from benchmarks.prompts import PromptSource, counting
-from benchmarks.recovery import measure_recovery
-from tests.benchmarks.test_bench_calls import check_parts
-from tests.benchmarks.test_bench_hook import OPTIONS, TINY_CHAT
 from tests.platform_ import scripts
 from vinery_serving.engine.options import EngineOptions
 
-
-@pytest.mark.live
-def test_every_use_is_measured_at_every_number_of_streams() -> None:
-    effort = HookEffort(streams=(1, 3), num_rounds=2, round_s=0)
-
-    result = measure_hook("tiny-chat", TINY_CHAT, OPTIONS, effort)
-
-    measured = [(point.num_streams, point.use) for point in result.points]
-    assert measured == [(number, use) for number in effort.streams for use in uses(number)]
-    assert all(point.without_ms > 0 and point.with_ms > 0 for point in result.points)
-
-
-@pytest.mark.parametrize("family", FORMS)
-def test_a_call_is_read_the_same_in_any_parts(family: str) -> None:
-    for kind in KINDS:
-        check_parts(family, kind, number=3, distance=7)
-
-
-@pytest.mark.system
-def test_every_way_to_leave_frees_the_slot_and_a_killed_engine_is_replaced() -> None:
-    with own_platform() as platform:
-        result = measure_recovery(platform, streams=(1, 3), num_trials=1)
-
-    assert {(each.num_streams, each.way) for each in result.departures} == {
-        (number, way)
-        for number in (1, 3)
-        for way in ("closed", "closed its sending half", "killed")
-    }
-    (restart,) = result.restarts
-    assert restart.loading_s > 0
+TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 
 
 @pytest.mark.system
@@ -92,11 +56,6 @@ def is_server_plausible(results: list[dict[str, Any]]) -> bool:
     )
 
 
-def are_requests_plausible(result: dict[str, Any]) -> bool:
-    figures = result["web_cpu_ms"], result["ready_ratio"]["median"]
-    return are_points_plausible([result["burst"]]) and min(figures) > 0
-
-
 def is_speculation_plausible(points: list[dict[str, Any]]) -> bool:
     num_accepted = {each["way"]: each["num_accepted"] for each in points}
     return (
@@ -117,21 +76,10 @@ def are_crowds_plausible(result: dict[str, Any]) -> bool:
     )
 
 
-def is_idle_plausible(result: dict[str, Any]) -> bool:
-    roles = {each["role"] for each in result["processes"] if each["memory_mb"] > 0}
-    return (
-        {"web", "node", "engine"} <= roles
-        and result["ready_s"] > 0
-        and all(each["took_s"] > 0 for each in result["commands"])
-    )
-
-
 PARTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "server": ("results", is_server_plausible),
-    "requests": ("requests", are_requests_plausible),
     "speculation": ("speculation", is_speculation_plausible),
     "crowds": ("crowds", are_crowds_plausible),
-    "idle": ("idle", is_idle_plausible),
 }
 
 
@@ -142,7 +90,7 @@ def test_each_part_of_the_benchmark_has_plausible_figures(
 ) -> None:
     monkeypatch.setattr(bench, "wait_until_calm", lambda part: Calm(part, 0.0, 0.0))
     numbers = "--streams 1,2 --rounds 1 --tokens 8 --first-token-requests 3 --crowd 8 --chats 2"
-    words = f"--quick --only {part} --models tiny-chat {numbers} --idle-s 2 --output {tmp_path}"
+    words = f"--quick --only {part} --models tiny-chat {numbers} --output {tmp_path}"
 
     assert bench.main(words.split()) == 0
 

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.load import Endpoint, ServedModel
+from benchmarks.load import Arrivals, BadResponse, Endpoint, Head, ServedModel, read_stream
 from benchmarks.measures import Run
 from benchmarks.prompts import Prompt
-from benchmarks.wire import Arrivals, BadResponse, Head, read_stream
 from tests.tables import table
 
 

@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from benchmarks import generated_usage
-from benchmarks.calm import wait_until_calm
-from benchmarks.cpu import WebCpu
+from benchmarks.__main__ import HALF_BILLION_PLAN
 from benchmarks.load import Endpoint
+from benchmarks.machine import WebCpu, wait_until_calm
 from benchmarks.settings import settings_from
-from tests.platform_ import scripts
 from tests.tables import table
 from vinery_accounts.models import UsageRecord
 
@@ -77,19 +76,13 @@ def test_made_up_usage_has_a_value_in_each_column_that_needs_one() -> None:
         assert [name for name, value, is_needed in values if is_needed and value is None] == []
 
 
-def test_the_benchmark_of_pictures_needs_no_settings_of_django() -> None:
-    ended = scripts.new_python("-c", "import benchmarks.pictures")
-    assert ended.returncode == 0, ended.stderr
-
-
 def test_it_measures_all_by_default_but_what_is_given_wins_and_never_reports_the_key() -> None:
     settings = settings_from([])
     assert settings.models == ("tiny-chat", "0.5b")
     assert settings.effort.streams == (1, 8, 32, 64)
     assert settings.server is None
-    parts = ("server", "requests", "hook", "speculation", "recovery", "idle", "crowds")
-    assert settings.parts == parts
-    assert settings_from(["--only", "hook"]).parts == ("hook",)
+    assert settings.parts == ("server", "speculation", "crowds")
+    assert settings_from(["--only", "crowds"]).parts == ("crowds",)
 
     effort = settings_from(["--quick", "--streams", "64", "--tokens", "16"]).effort
     assert (effort.streams, effort.tokens, effort.rounds) == ((64,), 16, 1)
@@ -104,3 +97,7 @@ def test_it_measures_all_by_default_but_what_is_given_wins_and_never_reports_the
 def test_it_refuses_what_it_does_not_know(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         settings_from(arguments)
+
+
+def test_the_half_billion_model_has_the_size_of_qwen2() -> None:
+    assert HALF_BILLION_PLAN.shape.num_parameters == 494_032_768

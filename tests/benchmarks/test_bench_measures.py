@@ -1,4 +1,4 @@
-"""Streams become numbers, and sides that run in turn ratios."""
+"""Streams become numbers, sides that run in turn ratios, and the bare loop makes its tokens."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.bare import BareEngine
 from benchmarks.compare import Comparison, PromptMismatch
 from benchmarks.measures import Run, Stream, medians, num_same_texts, percentile_ms, summary
 from benchmarks.prompts import Prompt, PromptSource, counting
+from vinery_serving.engine.options import EngineOptions
 
 
 def stream(*chunks_s: float, num_tokens: int | None = None, text: str = "") -> Stream:
@@ -60,6 +62,7 @@ def test_texts_are_the_same_but_for_the_space_around_them() -> None:
 
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+OPTIONS = EngineOptions(num_threads=1)
 
 
 @dataclass
@@ -128,3 +131,22 @@ def test_half_the_speed_is_half_the_ratio_and_the_median_of_differences_is_added
     server.extra_prompt_tokens = 1
     with pytest.raises(PromptMismatch, match="counts 30 prompt tokens"):
         comparison(bare, server).first_token(num_requests=1)
+
+
+@pytest.mark.live
+def test_it_answers_many_prompts_token_by_token_but_not_without_a_model(tmp_path: Path) -> None:
+    source = PromptSource(TINY_CHAT, counting)
+    prompts = source.take(4)
+
+    with BareEngine(TINY_CHAT, OPTIONS) as bare:
+        run = bare.run(prompts, max_tokens=24)
+        texts = [bare.run(source.take(1), max_tokens=8).streams[0].text for _ in range(2)]
+
+    assert [stream.num_tokens for stream in run.streams] == [24] * 4
+    assert {len(stream.chunks_s) for stream in run.streams} == {24}
+    assert all(stream.text.startswith("1 2 3 4 5") for stream in run.streams)
+    assert [stream.num_prompt_tokens for stream in run.streams] == [len(p.ids) for p in prompts]
+    assert len(set(texts)) == 1
+
+    with pytest.raises(EOFError), BareEngine(tmp_path, OPTIONS):
+        pass

@@ -1,22 +1,17 @@
-"""The report begins with the aims and their results, and is published with a picture."""
+"""The report has the aims and their results, and is published."""
 
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks import performance
-from benchmarks.aims import Aim
-from benchmarks.calm import Calm
-from benchmarks.compare import FirstToken, Point, Spread
-from benchmarks.hook import OFF, HookPoint, HookResult
-from benchmarks.idle import CommandCost, IdleResult, ProcessCost
+from benchmarks.compare import FirstToken, ModelResult, Point, Spread
+from benchmarks.crowds import Crowd, CrowdsResult, Neighbour
+from benchmarks.machine import Calm
 from benchmarks.measures import Summary
-from benchmarks.picture import draw
-from benchmarks.recovery import Departure, RecoveryResult, Restart
-from benchmarks.report import ModelResult, Report, earlier, write
+from benchmarks.report import Report, earlier, write
 from benchmarks.report import table as shown
 from tests.tables import table
 
@@ -77,14 +72,7 @@ def test_an_aim_is_met_at_its_number(ratio: float, added_ms: float, is_met: bool
     assert aims["0.5b at 8 streams, tokens/s by those of the bare loop"] is None, "not run"
 
 
-def hooked(ratio: float) -> Report:
-    point = HookPoint(
-        OFF, 1, Spread(ratio, 0.99, 1.04), Spread(1.01, 1, 1.02), 4.0, 4.0 * ratio, 10.0
-    )
-    return Report({}, MACHINE, hooks=(HookResult("32k", 32_000, (point,)),))
-
-
-def test_the_table_shows_ratios_verdicts_a_busy_machine_and_a_hook_that_may_cost_nothing() -> None:
+def test_the_table_shows_ratios_verdicts_and_a_busy_machine() -> None:
     text = shown(report(ratio=0.84, busy=0.5))
     assert " 0.840 " in text
     assert " (0.830-0.850) " in text
@@ -95,22 +83,13 @@ def test_the_table_shows_ratios_verdicts_a_busy_machine_and_a_hook_that_may_cost
     assert "server: other programs used 50% of the machine" in text
     assert "other programs" not in shown(report(ratio=1.0))
 
-    what = "32k at 1 stream, step time with the hook off by that without it"
-    assert {aim.what: aim.is_met for aim in hooked(1.02).aims}[what] is True
-    assert {aim.what: aim.is_met for aim in hooked(1.03).aims}[what] is False
-
-    title, columns, row, *_ = shown(hooked(1.02)).splitlines()
-    assert "(32,000 tokens)" in title
-    assert columns.split()[-3:] == ["without/without", "added", "us"]
-    assert row.split() == ["1", "off", "4.08", "/", "4.00", "1.020", "(0.990-1.040)", "1.010", "10"]
-
 
 def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path: Path) -> None:
     file = write(report(ratio=0.81), tmp_path, NOW)
 
     content = json.loads(file.read_text())
     assert file.name == "20260304T050607Z.json"
-    parts = ("results", "hooks", "requests", "speculation", "recovery", "crowds", "idle")
+    parts = ("results", "speculation", "crowds")
     assert list(content) == ["measured_at", "aims", *parts, "settings", "machine", "calm"]
     assert content["machine"]["num_cores"] == 4
     assert content["results"][0]["points"][1]["throughput_ratio"]["median"] == 0.81
@@ -122,78 +101,47 @@ def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path
     assert "tokens/s by those of the bare loop >= 0.85: 0.950, met (earlier 0.820)" in text
 
 
-def test_the_slowest_recovery_decides() -> None:
-    departures = (
-        Departure("closed", 1, Spread(20, 10, 30)),
-        Departure("killed", 64, Spread(20, 10, 1001)),
-    )
-    restarts = (Restart(3.0, 2.5), Restart(4.5, 2.5))
-    recovered = Report({}, MACHINE, recovery=RecoveryResult(departures, restarts))
-
-    aims = {aim.what: (aim.measured, aim.is_met) for aim in recovered.aims}
-    assert aims["seconds until the slot of a client that left is free"] == (1.001, False)
-    assert aims["seconds of a killed engine, beside loading"] == (2.0, True)
-    assert "3.00 (2.50), 4.50 (2.50)" in shown(recovered)
+THROUGHPUT = "tiny-chat at 64 streams, tokens/s by those of the bare loop"
+FIRST_TOKEN = "tiny-chat at 1 stream, milliseconds added to the first token"
 
 
-def test_an_idle_platform_has_a_row_for_each_process() -> None:
-    result = IdleResult(
-        ready_s=3.5,
-        processes=(ProcessCost("engine", 0.001, 1.5, 400.0), ProcessCost("web", 0.003, 12.0, 98.4)),
-        commands=(CommandCost("--help", 0.08), CommandCost("key list", 0.45)),
-    )
-    idle = Report({}, MACHINE, idle=result)
-
-    aims = {aim.what: (aim.measured, aim.is_met) for aim in idle.aims}
-    assert aims["an idle platform, part of a core"] == (0.004, True)
-    assert aims["an idle platform, MB of memory without the engine"] == (98.4, True)
-    assert aims["the slowest command, seconds"] == (0.45, False)
-    assert "all: 0.40% of a core, 98 MB without the engine; ready after 3.5 s" in shown(idle)
+def crowd(num_clients: int, tokens_per_s: float, num_failed: int = 0) -> Crowd:
+    requests = num_clients * 2
+    return Crowd(num_clients, requests, 0, num_failed, tokens_per_s, 9.0, 1.0, 2.0, 3.0, 250.0)
 
 
-MEMORY = "an idle platform, MB of memory without the engine"
-READY = "a prepared platform, seconds until ready"
-SVG = "{http://www.w3.org/2000/svg}"
+def test_the_aims_of_crowds_are_of_all_of_them() -> None:
+    beside = [Neighbour("one stream", 0, 10.0, 11.0), Neighbour("500 prompts", 0, 25.0, 30.0)]
+    result = CrowdsResult((crowd(32, 100.0), crowd(256, 90.0, num_failed=1)), tuple(beside))
+    crowded = Report({}, MACHINE, crowds=result)
 
-
-def idle(memory_mb: float) -> Report:
-    web = ProcessCost("web", 0.003, 12.0, memory_mb)
-    result = IdleResult(3.5, (web,), (CommandCost("--help", 0.1),))
-    return Report({}, MACHINE, idle=result)
-
-
-def widths(aims: list[Aim]) -> list[float]:
-    """The lengths of the bars: the first rectangle is the background."""
-    rectangles = ElementTree.fromstring(draw(aims)).findall(f"{SVG}rect")
-    return [float(each.attrib["width"]) for each in rectangles[1:]]
+    found = {
+        aim.what: (aim.measured, aim.is_met) for aim in crowded.aims if aim.measured is not None
+    }
+    assert found == {
+        "crowds of up to 1,000, requests without an answer": (1.0, False),
+        "256 clients, tokens/s by those of 32": (0.9, False),
+        "the web process beside crowds, MB at most": (250.0, True),
+        "first token of another key beside 500 prompts, by that beside a stream": (2.5, False),
+    }
+    assert "beside 500 prompts: 25 ms, p99 30 ms, 2.50 times, 0 refused" in shown(crowded)
 
 
 def test_a_row_has_the_aim_what_was_measured_and_what_was_before() -> None:
-    page = performance.page(idle(255.0), {MEMORY: 330.0}, NOW)
-    assert f"| {MEMORY} | <= 220 | 255 | 330 | no |" in page
-    assert f"| {READY} | <= 4 | 3.5 | - | yes |" in page
+    page = performance.page(report(0.8, added_ms=1.5), {THROUGHPUT: 0.9}, NOW)
+    assert f"| {THROUGHPUT} | >= 0.85 | 0.8 | 0.9 | no |" in page
+    assert f"| {FIRST_TOKEN} | <= 2 | 1.5 | - | yes |" in page
     assert "| not measured |" in page
 
 
-def test_a_bar_is_as_long_as_the_part_of_the_aim_that_was_reached() -> None:
-    half = Aim("tokens", 0.8, 0.4, is_least=True)
-    whole = Aim("seconds", 2.0, 2.0)
-    twice_as_slow = Aim("seconds", 2.0, 4.0)
-
-    short, long, slow = widths([half, whole, twice_as_slow])
-    assert (short, slow) == (long / 2, long / 2)
-    assert widths([Aim("seconds", 2.0, None)]) == []
-    assert len(widths([Aim("seconds", 2.0, 0.0)])) == 1
-
-
 def test_the_next_run_finds_these_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PAGE", "PICTURE", "FIGURES"):
+    for name in ("PAGE", "FIGURES"):
         monkeypatch.setattr(performance, name, tmp_path / name)
+    not_run = "256 clients, tokens/s by those of 32"
 
-    performance.publish(idle(255.0), {"hook": 1.01, MEMORY: 330.0}, NOW)
+    performance.publish(report(0.8), {not_run: 1.01, THROUGHPUT: 0.9, "of no aim": 1.0}, NOW)
 
     found = earlier(tmp_path / "results", performance.FIGURES)
-    assert (found["hook"], found[MEMORY]) == (1.01, 255.0)
+    assert (found[not_run], found[THROUGHPUT]) == (1.01, 0.8)
+    assert "of no aim" not in found
     assert "Some CPU" in performance.PAGE.read_text()
-    assert performance.PICTURE.read_text().startswith("<svg")
-    assert json.loads(performance.FIGURES.read_text())["aims"]

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from tests.tables import table
 from vinery_serving.protocols.openapi.answers import ANSWERS
 
-from .tiny_chat import CONTEXT, MODEL, ask, ids_of, numbers, text_of
+from .tiny_chat import CONTEXT, MODEL, ask, ids_of, numbers
 
 SEED = 1234
 START = "The capital of France is"
@@ -91,13 +91,6 @@ def test_texts_are_generated_for_a_batch_until_a_stop_string(raw: httpx.Client, 
     choices = ask(raw, f"/{tree}/completions", prompt=prompts, **fields)["choices"]
     returned = {choice["index"]: choice["text"] for choice in choices}
     assert returned == {0: " Paris", 1: " Rome", 2: " Tokyo"}
-
-
-def test_chats_are_answered(raw: httpx.Client) -> None:
-    messages = [{"role": "user", "content": "Count to 8."}]
-    fields = {"max_tokens": 60, "temperature": 0, "stop": ["\n"], "seed": SEED}
-    answer = ask(raw, "/v1/chat/completions", messages=messages, **fields)
-    assert text_of(answer) == numbers(8)
 
 
 @table("root", ["", "/v1", "/v3"])

@@ -95,17 +95,6 @@ def test_the_events_of_a_stream_come_in_order(claude: anthropic.Anthropic) -> No
     assert (delta.cache_read_input_tokens or 0) > 50
 
 
-async def test_the_asynchronous_client_works(running: Running) -> None:
-    async with anthropic.AsyncAnthropic(
-        base_url=running.base_url, api_key=running.api_key, max_retries=0, timeout=60
-    ) as claude:
-        message = await claude.messages.create(**least())
-        async with claude.messages.stream(**least()) as stream:
-            final = await stream.get_final_message()
-
-    assert text_of(message) == text_of(final) == PARIS
-
-
 def test_a_limit_and_a_stop_end_an_answer_and_a_last_turn_begins_it(
     claude: anthropic.Anthropic,
 ) -> None:

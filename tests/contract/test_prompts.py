@@ -66,17 +66,21 @@ def test_an_echo_comes_first_and_alone_generates_no_token(raw: httpx.Client, tre
     assert answer["usage"]["prompt_tokens"] == len(ids_of(raw, prompt=COUNT_TO_5))
 
 
-def test_an_echo_is_streamed_first(client: openai.OpenAI) -> None:
-    prompts = [COUNT_TO_5, COUNT_TO_5]
-    stream = tiny.lenient(client).completions.create(
-        model=tiny.MODEL, prompt=prompts, max_tokens=40, echo=True, stream=True
-    )
-    choices = [chunk.choices[0] for chunk in stream]
+def test_an_echo_is_streamed_first_with_its_tokens(client: openai.OpenAI) -> None:
+    prompts = [COUNT_TO_5, "count to 3"]
+    asked: Any = {"prompt": prompts, "max_tokens": 40, "echo": True, "temperature": 0}
+    completions = tiny.lenient(client).completions
+    stream = completions.create(model=tiny.MODEL, **asked, stream=True, logprobs=0)
+    texts, tokens = ["", ""], ["", ""]
+    for chunk in stream:
+        [choice] = chunk.choices
+        texts[choice.index] += choice.text
+        if choice.logprobs is not None:
+            tokens[choice.index] += "".join(choice.logprobs.tokens or ())
 
-    for index in (0, 1):
-        texts = [choice.text for choice in choices if choice.index == index]
-        assert "".join(texts) == COUNT_TO_5 + FIVE
-    assert [choice.text for choice in choices[:2]] == prompts
+    assert texts[0] == COUNT_TO_5 + FIVE
+    assert texts[1].startswith(prompts[1])
+    assert [each.removesuffix("<|im_end|>") for each in tokens] == texts
 
 
 def test_a_prompt_is_truncated(raw: httpx.Client, tree: str) -> None:

@@ -150,27 +150,6 @@ def test_a_prompt_can_be_scored_without_generation(client: openai.OpenAI) -> Non
         assert answer.usage.completion_tokens == 0
 
 
-def test_an_echo_of_several_prompts_streams_with_its_tokens(client: openai.OpenAI) -> None:
-    prompts = ["count to 3", "hello there"]
-    texts = ["", ""]
-    tokens: list[list[str]] = [[], []]
-    for chunk in tiny.lenient(client).completions.create(
-        model=tiny.MODEL,
-        prompt=prompts,
-        echo=True,
-        logprobs=0,
-        max_tokens=3,
-        stream=True,
-        temperature=0,
-    ):
-        for choice in chunk.choices:
-            texts[choice.index] += choice.text
-            if choice.logprobs is not None:
-                tokens[choice.index] += choice.logprobs.tokens or ()
-    assert all(text.startswith(prompt) for text, prompt in zip(texts, prompts, strict=True))
-    assert ["".join(each) for each in tokens] == texts
-
-
 def test_logprobs_of_prompts_are_ranked_by_id_and_chosen_ids_come_always(raw: httpx.Client) -> None:
     returned = chat(raw, prompt_logprobs=2, max_tokens=2)["prompt_logprobs"]
     ids = chat(raw, return_token_ids=True, max_tokens=2)["prompt_token_ids"]

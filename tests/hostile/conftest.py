@@ -1,8 +1,6 @@
 """A platform that is attacked, beside a neighbour that asks ten times a second, and what holds
 after each attack: refusals name their field, no request costs the web process more than a bound of
 time and memory, and all of the neighbour's are served.
-
-Nothing here is measured by the clock: `python -m benchmarks.hostile` does that.
 """
 
 import time
@@ -13,11 +11,11 @@ from typing import Any, Final
 
 import pytest
 
-from benchmarks.hostile.case import Case
-from benchmarks.hostile.corpus import corpus
-from benchmarks.hostile.send import Target, fault_of, send
-from benchmarks.hostile.watch import Neighbour, Web, neighbour_of
 from tests.conftest import Running, run_platform, until
+from tests.hostile.case import Case
+from tests.hostile.corpus import corpus
+from tests.hostile.send import Target, fault_of, send
+from tests.hostile.watch import Neighbour, Web, neighbour_of
 from tests.system.clients import http_of, new_key, vinery
 from vinery_serving.protocols.openapi.document import document
 
@@ -42,7 +40,6 @@ def contents() -> dict[str, Any]:
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """The corpus. Only a benchmark sends those of its cases that are extra."""
     return corpus(contents())
 
 
@@ -120,7 +117,7 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
         scopes = [word for name in ("inference", "usage", "manage") for word in ("--scope", name)]
         hostile = new_key(running, "hostile", *scopes)
         _warm_up(running)
-        with neighbour_of(running.base_url, quiet) as neighbour:
+        with neighbour_of(Target(running.base_url, quiet)) as neighbour:
             web = Web.of(running.pid)
             target = Target(running.base_url, hostile)
             yield Besieged(running, target, neighbour, web, web.memory_of_each_mb())

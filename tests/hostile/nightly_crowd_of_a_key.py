@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from benchmarks.hostile.case import CHAT, with_fields
-from benchmarks.hostile.send import Target
+from tests.hostile.case import CHAT, with_fields
 from tests.hostile.conftest import Besieged
+from tests.hostile.send import Target
 from tests.system.ledger import metric
 from vinery_serving.engine.options import EngineOptions
 

@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
-from benchmarks.hostile.clients import Client, clients
-from benchmarks.hostile.corpus.fields import fields
 from tests.conftest import until
+from tests.hostile.clients import Client, clients
 from tests.hostile.conftest import MOST_CPU_S, Besieged, cases, contents
+from tests.hostile.corpus.fields import fields
 from tests.system.ledger import locked, rows
 from tests.system.limiting import ask
 
@@ -26,7 +26,7 @@ NUM_OF_EACH_KIND: Final = 12
 
 
 def test_the_corpus_is_large_and_has_every_field_of_the_document_and_its_bodies() -> None:
-    sent = {case.name.partition(": ")[0] for case in cases() if not case.is_extra}
+    sent = {case.name.partition(": ")[0] for case in cases()}
     by_any_path = {name.partition(" ")[2] for name in sent}
     every = {field.name for field in fields(contents())}
 
@@ -49,7 +49,7 @@ def test_the_corpus_is_large_and_has_every_field_of_the_document_and_its_bodies(
     names = [case.name for case in cases()]
 
     assert len(names) == len(set(names))
-    assert sum(not case.is_extra for case in cases()) >= LEAST_CASES
+    assert len(names) >= LEAST_CASES
 
 
 # -- Sent to a platform -------------------------------------------------------------------
@@ -59,7 +59,7 @@ def test_the_corpus_is_large_and_has_every_field_of_the_document_and_its_bodies(
 def test_hostile_requests_of_each_kind_are_bounded(besieged: Besieged) -> None:
     draw = random.Random(os.environ.get("VINERY_TEST_SEED", "1"))
     for kind in sorted({case.kind for case in cases()}):
-        of_kind = [case for case in cases() if case.kind == kind and not case.is_extra]
+        of_kind = [case for case in cases() if case.kind == kind]
         besieged.attack(draw.sample(of_kind, NUM_OF_EACH_KIND))
 
 
@@ -85,7 +85,7 @@ def test_hostile_clients_at_once_are_bounded(besieged: Besieged, group: str) -> 
     begun_s, cpu_s = time.monotonic(), besieged.web.cpu_s()
 
     with ThreadPoolExecutor(len(members)) as threads:
-        for done in [threads.submit(client.act, besieged.target, 1) for client in members]:
+        for done in [threads.submit(client.act, besieged.target) for client in members]:
             done.result()
     besieged.wait_until_idle()
 

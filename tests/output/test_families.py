@@ -245,6 +245,23 @@ def test_any_arguments_come_back_exactly(way, value, indent):
     assert read(way, json_written(way, *calls)) == calls
 
 
+@json_ways
+@table(
+    "text",
+    [
+        *('cry "hi" to all', 'the "best" one', 'a 5" pipe', 'he wrote "no", then left'),
+        *("C:\\Users\\me", "C:\\Program Files\\x", "D:\\work\\new", "\\d+", "\\w*\\.py", "a\\_b"),
+        *("two\nlines", "a\tb", "100\\%"),
+    ],
+)
+def test_what_a_string_should_escape_is_read_as_it_was_meant(way, text):
+    call = ("get_weather", f'{{"city": "{text}", "days": 1}}')
+
+    calls = calls_in(read(way, json_written(way, call, JSON_PARIS)))
+
+    assert calls == [("get_weather", {"city": text, "days": 1}), PARIS]
+
+
 @ways
 @settings(max_examples=examples(10))
 @given(calls=_calls)

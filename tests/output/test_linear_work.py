@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.calls.forms import FORMS, Form, Style
-from benchmarks.calls.reading import read
+from tests.fakes.engine import CharacterDecoder
 from tests.tables import table
+from vinery_serving.core.request import Tool
 from vinery_serving.output import lexer
 from vinery_serving.output.parsers import (
     json_calls,
@@ -24,6 +24,10 @@ from vinery_serving.output.parsers import (
     value_text,
 )
 from vinery_serving.output.parsers.value_text import json_text_of
+from vinery_serving.output.reader import ChoiceReader
+
+from .builders import Parsing, ids_of, object_of
+from .families import PING, WRITERS, written
 
 TOKEN_CHARS = 4
 SHORT, LONG = 800, 3_200
@@ -35,6 +39,10 @@ MOST_GROWTH = 1.5
 # bounded.
 MOST_IN_VAIN = 300
 
+TOOLS = [
+    Tool("get_weather", None, object_of([], note={"type": "string"})),
+    Tool("ping"),
+]
 MODULES = (lexer, json_calls, pythonic, string_ends, string_text, tagged, value_text)
 
 # Texts of any length, each of which a parser might read again and again.
@@ -136,14 +144,14 @@ def _counted(work: Work, compiled: Callable[..., re.Pattern[str]]) -> Callable[.
     return lambda *args, **options: work.pattern(compiled(*args, **options))
 
 
-def answer(form: Form, value: str) -> str:
+# Of a call that stands for any other: its value is replaced.
+VALUE = 987654321
+
+
+def answer(way: str, value: str) -> str:
     """A call with this value, between words."""
-    arguments = {
-        Style.OBJECT: f'{{"note": {value}}}',
-        Style.NAMED: f"note={value}",
-        Style.TAGS: form.argument("note", value),
-    }[form.style]
-    return f"Hello. {form.block([form.call('get_weather', arguments)])} Bye."
+    call = written(way, [("get_weather", {"note": VALUE})])
+    return f"Hello. {call.replace(str(VALUE), value)} Bye."
 
 
 def amount(work: Work, action: Callable[[], object]) -> int:
@@ -153,8 +161,13 @@ def amount(work: Work, action: Callable[[], object]) -> int:
     return work.amount
 
 
-def parts(text: str) -> list[str]:
-    return [text[at : at + TOKEN_CHARS] for at in range(0, len(text), TOKEN_CHARS)]
+def read(family: str, ids: list[int]) -> None:
+    """As a server reads an answer that arrives in short parts."""
+    parsing = Parsing(family, TOOLS, opens_reasoning=False)
+    reader = ChoiceReader(parsing.writer, CharacterDecoder(), parsing.parser)
+    for at in range(0, len(ids), TOKEN_CHARS):
+        reader.feed(ids[at : at + TOKEN_CHARS])
+    reader.finish("stop")
 
 
 def check_growth(work: Work, of: Callable[[int], Callable[[], object]]) -> None:
@@ -166,8 +179,8 @@ def check_growth(work: Work, of: Callable[[int], Callable[[], object]]) -> None:
 @table("family", FAMILIES)
 def test_the_work_grows_with_the_length_of_an_answer(family, kind, work):
     def of(size: int) -> Callable[[], object]:
-        text = parts(answer(FORMS[family], VALUES[kind](size)))
-        return lambda: read(family, text)
+        ids = ids_of(answer(family, VALUES[kind](size)))
+        return lambda: read(family, ids)
 
     check_growth(work, of)
 
@@ -178,12 +191,12 @@ def test_so_does_that_for_a_value_between_tags(kind, work):
     check_growth(work, lambda size: lambda: json_text_of(values[size], is_surely_a_value=True))
 
 
-@table("family", FORMS)
-def test_so_does_that_for_an_answer_that_mentions_calls(family, work):
-    call = FORMS[family].block([FORMS[family].call("get_weather", "")])
+@table("way", {family: way for way, (family, _) in WRITERS.items()}.values())
+def test_so_does_that_for_an_answer_that_mentions_calls(way, work):
+    call = written(way, [PING])
 
     def of(size: int) -> Callable[[], object]:
-        text = parts((call[: len(call) // 2] + " ") * (size // len(call)))
-        return lambda: read(family, text)
+        ids = ids_of((call[: len(call) // 2] + " ") * (size // len(call)))
+        return lambda: read(WRITERS[way][0], ids)
 
     check_growth(work, of)

@@ -8,10 +8,11 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen2VLForConditionalGeneration
 
+from training.tokenization import load_tokenizer
 from training.vision.architecture import POSITIONS, new_model
 from training.vision.batches import Batch, Mixture, Pictures, drawn_elsewhere
 from training.vision.network import CellHeads, answer_loss, image_tokens
-from training.vision.tokenization import load_tokenizer, save_for_transformers, train_tokenizer
+from training.vision.tokenization import save_for_transformers, train_tokenizer
 
 STATE = "training_state.pt"
 NUM_STEPS_PER_REPORT = 50

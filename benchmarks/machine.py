@@ -1,0 +1,169 @@
+"""The machine: who uses it, and what it is; and progress on standard error."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import psutil
+
+REPOSITORY: Final = Path(__file__).resolve().parents[1]
+_PACKAGES: Final = (
+    "vinery-platform",
+    "openvino",
+    "openvino-genai",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+)
+
+# CPUCLOCK_SCHED of the kernel: the time that was really spent running.
+_SCHEDULED: Final = 2
+# Part of all cores that other programs use, above which ratios waver.
+MAX_BUSY: Final = 0.10
+_LOOK_S: Final = 2.0
+_MAX_WAIT_S: Final = 120.0
+
+
+def show(line: str) -> None:
+    """Show one line of progress at once, on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+# -- The CPU time of the web processes
+
+
+class WebCpu:
+    """The CPU time of the processes that listen on a port; None without listeners.
+
+    They are found by the port and not by a name, so this works for any server on this machine.
+    """
+
+    def __init__(self, base_url: str) -> None:
+        parts = urlsplit(base_url)
+        self._processes = list(listeners(parts.port or 80)) if _is_here(parts.hostname) else []
+
+    def used_s(self) -> float | None:
+        """User and system time since they started, or None when there are no listeners."""
+        if not self._processes:
+            return None
+        return sum(map(_used_s, self._processes))
+
+
+def _used_s(process: psutil.Process) -> float:
+    """To the nanosecond where Linux keeps a clock for each process; elsewhere, and in
+    `/proc`, the unit is a hundredth of a second, too coarse for a short run."""
+    if sys.platform == "linux":
+        return time.clock_gettime((~process.pid << 3) | _SCHEDULED)
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def listeners(port: int) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        try:
+            sockets = process.net_connections("tcp")
+        except psutil.Error:  # it ended, or belongs to another user
+            continue
+        if any(s.status == psutil.CONN_LISTEN and s.laddr.port == port for s in sockets):
+            yield process
+
+
+def _is_here(host: str | None) -> bool:
+    return host in {"localhost", "127.0.0.1", "::1"}
+
+
+# -- Whether other programs use the machine
+
+
+@dataclass(frozen=True)
+class Calm:
+    """How busy the machine was before a part, 0..1 of all cores, after waiting."""
+
+    part: str
+    waited_s: float
+    busy: float
+
+    @property
+    def is_calm(self) -> bool:
+        return self.busy <= MAX_BUSY
+
+
+def wait_until_calm(
+    part: str,
+    *,
+    max_wait_s: float = _MAX_WAIT_S,
+    busy_for: Callable[[float], float] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Calm:
+    """Wait until other programs use at most `MAX_BUSY` of the machine, or the time is over.
+
+    Ratios are of runs side by side, but a machine that is busy for one round and not for the next
+    makes them waver by tenths. A machine that does not calm down is measured all the same.
+    `busy_for` measures for some seconds how busy the machine is, 0..1.
+    """
+    measure = busy_for or _busy_for
+    began_s = clock()
+    busy = measure(_LOOK_S)
+    if busy > MAX_BUSY:
+        show(f"{part}: other programs use {busy:.0%} of the machine, waiting")
+    while busy > MAX_BUSY and clock() - began_s < max_wait_s:
+        busy = measure(_LOOK_S)
+    calm = Calm(part, clock() - began_s, busy)
+    if not calm.is_calm:
+        show(f"{part}: the machine is still busy, so its figures waver")
+    return calm
+
+
+def _busy_for(seconds: float) -> float:
+    return psutil.cpu_percent(interval=seconds) / 100
+
+
+def facts() -> dict[str, Any]:
+    """What the figures depend on beside the code."""
+    return {
+        "cpu": _cpu_model(),
+        "num_cores": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "load_average": list(os.getloadavg()),
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "python": platform.python_version(),
+        "versions": dict(_versions()),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    """That of the checkout; empty: there is none."""
+    with suppress(OSError):
+        command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return ""
+
+
+def _cpu_model() -> str:
+    """The name that Linux gives, or what the platform module knows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in _PACKAGES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue

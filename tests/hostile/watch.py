@@ -1,0 +1,178 @@
+"""What hostile requests do to a platform: a neighbour that asks beside them, its web processes' CPU
+time and memory, and whether anything goes on when the last of them was answered."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from typing import Final
+
+import psutil
+
+from tests.hostile.case import BODIES, CHAT
+from tests.hostile.send import Target
+
+_MB: Final = 1e6
+_LOOK_EVERY_S: Final = 1.0
+_ASK_EVERY_S: Final = 0.1
+_TIMEOUT_S: Final = 120.0
+_FIRST_ANSWERS_S: Final = 30.0
+
+
+@dataclass
+class Web:
+    """The web processes of a platform, with the processes that they have started. Which these
+    are is looked up once a second: to search for them takes milliseconds."""
+
+    supervisor: psutil.Process
+    _known: list[psutil.Process] = field(default_factory=list)
+    _looked_s: float = 0.0
+
+    @classmethod
+    def of(cls, pid: int) -> Web:
+        return cls(psutil.Process(pid))
+
+    def cpu_s(self) -> float:
+        """Their CPU time, with that of their children, which have perhaps ended."""
+        return sum(map(_cpu_s, self._family()))
+
+    def memory_of_each_mb(self) -> dict[int, float]:
+        """The resident memory of each web process by its id, without its children."""
+        parents = filter(_is_web, self.supervisor.children(recursive=True))
+        return {parent.pid: _memory_mb(parent) for parent in parents}
+
+    def cpu_of_all_s(self) -> float:
+        """The CPU time of all processes of the platform: engines and their checkers, too."""
+        every = [self.supervisor, *self.supervisor.children(recursive=True)]
+        return sum(map(_own_cpu_s, every))
+
+    def _family(self) -> list[psutil.Process]:
+        now_s = time.monotonic()
+        if now_s - self._looked_s > _LOOK_EVERY_S:
+            self._looked_s = now_s
+            parents = filter(_is_web, self.supervisor.children(recursive=True))
+            self._known = [each for parent in parents for each in _with_children(parent)]
+        return self._known
+
+
+def _with_children(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.Error):  # it ended while we looked
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def _is_web(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):  # it ended while we looked
+        return {"vinery_platform.cli", "web"} <= set(process.cmdline())
+    return False
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    """Of a process, and of those of its children that it has waited for."""
+    with suppress(psutil.Error):
+        times = process.cpu_times()
+        return times.user + times.system + times.children_user + times.children_system
+    return 0.0
+
+
+def _own_cpu_s(process: psutil.Process) -> float:
+    with suppress(psutil.Error):
+        times = process.cpu_times()
+        return times.user + times.system
+    return 0.0
+
+
+def _memory_mb(process: psutil.Process) -> float:
+    with suppress(psutil.Error):
+        return process.memory_info().rss / _MB
+    return 0.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer to the neighbour. `status` is 0 where there was none."""
+
+    path: str
+    due_s: float
+    status: int
+
+
+@dataclass
+class Neighbour:
+    """Asks `/livez` and a chat for one token ten times a second, each on a connection of its own,
+    and keeps the answers."""
+
+    target: Target
+    _answers: list[Answer] = field(default_factory=list)
+    _is_over: threading.Event = field(default_factory=threading.Event)
+
+    def since(self, begun_s: float) -> list[Answer]:
+        """The answers to requests that were due since then."""
+        # A copy at once: the asking threads append to it.
+        return [each for each in self._answers.copy() if each.due_s >= begun_s]
+
+    def wait_for(self, count: int, begun_s: float, timeout_s: float = _FIRST_ANSWERS_S) -> None:
+        """Until there are so many answers. Raises TimeoutError."""
+        give_up_s = time.monotonic() + timeout_s
+        while len(self.since(begun_s)) < count:
+            if time.monotonic() > give_up_s:
+                raise TimeoutError("the neighbour gets no answer")
+            time.sleep(0.02)
+
+    def ask_until_over(self, method: str, path: str, body: Mapping[str, object] | None) -> None:
+        connection = HTTPConnection(*self.target.address, timeout=_TIMEOUT_S)
+        due_s = time.monotonic()
+        while not self._is_over.wait(max(0.0, due_s - time.monotonic())):
+            status = self._status(connection, method, path, body)
+            self._answers.append(Answer(path, due_s, status))
+            due_s += _ASK_EVERY_S
+        connection.close()
+
+    def _status(
+        self,
+        connection: HTTPConnection,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None,
+    ) -> int:
+        """The status of the answer, or 0. The next request begins with a new connection then."""
+        headers = {
+            "authorization": f"Bearer {self.target.api_key}",
+            "content-type": "application/json",
+        }
+        try:
+            connection.request(method, path, body and json.dumps(body), headers)
+            response = connection.getresponse()
+            response.read()
+            return response.status
+        except (OSError, HTTPException):
+            connection.close()
+            return 0
+
+    def end(self) -> None:
+        self._is_over.set()
+
+
+@contextmanager
+def neighbour_of(target: Target) -> Iterator[Neighbour]:
+    """A neighbour that asks until the block ends."""
+    neighbour = Neighbour(target)
+    requests = (("GET", "/livez", None), ("POST", CHAT, BODIES[CHAT]))
+    threads = [
+        threading.Thread(target=neighbour.ask_until_over, args=request, daemon=True)
+        for request in requests
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        neighbour.wait_for(4, 0.0)
+        yield neighbour
+    finally:
+        neighbour.end()
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,1 @@
+"""Writes model folders with random weights: no torch, no hub. Tests and benchmarks load them."""
