@@ -19,8 +19,9 @@ from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
 from tests.tables import table
 from vinery_platform.config.env import SettingError
-from vinery_platform.process import draining, parent_watch
+from vinery_platform.process import draining
 from vinery_platform.process.supervisor import _TOTAL_GRACE_S
+from vinery_serving.processes import parent
 
 DOCKERFILE = (REPOSITORY / "docker" / "Dockerfile").read_text(encoding="utf-8")
 # Folders of the repository, and where the wheel has them.
@@ -230,8 +231,8 @@ def test_a_process_without_supervisor_has_a_short_limit(monkeypatch: pytest.Monk
     monkeypatch.setenv("VINERY_DRAIN_S", "600")
     assert draining.limit_s() == 600
 
-    monkeypatch.setattr(parent_watch, "_watched", [os.getppid() + 1])
-    assert draining.limit_s() < parent_watch.GRACE_S - draining.CLOSE_WITHIN_S
+    monkeypatch.setattr(parent, "_watched", [os.getppid() + 1])
+    assert draining.limit_s() < parent.GRACE_S - draining.CLOSE_WITHIN_S
     monkeypatch.setenv("VINERY_DRAIN_S", "soon")
     with pytest.raises(SettingError, match="VINERY_DRAIN_S"):
         draining.limit_from_env()

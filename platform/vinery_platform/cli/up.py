@@ -24,7 +24,7 @@ from vinery_platform.config import credentials
 from vinery_platform.config.distribution import REPOSITORY
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
-from vinery_platform.process import logs, parent_watch, running_server
+from vinery_platform.process import logs, running_server
 from vinery_platform.process.child import START_LIMIT_S, Service
 from vinery_platform.process.draining import limit_from_env
 from vinery_platform.process.heartbeats import RELOAD, hung_after_from_env
@@ -34,6 +34,7 @@ from vinery_platform.process.orphans import Orphans
 from vinery_platform.process.reload import changed_files
 from vinery_platform.process.running_server import RunningServer
 from vinery_platform.process.supervisor import Supervisor
+from vinery_serving.processes import parent
 
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
@@ -103,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:
         grace_s = limit_from_env() + _PARENT_GRACE_S
-        parent_watch.end_with(os.getppid(), grace_s=grace_s)
+        parent.end_gently_with(os.getppid(), grace_s=grace_s)
     logs.LogSettings.from_env()  # wrong ones are reported before anything is created
     plan = Plan(
         Home.from_env(),

@@ -10,10 +10,11 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vinery_platform.process import heartbeats, logs, parent_watch
+from vinery_platform.process import heartbeats, logs
 from vinery_platform.process.memory import resident_bytes
-from vinery_serving.core.hang import CALM_INTERVAL_S, CONFIRM_S, Hang, HangWatch, LinuxProcess
-from vinery_serving.core.heartbeat import Page, write_stacks_and_end
+from vinery_serving.processes import parent
+from vinery_serving.processes.hang import CALM_INTERVAL_S, CONFIRM_S, Hang, HangWatch, LinuxProcess
+from vinery_serving.processes.heartbeat import Page, write_stacks_and_end
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Child:
         cls, service: Service, environment: Mapping[str, str], hung_after_s: float
     ) -> Child:
         """Start a process of the service. Raises OSError."""
-        own = {logs.PROCESS_VARIABLE: service.name, parent_watch.PARENT_VARIABLE: str(os.getpid())}
+        own = {logs.PROCESS_VARIABLE: service.name, parent.PARENT_VARIABLE: str(os.getpid())}
         page, fds, is_watched = None, service.fds, hung_after_s > 0
         if service.beats:
             page = Page(START_LIMIT_S if is_watched else _NO_LIMIT_S)

@@ -3,9 +3,9 @@
 from typing import Final
 
 from vinery_platform.config import env
-from vinery_platform.process import parent_watch
+from vinery_serving.processes import parent
 
-# Below `parent_watch.GRACE_S`: without a supervisor there is no node, and engines end.
+# Below `parent.GRACE_S`: without a supervisor there is no node, and engines end.
 _WITHOUT_SUPERVISOR_S: Final = 2.0
 # What a web process needs after its last request: to send errors, close connections, store usage.
 CLOSE_WITHIN_S: Final = 2.0
@@ -19,4 +19,4 @@ def limit_from_env() -> int:
 def limit_s() -> float:
     """The limit that is in force in this process now, in seconds."""
     limit = float(limit_from_env())
-    return min(limit, _WITHOUT_SUPERVISOR_S) if parent_watch.is_orphan() else limit
+    return min(limit, _WITHOUT_SUPERVISOR_S) if parent.is_orphan() else limit

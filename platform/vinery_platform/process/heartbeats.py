@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from vinery_platform.config import env
-from vinery_serving.core.cadence import until_next
-from vinery_serving.core.heartbeat import Heartbeat
+from vinery_serving.processes.heartbeat import Heartbeat
+from vinery_serving.processes.upkeep import until_next
 
 # `FD:SECONDS`
 VARIABLE: Final = "VINERY_HEARTBEAT"

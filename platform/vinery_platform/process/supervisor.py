@@ -13,8 +13,8 @@ import signal
 from collections.abc import Iterable, Mapping
 
 from vinery_platform.process.child import START_LIMIT_S, Child, Service
-from vinery_serving.core.cadence import until_next
-from vinery_serving.core.hang import CALM_INTERVAL_S
+from vinery_serving.processes.hang import CALM_INTERVAL_S
+from vinery_serving.processes.upkeep import until_next
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from vinery_platform.process.heartbeats import LAST_REQUESTS_S
 from vinery_platform.process.listening import BACKLOG
 from vinery_platform.process.loop_watch import loop_watch
 from vinery_platform.process.uvicorn_protocol import limited_by
-from vinery_serving.core.cadence import until_next
+from vinery_serving.processes.upkeep import until_next
 from vinery_serving.runtime.drain import Drain
 
 _POLL_S = 0.1

@@ -18,8 +18,8 @@ from typing import Final
 import psutil
 
 from vinery_serving.convert.errors import ConvertError
+from vinery_serving.processes import parent
 
-_LEASH: Final = Path(__file__).with_name("leash.py")
 # No secrets: what is installed or converted may run code of others.
 _PASSED_ON: Final = re.compile(
     r"PATH|HOME|LANG|LC_.*|TMPDIR|LD_LIBRARY_PATH|PIP_.*|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|"
@@ -72,7 +72,7 @@ async def run(
     program is ended: SIGTERM, and SIGKILL after 5 s.
     """
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", str(_LEASH), str(os.getpid()), str(limits.memory_bytes)),
+        *(sys.executable, "-I", parent.__file__, str(os.getpid()), str(limits.memory_bytes)),
         *command,
         stdin=DEVNULL,
         stdout=PIPE,

@@ -5,9 +5,7 @@ no node keeps for `ORPHAN_S` ends by itself. The node that starts an engine hold
 open until it ends; others hold a connection open on which they have sent `Keep`.
 """
 
-import ctypes
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +16,6 @@ from vinery_serving.transport.server import Connection, SocketServer
 # How long an engine waits for the next node: longer than a busy machine needs to start one.
 # On other systems than Linux a node cannot adopt, see `node.adoption`.
 ORPHAN_S: Final = 30.0 if sys.platform == "linux" else 0.0
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _STDIN: Final = 0
 
 
@@ -64,13 +61,3 @@ class Lifeline:
     def _note(self) -> None:
         is_kept = self._has_starter or bool(self._keepers)
         self._orphan_since_s = None if is_kept else self._clock()
-
-
-def end_with_node(*, is_on: bool) -> None:
-    """Let the kernel kill this process when the node that has started it dies, or no longer.
-
-    While a model loads, the engine has no socket by which another node would find it.
-    """
-    if sys.platform == "linux":
-        number = signal.SIGKILL if is_on else 0
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import structs
 
 from vinery_serving.core import errors
-from vinery_serving.core.heartbeat import Heartbeat
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch, StepResult
@@ -47,6 +46,7 @@ from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.engine.refusing import check_submit
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
 from vinery_serving.engine.use import DRAIN_WAIT_S, Use
+from vinery_serving.processes.heartbeat import Heartbeat
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,

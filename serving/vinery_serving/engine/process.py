@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Protocol
 
-from vinery_serving.core.heap import freeze_heap
-from vinery_serving.core.heartbeat import DRAIN_SIGNAL, Heartbeat
 from vinery_serving.engine.config import EngineConfig
-from vinery_serving.engine.lifeline import Lifeline, end_with_node
+from vinery_serving.engine.lifeline import Lifeline
 from vinery_serving.engine.log import EngineLogFile
+from vinery_serving.processes import parent
+from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Heartbeat
+from vinery_serving.processes.upkeep import freeze_heap
 from vinery_serving.transport.server import SocketServer
 
 logger = logging.getLogger("vinery_serving.engine")
@@ -68,7 +69,7 @@ def serve(config: EngineConfig, load: Callable[[Supervision], Loop]) -> int:
         os.environ["TMPDIR"], tempfile.tempdir = str(config.temporary_dir), None
     began_at = time.monotonic()
     logger.info("loading", extra={"fields": _fields(config)})
-    end_with_node(is_on=True)
+    parent.signal_at_its_end(signal.SIGKILL)
     heartbeat = None if config.heartbeat_fd is None else Heartbeat(config.heartbeat_fd)
     if heartbeat is not None:
         heartbeat.allow_stacks()
@@ -85,7 +86,8 @@ def serve(config: EngineConfig, load: Callable[[Supervision], Loop]) -> int:
     def on_listening(server: SocketServer) -> None:
         lifeline.watch_starter(server)
         _wake_on_signals(server)
-        end_with_node(is_on=False)
+        # Until now no other node could have found it by its socket.
+        parent.signal_at_its_end(0)
         loaded_s = round(time.monotonic() - began_at, 1)
         logger.info("ready", extra={"fields": {"model": config.name, "loaded_s": loaded_s}})
         print(json.dumps({"event": "ready", **loop.report()}), file=reports)

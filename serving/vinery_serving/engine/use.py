@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from vinery_serving.core.heartbeat import Heartbeat
+from vinery_serving.processes.heartbeat import Heartbeat
 from vinery_serving.transport.messages import Draining
 from vinery_serving.transport.server import SocketServer
 

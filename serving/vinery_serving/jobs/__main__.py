@@ -8,9 +8,9 @@ Its standard error is the job's log. It ends with the node that has started it.
 import logging
 import sys
 
-from vinery_serving.core import parent
 from vinery_serving.jobs.kinds import discard_of, run_of
 from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.processes import parent
 
 
 def main() -> int:

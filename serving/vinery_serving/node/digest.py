@@ -17,7 +17,7 @@ from vinery_serving.engine.config import EngineConfig
 
 _SERVING: Final = Path(__file__).resolve().parents[1]
 # The rooms of which engine processes consist.
-_ROOMS: Final = ("core", "engine", "logs", "pooling", "transport")
+_ROOMS: Final = ("core", "engine", "logs", "pooling", "processes", "transport")
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from vinery_serving.core.cadence import until_next
 from vinery_serving.logs.entries import LogEntry
 from vinery_serving.logs.folder import engine_logs
 from vinery_serving.logs.reading import LogFollower
+from vinery_serving.processes.upkeep import until_next
 
 _INTERVAL_S: Final = 1.0
 

@@ -9,9 +9,6 @@ from typing import Final, NoReturn
 
 from msgspec import structs
 
-from vinery_serving.core.cadence import until_next
-from vinery_serving.core.hang import Hang, HangWatch, LinuxProcess
-from vinery_serving.core.heartbeat import DRAIN_SIGNAL, Page, write_stacks_and_end
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.tasks import GENERATION_TASKS
 from vinery_serving.engine.config import EngineConfig
@@ -21,6 +18,9 @@ from vinery_serving.node.engine_environment import engine_environment
 from vinery_serving.node.picture_report import PictureReport
 from vinery_serving.node.running_engine import RunningEngine, StartedEngine, end_engine, kill_engine
 from vinery_serving.node.spare import SpareEngines
+from vinery_serving.processes.hang import Hang, HangWatch, LinuxProcess
+from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Page, write_stacks_and_end
+from vinery_serving.processes.upkeep import until_next
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,6 @@ from django.utils import timezone
 
 from vinery_serving.catalog.devices import first_device
 from vinery_serving.catalog.engine_status import EngineState
-from vinery_serving.core.cadence import until_next
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, EngineLog, PoolingConfig
 from vinery_serving.engine.option_parsing import parse_options
@@ -40,6 +39,7 @@ from vinery_serving.node.replica_states import Subject
 from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.weights import UnusableWeights, check_weights
+from vinery_serving.processes.upkeep import until_next
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key

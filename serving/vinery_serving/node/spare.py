@@ -10,9 +10,9 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from vinery_serving.core.heartbeat import Page
 from vinery_serving.node.engine_environment import engine_environment
 from vinery_serving.node.running_engine import StartedEngine, end_engine
+from vinery_serving.processes.heartbeat import Page
 
 log = logging.getLogger(__name__)
 

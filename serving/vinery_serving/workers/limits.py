@@ -11,6 +11,6 @@ class WorkLimits:
     memory_bytes: int  # that a call may allocate
     max_waiting: int  # calls of one key that wait; all keys together may have several times as many
     wait_s: float  # how long a call waits for a process
-    # After so long without a sign of life the fork server is replaced, see `core.hang`. 0: never.
+    # After so long without a sign of life the fork server is replaced. 0: never.
     hung_after_s: float = 4.0
     load_s: float = 60.0  # how long it may take to load something, such as a tokenizer

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from vinery_serving.core.cadence import until_next
-from vinery_serving.core.hang import CONFIRM_S, Hang, HangWatch, LinuxProcess
-from vinery_serving.core.heartbeat import Page, write_stacks_and_end
+from vinery_serving.processes.hang import CONFIRM_S, Hang, HangWatch, LinuxProcess
+from vinery_serving.processes.heartbeat import Page, write_stacks_and_end
+from vinery_serving.processes.upkeep import until_next
 from vinery_serving.workers.fork_server import COMMAND, FORK, KILL, LOAD, Promises, arguments
 from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.wire import (
