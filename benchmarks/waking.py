@@ -85,7 +85,7 @@ def _part(starts: _Starts, way: str, time_of: Callable[[Start], float]) -> float
 async def _start(config: EngineConfig, *, is_spare: bool) -> Start:
     spares = SpareEngines()
     if is_spare:
-        await spares.fill()
+        spares.fill()
         await asyncio.sleep(3.0)  # it imports meanwhile
     engine = EngineProcess(config, spares=spares)
     spare_cpu_s = 0.0 if spares.pid is None else _cpu_s(spares.pid)

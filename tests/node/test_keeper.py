@@ -257,11 +257,11 @@ async def test_an_engine_that_is_found_ends_with_its_keeper_before_adoption(monk
     scripted(monkeypatch)
     ended: list[object] = []
 
-    async def end_engine(engine: object) -> None:
-        ended.append(engine)
+    class Found:
+        async def end(self, _: float) -> None:
+            ended.append(self)
 
-    monkeypatch.setattr(keeper, "end_engine", end_engine)
-    found = cast("AdoptedEngine", object())
+    found = cast("AdoptedEngine", Found())
     async with keeping(found=found) as a_keeper:
         for _ in range(num_steps):
             await asyncio.sleep(0)

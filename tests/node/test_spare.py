@@ -23,7 +23,7 @@ def config_of(home: Path) -> EngineConfig:
 
 async def test_a_model_loads_in_the_process_that_is_there_and_the_next_anew(tmp_path: Path) -> None:
     spares = SpareEngines()
-    await spares.fill()
+    spares.fill()
     pid = spares.pid
     assert pid is not None
     for is_spare in (True, False):
@@ -56,7 +56,7 @@ async def test_a_killed_process_is_replaced_and_none_is_left_when_none_is_wanted
             await asyncio.sleep(0.01)
     assert spares.take() is None
 
-    await spares.fill()
+    spares.fill()
     assert (pid := spares.pid) is not None
     await spares.close()
     assert not psutil.pid_exists(pid)

@@ -114,7 +114,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test of what processes do fails because the machine gives them little time for it."""
     monkeypatch.setattr("vinery_platform.process.supervisor._FRONT_GRACE_S", 60.0)
     monkeypatch.setattr("vinery_platform.process.supervisor._TOTAL_GRACE_S", 120.0)
-    monkeypatch.setattr("vinery_platform.process.child._STACKS_WITHIN_S", 60.0)
+    monkeypatch.setattr("vinery_serving.processes.child._STACKS_WITHIN_S", 60.0)
     monkeypatch.setattr("vinery_serving.processes.hang._STOPPED_S", 1.0)
 
 
@@ -300,7 +300,7 @@ async def test_a_service_that_hangs_is_replaced_and_its_stack_logged(
     within_s: float,
     stacks: str,
 ) -> None:
-    monkeypatch.setattr("vinery_platform.process.child._STACKS_WITHIN_S", within_s)
+    monkeypatch.setattr("vinery_serving.processes.child._STACKS_WITHIN_S", within_s)
     one = script("one", _BEATING, beats=True)
     async with supervised(one, hung_after_s=2.0):
         await until(one.pids)
@@ -333,7 +333,7 @@ class Memory:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     memory = Memory()
-    monkeypatch.setattr("vinery_platform.process.child.resident_bytes", memory)
+    monkeypatch.setattr("vinery_platform.process.supervisor.resident_bytes", memory)
     monkeypatch.setattr("vinery_platform.process.supervisor._MEMORY_INTERVAL_S", 0.05)
     return memory
 

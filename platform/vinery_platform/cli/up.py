@@ -25,7 +25,6 @@ from vinery_platform.config.distribution import REPOSITORY
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
 from vinery_platform.process import logs, running_server
-from vinery_platform.process.child import START_LIMIT_S, Service
 from vinery_platform.process.draining import limit_from_env
 from vinery_platform.process.heartbeats import RELOAD, hung_after_from_env
 from vinery_platform.process.listening import Address, listen, num_workers_from_env, server_for
@@ -33,7 +32,7 @@ from vinery_platform.process.memory import max_web_memory_from_env
 from vinery_platform.process.orphans import Orphans
 from vinery_platform.process.reload import changed_files
 from vinery_platform.process.running_server import RunningServer
-from vinery_platform.process.supervisor import Supervisor
+from vinery_platform.process.supervisor import START_LIMIT_S, Service, Supervisor
 from vinery_serving.processes import parent
 
 _MAX_OPEN_FILES = 65_536

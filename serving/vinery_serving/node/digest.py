@@ -4,6 +4,7 @@ A node adopts an engine only if it would start the same one itself.
 """
 
 import hashlib
+import os
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -19,6 +20,12 @@ _SERVING: Final = Path(__file__).resolve().parents[1]
 # The rooms of which engine processes consist.
 _ROOMS: Final = ("core", "engine", "logs", "pooling", "processes", "transport")
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
+# Where programs and drivers are, and no secrets.
+_PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME")
+
+
+def engine_environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
 
 def with_digest(config: EngineConfig, environment: Mapping[str, str]) -> EngineConfig:

@@ -36,8 +36,8 @@ from vinery_serving.node.folder_state import FolderState, folder_state
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.load_errors import LoadFailure, killed, load_failure
 from vinery_serving.node.replica_states import Subject
-from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
+from vinery_serving.node.spare import END_TIMEOUT_S
 from vinery_serving.node.weights import UnusableWeights, check_weights
 from vinery_serving.processes.upkeep import until_next
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
@@ -301,7 +301,7 @@ class Keeper:
         if isinstance(found, EngineProcess):
             await found.end()
         elif found is not None:
-            await end_engine(found)
+            await found.end(END_TIMEOUT_S)
 
     def _new_engine(self, config: EngineConfig) -> EngineProcess:
         return EngineProcess(

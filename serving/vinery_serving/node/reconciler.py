@@ -34,8 +34,8 @@ from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.keeper import AT_START, CHANGED, STOPPED, Asked, Keeper, ModelSpec
-from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler
+from vinery_serving.node.spare import END_TIMEOUT_S
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
 from vinery_serving.transport.waiting import Wait, WaitingServer
 
@@ -98,7 +98,7 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
             await _wait(wake, stop)
     await _end(keepers.values(), STOPPED)
     await formers.end()
-    await asyncio.gather(*map(end_engine, found.values()))
+    await asyncio.gather(*(each.end(END_TIMEOUT_S) for each in found.values()))
     for task in beside:
         task.cancel()
     await asyncio.gather(*beside, return_exceptions=True)
@@ -187,7 +187,7 @@ async def _reconcile(
     if found:
         names = [each.file_name for each in found]
         log.info("ending engines of models that are not loaded: %s", names)
-        await asyncio.gather(*map(end_engine, found.values()))
+        await asyncio.gather(*(each.end(END_TIMEOUT_S) for each in found.values()))
         found.clear()
 
 

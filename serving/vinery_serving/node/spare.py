@@ -1,4 +1,4 @@
-"""A spare engine process: it has imported what engines need, and waits for its configuration.
+"""Starts engine processes, and has a spare one: it has imported what engines need, and waits.
 
 To start Python and to import OpenVINO takes a third of the time in which a small model wakes, and
 is the same for all models. So while a model is asleep, the node has one such process, and the model
@@ -6,37 +6,72 @@ that wakes next gets it.
 """
 
 import asyncio
+import contextlib
 import logging
-from dataclasses import dataclass
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from subprocess import PIPE
 from typing import Final
 
-from vinery_serving.node.engine_environment import engine_environment
-from vinery_serving.node.running_engine import StartedEngine, end_engine
+from vinery_serving.core.tasks import Task
+from vinery_serving.engine.config import ENGINE_MODULES, EngineConfig
+from vinery_serving.logs.file import open_log
+from vinery_serving.node.digest import engine_environment
+from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.heartbeat import Page
 
 log = logging.getLogger(__name__)
 
+# How long an engine has to end by itself.
+END_TIMEOUT_S: Final = 3.0
 # A spare process is started when no model has been loading for so long: it would compete for cores.
 _CALM_S: Final = 1.0
+# Stands for a model's name in the list of processes.
+_SPARE: Final = "spare"
 
 
-@dataclass(frozen=True, slots=True)
-class SpareEngine:
-    """A process without a model, and the page that it shares with this node."""
+def start_engine(config: EngineConfig, environment: Mapping[str, str], page: Page) -> ChildProcess:
+    """Start a process that reads this configuration from its standard input, with the descriptor
+    of the page. Raises OSError."""
+    with _standard_error(config) as stderr:
+        return _start((ENGINE_MODULES[config.task], config.name), environment, page, stderr)
 
-    engine: StartedEngine
-    page: Page
 
-    async def end(self) -> None:
-        await end_engine(self.engine)
-        self.page.close()
+def _start(
+    words: tuple[str, str], environment: Mapping[str, str], page: Page, stderr: int | None = None
+) -> ChildProcess:
+    """Its session is its own: it is not killed with the processes of its node."""
+    return ChildProcess(
+        (sys.executable, "-m", *words),
+        "engine",
+        environment=environment,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=stderr,
+        page=page,
+    )
+
+
+@contextlib.contextmanager
+def _standard_error(config: EngineConfig) -> Iterator[int | None]:
+    """The engine's log file. None, which is that of the node: the file cannot be opened."""
+    try:
+        fd = None if config.log is None else open_log(config.log.path)
+    except OSError:
+        fd = None
+    try:
+        yield fd
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 class SpareEngines:
     """Has at most one of them. Belongs to the event loop."""
 
     def __init__(self) -> None:
-        self._spare: SpareEngine | None = None
+        self._spare: ChildProcess | None = None
         self._is_wanted = False
         self._following: asyncio.Task[None] | None = None
 
@@ -44,13 +79,13 @@ class SpareEngines:
     def pid(self) -> int | None:
         """Of the process that is there; None: there is none, or it has ended."""
         spare = self._spare
-        return None if spare is None or spare.engine.has_ended else spare.engine.pid
+        return None if spare is None or spare.has_ended else spare.pid
 
-    def take(self) -> SpareEngine | None:
+    def take(self) -> ChildProcess | None:
         """Return the process for an engine; None: there is none, or it has ended."""
         spare, self._spare = self._spare, None
-        if spare is not None and spare.engine.has_ended:
-            spare.page.close()
+        if spare is not None and spare.has_ended:
+            spare.close()
             return None
         return spare
 
@@ -61,16 +96,13 @@ class SpareEngines:
         if is_wanted != has_one and (self._following is None or self._following.done()):
             self._following = asyncio.create_task(self._follow(), name="spare engine")
 
-    async def fill(self) -> None:
-        """Start one."""
-        page = Page(0.0)
+    def fill(self) -> None:
+        """Start one, for a model that generates text."""
+        words = (ENGINE_MODULES[Task.CHAT], _SPARE)
         try:
-            engine = await StartedEngine.start_spare(engine_environment(), page.fd)
+            self._spare = _start(words, engine_environment(), Page(0.0))
         except OSError as error:
-            page.close()
             log.warning("no spare engine process: %s", error)
-        else:
-            self._spare = SpareEngine(engine, page)
 
     async def close(self) -> None:
         """End it, and have none any more."""
@@ -86,8 +118,8 @@ class SpareEngines:
         await asyncio.sleep(_CALM_S)
         if self._is_wanted and self.pid is None:
             await self._drop()
-            await self.fill()
+            self.fill()
 
     async def _drop(self) -> None:
         if (spare := self.take()) is not None:
-            await spare.end()
+            await spare.end(END_TIMEOUT_S)
