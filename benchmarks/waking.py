@@ -35,7 +35,7 @@ from benchmarks.random_models import half_billion, small
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node.engine_process import EngineProcess
-from vinery_serving.node.spare import SpareEngines
+from vinery_serving.node.starting import SpareEngines
 from vinery_serving.prompting.folder import ModelFolder
 
 _TINY_CHAT: Final = Path(__file__).resolve().parents[1] / "models" / "tiny-chat"

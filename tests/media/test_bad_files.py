@@ -16,8 +16,8 @@ from tests.media.bad_files import BadFile, bad_files, mutated_files
 from tests.media.drawing import PARAM, QUADRANTS, frames_of, is_close, seen_quadrants
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Picture
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
+from vinery_serving.workers.process import WorkLimits
 
 # The defaults of the settings, but for processor time, which the job limits itself.
 LIMITS = WorkLimits(

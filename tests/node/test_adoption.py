@@ -16,11 +16,10 @@ from msgspec import structs
 from tests.conftest import REPOSITORY, clean_environment
 from tests.engine.conftest import TIMEOUT_S, OwnGateway, engine_config, serving
 from vinery_serving.engine.config import EngineConfig
-from vinery_serving.node import adoption, digest
+from vinery_serving.node import adoption, starting
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.digest import with_digest
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
-from vinery_serving.node.spare import END_TIMEOUT_S
+from vinery_serving.node.starting import END_TIMEOUT_S, with_digest
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
 
 ADDRESS = EngineAddress(7, "0123456789ab")
@@ -142,7 +141,7 @@ def test_a_digest_covers_configuration_environment_and_code(tmp_path, monkeypatc
     assert plain == digest_of({"PATH": "/bin"})
     assert plain != digest_of({"PATH": "/usr/bin"})
     assert plain != digest_of({"PATH": "/bin"}, max_running=3)
-    monkeypatch.setattr(digest, "_code", lambda: b"another version")
+    monkeypatch.setattr(starting, "_code", lambda: b"another version")
     assert plain != digest_of({"PATH": "/bin"})
 
 

@@ -14,7 +14,7 @@ from tests.conftest import REPOSITORY
 from vinery_serving.catalog.engine_status import EngineStatus
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node import keeper, status
-from vinery_serving.node.picture_report import PictureReport
+from vinery_serving.node.engine_process import PictureReport
 from vinery_serving.node.reconciler import _read_specs
 
 pytestmark = pytest.mark.stores

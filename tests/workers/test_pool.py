@@ -25,9 +25,8 @@ from vinery_serving.core.errors import (
     Overloaded,
     UnsupportedParameter,
 )
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
-from vinery_serving.workers.process import JobFailed, WorkerCrashed, exit_name
+from vinery_serving.workers.process import JobFailed, WorkerCrashed, WorkLimits, exit_name
 from vinery_serving.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
 
 _HANGING_S = 60

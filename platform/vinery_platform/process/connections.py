@@ -48,6 +48,28 @@ _TURNS_AT_ONCE: Final = 8
 # A connection that has waited this long makes room for a new one.
 _MAY_BE_REPLACED_AFTER_S: Final = 0.5
 
+_TEXTS: Final = {
+    Reason.CONNECTIONS: (503, "Service Unavailable", "The server has too many connections."),
+    Reason.ADDRESS: (503, "Service Unavailable", "Your address has too many connections."),
+    Reason.HEADER_TIMEOUT: (
+        *(408, "Request Timeout"),
+        "The headers of the request did not arrive in time.",
+    ),
+    Reason.HEADERS_TOO_LARGE: (
+        *(431, "Request Header Fields Too Large"),
+        f"The request line and the headers may have {MAX_HEADER_BYTES // 1024} KiB and "
+        f"{MAX_HEADER_FIELDS} fields. Send fewer or shorter ones.",
+    ),
+    Reason.PIPELINED: (
+        *(429, "Too Many Requests"),
+        "Too much was sent before the answer. Wait for each answer, or use more connections.",
+    ),
+}
+_MALFORMED: Final = (
+    *(400, "Bad Request"),
+    "This is no request of HTTP/1.1 with one `Host` header, or of HTTP/1.0.",
+)
+
 
 class Connection(Protocol):
     """One connection of a server."""
@@ -268,3 +290,13 @@ def _group(address: str | None, proxies: Iterable[Network]) -> str | None:
     if any(ip in network for network in proxies if network.version == ip.version):
         return None
     return str(ip_network(f"{ip}/64", strict=False) if isinstance(ip, IPv6Address) else ip)
+
+
+def answer_for(reason: Reason) -> bytes:
+    """The whole answer to what no application sees. It ends the connection."""
+    status, phrase, text = _TEXTS.get(reason, _MALFORMED)
+    lines = [f"HTTP/1.1 {status} {phrase}", "content-type: text/plain; charset=utf-8"]
+    if status == 503:
+        lines.append("retry-after: 1")
+    lines += [f"content-length: {len(text)}", "connection: close", "", text]
+    return "\r\n".join(lines).encode()

@@ -26,8 +26,8 @@ from vinery_platform.process.connections import (
     MAX_UNSENT_BYTES,
     MAX_WAITING_BYTES,
     Connections,
+    answer_for,
 )
-from vinery_platform.process.raw_answers import answer_for
 from vinery_serving.http.refusals import Reason
 
 # Of a body or a chunk, as uvicorn's parser. Python reads no number of thousands of digits.

@@ -19,8 +19,7 @@ from twisted.internet.defer import Deferred
 from vinery_platform.process import heartbeats
 from vinery_platform.process.connections import MAX_UNSENT_BYTES, Connections
 from vinery_platform.process.daphne_protocol import BodyQueue, LimitedFactory, StreamedRequest
-from vinery_platform.process.draining import CLOSE_WITHIN_S
-from vinery_platform.process.heartbeats import LAST_REQUESTS_S
+from vinery_platform.process.heartbeats import CLOSE_WITHIN_S, LAST_REQUESTS_S
 from vinery_platform.process.loop_watch import loop_watch
 from vinery_serving.runtime.drain import Drain
 

@@ -25,8 +25,8 @@ from vinery_platform.process.connections import (
     MAX_UNSENT_BYTES,
     MAX_WAITING_BYTES,
     Connections,
+    answer_for,
 )
-from vinery_platform.process.raw_answers import answer_for
 from vinery_serving.http.refusals import Reason
 
 _SLICE_BYTES: Final = 16 * 1024

@@ -33,7 +33,7 @@ def main(config: EngineConfig) -> int:
 
 if __name__ == "__main__":
     parent.signal_at_its_end(signal.SIGKILL)
-    # A spare process has these when its model comes, see `node.spare`.
+    # A spare process has these when its model comes, see `node.starting`.
     importlib.import_module("vinery_serving.engine.loop")
     # An empty line: the node ended before it had written one.
     status = main(EngineConfig.from_json(line)) if (line := read_line(0)) else 1

@@ -6,17 +6,24 @@ import json
 import logging
 import shutil
 import signal
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, NoReturn
 
+from django.utils import timezone
 from msgspec import structs
 
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.core.tasks import GENERATION_TASKS
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.digest import engine_environment, with_digest
-from vinery_serving.node.picture_report import PictureReport
-from vinery_serving.node.spare import END_TIMEOUT_S, SpareEngines, start_engine
+from vinery_serving.node.starting import (
+    END_TIMEOUT_S,
+    SpareEngines,
+    engine_environment,
+    start_engine,
+    with_digest,
+)
 from vinery_serving.processes.child import ChildProcess, RunningProcess
 from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Page
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
@@ -28,6 +35,26 @@ _PING_INTERVAL_S: Final = 1.0
 _TEST_TIMEOUT_S: Final = 75.0
 # How a process ends that did not end by its own mistake.
 _KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureReport:
+    """What a vision model made of known pictures. Of a text model it is empty."""
+
+    verdict: str = ""  # a value of `PictureVerdict`
+    summary: str = ""
+    device: str = ""
+
+    def columns(self, asked_at: datetime | None = None) -> dict[str, object]:
+        """Return the columns of `EngineStatus`. `asked_at` is when an administrator asked for it,
+        perhaps by the clock of another host."""
+        now = timezone.now()
+        return {
+            "picture_verdict": self.verdict,
+            "picture_test": self.summary,
+            "picture_test_device": self.device,
+            "picture_tested_at": max(now, asked_at or now) if self.verdict else None,
+        }
 
 
 class EngineDied(Exception):

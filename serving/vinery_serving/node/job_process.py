@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from vinery_serving.jobs.progress import JobDocument
 from vinery_serving.logs.file import open_log
-from vinery_serving.node.digest import engine_environment
+from vinery_serving.node.starting import engine_environment
 from vinery_serving.processes.child import ChildProcess
 
 COMMAND: Final = (sys.executable, "-m", "vinery_serving.jobs")

@@ -55,8 +55,8 @@ from vinery_serving.runtime.traffic import Traffic
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.messages import EngineStats
 from vinery_serving.transport.sockets import settings_key
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
+from vinery_serving.workers.process import WorkLimits
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from subprocess import DEVNULL
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.hang import CONFIRM_S
 from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
 from vinery_serving.workers.fork_server import COMMAND, FORK, KILL, LOAD, Promises, arguments
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.wire import (
     ANSWER,
     BEGUN,
@@ -39,6 +39,21 @@ _END_TIMEOUT_S: Final = 2.0
 _START_LIMIT_S: Final = 60.0
 # Local time is in chat templates. The tokenizers' own threads would not survive a fork.
 _KEPT_VARIABLES: Final = ("TZ", "PATH", "LD_LIBRARY_PATH")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """What one call of a worker process may use, and how many calls may run and wait."""
+
+    num_processes: int  # that run at the same time
+    cpu_s: int  # CPU time of a call
+    wall_s: float  # time of a call; longer than `cpu_s`, because engines use the same cores
+    memory_bytes: int  # that a call may allocate
+    max_waiting: int  # calls of one key that wait; all keys together may have several times as many
+    wait_s: float  # how long a call waits for a process
+    # After so long without a sign of life the fork server is replaced. 0: never.
+    hung_after_s: float = 4.0
+    load_s: float = 60.0  # how long it may take to load something, such as a tokenizer
 
 
 class WorkerLost(Exception):

@@ -1,23 +1,31 @@
-"""Starts engine processes, and has a spare one: it has imported what engines need, and waits.
+"""What engine processes run, how they are started, and a spare one that waits for its model.
+
+A node adopts an engine only if it would start the same one itself: a digest covers its
+configuration, its environment and its code.
 
 To start Python and to import OpenVINO takes a third of the time in which a small model wakes, and
-is the same for all models. So while a model is asleep, the node has one such process, and the model
-that wakes next gets it.
+is the same for all models. So while a model is asleep, the node has one process that has imported
+what engines need, and the model that wakes next gets it.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
 from subprocess import PIPE
 from typing import Final
+
+from msgspec import structs
 
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import ENGINE_MODULES, EngineConfig
 from vinery_serving.logs.file import open_log
-from vinery_serving.node.digest import engine_environment
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.heartbeat import Page
 
@@ -29,6 +37,32 @@ END_TIMEOUT_S: Final = 3.0
 _CALM_S: Final = 1.0
 # Stands for a model's name in the list of processes.
 _SPARE: Final = "spare"
+_SERVING: Final = Path(__file__).resolve().parents[1]
+# The rooms of which engine processes consist.
+_ROOMS: Final = ("core", "engine", "logs", "pooling", "processes", "transport")
+_PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
+# Where programs and drivers are, and no secrets.
+_PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME")
+
+
+def engine_environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+
+
+def with_digest(config: EngineConfig, environment: Mapping[str, str]) -> EngineConfig:
+    """The same configuration with its digest."""
+    plain = structs.replace(config, digest="", heartbeat_fd=None)
+    parts = (plain.to_line(), repr(sorted(environment.items())).encode(), _code())
+    return structs.replace(config, digest=hashlib.sha256(b"\0".join(parts)).hexdigest())
+
+
+@cache
+def _code() -> bytes:
+    """The state of the code when this process first asked for it."""
+    files = sorted(path for room in _ROOMS for path in (_SERVING / room).rglob("*.py"))
+    states = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files]
+    versions = [metadata.version(name) for name in _PACKAGES]
+    return repr((sys.version, versions, states)).encode()
 
 
 def start_engine(config: EngineConfig, environment: Mapping[str, str], page: Page) -> ChildProcess:
