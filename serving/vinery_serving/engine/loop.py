@@ -30,7 +30,6 @@ from vinery_serving.engine.generation import (
     Generation,
 )
 from vinery_serving.engine.grammars import UNDECIDED, GrammarChecks, SharedCompiler
-from vinery_serving.engine.lifeline import Lifeline
 from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.logits_handler import (
     LogitsHandler,
@@ -42,7 +41,7 @@ from vinery_serving.engine.picture_test import PictureResult, PictureTests
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.pixels import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.prefix_cache import TokenArray
-from vinery_serving.engine.process import PipelineBroken
+from vinery_serving.engine.process import Lifeline, PipelineBroken
 from vinery_serving.engine.refusing import check_submit
 from vinery_serving.engine.step_limit import LEAST_S, StepLimits
 from vinery_serving.engine.use import DRAIN_WAIT_S, Use

@@ -19,7 +19,7 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from subprocess import DEVNULL, Popen
-from typing import Any, Final
+from typing import Final
 
 from vinery_serving.processes.hang import Hang, HangWatch, LinuxProcess
 from vinery_serving.processes.heartbeat import Page, write_stacks_and_end
@@ -251,11 +251,10 @@ async def _end_of(pid: int) -> None:
     except (AttributeError, OSError):  # another system, or too many open files
         await asyncio.sleep(_POLL_S)
         return
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[Any] = loop.create_future()
-    loop.add_reader(fd, lambda: ended.done() or ended.set_result(None))
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, ended.set)
     try:
-        await ended
+        await ended.wait()
     finally:
         loop.remove_reader(fd)
         os.close(fd)
