@@ -52,7 +52,7 @@ async def settle() -> None:
 
 
 def turns_of(num_slots: int, max_waiting: int = 100, wait_s: float = 60, **most: int) -> FairTurns:
-    return FairTurns(num_slots, max_waiting=max_waiting, wait_s=wait_s, messages=MESSAGES, **most)
+    return FairTurns(num_slots, max_waiting=max_waiting, wait_s=wait_s, refuse=MESSAGES, **most)
 
 
 @table(
@@ -64,6 +64,7 @@ def turns_of(num_slots: int, max_waiting: int = 100, wait_s: float = 60, **most:
         # A single slot is for every key, and keys that wait go in turn.
         (turns_of(1), "ab", "a", "ab"),
         (turns_of(1), "aaaabbc", "a", "abcabaa"),
+        (turns_of(1), "daaabcb", "d", "dabcaba"),
         # A key has no more slots than each may have.
         (turns_of(8, max_each=2), "aaab", "aab", "aaba"),
     ],
@@ -136,6 +137,21 @@ async def test_a_client_that_leaves_while_its_turn_comes_gives_it_on() -> None:
     assert turns.num_running == 0
 
 
+async def test_a_pass_ends_all_turns_and_begins_the_next_ones() -> None:
+    turns = turns_of(2, max_each=2)
+    assert [turns.begin_now(key) for key in "aab"] == [True, True, False]
+    tasks = [asyncio.create_task(turns.begin(key)) for key in "bbc"]
+    await settle()
+    tasks[0].cancel()
+
+    turns.end_all()
+    await settle()
+    assert [task.done() for task in tasks] == [True, True, True]
+    turns.end_all()
+    turns.end("c")
+    assert (turns.num_running, turns.num_waiting, turns._lanes) == (0, 0, {})
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["begin", "end", "leave"]))))
 def test_slots_are_never_lost(steps: list[tuple[str, str]]) -> None:
     async def run() -> None:
@@ -155,5 +171,6 @@ def test_slots_are_never_lost(steps: list[tuple[str, str]]) -> None:
         await settle()
         assert (turns.num_running, turns.num_waiting) == (0, 0)
         assert not turns._lanes
+        assert not any(turns._by_slots)
 
     asyncio.run(run())

@@ -109,7 +109,7 @@ def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(server, mo
         for each in [work.checker for work in checks._works]:
             if each._base_bytes is not None:
                 pids.add(each._process.pid)
-                grown.append(each._process.memory_info().rss - each._base_bytes)
+                grown.append(each._use.memory_info().rss - each._base_bytes)
 
     results: list[str | None] = []
     refused: list[str | None] = []

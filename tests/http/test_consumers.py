@@ -27,9 +27,8 @@ from vinery_serving.runtime.drain import Drain
 from vinery_serving.runtime.live import LiveRequests
 from vinery_serving.runtime.runtime import Runtime
 from vinery_serving.runtime.traffic import Traffic
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
-from vinery_serving.workers.process import WorkerProcess
+from vinery_serving.workers.process import WorkerProcess, WorkLimits
 
 Response = tuple[int, bytes]
 LIMITS = WorkLimits(

@@ -34,9 +34,8 @@ from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits, decode_image
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.protocols import parse
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import Worker, WorkerPool
-from vinery_serving.workers.process import WorkerCrashed
+from vinery_serving.workers.process import WorkerCrashed, WorkLimits
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

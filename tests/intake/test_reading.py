@@ -27,8 +27,8 @@ from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.chat.exchange import ChatExchange
 from vinery_serving.protocols.common.exchange import Exchange
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
+from vinery_serving.workers.process import WorkLimits
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

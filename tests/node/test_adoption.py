@@ -16,11 +16,10 @@ from msgspec import structs
 from tests.conftest import REPOSITORY, clean_environment
 from tests.engine.conftest import TIMEOUT_S, OwnGateway, engine_config, serving
 from vinery_serving.engine.config import EngineConfig
-from vinery_serving.node import adoption, digest
+from vinery_serving.node import adoption, starting
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.digest import with_digest
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
-from vinery_serving.node.running_engine import end_engine
+from vinery_serving.node.starting import END_TIMEOUT_S, with_digest
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
 
 ADDRESS = EngineAddress(7, "0123456789ab")
@@ -84,7 +83,7 @@ async def test_it_is_found_by_its_socket_until_it_ends(tmp_path: Path, socket: P
 
         found = adoption.find(tmp_path)[ADDRESS]
         process.kill()
-        assert await asyncio.wait_for(found.wait(), TIMEOUT_S) == "The engine process ended."
+        await asyncio.wait_for(found.wait(), TIMEOUT_S)
         assert found.has_ended
         found.close()
 
@@ -113,7 +112,7 @@ async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
         engine.wait()
         found.pid = stranger.pid
         found.send_signal(signal.SIGKILL)
-        await end_engine(found)
+        await found.end(END_TIMEOUT_S)
 
         assert stranger.poll() is None
 
@@ -121,7 +120,7 @@ async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
 async def test_an_engine_that_ignores_its_end_is_killed(tmp_path: Path, socket: Path) -> None:
     stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{_LISTENING}"
     with listening(socket, sys.executable, "-c", stubborn, str(socket)) as process:
-        await end_engine(adoption.find(tmp_path)[ADDRESS])
+        await adoption.find(tmp_path)[ADDRESS].end(END_TIMEOUT_S)
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL
 
 
@@ -142,7 +141,7 @@ def test_a_digest_covers_configuration_environment_and_code(tmp_path, monkeypatc
     assert plain == digest_of({"PATH": "/bin"})
     assert plain != digest_of({"PATH": "/usr/bin"})
     assert plain != digest_of({"PATH": "/bin"}, max_running=3)
-    monkeypatch.setattr(digest, "_code", lambda: b"another version")
+    monkeypatch.setattr(starting, "_code", lambda: b"another version")
     assert plain != digest_of({"PATH": "/bin"})
 
 
@@ -172,9 +171,9 @@ def outlived(tmp_path: Path) -> Outlive:
 
 def abandon(node: EngineProcess) -> None:
     """What the death of a node does to its engine."""
-    node._watching.cancel()
     engine: Any = node._engine
-    engine._process.stdin.close()
+    engine.unwatch()
+    engine.close_input()
 
 
 @pytest.mark.live

@@ -6,7 +6,7 @@ from vinery_serving.logs.entries import LogEntry
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.logs.lines import time_text
-from vinery_serving.node.engine_output import EngineOutput
+from vinery_serving.node.reconciler import EngineOutput
 
 
 def write(folder: Path, process: str, message: str) -> None:

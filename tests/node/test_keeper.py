@@ -16,16 +16,14 @@ from vinery_serving.catalog.engine_status import EngineState
 from vinery_serving.core.tasks import Task
 from vinery_serving.node import fit, keeper, status
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.backoff import LoadAttempts
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.node.fit import Measured, Need
-from vinery_serving.node.folder_state import FolderState
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.keeper import Asked, Keeper, ModelSpec
-from vinery_serving.node.load_errors import killed
+from vinery_serving.node.load_errors import LoadAttempts, killed
+from vinery_serving.node.model_files import FolderState, UnusableWeights
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.status import Subject
-from vinery_serving.node.weights import UnusableWeights
 from vinery_serving.transport.waiting import Wait
 
 SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}", Task.CHAT)
@@ -256,11 +254,11 @@ async def test_an_engine_that_is_found_ends_with_its_keeper_before_adoption(monk
     scripted(monkeypatch)
     ended: list[object] = []
 
-    async def end_engine(engine: object) -> None:
-        ended.append(engine)
+    class Found:
+        async def end(self, _: float) -> None:
+            ended.append(self)
 
-    monkeypatch.setattr(keeper, "end_engine", end_engine)
-    found = cast("AdoptedEngine", object())
+    found = cast("AdoptedEngine", Found())
     async with keeping(found=found) as a_keeper:
         for _ in range(num_steps):
             await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from tests.conftest import REPOSITORY
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node import keeper, status
-from vinery_serving.node.backoff import LoadAttempts
+from vinery_serving.node.load_errors import LoadAttempts
 from vinery_serving.node.reconciler import _read_specs
 from vinery_serving.node.status import Subject
 

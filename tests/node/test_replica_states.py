@@ -3,7 +3,7 @@
 from typing import Any
 
 from vinery_serving.catalog.engine_status import EngineState
-from vinery_serving.node.replica_states import ReplicaStates, Subject
+from vinery_serving.node.status import ReplicaStates, Subject
 
 
 def report(

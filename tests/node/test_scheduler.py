@@ -8,7 +8,7 @@ from tests.node.test_former import ScriptedEngine
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.planner import Phase
 from vinery_serving.node.scheduler import EngineScheduler, ModelMemory
-from vinery_serving.node.spare import SpareEngines
+from vinery_serving.node.starting import SpareEngines
 from vinery_serving.transport.waiting import Wait
 
 NEED = Need(0, 0, Measured(10, 10))

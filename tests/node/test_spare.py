@@ -9,9 +9,9 @@ from msgspec import structs
 
 from tests.engine.conftest import engine_config
 from vinery_serving.engine.config import EngineConfig, EngineLog
-from vinery_serving.node import spare
+from vinery_serving.node import starting
 from vinery_serving.node.engine_process import EngineProcess
-from vinery_serving.node.spare import SpareEngines
+from vinery_serving.node.starting import SpareEngines
 
 pytestmark = pytest.mark.live
 
@@ -23,7 +23,7 @@ def config_of(home: Path) -> EngineConfig:
 
 async def test_a_model_loads_in_the_process_that_is_there_and_the_next_anew(tmp_path: Path) -> None:
     spares = SpareEngines()
-    await spares.fill()
+    spares.fill()
     pid = spares.pid
     assert pid is not None
     for is_spare in (True, False):
@@ -41,7 +41,7 @@ async def test_a_model_loads_in_the_process_that_is_there_and_the_next_anew(tmp_
 
 
 async def test_a_killed_process_is_replaced_and_none_is_left_when_none_is_wanted(monkeypatch):
-    monkeypatch.setattr(spare, "_CALM_S", 0.0)
+    monkeypatch.setattr(starting, "_CALM_S", 0.0)
     spares, pids = SpareEngines(), set[int]()
     async with asyncio.timeout(60):
         while len(pids) < 2:
@@ -56,7 +56,7 @@ async def test_a_killed_process_is_replaced_and_none_is_left_when_none_is_wanted
             await asyncio.sleep(0.01)
     assert spares.take() is None
 
-    await spares.fill()
+    spares.fill()
     assert (pid := spares.pid) is not None
     await spares.close()
     assert not psutil.pid_exists(pid)

@@ -18,8 +18,15 @@ from tests.fakes.clock import FakeClock
 from tests.tables import table
 from vinery_platform.health.metrics import as_text, of_blocks
 from vinery_platform.process import loop_watch
-from vinery_platform.process.loop_watch import BlockCounts, LoopWatch, Times, blocked_s
-from vinery_platform.process.stolen_time import Accounted, StolenTime, stolen_s
+from vinery_platform.process.loop_watch import (
+    Accounted,
+    BlockCounts,
+    LoopWatch,
+    StolenTime,
+    Times,
+    blocked_s,
+    stolen_s,
+)
 
 TICK_S = 0.05
 

@@ -19,8 +19,9 @@ from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
 from tests.tables import table
 from vinery_platform.config.env import SettingError
-from vinery_platform.process import draining, parent_watch
+from vinery_platform.process import heartbeats
 from vinery_platform.process.supervisor import _TOTAL_GRACE_S
+from vinery_serving.processes import parent
 
 DOCKERFILE = (REPOSITORY / "docker" / "Dockerfile").read_text(encoding="utf-8")
 # Folders of the repository, and where the wheel has them.
@@ -209,7 +210,7 @@ FILES = REPOSITORY / "docs" / "guides" / "files"
 
 def test_what_stops_vinery_waits_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VINERY_DRAIN_S", raising=False)
-    needed_s = draining.limit_from_env() + _TOTAL_GRACE_S
+    needed_s = heartbeats.drain_limit_from_env() + _TOTAL_GRACE_S
     unit = (FILES / "vinery.service").read_text()
     guide = (REPOSITORY / "docs" / "guides" / "deployment.md").read_text()
     found = [
@@ -228,13 +229,13 @@ def test_what_stops_vinery_waits_long_enough(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_process_without_supervisor_has_a_short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VINERY_DRAIN_S", "600")
-    assert draining.limit_s() == 600
+    assert heartbeats.drain_limit_s() == 600
 
-    monkeypatch.setattr(parent_watch, "_watched", [os.getppid() + 1])
-    assert draining.limit_s() < parent_watch.GRACE_S - draining.CLOSE_WITHIN_S
+    monkeypatch.setattr(parent, "_watched", [os.getppid() + 1])
+    assert heartbeats.drain_limit_s() < parent.GRACE_S - heartbeats.CLOSE_WITHIN_S
     monkeypatch.setenv("VINERY_DRAIN_S", "soon")
     with pytest.raises(SettingError, match="VINERY_DRAIN_S"):
-        draining.limit_from_env()
+        heartbeats.drain_limit_from_env()
 
 
 _RETRY = (

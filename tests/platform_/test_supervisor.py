@@ -114,8 +114,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test of what processes do fails because the machine gives them little time for it."""
     monkeypatch.setattr("vinery_platform.process.supervisor._FRONT_GRACE_S", 60.0)
     monkeypatch.setattr("vinery_platform.process.supervisor._TOTAL_GRACE_S", 120.0)
-    monkeypatch.setattr("vinery_platform.process.child._STACKS_WITHIN_S", 60.0)
-    monkeypatch.setattr("vinery_serving.core.hang._STOPPED_S", 1.0)
+    monkeypatch.setattr("vinery_serving.processes.child._STACKS_WITHIN_S", 60.0)
+    monkeypatch.setattr("vinery_serving.processes.hang._STOPPED_S", 1.0)
 
 
 @asynccontextmanager
@@ -300,7 +300,7 @@ async def test_a_service_that_hangs_is_replaced_and_its_stack_logged(
     within_s: float,
     stacks: str,
 ) -> None:
-    monkeypatch.setattr("vinery_platform.process.child._STACKS_WITHIN_S", within_s)
+    monkeypatch.setattr("vinery_serving.processes.child._STACKS_WITHIN_S", within_s)
     one = script("one", _BEATING, beats=True)
     async with supervised(one, hung_after_s=2.0):
         await until(one.pids)
@@ -333,7 +333,7 @@ class Memory:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     memory = Memory()
-    monkeypatch.setattr("vinery_platform.process.child.resident_bytes", memory)
+    monkeypatch.setattr("vinery_platform.process.supervisor.resident_bytes", memory)
     monkeypatch.setattr("vinery_platform.process.supervisor._MEMORY_INTERVAL_S", 0.05)
     return memory
 
@@ -447,10 +447,10 @@ signal.pause()
 """
 _TIED = """
 import os, signal, sys
-from vinery_platform.process import parent_watch
-parent_watch.GRACE_S = 0.5
+from vinery_serving.processes import parent
+parent.GRACE_S = 0.5
 {before}
-parent_watch.end_with(int(os.environ["VINERY_PARENT_PID"]), grace_s=0.5)
+parent.end_gently_with(int(os.environ["VINERY_PARENT_PID"]), grace_s=0.5)
 open(sys.argv[1], "w").write(str(os.getpid()))
 while True:
     signal.pause()
@@ -510,13 +510,13 @@ def test_a_child_whose_parent_is_already_gone_ends(tmp_path: Path) -> None:
 
 
 def test_grandchildren_are_not_tied(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vinery_platform.process import parent_watch
+    from vinery_serving.processes import parent
 
     held: list[int] = []
-    monkeypatch.setattr(parent_watch, "end_with", held.append)
-    monkeypatch.setenv(parent_watch.PARENT_VARIABLE, "4711")
+    monkeypatch.setattr(parent, "end_gently_with", held.append)
+    monkeypatch.setenv(parent.PARENT_VARIABLE, "4711")
 
-    parent_watch.end_with_named_parent()
-    parent_watch.end_with_named_parent()
+    parent.end_gently_with_named_parent()
+    parent.end_gently_with_named_parent()
 
     assert held == [4711]

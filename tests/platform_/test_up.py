@@ -19,13 +19,13 @@ from tests.platform_ import scripts
 from tests.tables import table
 from vinery_platform.cli import commands, invocation, up
 from vinery_platform.cli.greeting import Greeting
+from vinery_platform.cli.up import changed_files, modification_times
 from vinery_platform.cli.wait import curl_line
 from vinery_platform.config import env
 from vinery_platform.config.credentials import Credentials
 from vinery_platform.config.home import REPOSITORY, Home, default_path
-from vinery_platform.process import reload, running_server
+from vinery_platform.process import running_server
 from vinery_platform.process.listening import Address, listen
-from vinery_platform.process.reload import modification_times
 from vinery_platform.process.supervisor import Service, Supervisor
 
 PLAN = up.Plan(Home(Path("/srv/vinery")), Address("127.0.0.1", 8000), num_web_workers=3)
@@ -111,15 +111,15 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         has_looked.set()
         return times
 
-    monkeypatch.setattr(reload, "_POLL_S", 0.01)
-    monkeypatch.setattr(reload, "modification_times", look)
+    monkeypatch.setattr(up, "_RELOAD_POLL_S", 0.01)
+    monkeypatch.setattr(up, "modification_times", look)
     return has_looked
 
 
 async def test_each_change_of_a_file_is_noticed(tmp_path: Path, looked: threading.Event) -> None:
     file, other = tmp_path / "sub" / "a.py", tmp_path / "b.pyc"
     file.parent.mkdir()
-    changes = reload.changed_files([tmp_path])
+    changes = changed_files([tmp_path])
     noticed = asyncio.create_task(anext(changes))
     assert await asyncio.to_thread(looked.wait, 60)
 

@@ -25,9 +25,8 @@ from vinery_serving.core.errors import (
     Overloaded,
     UnsupportedParameter,
 )
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
-from vinery_serving.workers.process import JobFailed, WorkerCrashed, exit_name
+from vinery_serving.workers.process import JobFailed, WorkerCrashed, WorkLimits, exit_name
 from vinery_serving.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
 
 _HANGING_S = 60
@@ -250,7 +249,7 @@ async def test_a_process_with_thousands_of_connections_starts_a_fork_server() ->
 async def test_a_stopped_fork_server_is_replaced(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vinery_serving.core.hang._STOPPED_S", 0.3)
+    monkeypatch.setattr("vinery_serving.processes.hang._STOPPED_S", 0.3)
     async with pool_with(hung_after_s=1000) as pool:
         ready = asyncio.create_task(call(pool, "sleep", 1000, key=1))
         await until(lambda: pool.num_running == 1)

@@ -25,9 +25,9 @@ def main(argv=None):  # type: ignore[no-untyped-def]
     # Before Python ends it looks through all objects for garbage: 0.3 s of each command.
     atexit.register(gc.freeze)
     # Before the imports: this process must also end if its parent dies during the start.
-    from vinery_platform.process import parent_watch
+    from vinery_serving.processes import parent
 
-    parent_watch.end_with_named_parent()
+    parent.end_gently_with_named_parent()
     if os.environ.get("VINERY_HEARTBEAT"):  # else other commands would import it for nothing
         from vinery_platform.process import heartbeats
 

@@ -14,8 +14,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from vinery_platform import __version__
 from vinery_platform.cli import greeting
@@ -23,16 +24,14 @@ from vinery_platform.cli.ready import Readiness, readiness
 from vinery_platform.config import credentials
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import REPOSITORY, Home
-from vinery_platform.process import logs, parent_watch, running_server
-from vinery_platform.process.child import START_LIMIT_S, Service
-from vinery_platform.process.draining import limit_from_env
-from vinery_platform.process.heartbeats import RELOAD, hung_after_from_env
+from vinery_platform.process import logs, running_server
+from vinery_platform.process.heartbeats import RELOAD, drain_limit_from_env, hung_after_from_env
 from vinery_platform.process.listening import Address, listen, num_workers_from_env, server_for
 from vinery_platform.process.memory import max_web_memory_from_env
 from vinery_platform.process.orphans import Orphans
-from vinery_platform.process.reload import changed_files
 from vinery_platform.process.running_server import RunningServer
-from vinery_platform.process.supervisor import Supervisor
+from vinery_platform.process.supervisor import START_LIMIT_S, Service, Supervisor
+from vinery_serving.processes import parent
 
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
@@ -50,6 +49,8 @@ _SOURCES = ("accounts", "platform", "serving", "templates")
 # Processes that end by themselves.
 _BRIEF = frozenset({"prepare", "wait"})
 _NEEDS_PREPARE = frozenset({"migrations", "static"})
+_SUFFIXES = frozenset({".css", ".html", ".js", ".lua", ".py", ".svg", ".txt"})
+_RELOAD_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.reload and REPOSITORY is None:
         raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:
-        grace_s = limit_from_env() + _PARENT_GRACE_S
-        parent_watch.end_with(os.getppid(), grace_s=grace_s)
+        grace_s = drain_limit_from_env() + _PARENT_GRACE_S
+        parent.end_gently_with(os.getppid(), grace_s=grace_s)
     logs.LogSettings.from_env()  # wrong ones are reported before anything is created
     plan = Plan(
         Home.from_env(),
@@ -111,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         hung_after_from_env(),
         max_web_memory_from_env(),
         arguments.reload,
-        limit_from_env(),
+        drain_limit_from_env(),
     )
     if (other := running_server.read(plan.home)) is not None:
         return _answer_beside(other, plan)
@@ -201,6 +202,31 @@ async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service
         if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
             await supervisor.run_once(_service("prepare", "prepare"))
         supervisor.restart(front)
+
+
+async def changed_files(folders: Sequence[Path]) -> AsyncIterator[Collection[Path]]:
+    """Yield the source files that were added, changed or removed since the last yield. A scan takes
+    a few milliseconds."""
+    known = await asyncio.to_thread(modification_times, folders)
+    while True:
+        await asyncio.sleep(_RELOAD_POLL_S)
+        found = await asyncio.to_thread(modification_times, folders)
+        if changed := {path for path, _ in known.items() ^ found.items()}:
+            known = found
+            yield changed
+
+
+def modification_times(folders: Sequence[Path]) -> dict[Path, int]:
+    """The modification time of each source file below the folders, in nanoseconds."""
+    times = {}
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.suffix in _SUFFIXES:
+                try:
+                    times[path] = path.stat().st_mtime_ns
+                except FileNotFoundError:  # removed since the folder was listed
+                    continue
+    return times
 
 
 class EndSignals:

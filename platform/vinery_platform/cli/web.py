@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vinery_platform.cli.shape import importing, start_django
 from vinery_platform.config.env import SettingError
-from vinery_platform.process import draining, heartbeats
+from vinery_platform.process import heartbeats
 from vinery_platform.process.connections import ConnectionLimits, Connections
 from vinery_platform.process.listening import DAPHNE, Address, listen, server_for
 from vinery_platform.process.memory import begin_giving_back
@@ -32,7 +32,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM, and then until the requests that run are answered. Raises
     `SettingError`."""
-    draining.limit_from_env()  # a wrong one is reported now
+    heartbeats.drain_limit_from_env()  # a wrong one is reported now
     sock = listen(Address.from_env()) if arguments.fd is None else _inherited(arguments.fd)
     server = server_for(sock)
     start_django()
@@ -50,7 +50,7 @@ def _serve_by_daphne(sock: socket.socket) -> None:
         )
 
         application = _application()
-    daphne_server.serve(application, sock, _drain(), draining.limit_s)
+    daphne_server.serve(application, sock, _drain(), heartbeats.drain_limit_s)
 
 
 def _serve_by_uvicorn(sock: socket.socket) -> None:
@@ -58,7 +58,7 @@ def _serve_by_uvicorn(sock: socket.socket) -> None:
         from vinery_platform.process import uvicorn_server
 
         application = _application()
-    uvicorn_server.serve(application, sock, _connections(), _drain(), draining.limit_s)
+    uvicorn_server.serve(application, sock, _connections(), _drain(), heartbeats.drain_limit_s)
 
 
 def _inherited(fd: int) -> socket.socket:

@@ -19,8 +19,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from vinery_platform.process import heartbeats
-from vinery_platform.process.draining import CLOSE_WITHIN_S
-from vinery_platform.process.heartbeats import LAST_REQUESTS_S
+from vinery_platform.process.heartbeats import CLOSE_WITHIN_S, LAST_REQUESTS_S
 from vinery_platform.process.loop_watch import loop_watch
 from vinery_serving.runtime.drain import Drain
 

@@ -1,4 +1,4 @@
-"""The heartbeat of this process for its supervisor, if that asked for one.
+"""What this process and its supervisor agree on: its heartbeat, and how long its end may take.
 
 The supervisor names the shared page in an environment variable, with the time within which it
 expects each sign of life.
@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from vinery_platform.config import env
-from vinery_serving.core.cadence import until_next
-from vinery_serving.core.heartbeat import Heartbeat
+from vinery_serving.processes import parent
+from vinery_serving.processes.heartbeat import Heartbeat
+from vinery_serving.processes.upkeep import until_next
 
 # `FD:SECONDS`
 VARIABLE: Final = "VINERY_HEARTBEAT"
@@ -34,11 +35,26 @@ _PART_OF_LIMIT: Final = 1 / 3
 _END_WITHIN_S: Final = 15.0
 # A thread that computes for this part of the time between two heartbeats is in a loop.
 _LOOPS: Final = 0.9
+# Below `parent.GRACE_S`: without a supervisor there is no node, and engines end.
+_WITHOUT_SUPERVISOR_S: Final = 2.0
+# What a web process needs after its last request: to send errors, close connections, store usage.
+CLOSE_WITHIN_S: Final = 2.0
 
 
 def hung_after_from_env() -> int:
     """VINERY_HUNG_AFTER_S. Raises `SettingError` for a number out of range."""
     return env.integer("VINERY_HUNG_AFTER_S", 4, at_least=0, at_most=3600)
+
+
+def drain_limit_from_env() -> int:
+    """VINERY_DRAIN_S. Raises `SettingError` for a number out of range."""
+    return env.integer("VINERY_DRAIN_S", 30, at_least=0, at_most=3600)
+
+
+def drain_limit_s() -> float:
+    """The limit that is in force in this process now, in seconds."""
+    limit = float(drain_limit_from_env())
+    return min(limit, _WITHOUT_SUPERVISOR_S) if parent.is_orphan() else limit
 
 
 class _Pulse:

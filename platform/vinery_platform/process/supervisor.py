@@ -9,15 +9,23 @@ finish their requests before the back services, on which they depend, get SIGTER
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from vinery_platform.process.child import START_LIMIT_S, Child, Service
-from vinery_serving.core.cadence import until_next
-from vinery_serving.core.hang import CALM_INTERVAL_S
+from vinery_platform.process import heartbeats, logs
+from vinery_platform.process.memory import resident_bytes
+from vinery_serving.processes import parent
+from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.hang import CONFIRM_S
+from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
+from vinery_serving.processes.upkeep import until_next
 
 log = logging.getLogger(__name__)
 
+# How long a service may take from its start to its first sign of life.
+START_LIMIT_S = 120.0
 # A service that ran this long was healthy: its restart is not delayed.
 _HEALTHY_S = 10.0
 # Delays before the 1st, 2nd, ... restart in a row; the last one repeats.
@@ -37,6 +45,64 @@ _SERVING_POLL_S = 0.1
 # How long the requests of a process that is replaced may take: VINERY_REQUEST_TIMEOUT_S is at most
 # a day, and the process itself obeys it.
 _IDLE_WITHIN_S = 25 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A process to keep running. It inherits `fds` under the same numbers."""
+
+    name: str
+    argv: tuple[str, ...]
+    fds: tuple[int, ...] = ()
+    is_front: bool = False
+    # Whether it gives signs of life, see `heartbeats`.
+    beats: bool = False
+    # Whether a successor can take over while it ends without losing a request, see
+    # `heartbeats.END_WHEN_IDLE`.
+    is_replaceable: bool = False
+    max_memory_mb: int = 0  # above so much memory it is replaced; 0: any amount
+    environment: tuple[tuple[str, str], ...] = ()  # beside the supervisor's
+
+
+class Child(ChildProcess):
+    """A process of a service. `ended` is done when it and its own children are."""
+
+    def __init__(
+        self, service: Service, environment: Mapping[str, str], hung_after_s: float
+    ) -> None:
+        """Start it. Raises OSError."""
+        own = {logs.PROCESS_VARIABLE: service.name, parent.PARENT_VARIABLE: str(os.getpid())}
+        page, is_watched = None, hung_after_s > 0
+        if service.beats:
+            page = Page(START_LIMIT_S if is_watched else NO_LIMIT_S)
+            # The rest of the time confirms that it stands still.
+            limit_s = max(hung_after_s - CONFIRM_S, 1.0) if is_watched else NO_LIMIT_S
+            own[heartbeats.VARIABLE] = f"{page.fd}:{limit_s:g}"
+        super().__init__(
+            service.argv,
+            service.name,
+            environment={**environment, **dict(service.environment), **own},
+            fds=service.fds,
+            page=page,
+        )
+        if is_watched:
+            self.watch()
+        self.ended: asyncio.Task[int] = asyncio.create_task(self._run_to_end())
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it takes requests: its service beats, and it has reported so."""
+        return not self.ended.done() and self.page is not None and self.page.is_serving
+
+    @property
+    def resident_bytes(self) -> int:
+        """Its memory, without that of its own children; 0 if it has ended."""
+        return 0 if self.ended.done() else resident_bytes(self.pid)
+
+    async def _run_to_end(self) -> int:
+        status = await self.wait()
+        await self.end()  # the children of a service end with it, also if it was killed
+        return status
 
 
 class Supervisor:
@@ -83,7 +149,7 @@ class Supervisor:
         for service in services:
             if child := self._children.get(service):
                 self._restarting.add(service)
-                child.terminate()
+                child.send_signal(signal.SIGTERM)
 
     def reload(self) -> None:
         """Replace the processes that can be, one after the other, without losing a request."""
@@ -93,7 +159,7 @@ class Supervisor:
 
     async def run_once(self, service: Service) -> int:
         """Run a process until it ends, and return its exit status. `stop` ends it early."""
-        child = await self._start(service)
+        child = self._start(service)
         self._children[service] = child
         ended = child.ended
         stopping = asyncio.create_task(self._stopping.wait())
@@ -110,12 +176,9 @@ class Supervisor:
         all_keepers = asyncio.gather(*keepers.values())
         stopping = asyncio.create_task(self._stopping.wait())
         watching = [
-            asyncio.create_task(self._watch_for_hangs()),
-            *(
-                asyncio.create_task(self._limit_memory(service))
-                for service in keepers
-                if service.max_memory_mb
-            ),
+            asyncio.create_task(self._limit_memory(service))
+            for service in keepers
+            if service.max_memory_mb
         ]
         await asyncio.wait((all_keepers, stopping), return_when=asyncio.FIRST_COMPLETED)
         if self._reloading is not None:
@@ -123,12 +186,14 @@ class Supervisor:
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
+        for child in self._all():
+            child.unwatch()  # a process that ends may give no further sign
         clock = asyncio.get_running_loop().time
         end_at = clock() + self._drain_s + _TOTAL_GRACE_S
         front = [service for service in keepers if service.is_front]
         others = [child.ended for child in self._others]
         for child in self._others:
-            child.terminate()
+            child.send_signal(signal.SIGTERM)
         waiting = [*(keepers[service] for service in front), *others]
         await self._end_gently(front, waiting, self._drain_s + _FRONT_GRACE_S)
         back = [service for service in keepers if not service.is_front]
@@ -164,7 +229,7 @@ class Supervisor:
 
     async def _run_to_end(self, service: Service) -> int:
         """Run a process of the service, and its successors. Returns the last one's status."""
-        child = await self._start(service)
+        child = self._start(service)
         while True:
             self._children[service] = child
             replaced = self._replaced[service] = asyncio.get_running_loop().create_future()
@@ -174,26 +239,14 @@ class Supervisor:
                 return await child.ended
             child = replaced.result()
 
-    async def _start(self, service: Service) -> Child:
-        child = await Child.start(service, self._environment, self._hung_after_s)
+    def _start(self, service: Service) -> Child:
+        child = Child(service, self._environment, self._hung_after_s)
         if self.is_stopping:  # `stop` was called during the start
-            child.terminate()
+            child.send_signal(signal.SIGTERM)
         return child
 
     def _all(self) -> list[Child]:
         return [*self._children.values(), *self._others]
-
-    async def _watch_for_hangs(self) -> None:
-        """End each process that stands still. Its keeper starts it again."""
-        while True:
-            looks_s = (child.next_look_s for child in self._all())
-            await asyncio.sleep(until_next(min(looks_s, default=CALM_INTERVAL_S)))
-            try:
-                for child in self._all():
-                    await child.end_if_hung()
-            except Exception:
-                # Of any kind: if the watch ended, hung processes would stay.
-                log.exception("a look at the processes failed")
 
     async def _limit_memory(self, service: Service) -> None:
         """Replace the service's process when it keeps too much memory."""
@@ -241,7 +294,7 @@ class Supervisor:
     async def _succeed(self, service: Service, child: Child) -> bool:
         """Start a successor. Returns whether it serves instead of `child`."""
         try:
-            successor = await self._start(service)
+            successor = self._start(service)
         except OSError as error:
             log.warning("%s is not replaced: it could not start: %s", service.name, error)
             return False
@@ -264,7 +317,7 @@ class Supervisor:
 
     async def _finish(self, child: Child) -> None:
         """Let a process that has a successor finish its requests and end."""
-        child.end_when_idle()
+        child.send_signal(heartbeats.END_WHEN_IDLE)
         await asyncio.wait([child.ended], timeout=_IDLE_WITHIN_S)
         child.kill()
         await child.ended
@@ -282,7 +335,7 @@ class Supervisor:
     ) -> None:
         for service in services:
             if child := self._children.get(service):
-                child.terminate()
+                child.send_signal(signal.SIGTERM)
         if waiting := list(tasks):
             await asyncio.wait(waiting, timeout=max(grace_s, 0.0))
 

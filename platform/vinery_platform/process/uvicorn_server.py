@@ -15,12 +15,11 @@ from django.conf import settings
 
 from vinery_platform.process import heartbeats
 from vinery_platform.process.connections import KEEP_ALIVE_S, Connections
-from vinery_platform.process.draining import CLOSE_WITHIN_S
-from vinery_platform.process.heartbeats import LAST_REQUESTS_S
+from vinery_platform.process.heartbeats import CLOSE_WITHIN_S, LAST_REQUESTS_S
 from vinery_platform.process.listening import BACKLOG
 from vinery_platform.process.loop_watch import loop_watch
 from vinery_platform.process.uvicorn_protocol import limited_by
-from vinery_serving.core.cadence import until_next
+from vinery_serving.processes.upkeep import until_next
 from vinery_serving.runtime.drain import Drain
 
 _POLL_S = 0.1

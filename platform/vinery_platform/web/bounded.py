@@ -11,8 +11,8 @@ from typing import Final
 
 from django.conf import settings
 
-from vinery_platform.web.turns import Turns
-from vinery_serving.core.errors import ServingError
+from vinery_serving.core.errors import Overloaded, ServingError
+from vinery_serving.core.turns import FairTurns, NoTurn
 from vinery_serving.http.bodies import BodyBudget, BodyLimits, ClientGone, read_body
 from vinery_serving.http.callers import address_of
 from vinery_serving.http.edge import (
@@ -25,6 +25,7 @@ from vinery_serving.http.edge import (
     send_error,
     send_whole,
 )
+from vinery_serving.http.refusals import REFUSALS, Reason
 
 _MAX_WAITING: Final = 256
 _MAX_WAIT_S: Final = 10.0
@@ -95,15 +96,15 @@ class BoundedDjango:
 
         Raises `ClientGone` if the client leaves before its turn.
         """
-        turns = self._turns[kind]
-        await _begin(turns, _client(scope), receive)
+        turns, client = self._turns[kind], _client(scope)
+        await _begin(turns, client, receive)
         has_turn = True
 
         def end_turn() -> None:
             nonlocal has_turn
             if has_turn:
                 has_turn = False
-                turns.end()
+                turns.end(client)
 
         async def send_and_end_turn(message: Message) -> None:
             end_turn()
@@ -115,13 +116,26 @@ class BoundedDjango:
             end_turn()
 
 
-def _turns(max_running: int) -> Turns:
-    return Turns(max_running=max_running, max_waiting=_MAX_WAITING, max_wait_s=_MAX_WAIT_S)
+def _turns(max_running: int) -> FairTurns:
+    """One client can use half of the queue, so that others find room in it."""
+    return FairTurns(
+        max_running,
+        refuse=_refuse_turn,
+        max_waiting=_MAX_WAITING // 2,
+        max_waiting_in_all=_MAX_WAITING,
+        wait_s=_MAX_WAIT_S,
+        max_each=max_running,
+    )
 
 
-async def _begin(turns: Turns, client: str, receive: Receive) -> None:
+def _refuse_turn(_: NoTurn, __: float) -> ServingError:
+    REFUSALS.count(Reason.PAGES)
+    return Overloaded("Too many pages are being requested. Try again in a moment.")
+
+
+async def _begin(turns: FairTurns, client: str, receive: Receive) -> None:
     """Wait for a turn, or until the client leaves. Raises `ClientGone` and `Overloaded`."""
-    if turns.begin_now():
+    if turns.begin_now(client):
         return
     turn = asyncio.create_task(turns.begin(client), name="turn")
     leaving = asyncio.create_task(_disconnect(receive), name="leaving")
@@ -129,7 +143,7 @@ async def _begin(turns: Turns, client: str, receive: Receive) -> None:
         await asyncio.wait([turn, leaving], return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         if turn.done() and turn.exception() is None:
-            turns.end()
+            turns.end(client)
         raise
     finally:
         leaving.cancel()

@@ -4,22 +4,22 @@ It ends with this process, also when this one is killed.
 """
 
 import asyncio
-import contextlib
 import os
 import re
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import Final
 
 import psutil
 
 from vinery_serving.convert.errors import ConvertError
+from vinery_serving.processes import parent
+from vinery_serving.processes.child import ChildProcess
 
-_LEASH: Final = Path(__file__).with_name("leash.py")
 # No secrets: what is installed or converted may run code of others.
 _PASSED_ON: Final = re.compile(
     r"PATH|HOME|LANG|LC_.*|TMPDIR|LD_LIBRARY_PATH|PIP_.*|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|"
@@ -68,29 +68,34 @@ async def run(
 ) -> int:
     """Run a program, give its output to `write`, and return the most memory it had, in bytes.
 
-    Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. When it is cancelled, the group of the
-    program is ended: SIGTERM, and SIGKILL after 5 s.
+    Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. When it is cancelled, the program gets
+    SIGTERM, and its group SIGKILL after 5 s at most.
     """
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", str(_LEASH), str(os.getpid()), str(limits.memory_bytes)),
-        *command,
-        stdin=DEVNULL,
+    child = ChildProcess(
+        (
+            sys.executable,
+            "-I",
+            parent.__file__,
+            str(os.getpid()),
+            str(limits.memory_bytes),
+            *command,
+        ),
+        Path(command[0]).name,
         stdout=PIPE,
         stderr=STDOUT,
-        env=_environment() | dict(variables or {}),
-        start_new_session=True,
+        environment=_environment() | dict(variables or {}),
     )
-    memory = _Memory(child.pid, limits.memory_bytes)
+    memory = _Memory(child, limits.memory_bytes)
     watching = asyncio.create_task(memory.watch())
     try:
         async with asyncio.timeout(limits.timeout_s):
-            output = await _copy(child, write)
+            output = await _copy(await child.output(), write)
             status = await child.wait()
     finally:
         watching.cancel()
-        await asyncio.shield(_end(child))
+        await asyncio.shield(child.end(_GRACE_S))
     if status:
-        _raise(command, status, output, memory)
+        _raise(child.name, status, output, memory)
     return memory.peak_bytes
 
 
@@ -98,32 +103,16 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
 
 
-async def _copy(child: Process, write: Callable[[bytes], object]) -> str:
+async def _copy(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> str:
     """Give all output to `write`, and return the end of it."""
-    assert child.stdout is not None
     tail = b""
-    while chunk := await child.stdout.read(_CHUNK_BYTES):
+    while chunk := await reader.read(_CHUNK_BYTES):
         write(chunk)
         tail = (tail + chunk)[-_TAIL_BYTES:]
     return tail.decode(errors="replace")
 
 
-async def _end(child: Process) -> None:
-    """End the whole group. Does nothing for a program that has ended with its children."""
-    _signal(child.pid, signal.SIGTERM)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_GRACE_S):
-            await child.wait()
-    _signal(child.pid, signal.SIGKILL)
-    await child.wait()
-
-
-def _signal(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-
-
-def _raise(command: Sequence[str], status: int, output: str, memory: "_Memory") -> None:
+def _raise(name: str, status: int, output: str, memory: "_Memory") -> None:
     if memory.is_exceeded or (memory.limit_bytes and _OUT_OF_MEMORY.search(output)):
         raise MemoryExceeded(
             f"It needed more memory than its limit of {memory.limit_bytes >> 20} MB. Raise the "
@@ -135,7 +124,6 @@ def _raise(command: Sequence[str], status: int, output: str, memory: "_Memory") 
             "memory limit to see how much it needs.",
             output,
         )
-    name = Path(command[0]).name
     how = f"signal {-status}" if status < 0 else f"status {status}"
     raise ChildFailed(f"{name} ended with {how}.", output)
 
@@ -143,18 +131,18 @@ def _raise(command: Sequence[str], status: int, output: str, memory: "_Memory") 
 class _Memory:
     """The memory that a group of processes has allocated. Above the limit it kills the group."""
 
-    def __init__(self, pid: int, limit_bytes: int) -> None:
+    def __init__(self, child: ChildProcess, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.peak_bytes = 0
         self.is_exceeded = False
-        self._pid = pid
+        self._child = child
 
     async def watch(self) -> None:
         while not self.is_exceeded:
-            self.peak_bytes = max(self.peak_bytes, _allocated_bytes(self._pid))
+            self.peak_bytes = max(self.peak_bytes, _allocated_bytes(self._child.pid))
             if self.limit_bytes and self.peak_bytes > self.limit_bytes:
                 self.is_exceeded = True
-                _signal(self._pid, signal.SIGKILL)
+                self._child.kill()
             await asyncio.sleep(_LOOK_S)
 
 

@@ -1,21 +1,31 @@
 """Gives keys their turns at a few slots.
 
 The next slot goes to the key that has the fewest of them, and among these to the one whose last
-turn was longest ago. No key has all slots, so that one is free for a client who comes later.
+turn was longest ago. So a key that asks for much does not hold up one that asks for little.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Hashable
+import math
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from enum import Enum, auto
+from typing import Final, assert_never
 
-from vinery_serving.core.errors import LimitReached, Overloaded
+from vinery_serving.core.errors import LimitReached, Overloaded, ServingError
 
 # The wait queue of all keys together is so many times as long as that of one.
 _NUM_LONG_QUEUES: Final = 4
 _RETRY_AFTER_S: Final = 2
+
+
+class NoTurn(Enum):
+    """Why a call gets no turn."""
+
+    LATE = auto()  # it has waited too long
+    CROWDED = auto()  # all keys together wait too often
+    TOO_MANY = auto()  # this key does
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,56 +33,98 @@ class TurnMessages:
     """What clients read whose calls do not get a turn."""
 
     late: str
-    crowded: str  # all keys together wait too often
-    too_many: str  # of one key; `{num}` is their number
+    crowded: str
+    too_many: str  # `{num}` is the number that may wait
+
+    def __call__(self, why: NoTurn, num: float) -> ServingError:
+        match why:
+            case NoTurn.LATE:
+                return Overloaded(self.late)
+            case NoTurn.CROWDED:
+                return Overloaded(self.crowded)
+            case NoTurn.TOO_MANY:
+                return LimitReached(
+                    self.too_many.format(num=num),
+                    type_="requests",
+                    code="rate_limit_exceeded",
+                    headers={"Retry-After": str(_RETRY_AFTER_S)},
+                )
+            case _:
+                assert_never(why)
 
 
-@dataclass(slots=True)
+# Without limits no call is refused.
+_UNLIMITED: Final = TurnMessages("", "", "")
+
+
+@dataclass(eq=False, slots=True)
 class _Lane:
     """The calls of one key."""
 
+    key: Hashable
     num_running: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
 
 class FairTurns:
+    """Belongs to the event loop. A turn costs as much for thousands of keys as for one."""
+
     def __init__(
         self,
         num_slots: int,
         *,
-        max_waiting: int,
-        wait_s: float,
-        messages: TurnMessages,
+        refuse: Callable[[NoTurn, float], ServingError] = _UNLIMITED,
+        max_waiting: float = math.inf,
+        max_waiting_in_all: float | None = None,
+        wait_s: float | None = None,
         max_each: int | None = None,
     ) -> None:
-        """`max_waiting`: of each key. `wait_s`: how long each waits at most. `max_each`: slots of
-        each key; None: all but one."""
+        """`max_waiting`: of each key; in all, four times as many. `wait_s`: how long each waits at
+        most. `max_each`: slots of each key; None: all but one, so that one is free for a client
+        who comes later. `refuse` returns the error of a call that gets no turn."""
         self._num_slots = num_slots
         self._max_each = max(1, num_slots - 1) if max_each is None else max_each
-        self._messages = messages
+        self._refuse = refuse
         self._max_waiting = max_waiting
+        in_all = max_waiting_in_all
+        self._max_in_all = _NUM_LONG_QUEUES * max_waiting if in_all is None else in_all
         self._wait_s = wait_s
-        # In the order of their last turns.
         self._lanes: dict[Hashable, _Lane] = {}
+        # The lanes by their number of slots, each in the order of the last turns.
+        self._by_slots: list[OrderedDict[Hashable, _Lane]] = [
+            OrderedDict() for _ in range(self._max_each + 1)
+        ]
         self.num_running = 0
         self.num_waiting = 0
 
     @asynccontextmanager
     async def turn(self, key: Hashable) -> AsyncIterator[None]:
-        """Hold a slot. Raises `LimitReached` if too many of this key wait, `Overloaded` if too
-        many of all wait or this one has waited too long."""
-        await self._begin(key)
+        """Hold a slot. Raises what `refuse` returns."""
+        await self.begin(key)
         try:
             yield
         finally:
-            self._end(key)
+            self.end(key)
 
-    async def _begin(self, key: Hashable) -> None:
-        lane = self._lanes.setdefault(key, _Lane())
-        if self.num_running < self._num_slots and lane.num_running < self._max_each:
-            self._start(key, lane)
+    def begin_now(self, key: Hashable) -> bool:
+        """Take a slot, which `end` gives back, if there is one."""
+        lane = self._lanes.get(key)
+        num_own = 0 if lane is None else lane.num_running
+        if self.num_running >= self._num_slots or num_own >= self._max_each:
+            return False
+        self._start(lane or self._new_lane(key))
+        return True
+
+    async def begin(self, key: Hashable) -> None:
+        """Wait for a slot, which `end` gives back. Raises what `refuse` returns."""
+        if self.begin_now(key):
             return
-        self._check_queue(lane)
+        if self.num_waiting >= self._max_in_all:
+            raise self._refuse(NoTurn.CROWDED, self._max_in_all)
+        lane = self._lanes.get(key)
+        if (0 if lane is None else len(lane.waiting)) >= self._max_waiting:
+            raise self._refuse(NoTurn.TOO_MANY, self._max_waiting)
+        lane = lane or self._new_lane(key)
         granted = asyncio.get_running_loop().create_future()
         lane.waiting.append(granted)
         self.num_waiting += 1
@@ -80,60 +132,69 @@ class FairTurns:
             async with asyncio.timeout(self._wait_s):
                 await granted
         except (TimeoutError, asyncio.CancelledError) as error:
-            self._leave(key, lane, granted)
+            self._leave(lane, granted)
             if isinstance(error, TimeoutError):
-                raise Overloaded(self._messages.late) from None
+                raise self._refuse(NoTurn.LATE, self._max_waiting) from None
             raise
 
-    def _check_queue(self, lane: _Lane) -> None:
-        if self.num_waiting >= _NUM_LONG_QUEUES * self._max_waiting:
-            raise Overloaded(self._messages.crowded)
-        if len(lane.waiting) >= self._max_waiting:
-            raise LimitReached(
-                self._messages.too_many.format(num=self._max_waiting),
-                type_="requests",
-                code="rate_limit_exceeded",
-                headers={"Retry-After": str(_RETRY_AFTER_S)},
-            )
+    def end(self, key: Hashable) -> None:
+        """Give a slot back. Does nothing if `end_all` has ended the turn."""
+        lane = self._lanes.get(key)
+        if lane is not None and lane.num_running:
+            self.num_running -= 1
+            self._move(lane, lane.num_running - 1)
+            self._grant_next()
 
-    def _leave(self, key: Hashable, lane: _Lane, granted: asyncio.Future[None]) -> None:
+    def end_all(self) -> None:
+        """End the turns that run, and begin the next ones."""
+        running = [lane for lanes in self._by_slots[1:] for lane in lanes.values()]
+        self.num_running = 0
+        for lane in running:
+            self._move(lane, 0)
+        self._grant_next()
+
+    def _leave(self, lane: _Lane, granted: asyncio.Future[None]) -> None:
         """End a wait without using its turn."""
         if granted.done() and not granted.cancelled():
-            self._end(key)
+            self.end(lane.key)
             return
         if granted in lane.waiting:
             lane.waiting.remove(granted)
             self.num_waiting -= 1
-        self._forget_idle(key, lane)
+        self._forget_idle(lane)
 
-    def _start(self, key: Hashable, lane: _Lane) -> None:
-        lane.num_running += 1
+    def _new_lane(self, key: Hashable) -> _Lane:
+        lane = self._lanes[key] = self._by_slots[0][key] = _Lane(key)
+        return lane
+
+    def _start(self, lane: _Lane) -> None:
         self.num_running += 1
-        self._lanes[key] = self._lanes.pop(key)  # to the end
+        self._move(lane, lane.num_running + 1)
 
-    def _end(self, key: Hashable) -> None:
-        lane = self._lanes[key] = self._lanes.pop(key)  # to the end, behind those that wait
-        lane.num_running -= 1
-        self.num_running -= 1
-        self._forget_idle(key, lane)
-        self._grant_next()
+    def _move(self, lane: _Lane, num_running: int) -> None:
+        """Put a lane behind the others that have so many slots."""
+        del self._by_slots[lane.num_running][lane.key]
+        lane.num_running = num_running
+        self._by_slots[num_running][lane.key] = lane
+        self._forget_idle(lane)
 
-    def _forget_idle(self, key: Hashable, lane: _Lane) -> None:
-        if not lane.num_running and not lane.waiting:
-            self._lanes.pop(key, None)
+    def _forget_idle(self, lane: _Lane) -> None:
+        is_known = self._lanes.get(lane.key) is lane
+        if is_known and not lane.num_running and not lane.waiting:
+            del self._lanes[lane.key], self._by_slots[0][lane.key]
 
     def _grant_next(self) -> None:
-        while self.num_running < self._num_slots:
-            ready = [
-                (key, lane)
-                for key, lane in self._lanes.items()
-                if lane.waiting and lane.num_running < self._max_each
-            ]
-            if not ready:
-                return
-            key, lane = min(ready, key=lambda each: each[1].num_running)
+        while self.num_running < self._num_slots and (lane := self._next()) is not None:
             granted = lane.waiting.popleft()
             self.num_waiting -= 1
-            if not granted.cancelled():  # its client may have left, and not run yet
-                self._start(key, lane)
-                granted.set_result(None)
+            if granted.cancelled():  # its client has left, and its task has not run yet
+                self._forget_idle(lane)
+                continue
+            self._start(lane)
+            granted.set_result(None)
+
+    def _next(self) -> _Lane | None:
+        """Return the lane that has the next turn. Lanes that wait for nothing hold a slot, so few
+        of them are passed."""
+        lanes = (lane for each in self._by_slots[: self._max_each] for lane in each.values())
+        return next((lane for lane in lanes if lane.waiting), None)

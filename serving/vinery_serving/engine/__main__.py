@@ -6,11 +6,12 @@ The name is for those who list processes.
 
 import importlib
 import os
+import signal
 
 from vinery_serving.engine.compiled_cache import alone
 from vinery_serving.engine.config import EngineConfig, read_line
-from vinery_serving.engine.lifeline import end_with_node
 from vinery_serving.engine.process import Loop, Supervision, serve
+from vinery_serving.processes import parent
 
 
 def main(config: EngineConfig) -> int:
@@ -31,8 +32,8 @@ def main(config: EngineConfig) -> int:
 
 
 if __name__ == "__main__":
-    end_with_node(is_on=True)
-    # A spare process has these when its model comes, see `node.spare`.
+    parent.signal_at_its_end(signal.SIGKILL)
+    # A spare process has these when its model comes, see `node.starting`.
     importlib.import_module("vinery_serving.engine.loop")
     # An empty line: the node ended before it had written one.
     status = main(EngineConfig.from_json(line)) if (line := read_line(0)) else 1

@@ -23,8 +23,8 @@ import openvino as ov
 import openvino_genai as genai
 from openvino import opset13 as op
 
-from vinery_serving.core import parent
 from vinery_serving.engine.pipeline import structured_output
+from vinery_serving.processes import parent
 from vinery_serving.transport.messages import GrammarSpec
 
 _WIDTH: Final = 8

@@ -12,12 +12,12 @@ import sys
 import time
 from multiprocessing.connection import Pipe
 from pathlib import Path
-from subprocess import DEVNULL
 from typing import Final
 
 import msgspec
 import psutil
 
+from vinery_serving.processes.child import ChildProcess
 from vinery_serving.transport.messages import GrammarSpec
 
 # CPU seconds of the checker: on a busy machine an ordinary grammar takes longer by the clock.
@@ -38,7 +38,10 @@ class Checker:
         with other:
             fd = other.fileno()
             ends = (str(fd), str(os.getpid()))
-            self._process = psutil.Popen([*command, *ends], stdin=DEVNULL, pass_fds=(fd,))
+            self._process = ChildProcess(
+                (*command, *ends), "the checker of grammars", fds=(fd,), leads_group=False
+            )
+        self._use = psutil.Process(self._process.pid)
         self.is_ready = False  # whether it has sent its first message
         self._sent_at = time.monotonic()  # the newest grammar; at first: of the start
         self._cpu_at_s = 0.0  # the process's CPU seconds at that time
@@ -64,7 +67,7 @@ class Checker:
 
     def is_large(self) -> bool:
         """Whether it has grown too much since its first grammar, which needs tables of its own."""
-        num_bytes: int = self._process.memory_info().rss
+        num_bytes: int = self._use.memory_info().rss
         if self._base_bytes is None:
             self._base_bytes = num_bytes
         self.grown_bytes = max(self.grown_bytes, num_bytes - self._base_bytes)
@@ -78,8 +81,8 @@ class Checker:
         """Returns the exit status, negative for a signal: its own if it had ended before."""
         self._process.kill()
         self.connection.close()
-        return int(self._process.wait())
+        return self._process.reap()
 
     def _cpu_s(self) -> float:
-        times = self._process.cpu_times()
+        times = self._use.cpu_times()
         return float(times.user + times.system)

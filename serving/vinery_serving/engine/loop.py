@@ -16,7 +16,6 @@ from msgspec import structs
 
 from vinery_serving.core import errors
 from vinery_serving.core.events import TokenCounts
-from vinery_serving.core.heartbeat import Heartbeat
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.arrival import ArrivingPixels, PixelsRefused, check_submit
 from vinery_serving.engine.batch import Batch, StepResult
@@ -31,7 +30,6 @@ from vinery_serving.engine.generation import (
     Generation,
 )
 from vinery_serving.engine.grammars import UNDECIDED, GrammarChecks, SharedCompiler
-from vinery_serving.engine.lifeline import DRAIN_WAIT_S, Lifeline, Use
 from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.logits_handler import (
     LogitsHandler,
@@ -42,7 +40,9 @@ from vinery_serving.engine.output_sender import OutputSender
 from vinery_serving.engine.picture_test import PictureTests
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import TokenArray
-from vinery_serving.engine.process import PipelineBroken
+from vinery_serving.engine.process import Lifeline, PipelineBroken
+from vinery_serving.engine.use import DRAIN_WAIT_S, Use
+from vinery_serving.processes.heartbeat import Heartbeat
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,

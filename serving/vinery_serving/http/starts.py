@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from vinery_serving.http.client_queues import ClientQueues
+from vinery_serving.core.turns import FairTurns
 from vinery_serving.http.edge import App, Receive, Scope, Send
 
 # The first step of a request takes up to a millisecond.
@@ -24,23 +24,18 @@ class BeginInTurns:
         """`client_of` finds whose turn a request takes. It is asked only if there is a queue."""
         self._app = app
         self._client_of = client_of
-        self._most = most
-        self._num_begun = 0  # in this pass
-        self._queues = ClientQueues()  # no longer than there are connections
+        # Those of this pass. No more wait than there are connections.
+        self._turns = FairTurns(most, max_each=most)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._num_begun < self._most and not self._queues.num_waiting:
-            self._begin_one()
-        else:
-            await self._queues.add(self._client_of(scope))
+        is_first = not self._turns.num_running
+        if not self._turns.begin_now(None):
+            await self._turns.begin(self._client_of(scope))
+        elif is_first:
+            asyncio.get_running_loop().call_soon(self._begin_pass)
         await self._app(scope, receive, send)
 
-    def _begin_one(self) -> None:
-        if not self._num_begun:
-            asyncio.get_running_loop().call_soon(self._begin_pass)
-        self._num_begun += 1
-
     def _begin_pass(self) -> None:
-        self._num_begun = 0
-        while self._num_begun < self._most and self._queues.grant():
-            self._begin_one()
+        self._turns.end_all()
+        if self._turns.num_running:
+            asyncio.get_running_loop().call_soon(self._begin_pass)

@@ -132,7 +132,7 @@ class MediaFetcher:
             self._limits.max_running,
             max_waiting=self._limits.max_waiting_of_key,
             wait_s=self._limits.wait_s,
-            messages=_MESSAGES,
+            refuse=_MESSAGES,
             max_each=self._limits.max_running_of_key,
         )
 

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from vinery_serving.processes.child import RunningProcess
 from vinery_serving.transport.messages import Hello, Keep
 from vinery_serving.transport.sockets import (
     EngineAddress,
@@ -32,14 +33,14 @@ _CREDENTIALS: Final = struct.Struct("iII")
 _READ_BYTES: Final = 1 << 16
 
 
-class AdoptedEngine:
+class AdoptedEngine(RunningProcess):
     """A running engine that another node has started. It runs while this one keeps it.
 
-    Needs a running event loop. Call `close` when it has ended.
+    Needs a running event loop.
     """
 
     def __init__(self, pid: int, pidfd: int, connection: socket.socket) -> None:
-        self.pid = pid
+        super().__init__(pid, "engine")
         self._pidfd = pidfd
         self._connection = connection
         self._loop = asyncio.get_running_loop()
@@ -50,13 +51,11 @@ class AdoptedEngine:
     def has_ended(self) -> bool:
         return self._ended.done()
 
-    async def wait(self) -> str:
-        """Wait for its end. Returns how it has ended, as far as a stranger can know."""
+    async def wait(self) -> None:
         await asyncio.shield(self._ended)
-        return "The engine process ended."
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process. None goes to a process that has got its id since."""
+        """None goes to a process that has got its id since."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
@@ -73,9 +72,11 @@ class AdoptedEngine:
 
     def close(self) -> None:
         """Keep it no longer."""
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        self._connection.close()
+        if not self._is_closed:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._connection.close()
+        super().close()
 
     def _on_end(self) -> None:
         self._loop.remove_reader(self._pidfd)

@@ -8,14 +8,15 @@ import asyncio
 import os
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from contextlib import suppress
+import tempfile
+from subprocess import PIPE
 from typing import Any, Final
 
 import msgspec
 
 from vinery_serving.catalog.devices import Device
-from vinery_serving.node.engine_environment import engine_environment
+from vinery_serving.node.starting import engine_environment
+from vinery_serving.processes.child import ChildProcess
 
 # A driver that takes longer hangs.
 TIMEOUT_S: Final = 60
@@ -34,39 +35,43 @@ class ProbeFailed(Exception):
 
 async def find() -> list[Device]:
     """Return the devices of this machine, in OpenVINO's order. Raises `ProbeFailed`."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", __name__),
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            env=engine_environment(),
-        )
-    except OSError as error:
-        raise ProbeFailed(f"The process could not start: {error.strerror}.") from None
-    too_late = ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.")
-    try:
-        async with asyncio.timeout(TIMEOUT_S + _GRACE_S):
-            output, errors = await process.communicate()
-    except TimeoutError:
-        raise too_late from None
-    finally:
-        await _end(process)
-    if process.returncode == -signal.SIGALRM:
-        raise too_late
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = ChildProcess(
+                (sys.executable, "-m", __name__),
+                "device probe",
+                environment=engine_environment(),
+                stdout=PIPE,
+                stderr=errors.fileno(),
+                leads_group=False,
+            )
+        except OSError as error:
+            raise ProbeFailed(f"The process could not start: {error.strerror}.") from None
+        output = await _output_of(process)
+        errors.seek(0)
+        text = errors.read().decode(errors="replace")
     try:
         return msgspec.json.decode(output, type=list[Device])
     except msgspec.MsgspecError:
-        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        last = text.strip().rpartition("\n")[2]
         raise ProbeFailed(f"OpenVINO could not list the devices: {last}") from None
 
 
-async def _end(process: Process) -> None:
-    """Kill the process if it runs. One that the kernel holds is left to itself."""
-    with suppress(ProcessLookupError, TimeoutError):
+async def _output_of(process: ChildProcess) -> bytes:
+    too_late = ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.")
+    try:
+        async with asyncio.timeout(TIMEOUT_S + _GRACE_S):
+            output = await (await process.output()).read()
+            status = await process.wait()
+    except TimeoutError:
+        raise too_late from None
+    finally:
         process.kill()
-        async with asyncio.timeout(_END_WITHIN_S):
-            await process.wait()
+        await process.ends_within(_END_WITHIN_S)  # one that the kernel holds is left to itself
+        process.close()
+    if status == -signal.SIGALRM:
+        raise too_late
+    return output
 
 
 def _list_devices() -> list[Device]:

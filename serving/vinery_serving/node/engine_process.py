@@ -5,29 +5,32 @@ import contextlib
 import json
 import logging
 import shutil
+import signal
 from typing import Final, NoReturn
 
 from msgspec import structs
 
-from vinery_serving.core.cadence import until_next
-from vinery_serving.core.hang import Hang, HangWatch, LinuxProcess
-from vinery_serving.core.heartbeat import DRAIN_SIGNAL, Page, write_stacks_and_end
 from vinery_serving.core.tasks import GENERATION_TASKS
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.digest import with_digest
-from vinery_serving.node.engine_environment import engine_environment
-from vinery_serving.node.running_engine import RunningEngine, StartedEngine, end_engine, kill_engine
-from vinery_serving.node.spare import SpareEngines
+from vinery_serving.node.starting import (
+    END_TIMEOUT_S,
+    SpareEngines,
+    engine_environment,
+    start_engine,
+    with_digest,
+)
+from vinery_serving.processes.child import ChildProcess, RunningProcess
+from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Page
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
 log = logging.getLogger(__name__)
 
 _PING_INTERVAL_S: Final = 1.0
-# How long an engine that stands still has to write its stacks.
-_STACKS_WITHIN_S: Final = 0.5
 # More than the engine gives a test beside requests.
 _TEST_TIMEOUT_S: Final = 75.0
+# How a process ends that did not end by its own mistake.
+_KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
 
 
 class EngineDied(Exception):
@@ -56,10 +59,7 @@ class EngineProcess:
         self._config = with_digest(config, self._environment)
         self._spares = spares if config.task in GENERATION_TASKS else None
         self._replaces_hung = replaces_hung
-        self._engine: RunningEngine | None = None
-        self._page: Page | None = None
-        self._hang: Hang | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._engine: RunningProcess | None = None
         self.picture_failure = ""  # `Hello.picture_failure`
         # Not connected while heartbeats are watched: they cost less than pings.
         self._client = EngineClient(config.socket_path)
@@ -79,6 +79,10 @@ class EngineProcess:
         """Whether it takes no new requests, and ends after those that it has."""
         return self._page is not None and self._page.is_draining
 
+    @property
+    def _page(self) -> Page | None:
+        return None if self._engine is None else self._engine.page
+
     def drain(self) -> None:
         """Let it finish its requests, take no new ones, and end."""
         if self._engine is not None:
@@ -93,32 +97,29 @@ class EngineProcess:
             raise EngineDied(f"It has no folder for temporary files: {error.strerror}.") from None
         timeout_s = self._config.options.load_timeout_s
         try:
-            engine = await self._start_process(timeout_s)
+            engine = self._engine = self._take_spare() or start_engine(
+                self._config, self._environment, Page(timeout_s)
+            )
         except OSError as error:
             raise EngineDied(f"It could not start: {error.strerror}.") from None
-        self._begin_watch(engine)
+        assert engine.page is not None
+        engine.page.allow(timeout_s)
+        config = structs.replace(self._config, heartbeat_fd=engine.page.fd)
+        await engine.write(config.to_line())
+        self._watch_hangs()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wait_ready(engine)
         except TimeoutError:
             raise EngineDied(f"It did not load within {timeout_s:g} s.") from None
 
-    async def _start_process(self, timeout_s: float) -> StartedEngine:
-        """Raises OSError."""
-        spare = None if self._spares is None else self._spares.take()
-        page = self._page = Page(timeout_s) if spare is None else spare.page
-        config = structs.replace(self._config, heartbeat_fd=page.fd)
-        if spare is None:
-            return await StartedEngine.start(config, self._environment)
-        page.allow(timeout_s)
-        spare.engine.configure(config)
-        return spare.engine
+    def _take_spare(self) -> ChildProcess | None:
+        return None if self._spares is None else self._spares.take()
 
     async def adopt(self, engine: AdoptedEngine) -> bool:
         """Take over a running engine. Returns False if it has ended, or was ended because this
         node would not start the same one."""
-        self._page = Page.of_running(engine.pid)
-        self._begin_watch(engine)
+        self.keep(engine)
         # If it does not answer because it stands still, the watch ends it.
         timeout_s = self._config.options.step_timeout_s
         with contextlib.suppress(TimeoutError):
@@ -128,13 +129,13 @@ class EngineProcess:
                     self.picture_failure = hello.picture_failure
                     return True
         await self.end()
-        self._hang = None
         return False
 
     def keep(self, engine: AdoptedEngine) -> None:
-        """Take over a running engine that this node would not start any more."""
-        self._page = Page.of_running(engine.pid)
-        self._begin_watch(engine)
+        """Take over a running engine, also one that this node would not start any more."""
+        self._engine = engine
+        engine.page = Page.of_running(engine.pid)
+        self._watch_hangs()
 
     async def test_pictures(self) -> str:
         """Let the engine, which serves, show its model known pictures. Returns the failure; empty:
@@ -157,15 +158,15 @@ class EngineProcess:
         engine = self._engine
         assert engine is not None
         ended = asyncio.create_task(engine.wait())
-        tasks: list[asyncio.Task[str] | asyncio.Task[None]] = [ended]
-        if self._watching is None:
+        tasks: list[asyncio.Task[int | None] | asyncio.Task[None]] = [ended]
+        if not engine.is_watched:
             tasks.append(asyncio.create_task(self._keep_pinging(engine)))
         try:
             # Both at once: a dead engine answers no ping, and a ping may take a step's timeout.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 await tasks[-1]
-            raise EngineDied(self._why_ended(await ended))
+            raise EngineDied(_why_ended(engine, await ended))
         finally:
             for task in tasks:
                 task.cancel()
@@ -174,30 +175,25 @@ class EngineProcess:
     async def end(self) -> None:
         """Terminate the process, and kill it if it does not end in time."""
         if self._engine is not None:
-            await end_engine(self._engine)
-        if self._watching is not None:
-            if self._hang is None:  # else it is about to log where the process stood
-                self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-        if self._page is not None:
-            self._page.close()
-        self._engine = self._watching = self._page = None
+            await self._engine.end(END_TIMEOUT_S)
+        self._engine = None
         self._remove_temporary()
         self._config.socket_path.unlink(missing_ok=True)  # the next one may listen elsewhere
 
     def _remove_temporary(self) -> None:
         shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def _why_ended(self, end: str) -> str:
-        if self._hang is not None:
-            return f"The engine stood still for {self._hang.silent_s:.1f} s: {self._hang.reason}."
-        return end
+    def _watch_hangs(self) -> None:
+        if self._engine is not None and self._replaces_hung:
+            self._engine.fields = {"model": self._config.name, "pid": self._engine.pid}
+            self._engine.watch()
 
-    async def _wait_ready(self, engine: StartedEngine) -> None:
-        line = await engine.report()
+    async def _wait_ready(self, engine: ChildProcess) -> None:
+        line = await (await engine.output()).readline()
         if not line:
-            why = self._why_ended(await engine.wait())
-            is_killed = engine.was_killed and self._hang is None
+            status = await engine.wait()
+            why = _why_ended(engine, status)
+            is_killed = status in _KILLED and engine.hang is None
             advice = f"See: vinery logs --model {self._config.name}"
             text = f"{why} It had not loaded yet. {advice}"
             raise EngineDied(text, is_killed=is_killed)
@@ -206,33 +202,7 @@ class EngineProcess:
             raise EngineDied(report["error"])
         self.picture_failure = report.get("picture_failure", "")
 
-    def _begin_watch(self, engine: RunningEngine) -> None:
-        self._engine = engine
-        if self._replaces_hung and self._page is not None:
-            self._watching = asyncio.create_task(self._watch_hangs(engine, self._page))
-
-    async def _watch_hangs(self, engine: RunningEngine, page: Page) -> None:
-        """End the process when it stands still. Its end is noticed elsewhere."""
-        watch = HangWatch(page, LinuxProcess(engine.pid))
-        while not engine.has_ended and self._hang is None:
-            await asyncio.sleep(until_next(watch.next_look_s))
-            self._hang = watch.look()
-        if self._hang is None or engine.has_ended:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            write_stacks_and_end(engine.pid)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STACKS_WITHIN_S):
-                await engine.wait()
-        kill_engine(engine)
-        named = {"model": self._config.name, "pid": engine.pid}
-        log.error(
-            "engine stood still for %.1f s (%s); its stacks: %s",
-            *(self._hang.silent_s, self._hang.reason, page.stacks() or "unknown"),
-            extra={"fields": named},
-        )
-
-    async def _keep_pinging(self, engine: RunningEngine) -> None:
+    async def _keep_pinging(self, engine: RunningProcess) -> None:
         """Ping the engine, which nothing else watches. Kills it if it hangs in a step."""
         self._client.open()
         try:
@@ -242,7 +212,7 @@ class EngineProcess:
         finally:
             await self._client.close()
 
-    async def _ping(self, engine: RunningEngine) -> None:
+    async def _ping(self, engine: RunningProcess) -> None:
         timeout_s = self._config.options.step_timeout_s
         try:
             await self._client.wait_connected(timeout_s)
@@ -252,5 +222,12 @@ class EngineProcess:
         except TimeoutError:
             named = {"model": self._config.name, "pid": engine.pid}
             log.error("engine hung", extra={"fields": named})
-            kill_engine(engine)
+            engine.kill()
             raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None
+
+
+def _why_ended(engine: RunningProcess, status: int | None) -> str:
+    if engine.hang is not None:
+        return f"The engine stood still for {engine.hang.silent_s:.1f} s: {engine.hang.reason}."
+    how = "" if status is None else f" with status {status}"
+    return f"The engine process ended{how}."

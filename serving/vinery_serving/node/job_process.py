@@ -6,17 +6,17 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any, Final
 
 from vinery_serving.jobs.progress import JobDocument
 from vinery_serving.logs.file import open_log
-from vinery_serving.node.engine_environment import engine_environment
+from vinery_serving.node.starting import engine_environment
+from vinery_serving.processes.child import ChildProcess
 
 COMMAND: Final = (sys.executable, "-m", "vinery_serving.jobs")
 # How long a process has to end by itself when it is asked to.
@@ -56,28 +56,28 @@ async def run_job(
     """Run a process to its end, which comes with a cancellation, too. Raises OSError if it cannot
     start."""
     with _log_file(log_path) as stderr:
-        process = await asyncio.create_subprocess_exec(
-            *(*command, document.kind),
+        process = ChildProcess(
+            (*command, document.kind),
+            "job",
+            environment=job_environment(),
             stdin=PIPE,
             stdout=PIPE,
             stderr=stderr,
-            env=job_environment(),
-            start_new_session=True,
-            limit=_MAX_LINE_BYTES,
         )
     try:
-        assert process.stdin is not None
-        process.stdin.write(document.to_json())
-        process.stdin.close()
+        await process.write(document.to_json())
+        process.close_input()
         return await _read_to_end(process, on_progress)
     finally:
-        await asyncio.shield(_end(process))
+        # First the one, which may clean up, then its own children.
+        await asyncio.shield(process.end(_END_TIMEOUT_S))
 
 
-async def _read_to_end(process: Process, on_progress: Callable[[dict[str, Any]], None]) -> JobEnd:
-    assert process.stdout is not None
-    end = None
-    while line := await process.stdout.readline():
+async def _read_to_end(
+    process: ChildProcess, on_progress: Callable[[dict[str, Any]], None]
+) -> JobEnd:
+    output, end = await process.output(_MAX_LINE_BYTES), None
+    while line := await output.readline():
         values = json.loads(line)
         if "stage" in values:
             on_progress(values)
@@ -85,19 +85,6 @@ async def _read_to_end(process: Process, on_progress: Callable[[dict[str, Any]],
             end = JobEnd(values.get("result"), values.get("error", ""))
     status = await process.wait()
     return end or JobEnd(text=f"The process ended with status {status}.")
-
-
-async def _end(process: Process) -> None:
-    """End the process with its own children: first the one, which may clean up, then all."""
-    if process.returncode is None:
-        process.terminate()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_TIMEOUT_S):
-                await process.wait()
-    # Children may outlive their parent. Its id leads their group until the last one has ended.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """Keeps the engine of one model alive: adopts it or starts it, watches it, and starts it again.
 
-A model that cannot load is tried a few times, see `backoff`, and then stays failed until its files
-change or an administrator asks to try again. A change of its settings ends its keeper; the next one
-begins anew, and an engine that serves does so until the next one has loaded, see `former`.
+A model that cannot load is tried a few times, see `load_errors`, and then stays failed until its
+files change or an administrator asks to try again. A change of its settings ends its keeper; the
+next one begins anew, and an engine that serves does so until the next one has loaded, see `former`.
 
 Before an engine starts, its keeper waits for memory, see `scheduler`: the model is asleep.
 """
@@ -22,7 +22,6 @@ from django.utils import timezone
 
 from vinery_serving.catalog.devices import first_device
 from vinery_serving.catalog.engine_status import EngineState
-from vinery_serving.core.cadence import until_next
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, EngineLog, PoolingConfig
 from vinery_serving.engine.option_parsing import parse_options
@@ -30,16 +29,27 @@ from vinery_serving.engine.options import EngineOptions
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.backoff import Backoff, FailureKind, LoadAttempts
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.fit import Measured, Need
-from vinery_serving.node.folder_state import FolderState, folder_state
 from vinery_serving.node.former import FormerEngines
-from vinery_serving.node.load_errors import LoadFailure, killed, load_failure
-from vinery_serving.node.replica_states import Subject
-from vinery_serving.node.running_engine import end_engine
+from vinery_serving.node.load_errors import (
+    Backoff,
+    FailureKind,
+    LoadAttempts,
+    LoadFailure,
+    killed,
+    load_failure,
+)
+from vinery_serving.node.model_files import (
+    FolderState,
+    UnusableWeights,
+    check_weights,
+    folder_state,
+)
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
-from vinery_serving.node.weights import UnusableWeights, check_weights
+from vinery_serving.node.starting import END_TIMEOUT_S
+from vinery_serving.node.status import Subject
+from vinery_serving.processes.upkeep import until_next
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
@@ -301,7 +311,7 @@ class Keeper:
         if isinstance(found, EngineProcess):
             await found.end()
         elif found is not None:
-            await end_engine(found)
+            await found.end(END_TIMEOUT_S)
 
     def _new_engine(self, config: EngineConfig) -> EngineProcess:
         return EngineProcess(

@@ -25,17 +25,18 @@ from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.logs.entries import LogEntry
-from vinery_serving.logs.folder import delete_former_engines
+from vinery_serving.logs.folder import delete_former_engines, engine_logs
+from vinery_serving.logs.reading import LogFollower
 from vinery_serving.node import adoption, device_probe, fit, status
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.engine_output import EngineOutput
 from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.keeper import AT_START, CHANGED, STOPPED, Asked, Keeper, ModelSpec
-from vinery_serving.node.running_engine import end_engine
 from vinery_serving.node.scheduler import EngineScheduler
+from vinery_serving.node.starting import END_TIMEOUT_S
+from vinery_serving.processes.upkeep import until_next
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
 from vinery_serving.transport.waiting import Wait, WaitingServer
 
@@ -47,6 +48,8 @@ _POLL_INTERVAL_S: Final = 3.0
 _WAITS_INTERVAL_S: Final = 0.5
 # How long more changes are waited for: a command or a form often makes several.
 _SETTLE_S: Final = 0.05
+# How often the logs of engines are read.
+_OUTPUT_INTERVAL_S: Final = 1.0
 
 
 def run(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]) -> int:
@@ -98,7 +101,7 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
             await _wait(wake, stop)
     await _end(keepers.values(), STOPPED)
     await formers.end()
-    await asyncio.gather(*map(end_engine, found.values()))
+    await asyncio.gather(*(each.end(END_TIMEOUT_S) for each in found.values()))
     for task in beside:
         task.cancel()
     await asyncio.gather(*beside, return_exceptions=True)
@@ -187,7 +190,7 @@ async def _reconcile(
     if found:
         names = [each.file_name for each in found]
         log.info("ending engines of models that are not loaded: %s", names)
-        await asyncio.gather(*map(end_engine, found.values()))
+        await asyncio.gather(*(each.end(END_TIMEOUT_S) for each in found.values()))
         found.clear()
 
 
@@ -268,3 +271,39 @@ def _spec_of(model: ServedModel, replica: int) -> ModelSpec:
         replica=replica,
         device_number=replica % max(1, len(model.replica_devices)),
     )
+
+
+class EngineOutput:
+    """Repeats what the engines of this home write to their logs on the standard output of the node.
+
+    An engine itself writes to its file alone, and needs no reader: it outlives its node.
+    """
+
+    def __init__(self, folder: Path, repeat: Callable[[LogEntry], None]) -> None:
+        """`repeat` takes each event. What is in the logs already is not repeated."""
+        self._folder = folder
+        self._repeat = repeat
+        self._followers: dict[Path, LogFollower] = {}
+        self._find(is_first=True)
+
+    async def follow(self) -> None:
+        """Repeat until it is cancelled."""
+        while True:
+            await asyncio.sleep(until_next(_OUTPUT_INTERVAL_S))
+            self.read()
+
+    def read(self) -> None:
+        """Repeat what has come since."""
+        self._find(is_first=False)
+        for follower in self._followers.values():
+            with contextlib.suppress(OSError):
+                for entry in follower.read():
+                    self._repeat(entry)
+
+    def _find(self, *, is_first: bool) -> None:
+        with contextlib.suppress(OSError):
+            paths = engine_logs(self._folder)
+            for path in self._followers.keys() - paths:
+                self._followers.pop(path).close()
+            for path in paths - self._followers.keys():
+                self._followers[path] = LogFollower(path, from_start=not is_first)

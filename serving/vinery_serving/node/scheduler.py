@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from vinery_serving.node.fit import Need, unfit_text
 from vinery_serving.node.planner import ModelUse, Phase, Plan, Rules, make_plan
-from vinery_serving.node.spare import SpareEngines
+from vinery_serving.node.starting import SpareEngines
 from vinery_serving.transport.waiting import Wait
 
 log = logging.getLogger(__name__)

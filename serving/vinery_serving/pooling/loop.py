@@ -18,8 +18,8 @@ from vinery_serving.core import errors
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.estimates import LEAST_S, StepLimits
-from vinery_serving.engine.lifeline import DRAIN_WAIT_S, Use
 from vinery_serving.engine.process import PipelineBroken, Supervision
+from vinery_serving.engine.use import DRAIN_WAIT_S, Use
 from vinery_serving.pooling.batches import Lane, TokenArray, WaitingText, WaitingTexts
 from vinery_serving.pooling.model import PoolingModel, Vectors
 from vinery_serving.transport.messages import (

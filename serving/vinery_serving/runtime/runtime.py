@@ -39,8 +39,6 @@ from vinery_serving.catalog.engine_status import EngineState
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core import field_limits
-from vinery_serving.core.cadence import until_next
-from vinery_serving.core.heap import freeze_heap
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
@@ -49,6 +47,7 @@ from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry
 from vinery_serving.flow.quarantine import Quarantine, Quarantined
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits, MediaFetcher
+from vinery_serving.processes.upkeep import freeze_heap, until_next
 from vinery_serving.runtime.drain import Drain
 from vinery_serving.runtime.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from vinery_serving.runtime.live import LiveRequests
@@ -56,8 +55,8 @@ from vinery_serving.runtime.traffic import Traffic
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.messages import EngineStats
 from vinery_serving.transport.sockets import settings_key
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.pool import WorkerPool
+from vinery_serving.workers.process import WorkLimits
 
 log = logging.getLogger(__name__)
 

@@ -1,19 +1,19 @@
 """Starts an engine with other options for a measurement, beside the one that serves."""
 
 import asyncio
-import contextlib
 import json
 import os
 import sys
 import tempfile
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any, Final
 
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.processes.child import ChildProcess
 from vinery_serving.speed.measuring import Engine, MeasurementFailed
 from vinery_serving.transport.client import EngineClient
 
@@ -36,50 +36,39 @@ async def trial_engine(
             max_context=max_context,
             options=parse_options(options),
         )
-        process = await _start(config)
+        process = _start(config)
         client = EngineClient(config.socket_path)
         try:
+            await process.write(config.to_line())
             await _wait_ready(process, timeout_s)
             client.open()
             await client.wait_connected(_CONNECT_TIMEOUT_S)
             yield Engine(client)
         finally:
             await client.close()
-            await asyncio.shield(_end(process))
+            await asyncio.shield(process.end(_END_TIMEOUT_S))
 
 
-async def _start(config: EngineConfig) -> Process:
+def _start(config: EngineConfig) -> ChildProcess:
     """The engine is in the process group of the job, with which the node ends it."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "vinery_serving.engine", config.name),
+    return ChildProcess(
+        (sys.executable, "-m", "vinery_serving.engine", config.name),
+        "trial",
+        environment=dict(os.environ) | {"TMPDIR": str(config.socket_path.parent)},
         stdin=PIPE,
         stdout=PIPE,
-        env=dict(os.environ) | {"TMPDIR": str(config.socket_path.parent)},
+        leads_group=False,
     )
-    assert process.stdin is not None
-    process.stdin.write(config.to_line())
-    return process
 
 
-async def _wait_ready(process: Process, timeout_s: float) -> None:
+async def _wait_ready(process: ChildProcess, timeout_s: float) -> None:
     """Raises `MeasurementFailed` with the reason of an engine that does not load."""
-    assert process.stdout is not None
+    output = await process.output()
     try:
         async with asyncio.timeout(timeout_s):
-            line = await process.stdout.readline()
+            line = await output.readline()
     except TimeoutError:
         raise MeasurementFailed(f"It did not load within {timeout_s:.0f} s.") from None
     report = json.loads(line) if line else {"event": "failed", "error": "The engine process ended."}
     if report["event"] != "ready":
         raise MeasurementFailed(" ".join(str(report["error"]).split()))
-
-
-async def _end(process: Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_TIMEOUT_S):
-                await process.wait()
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
-    await process.wait()

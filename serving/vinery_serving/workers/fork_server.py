@@ -18,7 +18,7 @@ import struct
 import sys
 from typing import Final, NamedTuple, cast
 
-from vinery_serving.core.heartbeat import END_SIGNAL, Heartbeat
+from vinery_serving.processes.heartbeat import END_SIGNAL, Heartbeat
 from vinery_serving.workers.wire import ENDED, Codec
 from vinery_serving.workers.worker import JobsModule, ProcessLimits, confine, serve
 

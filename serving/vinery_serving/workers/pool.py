@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from vinery_serving.core.errors import Overloaded, ServingError
 from vinery_serving.core.turns import FairTurns, TurnMessages
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.process import (
     ForkServerProcess,
     JobFailed,
     WorkerCrashed,
     WorkerLost,
     WorkerProcess,
+    WorkLimits,
     exit_name,
 )
 from vinery_serving.workers.wire import BrokenAnswer, Codec
@@ -126,7 +126,7 @@ class WorkerPool:
             limits.num_processes,
             max_waiting=limits.max_waiting,
             wait_s=limits.wait_s,
-            messages=_MESSAGES,
+            refuse=_MESSAGES,
         )
         self._server: ForkServerProcess | None = None
         self._starts_s: deque[float] = deque(maxlen=_MAX_STARTS)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import pickle
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from subprocess import DEVNULL
 from typing import Any, Final
 
-from vinery_serving.core.cadence import until_next
-from vinery_serving.core.hang import CONFIRM_S, Hang, HangWatch, LinuxProcess
-from vinery_serving.core.heartbeat import Page, write_stacks_and_end
+from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.hang import CONFIRM_S
+from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
 from vinery_serving.workers.fork_server import COMMAND, FORK, KILL, LOAD, Promises, arguments
-from vinery_serving.workers.limits import WorkLimits
 from vinery_serving.workers.wire import (
     ANSWER,
     BEGUN,
@@ -33,20 +32,28 @@ from vinery_serving.workers.wire import (
 )
 from vinery_serving.workers.worker import ProcessLimits
 
-log = logging.getLogger(__name__)
-
 _READ_BYTES: Final = 65536
 _STREAM_BYTES: Final = 2**20
 _END_TIMEOUT_S: Final = 2.0
-_REAP_INTERVAL_S: Final = 0.1
 # How long a fork server may take from its start to its first sign of life.
 _START_LIMIT_S: Final = 60.0
-# How long one that stands still has to write its stacks.
-_STACKS_WITHIN_S: Final = 0.5
-# Without a watch, no sign of life comes too late.
-_NO_LIMIT_S: Final = 1e9
 # Local time is in chat templates. The tokenizers' own threads would not survive a fork.
 _KEPT_VARIABLES: Final = ("TZ", "PATH", "LD_LIBRARY_PATH")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """What one call of a worker process may use, and how many calls may run and wait."""
+
+    num_processes: int  # that run at the same time
+    cpu_s: int  # CPU time of a call
+    wall_s: float  # time of a call; longer than `cpu_s`, because engines use the same cores
+    memory_bytes: int  # that a call may allocate
+    max_waiting: int  # calls of one key that wait; all keys together may have several times as many
+    wait_s: float  # how long a call waits for a process
+    # After so long without a sign of life the fork server is replaced. 0: never.
+    hung_after_s: float = 4.0
+    load_s: float = 60.0  # how long it may take to load something, such as a tokenizer
 
 
 class WorkerLost(Exception):
@@ -66,20 +73,18 @@ class ForkServerProcess:
 
     def __init__(self, jobs: str, limits: WorkLimits) -> None:
         """Starts the process. It serves commands when it has imported its modules."""
-        self._page = Page(_START_LIMIT_S)
+        page = Page(_START_LIMIT_S)
         own, others = socket.socketpair()
+        process_limits = ProcessLimits(limits.cpu_s, limits.memory_bytes)
         with others:
-            self._process = subprocess.Popen(
-                arguments(
-                    others.fileno(),
-                    jobs,
-                    ProcessLimits(limits.cpu_s, limits.memory_bytes),
-                    _promises(self._page, limits),
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=_environment(),
-                pass_fds=(others.fileno(), self._page.fd),
+            self._process = ChildProcess(
+                arguments(others.fileno(), jobs, process_limits, _promises(page, limits)),
+                "the fork server",
+                environment=_environment(),
+                fds=(others.fileno(),),
+                stdout=DEVNULL,
+                page=page,
+                leads_group=False,  # it ends with the web process, also if it is stopped
             )
         own.setblocking(False)
         self._control = own
@@ -87,11 +92,10 @@ class ForkServerProcess:
         self._received = bytearray()
         self._on_end: dict[int, Callable[[int | None], None]] = {}
         self.is_alive = True
-        self._hang: Hang | None = None
-        self._watch = HangWatch(self._page, LinuxProcess(self.pid))
         asyncio.get_running_loop().add_reader(own.fileno(), self._read)
         if limits.hung_after_s:
-            self._look_later()
+            self._process.watch()
+        self._ending: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
@@ -126,30 +130,11 @@ class ForkServerProcess:
         if number in self._on_end:
             self._send(COMMAND.pack(KILL, number, 0))
 
-    def _look_later(self) -> None:
-        asyncio.get_running_loop().call_later(until_next(self._watch.next_look_s), self._look)
-
-    def _look(self) -> None:
-        """End the fork server if it stands still, after it has written where if it can."""
-        if not self.is_alive:
-            return
-        self._hang = self._watch.look()
-        if self._hang is None:
-            self._look_later()
-            return
-        with contextlib.suppress(ProcessLookupError):
-            write_stacks_and_end(self.pid)
-        asyncio.get_running_loop().call_later(_STACKS_WITHIN_S, self._process.kill)
-        self._lose()
-
     async def stop(self) -> None:
         """End the fork server and its workers."""
         self._lose()
-        deadline_s = asyncio.get_running_loop().time() + _END_TIMEOUT_S
-        while self._process.poll() is None:
-            if asyncio.get_running_loop().time() > deadline_s:
-                self._process.kill()
-            await asyncio.sleep(0.01)
+        if self._ending is not None:
+            await self._ending
 
     def _send(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -185,19 +170,7 @@ class ForkServerProcess:
         for end in self._on_end.values():
             end(None)
         self._on_end.clear()
-        self._reap()
-
-    def _reap(self) -> None:
-        """Take the status of the process, which may end a moment after its socket has closed."""
-        if self._process.poll() is None:
-            asyncio.get_running_loop().call_later(_REAP_INTERVAL_S, self._reap)
-            return
-        if self._hang is not None:
-            log.error(
-                "the fork server stood still for %.1f s (%s) and is replaced; its stacks: %s",
-                *(self._hang.silent_s, self._hang.reason, self._page.stacks() or "unknown"),
-            )
-        self._page.close()
+        self._ending = asyncio.create_task(self._process.end(_END_TIMEOUT_S))
 
 
 class WorkerProcess:
@@ -283,7 +256,7 @@ def exit_name(status: int | None) -> str:
 
 def _promises(page: Page, limits: WorkLimits) -> Promises:
     if not limits.hung_after_s:
-        return Promises(page.fd, _NO_LIMIT_S, _NO_LIMIT_S)
+        return Promises(page.fd, NO_LIMIT_S, NO_LIMIT_S)
     # The rest of the time confirms that it stands still.
     return Promises(page.fd, max(limits.hung_after_s - CONFIRM_S, 2.0), limits.load_s)
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from vinery_serving.core import parent
 from vinery_serving.core.errors import InvalidRequest, ServingError
+from vinery_serving.processes import parent
 from vinery_serving.workers.wire import (
     ANSWER,
     BEGUN,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vinery_serving.core.cadence import until_next
+from vinery_serving.processes.upkeep import until_next
 
 
 @given(st.floats(0, 1e7), st.sampled_from([0.25, 0.5, 1.0, 2.0]))

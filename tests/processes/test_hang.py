@@ -7,7 +7,7 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from tests.tables import table
-from vinery_serving.core.hang import (
+from vinery_serving.processes.hang import (
     CALM_INTERVAL_S,
     CONFIRM_S,
     INTERVAL_S,
@@ -15,7 +15,7 @@ from vinery_serving.core.hang import (
     HangWatch,
     LinuxProcess,
 )
-from vinery_serving.core.heartbeat import Heartbeat, Page, in_one_line
+from vinery_serving.processes.heartbeat import Heartbeat, Page, in_one_line
 
 LIMIT_S = 3.0
 SILENT = "without a sign of life"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from vinery_serving.core.heartbeat import Page
+from vinery_serving.processes.heartbeat import Page
 
 # How often to look at a process that may stand still, and at one that gives signs of life.
 INTERVAL_S: Final = 0.25

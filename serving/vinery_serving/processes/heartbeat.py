@@ -22,6 +22,8 @@ from typing import Final
 END_SIGNAL: Final = signal.SIGUSR2
 # Lets an engine finish its answers, take no new requests, and end.
 DRAIN_SIGNAL: Final = signal.SIGUSR1
+# Of a process that nothing watches: no sign of life comes too late.
+NO_LIMIT_S: Final = 1e9
 # The numbers in the page: the deadline, and whether the process serves; of an engine also since
 # when it is idle, and whether it drains. Stacks follow the page.
 _DEADLINE: Final = 0

@@ -1,0 +1,159 @@
+"""What engine processes run, how they are started, and a spare one that waits for its model.
+
+A node adopts an engine only if it would start the same one itself: a digest covers its
+configuration, its environment and its code.
+
+To start Python and to import OpenVINO takes a third of the time in which a small model wakes, and
+is the same for all models. So while a model is asleep, the node has one process that has imported
+what engines need, and the model that wakes next gets it.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from subprocess import PIPE
+from typing import Final
+
+from msgspec import structs
+
+from vinery_serving.core.tasks import Task
+from vinery_serving.engine.config import ENGINE_MODULES, EngineConfig
+from vinery_serving.logs.file import open_log
+from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.heartbeat import Page
+
+log = logging.getLogger(__name__)
+
+# How long an engine has to end by itself.
+END_TIMEOUT_S: Final = 3.0
+# A spare process is started when no model has been loading for so long: it would compete for cores.
+_CALM_S: Final = 1.0
+# Stands for a model's name in the list of processes.
+_SPARE: Final = "spare"
+_SERVING: Final = Path(__file__).resolve().parents[1]
+# The rooms of which engine processes consist.
+_ROOMS: Final = ("core", "engine", "logs", "pooling", "processes", "transport")
+_PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
+# Where programs and drivers are, and no secrets.
+_PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME")
+
+
+def engine_environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+
+
+def with_digest(config: EngineConfig, environment: Mapping[str, str]) -> EngineConfig:
+    """The same configuration with its digest."""
+    plain = structs.replace(config, digest="", heartbeat_fd=None)
+    parts = (plain.to_line(), repr(sorted(environment.items())).encode(), _code())
+    return structs.replace(config, digest=hashlib.sha256(b"\0".join(parts)).hexdigest())
+
+
+@cache
+def _code() -> bytes:
+    """The state of the code when this process first asked for it."""
+    files = sorted(path for room in _ROOMS for path in (_SERVING / room).rglob("*.py"))
+    states = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files]
+    versions = [metadata.version(name) for name in _PACKAGES]
+    return repr((sys.version, versions, states)).encode()
+
+
+def start_engine(config: EngineConfig, environment: Mapping[str, str], page: Page) -> ChildProcess:
+    """Start a process that reads this configuration from its standard input, with the descriptor
+    of the page. Raises OSError."""
+    with _standard_error(config) as stderr:
+        return _start((ENGINE_MODULES[config.task], config.name), environment, page, stderr)
+
+
+def _start(
+    words: tuple[str, str], environment: Mapping[str, str], page: Page, stderr: int | None = None
+) -> ChildProcess:
+    """Its session is its own: it is not killed with the processes of its node."""
+    return ChildProcess(
+        (sys.executable, "-m", *words),
+        "engine",
+        environment=environment,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=stderr,
+        page=page,
+    )
+
+
+@contextlib.contextmanager
+def _standard_error(config: EngineConfig) -> Iterator[int | None]:
+    """The engine's log file. None, which is that of the node: the file cannot be opened."""
+    try:
+        fd = None if config.log is None else open_log(config.log.path)
+    except OSError:
+        fd = None
+    try:
+        yield fd
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+class SpareEngines:
+    """Has at most one of them. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._spare: ChildProcess | None = None
+        self._is_wanted = False
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that is there; None: there is none, or it has ended."""
+        spare = self._spare
+        return None if spare is None or spare.has_ended else spare.pid
+
+    def take(self) -> ChildProcess | None:
+        """Return the process for an engine; None: there is none, or it has ended."""
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.has_ended:
+            spare.close()
+            return None
+        return spare
+
+    def want(self, *, is_wanted: bool) -> None:
+        """Have one soon, or none."""
+        self._is_wanted = is_wanted
+        has_one = self.pid is not None
+        if is_wanted != has_one and (self._following is None or self._following.done()):
+            self._following = asyncio.create_task(self._follow(), name="spare engine")
+
+    def fill(self) -> None:
+        """Start one, for a model that generates text."""
+        words = (ENGINE_MODULES[Task.CHAT], _SPARE)
+        try:
+            self._spare = _start(words, engine_environment(), Page(0.0))
+        except OSError as error:
+            log.warning("no spare engine process: %s", error)
+
+    async def close(self) -> None:
+        """End it, and have none any more."""
+        self._is_wanted = False
+        if self._following is not None:
+            await asyncio.gather(self._following, return_exceptions=True)
+        await self._drop()
+
+    async def _follow(self) -> None:
+        if not self._is_wanted:
+            await self._drop()
+            return
+        await asyncio.sleep(_CALM_S)
+        if self._is_wanted and self.pid is None:
+            await self._drop()
+            self.fill()
+
+    async def _drop(self) -> None:
+        if (spare := self.take()) is not None:
+            await spare.end(END_TIMEOUT_S)

@@ -1,0 +1,260 @@
+"""One process that this one starts, watches, ends and reaps: the same way for every kind of them.
+
+- It may be killed at any moment. Its end is noticed at once, by a descriptor of the process.
+- It ends when it is asked to, or is killed with the rest of its group.
+- While it gives signs of life in a page, see `heartbeat`, it may be watched: one that stands still
+  writes its stacks and is killed.
+- It ends with its parent if it cares for that itself, see `parent`.
+
+A process that another one has started has the same life, except that its status is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from subprocess import DEVNULL, Popen
+from typing import Final
+
+from vinery_serving.processes.hang import Hang, HangWatch, LinuxProcess
+from vinery_serving.processes.heartbeat import Page, write_stacks_and_end
+from vinery_serving.processes.upkeep import until_next
+
+log = logging.getLogger(__name__)
+
+# How long a process that stands still has to write its stacks.
+_STACKS_WITHIN_S: Final = 0.5
+# How long the kernel takes to end a killed process, unless it waits for a disk.
+_KILLED_WITHIN_S: Final = 1.0
+# Between two looks where the system reports no end.
+_POLL_S: Final = 0.1
+_READ_BYTES: Final = 1 << 16
+
+
+class RunningProcess(ABC):
+    """A process that leads a group. Call `end` or `close` in any case."""
+
+    def __init__(self, pid: int, name: str, page: Page | None = None) -> None:
+        """`page` has its signs of life, and is closed with it."""
+        self.pid = pid
+        self.name = name
+        self.page = page
+        self.hang: Hang | None = None  # why it was ended by `watch`
+        self.fields: Mapping[str, object] = {}  # of its log line
+        self._watching: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    @abstractmethod
+    def has_ended(self) -> bool: ...
+
+    @abstractmethod
+    async def wait(self) -> int | None:
+        """Wait for its end. Returns its exit status, negative for a signal; None: not known."""
+
+    @abstractmethod
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process if it has not ended."""
+
+    def kill(self) -> None:
+        """Kill the process and its group.
+
+        While it has not ended, the kernel gives the id of its group to no other one.
+        """
+        if not self.has_ended:
+            kill_group(self.pid)
+
+    async def ends_within(self, timeout_s: float) -> bool:
+        """Wait for its end at most so long. Returns whether it has ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.wait()
+        return self.has_ended
+
+    async def end(self, grace_s: float = 0.0) -> None:
+        """Terminate the process, kill it with its group if it does not end in time, and reap it."""
+        if not self.has_ended and grace_s > 0:
+            self.send_signal(signal.SIGTERM)
+            await self.ends_within(grace_s)
+        self.kill()
+        await self.wait()
+        self.unwatch()
+        if self._watching is not None:
+            await asyncio.gather(self._watching, return_exceptions=True)
+        self.close()
+
+    def close(self) -> None:
+        """Release what belongs to it, after its end."""
+        if self.page is not None and not self._is_closed:
+            self.page.close()
+        self._is_closed = True
+
+    @property
+    def is_watched(self) -> bool:
+        return self._watching is not None
+
+    def watch(self) -> None:
+        """From now on, end the process when it stands still. Needs a running event loop."""
+        if self.page is not None:
+            watch = HangWatch(self.page, LinuxProcess(self.pid))
+            self._watching = asyncio.create_task(self._watch(watch, self.page))
+
+    def unwatch(self) -> None:
+        """Watch it no longer, unless it is just being ended: the log has then where it stood."""
+        if self._watching is not None and self.hang is None:
+            self._watching.cancel()
+
+    async def _watch(self, watch: HangWatch, page: Page) -> None:
+        hang = None
+        while hang is None:
+            await asyncio.sleep(until_next(watch.next_look_s))
+            if self.has_ended:
+                return
+            try:
+                hang = watch.look()
+            except Exception:
+                # Of any kind: if the watch ended, a process that hangs would stay.
+                log.exception("a look at %s failed", self.name)
+        self.hang = hang
+        with contextlib.suppress(ProcessLookupError):
+            write_stacks_and_end(self.pid)
+        await self.ends_within(_STACKS_WITHIN_S)
+        self.kill()
+        await self.ends_within(_KILLED_WITHIN_S)
+        log.error(
+            "%s stood still for %.1f s (%s) and is replaced; its stacks: %s",
+            *(self.name, hang.silent_s, hang.reason, page.stacks() or "unknown"),
+            extra={"fields": self.fields},
+        )
+
+
+class ChildProcess(RunningProcess):
+    """A process that this one has started. Without a running event loop `kill` and `reap` it."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        name: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        fds: Sequence[int] = (),
+        stdin: int = DEVNULL,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        page: Page | None = None,
+        leads_group: bool = True,
+    ) -> None:
+        """Start it. Raises OSError, and closes the page then.
+
+        It inherits `fds` and the page under the same numbers, and `environment` instead of that of
+        this process. One that leads a group has a session of its own: neither a terminal nor the
+        end of this process's group ends it, and its own children end with it.
+        """
+        try:
+            self._process = Popen(
+                argv,
+                bufsize=0,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=environment,
+                pass_fds=fds if page is None else (*fds, page.fd),
+                start_new_session=leads_group,
+            )
+        except OSError:
+            if page is not None:
+                page.close()
+            raise
+        super().__init__(self._process.pid, name, page)
+        self._leads_group = leads_group
+        self._input: asyncio.WriteTransport | None = None
+        self._output: asyncio.ReadTransport | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, negative for a signal; None: it runs."""
+        return self._process.poll()
+
+    async def wait(self) -> int:
+        while (status := self._process.poll()) is None:
+            await _end_of(self.pid)
+        return status
+
+    def reap(self) -> int:
+        """Wait for its end without an event loop. Returns its exit status."""
+        status = self._process.wait()
+        self.close()
+        return status
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill the process, and its group if it leads one: its children may outlive it, and the
+        group keeps its id until the last one has ended."""
+        if not self._leads_group:
+            self._process.kill()
+        elif not self._is_closed:
+            kill_group(self.pid)
+
+    async def write(self, data: bytes) -> None:
+        """Write to its standard input, a pipe. What a process that has ended does not read is
+        lost."""
+        if self._input is None:
+            loop = asyncio.get_running_loop()
+            self._input, _ = await loop.connect_write_pipe(asyncio.Protocol, self._process.stdin)
+        self._input.write(data)
+
+    def close_input(self) -> None:
+        """Let it read the end of its standard input, after what was written."""
+        if self._input is not None:
+            self._input.close()
+        elif self._process.stdin is not None:
+            self._process.stdin.close()
+
+    async def output(self, max_line_bytes: int = _READ_BYTES) -> asyncio.StreamReader:
+        """Return a reader of its standard output, a pipe. Call it once."""
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(max_line_bytes)
+        self._output, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._process.stdout
+        )
+        return reader
+
+    def close(self) -> None:
+        super().close()
+        self.close_input()
+        if self._output is not None:
+            self._output.close()
+        elif self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def kill_group(pid: int) -> None:
+    """Kill a group of processes, if there is one."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+async def _end_of(pid: int) -> None:
+    """Wait for the end of a child, or for a moment where the system cannot report it."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # another system, or too many open files
+        await asyncio.sleep(_POLL_S)
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
