@@ -41,8 +41,13 @@ WHOLE = frozenset(_KNOWN["whole"])
 # Valid as far as the decoder looks, without the drawn quadrants: the colour that is shown.
 PLAIN = {name: tuple(colour) for name, colour in _KNOWN["plain"].items()}
 NAMED = _KNOWN["named"]  # what the refusal of a file names
-# Their decoding is ended by its limit of processor time. No header shows what they cost.
-ENDED = frozenset({"pdf-forms-in-forms"})
+# Their decoding is ended by a limit of processor time or memory: no header shows what they cost.
+ENDED = frozenset(
+    {
+        *("png-a-million-chunks", "jpeg-fill-bytes", "jpeg-20000-scans"),
+        *("pdf-forms-in-forms", "pdf-many-operators", "pdf-stream-bomb"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ async def test_hundreds_of_bad_files_are_refused_by_their_part() -> None:
     outcomes = await _outcomes(bad_files())
     assert len(outcomes) >= 400
     assert len({each.file for each in outcomes.values()}) > len(outcomes) - 3
-    assert outcomes.keys() >= WHOLE | PLAIN.keys() | NAMED.keys()
+    assert outcomes.keys() >= WHOLE | PLAIN.keys()
     assert max(each.file[1] for each in outcomes.values()) < 20 * 2**20, "too large to be decoded"
 
     faults = {name: _fault(name, outcome) for name, outcome in outcomes.items()}
@@ -141,7 +146,7 @@ async def test_a_file_of_many_parts_costs_a_worker_at_most_and_no_neighbour_noti
             assert_shows(shown.result)
         await hostile
 
-    assert outcomes
+    assert outcomes.keys() >= NAMED.keys()
     faults = {name: _fault(name, outcome) for name, outcome in outcomes.items()}
     assert {name: fault for name, fault in faults.items() if fault is not None} == {}
 
