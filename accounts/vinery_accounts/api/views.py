@@ -142,6 +142,9 @@ def viewset_of(resource: Resource[Any], **members: Any) -> type[ResourceViewSet]
 
 
 def _act(row_action: RowAction) -> Any:
+    if row_action.is_of_list:
+        return _act_on_list(row_action)
+
     def act(self: ResourceViewSet, request: Request, pk: str) -> Response:
         values = self.read_body()
         result = self.resource.act(self.access, row_action, self.get_object(), **values)
@@ -151,3 +154,12 @@ def _act(row_action: RowAction) -> Any:
 
     act.__name__, act.__doc__ = row_action.name, row_action.help
     return action(detail=True, methods=["post"])(act)
+
+
+def _act_on_list(row_action: RowAction) -> Any:
+    def act(self: ResourceViewSet, request: Request) -> Response:
+        result = self.resource.act(self.access, row_action, None, **self.read_body())
+        return self.show(result, row_action.status)
+
+    act.__name__, act.__doc__ = row_action.name, row_action.help
+    return action(detail=False, methods=["post"], pagination_class=None, filter_backends=[])(act)

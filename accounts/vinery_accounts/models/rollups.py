@@ -81,9 +81,7 @@ class Rollup(models.Model):
     num_media_pixels = models.BigIntegerField(default=0)
     weighted_tokens = models.FloatField(default=0)
     energy_mj = models.BigIntegerField(default=0)
-    histograms = models.BinaryField(
-        default=b"", help_text="Latencies: see `usage/histogram`."
-    )
+    histograms = models.BinaryField(default=b"", help_text="Latencies: see `usage/histogram`.")
 
     class Meta:
         abstract = True

@@ -107,6 +107,7 @@ class Alerts(_Notices[Alert]):
         "created_at percent whose metric window used=num_used amount",
         whose=lambda alert: alert.whose or alert.scope,
     ) | {"messages": deliveries}
+    search = ("scope", "whose")
 
 
 ALERTS: Final = Alerts()
@@ -144,6 +145,7 @@ class KeyReminders(_Notices[KeyReminder]):
         "created_at key=key_name hint owner=owner_name project=project_name event happens_at "
         "days_before"
     ) | {"messages": deliveries}
+    search = ("key_name", "hint", "owner_name", "project_name")
 
 
 KEY_REMINDERS: Final = KeyReminders()
@@ -264,6 +266,7 @@ class Webhooks(Resource[Webhook]):
         "id name organization url active=is_active",
         organization=lambda webhook: str(webhook.organization or ""),
     )
+    search = ("name", "url")
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
         webhook, secret = webhooks.make(**values)

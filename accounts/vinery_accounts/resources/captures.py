@@ -1,12 +1,13 @@
 """Captured texts of requests."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.db.models import QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.captures.encrypted import CaptureUnreadable, Texts, read
-from vinery_accounts.models import Capture
+from vinery_accounts.models import Capture, Project
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, columns_of
 from vinery_accounts.resources.fields import DatedFilters
@@ -68,6 +69,7 @@ class Captures(Resource[Capture]):
     ordering = ("-created_at",)
     one, many = "a capture", "captures"
     verbs = frozenset({"remove"})
+    search = ("request_id__exact",)
     empty_text = "Nothing is captured. Each project sets whether and how long its texts are kept."
     columns = columns_of(
         "created=created_at request_id project endpoint body=num_body_bytes "
@@ -78,6 +80,18 @@ class Captures(Resource[Capture]):
     def rows(self, access: Access) -> QuerySet[Capture]:
         """Return the captures without the encrypted texts, which are loaded when they are read."""
         return super().rows(access).defer("encrypted_texts")
+
+    def extra_columns(self, rows: Sequence[Capture]) -> Sequence[Mapping[str, Any]]:
+        projects = Project.objects.select_related("organization")
+        names = projects.in_bulk({each.project_id for each in rows})
+        return [
+            {
+                "project": str(names.get(each.project_id, "")),
+                "body_cut": each.is_body_cut,
+                "answer_cut": each.is_answer_cut,
+            }
+            for each in rows
+        ]
 
 
 CAPTURES: Final = Captures()

@@ -1,6 +1,6 @@
 """Limits, quotas (limits with their use), and the weights of tokens in budgets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.db.models import QuerySet
@@ -8,7 +8,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from vinery_accounts.alerts import quotas
-from vinery_accounts.models import OWNERS, Limit, LimitScope, ModelWeight, Scope
+from vinery_accounts.models import OWNERS, Limit, LimitScope, ModelWeight, Project, Scope
 from vinery_accounts.models.limits import check_percents
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Resource, columns_of
@@ -104,10 +104,29 @@ class Limits(Resource[Limit]):
     columns = columns_of(
         "id scope whose metric window amount time_zone week_start shadow=is_shadow"
     )
+    search = ("model", "scope_id")
 
     def check(self, access: Access, row: Limit, stored: Limit | None = None) -> None:
         super().check(access, row, stored)
         _check_model(row, stored)
+
+    def extra_columns(self, rows: Sequence[Limit]) -> Sequence[Mapping[str, Any]]:
+        return [{"whose": whose} for whose in _owners(rows)]
+
+
+def _owners(limits: Sequence[Limit]) -> list[str]:
+    """Return the names of the limits' owners, with one query for each table."""
+    names: dict[tuple[str, int], str] = {}
+    for scope, table in OWNERS.items():
+        ids = {limit.scope_id for limit in limits if limit.scope == scope}
+        rows = table._default_manager.filter(pk__in=ids)
+        if table is Project:
+            rows = rows.select_related("organization")
+        names |= {(scope, row.pk): str(row) for row in rows}
+    return [
+        each.model or names.get((each.scope, each.scope_id), str(each.scope_id or ""))
+        for each in limits
+    ]
 
 
 LIMITS: Final = Limits()
@@ -168,6 +187,10 @@ class Quotas(Resource[Limit]):
             )
         return [quota.limit for quota in found]
 
+    def extra_columns(self, rows: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        owners = zip(rows, _owners(rows), strict=True)
+        return [{"whose": whose, "since": row.window_start} for row, whose in owners]
+
 
 QUOTAS: Final = Quotas()
 
@@ -192,6 +215,7 @@ class ModelWeights(Resource[ModelWeight]):
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No weights yet: each token of each model counts 1."
     columns = columns_of("model uncached cached output image")
+    search = ("model",)
 
     def check(self, access: Access, row: ModelWeight, stored: ModelWeight | None = None) -> None:
         super().check(access, row, stored)

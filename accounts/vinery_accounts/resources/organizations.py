@@ -40,6 +40,8 @@ class Organizations(Resource[Organization]):
     actions = activation(Action.SWITCH)
     empty_text = "No organisation yet. Add one: users and projects belong to it."
     columns = columns_of("id name active=is_active projects=num_projects created=created_at")
+    counted = {"num_projects": "projects"}
+    search = ("name",)
 
 
 ORGANIZATIONS: Final = Organizations()
@@ -111,6 +113,12 @@ class Projects(Resource[Project]):
         "id organization=organization.name name active=is_active keys=num_keys capture_hours "
         "created=created_at"
     )
+    counted = {"num_keys": "api_keys"}
+    search = ("name", "organization__name")
+
+    def hidden(self, access: Access, row: Project | None) -> frozenset[str]:
+        may = row is None or access.may(Action.CAPTURE, row)
+        return frozenset() if may else _CAPTURE_FIELDS
 
     def change(self, access: Access, row: Project, values: Mapping[str, Any]) -> Project:
         """Give a project other values. Captures need a permission of their own."""

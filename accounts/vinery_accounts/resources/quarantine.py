@@ -43,6 +43,7 @@ class Quarantine(Resource[QuarantinedRequest]):
     ordering = ("-created_at",)
     one, many = "a request in quarantine", "requests in quarantine"
     read_scope = Scope.USAGE.value
+    search = ("digest__exact", "request_id__exact", "username", "key_name")
     empty_text = "Nothing is in quarantine: no request has ended two engines lately."
     # Engines serve all organisations, so only administrators of the platform may try again.
     actions = (

@@ -1,14 +1,16 @@
 """Requests that a limit refused."""
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from django.db.models import QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.models import RefusedRequest, Scope
 from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import Resource, columns_of
+from vinery_accounts.resources.base import EVERYTHING, Resource, columns_of
 from vinery_accounts.resources.fields import DatedFilters
+from vinery_accounts.resources.owners import owners_of
 from vinery_accounts.services.access import Access
 from vinery_accounts.usage.effects import Effect, with_effect
 
@@ -55,6 +57,7 @@ class Refusals(Resource[RefusedRequest]):
     one, many = "a refusal", "refusals"
     read_scope = Scope.USAGE.value
     empty_text = "No request was refused by a limit."
+    search = ("request_id__exact", "username", "key_name", "scope")
     columns = columns_of(
         "at=created_at user=username key=key_name scope whose metric window amount level needed "
         "wait_s effect"
@@ -62,6 +65,18 @@ class Refusals(Resource[RefusedRequest]):
 
     def rows(self, access: Access) -> QuerySet[RefusedRequest]:
         return with_effect(super().rows(access))
+
+    def extra_columns(self, rows: Sequence[RefusedRequest]) -> Sequence[Mapping[str, Any]]:
+        names = owners_of(EVERYTHING, [row.scope for row in rows])
+        return [
+            {
+                "whose": names[row.scope],
+                "project": row.project_name,
+                "organization": row.organization_name,
+                "shadow": row.is_shadow,
+            }
+            for row in rows
+        ]
 
 
 REFUSALS: Final = Refusals()

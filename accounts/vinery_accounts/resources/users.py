@@ -171,6 +171,10 @@ class Users(Resource[User]):
         "the e-mail address of a person.",
     }
 
+    def listed(self, access: Access) -> QuerySet[User]:
+        roles = ("memberships__organization", "memberships__project__organization")
+        return super().listed(access).prefetch_related(*roles)
+
     def create(self, access: Access, values: Mapping[str, Any]) -> User:
         columns = dict(values)
         scope = columns.pop("project", None) or columns.pop("organization", None)
@@ -203,7 +207,7 @@ class Users(Resource[User]):
             _require_session(access)
         return super().change(access, row, _confirmed(access, values, row.email))
 
-    def act(self, access: Access, action: RowAction, row: User, **values: Any) -> Any:
+    def act(self, access: Access, action: RowAction, row: User | None, **values: Any) -> Any:
         """Run an action. Raises `PermissionDenied` and `Conflict`."""
         if action.name == "link":
             _require_session(access)
@@ -302,6 +306,7 @@ class Memberships(Resource[Membership]):
     one, many = "a role of a user", "roles of users"
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No user has a role yet. Add one for each."
+    columns = columns_of("id user role organization project created=created_at")
 
     def rows(self, access: Access) -> QuerySet[Membership]:
         """Return the roles, with whether the user has a second factor."""

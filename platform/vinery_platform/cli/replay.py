@@ -18,9 +18,9 @@ from urllib.request import Request
 
 from vinery_accounts.models import UsageRecord
 from vinery_accounts.resources.captures import read_texts
-from vinery_platform.cli.capture import capture_of, notices
 from vinery_platform.cli.model import option
 from vinery_platform.cli.ready import direct_opener
+from vinery_platform.cli.records import capture_of, notices
 from vinery_platform.cli.resource import set_run
 from vinery_platform.cli.shape import Failure, json_of, table
 from vinery_platform.process.listening import Address

@@ -34,7 +34,7 @@ class ModelAliases(Resource[ModelAlias]):
     model = ModelAlias
     serializer = ModelAliasSerializer
     filters = Filters.of(name=fields.text_filter("Exactly this name."))
-    ordering = ("name",)
+    ordering = search = ("name",)
     one, many = "an alias", "aliases"
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No aliases yet: clients send the names of the models themselves."

@@ -11,11 +11,9 @@ from vinery_accounts.console.live import LivePage
 from vinery_serving.catalog import (
     console_add,
     console_aliases,
-    console_convert,
-    console_files,
     console_logs,
     console_model,
-    console_tune,
+    console_speed,
     registry,
 )
 from vinery_serving.catalog.alias_resource import targets_text
@@ -96,9 +94,7 @@ urlpatterns = [
     path("models/", Models.as_view(), name="models"),
     *console_add.urlpatterns,
     *console_aliases.urlpatterns,
-    *console_files.urlpatterns,
-    *console_convert.urlpatterns,
     *console_model.urlpatterns,
     *console_logs.urlpatterns,
-    *console_tune.urlpatterns,
+    *console_speed.urlpatterns,
 ]

@@ -14,8 +14,8 @@ from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, RowPage, page_of
 from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog.console_speed import speed_of
-from vinery_serving.catalog.conversions import checkpoint_of
 from vinery_serving.catalog.engine_log import engine_log_text
+from vinery_serving.catalog.job_requests import checkpoint_of
 from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS
 from vinery_serving.catalog.model_facts import (
     actions_of,

@@ -17,7 +17,7 @@ from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.engine_work import EngineWork
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.resource import show_engine_work
+from vinery_serving.catalog.engine_work import show_engine_work
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.logs.lines import time_text

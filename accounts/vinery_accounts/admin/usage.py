@@ -1,10 +1,8 @@
-"""Read-only records in Django's admin: usage, refusals, the quarantine, captures, alerts and the
-audit log."""
+"""Usage records in Django's admin, with the sums of the filtered ones."""
 
-import json
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.contrib import admin
 from django.core.paginator import Paginator
@@ -14,24 +12,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from vinery_accounts.admin.base import ReadOnly, ReadOnlyAdmin, ResourceAdmin
-from vinery_accounts.models import (
-    Alert,
-    AuditEntry,
-    Capture,
-    Delivery,
-    KeyReminder,
-    QuarantinedRequest,
-    RefusedRequest,
-    UsageRecord,
-)
-from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS
-from vinery_accounts.resources.audit import AUDIT, SEARCH_HELP, changed_fields
-from vinery_accounts.resources.captures import CAPTURES
-from vinery_accounts.resources.quarantine import QUARANTINE
-from vinery_accounts.resources.refusals import REFUSALS
-from vinery_accounts.services import audit
-from vinery_accounts.usage.effects import Effect
+from vinery_accounts.admin.base import ReadOnly, VisibleAdmin
+from vinery_accounts.models import UsageRecord
 from vinery_accounts.usage.entries import Outcome
 
 Choices = list[tuple[str, str]]
@@ -140,7 +122,10 @@ def _column(name: str, description: str, *, is_duration: bool = False) -> Any:
 
 
 @admin.register(UsageRecord)
-class UsageRecordAdmin(ReadOnlyAdmin):
+class UsageRecordAdmin(ReadOnly, VisibleAdmin):
+    ordering: ClassVar[Any] = ["-created_at", "-id"]
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     empty_text = "No requests in the last 24 hours. A request is listed a moment after its end."
     change_list_template = "admin/accounts/usagerecord/change_list.html"
     list_display = [
@@ -183,114 +168,3 @@ class UsageRecordAdmin(ReadOnlyAdmin):
             Outcome(row.outcome).label,
             row.http_status or "",
         )
-
-
-@admin.register(RefusedRequest)
-class RefusedRequestAdmin(ReadOnlyAdmin):
-    resource = REFUSALS
-    list_display = [
-        *("created_at", "username", "key_name", "project_name", "model", "scope", "metric"),
-        *("window", "amount", "level", "needed", "wait_s", "effect"),
-    ]
-    list_filter = ["metric", "window", "is_shadow", "created_at"]
-    search_fields = ["request_id__exact", "username", "key_name", "scope"]
-
-    @admin.display(description="effect")
-    def effect(self, row: Any) -> str:
-        return Effect(row.effect).label if row.effect else "-"
-
-
-@admin.register(QuarantinedRequest)
-class QuarantinedRequestAdmin(ReadOnly, ResourceAdmin):
-    """Requests in quarantine, which superusers release."""
-
-    resource = QUARANTINE
-    list_display = [
-        *("created_at", "digest", "model", "username", "key_name", "project_name", "request_id"),
-        "expires_at",
-    ]
-    list_filter = ["created_at"]
-    search_fields = ["digest__exact", "request_id__exact", "username", "key_name"]
-    actions = ["release"]
-
-    @admin.action(description="Release", permissions=["release"])
-    def release(self, request: HttpRequest, rows: QuerySet[QuarantinedRequest]) -> None:
-        self.act(request, rows, "release", {})
-
-    def has_release_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.is_superuser)
-
-
-@admin.register(AuditEntry)
-class AuditEntryAdmin(ReadOnlyAdmin):
-    resource = AUDIT
-    list_display = ["number", "created_at", "actor", "action", "target", "changed", "ip"]
-    list_filter = ["target_kind", "created_at"]
-    search_fields = ["actor", "action", "target"]
-    search_help_text = SEARCH_HELP
-    ordering = ["-number"]
-
-    @admin.display(description="changed")
-    def changed(self, entry: AuditEntry) -> SafeString:
-        """Return the changed fields, with the values before and after as a tooltip."""
-        return format_html(
-            '<small title="{}">{}</small>',
-            json.dumps({"before": entry.before, "after": entry.after}),
-            ", ".join(changed_fields(entry)) or "-",
-        )
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[AuditEntry], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        """Search as the API and the command do."""
-        return (audit.search(queryset, search_term) if search_term else queryset), False
-
-
-@admin.register(Capture)
-class CaptureAdmin(ReadOnlyAdmin):
-    """Captures, without their texts: the API and `vinery capture` audit the reading of texts."""
-
-    resource = CAPTURES
-    list_display = [
-        *("created_at", "request_id", "project_id", "expires_at", "endpoint", "num_body_bytes"),
-        *("num_answer_bytes", "is_body_cut", "is_answer_cut", "is_redacted"),
-    ]
-    list_filter = ["created_at"]
-    search_fields = ["request_id__exact"]
-
-
-class DeliveryInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
-    """The messages of an alert or a reminder."""
-
-    model = Delivery
-    fields = ["receiver", "state", "num_tries", "due_at", "sent_at", "error"]
-    readonly_fields = ["receiver"]
-    extra = 0
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return True: the user sees the alert or the reminder."""
-        return True
-
-
-@admin.register(Alert)
-class AlertAdmin(ReadOnlyAdmin):
-    resource = ALERTS
-    inlines = [DeliveryInline]
-    list_display = [
-        *("created_at", "percent", "scope", "whose", "metric", "window", "num_used", "amount"),
-        *("resets_at", "runs_out_at", "is_shadow"),
-    ]
-    list_filter = ["percent", "metric", "window", "is_shadow", "created_at"]
-    search_fields = ["scope", "whose"]
-
-
-@admin.register(KeyReminder)
-class KeyReminderAdmin(ReadOnlyAdmin):
-    resource = KEY_REMINDERS
-    inlines = [DeliveryInline]
-    list_display = [
-        *("created_at", "key_name", "hint", "owner_name", "project_name", "event", "happens_at"),
-        "days_before",
-    ]
-    list_filter = ["event", "days_before", "created_at"]
-    search_fields = ["key_name", "hint", "owner_name", "project_name"]
