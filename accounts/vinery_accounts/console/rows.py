@@ -42,6 +42,31 @@ class ResourcePage(Page):
         return redirect(f"console:{self.name}")
 
 
+class ListPage(ResourcePage):
+    """A list of rows, in pages."""
+
+    ordering: ClassVar[tuple[str, ...]]
+    filter_form: ClassVar[Any] = None
+    """A form whose `wanted` yields the lookup and the value of each filter that is set."""
+
+    def queryset(self) -> QuerySet[Any]:
+        return self.resource.rows(self.access)
+
+    def shown(self, row: Any) -> Any:
+        """Return what the template gets for a row."""
+        return row
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        rows = self.queryset()
+        form = self.filter_form and self.filter_form(self.request.GET)
+        wanted = list(form.wanted()) if form else []
+        for lookup, value in wanted:
+            rows = self.resource.filters().narrow(rows, lookup, value)
+        page = page_of(rows.order_by(*self.ordering), self.request)
+        context = {**page, "rows": [*map(self.shown, page["rows"])], "form": form}
+        return super().get_context_data(**kwargs) | context | {"is_filtered": bool(wanted)}
+
+
 class RowPage(ResourcePage):
     """A page about the row of the address."""
 
@@ -84,6 +109,10 @@ class ConfirmPage(RowPage):
         """Return the address that the page leads to, whatever the answer."""
         return reverse(f"console:{self.name}")
 
+    def about(self) -> str:
+        """Return what `{about}` of the texts means, where the row alone is not enough."""
+        return ""
+
     def check(self) -> None:
         """Raises `PermissionDenied` for a user who may not do it."""
         remove = self.does == "remove"
@@ -95,7 +124,7 @@ class ConfirmPage(RowPage):
         question = self.questions[self.does]
         return super().get_context_data(**kwargs) | {
             "heading": question.heading.format(row=self.row),
-            "text": question.text.format(row=self.row),
+            "text": question.text.format(row=self.row, about=self.about()),
             "button": question.button,
             "is_danger": question.is_danger,
             "back": self.back_address(),

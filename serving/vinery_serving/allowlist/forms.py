@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 from django import forms
 from django.core.exceptions import ValidationError
 
-from vinery_accounts.console.scopes import ScopeField, scope_choices
+from vinery_accounts.console.organization import ScopeField, scope_choices
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.forms import CommaField, ResourceForm

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from django.urls import path
 
-from vinery_accounts.console.live import LivePage
+from vinery_accounts.console.page import LivePage
 from vinery_serving.catalog import (
     console_add,
     console_aliases,

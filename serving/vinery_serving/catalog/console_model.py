@@ -9,8 +9,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import path, reverse
 
-from vinery_accounts.console.live import LivePage
-from vinery_accounts.console.page import FormPage
+from vinery_accounts.console.page import FormPage, LivePage
 from vinery_accounts.console.rows import ConfirmPage, Question, RowPage, page_of
 from vinery_accounts.resources.base import Conflict
 from vinery_serving.catalog.console_speed import speed_of

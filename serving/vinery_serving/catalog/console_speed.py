@@ -12,8 +12,7 @@ from django.shortcuts import redirect
 from django.urls import path
 
 from vinery_accounts.console.charts import Chart, Series
-from vinery_accounts.console.live import LivePage
-from vinery_accounts.console.page import FormPage
+from vinery_accounts.console.page import FormPage, LivePage
 from vinery_accounts.console.rows import RowPage
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.forms import ParametersForm
