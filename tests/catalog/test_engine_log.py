@@ -10,14 +10,14 @@ from django.urls import reverse
 
 from tests.catalog.conftest import LIST, TINY_CHAT
 from vinery_serving.catalog import registry
-from vinery_serving.catalog.engine_log import (
+from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.engine_work import (
     NUM_FOLLOWED,
     engine_log,
     engine_log_path,
     engine_log_text,
     log_after,
 )
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import engine_name, log_path

@@ -12,11 +12,11 @@ from tests.catalog.conftest import ADD, LIST, TINY_CHAT, address, page, text_of
 from tests.tables import table
 from vinery_accounts.models import AuditEntry, Limit, Organization, Project
 from vinery_platform.cli import main
-from vinery_serving.catalog import model_events, resource
+from vinery_serving.catalog import resource
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.engine_work import EngineWork
-from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
+from vinery_serving.catalog.jobs import Asked, JobState, ModelJob, record_event
 from vinery_serving.catalog.models import ServedModel
 
 pytestmark = pytest.mark.django_db
@@ -115,7 +115,7 @@ def test_the_page_shows_the_history_in_pages_and_the_most_memory(
     root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(60):
-        model_events.record(chat.pk, "failed", f"reason {number}.")
+        record_event(chat.pk, "failed", f"reason {number}.")
 
     text = page(root, chat)
     assert text.index("reason 59.") < text.index("reason 10.")

@@ -19,8 +19,7 @@ from tests.database_threads import in_thread
 from vinery_accounts.base import change_signal
 from vinery_serving.catalog import job_requests as jobs
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus, ShownState
-from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
-from vinery_serving.catalog.model_events import MAX_EVENTS, ModelEvent, record
+from vinery_serving.catalog.jobs import MAX_EVENTS, JobKind, JobState, ModelEvent, ModelJob, record
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node import job_runner
 from vinery_serving.node.job_runner import JobRunner

@@ -5,11 +5,9 @@ from vinery_accounts.admin.base import register
 from vinery_accounts.resources import (
     alerts,
     audit,
-    captures,
     keys,
     limits,
     organizations,
-    quarantine,
     refusals,
     users,
 )
@@ -19,6 +17,6 @@ __all__ = ["people", "usage"]
 for _resource in (
     *(organizations.ORGANIZATIONS, organizations.PROJECTS, users.MEMBERSHIPS, keys.KEYS),
     *(limits.LIMITS, limits.MODEL_WEIGHTS, alerts.WEBHOOKS, alerts.ALERTS, alerts.KEY_REMINDERS),
-    *(refusals.REFUSALS, quarantine.QUARANTINE, captures.CAPTURES, audit.AUDIT),
+    *(refusals.REFUSALS, refusals.QUARANTINE, refusals.CAPTURES, audit.AUDIT),
 ):
     register(_resource)

@@ -3,32 +3,94 @@
 from dataclasses import asdict
 from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
+from rest_framework import serializers
 from rest_framework.decorators import action
-from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
-from vinery_accounts.api.recovery import password, second_factor_off
 from vinery_accounts.api.usage import Usage, UsageExport
 from vinery_accounts.api.views import ResourceViewSet, viewset_of
 from vinery_accounts.models import User
 from vinery_accounts.resources import (
     alerts,
     audit,
-    captures,
     invitations,
     keys,
     limits,
     organizations,
-    quarantine,
     refusals,
     users,
 )
+from vinery_accounts.resources.base import Conflict, require
+from vinery_accounts.resources.fields import EmptySerializer, StrictSerializer
 from vinery_accounts.services import audit as audit_log
+from vinery_accounts.services import changes
+from vinery_accounts.services.access import Action
+from vinery_accounts.signin.recovery import reset_second_factor, set_password
+
+# -- What an administrator does for a user who lost the password or the phone.
+
+
+class PasswordSerializer(StrictSerializer):
+    """A new password."""
+
+    password = serializers.CharField(
+        required=False,
+        max_length=4096,
+        trim_whitespace=False,
+        help_text="Without one, a random password is set.",
+    )
+
+
+class NewPasswordSerializer(StrictSerializer):
+    """The password that was set."""
+
+    password = serializers.CharField(help_text="Keep it now: it is not stored.")
+
+
+@extend_schema(request=PasswordSerializer, responses=NewPasswordSerializer)
+@action(detail=True, methods=["post"])
+def password(self: ResourceViewSet, request: Request, pk: str) -> Response:
+    """Give a user a new password. It ends the user's sessions, and lifts a lock-out. Only
+    administrators of the platform may do this."""
+    user = _user_to_recover(self)
+    text = _read(self, PasswordSerializer).get("password") or changes.new_password()
+    set_password(user, text)
+    return Response({"password": text})
+
+
+@extend_schema(request=None, responses={204: None})
+@action(detail=True, methods=["post"])
+def second_factor_off(self: ResourceViewSet, request: Request, pk: str) -> Response:
+    """Remove the second factor and the recovery codes of a user who lost them. Only
+    administrators of the platform may do this."""
+    user = _user_to_recover(self)
+    _read(self, EmptySerializer)
+    if not reset_second_factor(user):
+        raise Conflict(f"{user} has no second factor.")
+    return Response(status=204)
+
+
+def _user_to_recover(view: ResourceViewSet) -> User:
+    """Return the user of the address. Raises `PermissionDenied`, also to an admin key for users
+    that it may not change."""
+    user: User = view.get_object()
+    if not view.access.is_superuser:
+        raise PermissionDenied("Only an administrator of the whole platform may do this.")
+    require(view.access, Action.MANAGE, user)
+    return user
+
+
+def _read(view: ResourceViewSet, serializer: type[StrictSerializer]) -> dict[str, Any]:
+    """Return the validated body. Raises `ValidationError`."""
+    body = serializer(data=view.request.data)
+    body.is_valid(raise_exception=True)
+    return dict(body.validated_data)
 
 
 @extend_schema(responses=users.MeSerializer)
@@ -83,8 +145,8 @@ for _name, _view in (
     ("key-reminders", viewset_of(alerts.KEY_REMINDERS)),
     ("webhooks", viewset_of(alerts.WEBHOOKS)),
     ("refusals", viewset_of(refusals.REFUSALS)),
-    ("quarantine", viewset_of(quarantine.QUARANTINE, **_by_digest)),
-    ("captures", viewset_of(captures.CAPTURES, **_by_request_id)),
+    ("quarantine", viewset_of(refusals.QUARANTINE, **_by_digest)),
+    ("captures", viewset_of(refusals.CAPTURES, **_by_request_id)),
     ("audit", viewset_of(audit.AUDIT, verify=verify, query={"verify": [audit.VerdictQuery]})),
 ):
     _router.register(_name, _view, basename=f"api-{_name}")

@@ -29,8 +29,7 @@ from vinery_accounts.models import OWNERS, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import PercentsField, ResourceForm
-from vinery_accounts.resources.limits import LIMITS
-from vinery_accounts.resources.owners import owners_of
+from vinery_accounts.resources.limits import LIMITS, owners_of
 from vinery_accounts.services.access import Access, Action
 
 _MAX_CHOICES: Final = 100

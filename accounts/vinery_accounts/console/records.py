@@ -17,9 +17,8 @@ from vinery_accounts.models import AuditEntry, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS
 from vinery_accounts.resources.audit import AUDIT, SEARCH_HELP
 from vinery_accounts.resources.fields import id_of
-from vinery_accounts.resources.owners import owners_of
-from vinery_accounts.resources.quarantine import QUARANTINE
-from vinery_accounts.resources.refusals import REFUSALS
+from vinery_accounts.resources.limits import owners_of
+from vinery_accounts.resources.refusals import QUARANTINE, REFUSALS
 from vinery_accounts.services.access import Access, Action
 from vinery_accounts.usage.effects import Effect
 from vinery_accounts.usage.filters import Dimension, among

@@ -1,9 +1,11 @@
-"""`vinery organization`, `project`, `user`, `key`, `limit` and `weight`: who may use how much."""
+"""`vinery organization`, `project`, `user`, `key`, `limit`, `weight` and `admin`: who may use how
+much, and what an administrator has lost."""
 
 import argparse
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from vinery_accounts import reencryption
 from vinery_accounts.models import ApiKey, Limit, Organization, Project, Role, User
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.keys import KEYS
@@ -30,7 +32,12 @@ from vinery_platform.cli.resource import (
     user_named,
     values_of,
 )
-from vinery_platform.cli.shape import Commands, Failure, print_note, subcommands
+from vinery_platform.cli.shape import (
+    Commands,
+    Failure,
+    print_note,
+    subcommands,
+)
 
 # -- Organisations and projects
 
@@ -400,3 +407,51 @@ def add_weight(parser: argparse.ArgumentParser) -> None:
 def set_weights(arguments: argparse.Namespace) -> str:
     put(MODEL_WEIGHTS, {"model": arguments.model}, values_of(arguments))
     return f"The weights of {arguments.model} are set."
+
+
+# -- Administration
+
+
+def add_admin(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    reset = actions.add_parser(
+        "reset-password",
+        help="give an administrator a new password",
+        description="Give an administrator a new random password, and print it once.",
+    )
+    reset.add_argument(
+        "--user", default="admin", help="the administrator's name (default: %(default)s)"
+    )
+    reset.set_defaults(run=reset_password)
+    again = actions.add_parser(
+        "reencrypt",
+        aliases=["reseal"],  # its name in release 0.1
+        help="encrypt stored secrets with the newest VINERY_SECRET_KEY",
+        description="Encrypt the secrets of webhooks and second factors with VINERY_SECRET_KEY, "
+        "so that the keys in VINERY_SECRET_KEY_FALLBACKS can be removed.",
+    )
+    again.set_defaults(run=reencrypt)
+
+
+def reset_password(arguments: argparse.Namespace) -> int:
+    """Set and print a new password, which also ends the user's sessions."""
+    admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
+    if admin is None:
+        raise Failure(f"There is no administrator {arguments.user}.")
+    new = changes.new_password()
+    set_password(admin, new)
+    print(new)
+    return 0
+
+
+def reencrypt(_: argparse.Namespace) -> int:
+    """Print how many secrets were encrypted. Raises `Failure` if some cannot be decrypted."""
+    result = reencryption.reencrypt()
+    print(f"{result.num_done} webhooks and second factors are encrypted with VINERY_SECRET_KEY.")
+    if result.num_unreadable:
+        raise Failure(
+            f"{result.num_unreadable} more are encrypted with a key that is not configured. Add "
+            "it to VINERY_SECRET_KEY_FALLBACKS; if it is lost, rotate the webhooks without grace "
+            "and turn the second factors off."
+        )
+    return 0

@@ -106,15 +106,19 @@ _PROCESSES: Final = {
     "node": "Watch which models should be loaded here, and run an engine for each.",
     "jobs": "Run background jobs and periodic tasks from Redis, or from the home folder.",
 }
+_OF_ACCOUNTS: Final = ("organization", "project", "user", "key", "limit", "weight", "admin")
 # Modules with several commands: `add_NAME` adds the arguments of each, `run_NAME` runs it.
 _MODULES: Final = {
-    **dict.fromkeys(("organization", "project", "user", "key", "limit", "weight"), "accounts"),
+    **dict.fromkeys(_OF_ACCOUNTS, "accounts"),
     **dict.fromkeys(("refusals", "quarantine", "capture", "audit", "alerts"), "records"),
     **dict.fromkeys(("alias", "job"), "models"),
+    **dict.fromkeys(("config", "env", "devices", "reload"), "host"),
+    **dict.fromkeys(("catalog", "convert"), "files"),
+    **dict.fromkeys(("node", "jobs"), "background"),
 }
 # They log to files also if they were started without `up`.
 _SERVERS: Final = frozenset({"web", "node", "jobs"})
-_NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"admin", "catalog"}
+_NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"catalog"}
 
 
 def parser(*loaded: str) -> argparse.ArgumentParser:

@@ -24,10 +24,10 @@ from vinery_platform.cli.resource import (
 )
 from vinery_platform.cli.shape import Commands, Failure, add_json, json_of, print_line, subcommands
 from vinery_serving.catalog import registry
-from vinery_serving.catalog.engine_log import engine_log, engine_log_text
+from vinery_serving.catalog.engine_work import engine_log, engine_log_text
+from vinery_serving.catalog.folder_options import shipped_models
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS, ServedModelSerializer
-from vinery_serving.catalog.shipped import shipped_models
 from vinery_serving.core.media import PictureVerdict
 from vinery_serving.engine.option_parsing import option_documents
 

@@ -34,14 +34,18 @@ from vinery_platform.cli.shape import (
 )
 from vinery_serving.catalog import job_requests, pulls
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES, targets_text
-from vinery_serving.catalog.job_resource import MODEL_JOBS, progress_text
+from vinery_serving.catalog.job_resource import (
+    MODEL_JOBS,
+    SPEED_RESULTS,
+    SpeedResultSerializer,
+    progress_text,
+)
 from vinery_serving.catalog.jobs import JobState, ModelJob
 from vinery_serving.catalog.model_facts import is_better, summary, trial_rows
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.pulls import Judged, Pull
 from vinery_serving.catalog.resource import MODELS
 from vinery_serving.catalog.speed import SpeedResult
-from vinery_serving.catalog.speed_resource import SPEED_RESULTS, SpeedResultSerializer
 from vinery_serving.convert.options import ConvertOptions
 from vinery_serving.hub.catalogue import find
 from vinery_serving.hub.client import Hub

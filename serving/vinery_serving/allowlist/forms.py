@@ -12,7 +12,7 @@ from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.forms import CommaField, ResourceForm
 from vinery_accounts.services.access import Access
 from vinery_serving.allowlist.resource import MEDIA_FOLDERS, MEDIA_LIMITS, MEDIA_RULES
-from vinery_serving.allowlist.seeing import vision_models
+from vinery_serving.allowlist.tester import vision_models
 
 PLATFORM: Final = "platform"
 

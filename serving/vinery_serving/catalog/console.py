@@ -11,7 +11,6 @@ from vinery_accounts.console.page import LivePage
 from vinery_serving.catalog import (
     console_add,
     console_aliases,
-    console_logs,
     console_model,
     console_speed,
     registry,
@@ -95,6 +94,5 @@ urlpatterns = [
     *console_add.urlpatterns,
     *console_aliases.urlpatterns,
     *console_model.urlpatterns,
-    *console_logs.urlpatterns,
     *console_speed.urlpatterns,
 ]

@@ -12,9 +12,9 @@ from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, RowPage
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES
+from vinery_serving.catalog.aliases import MODEL_NAME
 from vinery_serving.catalog.console_add import AdministratorPage
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.names import MODEL_NAME
 
 
 class TargetsField(forms.CharField):

@@ -10,11 +10,11 @@ from vinery_accounts.models import Project
 from vinery_accounts.resources.fields import serializer_of
 from vinery_accounts.resources.forms import ParametersForm, ResourceForm, form_field
 from vinery_serving.catalog import job_requests
+from vinery_serving.catalog.folder_options import shipped_models
 from vinery_serving.catalog.job_requests import Conversion
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import DeviceInput, OptionsField, device_help
 from vinery_serving.catalog.resource import MODELS
-from vinery_serving.catalog.shipped import shipped_models
 from vinery_serving.convert.options import ConvertOptions, Precision
 
 _FIRST: Final[tuple[str, ...]] = ("name", "folder", "device")

@@ -13,10 +13,10 @@ from vinery_accounts.resources.base import Conflict, Resource, RowAction
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, serializer_of
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.catalog import hub_resource, job_requests, registry
+from vinery_serving.catalog.alias_resource import follow_name, left_behind
 from vinery_serving.catalog.engine_status import ShownState
 from vinery_serving.catalog.engine_work import IDLE, EngineSerializer, engine_work
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.renaming import follow_name, left_behind
 
 
 class ServedModelSerializer(StrictModelSerializer):

@@ -15,9 +15,8 @@ from vinery_accounts.models import ApiKey, AuditEntry, Limit, ModelWeight, User
 from vinery_serving.catalog import devices, resource
 from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.engine_work import EngineWork
+from vinery_serving.catalog.engine_work import EngineWork, show_engine_work
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.engine_work import show_engine_work
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.logs.lines import time_text

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from vinery_platform.broker import look_now
 from vinery_platform.cli.shape import importing, start_django
-from vinery_platform.process import heartbeats
+from vinery_platform.process import heartbeats, logs
 
 if TYPE_CHECKING:
     from celery.beat import Service
@@ -29,7 +29,7 @@ _CLOCK_INTERVAL_S = 30
 _GRACE_S = 4.0
 
 
-def run(_: argparse.Namespace) -> int:
+def run_jobs(_: argparse.Namespace) -> int:
     """Run jobs until SIGTERM."""
     # Celery ignores what the checks find, and they import all pages: 1 s of each start.
     os.environ["CELERY_SKIP_CHECKS"] = "1"
@@ -82,3 +82,14 @@ def _end_in_time(**_: Any) -> None:
     timer.daemon = True
     timer.start()
     look_now()
+
+
+# -- `vinery node`: the process that runs one engine for each loaded model of this host.
+
+
+def run_node(_: argparse.Namespace) -> int:
+    start_django()
+    with importing():
+        from vinery_serving.node import reconciler
+
+    return reconciler.run(heartbeats.begin_in_loop, logs.repeat)
