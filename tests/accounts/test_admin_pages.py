@@ -177,9 +177,9 @@ def test_scopes_roles_and_limits_are_created_and_changed(client: Client, alice: 
         response = client.post(address, body)
         assert response.status_code == 302, errors_of(response)
 
-    send(page_of("organization", "add"), {"name": "acme", "is_active": "on"})
+    send(page_of("organization", "add"), {"name": "acme"})
     acme = Organization.objects.get(name="acme")
-    body = {"name": "search", "organization": acme.pk, "is_active": "on", "capture_hours": 0}
+    body = {"name": "search", "organization": acme.pk, "capture_hours": 0}
     send(page_of("project", "add"), body)
     project = Project.objects.get(name="search")
     send(page_of("project", "change", project.pk), {"name": "search", "capture_hours": 2})
@@ -196,7 +196,7 @@ def test_scopes_roles_and_limits_are_created_and_changed(client: Client, alice: 
     weight = {"model": "m", "uncached": 1, "cached": 0, "output": 2, "image": 1}
     send(page_of("modelweight", "add"), weight)
 
-    assert not Project.objects.get(pk=project.pk).is_active
+    assert Project.objects.get(pk=project.pk).capture_hours == 2
     assert logged(actor="root") == [
         *("organization.create", "project.create", "project.update", "membership.create"),
         *("limit.create", "limit.update", "limit.delete", "weight.create"),

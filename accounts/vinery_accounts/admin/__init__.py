@@ -4,11 +4,10 @@ from vinery_accounts.admin import people, usage
 from vinery_accounts.admin.base import register
 from vinery_accounts.resources import (
     alerts,
-    audit,
     keys,
     limits,
     organizations,
-    refusals,
+    records,
     users,
 )
 
@@ -17,6 +16,6 @@ __all__ = ["people", "usage"]
 for _resource in (
     *(organizations.ORGANIZATIONS, organizations.PROJECTS, users.MEMBERSHIPS, keys.KEYS),
     *(limits.LIMITS, limits.MODEL_WEIGHTS, alerts.WEBHOOKS, alerts.ALERTS, alerts.KEY_REMINDERS),
-    *(refusals.REFUSALS, refusals.QUARANTINE, refusals.CAPTURES, audit.AUDIT),
+    *(records.REFUSALS, records.QUARANTINE, records.CAPTURES, records.AUDIT),
 ):
     register(_resource)

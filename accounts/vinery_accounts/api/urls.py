@@ -13,17 +13,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
-from vinery_accounts.api.usage import Usage, UsageExport
-from vinery_accounts.api.views import ResourceViewSet, viewset_of
+from vinery_accounts.api.views import ResourceViewSet, Usage, UsageExport, viewset_of
 from vinery_accounts.models import User
 from vinery_accounts.resources import (
     alerts,
-    audit,
     invitations,
     keys,
     limits,
     organizations,
-    refusals,
+    records,
     users,
 )
 from vinery_accounts.resources.base import Conflict, require
@@ -33,7 +31,7 @@ from vinery_accounts.services import changes
 from vinery_accounts.services.access import Action
 from vinery_accounts.signin.recovery import reset_second_factor, set_password
 
-# -- What an administrator does for a user who lost the password or the phone.
+# -- What an administrator does for a user who lost the password or the phone
 
 
 class PasswordSerializer(StrictSerializer):
@@ -104,11 +102,11 @@ def me(self: ResourceViewSet, request: Request) -> Response:
     return Response(users.MeSerializer(caller, context=self.get_serializer_context()).data)
 
 
-@extend_schema(responses=audit.VerdictSerializer)
+@extend_schema(responses=records.VerdictSerializer)
 @action(detail=False, methods=["get"], filter_backends=[], pagination_class=None)
 def verify(self: ResourceViewSet, request: Request) -> Response:
     """Verify the whole log. Only administrators of the platform may do this."""
-    query = self.read_query(audit.VerdictQuery)
+    query = self.read_query(records.VerdictQuery)
     if not self.access.is_superuser:
         raise PermissionDenied("Only an administrator of the whole platform may do this.")
     verdict = audit_log.verify(query.validated_data.get("newest_hash"))
@@ -144,10 +142,10 @@ for _name, _view in (
     ("alerts", viewset_of(alerts.ALERTS)),
     ("key-reminders", viewset_of(alerts.KEY_REMINDERS)),
     ("webhooks", viewset_of(alerts.WEBHOOKS)),
-    ("refusals", viewset_of(refusals.REFUSALS)),
-    ("quarantine", viewset_of(refusals.QUARANTINE, **_by_digest)),
-    ("captures", viewset_of(refusals.CAPTURES, **_by_request_id)),
-    ("audit", viewset_of(audit.AUDIT, verify=verify, query={"verify": [audit.VerdictQuery]})),
+    ("refusals", viewset_of(records.REFUSALS)),
+    ("quarantine", viewset_of(records.QUARANTINE, **_by_digest)),
+    ("captures", viewset_of(records.CAPTURES, **_by_request_id)),
+    ("audit", viewset_of(records.AUDIT, verify=verify, query={"verify": [records.VerdictQuery]})),
 ):
     _router.register(_name, _view, basename=f"api-{_name}")
 

@@ -1,4 +1,4 @@
-"""The menu of the console: which pages there are, in which group, and who may open them."""
+"""What surrounds the pages of the console: the menu, error pages and the headers of all pages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ def may_open(access: Access, name: str) -> bool:
     return all(entry.may_open(access) for entry in entries if entry.name == name)
 
 
-# -- Error pages of the console, which advise what to do, and the headers of all its pages.
+# -- Error pages, which advise what to do, and the headers of all pages
 
 ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
 

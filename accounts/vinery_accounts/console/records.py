@@ -15,10 +15,9 @@ from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
 from vinery_accounts.models import AuditEntry, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS
-from vinery_accounts.resources.audit import AUDIT, SEARCH_HELP
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
-from vinery_accounts.resources.refusals import QUARANTINE, REFUSALS
+from vinery_accounts.resources.records import AUDIT, QUARANTINE, REFUSALS, SEARCH_HELP
 from vinery_accounts.services.access import Access, Action
 from vinery_accounts.usage.effects import Effect
 from vinery_accounts.usage.filters import Dimension, among

@@ -90,13 +90,11 @@ class Question:
     is_danger: bool = True
 
 
-class ConfirmPage(RowPage):
-    """Asks whether something is done to the row, and does it."""
+class ActPage(RowPage):
+    """Does something to the row, and returns to another page with a message about it."""
 
-    template_name = "console/confirm.html"
     does: str = ""
     """`remove`, or the name of an action of the resource."""
-    questions: ClassVar[dict[str, Question]]
 
     def act(self) -> None:
         """Do it. Raises `PermissionDenied`, ValidationError and `Conflict`."""
@@ -105,9 +103,42 @@ class ConfirmPage(RowPage):
         else:
             self.resource.act(self.access, self.resource.action(self.does), self.row)
 
+    def done_text(self) -> str:
+        return f"The {self.row} is {self.resource.action(self.does).done}."
+
     def back_address(self) -> str:
         """Return the address that the page leads to, whatever the answer."""
         return reverse(f"console:{self.name}")
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        done, back = self.done_text(), self.back_address()
+        try:
+            self.act()
+        except (ValidationError, Conflict) as error:
+            messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
+        else:
+            messages.success(request, done)
+        return redirect(back)
+
+
+class ButtonPage(ActPage):
+    """Acts at the press of a button of another page."""
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Return to the page: after sign-in, a button pressed without a session leads here."""
+        text = f"Nothing was changed yet. To {self.does} {self.row}, press the button again."
+        messages.info(request, text)
+        return redirect(self.back_address())
+
+
+class ConfirmPage(ActPage):
+    """Asks before it acts."""
+
+    template_name = "console/confirm.html"
+    questions: ClassVar[dict[str, Question]]
+
+    def done_text(self) -> str:
+        return self.questions[self.does].done.format(row=self.row)
 
     def about(self) -> str:
         """Return what `{about}` of the texts means, where the row alone is not enough."""
@@ -129,16 +160,6 @@ class ConfirmPage(RowPage):
             "is_danger": question.is_danger,
             "back": self.back_address(),
         }
-
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        done, back = self.questions[self.does].done.format(row=self.row), self.back_address()
-        try:
-            self.act()
-        except (ValidationError, Conflict) as error:
-            messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
-        else:
-            messages.success(request, done)
-        return redirect(back)
 
 
 def page_of(rows: QuerySet[Any], request: HttpRequest) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Limits, quotas (limits with their use), and the weights of tokens in budgets."""
+"""Limits, quotas (limits with their use), weights of tokens in budgets, and owners of limits."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -232,7 +232,7 @@ def _check_model(row: Limit | ModelWeight, stored: Limit | ModelWeight | None) -
 MODEL_WEIGHTS: Final = ModelWeights()
 
 
-# -- The names of limit owners: what a scope such as `key:12` means to people.
+# -- What a scope such as `key:12` means to people
 
 
 def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:

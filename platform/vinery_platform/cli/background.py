@@ -1,4 +1,4 @@
-"""`vinery jobs`: the Celery worker, with Celery beat in a thread.
+"""`vinery jobs` and `vinery node`: the processes of `vinery up` that serve no requests.
 
 Celery itself would run beat in a forked process, which outlives a killed worker, and keep its state
 in a file that a kill may corrupt on systems without gdbm.
@@ -84,7 +84,7 @@ def _end_in_time(**_: Any) -> None:
     look_now()
 
 
-# -- `vinery node`: the process that runs one engine for each loaded model of this host.
+# -- The node, which runs one engine for each loaded model of this host
 
 
 def run_node(_: argparse.Namespace) -> int:

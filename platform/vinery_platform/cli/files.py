@@ -1,6 +1,6 @@
-"""`vinery catalog`: ready-made models that `vinery model pull` fetches by name.
+"""`vinery catalog` and `convert`: ready-made models, and environments that convert checkpoints.
 
-Needs no Django, no home folder and no running Vinery.
+Needs no Django, no running Vinery and no torch. `vinery model convert` converts.
 """
 
 import argparse

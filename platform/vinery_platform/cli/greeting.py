@@ -100,7 +100,7 @@ def _block(title: str, rows: list[Row], last: str = "") -> str:
     return "\n".join([title, "", *lines, "", *([f"  {last}", ""] if last else [])])
 
 
-# -- How a user calls `vinery` from another shell, for messages that show a command.
+# -- How a user calls `vinery` from another shell, for messages that show a command
 
 
 def command_words() -> str:

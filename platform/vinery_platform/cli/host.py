@@ -1,4 +1,9 @@
-"""`vinery config`: the settings in force, and where each of them is set. Secrets are hidden."""
+"""`vinery config`, `env`, `devices` and `reload`: the settings, the first key, the devices and the
+processes of this host.
+
+None of them needs Django. `vinery devices` needs no home folder, either: a short process asks
+OpenVINO.
+"""
 
 import argparse
 import asyncio
@@ -76,7 +81,7 @@ def _default_row(setting: Setting) -> dict[str, str]:
     return {"setting": setting.name, "value": value, "source": "default"}
 
 
-# -- `vinery env`: the address and the first key of this home, as lines for a shell:
+# -- The address and the first key, as lines for a shell: OpenAI's clients read these variables.
 
 _NAMES: Final = ("OPENAI_BASE_URL", "OPENAI_API_KEY")
 
@@ -99,7 +104,7 @@ def run_env(_: argparse.Namespace) -> int:
     return 0
 
 
-# -- `vinery devices`: the devices of this machine on which models can run_devices.
+# -- The devices of this machine
 
 _DEVICE_HEADS: Final = ("device", "name", "memory", "driver")
 
@@ -141,7 +146,8 @@ def _in_gib(num_bytes: int | None) -> str | None:
     return None if num_bytes is None else f"{num_bytes / 2**30:.1f} GiB"
 
 
-# -- `vinery reload`: new web processes, without a lost request.
+# -- New web processes. The supervisor of this home is asked by a signal: each new process takes the
+# connections before the old one stops to, and the old one ends with its last request.
 
 
 def run_reload(_arguments: argparse.Namespace) -> int:
@@ -154,7 +160,7 @@ def run_reload(_arguments: argparse.Namespace) -> int:
     except ProcessLookupError:  # it has ended meanwhile
         pid = None
     if pid is None:
-        raise Failure(f"`vinery up` does not run_reload with the home folder {home.path}.")
+        raise Failure(f"`vinery up` does not run with the home folder {home.path}.")
     print(
         f"vinery: process {pid} replaces its web processes one after the other. Its log has a "
         "line for each; running requests finish first."

@@ -19,9 +19,8 @@ from vinery_accounts.models import (
     Webhook,
 )
 from vinery_accounts.resources.alerts import ALERTS, KEY_REMINDERS, WEBHOOKS
-from vinery_accounts.resources.audit import AUDIT
 from vinery_accounts.resources.base import EVERYTHING
-from vinery_accounts.resources.refusals import CAPTURES, QUARANTINE, REFUSALS, read_texts
+from vinery_accounts.resources.records import AUDIT, CAPTURES, QUARANTINE, REFUSALS, read_texts
 from vinery_accounts.services import audit as audit_log
 from vinery_accounts.usage import export
 from vinery_platform.cli.period import DAY

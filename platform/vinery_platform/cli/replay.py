@@ -17,7 +17,7 @@ from urllib.error import URLError
 from urllib.request import Request
 
 from vinery_accounts.models import UsageRecord
-from vinery_accounts.resources.refusals import read_texts
+from vinery_accounts.resources.records import read_texts
 from vinery_platform.cli.model import option
 from vinery_platform.cli.ready import direct_opener
 from vinery_platform.cli.records import capture_of, notices

@@ -27,7 +27,7 @@ from vinery_serving.http.edge import (
 )
 from vinery_serving.http.refusals import REFUSALS, Reason
 
-# -- How many requests of one kind run at once, and in which order others wait.
+# -- How many requests of one kind run at once, and in which order others wait
 
 
 class Turns:

@@ -259,7 +259,7 @@ TEST: Final = RowAction(
 )
 
 
-# -- What the loaded vision models make of media: the size that they see, and the tokens.
+# -- What the loaded vision models make of media: the size that they see, and the tokens
 
 
 def vision_models() -> list[ServedModel]:

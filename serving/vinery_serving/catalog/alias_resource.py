@@ -1,4 +1,4 @@
-"""Aliases of models as a resource: what the management API and the commands show and change."""
+"""Other names of models as a resource, and what goes by the name of a model."""
 
 from typing import Final
 
@@ -59,7 +59,9 @@ def targets_text(targets: dict[str, int]) -> str:
     return ", ".join(f"{name} {weight}" for name, weight in by_weight)
 
 
-# -- What goes by the name of a model, when the model gets another name.
+# -- What goes by the name of a model, when it gets another one. Aliases follow it. All else stays
+# behind: a limit counts what the usage records of its name have, and a key whose client still sends
+# the old name must not silently get another one.
 
 
 def follow_name(old_name: str, new_name: str) -> None:

@@ -1,18 +1,16 @@
 """The console's page of one model for administrators: its state and history, what it does now, its
-jobs, its settings, and buttons that act on it."""
+jobs, its settings, buttons that act on it, and the pages that follow a log."""
 
 from pathlib import Path
 from typing import Any, Final
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import path, reverse
 
 from vinery_accounts.console.page import FormPage, LivePage
-from vinery_accounts.console.rows import ConfirmPage, Question, RowPage, page_of
-from vinery_accounts.resources.base import Conflict
+from vinery_accounts.console.rows import ButtonPage, ConfirmPage, Question, RowPage, page_of
 from vinery_serving.catalog.console_speed import speed_of
 from vinery_serving.catalog.engine_work import NO_LOG, engine_log_path, engine_log_text, log_after
 from vinery_serving.catalog.job_requests import checkpoint_of
@@ -91,34 +89,21 @@ def _cache_grows(model: ServedModel) -> bool | None:
     return not model.options.get("cache_size_gb") if Task(model.task).is_generation else None
 
 
-class ActOnModel(RowPage):
+class ActOnModel(ButtonPage):
     """`/console/models/<id>/load/` and so on: buttons of the list (`?from=list`), of the page, and
     of the page that tunes (`?from=tune`)."""
 
     name = "models"
     resource = MODELS
-    does = "load"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Return to the page: after sign-in, a button pressed without a session leads here."""
-        text = f"Nothing was changed yet. To {self.does} {self.row}, press the button again."
-        messages.info(request, text)
-        return self._back()
+    def done_text(self) -> str:
+        return _DONE[self.does].format(row=self.row)
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        try:
-            MODELS.act(self.access, MODELS.action(self.does), self.row)
-        except Conflict as error:
-            messages.error(request, str(error))
-        else:
-            messages.success(request, _DONE[self.does].format(row=self.row))
-        return self._back()
-
-    def _back(self) -> HttpResponse:
+    def back_address(self) -> str:
         if self.request.GET.get("from") == "list":
-            return redirect("console:models")
+            return reverse("console:models")
         page = "model-tune" if self.request.GET.get("from") == "tune" else "model"
-        return redirect(f"console:{page}", self.row.pk)
+        return reverse(f"console:{page}", args=[self.row.pk])
 
 
 class RemoveModel(ConfirmPage):
@@ -138,25 +123,14 @@ class RemoveModel(ConfirmPage):
     }
 
 
-class ActOnJob(RowPage):
+class ActOnJob(ButtonPage):
     """`/console/models/jobs/<id>/pause/` and `resume/`: buttons of the model's page."""
 
     name = "models"
     resource = MODEL_JOBS
-    does = "pause"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        return redirect("console:model", self.row.model_id)
-
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        action = MODEL_JOBS.action(self.does)
-        try:
-            MODEL_JOBS.act(self.access, action, self.row)
-        except (Conflict, ValidationError) as error:
-            messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
-        else:
-            messages.success(request, f"The {self.row} is {action.done}.")
-        return redirect("console:model", self.row.model_id)
+    def back_address(self) -> str:
+        return reverse("console:model", args=[self.row.model_id])
 
 
 class CancelJob(ConfirmPage):
@@ -178,7 +152,7 @@ class CancelJob(ConfirmPage):
         return reverse("console:model", args=[self.row.model_id])
 
 
-# -- The console's pages that follow a log: that of a model's engine, and that of a job.
+# -- Pages that follow a log: that of a model's engine, and that of a job
 
 
 class LogPage(RowPage):

@@ -141,7 +141,10 @@ def _no_device(name: str, known: DeviceList) -> str:
     return f"{text} Devices: {devices}. After a change, `vinery devices` looks for them again."
 
 
-# -- Whether the device of a model takes its options.
+# -- Whether the device of a model takes its options. Plugins refuse properties that they lack when
+# a model is compiled, and ignore some: so each option is checked where it is set. The plugin of a
+# device that this machine has lists its properties; the values of an option are those of OpenVINO
+# 2026.4.
 
 # The numbers in which each device stores the KV cache.
 _KV_PRECISIONS: Final = {

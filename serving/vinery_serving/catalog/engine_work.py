@@ -1,4 +1,4 @@
-"""What the engines of a model do now, and what the API shows of them."""
+"""The engines of a model: what they do now and have logged, and what the API shows of them."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def _memory_bytes(pid: int) -> int | None:
     return int(num_pages) * _PAGE_BYTES if _ENGINES.intersection(words) else None
 
 
-# -- The log lines of a model's engine and of its jobs, for administrators.
+# -- Log lines of a model's engine and of its jobs
 
 NUM_LINES: Final = 50
 # How many lines a page that follows a log gets at once.

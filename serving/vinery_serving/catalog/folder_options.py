@@ -93,9 +93,9 @@ def _has_linear_attention(graph: Path) -> bool:
     return False
 
 
-# -- Heads for speculative decoding: models that read the hidden states of another one.
+# -- Heads for speculative decoding: models that read the hidden states of another one. The exporter
+# notes the kind of a head at the end of its graph, and the training in its config.json.
 
-_HEAD_GRAPH: Final = "openvino_model.xml"
 _NOTES_BYTES: Final = 1 << 16
 _KINDS: Final = ((b"eagle3", "EAGLE-3"), (b"dflash", "DFlash"))
 # From so many on GenAI 2026.4.1 chooses the layers that a head reads.
@@ -111,7 +111,7 @@ def kind_of_head(folder: Path) -> str | None:
 
 def check_no_head(folder: Path) -> None:
     """Raises ValueError for a head, which cannot be served as a model."""
-    kind = kind_of_head(folder) if (folder / _HEAD_GRAPH).is_file() else None
+    kind = kind_of_head(folder) if (folder / _GRAPH).is_file() else None
     if kind is None:
         return
     advice = (
@@ -139,7 +139,7 @@ def check_head(head: Path, folder: Path) -> None:
 
 def _notes(folder: Path) -> bytes:
     """Return the end of a graph, in small letters."""
-    with (folder / _HEAD_GRAPH).open("rb") as file:
+    with (folder / _GRAPH).open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _NOTES_BYTES))
         return file.read().lower()
 
@@ -154,7 +154,7 @@ def _num_layers(folder: Path) -> int:
         return 0
 
 
-# -- The models that ship with Vinery. Their names do for folders, in a clone and in a wheel.
+# -- Models that ship with Vinery: their names do for folders, in a clone and in a wheel
 
 
 def shipped_models() -> tuple[str, ...]:

@@ -1,5 +1,4 @@
-"""Jobs of models and the history of models as resources: what the management API and the commands
-show and change."""
+"""Jobs of models, the history of models and measured speeds as resources."""
 
 from typing import Any, Final
 
@@ -180,7 +179,7 @@ MODEL_JOBS: Final = ModelJobs()
 MODEL_EVENTS: Final = ModelEvents()
 
 
-# -- Measured speeds as a resource: what the management API and the commands show.
+# -- Measured speeds
 
 _LARGE: Final = 1000
 

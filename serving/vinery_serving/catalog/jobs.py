@@ -1,4 +1,4 @@
-"""Long work on models: pulling, converting and measuring, each a row that the node carries out.
+"""Long work on models, each a row that the node carries out, and the history of models.
 
 Administrators write what they want of a job (`asked`), the node what has become of it. A job is
 carried out by a process that may be killed at any time: it begins again, and goes on where it was
@@ -120,7 +120,7 @@ def wait_for_attempt(job: ModelJob, pause_s: float) -> None:
     ModelJob.objects.filter(pk=job.pk).update(state=JobState.WAITING, next_attempt_at=next_at)
 
 
-# -- The history of a model: each change of its state, with the reason.
+# -- The history of a model: each change of its state, with the reason
 
 # Events that are kept of each model. More of them are deleted, the oldest first.
 MAX_EVENTS: Final = 500

@@ -44,7 +44,7 @@ def test_a_key_is_created_paused_resumed_rotated_and_revoked(vinery_: Vinery) ->
     assert vinery_("key", "resume", key.hint).status == 0
     rotated = vinery_("key", "rotate", str(key.pk), "--grace", "1h")
     new = find_key(rotated.out.strip())
-    assert rotated.err == f"vinery: The API key that replaces {key}. It is not shown again:\n"
+    assert rotated.err == f"vinery: The secret of {new} ({new.pk}). It is not shown again:\n"
     assert find_key(secret).replaced_by == new
     assert vinery_("key", "rotate", str(key.pk)).err.startswith("vinery: This key has been rotated")
     assert vinery_("key", "revoke", str(new.pk)).out == f"{new} is revoked.\n"

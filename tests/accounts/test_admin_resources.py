@@ -1,0 +1,46 @@
+"""Every resource in Django's admin: a list with its columns and filters, a form, and a page."""
+
+import pytest
+from django.contrib import admin
+from django.test import Client
+from django.urls import reverse
+from isolation_tenants import fill
+
+from tests.tables import table
+from vinery_accounts.admin.base import ResourceAdmin
+
+pytestmark = pytest.mark.usefixtures("root")
+
+
+def pages() -> list[ResourceAdmin]:
+    admin.autodiscover()
+    return [page for page in admin.site._registry.values() if isinstance(page, ResourceAdmin)]
+
+
+def address(page: ResourceAdmin, name: str, *arguments: object) -> str:
+    options = page.opts
+    return reverse(f"admin:{options.app_label}_{options.model_name}_{name}", args=arguments)
+
+
+def test_each_resource_is_listed_shown_and_added_only_where_it_declares_so(
+    client: Client,
+) -> None:
+    fill("ours", 100)
+    for page in pages():
+        listed = client.get(address(page, "changelist"))
+        heads = [name for name in page.resource.columns if name != "id"]
+        text = listed.content.decode()
+        assert all(f"column-{name}" in text for name in heads), page
+        may_add = "create" in page.resource.verbs
+        assert client.get(address(page, "add")).status_code == (200 if may_add else 403), page
+        for row in listed.context["cl"].result_list[:1]:
+            shown = client.get(address(page, "change", row.pk))
+            assert shown.status_code == 200, page
+            names = page.resource.serializer().fields
+            assert any(f"field-{name}" in shown.content.decode() for name in names), page
+
+
+@table("query", [{"q": "nothing"}, {"state": "unknown"}, {"project__id__exact": "9" * 30}])
+def test_no_address_of_a_list_fails(client: Client, query: dict[str, str]) -> None:
+    for page in pages():
+        assert client.get(address(page, "changelist"), query).status_code in (200, 302, 400), page
