@@ -28,7 +28,7 @@ from vinery_accounts.limits.service import (
 from vinery_accounts.models import OWNERS, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
-from vinery_accounts.resources.forms import PercentsField, ResourceForm
+from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.limits import LIMITS, owners_of
 from vinery_accounts.services.access import Access, Action
 
@@ -171,8 +171,6 @@ def closest(quotas: list[Quota]) -> list[Quota]:
 class ChangedLimitForm(ResourceForm):
     """The fields of a stored limit that can be changed."""
 
-    alert_at = PercentsField()
-
     def __init__(self, limit: Limit, data: Any = None) -> None:
         names = [name for name in _VALUES if name != "week_start" or limit.window == Window.WEEK]
         initial = {name: getattr(limit, name) for name in names}
@@ -182,7 +180,6 @@ class ChangedLimitForm(ResourceForm):
 class NewLimitForm(ResourceForm):
     field_order = ("of", *_KIND, *_VALUES)
     of = forms.CharField(label="Applies to", widget=forms.Select)
-    alert_at = PercentsField()
 
     def __init__(self, access: Access, data: Any = None, of: str = "") -> None:
         kind = _KIND if access.is_superuser else _KIND[1:]

@@ -250,10 +250,20 @@ class LinkForMember(RowPage):
 def show_link(page: Page, user: User) -> HttpResponse:
     """Return the page with the link, which is stored nowhere."""
     link = USERS.act(page.access, USERS.action("link"), user)
-    context = Page.get_context_data(
-        page, member=user, link=page.base_url() + link["path"], expires_at=link["expires_at"]
+    text = (
+        "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "
+        "works once, until {:%Y-%m-%d %H:%M} UTC. Any holder of the link can use it."
     )
-    return render(page.request, "console/member_made.html", context)
+    context = Page.get_context_data(
+        page,
+        heading=f"A link for {user}",
+        text=format_html(text, user, link["expires_at"]),
+        secret=page.base_url() + link["path"],
+        copy="Copy the link",
+        back=reverse("console:members"),
+        done="Done",
+    )
+    return render(page.request, "console/issued.html", context)
 
 
 class Withdraw(ConfirmPage):

@@ -11,6 +11,8 @@ from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.template.defaultfilters import pluralize
+from django.urls import reverse
+from django.utils.safestring import mark_safe
 
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import (
@@ -235,10 +237,24 @@ class NewWebhook(FormPage):
         return show_secret(self, WEBHOOKS.create(self.access, form.columns))
 
 
+_COPY: Final = (
+    "<strong>Copy this secret now.</strong> It is shown once. Your receiver verifies signatures "
+    'with it, as <a href="https://www.standardwebhooks.com" rel="noreferrer">Standard Webhooks</a> '
+    "specifies."
+)
+
+
 def show_secret(page: FormPage | RowPage, new: Issued) -> HttpResponse:
     """Return the page with the secret, which is never shown again."""
-    context = page.get_context_data() | {"webhook": new.row, "secret": new.secret}
-    return render(page.request, "console/webhook_made.html", context)
+    context = page.get_context_data() | {
+        "heading": new.row.name,
+        "text": mark_safe(_COPY),
+        "secret": new.secret,
+        "copy": "Copy the secret",
+        "back": reverse("console:webhook", args=[new.row.pk]),
+        "done": "Done: to the webhook, and send a test",
+    }
+    return render(page.request, "console/issued.html", context)
 
 
 class WebhookPage(RowPage, FormPage):

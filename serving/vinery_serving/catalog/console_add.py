@@ -11,6 +11,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect
 from django.urls import path, reverse
+from django.utils.html import format_html
 
 from vinery_accounts.console.page import FormPage, Page
 from vinery_accounts.resources.fields import id_of
@@ -50,9 +51,7 @@ class AddPage(AdministratorPage):
     """A page that adds a model, in one `way` of several."""
 
     way = ""
-
-    def get_template_names(self) -> list[str]:
-        return [f"console/model_add_{self.way}.html"]
+    template_name = "console/model_add_form.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"way": self.way}
@@ -71,6 +70,7 @@ class AddFromCatalogue(AddPage):
     """`/console/models/add/`: `task=chat` and `all=on` filter. A POST adds the model `name`."""
 
     way = "catalogue"
+    template_name = "console/model_add_catalogue.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         task, shows_all = self.request.GET.get("task", ""), "all" in self.request.GET
@@ -113,6 +113,7 @@ class AddFromHub(AddPage, FormPage):
     judged before it is pulled. A POST pulls it."""
 
     way = "hub"
+    template_name = "console/model_add_hub.html"
 
     def form_of(self, data: QueryDict | None) -> FilesForm:
         names = ["name", "precision", "is_loaded", "options"]
@@ -192,7 +193,14 @@ class AddFile(AddPage, FormPage):
     """`/console/models/add/file/`: an archive or a GGUF file. `repository` is a URL or a path that
     the form begins with."""
 
-    way = "file"
+    way, button = "file", "Fetch and serve"
+
+    def texts(self) -> dict[str, Any]:
+        note = (
+            "The page of the model shows the progress; a fetch can be paused and goes on after a "
+            "restart."
+        )
+        return {"note": note}
 
     def form_of(self, data: QueryDict | None) -> FilesForm:
         names = ["repository", "sha256", "name", "device", "is_loaded", "options"]
@@ -227,7 +235,7 @@ def _judged(asked: Pull) -> Judged:
 class AddFolder(AddPage, FormPage):
     """`/console/models/add/folder/`."""
 
-    way = "folder"
+    way, button = "folder", "Add"
 
     def form_of(self, data: QueryDict | None) -> FolderForm:
         return FolderForm(data)
@@ -239,7 +247,15 @@ class AddFolder(AddPage, FormPage):
 class Convert(AddPage, FormPage):
     """`/console/models/add/convert/`: `model=7` converts the checkpoint of a model again."""
 
-    way = "convert"
+    way, button = "convert", "Convert and serve"
+
+    def texts(self) -> dict[str, Any]:
+        note = (
+            "The page of the model shows the progress and the log. The first conversion makes its "
+            "environment, which takes minutes and about 2 GB of disk. A checkpoint that is on a "
+            'hub only is <a href="{}?all=on">fetched first</a>.'
+        )
+        return {"note": format_html(note, reverse("console:model-add-hub"))}
 
     def form_of(self, data: QueryDict | None) -> ConvertForm:
         wanted = id_of(self.request.GET.get("model", ""))
