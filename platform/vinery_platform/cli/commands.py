@@ -121,6 +121,11 @@ _SERVERS: Final = frozenset({"web", "node", "jobs"})
 _NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"catalog"}
 
 
+def module_of(name: str) -> str:
+    """Return the module that has a command."""
+    return f"vinery_platform.cli.{_MODULES.get(name, name.replace('-', '_'))}"
+
+
 def parser(*loaded: str) -> argparse.ArgumentParser:
     """Return the command line, with the arguments of the `loaded` commands."""
     root = argparse.ArgumentParser(
@@ -138,7 +143,7 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         if name in loaded:
             own = name.replace("-", "_")
-            module = import_module(f"vinery_platform.cli.{_MODULES.get(name, own)}")
+            module = import_module(module_of(name))
             if name in _PROCESSES:
                 command.description = _PROCESSES[name]
                 command.set_defaults(run=getattr(module, f"run_{own}", None) or module.run)
