@@ -153,7 +153,7 @@ def test_the_page_of_a_model_that_is_tried_again_shows_how_often(root: Client) -
     error = "There is not enough memory.\n\nstd::bad_alloc"
     model = served(EngineState.RETRYING, last_error=error, num_attempts=1, max_attempts=4)
     page = text_of(root.get(address(model)))
-    assert ">Retrying (2 of 4)</span>" in page
+    assert ">Retrying (2 of 4)</span>" in text_of(root.get(MODELS))
     assert "max_attempts: 4" in page
     assert "There is not enough memory.<br><br>std::bad_alloc" in page
     rows = text_of(root.get(MODELS))

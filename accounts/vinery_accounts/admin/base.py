@@ -472,12 +472,12 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
 def _text(value: Any) -> Any:
     """Return a value in words. Times stay, which Django writes in the user's language."""
     match value:
-        case None | "" | [] | {}:
-            return "-"
         case bool():
             return "yes" if value else "no"
         case datetime() | int() | float():
             return value
+        case _ if not value:
+            return "-"
         case Mapping():
             return "\n".join(f"{name}: {_text(each)}" for name, each in value.items())
         case list() | tuple():
