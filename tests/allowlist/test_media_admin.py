@@ -75,7 +75,7 @@ def test_refused_media_are_listed_with_their_reason(root: Client) -> None:
     assert "No rule of the platform allows it." in page
     number = MediaDenial.objects.get().pk
     row = root.get(reverse("admin:media_mediadenial_change", args=[number])).content.decode()
-    assert f'href="/console/media/denials/{number}/allow/"' in row
+    assert "https://a.example" in row
 
 
 def test_the_address_of_a_refused_host_is_for_administrators_alone(

@@ -213,7 +213,8 @@ class ResourceAdmin(VisibleAdmin):
         return [_cell(self.model, *each) for each in columns if each[0] != "id"]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        return self._cells
+        hidden = self.resource.hidden(self.access(request), None)
+        return [each for each in self._cells if each.__name__ not in hidden]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         """Return the list, whose rows have the columns that are read at once for all."""

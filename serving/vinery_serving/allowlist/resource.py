@@ -1,6 +1,6 @@
 """Media rules, folders, numbers of media, and refused media as resources."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ValidationError
@@ -296,8 +296,9 @@ class MediaDenials(Resource[MediaDenial]):
     one, many = "refused media", "refused media"
     empty_text = "Nothing was refused yet."
     columns = columns_of(
-        "last=last_at count=num what reason detail level organization=organization_name "
-        "project=project_name"
+        "last=last_at count=num what detail level organization=organization_name "
+        "project=project_name",
+        why=lambda denial: reason_text(denial, with_address=False),
     )
 
     def rows(self, access: Access) -> QuerySet[MediaDenial]:
@@ -307,8 +308,8 @@ class MediaDenials(Resource[MediaDenial]):
         seen = Q(organization_id__in=access.organizations) | Q(project_id__in=access.projects)
         return rows.filter(seen)
 
-    def extra_columns(self, rows: Sequence[MediaDenial]) -> Sequence[Mapping[str, Any]]:
-        return [{"why": reason_text(row)} for row in rows]
+    def hidden(self, access: Access, row: MediaDenial | None) -> frozenset[str]:
+        return frozenset() if access.is_superuser else frozenset({"detail"})
 
 
 MEDIA_DENIALS: Final = MediaDenials()
