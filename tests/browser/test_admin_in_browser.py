@@ -16,7 +16,7 @@ USAGE = "accounts/usagerecord/"
 LISTS = (MODELS, KEYS, USAGE, "accounts/user/", "accounts/limit/", "accounts/auditentry/")
 
 
-def test_the_admin_lists_all_explains_wrong_options_and_aligns_figures(
+def test_the_admin_lists_all_explains_errors_and_aligns_figures(
     admin: Administrator,
 ) -> None:
     admin.visit("")

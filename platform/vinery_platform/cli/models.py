@@ -34,6 +34,7 @@ from vinery_platform.cli.shape import (
 )
 from vinery_serving.catalog import job_requests, pulls
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES, targets_text
+from vinery_serving.catalog.hub_resource import LoadVerdictSerializer
 from vinery_serving.catalog.job_resource import (
     MODEL_JOBS,
     SPEED_RESULTS,
@@ -162,7 +163,7 @@ _OPTIONS: Final = {
 
 def add_files(actions: Commands) -> None:
     """Add the commands of `vinery model` that ask hubs and make files."""
-    search_ = _add_job_command(actions, "search", search_hub, "text", "TEXT", without=True)
+    search_ = _add_job_command(actions, "search", search_hub, "text", "TEXT", has_options=False)
     search_.add_argument(
         "--all", action="store_true", help="also models that must be converted first"
     )
@@ -186,7 +187,7 @@ def _add_job_command(
     metavar: str,
     options: Mapping[str, Option] | None = None,
     *,
-    without: bool = False,
+    has_options: bool = True,
 ) -> argparse.ArgumentParser:
     """Add a command with the parameters of an action of the list of models."""
     action = MODELS.action(name)
@@ -194,8 +195,9 @@ def _add_job_command(
     fields = action.serializer().fields
     help_text = str(fields[positional].help_text).replace("%", "%%")
     parser.add_argument(positional, metavar=metavar, help=help_text)
-    names = [] if without else [each for each in fields if each not in (positional, "options")]
-    add_fields(parser, fields, {**_OPTIONS, **(options or {})}, names)
+    if has_options:
+        names = [each for each in fields if each not in (positional, "options")]
+        add_fields(parser, fields, {**_OPTIONS, **(options or {})}, names)
     return parser
 
 
@@ -217,10 +219,7 @@ def check(arguments: argparse.Namespace) -> int:
     if verdict is None:
         raise Failure("An archive can be judged only when it is unpacked: pull it.")
     if arguments.json:
-        body = asdict(verdict)
-        memory = body.pop("need") | {"total_bytes": verdict.need.total_bytes}
-        del body["machine"]["engines"]
-        print(json_of(body | {"memory": memory}))
+        print(json_of(LoadVerdictSerializer(verdict).data))
     else:
         _print(verdict)
     return int(verdict.answer is Answer.NO)
