@@ -252,12 +252,12 @@ def show_link(page: Page, user: User) -> HttpResponse:
     link = USERS.act(page.access, USERS.action("link"), user)
     text = (
         "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "
-        "works once, until {:%Y-%m-%d %H:%M} UTC. Any holder of the link can use it."
+        "works once, until {} UTC. Any holder of the link can use it."
     )
     context = Page.get_context_data(
         page,
         heading=f"A link for {user}",
-        text=format_html(text, user, link["expires_at"]),
+        text=format_html(text, user, f"{link['expires_at']:%Y-%m-%d %H:%M}"),
         secret=page.base_url() + link["path"],
         copy="Copy the link",
         back=reverse("console:members"),
