@@ -38,6 +38,10 @@ class Organizations(Resource[Organization]):
     verbs = frozenset({"create", "change", "remove"})
     removal = Action.REMOVE
     actions = activation(Action.SWITCH)
+    help = {
+        "remove": "Remove an organisation for good, with its roles, limits and webhooks. One with "
+        "projects cannot be removed. Its usage records stay.",
+    }
     empty_text = "No organisation yet. Add one: users and projects belong to it."
     columns = columns_of("id name active=is_active projects=num_projects created=created_at")
     counted = {"num_projects": "projects"}
@@ -107,6 +111,8 @@ class Projects(Resource[Project]):
     help = {
         "change": "Change the fields that the request names. Only admins of the organisation "
         "change what is captured.",
+        "remove": "Remove a project for good, with its roles, limits and captured texts. One with "
+        "keys, revoked ones included, cannot be removed. Its usage records stay.",
     }
     empty_text = "No project yet. Add one: keys belong to it."
     columns = columns_of(

@@ -169,6 +169,8 @@ class Users(Resource[User]):
         "is an admin key.",
         "change": "Change the fields that the request names. Only an admin key changes "
         "the e-mail address of a person.",
+        "remove": "Remove a user for good, with their keys, roles and limits. Their usage records "
+        "stay.",
     }
 
     def listed(self, access: Access) -> QuerySet[User]:
