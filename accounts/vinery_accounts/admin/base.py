@@ -6,7 +6,7 @@ change goes through `resources` or `services/changes`, and so into the audit log
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
@@ -234,7 +234,7 @@ class ResourceAdmin(VisibleAdmin):
     def _search(self) -> Any:
         return self.resource.filters().fields.get("search")
 
-    def get_search_fields(self, request: HttpRequest) -> Sequence[str]:
+    def get_search_fields(self, request: HttpRequest) -> Any:
         return ["search"] if self._search else self.resource.search
 
     @property
@@ -370,7 +370,7 @@ class ResourceAdmin(VisibleAdmin):
 
     def get_actions(self, request: HttpRequest) -> Any:
         """Return the actions of the resource, which roles allow for each row."""
-        known = super().get_actions(request)
+        known: Any = super().get_actions(request)
         may_act = super().has_change_permission(request) or bool(request.user.is_superuser)
         for each in self.resource.actions if may_act else ():
             if not each.is_of_list:

@@ -112,7 +112,8 @@ class Projects(ListPage):
     def queryset(self) -> QuerySet[Project]:
         working = Q(api_keys__revoked_at=None, api_keys__id__isnull=False)
         num_keys = Count("api_keys", filter=working, distinct=True)
-        return super().queryset().annotate(num_keys=num_keys)
+        rows: QuerySet[Project] = super().queryset().annotate(num_keys=num_keys)
+        return rows
 
     def shown(self, row: Project) -> dict[str, Any]:
         return {"project": row, "may_open": self.access.leads(row.organization_id, row.pk)}
@@ -215,7 +216,8 @@ class Webhooks(ListPage):
     def queryset(self) -> QuerySet[Webhook]:
         newest = Delivery.objects.filter(webhook=OuterRef("pk")).order_by("-id")
         state, error = (Subquery(newest.values(name)[:1]) for name in ("state", "error"))
-        return super().queryset().annotate(last_state=state, last_error=error)
+        rows: QuerySet[Webhook] = super().queryset()
+        return rows.annotate(last_state=state, last_error=error)
 
 
 class NewWebhook(FormPage):

@@ -192,7 +192,7 @@ def _add_job_command(
     """Add a command with the parameters of an action of the list of models."""
     action = MODELS.action(name)
     parser = add_command(actions, name, run, action.help)
-    fields = action.serializer().fields
+    fields: Any = action.serializer().fields
     help_text = str(fields[positional].help_text).replace("%", "%%")
     parser.add_argument(positional, metavar=metavar, help=help_text)
     if has_options:

@@ -114,7 +114,8 @@ def catalogue_body() -> dict[str, Any]:
     """Return the catalogue with what fits this server, as the API does."""
     machine = pulls.machine_for("CPU")
     body = {"object": "list", "data": [_Entry(each, machine) for each in catalogue()]}
-    return dict(CatalogueSerializer(body).data)
+    serializer: Any = CatalogueSerializer(body)
+    return dict(serializer.data)
 
 
 def _answered(ask: Callable[[], ResultT]) -> ResultT:

@@ -86,7 +86,7 @@ class FilesForm(ParametersForm):
     """The parameters of a job that makes files for a name: of a new model, or of one that gets them
     instead of its own."""
 
-    rare = ("options",)
+    rare: ClassVar[tuple[str, ...]] = ("options",)
     replaces = forms.BooleanField(
         required=False,
         label="Replace the files of the model of this name",
@@ -129,7 +129,7 @@ class ConvertForm(FilesForm):
         for name, each in options.items():
             self.fields[name] = form_field(each)
             self.fields[name].required = False
-        self.initial = {"precision": ConvertOptions.precision} | self.initial
+        self.initial = {"precision": ConvertOptions.precision, **self.initial}
         self.fields["name"].required = False
         self.fields["name"].help_text += " Empty: named after the folder."
         self.fields["folder"].widget.attrs["list"] = "checkpoints"
