@@ -4,13 +4,10 @@ import re
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 from pages import page, sent
-from row_builders import stored_alert, stored_reminder
 
-from tests.accounts.api.api_client import Keys
 from vinery_accounts.alerts import webhooks
-from vinery_accounts.models import AuditEntry, Delivery, User, Webhook
+from vinery_accounts.models import AuditEntry, Webhook
 from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -48,20 +45,3 @@ def test_a_secret_is_rotated_and_shown_once(client: Client) -> None:
     assert webhook.previous_secret_until is not None
     entries = AuditEntry.objects.filter(action="webhook.rotate", actor="root")
     assert entries.filter(target_id=str(webhook.pk)).count() == 1
-
-
-def test_alerts_and_reminders_are_only_shown(client: Client, alice: User, new_key: Keys) -> None:
-    alert, reminder = stored_alert(whose="Acme / search"), stored_reminder(new_key().key)
-    changes.change(alice, email="alice@example.com")
-    for kind, row, shown, number in (
-        ("alert", alert, "Acme / search", "percent"),
-        ("keyreminder", reminder, reminder.hint, "days_before"),
-    ):
-        whose = {"alert": row} if kind == "alert" else {"reminder": row}
-        Delivery.objects.create(**whose, user=alice, due_at=timezone.now())
-        rows = f"{ADMIN}/{kind}/"
-
-        assert shown in page(client, rows)
-        assert "e-mail to alice" in page(client, f"{rows}{row.pk}/change/")
-        assert client.post(f"{rows}{row.pk}/change/", {number: 1}).status_code == 403
-        assert client.get(f"{rows}add/").status_code == 403

@@ -24,7 +24,7 @@ def address(page: ResourceAdmin, name: str, *arguments: object) -> str:
     return reverse(f"admin:{options.app_label}_{options.model_name}_{name}", args=arguments)
 
 
-def test_each_resource_is_listed_shown_and_added_only_where_it_declares_so(
+def test_each_resource_is_listed_shown_and_changed_as_it_declares(
     client: Client,
 ) -> None:
     fill("ours", 100)
@@ -43,6 +43,11 @@ def test_each_resource_is_listed_shown_and_added_only_where_it_declares_so(
             assert detail.status_code == 200, page
             names = page.resource.serializer().fields
             assert any(f"field-{name}" in detail.content.decode() for name in names), page
+            if "change" not in page.resource.verbs:
+                assert client.post(address(page, "change", row.pk), {}).status_code == 403, page
+            if "create" not in page.resource.verbs:
+                delete = address(page, "delete", row.pk)
+                assert client.post(delete, {"post": "yes"}).status_code == 403, page
 
 
 @table("query", [{"q": "nothing"}, {"state": "unknown"}, {"project__id__exact": "9" * 30}])

@@ -96,11 +96,3 @@ def test_the_address_of_a_refused_host_is_for_administrators_alone(
     client.force_login(User.objects.create_superuser("root"))
     for page in pages:
         assert "10.1.2.3" in client.get(page).content.decode()
-
-
-@pytest.mark.parametrize("table", ["mediarule", "mediafolder", "medialimit", "mediadenial"])
-def test_each_list_opens_also_with_a_search(root: Client, table: str) -> None:
-    address = reverse(f"admin:media_{table}_changelist")
-
-    assert root.get(address).status_code == 200
-    assert root.get(address, {"q": "a"}).status_code == 200
