@@ -1,4 +1,4 @@
-"""Alerts, reminders and webhooks in Django's admin."""
+"""Webhooks in Django's admin."""
 
 import re
 
