@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -14,7 +13,7 @@ from django.utils.html import format_html
 
 from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import FormPage, Page
-from vinery_accounts.console.rows import ConfirmPage, ListPage, Question, RowPage
+from vinery_accounts.console.rows import ButtonPage, ConfirmPage, ListPage, Question, RowPage
 from vinery_accounts.models import Membership, Role, User
 from vinery_accounts.resources.base import Conflict, require
 from vinery_accounts.resources.fields import id_of
@@ -282,28 +281,20 @@ class Withdraw(ConfirmPage):
     }
 
 
-class Answer(RowPage):
+class Answer(ButtonPage):
     """`/console/invitations/<id>/accept/` and `decline/`: of the user who is invited."""
 
     name = "overview"
     resource = INVITATIONS
-    does = "accept"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Return to the overview: after sign-in, a button pressed without a session leads here."""
-        text = f"Nothing was changed yet. To {self.does} the role in {self.row.scope}, press again."
-        messages.info(request, text)
-        return redirect("console:overview")
+    def act(self) -> None:
+        if self.does == "accept":
+            super().act()
+        else:
+            INVITATIONS.remove(self.access, self.row)
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def done_text(self) -> str:
         scope = self.row.scope
-        try:
-            if self.does == "accept":
-                INVITATIONS.act(self.access, INVITATIONS.action("accept"), self.row)
-                messages.success(request, f"You are {self.row.role} of {scope}.")
-            else:
-                INVITATIONS.remove(self.access, self.row)
-                messages.success(request, f"You have declined the invitation to {scope}.")
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
-        return redirect("console:overview")
+        if self.does == "accept":
+            return f"You are {self.row.role} of {scope}."
+        return f"You have declined the invitation to {scope}."

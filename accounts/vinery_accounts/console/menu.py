@@ -1,11 +1,14 @@
 """What surrounds the pages of the console: the menu, error pages and the headers of all pages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.template import Library
 from django.template.loader import render_to_string
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from vinery_accounts.services.access import Access
 
@@ -151,3 +154,35 @@ def _page(request: HttpRequest | None, status: int, heading: str, advice: str) -
     context = {"heading": heading, "advice": advice, "menu": menu_of(access)}
     text = render_to_string("console/error.html", context, request)
     return guarded(HttpResponse(text, status=status))
+
+
+# -- Template tags: tables, and whether a row is active
+
+register = Library()
+
+
+@register.simple_block_tag
+def table(content: str, columns: str | Iterable[str]) -> SafeString:
+    """Return a table around its rows. `columns` are the names of the columns, as a list or
+    separated by `|`: `#Bytes` has figures, and a column of buttons has no name. On phones each row
+    becomes a card, in which `data-name` of a cell names its column."""
+    names = columns.split("|") if isinstance(columns, str) else columns
+    heads = format_html_join("", "<th{}>{}</th>", map(_head, names))
+    return format_html(
+        '<div class="table">\n<table>\n  <thead><tr>{}</tr></thead>\n'
+        "  <tbody>\n{}  </tbody>\n</table>\n</div>",
+        heads,
+        content,
+    )
+
+
+def _head(name: str) -> tuple[str, str]:
+    is_figure = name.startswith("#")
+    return format_html(' class="figure"') if is_figure else "", name.removeprefix("#")
+
+
+@register.simple_tag
+def state(is_active: bool, otherwise: str) -> SafeString:  # noqa: FBT001
+    """Return the mark and the word of an active row, or the word for another one."""
+    kind, word = ("state state-active", "active") if is_active else ("state", otherwise)
+    return format_html('<span class="{}">{}</span>', kind, word)
