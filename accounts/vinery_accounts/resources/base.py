@@ -169,6 +169,15 @@ class Resource(Generic[RowT]):
         return {**of_actions, **self.answers}.get(view, self.serializer)
 
 
+class PlatformResource(Resource[RowT]):
+    """Rows that only administrators of the platform see."""
+
+    def rows(self, access: Access) -> QuerySet[RowT]:
+        rows = self.model._default_manager.all()
+        seen = rows if access.is_superuser else rows.none()
+        return seen.select_related(*self.related) if self.related else seen
+
+
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """A column that is an attribute of the row, or of a related row."""

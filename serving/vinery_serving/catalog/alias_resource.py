@@ -2,15 +2,13 @@
 
 from typing import Final
 
-from django.db.models import QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.models import ApiKey, Limit, ModelWeight
 from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import Resource
+from vinery_accounts.resources.base import PlatformResource, columns_of
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer
 from vinery_accounts.services import changes
-from vinery_accounts.services.access import Access
 from vinery_serving.catalog.aliases import ModelAlias
 
 
@@ -28,7 +26,7 @@ class ModelAliasSerializer(StrictModelSerializer):
         fields = ["id", "name", "targets", "created_at", "updated_at"]
 
 
-class ModelAliases(Resource[ModelAlias]):
+class ModelAliases(PlatformResource[ModelAlias]):
     """Other names for models, between which the requests of a name are divided by weights. They
     are for administrators of the platform, and in force within a second. Usage, limits and the
     answer's `model` are those of the model that answers."""
@@ -40,11 +38,7 @@ class ModelAliases(Resource[ModelAlias]):
     one, many = "an alias", "aliases"
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No aliases yet: clients send the names of the models themselves."
-    columns = {"name": lambda row: row.name, "targets": lambda row: targets_text(row.targets)}
-
-    def rows(self, access: Access) -> QuerySet[ModelAlias]:
-        rows = ModelAlias.objects.all()
-        return rows if access.is_superuser else rows.none()
+    columns = columns_of("name targets", targets=lambda row: targets_text(row.targets))
 
 
 MODEL_ALIASES: Final = ModelAliases()

@@ -2,13 +2,12 @@
 
 from typing import Any, Final
 
-from django.db.models import QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import Conflict, Resource, RowAction
+from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_accounts.resources.fields import Filters
-from vinery_accounts.services.access import Access, Action
+from vinery_accounts.services.access import Action
 from vinery_serving.catalog import job_requests
 from vinery_serving.catalog.jobs import Asked, JobState, ModelEvent, ModelJob
 from vinery_serving.catalog.speed import SpeedResult
@@ -37,7 +36,7 @@ class ModelJobSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         ]
 
 
-class ModelJobs(Resource[ModelJob]):
+class ModelJobs(PlatformResource[ModelJob]):
     """Long work on models: pulling, converting and measuring. It is for administrators of the
     platform. A change is done when it is stored; `state` shows what has become of it."""
 
@@ -74,19 +73,11 @@ class ModelJobs(Resource[ModelJob]):
             "being cancelled",
         ),
     )
-    columns = {
-        "id": lambda row: row.pk,
-        "kind": lambda row: row.kind,
-        "model": lambda row: row.model.name,
-        "state": lambda row: row.state_text,
-        "progress": lambda row: progress_text(row),
-        "created": lambda row: row.created_at,
-        "error": lambda row: row.error.partition("\n")[0],
-    }
-
-    def rows(self, access: Access) -> QuerySet[ModelJob]:
-        rows = ModelJob.objects.select_related("model")
-        return rows if access.is_superuser else rows.none()
+    columns = columns_of(
+        "id kind model=model.name state=state_text progress created=created_at error",
+        progress=lambda row: progress_text(row),
+        error=lambda row: row.error.partition("\n")[0],
+    )
 
 
 class ModelEventSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -100,7 +91,7 @@ class ModelEventSerializer(serializers.ModelSerializer):  # type: ignore[type-ar
         fields = ["id", "model_id", "model", "at", "state", "reason"]
 
 
-class ModelEvents(Resource[ModelEvent]):
+class ModelEvents(PlatformResource[ModelEvent]):
     """The history of models: each change of a state, with its reason. It is for administrators of
     the platform."""
 
@@ -110,16 +101,7 @@ class ModelEvents(Resource[ModelEvent]):
     related = ("model",)
     one, many = "a change of a state", "changes of states"
     empty_text = "No model has changed its state yet."
-    columns = {
-        "at": lambda row: row.at,
-        "model": lambda row: row.model.name,
-        "state": lambda row: row.state,
-        "reason": lambda row: row.reason,
-    }
-
-    def rows(self, access: Access) -> QuerySet[ModelEvent]:
-        rows = ModelEvent.objects.select_related("model")
-        return rows if access.is_superuser else rows.none()
+    columns = columns_of("at model=model.name state reason")
 
 
 def progress_text(job: ModelJob) -> str:
@@ -210,7 +192,7 @@ class SpeedResultSerializer(serializers.ModelSerializer):  # type: ignore[type-a
         ]
 
 
-class SpeedResults(Resource[SpeedResult]):
+class SpeedResults(PlatformResource[SpeedResult]):
     """Measured speeds of models on this host, the newest first. They are for administrators of the
     platform. `POST /api/models/{id}/bench/` measures."""
 
@@ -220,19 +202,13 @@ class SpeedResults(Resource[SpeedResult]):
     related = ("model",)
     one, many = "a measured speed", "measured speeds"
     empty_text = "No model has been measured yet. Measure one: vinery model bench NAME"
-    columns = {
-        "measured": lambda row: row.measured_at,
-        "model": lambda row: row.model.name,
-        "device": lambda row: row.device,
-        "output_tokens_per_s": lambda row: _texts(row, "output_tokens_per_s"),
-        "prompt_tokens_per_s": lambda row: _texts(row, "prompt_tokens_per_s"),
-        "first_token_s": lambda row: _texts(row, "first_token_s"),
-        "other_tokens": lambda row: row.num_other_tokens,
-    }
-
-    def rows(self, access: Access) -> QuerySet[SpeedResult]:
-        rows = SpeedResult.objects.select_related("model")
-        return rows if access.is_superuser else rows.none()
+    columns = columns_of(
+        "measured=measured_at model=model.name device output_tokens_per_s prompt_tokens_per_s "
+        "first_token_s other_tokens=num_other_tokens",
+        output_tokens_per_s=lambda row: _texts(row, "output_tokens_per_s"),
+        prompt_tokens_per_s=lambda row: _texts(row, "prompt_tokens_per_s"),
+        first_token_s=lambda row: _texts(row, "first_token_s"),
+    )
 
 
 def _texts(row: SpeedResult, name: str) -> str:

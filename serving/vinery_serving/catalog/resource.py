@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.models import Project
 from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import Conflict, Resource, RowAction
+from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, serializer_of
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.catalog import hub_resource, job_requests, registry
@@ -87,7 +86,7 @@ class ServedModelSerializer(StrictModelSerializer):
         }
 
 
-class ServedModels(Resource[ServedModel]):
+class ServedModels(PlatformResource[ServedModel]):
     """The models that clients can request, with their engines. They are for administrators of the
     platform. A change is done when it is stored; `state` shows what has become of it."""
 
@@ -171,20 +170,10 @@ class ServedModels(Resource[ServedModel]):
             "changed",
         ),
     )
-    columns = {
-        "name": lambda row: row.name,
-        "state": lambda row: row.state_text,
-        "task": lambda row: row.task,
-        "device": lambda row: row.device,
-        "folder": lambda row: row.folder,
-        "pictures": lambda row: row.pictures_state,
-        "waiting": lambda row: row.waiting_text,
-        "last_error": lambda row: row.status.reason,
-    }
-
-    def rows(self, access: Access) -> QuerySet[ServedModel]:
-        rows = ServedModel.objects.select_related("engine")
-        return rows if access.is_superuser else rows.none()
+    columns = columns_of(
+        "name state=state_text task device folder pictures=pictures_state waiting=waiting_text "
+        "last_error=status.reason"
+    )
 
     def load(self, rows: Sequence[ServedModel]) -> Sequence[ServedModel]:
         """Return the models, each with what engines do now."""
