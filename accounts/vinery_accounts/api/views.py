@@ -154,8 +154,8 @@ def _act(row_action: RowAction) -> Any:
     def act(self: ResourceViewSet, request: Request, pk: str) -> Response:
         values = self.read_body()
         result = self.resource.act(self.access, row_action, self.get_object(), **values)
-        if isinstance(result, Mapping):
-            return Response(result)
+        if result is None or isinstance(result, Mapping):
+            return Response(result, status=row_action.status)
         return self.show(result, row_action.status)
 
     act.__name__, act.__doc__ = row_action.name, row_action.help

@@ -16,6 +16,7 @@ from vinery_accounts.resources.base import (
     activation,
     columns_of,
     require,
+    require_administrator,
 )
 from vinery_accounts.resources.fields import (
     Filters,
@@ -26,6 +27,7 @@ from vinery_accounts.resources.fields import (
 from vinery_accounts.services import changes
 from vinery_accounts.services.access import Access, Action
 from vinery_accounts.services.password_links import password_link
+from vinery_accounts.signin.recovery import reset_second_factor, set_password
 
 
 class UserSerializer(StrictModelSerializer):
@@ -136,6 +138,37 @@ def _link(user: User) -> dict[str, Any]:
     return {"path": link.path, "expires_at": link.expires_at}
 
 
+class PasswordSerializer(StrictSerializer):
+    """A new password."""
+
+    password = serializers.CharField(
+        required=False,
+        max_length=4096,
+        trim_whitespace=False,
+        help_text="Without one, a random password is set.",
+    )
+
+
+class NewPasswordSerializer(StrictSerializer):
+    """The password that was set."""
+
+    password = serializers.CharField(help_text="Keep it now: it is not stored.")
+
+
+def _new_password(user: User, password: str = "") -> dict[str, Any]:
+    text = password or changes.new_password()
+    set_password(user, text)
+    return {"password": text}
+
+
+def _second_factor_off(user: User) -> None:
+    if not reset_second_factor(user):
+        raise Conflict(f"{user} has no second factor.")
+
+
+_OF_ADMINISTRATORS: Final = ("password", "second_factor_off")
+
+
 class Users(Resource[User]):
     """People and service accounts. Owners of an organisation manage the people who are in it
     alone, admins its service accounts. Only administrators of the platform remove users: their
@@ -158,6 +191,24 @@ class Users(Resource[User]):
             "Get a link with which a user who has never signed in sets a password. It works once. "
             "Send it to that person alone: any holder can sign in with it.",
             answer=PasswordLinkSerializer,
+        ),
+        RowAction(
+            "password",
+            Action.MANAGE,
+            _new_password,
+            "Give a user a new password. It ends the user's sessions, and lifts a lock-out. Only "
+            "administrators of the platform may do this.",
+            serializer=PasswordSerializer,
+            answer=NewPasswordSerializer,
+        ),
+        RowAction(
+            "second_factor_off",
+            Action.MANAGE,
+            _second_factor_off,
+            "Remove the second factor and the recovery codes of a user who lost them. Only "
+            "administrators of the platform may do this.",
+            "without a second factor",
+            status=204,
         ),
     )
     columns = columns_of(
@@ -213,6 +264,8 @@ class Users(Resource[User]):
         """Run an action. Raises `PermissionDenied` and `Conflict`."""
         if action.name == "link":
             _require_session(access)
+        if action.name in _OF_ADMINISTRATORS:
+            require_administrator(access)
         return super().act(access, action, row, **values)
 
 

@@ -14,7 +14,7 @@ from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 from vinery_accounts.services import audit, changes
 from vinery_accounts.services.access import Access, Action
-from vinery_accounts.signin.recovery import reset_second_factor, set_password
+from vinery_accounts.signin.recovery import set_password
 from vinery_platform.cli.period import period
 from vinery_platform.cli.resource import (
     FINDERS,
@@ -86,9 +86,8 @@ def add_user(parser: argparse.ArgumentParser) -> None:
     _add_create_user(actions)
     add_list(actions, USERS)
     one = RowCommands(actions, USERS, user_named, help="the user's name")
-    one.add_all(without=("change",))
+    one.add_all(without=("change", "password"))
     one.add("password", password, "Give a user a new random password, and print it once.")
-    one.add("second-factor-off", second_factor_off, "Remove the second factor of a user.")
     one.add_change(change_user).add_argument(
         "--administrator",
         action=argparse.BooleanOptionalAction,
@@ -179,18 +178,10 @@ def change_user(user: User, arguments: argparse.Namespace) -> str:
 
 
 def password(user: User, _: argparse.Namespace) -> str:
-    """Set a new password and return it. It ends the user's sessions, and lifts a lock-out."""
-    new = changes.new_password()
-    set_password(user, new)
+    """Set a new password and return it, for scripts."""
+    new = USERS.act(EVERYTHING, USERS.action("password"), user)
     print_note(f"The new password of {user}. It is not shown again:")
-    return new
-
-
-def second_factor_off(user: User, _: argparse.Namespace) -> str:
-    """Remove a second factor, such as a lost phone. Raises `Failure` where there is none."""
-    if not reset_second_factor(user):
-        raise Failure(f"{user} has no second factor.")
-    return f"{user} signs in by password alone, until they set up a new second factor."
+    return str(new["password"])
 
 
 def set_role(user: User, arguments: argparse.Namespace) -> str:

@@ -458,7 +458,9 @@ class RowCommands:
         self, action: RowAction, run: Callable[[Any, argparse.Namespace], int | str] | None = None
     ) -> argparse.ArgumentParser:
         """Add a command for an action, with an option for each of its parameters."""
-        parser = self.add(action.name, run or partial(self.act, action), action.help)
+        parser = self.add(
+            action.name.replace("_", "-"), run or partial(self.act, action), action.help
+        )
         fields = action.serializer().fields
         add_fields(parser, fields, _PARAMETERS, fields)
         return parser
@@ -473,7 +475,7 @@ class RowCommands:
                 print_line(f"{name}: {value}")
             return 0
         see = f" See: {self.see} {result}" if self.see else ""
-        return f"{result} is {action.done}.{see}"
+        return f"{row if result is None else result} is {action.done}.{see}"
 
     def add_rename(self) -> None:
         def rename(row: Any, arguments: argparse.Namespace) -> str:
