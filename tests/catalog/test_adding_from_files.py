@@ -101,6 +101,8 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_a_checkpoint_is_converted_with_its_options(root: Client, tmp_path: Path) -> None:
+    page = text_of(root.get(CONVERT))
+    assert '<option value="int8" selected>' in page and '<option value="" selected>' in page
     source = write_checkpoint(tmp_path / "tiny")
     form = {"folder": str(source), "device": "CPU", "precision": "int4", "is_loaded": "on"}
     options = {"group_size": "64", "ratio": "0.8", "sym": "on", "awq": "on"}

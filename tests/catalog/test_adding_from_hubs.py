@@ -143,6 +143,10 @@ def test_a_pull_replaces_a_served_model_on_request_only(root: Client, tiny: Fake
     assert "Another model is served under this name." in text
     assert not ModelJob.objects.exists()
 
+    registry.add_model(TINY_CHAT, name="tiny")
+    text = text_of(root.post(f"{HUB}?q={NAME}", {"name": ""}))  # that of the repository
+    assert "Another model is served under this name." in text
+
     root.post(f"{HUB}?q={NAME}", {"name": "mine", "replaces": "on"})
     assert ModelJob.objects.get().model.folder == str(TINY_CHAT)
 

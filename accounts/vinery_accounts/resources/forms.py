@@ -85,7 +85,8 @@ def form_field(field: Any) -> forms.Field:
             bounds: dict[str, Any] = {"min_value": field.min_value, "max_value": field.max_value}
             return forms.FloatField(**details, **bounds)
         case serializers.ChoiceField():
-            return forms.ChoiceField(choices=list(field.choices.items()), **details)
+            none = [("", "not set")] if field.allow_null else []
+            return forms.ChoiceField(choices=[*none, *field.choices.items()], **details)
         case serializers.ListField() if isinstance(field.child, serializers.ChoiceField):
             return forms.MultipleChoiceField(
                 choices=list(field.child.choices.items()),

@@ -181,12 +181,13 @@ class AddFromHub(AddPage, FormPage):
 
     def save(self, form: FilesForm) -> HttpResponse:
         """Raises ValidationError for what will not load, and if the hub does not answer."""
-        form.check_name(form.cleaned_data["name"])
+        asked = self.pulled(**form.values)
         try:
-            job = pulls.pull(self.pulled(**form.values))
+            judged = pulls.look(asked)
         except PullFailed as error:
             raise ValidationError(str(error)) from error
-        return self.to_job(job, "Pulling")
+        form.check_name(asked.name or judged.name)
+        return self.to_job(pulls.pull(asked, judged), "Pulling")
 
 
 class AddFile(AddPage, FormPage):
@@ -206,7 +207,12 @@ class AddFile(AddPage, FormPage):
         names = ["repository", "sha256", "name", "device", "is_loaded", "options"]
         initial = {"repository": self.request.GET.get("repository", "")[:_MAX_PATH]}
         form = FilesForm(Pull, names, data, initial=initial)
-        form.fields["repository"].label = "URL or path"
+        field = form.fields["repository"]
+        field.label, field.help_text = (
+            "URL or path",
+            "An archive (zip or tar) at https:// or s3://, or the absolute path, on this server, "
+            "of an archive, a GGUF file or a folder, which is copied.",
+        )
         return form
 
     def save(self, form: FilesForm) -> HttpResponse:
