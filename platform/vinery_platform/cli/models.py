@@ -154,6 +154,7 @@ def wait_for(
 
 # -- Models of hubs, and checkpoints
 
+_HUB_WITHIN_S: Final = 600.0  # a page would not wait so long
 _OPTIONS: Final = {
     "sha256": Option(metavar="DIGEST"),
     "include": Option(metavar="PATTERN"),
@@ -235,7 +236,7 @@ def _asked(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _judged(asked: pulls.Repository, *context: int) -> Judged:
     try:
-        return pulls.look(asked, *context)
+        return pulls.look(asked, *context, within_s=_HUB_WITHIN_S)
     except PullFailed as error:
         raise Failure(str(error)) from error
 

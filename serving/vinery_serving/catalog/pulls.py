@@ -145,7 +145,7 @@ def _answer(question: Callable[[], ResultT], answer: Future[ResultT]) -> None:
         _RUNNING.release()
 
 
-def look(asked: Repository, context: int = CONTEXT_TOKENS) -> Judged:
+def look(asked: Repository, context: int = CONTEXT_TOKENS, within_s: float = WITHIN_S) -> Judged:
     """Ask the hub, and judge the model for the device. Raises `PullFailed`."""
     machine = machine_for(asked.device)
     return ask(
@@ -156,7 +156,8 @@ def look(asked: Repository, context: int = CONTEXT_TOKENS) -> Judged:
             machine=machine,
             context=context,
             sha256=asked.sha256 and asked.sha256.lower(),
-        )
+        ),
+        within_s,
     )
 
 
