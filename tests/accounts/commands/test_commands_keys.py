@@ -76,7 +76,6 @@ def test_no_key_is_created_for_a_user_without_a_role(vinery_: Vinery, search: Pr
         (("--network", "office"), "Networks look like 10.0.0.0/8"),
         (("--project", "none"), "There is no project none. See: vinery project list"),
         (("--user", "bob"), "There is no active user bob."),
-        (("--name", "x" * 101), "at most 100 characters"),
     ],
 )
 def test_an_invalid_key_is_refused(vinery_: Vinery, words: tuple[str, ...], message: str) -> None:
