@@ -26,6 +26,7 @@ from vinery_platform.cli.shape import Commands, Failure, add_json, json_of, prin
 from vinery_serving.catalog import registry
 from vinery_serving.catalog.engine_work import engine_log, engine_log_text
 from vinery_serving.catalog.folder_options import shipped_models
+from vinery_serving.catalog.model_facts import source_of
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS, ServedModelSerializer
 from vinery_serving.core.media import PictureVerdict
@@ -220,7 +221,7 @@ def _lines(model: ServedModel) -> list[tuple[str, object]]:
         ("name", model),
         ("state", f"{model.state_text}{since}"),
         ("folder", model.folder),
-        ("source", _source_text(model.source)),
+        ("source", source_of(model) or "the folder"),
         ("device", model.device),
         ("options", json.dumps(model.options)),
         ("context", f"{status.max_context} tokens" if status.max_context else "unknown"),
@@ -243,12 +244,3 @@ def _replica_text(replica: Mapping[str, Any]) -> str:
     text = f"{replica['state']} on {replica['device']}, restarts: {replica['num_restarts']}"
     reason = replica["error"].partition("\n")[0]
     return f"{text}. {reason}" if reason else text
-
-
-def _source_text(source: Mapping[str, Any]) -> str:
-    """Where the files were pulled from."""
-    if not source:
-        return "the folder"
-    if source["kind"] != "hub":
-        return str(source.get("url") or source["path"])
-    return f"{source['repository']} at {source['commit'][:12]}, revision {source['revision']}"

@@ -171,7 +171,8 @@ ACTIONS: Final = (
         "check",
         Action.MANAGE,
         _check,
-        "Answer whether a model of a hub will load here, before its weights are fetched.",
+        "Report whether a model of a hub will load here, before its weights are fetched. The exit "
+        "status of the command is 1 if it will not.",
         serializer=serializer_of(pulls.Check),
         answer=LoadVerdictSerializer,
         is_of_list=True,
@@ -180,7 +181,9 @@ ACTIONS: Final = (
         "pull",
         Action.MANAGE,
         _pull,
-        "Pull a model from a hub, and serve it. The answer is the job, which `/api/model-jobs/` "
+        "Pull a model from a hub, and serve it. A checkpoint is converted then. A pull that was "
+        "interrupted goes on where it was. HF_ENDPOINT names another hub, and HF_TOKEN is for "
+        "private and gated models. The answer of the API is the job, which `/api/model-jobs/` "
         "shows, pauses, resumes and cancels.",
         serializer=serializer_of(pulls.Pull),
         answer=ModelJobSerializer,
@@ -191,7 +194,9 @@ ACTIONS: Final = (
         "convert",
         Action.MANAGE,
         _convert,
-        "Convert a checkpoint, and serve the result. The answer is the job, which "
+        "Convert a checkpoint of Hugging Face, such as safetensors, and serve the result. The "
+        "environment that this needs is made first, if it is missing: about 2 GB. `vinery convert "
+        "architectures` lists what can be converted. The answer of the API is the job, which "
         "`/api/model-jobs/` shows.",
         serializer=serializer_of(job_requests.Conversion),
         answer=ModelJobSerializer,
