@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
 from rest_framework import serializers
+from rest_framework.fields import empty
 
 from vinery_accounts.models import ApiKey, Organization, Project, User, Webhook
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resource, RowAction
@@ -230,13 +231,12 @@ def _add_option(
     """Add the option of a field, and return its flag."""
     flag = option.flag or f"--{name.removeprefix('is_').replace('_', '-')}"
     target: dict[str, Any] = {"dest": dest, "default": argparse.SUPPRESS}
-    details = target | {
-        "required": option.is_required,
-        "help": option.help.replace("%", "%%") or as_help(str(field.help_text or field.label)),
-    }
+    text = option.help.replace("%", "%%") or as_help(str(field.help_text or field.label))
     values = field.child if isinstance(field, serializers.ListField) else field
+    details = target | {"required": option.is_required, "help": f"{text}{_usual(field, option)}"}
     if option.is_list or (values is not field and option.parse is None):
         details["action"] = "append"
+        details["help"] = f"{text}; may be given several times"
     if isinstance(values, serializers.BooleanField):
         details["action"] = argparse.BooleanOptionalAction
     elif isinstance(values, serializers.ChoiceField):
@@ -250,6 +250,16 @@ def _add_option(
         text = f"instead of {flag}: none, which allows all" if "any" in option.clear else "none"
         group.add_argument(option.clear, action="store_const", const=[], help=text, **target)
     return flag
+
+
+def _usual(field: Any, option: Option) -> str:
+    """Return the default of a field in words, unless the help of its option may have it."""
+    value = field.default
+    if option.parse is _grace_s:
+        value = "1d" if value else "none"
+    elif option.help or isinstance(value, bool) or value is empty or callable(value):
+        return ""
+    return "" if value in (None, "") else f" (default: {value})"
 
 
 def _by_word(field: serializers.ChoiceField) -> dict[str, Any]:
