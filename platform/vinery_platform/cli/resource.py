@@ -111,7 +111,11 @@ def finder(rows: QuerySet[RowT], column: str, see: str) -> Callable[[str], RowT]
 
 
 user_named: Final = finder(User.objects.all(), "username", "user list")
-model_named: Final = finder(ServedModel.objects.select_related("engine"), "name", "model list")
+
+
+def model_named(name: str) -> ServedModel:
+    missing = f"No model is served as {name}. See: vinery model list"
+    return only(ServedModel.objects.select_related("engine").filter(name=name), missing)
 
 
 def organization_named(name: str) -> Organization:
