@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests.tables import table
-from vinery_platform.web.bounded import BoundedDjango
-from vinery_platform.web.turns import Turns
+from vinery_platform.web.bounded import BoundedDjango, Turns
 from vinery_serving.core.errors import Overloaded
 
 MB = 2**20
