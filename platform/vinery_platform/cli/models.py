@@ -51,6 +51,7 @@ from vinery_serving.convert.options import ConvertOptions
 from vinery_serving.hub.catalogue import find
 from vinery_serving.hub.client import Hub
 from vinery_serving.hub.errors import PullFailed
+from vinery_serving.hub.memory_need import CONTEXT_TOKENS
 from vinery_serving.hub.search import search
 from vinery_serving.hub.verdict import Answer, Verdict, gigabytes
 from vinery_serving.logs.reading import last_lines
@@ -234,9 +235,9 @@ def _asked(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return dict(parameters_of(MODELS.action(name), arguments))
 
 
-def _judged(asked: pulls.Repository, *context: int) -> Judged:
+def _judged(asked: pulls.Repository, context: int = CONTEXT_TOKENS) -> Judged:
     try:
-        return pulls.look(asked, *context, within_s=_HUB_WITHIN_S)
+        return pulls.look(asked, context, within_s=_HUB_WITHIN_S)
     except PullFailed as error:
         raise Failure(str(error)) from error
 
