@@ -112,12 +112,11 @@ def _serve(loads: str) -> None:
 
 
 def _load_commands() -> None:
-    from vinery_platform.cli.commands import COMMANDS
+    from vinery_platform.cli.commands import COMMANDS, module_of
     from vinery_platform.cli.shape import load_django
 
     load_django()
-    commands = (f"vinery_platform.cli.{name.replace('-', '_')}" for name in COMMANDS)
-    for module in ("celery.bin.celery", *commands):
+    for module in ("celery.bin.celery", *map(module_of, COMMANDS)):
         import_module(module)
 
 

@@ -26,7 +26,7 @@ from vinery_platform.process.loop_watch import loop_watch  # noqa: E402
 from vinery_platform.web.bounded import BoundedDjango, refuse  # noqa: E402
 from vinery_platform.web.middleware import ask_whether_unavailable  # noqa: E402
 from vinery_platform.web.serving_api import ask_engines  # noqa: E402
-from vinery_serving.catalog.resource import show_engine_work  # noqa: E402
+from vinery_serving.catalog.engine_work import show_engine_work  # noqa: E402
 from vinery_serving.core.errors import ShuttingDown, Unavailable  # noqa: E402
 from vinery_serving.http.bodies import skip_body  # noqa: E402
 from vinery_serving.http.consumers import api_application  # noqa: E402

@@ -12,12 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 from pages import num_queries, page, sent, text_of
-from row_builders import stored_limit
 from usage_builders import store
 
 from tests.tables import table
 from vinery_accounts.keys.table import KeyTable
-from vinery_accounts.models import ApiKey, Limit, Project, UsageRecord, User
+from vinery_accounts.models import ApiKey, Project, UsageRecord, User
 from vinery_accounts.services import changes
 from vinery_accounts.services.changes import home_project
 from vinery_accounts.usage.entries import Outcome
@@ -37,41 +36,9 @@ def shown_names(client: Client, **query: str) -> set[str]:
     return {key.name for key in client.get(KEYS, query).context["cl"].result_list}
 
 
-def test_staff_see_no_usage_of_the_platform(client: Client, request: pytest.FixtureRequest) -> None:
-    limits = [stored_limit("platform", window=window, amount=1000) for window in ("day", "minute")]
-    store("r1", started_at=timezone.now())
-    quota, rate = (f"/admin/accounts/limit/{each.pk}/change/" for each in limits)
-
-    assert "41 used, 959 left. Resets at" in page(client, quota)
-    assert "left." not in page(client, rate)
-    request.getfixturevalue("staff")  # signs in
-    assert "1000" in page(client, quota)
-    assert "left." not in page(client, quota)
-
-
-def test_a_limit_takes_names_of_its_owners(client: Client, root: User, alice: User) -> None:
-    add = "/admin/accounts/limit/add/"
-    form = {"metric": "requests", "window": "day", "amount": "9", "time_zone": "UTC"}
-    form["week_start"] = "monday"
-    project = home_project(alice)
-    for scope, owner, given in (
-        ("user", alice, alice.username),
-        ("project", project, str(project.pk)),
-        ("organization", project.organization, f" {project.organization.name} "),
-    ):
-        sent(client, add, {**form, "scope": scope, "scope_id": given})
-        assert Limit.objects.get(scope=scope).scope_id == owner.pk
-
-    assert "None has the name bob" in sent(
-        client, add, {**form, "scope": "user", "scope_id": "bob"}
-    )
-    sent(client, add, {**form, "scope": "platform", "scope_id": ""})
-    assert Limit.objects.get(scope="platform").scope_id == 0
-
-
 def test_a_new_key_is_shown_once(client: Client, root: User, alice: User) -> None:
     assert client.get(ADD_KEY).context["adminform"].form.initial["owner"] == root.pk
-    models = {"allowed_models": "tiny-chat\r\n  small \n\n", "allowed_networks": "127.0.0.0/8"}
+    models = {"allowed_models": "tiny-chat,  small, ", "allowed_networks": "127.0.0.0/8"}
     form = {"name": "laptop", "owner": alice.pk, "project": home_project(alice).pk, **models}
     scopes = ["inference", "manage"]
     past = {"expires_at_0": "2020-01-01", "expires_at_1": "00:00:00"}
@@ -112,10 +79,6 @@ def test_the_expiry_of_a_key_follows_its_rotation_days(client: Client, new_key: 
     assert client.post(address, form | {"rotation_grace_days": "3"} | same).status_code == 302
     key.refresh_from_db()
     assert key.expires_at == (key.created_at + timedelta(days=33)).replace(microsecond=0)
-    assert f"{key.rotation_due_at:%Y-%m-%d %H:%M} UTC" in page(client, KEYS)
-
-    ApiKey.objects.update(created_at=timezone.now() - timedelta(days=31))
-    assert "UTC, overdue" in page(client, address)
 
 
 def test_secret_owner_and_project_of_a_key_stay(client: Client, root: User, new_key: Keys) -> None:

@@ -62,7 +62,7 @@ def address_of_invitation(does: str) -> str:
 
 
 def link_in(text: str) -> str:
-    found = re.search(r'<pre id="link">http://testserver(.*?)</pre>', text)
+    found = re.search(r'<pre id="secret">http://testserver(.*?)</pre>', text)
     assert found is not None, text
     return found[1]
 

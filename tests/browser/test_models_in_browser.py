@@ -112,7 +112,7 @@ def test_a_model_of_an_archive_is_named_and_tuned(admin: Administrator, archive:
     admin.follow("From an archive or GGUF file")
     page.get_by_label("URL or path").fill("http://store/m.zip")
     admin.press("Fetch and serve")
-    assert "needs its SHA-256" in page.locator(".field-what .errorlist").inner_text()
+    assert "needs its SHA-256" in page.locator(".field-repository .errorlist").inner_text()
     assert admin.fits()
     page.get_by_label("URL or path").fill(str(archive))
     admin.press("Fetch and serve")

@@ -6,8 +6,9 @@ from django.test import Client
 from tests.catalog.conftest import ADD, LIST, address, text_of
 from tests.fakes.hub import FakeHub
 from tests.hub.conftest import hub as hub
-from vinery_serving.catalog import speed_requests
+from vinery_serving.catalog import job_requests
 from vinery_serving.catalog.aliases import ModelAlias
+from vinery_serving.catalog.job_requests import Tune
 from vinery_serving.catalog.jobs import ModelJob
 from vinery_serving.catalog.models import ServedModel
 
@@ -22,7 +23,7 @@ def test_a_user_finds_no_page_of_a_model_is_led_nowhere_and_changes_nothing(
     alice: Client, chat: ServedModel, hub: FakeHub
 ) -> None:
     alias = ModelAlias.objects.create(name="other", targets={"chat": 1})
-    job = speed_requests.begin_tuning(chat, time_limit_s=30)
+    job = job_requests.tune(chat, Tune(time_limit_s=30))
     before = ServedModel.objects.values().get()
     of_alias, job_page = f"{LIST}aliases/{alias.pk}/", f"{LIST}jobs/{job.pk}/"
 

@@ -31,8 +31,8 @@ def test_an_archive_is_pulled_by_its_digest(root: Client, hub: FakeHub, tmp_path
     data = write_zip(tmp_path / "tiny.zip", FILES).read_bytes()
     hub.add("acme/archive", {"tiny.zip": data})
     url = f"{hub.endpoint}/acme/archive/resolve/main/tiny.zip"
-    form = {"what": url, "device": "CPU", "is_loaded": "on", "option.max_running": "4"}
-    assert "needs its" in error_at(text_of(root.post(FILE, form)), "what")
+    form = {"repository": url, "device": "CPU", "is_loaded": "on", "option.max_running": "4"}
+    assert "needs its" in error_at(text_of(root.post(FILE, form)), "repository")
     text = text_of(root.post(FILE, form | {"sha256": "abc"}))
     assert "64 hexadecimal digits" in error_at(text, "sha256")
     digest = hashlib.sha256(data).hexdigest()
@@ -55,9 +55,9 @@ def test_an_archive_is_pulled_by_its_digest(root: Client, hub: FakeHub, tmp_path
     ],
 )
 def test_a_wrong_source_is_explained(root: Client, hub: FakeHub, what: str, sentence: str) -> None:
-    text = text_of(root.post(FILE, {"what": what, "device": "CPU"}))
+    text = text_of(root.post(FILE, {"repository": what, "device": "CPU"}))
 
-    assert sentence in error_at(text, "what")
+    assert sentence in error_at(text, "repository")
     assert not ServedModel.objects.exists()
 
 
@@ -66,18 +66,18 @@ def test_a_gguf_file_is_pulled_unless_it_will_not_load_or_its_name_is_taken(
 ) -> None:
     path = write_gguf(tmp_path / "horse.gguf", "horse")
 
-    text = text_of(root.post(FILE, {"what": str(path), "device": "CPU"}))
-    assert "horse" in error_at(text, "what")
+    text = text_of(root.post(FILE, {"repository": str(path), "device": "CPU"}))
+    assert "horse" in error_at(text, "repository")
     assert not ModelJob.objects.exists()
 
     path = write_gguf(tmp_path / "small.gguf", "llama")
-    root.post(FILE, {"what": str(path), "device": "CPU", "name": "mine"})
+    root.post(FILE, {"repository": str(path), "device": "CPU", "name": "mine"})
     job = ModelJob.objects.get()
     assert (job.model.name, job.parameters["path"]) == ("mine", str(path))
     assert not job.model.is_loaded
 
     registry.add_model(TINY_CHAT, name="taken")
-    form = {"what": str(path), "device": "CPU", "name": "taken"}
+    form = {"repository": str(path), "device": "CPU", "name": "taken"}
     text = text_of(root.post(FILE, form))
     assert "Another model is served under this name." in error_at(text, "name")
     root.post(FILE, form | {"replaces": "on"})
@@ -101,6 +101,8 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_a_checkpoint_is_converted_with_its_options(root: Client, tmp_path: Path) -> None:
+    page = text_of(root.get(CONVERT))
+    assert '<option value="int8" selected>' in page and '<option value="" selected>' in page
     source = write_checkpoint(tmp_path / "tiny")
     form = {"folder": str(source), "device": "CPU", "precision": "int4", "is_loaded": "on"}
     options = {"group_size": "64", "ratio": "0.8", "sym": "on", "awq": "on"}

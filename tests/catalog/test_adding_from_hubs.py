@@ -11,7 +11,7 @@ from tests.fakes.hub import FakeHub, Fault
 from tests.hub.conftest import hub as hub
 from tests.hub.models import checkpoint_files, openvino_files
 from tests.tables import table
-from vinery_serving.catalog import hub_questions, pulls, registry
+from vinery_serving.catalog import pulls, registry
 from vinery_serving.catalog.jobs import ModelJob
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.hub.client import Hub
@@ -83,25 +83,25 @@ def test_an_answer_that_is_no_list_of_models_is_refused(tiny: FakeHub, body: byt
 def test_questions_have_a_deadline_a_number_and_the_errors_of_the_asker() -> None:
     ended = threading.Event()
     with pytest.raises(HubUnavailable, match="did not answer within"):
-        hub_questions.ask(ended.wait, within_s=0.01)
+        pulls.ask(ended.wait, within_s=0.01)
     ended.set()
 
     ended = threading.Event()
-    for _ in range(hub_questions.MAX_QUESTIONS):
+    for _ in range(pulls.MAX_QUESTIONS):
         with pytest.raises(HubUnavailable, match="did not answer"):
-            hub_questions.ask(ended.wait, within_s=0.01)
+            pulls.ask(ended.wait, within_s=0.01)
 
     with pytest.raises(HubUnavailable, match="Too many"):
-        hub_questions.ask(lambda: 1)
+        pulls.ask(lambda: 1)
     ended.set()
     until(_may_ask)
     with pytest.raises(ValueError, match="x"):
-        hub_questions.ask(lambda: int("x"))
+        pulls.ask(lambda: int("x"))
 
 
 def _may_ask() -> bool:
     try:
-        return hub_questions.ask(lambda: True)
+        return pulls.ask(lambda: True)
     except HubUnavailable:
         return False
 
@@ -142,6 +142,10 @@ def test_a_pull_replaces_a_served_model_on_request_only(root: Client, tiny: Fake
     text = text_of(root.post(f"{HUB}?q={NAME}", {"name": "mine"}))
     assert "Another model is served under this name." in text
     assert not ModelJob.objects.exists()
+
+    registry.add_model(TINY_CHAT, name="tiny")
+    text = text_of(root.post(f"{HUB}?q={NAME}", {"name": ""}))  # that of the repository
+    assert "Another model is served under this name." in text
 
     root.post(f"{HUB}?q={NAME}", {"name": "mine", "replaces": "on"})
     assert ModelJob.objects.get().model.folder == str(TINY_CHAT)

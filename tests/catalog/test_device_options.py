@@ -10,8 +10,7 @@ from django.core.exceptions import ValidationError
 from tests.catalog.conftest import MODELS, TINY_CHAT
 from tests.tables import table
 from vinery_serving.catalog import devices
-from vinery_serving.catalog.device_options import check_device_options
-from vinery_serving.catalog.devices import Device, DeviceList
+from vinery_serving.catalog.devices import Device, DeviceList, check_device_options
 from vinery_serving.catalog.folder_options import check_folder_options
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.tasks import check_folder

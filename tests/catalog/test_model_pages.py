@@ -12,11 +12,11 @@ from tests.catalog.conftest import ADD, LIST, TINY_CHAT, address, page, text_of
 from tests.tables import table
 from vinery_accounts.models import AuditEntry, Limit, Organization, Project
 from vinery_platform.cli import main
-from vinery_serving.catalog import model_events, resource
+from vinery_serving.catalog import engine_work
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.engine_work import EngineWork
-from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
+from vinery_serving.catalog.jobs import Asked, JobState, ModelJob, record_event
 from vinery_serving.catalog.models import ServedModel
 
 pytestmark = pytest.mark.django_db
@@ -77,7 +77,7 @@ def test_the_page_shows_what_the_engine_does_now(
         "draft_acceptance": 0.75,
     }
     work = EngineWork(7, 12, 850.0, 41.5, (0.12, 0.5), (0.02, 0.03), **shares)
-    monkeypatch.setattr(resource, "_ask", [lambda: {"chat": work}])
+    monkeypatch.setattr(engine_work, "_ask", [lambda: {"chat": work}])
     for text in (page(root, chat), text_of(root.get(LIST))):
         assert ">7</" in text and ">12</" in text
     facts = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", page(root, chat)))
@@ -115,14 +115,14 @@ def test_the_page_shows_the_history_in_pages_and_the_most_memory(
     root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(60):
-        model_events.record(chat.pk, "failed", f"reason {number}.")
+        record_event(chat.pk, "failed", f"reason {number}.")
 
     text = page(root, chat)
     assert text.index("reason 59.") < text.index("reason 10.")
     assert "reason 9." not in text
     assert "reason 9." in text_of(root.get(address(chat), {"page": 2}))
 
-    monkeypatch.setattr(resource, "_memory_bytes", lambda _pid: 200_000_000)
+    monkeypatch.setattr(engine_work, "_memory_bytes", lambda _pid: 200_000_000)
     EngineStatus.objects.update(pid=1, peak_bytes=150_000_000)
     assert "Memory at most" not in page(root, chat)
     EngineStatus.objects.update(peak_bytes=250_000_000)

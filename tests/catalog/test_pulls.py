@@ -19,8 +19,8 @@ from vinery_serving.catalog.engine_status import EngineStatus, ShownState
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.pulls import facts_of
 from vinery_serving.catalog.resource import MODELS
-from vinery_serving.catalog.verdict_facts import verdict_facts
 from vinery_serving.hub.errors import PullFailed
 from vinery_serving.hub.verdict import Answer
 from vinery_serving.node import job_runner
@@ -188,7 +188,7 @@ def test_engines_that_the_node_has_measured_correct_the_estimate_for_other_model
     def memory() -> str:
         verdict = pulls.judge("acme/tiny").verdict
         assert verdict is not None
-        return dict(verdict_facts(verdict))["memory"]
+        return dict(facts_of(verdict))["memory"]
 
     before = memory()
     measured(name="a", loaded_bytes=300 << 20)

@@ -8,8 +8,9 @@ from django.test import Client
 
 from tests.catalog.conftest import LIST, address, error_at, page, text_of
 from tests.tables import table
-from vinery_serving.catalog import registry, speed_requests
+from vinery_serving.catalog import job_requests, registry
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
+from vinery_serving.catalog.job_requests import Tune
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
@@ -19,7 +20,7 @@ BEST = {"prompt_lookup": True}
 
 
 def a_tuning(model: ServedModel, best: dict[str, Any] = BEST) -> ModelJob:
-    job = speed_requests.begin_tuning(model, time_limit_s=30)
+    job = job_requests.tune(model, Tune(time_limit_s=30))
     trials = [
         {"what": "OpenVINO GenAI's defaults", "gain": 0.9, "gains": {"1": 0.85, "4": 0.95}},
         {"what": "prompt lookup", "gain": 1.5, "gains": {"1": 1.6, "4": 1.4}, "is_kept": True},
@@ -94,7 +95,7 @@ def test_without_a_better_option_there_is_nothing_to_set_and_a_failed_search_has
     text = tune_page(root, chat)
     assert "No trial was clearly faster" in text and 'id="set"' not in text
     a_tuning(chat)
-    job = speed_requests.begin_tuning(chat, time_limit_s=30)
+    job = job_requests.tune(chat, Tune(time_limit_s=30))
     ModelJob.objects.filter(pk=job.pk).update(state=JobState.FAILED, error="Trials need memory.")
     text = tune_page(root, chat)
     assert "Trials need memory." in text and "Prompt lookup" in text

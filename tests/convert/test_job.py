@@ -16,8 +16,9 @@ from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import write_environment
 from tests.convert.test_conversion import COPY
 from vinery_platform.cli import main
-from vinery_serving.catalog import conversions
+from vinery_serving.catalog import job_requests
 from vinery_serving.catalog.engine_status import ShownState
+from vinery_serving.catalog.job_requests import Conversion
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
@@ -114,13 +115,13 @@ class TestAsking:
         source = write_checkpoint(tmp_path / "tiny")
         old.symlink_to(new)
         model = ServedModel.objects.create(name="m", folder=str(old))
-        job = conversions.begin(source, "m", {})
+        job = job_requests.convert(Conversion(folder=str(source), name="m"))
         model.refresh_from_db()
         assert model.folder == str(old)
         assert take_result(job, {"folder": str(new)}) == ""
         model.refresh_from_db()
         job.refresh_from_db()
         assert (model.folder, job.state) == (str(new), JobState.DONE)
-        conversions.begin(source, "m", {})
+        job_requests.convert(Conversion(folder=str(source), name="m"))
         with pytest.raises(ValidationError, match="has a job of this kind"):
-            conversions.begin(source, "m", {})
+            job_requests.convert(Conversion(folder=str(source), name="m"))

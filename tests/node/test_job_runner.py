@@ -19,8 +19,14 @@ from tests.database_threads import in_thread
 from vinery_accounts.base import change_signal
 from vinery_serving.catalog import job_requests as jobs
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus, ShownState
-from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
-from vinery_serving.catalog.model_events import MAX_EVENTS, ModelEvent, record
+from vinery_serving.catalog.jobs import (
+    MAX_EVENTS,
+    JobKind,
+    JobState,
+    ModelEvent,
+    ModelJob,
+    record_event,
+)
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node import job_runner
 from vinery_serving.node.job_runner import JobRunner
@@ -294,7 +300,7 @@ def test_the_process_ends_with_its_node(tmp_path: Path) -> None:
 def test_the_history_of_a_model_is_bounded() -> None:
     model = model_without_files()
     for number in range(MAX_EVENTS + 60):
-        record(model.pk, "ready" if number % 2 else "loading")
-    record(model.pk, "ready")  # which repeats the newest one
+        record_event(model.pk, "ready" if number % 2 else "loading")
+    record_event(model.pk, "ready")  # which repeats the newest one
     assert MAX_EVENTS <= ModelEvent.objects.count() <= MAX_EVENTS + 50
     assert ModelEvent.objects.first().state == "ready"  # type: ignore[union-attr]

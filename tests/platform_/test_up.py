@@ -20,6 +20,8 @@ from tests.tables import table
 from vinery_platform.cli import commands, invocation, up
 from vinery_platform.cli.greeting import Greeting
 from vinery_platform.cli.up import changed_files, modification_times
+from vinery_platform.cli import commands, up
+from vinery_platform.cli.greeting import Greeting, command_words
 from vinery_platform.cli.wait import curl_line
 from vinery_platform.config import env
 from vinery_platform.config.credentials import Credentials
@@ -250,7 +252,7 @@ def test_commands_name_the_home_if_other_shells_do_not_find_it(
     if is_from_file:
         env.note_origin("VINERY_HOME", Path("/home/alice/.config/vinery/vinery.toml"))
 
-    words = shlex.split(invocation.vinery())
+    words = shlex.split(command_words())
 
     assert words[-1].endswith("vinery")
     assert words[:-1] == (["VINERY_HOME=/a b"] if needs_variable else [])
@@ -263,7 +265,7 @@ def test_commands_name_the_config_file(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("VINERY_CONFIG", str(file))
     monkeypatch.setenv("VINERY_HOME", str(default_path()))
 
-    assert invocation.vinery().startswith(f"VINERY_CONFIG={file} ")
+    assert command_words().startswith(f"VINERY_CONFIG={file} ")
 
 
 def test_the_program_is_named_from_the_folder_of_the_environment_and_elsewhere_by_its_whole_path(
@@ -278,7 +280,7 @@ def test_the_program_is_named_from_the_folder_of_the_environment_and_elsewhere_b
         (tmp_path, whole),
     ):
         monkeypatch.chdir(at)
-        assert invocation.vinery().split()[-1] == shown
+        assert command_words().split()[-1] == shown
 
 
 def refusal(home: Path, **settings: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from vinery_serving.catalog import speed, speed_requests
+from vinery_serving.catalog import job_requests, speed
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
@@ -122,7 +122,7 @@ class TestStoring:
         return model
 
     def test_a_result_is_kept_with_its_settings_and_versions(self) -> None:
-        job = speed_requests.begin(self.a_model(EngineState.READY))
+        job = job_requests.measure(self.a_model(EngineState.READY))
         assert take_result(job, RESULT) == ""
         result = SpeedResult.objects.get()
         assert (result.options, result.device) == ({"a": 1}, "CPU")
@@ -133,18 +133,18 @@ class TestStoring:
 
     def test_a_model_that_is_asleep_is_measured_and_one_that_loads_is_not(self) -> None:
         asleep = self.a_model(EngineState.ASLEEP)
-        assert speed_requests.begin(asleep).kind == JobKind.BENCH
+        assert job_requests.measure(asleep).kind == JobKind.BENCH
         ModelJob.objects.all().delete()
         EngineStatus.objects.update(state=EngineState.LOADING)
         asleep.refresh_from_db()
         with pytest.raises(ValidationError, match="m is loading: load it, wait until it is ready"):
-            speed_requests.begin(asleep)
+            job_requests.measure(asleep)
         assert not ModelJob.objects.exists()
 
     def test_the_oldest_results_are_deleted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(speed, "MAX_RESULTS", 2)
         model = self.a_model(EngineState.READY)
-        job = speed_requests.begin(model)
+        job = job_requests.measure(model)
         for _ in range(3):
             speed.take_speed(job, RESULT)
         ids = list(SpeedResult.objects.values_list("pk", flat=True))

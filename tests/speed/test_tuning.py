@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 from django.core.exceptions import ValidationError
 
-from vinery_serving.catalog import speed_requests
+from vinery_serving.catalog import job_requests
+from vinery_serving.catalog.job_requests import Tune
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
@@ -178,7 +179,7 @@ class TestApplying:
 
     def a_tuned_model(self) -> ServedModel:
         model = ServedModel.objects.create(name="m", folder="/models/m")
-        job = speed_requests.begin_tuning(model, time_limit_s=30)
+        job = job_requests.tune(model, Tune(time_limit_s=30))
         assert take_result(job, {"present": {}, "best": {"prompt_lookup": True}}) == ""
         return model
 
@@ -188,14 +189,14 @@ class TestApplying:
         ServedModel.objects.update(options={"max_running": 2})
         stale.refresh_from_db()
         with pytest.raises(ValidationError, match="has changed since it was tuned"):
-            speed_requests.apply_tuning(stale)
+            job_requests.apply_tuning(stale)
 
         ServedModel.objects.update(options={})
         model.refresh_from_db()
-        speed_requests.apply_tuning(model).refresh_from_db()
+        job_requests.apply_tuning(model).refresh_from_db()
         assert ServedModel.objects.get().options == {"prompt_lookup": True}
 
     def test_a_model_that_was_never_tuned_has_nothing_to_apply(self) -> None:
         model = ServedModel.objects.create(name="m", folder="/models/m")
         with pytest.raises(ValidationError, match="has not been tuned yet"):
-            speed_requests.apply_tuning(model)
+            job_requests.apply_tuning(model)

@@ -1,24 +1,35 @@
-"""What all admin pages share: they show, check and change rows as all front ends do.
+"""The one page of the admin for all resources: it shows, checks and changes rows as all front ends
+do, with the fields, filters, actions and texts that a resource declares.
 
 Django's permissions decide which pages a user sees, roles decide which rows are on them. Every
 change goes through `resources` or `services/changes`, and so into the audit log.
 """
 
+import json
 from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, partial
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import Model, Q, QuerySet
+from django.db.models import ForeignKey, JSONField, Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
+from django.utils.text import Truncator, slugify
+from rest_framework import serializers
 
-from vinery_accounts.resources.base import Conflict, Issued, Resource
-from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resource, RowAction
+from vinery_accounts.resources.fields import DatedFilters, id_of
+from vinery_accounts.resources.forms import form_field
 from vinery_accounts.services import audit, changes
 from vinery_accounts.services.access import Access, Action
+
+_MAX_CELL: Final = 80
+_GRACE_S: Final = 86_400
+"""How long an old secret stays valid that is rotated here."""
 
 
 def access_of(request: HttpRequest) -> Access:
@@ -30,14 +41,17 @@ def access_of(request: HttpRequest) -> Access:
     return known
 
 
+# -- Forms
+
+
 class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
     """A form that also checks the rules between rows."""
 
     def _get_validation_exclusions(self) -> set[str]:
-        """An unchanged name stays, even if it would be invalid as a new one."""
+        """What is unchanged stays, even if it would be invalid as a new value."""
         excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
-        is_kept = self.instance.pk is not None and "name" not in self.changed_data
-        return excluded | {"name"} if is_kept else excluded
+        is_stored = self.instance.pk is not None
+        return excluded | (set(self.fields) - set(self.changed_data) if is_stored else set())
 
     def _post_clean(self) -> None:
         """Check the row where Django validates it."""
@@ -71,43 +85,38 @@ class ResourceForm(CheckedForm):
             self.resource.check(self.access, row, stored)
         except PermissionDenied as error:
             raise ValidationError(str(error)) from None
+        self.resource.check_values(self.cleaned_data, stored)
 
 
-class AuditedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Pages whose changes are entries of the audit log. They show why a row cannot be deleted."""
-
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        if change:
-            columns = {field.name for field in obj._meta.concrete_fields}
-            named = [name for name in form.changed_data if name in columns]
-            changes.change(obj, **{name: getattr(obj, name) for name in named})
-        else:
-            changes.add(obj)
-
-    def delete_model(self, request: HttpRequest, obj: Model) -> None:
-        changes.remove(obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Delete all selected rows, or none."""
-        with audit.writing():
-            for row in queryset:
-                changes.remove(row)
-
-    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return _or_error(request, super().delete_view, *args, **kwargs)
-
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return _or_error(request, super().changelist_view, *args, **kwargs)
+class IndentedEncoder(json.JSONEncoder):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "indent": 2})
 
 
-def _or_error(
-    request: HttpRequest, view: Callable[..., HttpResponse], *args: Any, **kwargs: Any
-) -> HttpResponse:
-    try:
-        return view(request, *args, **kwargs)
-    except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
-        return HttpResponseRedirect(request.get_full_path())
+class JsonField(forms.JSONField):
+    """JSON, whose error names the position. An empty field is an empty object."""
+
+    def __init__(self, **more: Any) -> None:
+        attrs = {"rows": 6, "cols": 80, "spellcheck": "false", "class": "vLargeTextField code"}
+        super().__init__(encoder=IndentedEncoder, widget=forms.Textarea(attrs), **more)
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            if isinstance(value, str) and value.strip():
+                json.loads(value)
+        except json.JSONDecodeError as error:
+            raise forms.ValidationError(
+                f"This is not JSON: line {error.lineno}, column {error.colno}: {error.msg}. "
+                'Write an object such as {"max_running": 16}, with names in double quotes.'
+            ) from None
+        return super().to_python(value)
+
+    def clean(self, value: Any) -> Any:
+        cleaned = super().clean(value)
+        return {} if cleaned is None else cleaned
+
+
+# -- Pages
 
 
 class VisibleFilter(admin.RelatedFieldListFilter):
@@ -126,11 +135,7 @@ class VisibleFilter(admin.RelatedFieldListFilter):
 class VisibleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Pages with the rows that the user may see."""
 
-    resource: ClassVar[Any] = None
-
-    @property
-    def empty_text(self) -> str:
-        return self.resource.empty_text if self.resource else ""
+    empty_text: str = ""
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any) -> bool:
         """Refuse numbers in an address that no row can have as its id."""
@@ -148,9 +153,26 @@ class VisibleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         }
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        access, ordering = access_of(request), self.get_ordering(request)
-        rows = self.resource.rows(access) if self.resource else access.rows(self.model)
+        ordering = self.get_ordering(request)
+        rows = access_of(request).rows(self.model)
         return rows.order_by(*ordering) if ordering else rows
+
+    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return _or_error(request, super().delete_view, *args, **kwargs)
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return _or_error(request, super().changelist_view, *args, **kwargs)
+
+
+def _or_error(
+    request: HttpRequest, view: Callable[..., HttpResponse], *args: Any, **kwargs: Any
+) -> HttpResponse:
+    """Show why a row cannot be deleted."""
+    try:
+        return view(request, *args, **kwargs)
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+        return HttpResponseRedirect(request.get_full_path())
 
 
 class ReadOnly:
@@ -162,109 +184,340 @@ class ReadOnly:
     has_add_permission = has_change_permission = has_delete_permission = _never
 
 
-class ReadOnlyAdmin(ReadOnly, VisibleAdmin):
-    """Pages of records."""
-
-    ordering: ClassVar[Any] = ["-created_at", "-id"]
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
-
-
-class ResourceAdmin(AuditedAdmin, VisibleAdmin):
-    """Pages that change the rows of a resource, with its texts and rules."""
+class ResourceAdmin(VisibleAdmin):
+    """The pages of a resource."""
 
     form = ResourceForm
-    stored_fields: ClassVar[list[str]] = []
-    """Read-only fields that a new row does not have yet."""
-    field_permissions: ClassVar[Mapping[str, Action]] = {}
-    """Permissions without which a field of a stored row is read-only."""
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    resource: ClassVar[Resource[Any]]
+    is_of_platform: ClassVar[bool] = False
+    """Whether Django's permissions are enough for all rows: they are of no organisation."""
+
+    @property
+    def empty_text(self) -> str:  # type: ignore[override]
+        return self.resource.empty_text
+
+    def access(self, request: HttpRequest) -> Access:
+        return EVERYTHING if self.is_of_platform else access_of(request)
+
+    # -- Lists
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        rows = self.resource.listed(self.access(request))
+        return rows.order_by(*(self.get_ordering(request) or self.resource.ordering), "-pk")
 
     @cached_property
-    def api_fields(self) -> dict[str, Any]:
-        """The fields of the resource's serializer, by column."""
-        return {str(field.source): field for field in self.resource.serializer().fields.values()}
+    def _cells(self) -> list[Any]:
+        columns = self.resource.columns.items()
+        return [_cell(self.model, *each) for each in columns if each[0] != "id"]
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Return, of a stored row, also the fields that this user may not change."""
-        if obj is None:
-            return [*self.readonly_fields]
-        may = access_of(request).may
-        refused = [name for name, action in self.field_permissions.items() if not may(action, obj)]
-        fixed = getattr(self.resource.serializer.Meta, "fixed", ())
-        return [*fixed, *self.stored_fields, *self.readonly_fields, *refused]
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        hidden = self.resource.hidden(self.access(request), None)
+        return [each for each in self._cells if each.__name__ not in hidden]
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_change_permission(request, obj) and self._may_manage(request, obj)
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Return the list, whose rows have the columns that are read at once for all."""
+        changelist: Any = super().get_changelist_instance(request)
+        rows = list(changelist.result_list)
+        for row, extras in zip(rows, self.resource.extra_columns(rows), strict=True):
+            row.extra_columns = extras
+        changelist.result_list = rows
+        return changelist
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        is_allowed = super().has_delete_permission(request, obj) and self._may_manage(request, obj)
-        is_for_superusers = self.resource.removal is Action.REMOVE
-        return is_allowed and (bool(request.user.is_superuser) or not is_for_superusers)
+    def get_list_filter(self, request: HttpRequest) -> list[Any]:
+        found = [_filter(self.resource, *each) for each in self.resource.filters().fields.items()]
+        dated = ["created_at"] if issubclass(self.resource.filters, DatedFilters) else []
+        return [*(each for each in found if each is not None), *dated]
 
-    def _may_manage(self, request: HttpRequest, row: Any) -> bool:
-        return row is None or access_of(request).may(Action.MANAGE, row)
+    @property
+    def _search(self) -> Any:
+        return self.resource.filters().fields.get("search")
+
+    def get_search_fields(self, request: HttpRequest) -> Any:
+        return ["search"] if self._search else self.resource.search
+
+    @property
+    def search_help_text(self) -> str | None:  # type: ignore[override]
+        return str(self._search.help_text) if self._search else None
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Search as the API and the command do, where they can."""
+        if not self._search:
+            return super().get_search_results(request, queryset, search_term)
+        narrow = self.resource.filters(context={"access": self.access(request)}).narrow
+        return (narrow(queryset, "search", search_term) if search_term else queryset), False
+
+    # -- One row
+
+    def _fields(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return the fields of the API, by name."""
+        context = {"access": self.access(request), "is_change": row is not None}
+        fields = self.resource.serializer(context=context).fields
+        hidden = self.resource.hidden(self.access(request), row)
+        is_new = row is None
+        return {
+            name: each
+            for name, each in fields.items()
+            if name not in hidden and not (is_new and each.read_only)
+        }
+
+    def get_object(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        row = super().get_object(request, *args, **kwargs)
+        if row is not None:
+            row.seen_with = self.access(request)
+        return row
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the columns of a new row, or all that the API shows of a stored one."""
+        fields, details = self._fields(request, obj), self.get_readonly_fields(request, obj)
+        shown = {each.name for each in details}
+        return [*(str(each.source) for name, each in fields.items() if name not in shown), *details]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        fields = self._fields(request, obj)
+        is_record = "change" not in self.resource.verbs
+        names = [name for name, each in fields.items() if each.read_only or is_record]
+        return [] if obj is None else [_Detail(self.resource, name) for name in names]
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        proposed = self.resource.initial(self.access(request))
+        return {**proposed, **super().get_changeform_initial_data(request)}
+
+    def get_autocomplete_fields(self, request: HttpRequest) -> list[str]:
+        related = [each for each in self.opts.fields if isinstance(each, ForeignKey)]
+        return [each.name for each in related if each.related_model in self.admin_site._registry]
 
     def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         form: Any = super().get_form(request, *args, **kwargs)
-        form.access, form.resource = access_of(request), self.resource
+        form.access, form.resource = self.access(request), self.resource
         return form
 
     def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
-        field = super().formfield_for_dbfield(db_field, request, **kwargs)
-        known = self.api_fields.get(db_field.name)
-        if field is not None and known is not None and not db_field.is_relation:
+        """Return the field of a column, with the text of the API; for lists that of the console."""
+        fields = self.resource.serializer(context={"access": self.access(request)}).fields
+        known = {str(each.source): each for each in fields.values()}.get(db_field.name)
+        if isinstance(known, serializers.ListField):
+            field: Any = form_field(known)
+        elif isinstance(db_field, JSONField):
+            field = JsonField(required=not db_field.has_default(), initial=db_field.get_default)
+        else:
+            field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if field is None or known is None or db_field.is_relation:
+            return field
+        if not isinstance(known, serializers.ListField):
             field.help_text = known.help_text or field.help_text
+        if choices := self.resource.choices(self.access(request)).get(db_field.name):
+            field.choices = choices
         return field
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        rows = access_of(request).rows(db_field.related_model)
+        rows = self.access(request).rows(db_field.related_model)
         return super().formfield_for_foreignkey(db_field, request, **{"queryset": rows, **kwargs})
+
+    # -- Permissions
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return "create" in self.resource.verbs and super().has_add_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_allowed = "change" in self.resource.verbs and super().has_change_permission(request, obj)
+        return is_allowed and self._may(request, Action.MANAGE, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Records stay, also those that the API removes."""
+        if not {"create", "remove"} <= self.resource.verbs:
+            return False
+        is_allowed = super().has_delete_permission(request, obj)
+        is_for_superusers = self.resource.removal is Action.REMOVE
+        return (
+            is_allowed
+            and self._may(request, Action.MANAGE, obj)
+            and (bool(request.user.is_superuser) or not is_for_superusers)
+        )
+
+    def _may(self, request: HttpRequest, action: Action, row: Any) -> bool:
+        return row is None or self.access(request).may(action, row)
+
+    # -- Changes
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
         """Store the row, and show the secret of a new one once."""
-        values = {name: getattr(obj, name) for name in form.cleaned_data}
+        access = self.access(request)
         if change:
-            self.resource.change(access_of(request), obj, values)
+            values = {name: getattr(obj, name) for name in form.changed_data}
+            stored = self.resource.rows(access).get(pk=obj.pk)
+            changed = self.resource.change(access, stored, values)
+            for warning in getattr(changed, "warnings", ()):
+                messages.warning(request, warning)
             return
-        new = self.resource.create(access_of(request), values)
+        new = self.resource.create(access, {name: getattr(obj, name) for name in form.cleaned_data})
         # The admin continues with the object of its form.
         obj.pk = (new.row if isinstance(new, Issued) else new).pk
         obj.refresh_from_db()
         _show_secret(request, new)
 
-    def act(
-        self, request: HttpRequest, rows: QuerySet[Any], name: str, values: Mapping[str, Any]
-    ) -> None:
-        """Run an action of the resource on the selected rows, and show new secrets once."""
-        access, action, num_done = access_of(request), self.resource.action(name), 0
-        for row in rows.select_related(*self.resource.related):
+    def delete_model(self, request: HttpRequest, obj: Model) -> None:
+        self.resource.remove(self.access(request), obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Delete all selected rows, or none."""
+        with audit.writing():
+            for row in queryset:
+                self.resource.remove(self.access(request), row)
+
+    def get_actions(self, request: HttpRequest) -> Any:
+        """Return the actions of the resource, which roles allow for each row."""
+        known: Any = super().get_actions(request)
+        may_act = super().has_change_permission(request) or bool(request.user.is_superuser)
+        for each in self.resource.actions if may_act else ():
+            if not each.is_of_list:
+                text = f"{each.name.capitalize()}: {each.help.partition('. ')[0].rstrip('.')}"
+                known[each.name] = (partial(_act, each), each.name, text)
+        return known
+
+    def act(self, request: HttpRequest, rows: QuerySet[Any], action: RowAction) -> None:
+        """Run an action on the selected rows with its defaults, and show new secrets once."""
+        access, num_done = self.access(request), 0
+        body = action.serializer()
+        values = {name: each.default for name, each in body.fields.items()}
+        values |= {"grace_s": _GRACE_S} if "grace_s" in values else {}
+        for row in rows:
             try:
                 result = self.resource.act(access, action, row, **values)
-            except (PermissionDenied, Conflict) as error:
-                messages.error(request, f"{row}: {error}")
+            except (PermissionDenied, Conflict, ValidationError) as error:
+                text = " ".join(getattr(error, "messages", [str(error)]))
+                messages.error(request, f"{row}: {text}")
                 continue
             _show_secret(request, result)
             num_done += 1
-            self.log_change(request, row, f"{action.done.capitalize()}.")
+            self.log_change(request, row, f"{action.name.capitalize()}.")
         count = f"{num_done} of the selected {self.resource.many}"
-        messages.success(request, f"{count} {action.done}.")
+        messages.success(request, f"{count} {action.done or 'done'}.")
 
 
-def row_action(
-    action: str, description: str, *, only: Q | None = None, name: str = "", **values: Any
-) -> Any:
-    """Return an admin action that runs an action of the resource with these values. Selected rows
-    that do not match `only` are left out."""
+def _act(action: RowAction, page: Any, request: HttpRequest, rows: QuerySet[Any]) -> None:
+    page.act(request, rows, action)
 
-    @admin.action(description=description, permissions=["change"])
-    def run(page: ResourceAdmin, request: HttpRequest, rows: QuerySet[Any]) -> None:
-        page.act(request, rows.filter(only or Q()), action, values)
 
-    run.__name__ = name or action  # the value in the menu of actions
-    return run
+def register(resource: Resource[Any], *, is_of_platform: bool = False) -> None:
+    """Give a resource its pages."""
+    members = {
+        "resource": resource,
+        "is_of_platform": is_of_platform,
+        "__doc__": resource.__doc__,
+        "__module__": __name__,
+    }
+    name = f"{resource.model.__name__}Admin"
+    admin.site.register(resource.model, type(name, (ResourceAdmin,), members))
 
 
 def _show_secret(request: HttpRequest, result: Any) -> None:
     if isinstance(result, Issued):
         text = "Copy the secret of {} now, it cannot be shown again: <code>{}</code>"
         messages.warning(request, format_html(text, result.row, result.secret))
+
+
+# -- Cells and filters
+
+
+@dataclass(frozen=True)
+class _Detail:
+    """What the API shows of a row in a field."""
+
+    resource: Resource[Any]
+    name: str
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    @property
+    def short_description(self) -> str:
+        return self.name.replace("_", " ")
+
+    def __call__(self, row: Any) -> Any:
+        known = vars(row).get("shown")
+        if known is None:
+            context = {"access": vars(row).get("seen_with", Access(None))}
+            known = row.shown = self.resource.serializer(context=context).to_representation(row)
+        return _text(known.get(self.name))
+
+
+def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
+    """Return a column of a list, which is sorted by if it is one of the table."""
+    path = str(getattr(column, "path", ""))
+    is_stored = path.partition(".")[0] in {each.name for each in model._meta.fields}
+
+    @admin.display(
+        description=name.replace("_", " "), ordering=path.replace(".", "__") if is_stored else None
+    )
+    def cell(row: Any) -> Any:
+        extras = vars(row).get("extra_columns", {})
+        value = extras[name] if name in extras else column(row)
+        if name != "state":
+            text = _text(value)
+            return Truncator(text).chars(_MAX_CELL) if isinstance(text, str) else text
+        mark = slugify(str(getattr(row, "shown_state", value)))
+        words = str(value)
+        return format_html(
+            '<span class="state state-{}">{}</span>', mark, words[:1].upper() + words[1:]
+        )
+
+    cell.__name__ = name
+    return cell
+
+
+def _text(value: Any) -> Any:
+    """Return a value in words. Times stay, which Django writes in the user's language."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case datetime() | int() | float():
+            return value
+        case _ if not value:
+            return "-"
+        case Mapping():
+            return "\n".join(f"{name}: {_text(each)}" for name, each in value.items())
+        case list() | tuple():
+            is_of_rows = any(isinstance(each, Mapping) for each in value)
+            return ("\n" if is_of_rows else ", ").join(map(_line, value))
+    return str(value)
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_text(each)}" for name, each in value.items())
+    return str(value)
+
+
+def _filter(resource: Resource[Any], name: str, field: Any) -> Any:
+    """Return the filter of a list for one of the API; None: it is not among few values."""
+    if isinstance(field, serializers.ChoiceField):
+        choices: list[tuple[Any, str]] = [(each, str(each)) for each in field.choices]
+    elif isinstance(field, serializers.BooleanField):
+        choices = [(True, "yes"), (False, "no")]
+    else:
+        relation = str(field.source).removesuffix("_id")
+        names = {each.name for each in resource.model._meta.fields if each.is_relation}
+        is_owner = name in ("organization", "project") and relation in names
+        return (relation, VisibleFilter) if is_owner else None
+    by_text = {
+        str(value).lower() if isinstance(value, bool) else str(value): value for value, _ in choices
+    }
+
+    def lookups(self: Any, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(text, label) for text, (_, label) in zip(by_text, choices, strict=True)]
+
+    def queryset(self: Any, request: HttpRequest, rows: QuerySet[Any]) -> Any:
+        text = self.value()
+        if text not in by_text:
+            return rows
+        filters = resource.filters(context={"access": access_of(request)})
+        return filters.narrow(rows, str(field.source), by_text[text])
+
+    members = {"lookups": lookups, "queryset": queryset, "parameter_name": name}
+    title = name.removeprefix("is_").replace("_", " ")
+    return type("Filter", (admin.SimpleListFilter,), {**members, "title": title})

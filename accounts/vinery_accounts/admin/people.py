@@ -10,9 +10,9 @@ from django.contrib.auth.forms import UserChangeForm
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from vinery_accounts.admin.base import AuditedAdmin, CheckedForm, ReadOnly, VisibleAdmin, access_of
+from vinery_accounts.admin.base import CheckedForm, ReadOnly, VisibleAdmin, access_of
 from vinery_accounts.models import Membership, User
-from vinery_accounts.services import audit
+from vinery_accounts.services import audit, changes
 from vinery_accounts.signin import attempts
 from vinery_accounts.signin.factors import reset_second_factor
 
@@ -36,7 +36,7 @@ class RoleInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
 
 
 @admin.register(User)
-class UserAdmin(AuditedAdmin, VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
+class UserAdmin(VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
     """Django's page; deactivating a user stops their keys. Only superusers change users here: a
     user who can could make themselves a superuser."""
 
@@ -73,6 +73,23 @@ class UserAdmin(AuditedAdmin, VisibleAdmin, DjangoUserAdmin):  # type: ignore[ty
 
     def get_inlines(self, request: HttpRequest, obj: Any) -> Any:
         return () if obj is None else (RoleInline,)
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: Any) -> None:
+        if not change:
+            changes.add(obj)
+            return
+        columns = {field.name for field in obj._meta.concrete_fields}
+        named = [name for name in form.changed_data if name in columns]
+        changes.change(obj, **{name: getattr(obj, name) for name in named})
+
+    def delete_model(self, request: HttpRequest, obj: User) -> None:
+        changes.remove(obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        """Delete all selected users, or none."""
+        with audit.writing():
+            for user in queryset:
+                changes.remove(user)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: Any) -> None:
         """Audit the groups and permissions, which are no columns of the user."""

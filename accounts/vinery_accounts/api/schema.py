@@ -60,7 +60,7 @@ class Schema(AutoSchema):
         answer = super().get_response_serializers()
         actions = self._resource.actions if self._resource else ()
         status = {each.name: each.status for each in actions}.get(self._name)
-        return {status: answer} if status else answer
+        return {status: None if status == 204 else answer} if status else answer
 
     @property
     def _resource(self) -> Any:

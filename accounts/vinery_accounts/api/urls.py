@@ -7,27 +7,22 @@ from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.decorators import action
-from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
-from vinery_accounts.api.recovery import password, second_factor_off
-from vinery_accounts.api.usage import Usage, UsageExport
-from vinery_accounts.api.views import ResourceViewSet, viewset_of
+from vinery_accounts.api.views import ResourceViewSet, Usage, UsageExport, viewset_of
 from vinery_accounts.models import User
 from vinery_accounts.resources import (
     alerts,
-    audit,
-    captures,
     invitations,
     keys,
     limits,
     organizations,
-    quarantine,
-    refusals,
+    records,
     users,
 )
+from vinery_accounts.resources.base import require_administrator
 from vinery_accounts.services import audit as audit_log
 
 
@@ -42,13 +37,12 @@ def me(self: ResourceViewSet, request: Request) -> Response:
     return Response(users.MeSerializer(caller, context=self.get_serializer_context()).data)
 
 
-@extend_schema(responses=audit.VerdictSerializer)
+@extend_schema(responses=records.VerdictSerializer)
 @action(detail=False, methods=["get"], filter_backends=[], pagination_class=None)
 def verify(self: ResourceViewSet, request: Request) -> Response:
     """Verify the whole log. Only administrators of the platform may do this."""
-    query = self.read_query(audit.VerdictQuery)
-    if not self.access.is_superuser:
-        raise PermissionDenied("Only an administrator of the whole platform may do this.")
+    query = self.read_query(records.VerdictQuery)
+    require_administrator(self.access)
     verdict = audit_log.verify(query.validated_data.get("newest_hash"))
     return Response({"is_whole": verdict.broken is None, **asdict(verdict)})
 
@@ -71,7 +65,7 @@ for _name, _view in (
     ("projects", viewset_of(organizations.PROJECTS)),
     (
         "users",
-        viewset_of(users.USERS, me=me, password=password, second_factor_off=second_factor_off),
+        viewset_of(users.USERS, me=me),
     ),
     ("memberships", viewset_of(users.MEMBERSHIPS)),
     ("invitations", viewset_of(invitations.INVITATIONS)),
@@ -81,10 +75,10 @@ for _name, _view in (
     ("quotas", viewset_of(limits.QUOTAS)),
     ("alerts", viewset_of(alerts.ALERTS)),
     ("webhooks", viewset_of(alerts.WEBHOOKS)),
-    ("refusals", viewset_of(refusals.REFUSALS)),
-    ("quarantine", viewset_of(quarantine.QUARANTINE, **_by_digest)),
-    ("captures", viewset_of(captures.CAPTURES, **_by_request_id)),
-    ("audit", viewset_of(audit.AUDIT, verify=verify, query={"verify": [audit.VerdictQuery]})),
+    ("refusals", viewset_of(records.REFUSALS)),
+    ("quarantine", viewset_of(records.QUARANTINE, **_by_digest)),
+    ("captures", viewset_of(records.CAPTURES, **_by_request_id)),
+    ("audit", viewset_of(records.AUDIT, verify=verify, query={"verify": [records.VerdictQuery]})),
 ):
     _router.register(_name, _view, basename=f"api-{_name}")
 

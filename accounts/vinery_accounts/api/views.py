@@ -1,23 +1,29 @@
-"""The views of the management API, built from `resources`."""
+"""The views of the management API, built from `resources`, and those of usage."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.db.models import Model
-from django.http import Http404, HttpRequest
-from rest_framework import viewsets
+from django.http import Http404, HttpRequest, StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from vinery_accounts.api.wire import Pages
-from vinery_accounts.models import ApiKey
+from vinery_accounts.models import ApiKey, Scope
+from vinery_accounts.resources import usage
 from vinery_accounts.resources.base import Issued, Resource, RowAction, require
 from vinery_accounts.resources.fields import MAX_ID_DIGITS, StrictSerializer
+from vinery_accounts.resources.usage import ExportQuery, UsageQuery, UsageSerializer
 from vinery_accounts.services.access import Access, Action
+from vinery_accounts.usage.export import export
 
 QueryT = TypeVar("QueryT", bound=StrictSerializer)
 
@@ -142,12 +148,77 @@ def viewset_of(resource: Resource[Any], **members: Any) -> type[ResourceViewSet]
 
 
 def _act(row_action: RowAction) -> Any:
+    if row_action.is_of_list:
+        return _act_on_list(row_action)
+
     def act(self: ResourceViewSet, request: Request, pk: str) -> Response:
         values = self.read_body()
         result = self.resource.act(self.access, row_action, self.get_object(), **values)
-        if isinstance(result, Mapping):
-            return Response(result)
+        if result is None or isinstance(result, Mapping):
+            return Response(result, status=row_action.status)
         return self.show(result, row_action.status)
 
     act.__name__, act.__doc__ = row_action.name, row_action.help
     return action(detail=True, methods=["post"])(act)
+
+
+def _act_on_list(row_action: RowAction) -> Any:
+    def act(self: ResourceViewSet, request: Request) -> Response:
+        result = self.resource.act(self.access, row_action, None, **self.read_body())
+        return self.show(result, row_action.status)
+
+    act.__name__, act.__doc__ = row_action.name, row_action.help
+    return action(detail=False, methods=["post"], pagination_class=None, filter_backends=[])(act)
+
+
+# -- Usage: reports, and usage records as a file
+
+
+class Usage(ApiView):
+    """The usage that you may see: your own, and that of your projects and organisations. Keys
+    with the scope `usage` may read it, too."""
+
+    read_scope = Scope.USAGE
+    query: ClassVar[dict[str, Any]] = {"get": [UsageQuery]}
+
+    @extend_schema(responses=UsageSerializer)
+    def get(self, request: Request) -> Response:
+        """Sum up usage. With a granularity the response has points over time, and with `group_by`
+        it has groups."""
+        query = self.read_query(UsageQuery)
+        try:
+            return Response(usage.report(query, self.access))
+        except ValueError as error:  # too many points
+            raise serializers.ValidationError({"granularity": str(error)}) from None
+
+
+class UsageExport(ApiView):
+    """The usage records that you may see, one for each request, in order of time."""
+
+    read_scope = Scope.USAGE
+    query: ClassVar[dict[str, Any]] = {"get": [ExportQuery]}
+
+    def perform_content_negotiation(self, request: Request, *_: Any, **__: Any) -> Any:
+        """Let the query string choose the format, whatever the client accepts."""
+        return super().perform_content_negotiation(request, force=True)
+
+    @extend_schema(
+        responses={
+            (200, "text/csv"): OpenApiTypes.STR,
+            (200, "application/jsonl"): OpenApiTypes.STR,
+        }
+    )
+    def get(self, request: Request) -> StreamingHttpResponse:
+        """Export usage as a file. The response streams, and may be long."""
+        query = self.read_query(ExportQuery)
+        texts = export(query.selection(self.access), query.format)
+        response = StreamingHttpResponse(_chunks(texts), content_type=query.format.content_type)
+        response["Content-Disposition"] = f'attachment; filename="usage.{query.format}"'
+        return response
+
+
+async def _chunks(texts: Iterator[str]) -> AsyncIterator[str]:
+    """Yield the texts from an async iterator: Django would read all of a sync one before it sends
+    the first."""
+    while (text := await sync_to_async(lambda: next(texts, None))()) is not None:
+        yield text

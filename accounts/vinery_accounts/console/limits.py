@@ -3,18 +3,19 @@
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import get_object_or_404, redirect
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.console.rows import ConfirmPage, Question, RowPage
 from vinery_accounts.console.words import reset, runs_out, store_outage
 from vinery_accounts.limits.rules import Rule, Weekday, Window, in_words
 from vinery_accounts.limits.service import (
@@ -27,9 +28,8 @@ from vinery_accounts.limits.service import (
 from vinery_accounts.models import OWNERS, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
-from vinery_accounts.resources.forms import PercentsField, ResourceForm
-from vinery_accounts.resources.limits import LIMITS
-from vinery_accounts.resources.owners import owners_of
+from vinery_accounts.resources.forms import ResourceForm
+from vinery_accounts.resources.limits import LIMITS, owners_of
 from vinery_accounts.services.access import Access, Action
 
 _MAX_CHOICES: Final = 100
@@ -171,8 +171,6 @@ def closest(quotas: list[Quota]) -> list[Quota]:
 class ChangedLimitForm(ResourceForm):
     """The fields of a stored limit that can be changed."""
 
-    alert_at = PercentsField()
-
     def __init__(self, limit: Limit, data: Any = None) -> None:
         names = [name for name in _VALUES if name != "week_start" or limit.window == Window.WEEK]
         initial = {name: getattr(limit, name) for name in names}
@@ -182,7 +180,6 @@ class ChangedLimitForm(ResourceForm):
 class NewLimitForm(ResourceForm):
     field_order = ("of", *_KIND, *_VALUES)
     of = forms.CharField(label="Applies to", widget=forms.Select)
-    alert_at = PercentsField()
 
     def __init__(self, access: Access, data: Any = None, of: str = "") -> None:
         kind = _KIND if access.is_superuser else _KIND[1:]
@@ -244,12 +241,21 @@ def changeable(access: Access, limits: list[Limit]) -> set[int]:
     return {limit.pk for limit in limits if (limit.scope, limit.scope_id) in owners}
 
 
+_NOTE: Final = (
+    "A request must fit all limits that apply to it. Past usage counts. Takes effect within two "
+    "seconds."
+)
+
+
 class SetLimit(FormPage):
     """`/console/limits/new/`; `of=key:12` chooses the owner."""
 
     name = "limits"
-    template_name = "console/limit_form.html"
+    heading, button = "Set a limit", "Set the limit"
     field_of_column = {"scope": "of", "scope_id": "of"}
+
+    def texts(self) -> dict[str, Any]:
+        return {"note": _NOTE}
 
     def form_of(self, data: QueryDict | None) -> NewLimitForm:
         """Return the form. Raises `PermissionDenied` for a user who may set no limit."""
@@ -259,52 +265,52 @@ class SetLimit(FormPage):
 
     def save(self, form: NewLimitForm) -> HttpResponse:
         LIMITS.create(self.access, form.columns)
-        return _done(self.request, "The limit is set.")
+        messages.success(self.request, "The limit is set.")
+        return redirect("console:limits")
 
 
-class LimitPage(Page):
-    name = "limits"
-
-    @cached_property
-    def limit(self) -> Limit:
-        """The limit of the address. Raises `Http404` for one that the user may not see, and
-        `PermissionDenied` for one that they may not change."""
-        limit = get_object_or_404(self.access.rows(Limit), pk=self.kwargs["row_id"])
-        require(self.access, Action.MANAGE, limit)
-        return limit
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        limit, scope = self.limit, scope_of(self.limit)
-        return super().get_context_data(**kwargs) | {
-            "limit": limit,
-            "owner": owners_of(self.access, [scope])[scope],
-            "what": in_words(limit.metric, limit.window),
-        }
+def _described(access: Access, limit: Limit) -> str:
+    scope = scope_of(limit)
+    owner = owners_of(access, [scope])[scope]
+    return f"{in_words(limit.metric, limit.window)}, for {owner}."
 
 
-class ChangeLimit(LimitPage, FormPage):
+class ChangeLimit(RowPage, FormPage):
     """`/console/limits/<id>/`."""
 
-    template_name = "console/limit_form.html"
+    name = "limits"
+    resource = LIMITS
+    heading = "Change a limit"
+
+    def texts(self) -> dict[str, Any]:
+        text = _described(self.access, self.row)
+        remove = reverse("console:limit-remove", args=[self.row.pk])
+        return {"intro": f"{text[:1].upper()}{text[1:]}", "note": _NOTE, "remove": remove}
 
     def form_of(self, data: QueryDict | None) -> ChangedLimitForm:
-        return ChangedLimitForm(self.limit, data)
+        """Return the form. Raises `PermissionDenied` for a limit that the user may not change."""
+        require(self.access, Action.MANAGE, self.row)
+        return ChangedLimitForm(self.row, data)
 
     def save(self, form: ChangedLimitForm) -> HttpResponse:
-        LIMITS.change(self.access, self.limit, form.columns)
-        return _done(self.request, "The limit is changed.")
+        LIMITS.change(self.access, self.row, form.columns)
+        return self.to_list("The limit is changed.")
 
 
-class RemoveLimit(LimitPage):
-    """`/console/limits/<id>/remove/`: asks for a confirmation, and removes."""
+class RemoveLimit(ConfirmPage):
+    """`/console/limits/<id>/remove/`."""
 
-    template_name = "console/limit_remove.html"
+    name = "limits"
+    resource = LIMITS
+    does = "remove"
+    questions = {
+        "remove": Question(
+            "Remove this limit?",
+            "{row.amount} {about} Other limits stay. Takes effect within two seconds.",
+            "Remove",
+            "The limit is removed.",
+        )
+    }
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        LIMITS.remove(self.access, self.limit)
-        return _done(request, "The limit is removed.")
-
-
-def _done(request: HttpRequest, message: str) -> HttpResponse:
-    messages.success(request, message)
-    return redirect("console:limits")
+    def about(self) -> str:
+        return _described(self.access, self.row)

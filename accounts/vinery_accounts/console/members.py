@@ -1,17 +1,19 @@
 """Members: roles of users, new users and service accounts, and invitations."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.html import format_html
 
+from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import FormPage, Page
-from vinery_accounts.console.rows import ConfirmPage, Question, ResourcePage, RowPage, page_of
-from vinery_accounts.console.scopes import ScopeField
+from vinery_accounts.console.rows import ButtonPage, ConfirmPage, ListPage, Question, RowPage
 from vinery_accounts.models import Membership, Role, User
 from vinery_accounts.resources.base import Conflict, require
 from vinery_accounts.resources.fields import id_of
@@ -34,31 +36,26 @@ class MemberFilterForm(forms.Form):
     )
     role = forms.ChoiceField(required=False, choices=[("", "any"), *Role.choices])
 
+    def wanted(self) -> Iterator[tuple[str, Any]]:
+        """Yield the lookup and the value of each valid filter that is set."""
+        self.is_valid()
+        yield from ((name, value) for name, value in self.cleaned_data.items() if value)
+        if (project_id := id_of(self.data.get("project", ""))) is not None:
+            yield "project_id", project_id
 
-class Members(ResourcePage):
+
+class Members(ListPage):
     """`/console/members/`; `project=7` shows the roles in that project alone."""
 
     name = "members"
     template_name = "console/members.html"
     resource = MEMBERSHIPS
+    ordering = ("user__username", "id")
+    filter_form = MemberFilterForm
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        form = MemberFilterForm(self.request.GET)
-        form.is_valid()
-        project_id = id_of(self.request.GET.get("project", ""))
-        asked = {name: value for name, value in form.cleaned_data.items() if value}
-        if project_id is not None:
-            asked["project_id"] = project_id
-        rows = MEMBERSHIPS.rows(self.access)
-        for name, value in asked.items():
-            rows = MEMBERSHIPS.filters().narrow(rows, name, value)
-        page = page_of(rows.order_by("user__username", "id"), self.request)
         return super().get_context_data(**kwargs) | {
-            **page,
-            "rows": [self._row(each) for each in page["rows"]],
-            "form": form,
-            "asked": asked,
-            "project_id": project_id,
+            "project_id": id_of(self.request.GET.get("project", "")),
             "invitations": INVITATIONS.rows(self.access) if self.owns else (),
             "owns": self.owns,
         }
@@ -69,11 +66,11 @@ class Members(ResourcePage):
         roles = {*self.access.organizations.values(), *self.access.projects.values()}
         return self.access.is_superuser or Role.OWNER in roles
 
-    def _row(self, membership: Membership) -> dict[str, Any]:
-        is_led = self.access.leads(membership.organization_id, membership.project_id)
-        protected = getattr(membership, "has_second_factor", False)
+    def shown(self, row: Membership) -> dict[str, Any]:
+        is_led = self.access.leads(row.organization_id, row.project_id)
+        protected = getattr(row, "has_second_factor", False)
         return {
-            "membership": membership,
+            "membership": row,
             "second_factor": ("on" if protected else "off") if is_led else "",
             "may_open": is_led,
         }
@@ -105,7 +102,16 @@ class Invite(FormPage):
     """
 
     name = "members"
-    template_name = "console/member_form.html"
+    heading, button = "Add an existing user", "Add"
+
+    def texts(self) -> dict[str, Any]:
+        text = 'The user has no account yet? <a href="{}">Create one</a>.'
+        return {
+            "intro": "A member of your organisation gets the role at once. Any other user finds an "
+            "invitation in the console. For privacy, this page does not show whether a user of "
+            "that name exists.",
+            "note": format_html(text, reverse("console:member-new")),
+        }
 
     def form_of(self, data: QueryDict | None) -> InviteForm:
         return InviteForm(self.access, data)
@@ -133,13 +139,16 @@ class NewMember(FormPage):
     """`/console/members/new/`: a new user, or a service account."""
 
     name = "members"
-    template_name = "console/member_form.html"
+    heading, button = "Create a user", "Create"
+
+    def texts(self) -> dict[str, Any]:
+        return {
+            "intro": "You get a link with which the user sets a password. A service account gets "
+            "none: it owns keys and cannot sign in."
+        }
 
     def form_of(self, data: QueryDict | None) -> NewMemberForm:
         return NewMemberForm(self.access, data)
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"is_new": True}
 
     def save(self, form: NewMemberForm) -> HttpResponse:
         """Create the user, and show the link with which a person sets a password."""
@@ -240,10 +249,20 @@ class LinkForMember(RowPage):
 def show_link(page: Page, user: User) -> HttpResponse:
     """Return the page with the link, which is stored nowhere."""
     link = USERS.act(page.access, USERS.action("link"), user)
-    context = Page.get_context_data(
-        page, member=user, link=page.base_url() + link["path"], expires_at=link["expires_at"]
+    text = (
+        "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "
+        "works once, until {} UTC. Any holder of the link can use it."
     )
-    return render(page.request, "console/member_made.html", context)
+    context = Page.get_context_data(
+        page,
+        heading=f"A link for {user}",
+        text=format_html(text, user, f"{link['expires_at']:%Y-%m-%d %H:%M}"),
+        secret=page.base_url() + link["path"],
+        copy="Copy the link",
+        back=reverse("console:members"),
+        done="Done",
+    )
+    return render(page.request, "console/issued.html", context)
 
 
 class Withdraw(ConfirmPage):
@@ -262,28 +281,20 @@ class Withdraw(ConfirmPage):
     }
 
 
-class Answer(RowPage):
+class Answer(ButtonPage):
     """`/console/invitations/<id>/accept/` and `decline/`: of the user who is invited."""
 
     name = "overview"
     resource = INVITATIONS
-    does = "accept"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Return to the overview: after sign-in, a button pressed without a session leads here."""
-        text = f"Nothing was changed yet. To {self.does} the role in {self.row.scope}, press again."
-        messages.info(request, text)
-        return redirect("console:overview")
+    def act(self) -> None:
+        if self.does == "accept":
+            super().act()
+        else:
+            INVITATIONS.remove(self.access, self.row)
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def done_text(self) -> str:
         scope = self.row.scope
-        try:
-            if self.does == "accept":
-                INVITATIONS.act(self.access, INVITATIONS.action("accept"), self.row)
-                messages.success(request, f"You are {self.row.role} of {scope}.")
-            else:
-                INVITATIONS.remove(self.access, self.row)
-                messages.success(request, f"You have declined the invitation to {scope}.")
-        except ValidationError as error:
-            messages.error(request, " ".join(error.messages))
-        return redirect("console:overview")
+        if self.does == "accept":
+            return f"You are {self.row.role} of {scope}."
+        return f"You have declined the invitation to {scope}."

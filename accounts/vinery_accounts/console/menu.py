@@ -1,8 +1,14 @@
-"""The menu of the console: which pages there are, in which group, and who may open them."""
+"""What surrounds the pages of the console: the menu, error pages and the headers of all pages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.template import Library
+from django.template.loader import render_to_string
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from vinery_accounts.services.access import Access
 
@@ -78,3 +84,105 @@ def may_open(access: Access, name: str) -> bool:
     """Return whether the user may open the page, and the pages below it."""
     entries = (entry for group in _GROUPS for entry in group.entries)
     return all(entry.may_open(access) for entry in entries if entry.name == name)
+
+
+# -- Error pages, which advise what to do, and the headers of all pages
+
+ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
+
+ROOT: Final = "/console/"
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+_PAGES: Final = {
+    400: ("This cannot be understood", "Go back, and try it another way."),
+    403: (
+        "You may not do this",
+        "Your role does not allow it. Ask an owner or admin of your organisation.",
+    ),
+    404: (
+        "There is no such page",
+        "It was removed, or you may not see it. The links above lead to all pages.",
+    ),
+    500: (
+        "Something broke here",
+        "It is not your fault. Try again in a minute. If the error stays, report the time to an "
+        "administrator: the log has the details.",
+    ),
+    503: (
+        "The database does not answer",
+        "Models are served all the same. Try again in a minute. If the error stays, ask an "
+        "administrator.",
+    ),
+}
+
+
+def guarded(response: ResponseT) -> ResponseT:
+    """Return the response with the headers of every page of the console."""
+    response.headers["Content-Security-Policy"] = _POLICY
+    response.headers["Cache-Control"] = "no-store, private"
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response
+
+
+def is_console(request: HttpRequest) -> bool:
+    return request.path.startswith(ROOT)
+
+
+def error_page(request: HttpRequest, status: int) -> HttpResponse:
+    """Return the page of a status: 400, 403, 404, 500 or 503."""
+    # After a server error the user can perhaps not be read.
+    return _page(None if status >= 500 else request, status, *_PAGES[status])
+
+
+def old_form_page(request: HttpRequest) -> HttpResponse:
+    """Return the page for a form whose CSRF token is invalid."""
+    advice = (
+        "Or it was sent from another site, or without cookies. Nothing was changed: go back, "
+        "reload the page, and send it again."
+    )
+    return _page(request, 403, "This form was open for too long", advice)
+
+
+def _page(request: HttpRequest | None, status: int, heading: str, advice: str) -> HttpResponse:
+    # A request that was refused early has no user yet.
+    user = getattr(request, "user", None)
+    access = Access(None) if user is None else Access.of(user)
+    context = {"heading": heading, "advice": advice, "menu": menu_of(access)}
+    text = render_to_string("console/error.html", context, request)
+    return guarded(HttpResponse(text, status=status))
+
+
+# -- Template tags: tables, and whether a row is active
+
+register = Library()
+
+
+@register.simple_block_tag
+def table(content: str, columns: str | Iterable[str]) -> SafeString:
+    """Return a table around its rows. `columns` are the names of the columns, as a list or
+    separated by `|`: `#Bytes` has figures, and a column of buttons has no name. On phones each row
+    becomes a card, in which `data-name` of a cell names its column."""
+    names = columns.split("|") if isinstance(columns, str) else columns
+    heads = format_html_join("", "<th{}>{}</th>", map(_head, names))
+    return format_html(
+        '<div class="table">\n<table>\n  <thead><tr>{}</tr></thead>\n'
+        "  <tbody>\n{}  </tbody>\n</table>\n</div>",
+        heads,
+        content,
+    )
+
+
+def _head(name: str) -> tuple[str, str]:
+    is_figure = name.startswith("#")
+    return format_html(' class="figure"') if is_figure else "", name.removeprefix("#")
+
+
+@register.simple_tag
+def state(is_active: bool, otherwise: str) -> SafeString:  # noqa: FBT001
+    """Return the mark and the word of an active row, or the word for another one."""
+    kind, word = ("state state-active", "active") if is_active else ("state", otherwise)
+    return format_html('<span class="{}">{}</span>', kind, word)

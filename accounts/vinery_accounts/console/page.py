@@ -11,12 +11,11 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.views.generic import TemplateView
 
-from vinery_accounts.console.errors import guarded
-from vinery_accounts.console.menu import may_open, menu_of
+from vinery_accounts.console.menu import guarded, may_open, menu_of
 from vinery_accounts.console.period import Period, PeriodForm
 from vinery_accounts.models import OWNERS, Organization, User
 from vinery_accounts.resources.fields import id_of
-from vinery_accounts.resources.owners import names_of
+from vinery_accounts.resources.limits import names_of
 from vinery_accounts.services.access import Access
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
 from vinery_accounts.usage.reports import Question
@@ -64,9 +63,26 @@ class Page(LoginRequiredMixin, TemplateView):
         return ", ".join(names)
 
 
+class LivePage(Page):
+    """A page that stays up to date: a script fetches it again, and replaces what has changed.
+
+    Parts of such a page are elements with an id and the attribute `data-live`. The script asks with
+    the header `X-Live`, and gets the content without its frame, so that no message about an action
+    is lost. Without scripts, a reload shows the same. Its template extends `layout`.
+    """
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        is_refresh = "x-live" in self.request.headers
+        layout = "console/live.html" if is_refresh else "console/base.html"
+        return super().get_context_data(**kwargs) | {"layout": layout}
+
+
 class FormPage(Page, ABC):
     """A page with a form, which stores what the user has sent."""
 
+    template_name = "console/form.html"
+    heading: str = ""
+    button: str = "Save"
     field_of_column: ClassVar[Mapping[str, str]] = {}
     """The field that shows errors of a column, where its name is another one."""
 
@@ -78,10 +94,15 @@ class FormPage(Page, ABC):
     def save(self, form: Any) -> HttpResponse:
         """Store a valid form. Raises ValidationError for values that are not valid together."""
 
+    def texts(self) -> dict[str, Any]:
+        """Return `notice`, `intro`, `note` and `remove`, the address of the page that removes."""
+        return {}
+
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         if "form" not in kwargs:
             kwargs["form"] = self.form_of(None)
-        return super().get_context_data(**kwargs)
+        texts = {"heading": self.heading, "button": self.button, **self.texts()}
+        return super().get_context_data(**kwargs) | texts
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         form = self.form_of(request.POST)

@@ -42,6 +42,31 @@ class ResourcePage(Page):
         return redirect(f"console:{self.name}")
 
 
+class ListPage(ResourcePage):
+    """A list of rows, in pages."""
+
+    ordering: ClassVar[tuple[str, ...]]
+    filter_form: ClassVar[Any] = None
+    """A form whose `wanted` yields the lookup and the value of each filter that is set."""
+
+    def queryset(self) -> QuerySet[Any]:
+        return self.resource.rows(self.access)
+
+    def shown(self, row: Any) -> Any:
+        """Return what the template gets for a row."""
+        return row
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        rows = self.queryset()
+        form = self.filter_form and self.filter_form(self.request.GET)
+        wanted = list(form.wanted()) if form else []
+        for lookup, value in wanted:
+            rows = self.resource.filters().narrow(rows, lookup, value)
+        page = page_of(rows.order_by(*self.ordering), self.request)
+        context = {**page, "rows": [*map(self.shown, page["rows"])], "form": form}
+        return super().get_context_data(**kwargs) | context | {"is_filtered": bool(wanted)}
+
+
 class RowPage(ResourcePage):
     """A page about the row of the address."""
 
@@ -65,13 +90,11 @@ class Question:
     is_danger: bool = True
 
 
-class ConfirmPage(RowPage):
-    """Asks whether something is done to the row, and does it."""
+class ActPage(RowPage):
+    """Does something to the row, and returns to another page with a message about it."""
 
-    template_name = "console/confirm.html"
     does: str = ""
     """`remove`, or the name of an action of the resource."""
-    questions: ClassVar[dict[str, Question]]
 
     def act(self) -> None:
         """Do it. Raises `PermissionDenied`, ValidationError and `Conflict`."""
@@ -80,9 +103,46 @@ class ConfirmPage(RowPage):
         else:
             self.resource.act(self.access, self.resource.action(self.does), self.row)
 
+    def done_text(self) -> str:
+        return f"The {self.row} is {self.resource.action(self.does).done}."
+
     def back_address(self) -> str:
         """Return the address that the page leads to, whatever the answer."""
         return reverse(f"console:{self.name}")
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        done, back = self.done_text(), self.back_address()
+        try:
+            self.act()
+        except (ValidationError, Conflict) as error:
+            messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
+        else:
+            messages.success(request, done)
+        return redirect(back)
+
+
+class ButtonPage(ActPage):
+    """Acts at the press of a button of another page."""
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Return to the page: after sign-in, a button pressed without a session leads here."""
+        text = f"Nothing was changed yet. To {self.does} {self.row}, press the button again."
+        messages.info(request, text)
+        return redirect(self.back_address())
+
+
+class ConfirmPage(ActPage):
+    """Asks before it acts."""
+
+    template_name = "console/confirm.html"
+    questions: ClassVar[dict[str, Question]]
+
+    def done_text(self) -> str:
+        return self.questions[self.does].done.format(row=self.row)
+
+    def about(self) -> str:
+        """Return what `{about}` of the texts means, where the row alone is not enough."""
+        return ""
 
     def check(self) -> None:
         """Raises `PermissionDenied` for a user who may not do it."""
@@ -95,21 +155,11 @@ class ConfirmPage(RowPage):
         question = self.questions[self.does]
         return super().get_context_data(**kwargs) | {
             "heading": question.heading.format(row=self.row),
-            "text": question.text.format(row=self.row),
+            "text": question.text.format(row=self.row, about=self.about()),
             "button": question.button,
             "is_danger": question.is_danger,
             "back": self.back_address(),
         }
-
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        done, back = self.questions[self.does].done.format(row=self.row), self.back_address()
-        try:
-            self.act()
-        except (ValidationError, Conflict) as error:
-            messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
-        else:
-            messages.success(request, done)
-        return redirect(back)
 
 
 def page_of(rows: QuerySet[Any], request: HttpRequest) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from django.urls import URLPattern, path
 
-from vinery_accounts.console.alerts import Alerts
-from vinery_accounts.console.audit import AuditLog
 from vinery_accounts.console.keys import ActOnKey, KeyPage, Keys, MakeKey, SwitchKey
 from vinery_accounts.console.limits import ChangeLimit, Limits, RemoveLimit, SetLimit
 from vinery_accounts.console.members import (
@@ -16,19 +14,21 @@ from vinery_accounts.console.members import (
     NewMember,
     Withdraw,
 )
-from vinery_accounts.console.overview import Overview
-from vinery_accounts.console.page import Page
-from vinery_accounts.console.projects import ActOnProject, NewProject, ProjectPage, Projects
-from vinery_accounts.console.quarantine import Quarantine, Release
-from vinery_accounts.console.refusals import Refusals
-from vinery_accounts.console.usage import Usage, UsageTable
-from vinery_accounts.console.webhooks import (
+from vinery_accounts.console.organization import (
+    ActOnProject,
     ActOnWebhook,
+    NewProject,
     NewWebhook,
+    ProjectPage,
+    Projects,
     RemoveWebhook,
     WebhookPage,
     Webhooks,
 )
+from vinery_accounts.console.overview import Overview
+from vinery_accounts.console.page import Page
+from vinery_accounts.console.records import Alerts, AuditLog, Quarantine, Refusals, Release
+from vinery_accounts.console.usage import Usage, UsageTable
 
 
 def _actions(rows: str, name: str, page: type[Page], *actions: str) -> list[URLPattern]:

@@ -12,7 +12,7 @@ from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
 from vinery_accounts.console.page import UsagePage, value_of
 from vinery_accounts.models import ApiKey
-from vinery_accounts.resources.owners import names_of
+from vinery_accounts.resources.limits import names_of
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.export import csv_of
 from vinery_accounts.usage.filters import Dimension

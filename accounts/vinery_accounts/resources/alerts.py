@@ -91,6 +91,7 @@ class Alerts(Resource[Alert]):
         "created_at percent whose metric window used=num_used amount",
         whose=lambda alert: alert.whose or alert.scope,
     ) | {"messages": deliveries}
+    search = ("scope", "whose")
     ordering = ("-created_at",)
     read_scope = Scope.USAGE.value
 
@@ -218,6 +219,7 @@ class Webhooks(Resource[Webhook]):
         "id name organization url active=is_active",
         organization=lambda webhook: str(webhook.organization or ""),
     )
+    search = ("name", "url")
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
         webhook, secret = webhooks.make(**values)

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model, QuerySet
+from django.db.models import Count, Model, QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.models import User
@@ -54,6 +54,8 @@ class RowAction:
     answer: type[serializers.Serializer[Any]] | None = None
     """What the API returns; None: the row."""
     status: int = 200
+    is_of_list: bool = False
+    """Whether it is done to no row: `run` takes the access of the caller instead of the row."""
 
 
 class Resource(Generic[RowT]):
@@ -82,6 +84,10 @@ class Resource(Generic[RowT]):
     """What the admin shows when there is no row."""
     columns: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """The columns of the command's table, see `columns_of`."""
+    search: ClassVar[tuple[str, ...]] = ()
+    """Lookups that the admin searches in, where there is no filter `search`."""
+    counted: ClassVar[Mapping[str, str]] = {}
+    """Relations whose rows are counted for `columns`, by the name of the number."""
 
     def writable(self) -> list[str]:
         """Return the names of the fields that a new row takes."""
@@ -93,14 +99,38 @@ class Resource(Generic[RowT]):
         rows = access.rows(self.model)
         return rows.select_related(*self.related) if self.related else rows
 
+    def listed(self, access: Access) -> QuerySet[RowT]:
+        """Return the rows with what `columns` need of each."""
+        numbers = {name: Count(relation) for name, relation in self.counted.items()}
+        return self.rows(access).annotate(**numbers) if numbers else self.rows(access)
+
     def load(self, rows: Sequence[RowT]) -> Sequence[Any]:
         """Return what the serializer shows of these rows, read at once."""
         return rows
+
+    def extra_columns(self, rows: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        """Return further values of each row for the command's table, read at once for all."""
+        return [{}] * len(rows)
 
     def check(self, access: Access, row: RowT, stored: RowT | None = None) -> None:
         """Raise `PermissionDenied` or `ValidationError` unless the caller may store the row.
         `stored` is the row as it was; None for a new one."""
         require(access, Action.MANAGE, row)
+
+    def check_values(self, values: Mapping[str, Any], stored: RowT | None = None) -> None:
+        """Raise ValidationError for values that are not valid together."""
+
+    def hidden(self, access: Access, row: RowT | None) -> frozenset[str]:
+        """Return the fields of a row that forms do not show to the caller."""
+        return frozenset()
+
+    def initial(self, access: Access) -> Mapping[str, Any]:
+        """Return what the form of a new row begins with."""
+        return {}
+
+    def choices(self, access: Access) -> Mapping[str, Any]:
+        """Return the choices of forms, by column, where they depend on the caller."""
+        return {}
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Any:
         """Store a new row. Returns the row, or an `Issued`."""
@@ -118,8 +148,10 @@ class Resource(Generic[RowT]):
         require(access, self.removal, row)
         changes.remove(row)
 
-    def act(self, access: Access, action: RowAction, row: RowT, **values: Any) -> Any:
-        """Run an action. Raises `PermissionDenied` and `Conflict`."""
+    def act(self, access: Access, action: RowAction, row: RowT | None, **values: Any) -> Any:
+        """Run an action. Raises `PermissionDenied`, ValidationError and `Conflict`."""
+        if row is None:
+            return action.run(access, **values)
         require(access, action.permission, row)
         return action.run(row, **values)
 
@@ -137,11 +169,30 @@ class Resource(Generic[RowT]):
         return {**of_actions, **self.answers}.get(view, self.serializer)
 
 
+class PlatformResource(Resource[RowT]):
+    """Rows that only administrators of the platform see."""
+
+    def rows(self, access: Access) -> QuerySet[RowT]:
+        rows = self.model._default_manager.all()
+        seen = rows if access.is_superuser else rows.none()
+        return seen.select_related(*self.related) if self.related else seen
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A column that is an attribute of the row, or of a related row."""
+
+    path: str
+
+    def __call__(self, row: Any) -> Any:
+        return attrgetter(self.path)(row)
+
+
 def columns_of(words: str, **functions: Callable[[Any], Any]) -> dict[str, Callable[[Any], Any]]:
     """Return columns of a table, by name: functions of a row. A word such as `project=project.name`
     is a name and an attribute, unless they are equal or `functions` has the name."""
     pairs = (word.partition("=") for word in words.split())
-    return {name: attrgetter(path or name) for name, _, path in pairs} | functions
+    return {name: Attribute(path or name) for name, _, path in pairs} | functions
 
 
 def require(access: Access, action: Action, row: Model) -> None:
@@ -160,6 +211,12 @@ def require(access: Access, action: Action, row: Model) -> None:
                 f"You may do this, but not with a key: {limits}. Sign in and use the session."
             )
     raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
+
+
+def require_administrator(access: Access) -> None:
+    """Raise `PermissionDenied` for other callers than administrators of the platform."""
+    if not access.is_superuser:
+        raise PermissionDenied("Only an administrator of the whole platform may do this.")
 
 
 def activation(permission: Action) -> tuple[RowAction, RowAction]:

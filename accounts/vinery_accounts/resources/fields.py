@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from django.db.models import Model, QuerySet
 from django.http import QueryDict
@@ -90,6 +91,48 @@ def _asks_rows(validator: Any) -> bool:
 
 class EmptySerializer(StrictSerializer):
     """An empty body."""
+
+
+# -- Parameters: a frozen dataclass that the API, pages and commands read
+
+_FIELDS: Final = {
+    str: serializers.CharField,
+    int: serializers.IntegerField,
+    float: serializers.FloatField,
+    bool: serializers.BooleanField,
+    dict: serializers.DictField,
+}
+
+
+def serializer_of(parameters: Any) -> type[StrictSerializer]:
+    """Return the serializer of a dataclass of parameters. A parameter is annotated with its type,
+    its text and, if it has some, the options of its field, such as `{"max_length": 200}`."""
+    hints = get_type_hints(parameters, include_extras=True)
+    members: dict[str, Any] = {
+        each.name: _parameter(hints[each.name], each) for each in dataclasses.fields(parameters)
+    }
+    members["__doc__"] = parameters.__doc__
+    return type(f"{parameters.__name__}Serializer", (StrictSerializer,), members)
+
+
+def _parameter(hint: Any, each: dataclasses.Field[Any]) -> Any:
+    kind, help_text, *more = get_args(hint)
+    options: dict[str, Any] = {"help_text": help_text, **(more[0] if more else {})}
+    if each.default is not dataclasses.MISSING:
+        options["default"] = each.default
+    elif each.default_factory is not dataclasses.MISSING:
+        options["default"] = each.default_factory
+    if type(None) in get_args(kind):
+        options["allow_null"] = True
+        (kind,) = (one for one in get_args(kind) if one is not type(None))
+    if get_origin(kind) is Literal:
+        return serializers.ChoiceField(choices=get_args(kind), **options)
+    if get_origin(kind) is list:
+        return serializers.ListField(child=serializers.CharField(max_length=200), **options)
+    if "regex" in options:
+        return serializers.RegexField(**options)
+    field: Any = _FIELDS[get_origin(kind) or kind]
+    return field(**options)
 
 
 class VisibleRelatedField(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]

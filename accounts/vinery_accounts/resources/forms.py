@@ -5,8 +5,10 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 from django.db.models import QuerySet
 from rest_framework import serializers
+from rest_framework.fields import empty
 
 from vinery_accounts.models.limits import check_percents
 from vinery_accounts.resources.base import Resource
@@ -22,6 +24,17 @@ class CommaField(forms.CharField):
 
     def to_python(self, value: Any) -> Any:
         return [word.strip() for word in (value or "").split(",") if word.strip()]
+
+
+class NumbersField(CommaField):
+    """Whole numbers, separated by commas."""
+
+    def to_python(self, value: Any) -> Any:
+        """Return the numbers. Raises ValidationError for other text."""
+        words = super().to_python(value)
+        if not all(word.isascii() and word.isdigit() and len(word) <= 9 for word in words):
+            raise ValidationError("Give whole numbers, separated by commas.")
+        return [int(word) for word in words]
 
 
 class PercentsField(CommaField):
@@ -72,16 +85,22 @@ def form_field(field: Any) -> forms.Field:
             bounds: dict[str, Any] = {"min_value": field.min_value, "max_value": field.max_value}
             return forms.FloatField(**details, **bounds)
         case serializers.ChoiceField():
-            return forms.ChoiceField(choices=list(field.choices.items()), **details)
+            none = [("", "not set")] if field.allow_null else []
+            return forms.ChoiceField(choices=[*none, *field.choices.items()], **details)
         case serializers.ListField() if isinstance(field.child, serializers.ChoiceField):
             return forms.MultipleChoiceField(
                 choices=list(field.child.choices.items()),
                 widget=forms.CheckboxSelectMultiple,
                 **details | {"required": not field.allow_empty},
             )
+        case serializers.ListField() if check_percents in field.validators:
+            return PercentsField()
         case serializers.ListField():
             details["help_text"] = f"{details['help_text']} Separated by commas."
-            return CommaField(**details)
+            is_of_numbers = isinstance(field.child, serializers.IntegerField)
+            return (NumbersField if is_of_numbers else CommaField)(**details)
+        case serializers.RegexField():
+            details["validators"] = [e for e in field.validators if isinstance(e, RegexValidator)]
     return forms.CharField(max_length=getattr(field, "max_length", None), **details)
 
 
@@ -93,23 +112,23 @@ def row_field(field: Any, rows: QuerySet[Any]) -> forms.ModelChoiceField:  # typ
     )
 
 
-class ResourceForm(forms.Form):
-    """A form with fields of a resource. Rules are checked when the row is stored: pass their
-    errors to `add_errors`. `rows` has the rows that fields with the id of a row offer."""
+class SerializerForm(forms.Form):
+    """A form with fields of a serializer, of which `names` are taken. Rules are checked when the
+    values are stored: pass their errors to `add_errors`. `rows` has the rows that fields with the
+    id of a row offer."""
 
     rare: ClassVar[tuple[str, ...]] = ()
     """Fields that few users need: pages fold them."""
 
     def __init__(
         self,
-        resource: Resource[Any],
+        fields: Mapping[str, Any],
         names: Iterable[str],
         data: Any,
         rows: Mapping[str, QuerySet[Any]] | None = None,
         **more: Any,
     ) -> None:
         super().__init__(data, **more)
-        fields = resource.body_of("create")().fields
         self._names = {str(fields[name].source): name for name in names}
         for name in self._names.values():
             if rows and name in rows:
@@ -146,3 +165,43 @@ class ResourceForm(forms.Form):
         for column, texts in known.items():
             field = names.get(column, column)
             self.add_error(field if field in self.fields else None, ValidationError(texts))
+
+
+class ResourceForm(SerializerForm):
+    """A form with fields of a resource."""
+
+    def __init__(
+        self, resource: Resource[Any], names: Iterable[str], *args: Any, **more: Any
+    ) -> None:
+        super().__init__(resource.body_of("create")().fields, names, *args, **more)
+
+
+class ParametersForm(SerializerForm):
+    """A form with the parameters of a job or an action, which begins with their defaults. An empty
+    field has its default."""
+
+    def __init__(
+        self,
+        serializer: type[serializers.Serializer[Any]],
+        names: Iterable[str],
+        data: Any,
+        **more: Any,
+    ) -> None:
+        fields, names = serializer().fields, list(names)
+        self._defaults = {name: _default(fields[name]) for name in names}
+        more["initial"] = self._defaults | more.get("initial", {})
+        super().__init__(fields, names, data, **more)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The parameters of a valid form."""
+        return {
+            name: self._defaults[name] if value in (None, "") else value
+            for name, value in self.columns.items()
+        }
+
+
+def _default(field: Any) -> Any:
+    if field.default is empty:
+        return None
+    return field.default() if callable(field.default) else field.default

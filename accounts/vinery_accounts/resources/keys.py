@@ -237,7 +237,14 @@ class Keys(Resource[ApiKey]):
             )
             raise ValidationError({"owner": f"{row.owner} is {lack}."})
 
-    def check_end(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
+    def initial(self, access: Access) -> Mapping[str, Any]:
+        project = access.rows(Project).order_by("id").first()
+        return {"owner": access.user_id, "project": project and project.pk}
+
+    def choices(self, access: Access) -> Mapping[str, Any]:
+        return {"scopes": scope_choices(access)}
+
+    def check_values(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
         """Raise ValidationError for an expiry in the past, and for two ends of one key."""
         now = timezone.now()
         if stored is not None:
@@ -254,7 +261,7 @@ class Keys(Resource[ApiKey]):
         if "owner" not in columns:
             columns["owner"] = User.objects.get(pk=access.user_id or 0)
         self.check(access, ApiKey(**columns))
-        self.check_end(columns)
+        self.check_values(columns)
         new = lifecycle.create_key(**columns)
         return Issued(new.key, new.secret)
 
@@ -266,8 +273,8 @@ class Keys(Resource[ApiKey]):
         require_to_hold(access, ApiKey(owner=row.owner, project=row.project, scopes=scopes))
         return lifecycle.change_key(row, **values)
 
-    def act(self, access: Access, action: RowAction, row: ApiKey, **values: Any) -> Any:
-        if action.name == "rotate":
+    def act(self, access: Access, action: RowAction, row: ApiKey | None, **values: Any) -> Any:
+        if row is not None and action.name == "rotate":
             require_to_hold(access, row)
         return super().act(access, action, row, **values)
 

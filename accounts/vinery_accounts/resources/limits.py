@@ -1,14 +1,15 @@
-"""Limits, quotas (limits with their use), and the weights of tokens in budgets."""
+"""Limits, quotas (limits with their use), weights of tokens in budgets, and owners of limits."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.utils import timezone
 from rest_framework import serializers
 
 from vinery_accounts.alerts import quotas
-from vinery_accounts.models import OWNERS, Limit, LimitScope, ModelWeight, Scope
+from vinery_accounts.models import OWNERS, ApiKey, Limit, LimitScope, ModelWeight, Project, Scope
 from vinery_accounts.models.limits import check_percents
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Resource, columns_of
@@ -104,10 +105,29 @@ class Limits(Resource[Limit]):
     columns = columns_of(
         "id scope whose metric window amount time_zone week_start shadow=is_shadow"
     )
+    search = ("model", "scope_id")
 
     def check(self, access: Access, row: Limit, stored: Limit | None = None) -> None:
         super().check(access, row, stored)
         _check_model(row, stored)
+
+    def extra_columns(self, rows: Sequence[Limit]) -> Sequence[Mapping[str, Any]]:
+        return [{"whose": whose} for whose in _owners(rows)]
+
+
+def _owners(limits: Sequence[Limit]) -> list[str]:
+    """Return the names of the limits' owners, with one query for each table."""
+    names: dict[tuple[str, int], str] = {}
+    for scope, table in OWNERS.items():
+        ids = {limit.scope_id for limit in limits if limit.scope == scope}
+        rows = table._default_manager.filter(pk__in=ids)
+        if table is Project:
+            rows = rows.select_related("organization")
+        names |= {(scope, row.pk): str(row) for row in rows}
+    return [
+        each.model or names.get((each.scope, each.scope_id), str(each.scope_id or ""))
+        for each in limits
+    ]
 
 
 LIMITS: Final = Limits()
@@ -168,6 +188,10 @@ class Quotas(Resource[Limit]):
             )
         return [quota.limit for quota in found]
 
+    def extra_columns(self, rows: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        owners = zip(rows, _owners(rows), strict=True)
+        return [{"whose": whose, "since": row.window_start} for row, whose in owners]
+
 
 QUOTAS: Final = Quotas()
 
@@ -192,6 +216,7 @@ class ModelWeights(Resource[ModelWeight]):
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No weights yet: each token of each model counts 1."
     columns = columns_of("model uncached cached output image")
+    search = ("model",)
 
     def check(self, access: Access, row: ModelWeight, stored: ModelWeight | None = None) -> None:
         super().check(access, row, stored)
@@ -205,3 +230,47 @@ def _check_model(row: Limit | ModelWeight, stored: Limit | ModelWeight | None) -
 
 
 MODEL_WEIGHTS: Final = ModelWeights()
+
+
+# -- What a scope such as `key:12` means to people
+
+
+def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:
+    """Return a phrase for each scope, such as `key:12`. An owner that was removed, or that the
+    caller may not see, is named by its id. One query for each table."""
+    wanted = set(scopes)
+    ids: defaultdict[str, set[int]] = defaultdict(set)
+    for scope in wanted:
+        kind, _, owner = scope.partition(":")
+        if kind in OWNERS and owner.isdecimal():
+            ids[kind].add(int(owner))
+    names = {
+        f"{kind}:{pk}": name
+        for kind, found in ids.items()
+        for pk, name in names_of(access, OWNERS[kind], found).items()
+    }
+    return {scope: _phrase(scope, names.get(scope)) for scope in wanted}
+
+
+def names_of(access: Access, table: type[Model], ids: Collection[int]) -> dict[int, str]:
+    """Return the names of the rows that the caller may see, by id. Several keys may share a
+    name, so a key's name includes its hint, owner and project."""
+    rows = access.rows(table).filter(pk__in=ids)
+    if table is ApiKey:
+        rows = rows.select_related("owner", "project")
+    return {row.pk: _name(row) for row in rows}
+
+
+def _name(row: Any) -> str:
+    if isinstance(row, ApiKey):
+        return f"{row.name} ({row.hint}, {row.owner}, {row.project.name})"
+    return getattr(row, "name", "") or str(row)
+
+
+def _phrase(scope: str, name: str | None) -> str:
+    kind, _, owner = scope.partition(":")
+    if not owner:
+        return "the whole platform"
+    if kind == LimitScope.END_USER:
+        return f"each end user of the project {name or owner}"
+    return f"the {'organisation' if kind == 'organization' else kind} {name or owner}"

@@ -38,8 +38,14 @@ class Organizations(Resource[Organization]):
     verbs = frozenset({"create", "change", "remove"})
     removal = Action.REMOVE
     actions = activation(Action.SWITCH)
+    help = {
+        "remove": "Remove an organisation for good, with its roles, limits and webhooks. One with "
+        "projects cannot be removed. Its usage records stay.",
+    }
     empty_text = "No organisation yet. Add one: users and projects belong to it."
     columns = columns_of("id name active=is_active projects=num_projects created=created_at")
+    counted = {"num_projects": "projects"}
+    search = ("name",)
 
 
 ORGANIZATIONS: Final = Organizations()
@@ -105,12 +111,20 @@ class Projects(Resource[Project]):
     help = {
         "change": "Change the fields that the request names. Only admins of the organisation "
         "change what is captured.",
+        "remove": "Remove a project for good, with its roles, limits and captured texts. One with "
+        "keys, revoked ones included, cannot be removed. Its usage records stay.",
     }
     empty_text = "No project yet. Add one: keys belong to it."
     columns = columns_of(
         "id organization=organization.name name active=is_active keys=num_keys capture_hours "
         "created=created_at"
     )
+    counted = {"num_keys": "api_keys"}
+    search = ("name", "organization__name")
+
+    def hidden(self, access: Access, row: Project | None) -> frozenset[str]:
+        may = row is None or access.may(Action.CAPTURE, row)
+        return frozenset() if may else _CAPTURE_FIELDS
 
     def change(self, access: Access, row: Project, values: Mapping[str, Any]) -> Project:
         """Give a project other values. Captures need a permission of their own."""

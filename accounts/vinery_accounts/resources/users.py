@@ -22,6 +22,7 @@ from vinery_accounts.resources.base import (
     activation,
     columns_of,
     require,
+    require_administrator,
 )
 from vinery_accounts.resources.fields import (
     Filters,
@@ -31,6 +32,7 @@ from vinery_accounts.resources.fields import (
 )
 from vinery_accounts.services import audit, changes
 from vinery_accounts.services.access import Access, Action
+from vinery_accounts.signin.factors import reset_second_factor, set_password
 
 
 class UserSerializer(StrictModelSerializer):
@@ -149,6 +151,37 @@ def _link(user: User) -> dict[str, Any]:
     }
 
 
+class PasswordSerializer(StrictSerializer):
+    """A new password."""
+
+    password = serializers.CharField(
+        required=False,
+        max_length=4096,
+        trim_whitespace=False,
+        help_text="Without one, a random password is set.",
+    )
+
+
+class NewPasswordSerializer(StrictSerializer):
+    """The password that was set."""
+
+    password = serializers.CharField(help_text="Keep it now: it is not stored.")
+
+
+def _new_password(user: User, password: str = "") -> dict[str, Any]:
+    text = password or changes.new_password()
+    set_password(user, text)
+    return {"password": text}
+
+
+def _second_factor_off(user: User) -> None:
+    if not reset_second_factor(user):
+        raise Conflict(f"{user} has no second factor.")
+
+
+_OF_ADMINISTRATORS: Final = ("password", "second_factor_off")
+
+
 class Users(Resource[User]):
     """People and service accounts. Owners of an organisation manage the people who are in it
     alone, admins its service accounts. Only administrators of the platform remove users: their
@@ -172,6 +205,24 @@ class Users(Resource[User]):
             "Send it to that person alone: any holder can sign in with it.",
             answer=PasswordLinkSerializer,
         ),
+        RowAction(
+            "password",
+            Action.MANAGE,
+            _new_password,
+            "Give a user a new password. It ends the user's sessions, and lifts a lock-out. Only "
+            "administrators of the platform may do this.",
+            serializer=PasswordSerializer,
+            answer=NewPasswordSerializer,
+        ),
+        RowAction(
+            "second_factor_off",
+            Action.MANAGE,
+            _second_factor_off,
+            "Remove the second factor and the recovery codes of a user who lost them. Only "
+            "administrators of the platform may do this.",
+            "without a second factor",
+            status=204,
+        ),
     )
     columns = columns_of(
         "id name=username kind active=is_active roles last_login", kind=_kind, roles=_roles
@@ -182,7 +233,13 @@ class Users(Resource[User]):
         "is an admin key.",
         "change": "Change the fields that the request names. Only an admin key changes "
         "the e-mail address of a person.",
+        "remove": "Remove a user for good, with their keys, roles and limits. Their usage records "
+        "stay.",
     }
+
+    def listed(self, access: Access) -> QuerySet[User]:
+        roles = ("memberships__organization", "memberships__project__organization")
+        return super().listed(access).prefetch_related(*roles)
 
     def create(self, access: Access, values: Mapping[str, Any]) -> User:
         columns = dict(values)
@@ -216,10 +273,12 @@ class Users(Resource[User]):
             _require_session(access)
         return super().change(access, row, _confirmed(access, values, row.email))
 
-    def act(self, access: Access, action: RowAction, row: User, **values: Any) -> Any:
+    def act(self, access: Access, action: RowAction, row: User | None, **values: Any) -> Any:
         """Run an action. Raises `PermissionDenied` and `Conflict`."""
         if action.name == "link":
             _require_session(access)
+        if action.name in _OF_ADMINISTRATORS:
+            require_administrator(access)
         return super().act(access, action, row, **values)
 
 
@@ -315,6 +374,7 @@ class Memberships(Resource[Membership]):
     one, many = "a role of a user", "roles of users"
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No user has a role yet. Add one for each."
+    columns = columns_of("id user role organization project created=created_at")
 
     def rows(self, access: Access) -> QuerySet[Membership]:
         """Return the roles, with whether the user has a second factor."""

@@ -105,9 +105,24 @@ _PROCESSES: Final = {
     "node": "Watch which models should be loaded here, and run an engine for each.",
     "jobs": "Run background jobs and periodic tasks from Redis, or from the home folder.",
 }
+_OF_ACCOUNTS: Final = ("organization", "project", "user", "key", "limit", "weight", "admin")
+# Modules with several commands: `add_NAME` adds the arguments of each, `run_NAME` runs it.
+_MODULES: Final = {
+    **dict.fromkeys(_OF_ACCOUNTS, "accounts"),
+    **dict.fromkeys(("refusals", "quarantine", "capture", "audit", "alerts"), "records"),
+    **dict.fromkeys(("alias", "job"), "models"),
+    **dict.fromkeys(("config", "env", "devices", "reload"), "host"),
+    **dict.fromkeys(("catalog", "convert"), "files"),
+    **dict.fromkeys(("node", "jobs"), "background"),
+}
 # They log to files also if they were started without `up`.
 _SERVERS: Final = frozenset({"web", "node", "jobs"})
-_NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"admin", "catalog"}
+_NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"catalog"}
+
+
+def module_of(name: str) -> str:
+    """Return the module that has a command."""
+    return f"vinery_platform.cli.{_MODULES.get(name, name.replace('-', '_'))}"
 
 
 def parser(*loaded: str) -> argparse.ArgumentParser:
@@ -126,12 +141,14 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name in loaded:
-            module = import_module(f"vinery_platform.cli.{name.replace('-', '_')}")
+            own = name.replace("-", "_")
+            module = import_module(module_of(name))
             if name in _PROCESSES:
                 command.description = _PROCESSES[name]
-                command.set_defaults(run=module.run)
-            if hasattr(module, "add_to"):
-                module.add_to(command)
+                command.set_defaults(run=getattr(module, f"run_{own}", None) or module.run)
+            add = getattr(module, f"add_{own}", None) or getattr(module, "add_to", None)
+            if add is not None:
+                add(command)
     return root
 
 

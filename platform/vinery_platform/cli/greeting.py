@@ -1,13 +1,15 @@
 """What `vinery up` prints once its web process answers: addresses, credentials, commands."""
 
+import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from vinery_platform.cli import invocation
-from vinery_platform.config import credentials, env
+from vinery_platform.config import config_file, credentials, env
 from vinery_platform.config.credentials import Credentials
-from vinery_platform.config.home import Home
+from vinery_platform.config.home import Home, default_path
 from vinery_platform.process import logs
 from vinery_platform.process.running_server import RunningServer
 
@@ -17,7 +19,7 @@ _WIDTH = 11
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """`vinery` is how commands are called, see `invocation`. `public_url`: behind a proxy."""
+    """`vinery` is how commands are called, see `command_words`. `public_url`: behind a proxy."""
 
     base_url: str
     home: Home
@@ -28,7 +30,7 @@ class Greeting:
     @classmethod
     def of(cls, server: RunningServer, home: Home) -> "Greeting":
         public_url = env.url("VINERY_PUBLIC_URL", schemes=("http", "https"))
-        return cls(server.base_url, home, server.pid, invocation.vinery(), public_url)
+        return cls(server.base_url, home, server.pid, command_words(), public_url)
 
     def for_terminal(self, known: Credentials | None, *, is_first_start: bool) -> str:
         """With the key, and at the first start also with the password."""
@@ -38,7 +40,7 @@ class Greeting:
     def for_log(self, known: Credentials | None) -> str:
         """Without secrets: more people and programs read a log than the credentials are for."""
         file = self.home.bootstrap_file
-        show = f"To see the credentials: cat {invocation.quoted(file)}" if known else ""
+        show = f"To see the credentials: cat {quoted(file)}" if known else ""
         rows = [*self._addresses(), *self._commands(), *([] if known else [self._no_key()])]
         return _block("running", rows, show)
 
@@ -96,3 +98,39 @@ def show(server: RunningServer, home: Home, *, is_first_start: bool) -> None:
 def _block(title: str, rows: list[Row], last: str = "") -> str:
     lines = [f"  {name.ljust(_WIDTH)}{value}" for name, value in rows]
     return "\n".join([title, "", *lines, "", *([f"  {last}", ""] if last else [])])
+
+
+# -- How a user calls `vinery` from another shell, for messages that show a command
+
+
+def command_words() -> str:
+    """The words before a command, such as `VINERY_HOME=/srv/v .venv/bin/vinery`: with the program
+    of this environment, and the home or the configuration file if other shells do not find it."""
+    return " ".join([*_variables(), shlex.quote(_program())])
+
+
+def quoted(path: Path) -> str:
+    """A path as a word of a shell."""
+    return shlex.quote(str(path))
+
+
+def _program() -> str:
+    script = Path(sys.executable).with_name("vinery")
+    found = shutil.which("vinery")
+    if found is not None and Path(found).resolve() == script.resolve():
+        return "vinery"
+    here = Path.cwd()
+    # Below the root folder every path would be short, and useless in another one.
+    is_near = here != Path(here.anchor) and script.is_relative_to(here)
+    return str(script.relative_to(here) if is_near else script)
+
+
+def _variables() -> list[str]:
+    """The variables that another shell needs."""
+    named, home = env.text(config_file.VARIABLE), Home.from_env().path
+    needed = {}
+    if Path(named).is_file():  # and is not /dev/null
+        needed[config_file.VARIABLE] = named
+    if home != default_path() and env.origin_of("VINERY_HOME") is None:
+        needed["VINERY_HOME"] = str(home)
+    return [f"{name}={shlex.quote(value)}" for name, value in needed.items()]

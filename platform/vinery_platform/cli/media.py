@@ -8,8 +8,7 @@ from typing import Any, Final
 from vinery_accounts.resources.base import EVERYTHING, Resource
 from vinery_accounts.services import audit
 from vinery_platform.cli import resource
-from vinery_platform.cli.find import FINDERS
-from vinery_platform.cli.resource import Option, add_command
+from vinery_platform.cli.resource import FINDERS, Option, add_command
 from vinery_platform.cli.shape import Commands, Failure, add_json, json_of, print_rows, subcommands
 from vinery_serving.allowlist import ovms
 from vinery_serving.allowlist.models import MediaRule
@@ -69,14 +68,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     _add_allow(actions)
     _add_deny(actions)
     _add_list(actions)
-    resource.add_list(
-        actions,
-        MEDIA_DENIALS,
-        "List what the rules refused, the newest first.",
-        name="denials",
-        has_num=True,
-        extra=lambda rows: [{"why": row.why()} for row in rows],
-    )
+    resource.add_list(actions, MEDIA_DENIALS, name="denials")
     _add_limit(actions)
     _add_test(actions)
     _add_import(actions)
@@ -121,7 +113,7 @@ def _add_allow(actions: Commands) -> None:
     )
     parser.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
     _add_scope(parser)
-    resource.add_fields(parser, MEDIA_RULES, {**_HOST_FIELDS, **_BOTH})
+    resource.add_fields(parser, resource.fields_of(MEDIA_RULES), {**_HOST_FIELDS, **_BOTH})
 
 
 def allow(arguments: argparse.Namespace) -> str:

@@ -15,6 +15,7 @@ _UNITS: Final = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
+DAY: Final = timedelta(days=1)
 _THIS: Final = "this"
 _LAST: Final = "last"
 
@@ -27,9 +28,7 @@ def period(text: str) -> timedelta:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def add_period(
-    parser: argparse.ArgumentParser, usual: timedelta | None = timedelta(days=1)
-) -> None:
+def add_period(parser: argparse.ArgumentParser, usual: timedelta | None = DAY) -> None:
     """Add the options of a period. `usual` is its default length; None: all time."""
     default = "the beginning" if usual is None else "1d"
     begin = parser.add_mutually_exclusive_group()

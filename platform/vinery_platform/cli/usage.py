@@ -15,9 +15,8 @@ from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.periods import Granularity
 from vinery_accounts.usage.reports import Figures, Question
 from vinery_accounts.usage.verify import verify
-from vinery_platform.cli import resource
-from vinery_platform.cli.find import FINDERS, ids_of, metavar_of
 from vinery_platform.cli.period import add_period, period_of
+from vinery_platform.cli.resource import FINDERS, add_command, ids_of, metavar_of
 from vinery_platform.cli.shape import Failure, add_file, counted, subcommands, table, write_file
 
 _COLUMNS: Final = {
@@ -47,7 +46,7 @@ _RARE: Final = frozenset(
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    show = resource.add_command(
+    show = add_command(
         actions,
         "show",
         show_usage,
@@ -72,7 +71,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     sums = ("requests", "tokens", "errors", "media")
     show.add_argument("--sort", choices=sums, default="requests", help="the largest first")
     show.add_argument("--granularity", choices=list(Granularity), help="the interval of points")
-    to_file = resource.add_command(
+    to_file = add_command(
         actions,
         "export",
         export_usage,
@@ -81,7 +80,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     _add_selection(to_file)
     add_file(to_file)
-    check = resource.add_command(
+    check = add_command(
         actions,
         "verify",
         verify_usage,

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from django.utils import timezone
 
 from vinery_accounts.base.names import escaped
-from vinery_platform.cli import invocation
+from vinery_platform.cli.greeting import command_words
 from vinery_platform.cli.ready import Readiness, local_url, models_for, readiness
 from vinery_platform.cli.shape import Failure, counted, print_line
 from vinery_platform.config import credentials
@@ -126,7 +126,7 @@ def _loaded(names: Iterable[str]) -> list[ServedModel]:
 
 
 def _none_loaded() -> str:
-    command = invocation.vinery()
+    command = command_words()
     if ServedModel.objects.exists():
         return f"No model is loaded. Load one: {command} model load NAME"
     return f"No model is served yet. Add one: {command} model add FOLDER --name NAME"
@@ -137,7 +137,7 @@ def _give_up(states: dict[str, str], timeout_s: int) -> int:
         if state not in _SETTLED:
             _print(
                 f"{name}: not ready after {timeout_s} s. It goes on; see: "
-                f"{invocation.vinery()} model list"
+                f"{command_words()} model list"
             )
     return 1
 

@@ -36,7 +36,7 @@ _WARNING = (
 class DrainingServer(Server):  # type: ignore[misc]
     """Daphne with signs of life, an end that waits for requests, and the end of the lifespan."""
 
-    connections: dict[Any, dict[str, Any]]
+    connections: dict[Any, dict[str, Any]]  # of Daphne
 
     def __init__(self, *, drain: Drain, limit_s: Callable[[], float], **options: Any) -> None:
         super().__init__(**options)

@@ -218,7 +218,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "builtins": ["vinery_accounts.console.tags"],
+            "builtins": ["vinery_accounts.console.menu"],
         },
     }
 ]

@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 from django.views import csrf, defaults
 
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
-from vinery_accounts.console.errors import error_page, is_console, old_form_page
+from vinery_accounts.console.menu import error_page, is_console, old_form_page
 from vinery_accounts.signin.middleware import guarded
 from vinery_serving.core.errors import (
     BodyTooLarge,

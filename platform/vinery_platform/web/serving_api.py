@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.conf import settings
-from django.core.exceptions import PermissionDenied
 from django.urls import URLPattern, URLResolver, re_path
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -22,20 +22,16 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from vinery_accounts.api.views import ApiView, ResourceViewSet, viewset_of
-from vinery_accounts.models import Organization, Project
-from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
-from vinery_platform.web import hub_api
+from vinery_accounts.resources.base import Resource, require_administrator
 from vinery_serving.allowlist import resource as media
-from vinery_serving.allowlist import tester
-from vinery_serving.catalog import conversions, devices
+from vinery_serving.catalog import devices
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES
-from vinery_serving.catalog.engine_log import engine_log
 from vinery_serving.catalog.engine_status import ShownState
-from vinery_serving.catalog.engine_work import EngineWork
-from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS, ModelJobSerializer
+from vinery_serving.catalog.engine_work import EngineSerializer, EngineWork, engine_log
+from vinery_serving.catalog.hub_resource import CatalogueSerializer, catalogue_body
+from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS, SPEED_RESULTS
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.resource import MODELS, EngineSerializer
-from vinery_serving.catalog.speed_resource import SPEED_RESULTS
+from vinery_serving.catalog.resource import MODELS
 from vinery_serving.runtime.runtime import runtime
 from vinery_serving.transport.messages import EngineStats
 
@@ -54,77 +50,6 @@ class ModelStateSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
     def get_log(self, model: ServedModel) -> list[str] | None:
         return engine_log(model.name)
-
-
-class MediaTestSerializer(StrictSerializer):
-    """A URL or a path, and the caller of the test."""
-
-    what = serializers.CharField(
-        max_length=8192, help_text="A URL or a path, as a client would send it."
-    )
-    organization = VisibleRelatedField(
-        Organization,
-        required=False,
-        allow_null=True,
-        help_text="For a request of this organisation; null without a project: of a caller "
-        "without a key.",
-    )
-    project = VisibleRelatedField(
-        Project,
-        "organization",
-        required=False,
-        allow_null=True,
-        help_text="For a request of this project.",
-    )
-    model = serializers.CharField(
-        required=False,
-        allow_null=True,
-        max_length=128,
-        help_text="The loaded vision model that sees it; by default the first one.",
-    )
-
-    def validate_model(self, name: str | None) -> str | None:
-        """Return the name. Raises ValidationError unless it is that of a loaded vision model."""
-        try:
-            tester.choose(name)
-        except ValueError as error:
-            raise serializers.ValidationError(str(error)) from None
-        return name
-
-
-class MediaStepSerializer(serializers.Serializer):  # type: ignore[type-arg]
-    """One check of a URL or a file."""
-
-    name = serializers.CharField()
-    is_ok = serializers.BooleanField(
-        allow_null=True, help_text="null: it neither allows nor refuses."
-    )
-    text = serializers.CharField()
-
-
-class MediaVerdictSerializer(serializers.Serializer):  # type: ignore[type-arg]
-    """What would happen to a URL or a file, up to the first step that refuses it."""
-
-    is_allowed = serializers.BooleanField()
-    steps = MediaStepSerializer(many=True)
-
-
-@extend_schema(request=MediaTestSerializer, responses=MediaVerdictSerializer)
-@action(detail=False, methods=["post"], pagination_class=None, filter_backends=[])
-def test(self: ResourceViewSet, request: Request) -> Response:
-    """Test a URL or a path, step by step, as a request would fetch or read it. Nothing is kept.
-    Owners test for what they own, administrators for all callers."""
-    body = MediaTestSerializer(data=request.data, context=self.get_serializer_context())
-    body.is_valid(raise_exception=True)
-    values = body.validated_data
-    project, organization = values.get("project"), values.get("organization")
-    if project is not None:
-        organization = project.organization
-    ids = (organization and organization.pk, project and project.pk)
-    if not self.access.owns(*ids):
-        raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
-    verdict = tester.test(values["what"], *ids, values.get("model"))
-    return Response(verdict.seen_by(self.access).body)
 
 
 class DeviceSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -156,13 +81,22 @@ class Devices(ApiView):
     @extend_schema(responses=DeviceListSerializer)
     def get(self, request: Request) -> Response:
         """List devices. The node looks for them when it starts, and so does `vinery devices`."""
-        if not self.access.is_superuser:
-            raise PermissionDenied("Only an administrator of the whole platform may do this.")
+        require_administrator(self.access)
         known = devices.read(Path(settings.VINERY_RUN_DIR))
         found_at = datetime.fromtimestamp(known.found_at, UTC) if known else None
         data = known.devices if known else ()
         body = {"object": "list", "data": data, "found_at": found_at}
         return Response(DeviceListSerializer(body).data)
+
+
+class Catalogue(ApiView):
+    """Ready-made models. They are for administrators of the platform."""
+
+    @extend_schema(responses=CatalogueSerializer)
+    def get(self, request: Request) -> Response:
+        """List the models that can be pulled by name, and whether they fit this server."""
+        require_administrator(self.access)
+        return Response(catalogue_body())
 
 
 @extend_schema(responses=ModelStateSerializer)
@@ -171,45 +105,6 @@ def state(self: ResourceViewSet, request: Request, pk: str) -> Response:
     """Read the state of a model, with its engine and what it has logged last."""
     (model,) = MODELS.load([self.get_object()])
     return Response(ModelStateSerializer(model).data)
-
-
-class ConversionSerializer(StrictSerializer):
-    """A checkpoint, and what becomes of it."""
-
-    folder = serializers.CharField(
-        max_length=1024, help_text="Absolute path, on the server, of the folder of the checkpoint."
-    )
-    name = serializers.CharField(
-        max_length=128, help_text="The model that gets the result. A new name adds a model."
-    )
-    device = serializers.CharField(max_length=64, default="CPU", help_text="Of a new model.")
-    is_loaded = serializers.BooleanField(
-        default=True, help_text="Whether a new model is loaded then."
-    )
-    options = serializers.DictField(
-        default=dict,
-        help_text='Such as {"precision": "int4"}. `vinery model convert --help` lists them.',
-    )
-
-
-@extend_schema(request=ConversionSerializer, responses={201: ModelJobSerializer})
-@action(detail=False, methods=["post"], pagination_class=None, filter_backends=[])
-def convert(self: ResourceViewSet, request: Request) -> Response:
-    """Convert a checkpoint, and serve the result. The answer is the job, which
-    `/api/model-jobs/` shows."""
-    if not self.access.is_superuser:
-        raise PermissionDenied("Only an administrator of the whole platform may do this.")
-    body = ConversionSerializer(data=request.data, context=self.get_serializer_context())
-    body.is_valid(raise_exception=True)
-    values = body.validated_data
-    job = conversions.begin(
-        Path(values["folder"]),
-        values["name"],
-        values["options"],
-        device=values["device"],
-        load=values["is_loaded"],
-    )
-    return Response(ModelJobSerializer(job).data, status=201)
 
 
 def ask_engines() -> Mapping[str, EngineWork]:
@@ -229,28 +124,20 @@ def _work_of(stats: EngineStats) -> EngineWork:
 # With or without the last slash, as in the rest of the management API.
 _router = SimpleRouter()
 _router.trailing_slash = "/?"
-_router.register(
-    "models",
-    viewset_of(
-        MODELS,
-        state=state,
-        convert=convert,
-        search_hub=hub_api.search_hub,
-        check=hub_api.check,
-        pull=hub_api.pull,
-    ),
-    basename="api-models",
-)
-_router.register("model-jobs", viewset_of(MODEL_JOBS), basename="api-model-jobs")
-_router.register("model-events", viewset_of(MODEL_EVENTS), basename="api-model-events")
-_router.register("speed-results", viewset_of(SPEED_RESULTS), basename="api-speed-results")
-_router.register("model-aliases", viewset_of(MODEL_ALIASES), basename="api-model-aliases")
-for _name, _resource in media.ALL.items():
-    _members = {"test": test} if _resource is media.MEDIA_RULES else {}
+_resources: dict[str, Resource[Any]] = {
+    "models": MODELS,
+    "model-jobs": MODEL_JOBS,
+    "model-events": MODEL_EVENTS,
+    "speed-results": SPEED_RESULTS,
+    "model-aliases": MODEL_ALIASES,
+    **media.ALL,
+}
+for _name, _resource in _resources.items():
+    _members = {"state": state} if _resource is MODELS else {}
     _router.register(_name, viewset_of(_resource, **_members), basename=f"api-{_name}")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *_router.urls,
-    re_path("^catalog/?$", hub_api.Catalogue.as_view(), name="api-catalog"),
+    re_path("^catalog/?$", Catalogue.as_view(), name="api-catalog"),
     re_path("^devices/?$", Devices.as_view(), name="api-devices"),
 ]

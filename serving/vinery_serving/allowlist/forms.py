@@ -9,11 +9,11 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.urls import reverse
 
-from vinery_accounts.console.scopes import ScopeField, scope_choices
+from vinery_accounts.console.organization import ScopeField, scope_choices
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.outbound.urls import DEFAULT_PORTS
 from vinery_accounts.resources.base import Resource
-from vinery_accounts.resources.forms import CommaField, ResourceForm
+from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.services.access import Access, Action
 from vinery_serving.allowlist.models import MediaFolder, MediaRule, default_schemes
 from vinery_serving.allowlist.resource import MEDIA_FOLDERS, MEDIA_LIMITS, MEDIA_RULES
@@ -21,17 +21,6 @@ from vinery_serving.allowlist.tester import vision_models
 from vinery_serving.media.rules import Denial, DenialReason
 
 PLATFORM: Final = "platform"
-
-
-class PortsField(CommaField):
-    """Port numbers, separated by commas."""
-
-    def to_python(self, value: Any) -> Any:
-        """Return the numbers. Raises ValidationError for other text."""
-        words = super().to_python(value)
-        if not all(word.isascii() and word.isdigit() and len(word) <= 5 for word in words):
-            raise ValidationError("Give numbers from 1 to 65535, separated by commas.")
-        return [int(word) for word in words]
 
 
 class MediaScopeField(ScopeField):
@@ -111,8 +100,6 @@ class RuleForm(ScopedForm):
 
     def __init__(self, access: Access, data: Any = None, **more: Any) -> None:
         super().__init__(access, data, **more)
-        text = self.fields["ports"].help_text
-        self.fields["ports"] = PortsField(required=False, help_text=text)
         if not access.is_superuser:
             del self.fields["networks"]
 

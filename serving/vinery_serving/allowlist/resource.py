@@ -24,6 +24,7 @@ from vinery_serving.allowlist.models import (
     MediaLimit,
     MediaRule,
 )
+from vinery_serving.allowlist.tester import TEST
 from vinery_serving.allowlist.values import MAX_LIST, SCHEMES
 from vinery_serving.media.rules import DenialReason
 
@@ -152,15 +153,21 @@ class MediaRules(_ScopedResource[MediaRule]):
         is_active=fields.switch_filter("Only active rules, or only the others."),
     )
     ordering = ("host",)
+    search = ("host", "note")
     one, many = "a media rule", "media rules"
     help = {
         "create": "Allow the URLs of a host. It is in force within a second.",
         "change": "Change the fields that the request names. In force within a second.",
     }
+    actions = (TEST,)
     empty_text = (
         "No host is allowed yet: a request may hold media itself, and none is fetched from a URL. "
         "Add a rule for each host that is trusted."
     )
+
+    def hidden(self, access: Access, row: MediaRule | None) -> frozenset[str]:
+        return frozenset() if access.is_superuser else frozenset({"networks"})
+
     columns = columns_of(
         "id scope whose host schemes ports types=content_types max_bytes active=is_active note"
     )
@@ -191,6 +198,7 @@ class MediaFolders(_ScopedResource[MediaFolder]):
         is_active=fields.switch_filter("Only active folders, or only the others."),
     )
     ordering = ("folder",)
+    search = ("folder", "note")
     one, many = "a media folder", "media folders"
     help = {
         "create": "Allow the files of a folder. It is in force within a second.",
@@ -275,11 +283,13 @@ class MediaDenials(Resource[MediaDenial]):
         host=fields.text_filter("Only of this host."),
     )
     ordering = ("-last_at",)
+    search = ("host", "folder")
     one, many = "refused media", "refused media"
     empty_text = "Nothing was refused yet."
     columns = columns_of(
-        "last=last_at count=num what reason detail level organization=organization_name "
-        "project=project_name"
+        "last=last_at count=num what detail level organization=organization_name "
+        "project=project_name",
+        why=lambda denial: denial.why(with_address=False),
     )
 
     def rows(self, access: Access) -> QuerySet[MediaDenial]:
@@ -288,6 +298,9 @@ class MediaDenials(Resource[MediaDenial]):
             return rows
         seen = Q(organization_id__in=access.organizations) | Q(project_id__in=access.projects)
         return rows.filter(seen)
+
+    def hidden(self, access: Access, row: MediaDenial | None) -> frozenset[str]:
+        return frozenset() if access.is_superuser else frozenset({"detail"})
 
 
 MEDIA_DENIALS: Final = MediaDenials()

@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
+from django.core.exceptions import PermissionDenied
+from rest_framework import serializers
 
-from vinery_accounts.resources.base import Conflict
-from vinery_accounts.services.access import Access
+from vinery_accounts.models import Organization, Project
+from vinery_accounts.resources.base import Conflict, RowAction
+from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
+from vinery_accounts.services.access import Access, Action
 from vinery_serving.allowlist.policies import MediaPolicies
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.core.media import SEEN_PIXELS, Detail, MediaKind, PathSource, UrlSource
@@ -152,7 +156,86 @@ def _what(found: Finding) -> str:
     return f"picture of {size}"
 
 
-# -- What the loaded vision models make of media
+# -- The action of the management API
+
+
+class MediaTestSerializer(StrictSerializer):
+    """A URL or a path, and the caller of the test."""
+
+    what = serializers.CharField(
+        max_length=8192, help_text="A URL or a path, as a client would send it."
+    )
+    organization = VisibleRelatedField(
+        Organization,
+        required=False,
+        allow_null=True,
+        help_text="For a request of this organisation; null without a project: of a caller "
+        "without a key.",
+    )
+    project = VisibleRelatedField(
+        Project,
+        "organization",
+        required=False,
+        allow_null=True,
+        help_text="For a request of this project.",
+    )
+    model = serializers.CharField(
+        required=False,
+        allow_null=True,
+        max_length=128,
+        help_text="The loaded vision model that sees it; by default the first one.",
+    )
+
+    def validate_model(self, name: str | None) -> str | None:
+        """Return the name. Raises ValidationError unless it is that of a loaded vision model."""
+        try:
+            choose(name)
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from None
+        return name
+
+
+class MediaStepSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """One check of a URL or a file."""
+
+    name = serializers.CharField()
+    is_ok = serializers.BooleanField(
+        allow_null=True, help_text="null: it neither allows nor refuses."
+    )
+    text = serializers.CharField()
+
+
+class MediaVerdictSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """What would happen to a URL or a file, up to the first step that refuses it."""
+
+    is_allowed = serializers.BooleanField()
+    steps = MediaStepSerializer(many=True)
+
+
+def _test(access: Access, what: str, **values: Any) -> dict[str, Any]:
+    """Owners test for what they own, administrators for all callers."""
+    project, organization = values.get("project"), values.get("organization")
+    if project is not None:
+        organization = project.organization
+    ids = (organization and organization.pk, project and project.pk)
+    if not access.owns(*ids):
+        raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
+    return test(what, *ids, values.get("model")).seen_by(access).body
+
+
+TEST: Final = RowAction(
+    "test",
+    Action.MANAGE,
+    _test,
+    "Test a URL or a path, step by step, as a request would fetch or read it. Nothing is kept. "
+    "Owners test for what they own, administrators for all callers.",
+    serializer=MediaTestSerializer,
+    answer=MediaVerdictSerializer,
+    is_of_list=True,
+)
+
+
+# -- What the loaded vision models make of media: the size that they see, and the tokens
 
 
 def vision_models() -> list[ServedModel]:

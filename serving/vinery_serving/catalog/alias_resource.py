@@ -1,14 +1,14 @@
-"""Aliases of models as a resource: what the management API and the commands show and change."""
+"""Other names of models as a resource, and what goes by the name of a model."""
 
 from typing import Final
 
-from django.db.models import QuerySet
 from rest_framework import serializers
 
+from vinery_accounts.models import ApiKey, Limit, ModelWeight
 from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import Resource
+from vinery_accounts.resources.base import PlatformResource, columns_of
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer
-from vinery_accounts.services.access import Access
+from vinery_accounts.services import changes
 from vinery_serving.catalog.aliases import ModelAlias
 
 
@@ -26,7 +26,7 @@ class ModelAliasSerializer(StrictModelSerializer):
         fields = ["id", "name", "targets", "created_at", "updated_at"]
 
 
-class ModelAliases(Resource[ModelAlias]):
+class ModelAliases(PlatformResource[ModelAlias]):
     """Other names for models, between which the requests of a name are divided by weights. They
     are for administrators of the platform, and in force within a second. Usage, limits and the
     answer's `model` are those of the model that answers."""
@@ -34,15 +34,11 @@ class ModelAliases(Resource[ModelAlias]):
     model = ModelAlias
     serializer = ModelAliasSerializer
     filters = Filters.of(name=fields.text_filter("Exactly this name."))
-    ordering = ("name",)
+    ordering = search = ("name",)
     one, many = "an alias", "aliases"
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No aliases yet: clients send the names of the models themselves."
-    columns = {"name": lambda row: row.name, "targets": lambda row: targets_text(row.targets)}
-
-    def rows(self, access: Access) -> QuerySet[ModelAlias]:
-        rows = ModelAlias.objects.all()
-        return rows if access.is_superuser else rows.none()
+    columns = columns_of("name targets", targets=lambda row: targets_text(row.targets))
 
 
 MODEL_ALIASES: Final = ModelAliases()
@@ -55,3 +51,54 @@ def targets_text(targets: dict[str, int]) -> str:
         return next(iter(targets))
     by_weight = sorted(targets.items(), key=lambda each: (-each[1], each[0]))
     return ", ".join(f"{name} {weight}" for name, weight in by_weight)
+
+
+# -- What goes by the name of a model, when it gets another one. Aliases follow it. All else stays
+# behind: a limit counts what the usage records of its name have, and a key whose client still sends
+# the old name must not silently get another one.
+
+
+def follow_name(old_name: str, new_name: str) -> None:
+    """Let the aliases of a model follow its new name. Each change is audited."""
+    if new_name == old_name:
+        return
+    for alias in ModelAlias.objects.all():
+        if old_name in alias.targets:
+            named = (
+                (new_name if name == old_name else name, weight)
+                for name, weight in alias.targets.items()
+            )
+            changes.switch(alias, "update", targets=dict(named))
+
+
+def left_behind(old_name: str, new_name: str) -> list[str]:
+    """Return a warning for each kind of rows that have the old name; none without a new name."""
+    if new_name == old_name:
+        return []
+    warnings = (
+        _limits(old_name, new_name),
+        _weights(old_name, new_name),
+        _keys(old_name, new_name),
+    )
+    return [each for each in warnings if each]
+
+
+def _limits(old: str, new: str) -> str:
+    num = Limit.objects.filter(model=old).count()
+    if num == 1:
+        return f"1 limit is for {old}: it does not hold for {new}."
+    return f"{num} limits are for {old}: they do not hold for {new}." if num else ""
+
+
+def _weights(old: str, new: str) -> str:
+    if not ModelWeight.objects.filter(model=old).exists():
+        return ""
+    return f"The token weights are for {old}: they do not count for {new}."
+
+
+def _keys(old: str, new: str) -> str:
+    lists = ApiKey.objects.filter(revoked_at=None).exclude(allowed_models=[])
+    num = sum(old in names for names in lists.values_list("allowed_models", flat=True))
+    if num == 1:
+        return f"1 API key is allowed to use {old}: it may not use {new}."
+    return f"{num} API keys are allowed to use {old}: they may not use {new}." if num else ""

@@ -7,9 +7,21 @@ from typing import Final
 
 from django.apps import apps
 from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 from django.db import models
 
-from vinery_serving.catalog.names import ALIAS_NAME
+# What names of models and of their aliases look like.
+
+MODEL_NAME: Final = RegexValidator(
+    r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\Z",
+    "Use letters, digits and . _ : / - only, beginning with a letter or digit.",
+)
+ALIAS_NAME: Final = RegexValidator(
+    r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\*?\Z",
+    "Use letters, digits and . _ : / - only, beginning with a letter or digit. The last character "
+    "may be a *, for all names that begin so.",
+)
+
 
 _MAX_TARGETS: Final = 20
 _MAX_WEIGHT: Final = 1_000_000

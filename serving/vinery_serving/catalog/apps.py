@@ -18,8 +18,7 @@ class CatalogConfig(AppConfig):
     def import_models(self) -> None:
         """Import the tables, which are in several files."""
         super().import_models()
-        for table in ("model_events", "speed"):
-            import_module(f"{self.name}.{table}")
+        import_module(f"{self.name}.speed")
 
     def ready(self) -> None:
         """Let accounts check names of models."""

@@ -7,15 +7,12 @@ from typing import Any, Final
 
 from django.urls import path
 
-from vinery_accounts.console.live import LivePage
+from vinery_accounts.console.page import LivePage
 from vinery_serving.catalog import (
     console_add,
     console_aliases,
-    console_convert,
-    console_files,
-    console_logs,
     console_model,
-    console_tune,
+    console_speed,
     registry,
 )
 from vinery_serving.catalog.alias_resource import targets_text
@@ -93,9 +90,6 @@ urlpatterns = [
     path("models/", Models.as_view(), name="models"),
     *console_add.urlpatterns,
     *console_aliases.urlpatterns,
-    *console_files.urlpatterns,
-    *console_convert.urlpatterns,
     *console_model.urlpatterns,
-    *console_logs.urlpatterns,
-    *console_tune.urlpatterns,
+    *console_speed.urlpatterns,
 ]

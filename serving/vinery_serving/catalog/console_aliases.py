@@ -6,15 +6,15 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
-from django.urls import path
+from django.urls import path, reverse
 
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, RowPage
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_serving.catalog.alias_resource import MODEL_ALIASES
-from vinery_serving.catalog.console_add_page import AdministratorPage
+from vinery_serving.catalog.aliases import MODEL_NAME
+from vinery_serving.catalog.console_add import AdministratorPage
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.names import MODEL_NAME
 
 
 class TargetsField(forms.CharField):
@@ -57,14 +57,18 @@ class AliasForm(ResourceForm):
 class NewAlias(AdministratorPage, FormPage):
     """`/console/models/aliases/new/`: `model=qwen-a` is what the form begins with."""
 
-    template_name = "console/alias_form.html"
+    heading = "Another name for models"
+
+    def texts(self) -> dict[str, Any]:
+        names = ", ".join(ServedModel.objects.values_list("name", flat=True))
+        return {
+            "intro": f"Served models: {names or 'none yet'}.",
+            "note": "Clients send another name as model, and each request goes to one of its "
+            "models. In force within a second.",
+        }
 
     def form_of(self, data: QueryDict | None) -> AliasForm:
         return AliasForm(data, initial={"targets": self.request.GET.get("model", "")[:128]})
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        names = ServedModel.objects.values_list("name", flat=True)
-        return super().get_context_data(**kwargs) | {"names": names}
 
     def save(self, form: AliasForm) -> HttpResponse:
         alias = MODEL_ALIASES.create(self.access, form.columns)
@@ -76,6 +80,10 @@ class ChangeAlias(RowPage, NewAlias):
     """`/console/models/aliases/<id>/`."""
 
     resource = MODEL_ALIASES
+
+    def texts(self) -> dict[str, Any]:
+        remove = reverse("console:alias-remove", args=[self.row.pk])
+        return {**super().texts(), "heading": f"Another name: {self.row}", "remove": remove}
 
     def form_of(self, data: QueryDict | None) -> AliasForm:
         return AliasForm(data, initial={"name": self.row.name, "targets": self.row.targets})

@@ -1,21 +1,19 @@
 """The console's page of one model for administrators: its state and history, what it does now, its
-jobs, its settings, and buttons that act on it."""
+jobs, its settings, buttons that act on it, and the pages that follow a log."""
 
+from pathlib import Path
 from typing import Any, Final
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import path, reverse
 
-from vinery_accounts.console.live import LivePage
-from vinery_accounts.console.page import FormPage
-from vinery_accounts.console.rows import ConfirmPage, Question, RowPage, page_of
-from vinery_accounts.resources.base import Conflict
+from vinery_accounts.console.page import FormPage, LivePage
+from vinery_accounts.console.rows import ButtonPage, ConfirmPage, Question, RowPage, page_of
 from vinery_serving.catalog.console_speed import speed_of
-from vinery_serving.catalog.conversions import checkpoint_of
-from vinery_serving.catalog.engine_log import engine_log_text
+from vinery_serving.catalog.engine_work import NO_LOG, engine_log_path, engine_log_text, log_after
+from vinery_serving.catalog.job_requests import checkpoint_of
 from vinery_serving.catalog.job_resource import MODEL_EVENTS, MODEL_JOBS
 from vinery_serving.catalog.model_facts import (
     actions_of,
@@ -91,34 +89,21 @@ def _cache_grows(model: ServedModel) -> bool | None:
     return not model.options.get("cache_size_gb") if Task(model.task).is_generation else None
 
 
-class ActOnModel(RowPage):
+class ActOnModel(ButtonPage):
     """`/console/models/<id>/load/` and so on: buttons of the list (`?from=list`), of the page, and
     of the page that tunes (`?from=tune`)."""
 
     name = "models"
     resource = MODELS
-    does = "load"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Return to the page: after sign-in, a button pressed without a session leads here."""
-        text = f"Nothing was changed yet. To {self.does} {self.row}, press the button again."
-        messages.info(request, text)
-        return self._back()
+    def done_text(self) -> str:
+        return _DONE[self.does].format(row=self.row)
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        try:
-            MODELS.act(self.access, MODELS.action(self.does), self.row)
-        except Conflict as error:
-            messages.error(request, str(error))
-        else:
-            messages.success(request, _DONE[self.does].format(row=self.row))
-        return self._back()
-
-    def _back(self) -> HttpResponse:
+    def back_address(self) -> str:
         if self.request.GET.get("from") == "list":
-            return redirect("console:models")
+            return reverse("console:models")
         page = "model-tune" if self.request.GET.get("from") == "tune" else "model"
-        return redirect(f"console:{page}", self.row.pk)
+        return reverse(f"console:{page}", args=[self.row.pk])
 
 
 class RemoveModel(ConfirmPage):
@@ -138,25 +123,14 @@ class RemoveModel(ConfirmPage):
     }
 
 
-class ActOnJob(RowPage):
+class ActOnJob(ButtonPage):
     """`/console/models/jobs/<id>/pause/` and `resume/`: buttons of the model's page."""
 
     name = "models"
     resource = MODEL_JOBS
-    does = "pause"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        return redirect("console:model", self.row.model_id)
-
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        action = MODEL_JOBS.action(self.does)
-        try:
-            MODEL_JOBS.act(self.access, action, self.row)
-        except (Conflict, ValidationError) as error:
-            messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
-        else:
-            messages.success(request, f"The {self.row} is {action.done}.")
-        return redirect("console:model", self.row.model_id)
+    def back_address(self) -> str:
+        return reverse("console:model", args=[self.row.model_id])
 
 
 class CancelJob(ConfirmPage):
@@ -178,6 +152,78 @@ class CancelJob(ConfirmPage):
         return reverse("console:model", args=[self.row.model_id])
 
 
+# -- Pages that follow a log: that of a model's engine, and that of a job
+
+
+class LogPage(RowPage):
+    """A page with a log. A script asks it for the lines after those that it has, with
+    `?after=POSITION`."""
+
+    name = "models"
+    template_name = "console/model_log.html"
+
+    def log_path(self) -> Path:
+        raise NotImplementedError
+
+    def words(self) -> dict[str, str]:
+        """Return `heading`, `no_log`, `about`, `command`, and the address and name of `back`."""
+        raise NotImplementedError
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        after = request.GET.get("after")
+        if after is None:
+            return super().get(request, *args, **kwargs)
+        lines, position = log_after(self.log_path(), after)
+        return JsonResponse({"lines": lines, "position": position})
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        lines, position = log_after(self.log_path(), "")
+        return super().get_context_data(**kwargs) | {
+            "lines": "".join(f"{line}\n" for line in lines),
+            "position": position,
+            **self.words(),
+        }
+
+
+class ModelLog(LogPage):
+    """`/console/models/<id>/log/`."""
+
+    resource = MODELS
+
+    def log_path(self) -> Path:
+        return engine_log_path(self.row.name)
+
+    def words(self) -> dict[str, str]:
+        return {
+            "heading": f"Log of {self.row}",
+            "no_log": NO_LOG.format(model=self.row.name),
+            "about": "The engine's lines on this host, in UTC.",
+            "command": f"vinery model logs --follow {self.row}",
+            "back": reverse("console:model", args=[self.row.pk]),
+            "back_name": str(self.row),
+        }
+
+
+class JobLog(LogPage):
+    """`/console/models/jobs/<id>/log/`."""
+
+    resource = MODEL_JOBS
+
+    def log_path(self) -> Path:
+        path: Path = self.row.log_path
+        return path
+
+    def words(self) -> dict[str, str]:
+        return {
+            "heading": f"Log of job {self.row.pk}: {self.row.kind} {self.row.model}",
+            "no_log": "The job has logged nothing on this host.",
+            "about": "The job's output on this host.",
+            "command": f"vinery job log {self.row.pk}",
+            "back": reverse("console:model", args=[self.row.model_id]),
+            "back_name": str(self.row.model),
+        }
+
+
 _MODEL: Final = "models/<int:row_id>"
 _JOB: Final = "models/jobs/<int:row_id>"
 
@@ -193,4 +239,6 @@ urlpatterns = [
         for does in ("pause", "resume")
     ),
     path(f"{_JOB}/cancel/", CancelJob.as_view(), name="model-job-cancel"),
+    path("models/<int:row_id>/log/", ModelLog.as_view(), name="model-log"),
+    path("models/jobs/<int:row_id>/log/", JobLog.as_view(), name="model-job-log"),
 ]

@@ -1,18 +1,16 @@
-"""Jobs of models and the history of models as resources: what the management API and the commands
-show and change."""
+"""Jobs of models, the history of models and measured speeds as resources."""
 
 from typing import Any, Final
 
-from django.db.models import QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import Conflict, Resource, RowAction
+from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_accounts.resources.fields import Filters
-from vinery_accounts.services.access import Access, Action
+from vinery_accounts.services.access import Action
 from vinery_serving.catalog import job_requests
-from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
-from vinery_serving.catalog.model_events import ModelEvent
+from vinery_serving.catalog.jobs import Asked, JobState, ModelEvent, ModelJob
+from vinery_serving.catalog.speed import SpeedResult
 
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 _STEP: Final = 1000
@@ -38,7 +36,7 @@ class ModelJobSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         ]
 
 
-class ModelJobs(Resource[ModelJob]):
+class ModelJobs(PlatformResource[ModelJob]):
     """Long work on models: pulling, converting and measuring. It is for administrators of the
     platform. A change is done when it is stored; `state` shows what has become of it."""
 
@@ -75,19 +73,11 @@ class ModelJobs(Resource[ModelJob]):
             "being cancelled",
         ),
     )
-    columns = {
-        "id": lambda row: row.pk,
-        "kind": lambda row: row.kind,
-        "model": lambda row: row.model.name,
-        "state": lambda row: row.state_text,
-        "progress": lambda row: progress_text(row),
-        "created": lambda row: row.created_at,
-        "error": lambda row: row.error.partition("\n")[0],
-    }
-
-    def rows(self, access: Access) -> QuerySet[ModelJob]:
-        rows = ModelJob.objects.select_related("model")
-        return rows if access.is_superuser else rows.none()
+    columns = columns_of(
+        "id kind model=model.name state=state_text progress created=created_at error",
+        progress=lambda row: progress_text(row),
+        error=lambda row: row.error.partition("\n")[0],
+    )
 
 
 class ModelEventSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -101,7 +91,7 @@ class ModelEventSerializer(serializers.ModelSerializer):  # type: ignore[type-ar
         fields = ["id", "model_id", "model", "at", "state", "reason"]
 
 
-class ModelEvents(Resource[ModelEvent]):
+class ModelEvents(PlatformResource[ModelEvent]):
     """The history of models: each change of a state, with its reason. It is for administrators of
     the platform."""
 
@@ -111,16 +101,7 @@ class ModelEvents(Resource[ModelEvent]):
     related = ("model",)
     one, many = "a change of a state", "changes of states"
     empty_text = "No model has changed its state yet."
-    columns = {
-        "at": lambda row: row.at,
-        "model": lambda row: row.model.name,
-        "state": lambda row: row.state,
-        "reason": lambda row: row.reason,
-    }
-
-    def rows(self, access: Access) -> QuerySet[ModelEvent]:
-        rows = ModelEvent.objects.select_related("model")
-        return rows if access.is_superuser else rows.none()
+    columns = columns_of("at model=model.name state reason")
 
 
 def progress_text(job: ModelJob) -> str:
@@ -178,3 +159,66 @@ def _check_unfinished(row: Any) -> None:
 
 MODEL_JOBS: Final = ModelJobs()
 MODEL_EVENTS: Final = ModelEvents()
+
+
+# -- Measured speeds
+
+_LARGE: Final = 1000
+
+
+class SpeedPointSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """The speed with one number of streams. Tokens per second are of all streams together."""
+
+    streams = serializers.IntegerField()
+    prompt_tokens_per_s = serializers.FloatField()
+    output_tokens_per_s = serializers.FloatField()
+    first_token_s = serializers.FloatField(help_text="The median.")
+    memory_bytes = serializers.IntegerField(help_text="Resident memory of the engine.")
+
+
+class SpeedResultSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """One measurement of a model on this host."""
+
+    model = serializers.CharField(source="model.name", read_only=True)
+    model_id = serializers.IntegerField(read_only=True)
+    points = SpeedPointSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = SpeedResult
+        fields = [
+            *("id", "model_id", "model", "measured_at", "folder", "device", "device_name"),
+            *("options", "versions", "num_prompt_tokens", "num_output_tokens"),
+            *("num_other_tokens", "points"),
+        ]
+
+
+class SpeedResults(PlatformResource[SpeedResult]):
+    """Measured speeds of models on this host, the newest first. They are for administrators of the
+    platform. `POST /api/models/{id}/bench/` measures."""
+
+    model = SpeedResult
+    serializer = SpeedResultSerializer
+    filters = Filters.of(model_id=fields.id_filter("a model"))
+    related = ("model",)
+    one, many = "a measured speed", "measured speeds"
+    empty_text = "No model has been measured yet. Measure one: vinery model bench NAME"
+    columns = columns_of(
+        "measured=measured_at model=model.name device output_tokens_per_s prompt_tokens_per_s "
+        "first_token_s other_tokens=num_other_tokens",
+        output_tokens_per_s=lambda row: _texts(row, "output_tokens_per_s"),
+        prompt_tokens_per_s=lambda row: _texts(row, "prompt_tokens_per_s"),
+        first_token_s=lambda row: _texts(row, "first_token_s"),
+    )
+
+
+def _texts(row: SpeedResult, name: str) -> str:
+    """Return `1: 52.1, 4: 130`: the value for each number of streams."""
+    return ", ".join(f"{point['streams']}: {_number(point[name])}" for point in row.points)
+
+
+def _number(value: float) -> str:
+    """Return three digits, or all before the point."""
+    return f"{value:.0f}" if value >= _LARGE else f"{value:.3g}"
+
+
+SPEED_RESULTS: Final = SpeedResults()

@@ -1,4 +1,4 @@
-"""Long work on models: pulling, converting and measuring, each a row that the node carries out.
+"""Long work on models, each a row that the node carries out, and the history of models.
 
 Administrators write what they want of a job (`asked`), the node what has become of it. A job is
 carried out by a process that may be killed at any time: it begins again, and goes on where it was
@@ -11,10 +11,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from django.apps import apps
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from vinery_accounts.models import AuditEntry
 from vinery_serving.logs.folder import log_path
 
 
@@ -116,3 +118,48 @@ def wait_for_attempt(job: ModelJob, pause_s: float) -> None:
     """Note that the node begins a job again after a pause."""
     next_at = timezone.now() + timedelta(seconds=pause_s)
     ModelJob.objects.filter(pk=job.pk).update(state=JobState.WAITING, next_attempt_at=next_at)
+
+
+# -- The history of a model: each change of its state, with the reason
+
+# Events that are kept of each model. More of them are deleted, the oldest first.
+MAX_EVENTS: Final = 500
+# Deleting costs a query: the history is cut when it is longer by this.
+_SLACK: Final = 50
+
+
+class ModelEvent(models.Model):
+    model = models.ForeignKey(
+        "serving.ServedModel", on_delete=models.CASCADE, related_name="events"
+    )
+    at = models.DateTimeField(auto_now_add=True)
+    state = models.CharField(max_length=16, help_text="The state that the model had from then on.")
+    reason = models.TextField(blank=True, help_text="Why it changed; empty: as it was asked to.")
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.model_id}: {self.state}"
+
+
+def asker_of(model_id: int) -> str:
+    """Return who last asked to load, unload or change the model; empty: unknown."""
+    entries = AuditEntry.objects.filter(target_kind="model", target_id=str(model_id))
+    return entries.values_list("actor", flat=True).first() or ""
+
+
+def record_event(model_id: int, state: str, reason: str = "") -> None:
+    """Add an event, unless it repeats the newest one, or has no reason for the same state. Raises
+    DatabaseError."""
+    events = ModelEvent.objects.filter(model_id=model_id)
+    newest = events.first()
+    if newest is not None and newest.state == state and reason in ("", newest.reason):
+        return
+    # Models know jobs, and not the other way round.
+    if not apps.get_model("serving", "ServedModel").objects.filter(pk=model_id).exists():
+        return
+    ModelEvent.objects.create(model_id=model_id, state=state, reason=reason)
+    if events.count() > MAX_EVENTS + _SLACK:
+        kept = events.values_list("pk", flat=True)[MAX_EVENTS - 1]
+        events.filter(pk__lt=kept).delete()

@@ -1,4 +1,5 @@
-"""What the page of a model shows of it: facts about its engine, its jobs and an example."""
+"""What pages and commands show of a model: facts about its engine, its jobs and trials of other
+options, and an example."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,11 +8,11 @@ from typing import Any, Final
 
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import ShownState
+from vinery_serving.catalog.job_requests import MEASURABLE
 from vinery_serving.catalog.job_resource import bytes_text, progress_text
 from vinery_serving.catalog.jobs import Asked, JobState, ModelJob
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.resource import MODELS
-from vinery_serving.catalog.speed_requests import MEASURABLE
 from vinery_serving.core.tasks import Task
 
 _RESUMABLE: Final = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
@@ -158,3 +159,35 @@ def curl_of(model: ServedModel, base_url: str) -> str:
         '  -H "Content-Type: application/json" \\\n'
         f"  -d '{text}'"
     )
+
+
+def trial_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what each trial gave, in the order in which they ran. `result` is that of the job."""
+    for trial in result["trials"]:
+        gain = trial["gain"]
+        yield {
+            "trial": trial["what"],
+            "gain": trial["error"] if gain is None else f"{gain:.2f}",
+            "by_streams": ", ".join(f"{num}: {each:.2f}" for num, each in trial["gains"].items()),
+            "same_answers": "-" if gain is None else f"{trial['same_answers']:.0%}",
+            "kept": trial["is_kept"],
+        }
+
+
+def is_better(result: Mapping[str, Any]) -> bool:
+    """Whether the search has found options that are better than those it began with."""
+    return bool(result["best"] != result["present"])
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """Return one line about the best options, and about time that was too short."""
+    best, genai = result["best_gain"], result["genai_gain"]
+    text = "No trial was clearly faster than the present options."
+    if is_better(result):
+        options = json.dumps(result["best"])
+        text = f"The best options are {best:.2f} times as fast as the present ones: {options}."
+    if genai:
+        text += f" They are {best / genai:.2f} times as fast as OpenVINO GenAI's defaults."
+    if not result["is_complete"]:
+        text += " The time ended before all settings were tried."
+    return text

@@ -1,16 +1,21 @@
 """The console's forms that add and change a served model, with the fields of the resource."""
 
+from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any, ClassVar, Final, get_args
 
 from django import forms
 
 from vinery_accounts.models import Project
-from vinery_accounts.resources.forms import ResourceForm
+from vinery_accounts.resources.fields import serializer_of
+from vinery_accounts.resources.forms import ParametersForm, ResourceForm, form_field
+from vinery_serving.catalog import job_requests
+from vinery_serving.catalog.folder_options import shipped_models
+from vinery_serving.catalog.job_requests import Conversion
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.catalog.option_fields import DeviceInput, OptionsField, device_help
 from vinery_serving.catalog.resource import MODELS
-from vinery_serving.catalog.shipped import shipped_models
-from vinery_serving.convert.options import Precision
+from vinery_serving.convert.options import ConvertOptions, Precision
 
 _FIRST: Final[tuple[str, ...]] = ("name", "folder", "device")
 
@@ -77,20 +82,33 @@ def _awaits_folder(model: ServedModel) -> bool:
     return job is not None and job.is_unfinished
 
 
-class NewFilesForm(ModelForm):
-    """A name for files that a job makes: of a new model, or of one that gets them instead of
-    its own."""
+class FilesForm(ParametersForm):
+    """The parameters of a job that makes files for a name: of a new model, or of one that gets them
+    instead of its own."""
 
-    name = forms.CharField(max_length=128, help_text="The name that clients send as model.")
+    rare: ClassVar[tuple[str, ...]] = ("options",)
     replaces = forms.BooleanField(
         required=False,
         label="Replace the files of the model of this name",
         help_text="If there is one: it serves its present files until the new ones are ready.",
     )
+    options = OptionsField(required=False, label="Engine options")
 
-    def __init__(self, names: list[str], data: Any, **more: Any) -> None:
-        super().__init__(names, data, **more)
+    def __init__(self, parameters: Any, names: Iterable[str], data: Any, **more: Any) -> None:
+        super().__init__(serializer_of(parameters), names, data, **more)
         self.fields["is_loaded"].label = "Load it when it is there"
+        if "options" not in self._defaults:
+            del self.fields["options"]
+        if "device" in self.fields:
+            self.fields["device"].widget = DeviceInput({"autocomplete": "off"})
+            self.fields["device"].help_text = device_help()
+        if "precision" in self.fields:
+            assert isinstance(self.fields["precision"], forms.ChoiceField)
+            choices = [("", "as checked"), *((each, each) for each in get_args(Precision))]
+            self.fields["precision"].choices = choices
+        self.order_fields(["repository", "folder", "sha256", "name", "replaces"])
+
+    num_options = ModelForm.num_options
 
     def check_name(self, name: str) -> None:
         """Raises ValidationError for the name of a model that should stay as it is."""
@@ -99,53 +117,33 @@ class NewFilesForm(ModelForm):
             raise forms.ValidationError({"name": "Another model is served under this name."})
 
 
-class PullForm(NewFilesForm):
-    """How a model of a hub is served. The page has what is pulled."""
+class ConvertForm(FilesForm):
+    """A checkpoint on this server, and what becomes of it. The options of the conversion are
+    folded."""
 
-    field_order = ("name", "replaces", "precision", "is_loaded")
-    precision = forms.ChoiceField(
-        required=False,
-        label="Precision",
-        choices=[("", "as checked"), *((each, each) for each in get_args(Precision))],
-        help_text="Of the weights after the conversion. int4 takes least memory.",
-    )
+    rare = tuple(each.name for each in fields(ConvertOptions) if each.name != "precision")
 
     def __init__(self, data: Any, **more: Any) -> None:
-        super().__init__(["name", "options", "is_loaded"], data, **more)
-
-    def clean(self) -> dict[str, Any]:
-        """Raises ValidationError for the name of a model that should stay as it is."""
-        cleaned = super().clean() or self.cleaned_data
-        self.check_name(cleaned.get("name", ""))
-        return cleaned
-
-
-class FileForm(NewFilesForm):
-    """A model of an archive or a GGUF file."""
-
-    field_order = ("what", "sha256", "name", "replaces", "device")
-    what = forms.CharField(
-        max_length=2048,
-        label="URL or path",
-        help_text="An archive (zip or tar) at https:// or s3://, or the absolute path, on this "
-        "server, of an archive, a GGUF file or a folder, which is copied.",
-        widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"}),
-    )
-    sha256 = forms.RegexField(
-        "^[0-9a-fA-F]{64}$",
-        required=False,
-        label="SHA-256 of the archive",
-        help_text="If it is known: another archive is refused, and http:// is allowed.",
-        error_messages={"invalid": "Write 64 hexadecimal digits, or leave it empty."},
-        widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"}),
-    )
-
-    def __init__(self, data: Any, **more: Any) -> None:
-        initial = {"device": "CPU", "is_loaded": True, **more.pop("initial", {})}
-        names = ["name", "device", "options", "is_loaded"]
-        super().__init__(names, data, initial=initial, **more)
+        super().__init__(Conversion, ["folder", "name", "device", "is_loaded"], data, **more)
+        options = serializer_of(ConvertOptions)().fields
+        for name, each in options.items():
+            self.fields[name] = form_field(each)
+            self.fields[name].required = False
+        self.initial = {"precision": ConvertOptions.precision, **self.initial}
         self.fields["name"].required = False
-        self.fields["name"].help_text += " Empty: that of the file."
+        self.fields["name"].help_text += " Empty: named after the folder."
+        self.fields["folder"].widget.attrs["list"] = "checkpoints"
+        self.order_fields(["folder", "precision", "name"])
+
+    @property
+    def changed_options(self) -> dict[str, Any]:
+        """The options of a valid form that differ from their defaults."""
+        values = {each.name: self.cleaned_data.get(each.name) for each in fields(ConvertOptions)}
+        return {name: value for name, value in values.items() if value not in (None, "", False)}
+
+    def checkpoints(self) -> list[str]:
+        """What the field of the folder suggests."""
+        return job_requests.pulled_checkpoints()
 
 
 class FolderForm(ModelForm):

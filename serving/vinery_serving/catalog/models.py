@@ -15,18 +15,15 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from vinery_serving.catalog import devices
-from vinery_serving.catalog.aliases import ModelAlias
-from vinery_serving.catalog.device_options import check_device_options
-from vinery_serving.catalog.devices import check_device
+from vinery_serving.catalog.aliases import MODEL_NAME, ModelAlias
+from vinery_serving.catalog.devices import check_device, check_device_options
 from vinery_serving.catalog.engine_status import (
     EngineState,
     EngineStatus,
     ShownState,
 )
-from vinery_serving.catalog.folder_options import check_folder_options
+from vinery_serving.catalog.folder_options import check_folder_options, shipped_folder
 from vinery_serving.catalog.jobs import FOLDER_KINDS, JobKind, JobState, ModelJob
-from vinery_serving.catalog.names import MODEL_NAME
-from vinery_serving.catalog.shipped import shipped_folder
 from vinery_serving.catalog.tasks import UnusableModel, check_folder, read_task
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.core.tasks import Task

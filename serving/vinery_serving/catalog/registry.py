@@ -14,8 +14,8 @@ from vinery_accounts.services.access import Access
 from vinery_accounts.services.served import Served
 from vinery_serving.catalog.aliases import ModelAlias
 from vinery_serving.catalog.engine_status import ShownState
+from vinery_serving.catalog.folder_options import shipped_folder
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.shipped import shipped_folder
 from vinery_serving.core.tasks import Task
 
 REFERENCE_MODEL: Final = "tiny-chat"

@@ -1,189 +1,21 @@
 """Served models as a resource: what the management API and the commands show and change."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from vinery_accounts.models import Project
 from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import Conflict, Resource, RowAction
-from vinery_accounts.resources.fields import Filters, StrictModelSerializer, StrictSerializer
+from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
+from vinery_accounts.resources.fields import Filters, StrictModelSerializer, serializer_of
 from vinery_accounts.services.access import Access, Action
-from vinery_serving.catalog import registry, speed_requests
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus, ShownState
-from vinery_serving.catalog.engine_work import EngineWork
+from vinery_serving.catalog import hub_resource, job_requests, registry
+from vinery_serving.catalog.alias_resource import follow_name, left_behind
+from vinery_serving.catalog.engine_status import ShownState
+from vinery_serving.catalog.engine_work import IDLE, EngineSerializer, engine_work
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.renaming import follow_name, left_behind
-from vinery_serving.engine.config import ENGINE_MODULES
-
-# A word of the command line of each engine process.
-_ENGINES: Final = frozenset(map(str.encode, ENGINE_MODULES.values()))
-ResultT = TypeVar("ResultT")
-
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-
-
-_IDLE: Final[Mapping[str, EngineWork]] = {}
-# How this process asks engines for their work, by the names of models. The web process sets it.
-_ask: list[Callable[[], Mapping[str, EngineWork]]] = [lambda: _IDLE]
-
-
-def show_engine_work(ask: Callable[[], Mapping[str, EngineWork]]) -> None:
-    """Let the API, which may not import the runtime, show what engines do now."""
-    _ask[:] = [ask]
-
-
-class WaitSerializer(serializers.Serializer):  # type: ignore[type-arg]
-    """A time in the last 200 requests."""
-
-    p50 = serializers.FloatField(help_text="The median in seconds.")
-    p95 = serializers.FloatField(help_text="The 95th percentile in seconds.")
-
-
-class ReplicaSerializer(serializers.Serializer):  # type: ignore[type-arg]
-    """One engine of a model with several."""
-
-    replica = serializers.IntegerField(help_text="From 0.")
-    device = serializers.CharField()
-    state = serializers.ChoiceField(choices=EngineState.choices)
-    pid = serializers.IntegerField(allow_null=True, help_text="Its process; null: it has none.")
-    num_restarts = serializers.IntegerField()
-    error = serializers.CharField(help_text="Why it ended or did not load; empty: it did not.")
-
-
-class EngineWorkSerializer(serializers.Serializer):  # type: ignore[type-arg]
-    """What an engine does now, and has done since its start."""
-
-    prompt_tokens_per_s = serializers.FloatField(help_text="Prompt tokens, of the last 10 s.")
-    output_tokens_per_s = serializers.FloatField(help_text="Generated tokens, of the last 10 s.")
-    first_token_s = serializers.SerializerMethodField(
-        help_text="From the arrival at the engine to the first token; null: no request yet."
-    )
-    inter_token_s = serializers.SerializerMethodField(
-        help_text="The mean time between the tokens of a request; null: no request yet."
-    )
-    cache_usage = serializers.FloatField(help_text="The used part of `cache_bytes`, 0 to 1.")
-    cache_bytes = serializers.IntegerField(
-        help_text="The present size of the KV cache: its maximum with the option `cache_size_gb`, "
-        "otherwise it grows as needed."
-    )
-    prefix_hit_rate = serializers.FloatField(
-        allow_null=True,
-        help_text="The part of all prompt tokens that the prefix cache had; null: no prompt yet.",
-    )
-    draft_acceptance = serializers.FloatField(
-        allow_null=True,
-        help_text="The part of all draft tokens that were accepted; null: there were none.",
-    )
-
-    @extend_schema_field(WaitSerializer(allow_null=True))
-    def get_first_token_s(self, work: EngineWork) -> dict[str, float] | None:
-        return _wait(work.first_token_s)
-
-    @extend_schema_field(WaitSerializer(allow_null=True))
-    def get_inter_token_s(self, work: EngineWork) -> dict[str, float] | None:
-        return _wait(work.inter_token_s)
-
-
-def _wait(percentiles: tuple[float, float] | None) -> dict[str, float] | None:
-    return None if percentiles is None else dict(zip(("p50", "p95"), percentiles, strict=True))
-
-
-class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """The engine of a model, as the node has reported it."""
-
-    reason = serializers.CharField(
-        read_only=True, help_text="What happened and what to do; empty: nothing failed."
-    )
-    changed_at = serializers.DateTimeField(
-        read_only=True, allow_null=True, help_text="When it last reported; null: it never has."
-    )
-    memory_bytes = serializers.SerializerMethodField(
-        help_text="Resident memory of the process; null: it does not run on this host."
-    )
-    num_running = serializers.SerializerMethodField(
-        help_text="Answers that are generated now; null: the engine does not answer."
-    )
-    num_waiting = serializers.SerializerMethodField(
-        help_text="Answers that wait for a slot; null: the engine does not answer."
-    )
-    needed_bytes = serializers.IntegerField(
-        read_only=True,
-        allow_null=True,
-        help_text="Memory that it is expected to need, from its files and from what was measured; "
-        "null: not known yet.",
-    )
-    waiting_since = serializers.SerializerMethodField(
-        help_text="When the oldest of them came; null: none waits."
-    )
-
-    work = serializers.SerializerMethodField(
-        help_text="Speeds, waits and caches; null: the engine does not answer."
-    )
-    replicas = ReplicaSerializer(
-        many=True,
-        read_only=True,
-        help_text="The engines of a model with several; empty: it has one.",
-    )
-
-    class Meta:
-        model = EngineStatus
-        fields = [
-            *("reason", "last_error", "num_attempts", "max_attempts", "next_attempt_at"),
-            *("changed_at", "num_restarts", "max_context", "pid", "memory_bytes"),
-            *(
-                "has_former",
-                "replicas",
-                "needed_bytes",
-                "loaded_bytes",
-                "peak_bytes",
-                "num_running",
-                "num_waiting",
-            ),
-            *("num_waiting_to_load", "waiting_since", "work"),
-        ]
-        read_only_fields = fields
-
-    def get_memory_bytes(self, status: EngineStatus) -> int | None:
-        return None if status.pid is None else _memory_bytes(status.pid)
-
-    def get_num_running(self, status: EngineStatus) -> int | None:
-        work = self._work(status)
-        return None if work is None else work.num_running
-
-    def get_num_waiting(self, status: EngineStatus) -> int | None:
-        work = self._work(status)
-        return None if work is None else work.num_waiting
-
-    def get_waiting_since(self, status: EngineStatus) -> datetime | None:
-        return status.waiting_since if status.num_waiting_to_load else None
-
-    @extend_schema_field(EngineWorkSerializer(allow_null=True))
-    def get_work(self, status: EngineStatus) -> dict[str, Any] | None:
-        work = self._work(status)
-        return None if work is None else EngineWorkSerializer(work).data
-
-    def _work(self, status: EngineStatus) -> EngineWork | None:
-        known: Mapping[str, EngineWork] = getattr(status.model, "engine_work", _IDLE)
-        return known.get(status.model.name)
-
-
-class TuneSerializer(StrictSerializer):
-    """How long to look for better options, and which may win."""
-
-    time_limit_s = serializers.FloatField(
-        default=900, min_value=10, max_value=86_400, help_text="No trial begins after it."
-    )
-    allow_other_answers = serializers.BooleanField(
-        default=False, help_text="Whether options that change greedy answers may win."
-    )
 
 
 class ServedModelSerializer(StrictModelSerializer):
@@ -254,7 +86,7 @@ class ServedModelSerializer(StrictModelSerializer):
         }
 
 
-class ServedModels(Resource[ServedModel]):
+class ServedModels(PlatformResource[ServedModel]):
     """The models that clients can request, with their engines. They are for administrators of the
     platform. A change is done when it is stored; `state` shows what has become of it."""
 
@@ -266,6 +98,7 @@ class ServedModels(Resource[ServedModel]):
         is_loaded=fields.switch_filter("Only models that should be loaded, or only the others."),
     )
     related = ("engine",)
+    search = ("name", "folder")
     ordering = ("name",)
     one, many = "a served model", "served models"
     verbs = frozenset({"create", "change", "remove"})
@@ -280,6 +113,7 @@ class ServedModels(Resource[ServedModel]):
     }
     empty_text = "No model is served yet. Add one: all it takes is its folder and a name."
     actions = (
+        *hub_resource.ACTIONS,
         RowAction(
             "load",
             Action.MANAGE,
@@ -312,7 +146,7 @@ class ServedModels(Resource[ServedModel]):
         RowAction(
             "bench",
             Action.MANAGE,
-            lambda row: _measured(row),
+            lambda row: _asked(row, lambda: job_requests.measure(row)),
             "Measure the speed of a loaded model on this host, beside its requests. "
             "`/api/speed-results/` has the result within minutes.",
             "being measured",
@@ -320,37 +154,29 @@ class ServedModels(Resource[ServedModel]):
         RowAction(
             "tune",
             Action.MANAGE,
-            lambda row, **values: _tuned(row, **values),
+            lambda row, **values: _asked(
+                row, lambda: job_requests.tune(row, job_requests.Tune(**values))
+            ),
             "Look for faster engine options in trials beside the running engine. The job of kind "
             "tune in `/api/model-jobs/` has what each gave.",
             "being tuned",
-            serializer=TuneSerializer,
+            serializer=serializer_of(job_requests.Tune),
         ),
         RowAction(
             "apply-tuning",
             Action.MANAGE,
-            lambda row: _asked(lambda: speed_requests.apply_tuning(row)),
+            lambda row: _asked(row, lambda: job_requests.apply_tuning(row)),
             "Set the best options that the last tuning has found. An engine with them takes over.",
             "changed",
         ),
     )
-    columns = {
-        "name": lambda row: row.name,
-        "state": lambda row: row.state_text,
-        "task": lambda row: row.task,
-        "device": lambda row: row.device,
-        "folder": lambda row: row.folder,
-        "waiting": lambda row: row.waiting_text,
-        "last_error": lambda row: row.status.reason,
-    }
-
-    def rows(self, access: Access) -> QuerySet[ServedModel]:
-        rows = ServedModel.objects.select_related("engine")
-        return rows if access.is_superuser else rows.none()
+    columns = columns_of(
+        "name state=state_text task device folder waiting=waiting_text last_error=status.reason"
+    )
 
     def load(self, rows: Sequence[ServedModel]) -> Sequence[ServedModel]:
         """Return the models, each with what engines do now."""
-        work = _ask[0]() if any(row.status.pid for row in rows) else _IDLE
+        work = engine_work() if any(row.status.pid for row in rows) else IDLE
         for row in rows:
             row.engine_work = work  # type: ignore[attr-defined]
         return rows
@@ -392,32 +218,13 @@ def _tested(row: ServedModel) -> ServedModel:
     return row
 
 
-def _measured(row: ServedModel) -> ServedModel:
-    _asked(lambda: speed_requests.begin(row))
-    return row
-
-
-def _tuned(row: ServedModel, **values: Any) -> ServedModel:
-    _asked(lambda: speed_requests.begin_tuning(row, **values))
-    return row
-
-
-def _asked(ask: Callable[[], ResultT]) -> ResultT:
+def _asked(row: ServedModel, ask: Callable[[], object]) -> ServedModel:
     """Ask for a job. Raises `Conflict` if it cannot begin as the model is now."""
     try:
-        return ask()
+        result = ask()
     except ValidationError as error:
         raise Conflict(" ".join(error.messages)) from None
-
-
-def _memory_bytes(pid: int) -> int | None:
-    """Return the resident memory of an engine process of this host; None for another process."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        num_pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
-        return None
-    return int(num_pages) * _PAGE_BYTES if _ENGINES.intersection(words) else None
+    return result if isinstance(result, ServedModel) else row
 
 
 MODELS: Final = ServedModels()

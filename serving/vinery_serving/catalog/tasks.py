@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from vinery_serving.catalog.folder_options import EMBEDDINGS
-from vinery_serving.catalog.heads import check_no_head
+from vinery_serving.catalog.folder_options import EMBEDDINGS, check_no_head
 from vinery_serving.core.tasks import Task
 
 _FAST_TOKENIZER: Final = "tokenizer.json"

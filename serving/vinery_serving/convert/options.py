@@ -1,8 +1,8 @@
 """What an administrator chooses for a conversion, and the exporter's arguments for it."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -16,33 +16,42 @@ _EXPORTER_TASKS: Final = {"text-generation": "text-generation-with-past"}
 _INT4_ONLY: Final = ("group_size", "ratio", "all_layers", "awq")
 
 
-class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
     """The options of a conversion, with descriptions for administrators."""
 
-    precision: Annotated[Precision, "of the weights: fp16, int8 or int4"] = "int8"
+    precision: Annotated[Precision, "Of the weights: fp16, int8 or int4."] = "int8"
     task: Annotated[
         Task | None,
-        "what the model does: text-generation, image-text-to-text, feature-extraction or "
-        "text-classification; not set: as config.json shows",
+        "What the model does: text-generation, image-text-to-text, feature-extraction or "
+        "text-classification; not set: as config.json shows.",
     ] = None
     group_size: Annotated[
         int | None,
-        "for int4: weights that share a scale; -1: a whole row; not set: the exporter's, mostly "
-        "128. Layers that it does not divide get a smaller one",
+        "For int4: weights that share a scale; -1: a whole row; not set: the exporter's, mostly "
+        "128. Layers that it does not divide get a smaller one.",
     ] = None
     ratio: Annotated[
         float | None,
-        "for int4: the part of the layers that gets 4 bits, 0 to 1; the others get 8",
+        "For int4: the part of the layers that gets 4 bits, 0 to 1; the others get 8.",
     ] = None
-    sym: Annotated[bool, "for int8 and int4: scales without a zero point"] = False
-    all_layers: Annotated[bool, "for int4: also the embeddings and the last layer"] = False
-    awq: Annotated[bool, "for int4: scale the weights by their sizes first (AWQ without data)"] = (
-        False
-    )
-    trust_remote_code: Annotated[
-        bool, "let the checkpoint run code that it brings, with all rights of this user"
+    sym: Annotated[
+        bool, "For int8 and int4: scales without a zero point.", {"label": "Symmetric"}
     ] = False
-    memory_limit_mb: Annotated[int, "of the conversion; 0: the limit of the server"] = 0
+    all_layers: Annotated[bool, "For int4: also the embeddings and the last layer."] = False
+    awq: Annotated[
+        bool,
+        "For int4: scale the weights by their sizes first (AWQ without data).",
+        {"label": "AWQ"},
+    ] = False
+    trust_remote_code: Annotated[
+        bool,
+        "Let the checkpoint run code that it brings, with all rights of this user.",
+        {"label": "Run code of the checkpoint"},
+    ] = False
+    memory_limit_mb: Annotated[
+        int, "Of the conversion; 0: the limit of the server.", {"label": "Memory limit in MB"}
+    ] = 0
 
     def check(self) -> None:
         """Raises `ConvertError` for options that do not go together."""
@@ -81,7 +90,7 @@ class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 def parse(values: dict[str, Any]) -> ConvertOptions:
     """Raises `ConvertError` with a sentence for the user."""
-    known = ConvertOptions.__struct_fields__
+    known = [each.name for each in fields(ConvertOptions)]
     if unknown := sorted(values.keys() - set(known)):
         raise ConvertError(f"There is no option {unknown[0]}. There are {', '.join(known)}.")
     try:
@@ -90,23 +99,3 @@ def parse(values: dict[str, Any]) -> ConvertOptions:
         raise ConvertError(f"{error}.") from None
     options.check()
     return options
-
-
-# How a command line reads each option.
-CONVERT_TYPES: Final[Mapping[str, type]] = {
-    "precision": str,
-    "task": str,
-    "group_size": int,
-    "ratio": float,
-    "sym": bool,
-    "all_layers": bool,
-    "awq": bool,
-    "trust_remote_code": bool,
-    "memory_limit_mb": int,
-}
-
-
-def documented_options() -> list[tuple[str, str]]:
-    """Return each option with its meaning."""
-    hints = get_type_hints(ConvertOptions, include_extras=True)
-    return [(name, hints[name].__metadata__[0]) for name in ConvertOptions.__struct_fields__]

@@ -21,7 +21,6 @@ from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
 from vinery_accounts.base import change_signal
-from vinery_serving.catalog import model_events
 from vinery_serving.catalog.job_results import take_result
 from vinery_serving.catalog.jobs import (
     FOLDER_KINDS,
@@ -30,6 +29,7 @@ from vinery_serving.catalog.jobs import (
     JobKind,
     JobState,
     ModelJob,
+    record_event,
     wait_for_attempt,
 )
 from vinery_serving.catalog.speed import why_futile
@@ -284,9 +284,9 @@ def _update(job: ModelJob, columns: Mapping[str, object]) -> None:
 def _note_state(job: ModelJob) -> None:
     """Add to the history of the model what its folder's job does."""
     if job.state == JobState.RUNNING:
-        model_events.record(job.model_id, "pulling" if job.kind == JobKind.PULL else "converting")
+        record_event(job.model_id, "pulling" if job.kind == JobKind.PULL else "converting")
     elif job.state in (JobState.FAILED, JobState.CANCELLED):
-        model_events.record(job.model_id, "failed", job.error or f"The {job.kind} was cancelled.")
+        record_event(job.model_id, "failed", job.error or f"The {job.kind} was cancelled.")
 
 
 def _take_result(job: ModelJob, result: Mapping[str, Any]) -> str:

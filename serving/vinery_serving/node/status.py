@@ -15,8 +15,8 @@ from django.db.models import F
 from django.utils import timezone
 
 from vinery_accounts.base import change_signal
-from vinery_serving.catalog import model_events
 from vinery_serving.catalog.engine_status import PICTURES_FAILED, EngineState, EngineStatus
+from vinery_serving.catalog.jobs import asker_of, record_event
 from vinery_serving.catalog.models import ServedModel
 from vinery_serving.node.fit import Measured
 from vinery_serving.node.load_errors import LoadAttempts
@@ -215,14 +215,14 @@ def _write(model_id: int, values: dict[str, object], reason: str | None) -> None
         error = str(values.get("last_error") or "").partition("\n\n")[0]
         if not error and reason is None:
             reason = _asked_text(model_id, str(values["state"]))
-        model_events.record(model_id, str(values["state"]), error or reason or "")
+        record_event(model_id, str(values["state"]), error or reason or "")
         change_signal.send()
     close_old_connections()
 
 
 def _asked_text(model_id: int, state: str) -> str:
     verb = {"loading": "loaded", "unloaded": "unloaded"}.get(state)
-    asker = model_events.asker_of(model_id) if verb else ""
+    asker = asker_of(model_id) if verb else ""
     return f"{verb} by {asker}" if asker else ""
 
 

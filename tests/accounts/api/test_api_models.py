@@ -12,12 +12,11 @@ from tests.conftest import REPOSITORY
 from tests.tables import table
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import ApiKey, AuditEntry, Limit, ModelWeight, User
-from vinery_serving.catalog import devices, resource
+from vinery_serving.catalog import devices, engine_work
 from vinery_serving.catalog.devices import Device
 from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.engine_work import EngineWork
+from vinery_serving.catalog.engine_work import EngineWork, show_engine_work
 from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.resource import show_engine_work
 from vinery_serving.logs.file import LogBounds, LogFile
 from vinery_serving.logs.folder import engine_name, log_path
 from vinery_serving.logs.lines import time_text
@@ -189,7 +188,7 @@ def test_the_state_has_reason_first_error_and_the_last_line_of_the_log(
 def test_the_work_of_an_engine_is_shown_if_this_process_knows_it(
     root: Api, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource, "_ask", [*resource._ask])
+    monkeypatch.setattr(engine_work, "_ask", [*engine_work._ask])
     work = EngineWork(3, 5, output_tokens_per_s=40.0, first_token_s=(0.1, 0.5), cache_usage=0.25)
     show_engine_work(lambda: {"chat": work})
     report(EngineState.READY, pid=os.getpid(), max_context=2048)

@@ -1,0 +1,332 @@
+"""What belongs to an organisation: its projects, its webhooks, and where a role holds."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, Final
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.template.defaultfilters import pluralize
+from django.urls import reverse
+from django.utils.safestring import mark_safe
+
+from vinery_accounts.console.page import FormPage
+from vinery_accounts.console.rows import (
+    GRACES,
+    ConfirmPage,
+    ListPage,
+    Question,
+    RowPage,
+    grace_of,
+)
+from vinery_accounts.models import Delivery, DeliveryState, Organization, Project, Webhook
+from vinery_accounts.resources.alerts import WEBHOOKS
+from vinery_accounts.resources.base import Issued, require
+from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.forms import ResourceForm
+from vinery_accounts.resources.organizations import PROJECTS
+from vinery_accounts.services.access import Access, Action
+
+# -- Where a role holds
+
+_MAX_CHOICES: Final = 200
+_KINDS: Final[dict[str, type[Organization | Project]]] = {
+    "organization": Organization,
+    "project": Project,
+}
+
+
+class ScopeField(forms.Field):
+    """A choice among the organisations and projects that the user leads."""
+
+    widget = forms.Select
+
+    def __init__(self, access: Access) -> None:
+        super().__init__(
+            label="Where", help_text="A role in an organisation holds in all of its projects."
+        )
+        self._access = access
+        assert isinstance(self.widget, forms.Select)
+        self.widget.choices = scope_choices(access)
+
+    def to_python(self, value: Any) -> Organization | Project | None:
+        """Return the row. Raises ValidationError for one that the user may not see."""
+        kind, _, row_id = (value or "").partition(":")
+        pk = id_of(row_id)
+        if not value or kind not in _KINDS or pk is None:
+            return None
+        row = self._access.rows(_KINDS[kind]).filter(pk=pk).first()
+        if row is None:
+            raise forms.ValidationError("Choose an entry of the list.")
+        return row
+
+
+def scope_choices(
+    access: Access, may_choose: Callable[[int, int | None], bool] | None = None
+) -> list[tuple[str, Any]]:
+    """Return the choices, one group for each organisation: by default what the user leads."""
+    may = may_choose or access.leads
+    projects: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
+    for project in access.rows(Project).order_by("name")[:_MAX_CHOICES]:
+        if may(project.organization_id, project.pk):
+            choice = f"project:{project.pk}", f"Project {project.name}"
+            projects[project.organization_id].append(choice)
+    return [
+        (organization.name, [*_whole(organization, may), *projects[organization.pk]])
+        for organization in access.rows(Organization).order_by("name")[:_MAX_CHOICES]
+    ]
+
+
+def _whole(
+    organization: Organization, may: Callable[[int, int | None], bool]
+) -> list[tuple[str, str]]:
+    if not may(organization.pk, None):
+        return []
+    return [(f"organization:{organization.pk}", f"All of {organization.name}")]
+
+
+# -- Projects
+
+_CAPTURES: Final = ("capture_hours", "capture_redactions")
+
+
+def led_organizations(access: Access) -> Any:
+    """Return the active organisations in which the user may create projects."""
+    rows = access.rows(Organization).filter(is_active=True).order_by("name")
+    led = [row.pk for row in rows if access.leads(row.pk)]
+    return rows.filter(pk__in=led)
+
+
+class Projects(ListPage):
+    """`/console/projects/`."""
+
+    name = "projects"
+    template_name = "console/projects.html"
+    resource = PROJECTS
+    ordering = ("organization__name", "name")
+
+    def queryset(self) -> QuerySet[Project]:
+        working = Q(api_keys__revoked_at=None, api_keys__id__isnull=False)
+        num_keys = Count("api_keys", filter=working, distinct=True)
+        rows: QuerySet[Project] = super().queryset().annotate(num_keys=num_keys)
+        return rows
+
+    def shown(self, row: Project) -> dict[str, Any]:
+        return {"project": row, "may_open": self.access.leads(row.organization_id, row.pk)}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        may_make = led_organizations(self.access).exists()
+        return super().get_context_data(**kwargs) | {"may_make": may_make}
+
+
+class NewProject(FormPage):
+    """`/console/projects/new/`."""
+
+    name = "projects"
+    heading, button = "Create a project", "Create"
+
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
+        """Return the form. Raises `PermissionDenied` for a user who may create no project."""
+        organizations = led_organizations(self.access)
+        if not organizations.exists():
+            raise PermissionDenied
+        names = ("organization", "name")
+        return ResourceForm(PROJECTS, names, data, {"organization": organizations})
+
+    def save(self, form: ResourceForm) -> HttpResponse:
+        project = PROJECTS.create(self.access, form.columns)
+        messages.success(self.request, f"The project {project.name} is created.")
+        return redirect("console:project", project.pk)
+
+
+class ProjectPage(RowPage, FormPage):
+    """`/console/projects/<id>/`."""
+
+    name = "projects"
+    template_name = "console/project.html"
+    resource = PROJECTS
+
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
+        may_capture = self.access.may(Action.CAPTURE, self.row)
+        names = ("name", "hashes_end_users", *(_CAPTURES if may_capture else ()))
+        initial = {name: getattr(self.row, name) for name in names}
+        return ResourceForm(PROJECTS, names, data, initial=initial)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        project: Project = self.row
+        return super().get_context_data(**kwargs) | {
+            "may_change": self.access.may(Action.MANAGE, project),
+            "num_members": project.memberships.count(),
+            "num_keys": project.api_keys.filter(revoked_at=None).count(),
+            "may_limit": self.access.rows_to_limit(Project).filter(pk=project.pk).exists(),
+        }
+
+    def save(self, form: ResourceForm) -> HttpResponse:
+        PROJECTS.change(self.access, self.row, form.changed_columns)
+        messages.success(self.request, "The project is changed.")
+        return redirect("console:project", self.row.pk)
+
+
+class ActOnProject(ConfirmPage):
+    """`/console/projects/<id>/remove/`, `deactivate/` and `activate/`."""
+
+    name = "projects"
+    resource = PROJECTS
+    questions = {
+        "remove": Question(
+            "Remove {row}?",
+            "Its roles, limits and logged prompts are deleted. Usage records stay. A project with "
+            "keys cannot be removed, even when all of them are revoked: deactivate it instead.",
+            "Remove",
+            "{row} is removed.",
+        ),
+        "deactivate": Question(
+            "Deactivate {row}?",
+            "Its keys are refused within a second, and running requests end. This can be undone.",
+            "Deactivate",
+            "{row} is deactivated.",
+        ),
+        "activate": Question(
+            "Activate {row}?",
+            "Its keys work again.",
+            "Activate",
+            "{row} is active.",
+            is_danger=False,
+        ),
+    }
+
+
+# -- Webhooks
+
+_MAX_DELIVERIES: Final = 20
+
+
+class Webhooks(ListPage):
+    """`/console/webhooks/`."""
+
+    name = "webhooks"
+    template_name = "console/webhooks.html"
+    resource = WEBHOOKS
+    ordering = ("name",)
+
+    def queryset(self) -> QuerySet[Webhook]:
+        newest = Delivery.objects.filter(webhook=OuterRef("pk")).order_by("-id")
+        state, error = (Subquery(newest.values(name)[:1]) for name in ("state", "error"))
+        rows: QuerySet[Webhook] = super().queryset()
+        return rows.annotate(last_state=state, last_error=error)
+
+
+class NewWebhook(FormPage):
+    """`/console/webhooks/new/`."""
+
+    name = "webhooks"
+    heading, button = "Create a webhook", "Create"
+
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
+        organizations = led_organizations(self.access)
+        form = ResourceForm(
+            WEBHOOKS, ("organization", "name", "url"), data, {"organization": organizations}
+        )
+        if not self.access.is_superuser:  # without one, a webhook is the platform's
+            form.fields["organization"].required = True
+        return form
+
+    def save(self, form: ResourceForm) -> HttpResponse:
+        return show_secret(self, WEBHOOKS.create(self.access, form.columns))
+
+
+_COPY: Final = (
+    "<strong>Copy this secret now.</strong> It is shown once. Your receiver verifies signatures "
+    'with it, as <a href="https://www.standardwebhooks.com" rel="noreferrer">Standard Webhooks</a> '
+    "specifies."
+)
+
+
+def show_secret(page: FormPage | RowPage, new: Issued) -> HttpResponse:
+    """Return the page with the secret, which is never shown again."""
+    context = page.get_context_data() | {
+        "heading": new.row.name,
+        "text": mark_safe(_COPY),
+        "secret": new.secret,
+        "copy": "Copy the secret",
+        "back": reverse("console:webhook", args=[new.row.pk]),
+        "done": "Done: to the webhook, and send a test",
+    }
+    return render(page.request, "console/issued.html", context)
+
+
+class WebhookPage(RowPage, FormPage):
+    """`/console/webhooks/<id>/`."""
+
+    name = "webhooks"
+    template_name = "console/webhook.html"
+    resource = WEBHOOKS
+
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
+        names = ("name", "url", "is_active")
+        initial = {name: getattr(self.row, name) for name in names}
+        return ResourceForm(WEBHOOKS, names, data, initial=initial)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        webhook: Webhook = self.row
+        found = Delivery.objects.filter(webhook=webhook).select_related("alert")
+        return super().get_context_data(**kwargs) | {
+            "deliveries": found.order_by("-id")[:_MAX_DELIVERIES],
+            "has_failed": found.filter(state=DeliveryState.FAILED).exists(),
+            "graces": GRACES,
+        }
+
+    def save(self, form: ResourceForm) -> HttpResponse:
+        WEBHOOKS.change(self.access, self.row, form.columns)
+        messages.success(self.request, "The webhook is changed.")
+        return redirect("console:webhook", self.row.pk)
+
+
+class ActOnWebhook(RowPage):
+    """`/console/webhooks/<id>/test/`, `retry/` and `rotate/`: buttons of the webhook's page."""
+
+    name = "webhooks"
+    resource = WEBHOOKS
+    does = "test"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return redirect("console:webhook", self.row.pk)
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        require(self.access, Action.MANAGE, self.row)
+        values = {"grace_s": grace_of(request)} if self.does == "rotate" else {}
+        result = WEBHOOKS.act(self.access, WEBHOOKS.action(self.does), self.row, **values)
+        if isinstance(result, Issued):
+            return show_secret(self, result)
+        self._report(result)
+        return redirect("console:webhook", self.row.pk)
+
+    def _report(self, result: dict[str, Any]) -> None:
+        if "num_messages" in result:
+            number = result["num_messages"]
+            text = f"{number} message{pluralize(number)} will be sent again within a minute."
+            messages.success(self.request, text)
+        elif result["is_delivered"]:
+            messages.success(self.request, "The test was delivered.")
+        else:
+            messages.error(self.request, f"The test was not delivered. {result['error']}")
+
+
+class RemoveWebhook(ConfirmPage):
+    """`/console/webhooks/<id>/remove/`."""
+
+    name = "webhooks"
+    resource = WEBHOOKS
+    does = "remove"
+    questions = {
+        "remove": Question(
+            "Remove the webhook {row}?",
+            "{row.url} gets no more messages, and the list of its deliveries is deleted.",
+            "Remove",
+            "The webhook {row} is removed.",
+        )
+    }

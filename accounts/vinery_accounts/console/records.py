@@ -1,0 +1,250 @@
+"""What Vinery has recorded: alerts, the audit log, requests in quarantine and rate limit events."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+
+from django import forms
+from django.conf import settings
+from django.db.models import Count, Q, QuerySet
+
+from vinery_accounts.alerts.deliveries import lead, reachable
+from vinery_accounts.console.page import UsagePage
+from vinery_accounts.console.rows import ConfirmPage, ListPage, Question
+from vinery_accounts.console.words import reason
+from vinery_accounts.limits.rules import in_words
+from vinery_accounts.models import AuditEntry, RefusedRequest, Webhook
+from vinery_accounts.resources.alerts import ALERTS
+from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.limits import owners_of
+from vinery_accounts.resources.records import AUDIT, QUARANTINE, REFUSALS, SEARCH_HELP
+from vinery_accounts.services.access import Access, Action
+from vinery_accounts.usage.effects import Effect
+from vinery_accounts.usage.filters import Dimension, among
+from vinery_accounts.usage.periods import check_moment
+
+_ROWS: Final = 50
+
+# -- Alerts
+
+_MAX_PEOPLE: Final = 20
+
+
+class Alerts(ListPage):
+    """`/console/alerts/`: alerts about quotas, and their receivers."""
+
+    name = "alerts"
+    template_name = "console/alerts.html"
+    resource = ALERTS
+    ordering = ("-created_at", "-id")
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | receivers(self.access)
+
+
+def receivers(access: Access) -> dict[str, Any]:
+    """Return the active webhooks that the user may see, and the users who get e-mails about the
+    limits that the user leads: as `people_for` in `alerts/thresholds.py` finds them."""
+    webhooks = access.rows(Webhook).filter(is_active=True).order_by("name")
+    people = reachable().filter(_readers(access)).order_by("email")
+    found = list(people[: _MAX_PEOPLE + 1]) if settings.VINERY_HAS_EMAIL else []
+    return {
+        "webhooks": webhooks,
+        "people": found[:_MAX_PEOPLE],
+        "has_more_people": len(found) > _MAX_PEOPLE,
+        "has_email": settings.VINERY_HAS_EMAIL,
+        "may_make_webhooks": access.leads_organization,
+    }
+
+
+def _readers(access: Access) -> Q:
+    if access.is_superuser:
+        return Q(is_superuser=True) | lead(Q())
+    organizations = [pk for pk in access.organizations if access.leads(pk)]
+    projects = [pk for pk in access.projects if access.leads(None, pk)]
+    return lead(Q(organization__in=organizations, project=None) | Q(project__in=projects))
+
+
+# -- The audit log
+
+
+def _day(label: str) -> forms.DateField:
+    widget = forms.DateInput({"type": "date"})
+    return forms.DateField(label=label, required=False, validators=[check_moment], widget=widget)
+
+
+def _text(**attributes: str) -> forms.CharField:
+    widget = forms.TextInput({"size": "14", **attributes})
+    return forms.CharField(required=False, max_length=255, widget=widget)
+
+
+class AuditFilterForm(forms.Form):
+    """Filters of the list. An invalid value is shown at its field, and ignored."""
+
+    actor = _text(placeholder="alice")
+    action = _text(placeholder="key.revoke")
+    search = _text(type="search", title=SEARCH_HELP)
+    since = _day("From")
+    until = _day("To")
+
+    def wanted(self) -> Iterator[tuple[str, Any]]:
+        """Yield the lookup and the value of each valid filter that is set."""
+        self.is_valid()
+        for name, value in self.cleaned_data.items():
+            if not value:
+                continue
+            match name:
+                case "since":
+                    yield "created_at__gte", _midnight(value)
+                case "until":
+                    yield "created_at__lt", _midnight(value + timedelta(days=1))
+                case _:
+                    yield name, value
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+class AuditLog(ListPage):
+    """`/console/audit/`, the newest entry first."""
+
+    name = "audit"
+    template_name = "console/audit.html"
+    resource = AUDIT
+    ordering = ("-number",)
+    filter_form = AuditFilterForm
+
+    def shown(self, row: AuditEntry) -> dict[str, Any]:
+        return {"entry": row, "changes": changes_of(row)}
+
+
+def changes_of(entry: AuditEntry) -> list[tuple[str, str, str]]:
+    """Return each column that the entry reports, with its values before and after."""
+    before, after = entry.before or {}, entry.after or {}
+    names = sorted({*before, *after})
+    return [(name, _value(before, name), _value(after, name)) for name in names]
+
+
+def _value(values: dict[str, Any], name: str) -> str:
+    value = values.get(name)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+# -- The quarantine
+
+
+def num_quarantined(access: Access) -> int:
+    """Return how many requests in quarantine the user sees."""
+    return QUARANTINE.rows(access).count()
+
+
+class Quarantine(ListPage):
+    """`/console/quarantine/`, the newest first."""
+
+    name = "quarantine"
+    template_name = "console/quarantine.html"
+    resource = QUARANTINE
+    ordering = ("-id",)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        may_release = any(self.access.may(Action.MANAGE, row) for row in context["rows"][:1])
+        is_off = not settings.VINERY_QUARANTINE_S
+        return context | {"may_release": may_release, "is_off": is_off}
+
+
+class Release(ConfirmPage):
+    """`/console/quarantine/<id>/release/`."""
+
+    name = "quarantine"
+    resource = QUARANTINE
+    does = "release"
+    questions = {
+        "release": Question(
+            "Release this request?",
+            "The request {row.request_id} to {row.model} ended two engines at "
+            "{row.created_at:%Y-%m-%d %H:%M} UTC. Its digest is {row.digest}. Within a second it "
+            "is accepted again. If its cause still exists, the next such request ends two engines, "
+            "which interrupts all answers of this model for a moment, and is in quarantine again.",
+            "Release",
+            "The request is released.",
+        )
+    }
+
+
+# -- Rate limit events
+
+_MOST: Final = 5
+
+
+class Refusals(UsagePage):
+    """`/console/refusals/`. The newest first; `before=17` continues before that row."""
+
+    name = "refusals"
+    template_name = "console/refusals.html"
+    dimensions = frozenset(Dimension) - {
+        *(Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS, Dimension.END_USER)
+    }
+
+    def follows(self, name: str, value: str) -> bool:
+        match name:
+            case "before" | "limit":
+                return not value or id_of(value) is not None
+            case "effect":
+                return value in ("", *Effect.values)
+        return False
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        matching = self._matching()
+        before = id_of(self.request.GET.get("before", ""))
+        rows = matching if before is None else matching.filter(pk__lt=before)
+        found = list(rows.order_by("-id")[: _ROWS + 1])
+        shown = found[:_ROWS]
+        most = _most_refused(matching)
+        owners = owners_of(
+            self.access, [*(row.scope for row in shown), *(row["scope"] for row in most)]
+        )
+        asked = self.request.GET.get("effect", "")
+        return super().get_context_data(**kwargs) | {
+            "rows": [{"row": row, "reason": reason(row, owners[row.scope])} for row in shown],
+            "older": self.address(before=str(shown[-1].pk)) if len(found) > _ROWS else "",
+            "most": [self._sum(row, owners[row["scope"]]) for row in most],
+            "effects": [
+                (label, self.address(effect=value or None, before=None), value == asked)
+                for value, label in (("", "all"), *Effect.choices)
+            ],
+        }
+
+    def _matching(self) -> QuerySet[RefusedRequest]:
+        """Return the events of the period that the filters of the address match."""
+        rows = REFUSALS.rows(self.access).filter(
+            created_at__gte=self.period.since, created_at__lt=self.period.until
+        )
+        for dimension, values in self.filters.items():
+            rows = rows.filter(among(dimension, values))
+        limit_id, effect = id_of(self.request.GET.get("limit", "")), self.request.GET.get("effect")
+        if limit_id is not None:
+            rows = rows.filter(limit_id=limit_id)
+        if effect in Effect.values:
+            narrowed: QuerySet[RefusedRequest] = REFUSALS.filters().narrow(rows, "effect", effect)
+            return narrowed
+        return rows
+
+    def _sum(self, row: dict[str, Any], owner: str) -> dict[str, Any]:
+        user, limit = str(row["user_id"] or ""), str(row["limit_id"] or "")
+        return {
+            **row,
+            "limit": f"{in_words(row['metric'], row['window'])} of {owner}",
+            "address": self.address(user=user or None, limit=limit or None, before=None),
+        }
+
+
+def _most_refused(rows: QuerySet[RefusedRequest]) -> list[dict[str, Any]]:
+    """Return the users and limits with the most events, if there are several."""
+    columns = ("user_id", "username", "limit_id", "scope", "metric", "window")
+    sums = rows.order_by().values(*columns).annotate(num_events=Count("id"))
+    found = list(sums.order_by("-num_events")[:_MOST])
+    return found if len(found) > 1 else []

@@ -1,0 +1,448 @@
+"""`vinery organization`, `project`, `user`, `key`, `limit`, `weight` and `admin`: who may use how
+much, and what an administrator has lost."""
+
+import argparse
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from vinery_accounts import reencryption
+from vinery_accounts.models import ApiKey, Limit, Organization, Project, Role, User
+from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.resources.keys import KEYS
+from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS, QUOTAS
+from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
+from vinery_accounts.resources.users import MEMBERSHIPS, USERS
+from vinery_accounts.services import audit, changes
+from vinery_accounts.services.access import Access, Action
+from vinery_accounts.signin.factors import set_password
+from vinery_platform.cli.period import period
+from vinery_platform.cli.resource import (
+    FINDERS,
+    Option,
+    RowCommands,
+    add_command,
+    add_fields,
+    add_list,
+    fields_of,
+    finder,
+    key_named,
+    organization_named,
+    project_named,
+    put,
+    user_named,
+    values_of,
+)
+from vinery_platform.cli.shape import (
+    Commands,
+    Failure,
+    print_note,
+    subcommands,
+)
+
+# -- Organisations and projects
+
+
+def add_organization(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    make = add_command(actions, "create", create_organization, "Create an organisation.")
+    make.add_argument("name", metavar="NAME", help="its name, which must be unique")
+    add_list(actions, ORGANIZATIONS)
+    RowCommands(actions, ORGANIZATIONS, organization_named).add_all()
+
+
+def create_organization(arguments: argparse.Namespace) -> str:
+    ORGANIZATIONS.create(EVERYTHING, {"name": arguments.name})
+    return f"{arguments.name} is created. Create a project in it: vinery project create"
+
+
+def add_project(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    make = add_command(actions, "create", create_project, "Create a project.")
+    make.add_argument("name", metavar="NAME", help="its name, unique in its organisation")
+    make.add_argument(
+        "--organization", metavar="NAME", help="its organisation (default: the first one)"
+    )
+    add_list(actions, PROJECTS)
+    redactions = Option("--redact", metavar="RULE", clear="--no-redact")
+    options = {"capture_redactions": redactions, "hashes_end_users": Option("--hashes-end-users")}
+    RowCommands(actions, PROJECTS, project_named, options=options).add_all()
+
+
+def create_project(arguments: argparse.Namespace) -> str:
+    name = arguments.organization
+    organization = organization_named(name) if name else changes.first_project().organization
+    values = {"organization": organization, "name": arguments.name}
+    return f"{PROJECTS.create(EVERYTHING, values)} is created."
+
+
+# -- Users
+
+_ROLES: Final = tuple(reversed(Role.values))
+_ADMINISTRATOR: Final[dict[str, Any]] = {"is_superuser": True, "is_staff": True}
+
+
+def add_user(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    _add_create_user(actions)
+    add_list(actions, USERS)
+    one = RowCommands(actions, USERS, user_named, help="the user's name")
+    one.add_all(without=("change", "password"))
+    one.add("password", password, "Give a user a new random password, and print it once.")
+    one.add_change(change_user).add_argument(
+        "--administrator",
+        action=argparse.BooleanOptionalAction,
+        help="whether they may do everything on this platform, in the admin too",
+    )
+    role = one.add(
+        "role", set_role, "Give a user a role in an organisation or in one project, or take it."
+    )
+    role.add_argument("role", choices=(*_ROLES, "none"), help="none takes the role")
+    _add_scope(role, required=True)
+
+
+def _add_create_user(actions: Commands) -> None:
+    make = add_command(
+        actions,
+        "create",
+        create_user,
+        "Create a user.",
+        description="Create a user. A person gets a random password, which is printed once. "
+        "Without --organization or --project the user has no role, and can have no keys until "
+        "`vinery user role` gives them one.",
+    )
+    make.add_argument("name", metavar="NAME", help="what they sign in with")
+    add_fields(make, fields_of(USERS), {"email": Option(help="their e-mail address")})
+    kind = make.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--service",
+        action="store_true",
+        help="a program's account, which owns keys and cannot sign in",
+    )
+    kind.add_argument(
+        "--administrator",
+        action="store_true",
+        help="a user who may do everything on this platform, in the admin too",
+    )
+    make.add_argument(
+        "--no-password",
+        action="store_true",
+        help="for a user who signs in elsewhere; nothing is printed",
+    )
+    make.add_argument("--role", choices=_ROLES, help="the role (default: member)")
+    _add_scope(make, required=False)
+
+
+def _add_scope(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    scope = parser.add_mutually_exclusive_group(required=required)
+    scope.add_argument("--organization", metavar="NAME", help="a role in the whole organisation")
+    scope.add_argument(
+        "--project", metavar="NAME", help="a role in this project: PROJECT or ORGANISATION/PROJECT"
+    )
+
+
+def create_user(arguments: argparse.Namespace) -> str:
+    """Create a user. Returns their password. Raises `Failure`."""
+    has_password = not (arguments.service or arguments.no_password)
+    new_password = changes.new_password() if has_password else None
+    scope = _role_scope(arguments)
+    if arguments.role and scope is None:
+        raise Failure("Name where they have this role, with --organization or --project.")
+    values = {
+        **values_of(arguments),
+        "username": arguments.name,
+        "password": new_password,
+        "is_service": arguments.service,
+        "organization": scope,
+        "role": arguments.role or Role.MEMBER,
+    }
+    with audit.writing():
+        user = USERS.create(EVERYTHING, values)
+        if arguments.administrator:
+            changes.change(user, **_ADMINISTRATOR)
+    if scope is None and not arguments.administrator:
+        print_note(f"{arguments.name} has no role anywhere yet. See: vinery user role --help")
+    if new_password is None:
+        return f"{arguments.name} is created."
+    print_note(f"The password of {arguments.name}. It is not shown again:")
+    return new_password
+
+
+def change_user(user: User, arguments: argparse.Namespace) -> str:
+    values = values_of(arguments)
+    if arguments.administrator is not None:
+        values |= dict.fromkeys(_ADMINISTRATOR, arguments.administrator)
+    if arguments.administrator and user.is_service:
+        raise Failure(f"{user} is a service account. Administrators are people.")
+    USERS.change(EVERYTHING, user, values)
+    return f"{user} is changed." if values else f"{user} is unchanged."
+
+
+def password(user: User, _: argparse.Namespace) -> str:
+    """Set a new password and return it, for scripts."""
+    new = USERS.act(EVERYTHING, USERS.action("password"), user)
+    print_note(f"The new password of {user}. It is not shown again:")
+    return str(new["password"])
+
+
+def set_role(user: User, arguments: argparse.Namespace) -> str:
+    scope = _role_scope(arguments)
+    assert scope is not None
+    if arguments.role != "none":
+        return f"{changes.set_role(user, scope, arguments.role)}."
+    known = changes.known_membership(user, scope)
+    if known is None:
+        raise Failure(f"{user} has no role in {scope}.")
+    MEMBERSHIPS.remove(EVERYTHING, known)
+    return f"{user} no longer has a role in {scope}."
+
+
+def _role_scope(arguments: argparse.Namespace) -> Organization | Project | None:
+    if arguments.organization:
+        return organization_named(arguments.organization)
+    return project_named(arguments.project) if arguments.project else None
+
+
+# -- Keys
+
+
+def _days_or_never(text: str) -> int | None:
+    if text == "never":
+        return None
+    length = period(text)
+    if length % timedelta(days=1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days, like 30d or 4w")
+    return length.days
+
+
+def _expiry(text: str) -> datetime | None:
+    return None if text == "never" else datetime.now(UTC) + period(text)
+
+
+_KEY_OPTIONS: Final = {
+    "scopes": Option("--scope"),
+    "models": Option("--model", clear="--any-model"),
+    "endpoints": Option("--endpoint", clear="--any-endpoint"),
+    "networks": Option("--network", clear="--any-network"),
+    "expires_at": Option(
+        "--expires-in", _expiry, "PERIOD", "from now, like 30m, 12h, 30d or 4w, or never"
+    ),
+    "rotate_every_days": Option(
+        "--rotate-every",
+        _days_or_never,
+        "PERIOD",
+        "the rotation interval, from the creation of the key, like 90d, or never",
+    ),
+    "rotation_grace_days": Option(
+        "--rotation-grace",
+        _days_or_never,
+        "PERIOD",
+        "how long after a missed rotation the key expires, like 7d, or never",
+    ),
+}
+
+
+def add_key(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    make = add_command(
+        actions,
+        "create",
+        create_key,
+        "Create a key, and print it once.",
+        epilog="An option for a list may be given several times.",
+    )
+    name = Option(help="what the key is for", is_required=True)
+    fields = fields_of(KEYS)
+    add_fields(make, fields, {**_KEY_OPTIONS, "name": name}, fields)
+    make.add_argument("--user", help="the owner (default: the first administrator)")
+    make.add_argument(
+        "--project",
+        metavar="NAME",
+        help="PROJECT or ORGANISATION/PROJECT (default: the first of the owner's)",
+    )
+    add_list(actions, KEYS)
+    of_key = ("key", "ID_OR_HINT", "the id, or the hint, from `key list`")
+    RowCommands(actions, KEYS, key_named, *of_key, options=_KEY_OPTIONS).add_all()
+
+
+def create_key(arguments: argparse.Namespace) -> str:
+    """Create a key. Returns its secret, which scripts read. Raises `Failure`."""
+    owner = _owner(arguments.user)
+    with audit.writing():
+        project = _project_for(owner, arguments.project)
+        values = {**values_of(arguments), "owner": owner, "project": project}
+        new = KEYS.create(EVERYTHING, values)
+    print_note(f"The API key of {owner} for {project}. It is not shown again:")
+    return new.secret
+
+
+def _owner(username: str | None) -> User:
+    people = User.objects.filter(is_active=True)
+    if username is None:
+        owner = people.filter(is_superuser=True).order_by("pk").first()
+    else:
+        owner = people.filter(username=username).first()
+    if owner is None:
+        raise Failure(f"There is no active user {username or 'who is an administrator'}.")
+    return owner
+
+
+def _project_for(owner: User, name: str | None) -> Project:
+    """Return the project of a new key. Raises `Failure` where its owner may have none."""
+    # Read before `home_project`, which makes an administrator a member of their first project.
+    access = Access.of(owner)
+    project = project_named(name) if name else changes.home_project(owner)
+    if not access.may(Action.MANAGE, ApiKey(owner=owner, project=project)):
+        raise Failure(f"{owner} is not a member of {project}. See: vinery user role --help")
+    return project
+
+
+# -- Limits and weights
+
+
+def _percents(text: str) -> list[int] | None:
+    if text == "platform":
+        return None
+    try:
+        return [] if text == "off" else sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither percentages like 50,80,100 nor off nor platform"
+        ) from None
+
+
+_LIMIT_OPTIONS: Final = {
+    "metric": Option(help="what is counted", is_required=True),
+    "window": Option(
+        help="the window; none is for concurrency, and for budgets of weighted tokens (default: "
+        "none)"
+    ),
+    "amount": Option(is_required=True),
+    "time_zone": Option(),
+    "week_start": Option(),
+    "is_shadow": Option(help="refuse nothing, only count what would be refused"),
+    "alert_at": Option(
+        "--alert-at",
+        _percents,
+        "PERCENTS",
+        "percentages of a quota at which an alert is sent, such as 50,80,100; off, or platform "
+        "for those of the platform",
+    ),
+}
+
+
+def add_limit(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    put_ = add_command(
+        actions,
+        "set",
+        set_limit,
+        "Set a limit, or change the limit of the same scope, metric and window.",
+        description="Set a limit, or change the limit of the same scope, metric and window: its "
+        "options that are not given keep their values. A request has to satisfy all limits that "
+        "apply to it.",
+        epilog="for example:  vinery limit set --project search --metric tokens --window day "
+        "--amount 1000000 --time-zone Europe/Berlin",
+    )
+    scope = put_.add_mutually_exclusive_group(required=True)
+    scope.add_argument("--platform", action="store_true", help="for all users together")
+    each = "for each end user of this project, who is named in the requests"
+    scope.add_argument("--end-users-of", dest="end_user", metavar="PROJECT", help=each)
+    for name in (*FINDERS, "model"):
+        metavar = "ID_OR_HINT" if name == "key" else "NAME"
+        scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
+    add_fields(put_, fields_of(LIMITS), _LIMIT_OPTIONS)
+    add_list(actions, LIMITS)
+    quotas = "Show what is left of quotas, and when they run out."
+    add_list(actions, QUOTAS, quotas, name="quotas")
+    limit_of = finder(Limit.objects.all(), "pk", "limit list")
+    one = RowCommands(actions, LIMITS, limit_of, "id", "ID", "from `limit list`")
+    one.add_all(without=("change",))
+
+
+def set_limit(arguments: argparse.Namespace) -> str:
+    values = {"window": "none", **values_of(arguments)}
+    kind = {**_scope(arguments), "metric": values.pop("metric"), "window": values.pop("window")}
+    limit = put(LIMITS, kind, values)
+    (columns,) = LIMITS.extra_columns([limit])
+    return f"Limit {limit.pk}: {limit.described_for(columns['whose'])}."
+
+
+def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.platform:
+        return {"scope": "platform", "scope_id": 0, "model": ""}
+    if arguments.model:
+        return {"scope": "model", "scope_id": 0, "model": arguments.model}
+    finders = {**FINDERS, "end_user": project_named}
+    scope = next(name for name in finders if getattr(arguments, name))
+    return {"scope": scope, "scope_id": finders[scope](getattr(arguments, scope)).pk, "model": ""}
+
+
+def add_weight(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    put_ = add_command(
+        actions,
+        "set",
+        set_weights,
+        "Set the weights of a model. Weights that are not given keep their values, or are 1.",
+    )
+    name = ("model", "MODEL", "the name that clients use")
+    put_.add_argument("model", metavar="MODEL", help="the name that clients use")
+    kinds = ("uncached", "cached", "output", "image")
+    options = {kind: Option(metavar="WEIGHT", help=f"of each {kind} token") for kind in kinds}
+    add_fields(put_, fields_of(MODEL_WEIGHTS), options)
+    add_list(actions, MODEL_WEIGHTS)
+    weights_of = finder(MODEL_WEIGHTS.rows(EVERYTHING), "model", "weight list")
+    RowCommands(actions, MODEL_WEIGHTS, weights_of, *name).add_all(without=("change",))
+
+
+def set_weights(arguments: argparse.Namespace) -> str:
+    put(MODEL_WEIGHTS, {"model": arguments.model}, values_of(arguments))
+    return f"The weights of {arguments.model} are set."
+
+
+# -- Administration
+
+
+def add_admin(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    reset = actions.add_parser(
+        "reset-password",
+        help="give an administrator a new password",
+        description="Give an administrator a new random password, and print it once.",
+    )
+    reset.add_argument(
+        "--user", default="admin", help="the administrator's name (default: %(default)s)"
+    )
+    reset.set_defaults(run=reset_password)
+    again = actions.add_parser(
+        "reencrypt",
+        aliases=["reseal"],  # its name in release 0.1
+        help="encrypt stored secrets with the newest VINERY_SECRET_KEY",
+        description="Encrypt the secrets of webhooks and second factors with VINERY_SECRET_KEY, "
+        "so that the keys in VINERY_SECRET_KEY_FALLBACKS can be removed.",
+    )
+    again.set_defaults(run=reencrypt)
+
+
+def reset_password(arguments: argparse.Namespace) -> int:
+    """Set and print a new password, which also ends the user's sessions."""
+    admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
+    if admin is None:
+        raise Failure(f"There is no administrator {arguments.user}.")
+    new = changes.new_password()
+    set_password(admin, new)
+    print(new)
+    return 0
+
+
+def reencrypt(_: argparse.Namespace) -> int:
+    """Print how many secrets were encrypted. Raises `Failure` if some cannot be decrypted."""
+    result = reencryption.reencrypt()
+    print(f"{result.num_done} webhooks and second factors are encrypted with VINERY_SECRET_KEY.")
+    if result.num_unreadable:
+        raise Failure(
+            f"{result.num_unreadable} more are encrypted with a key that is not configured. Add "
+            "it to VINERY_SECRET_KEY_FALLBACKS; if it is lost, rotate the webhooks without grace "
+            "and turn the second factors off."
+        )
+    return 0

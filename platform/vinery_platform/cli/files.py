@@ -1,0 +1,173 @@
+"""`vinery catalog` and `convert`: ready-made models, and environments that convert checkpoints.
+
+Needs no Django, no running Vinery and no torch. `vinery model convert` converts.
+"""
+
+import argparse
+import asyncio
+import sys
+from dataclasses import asdict
+from typing import Any, Final
+
+from vinery_platform.cli.shape import Failure, add_json, print_line, print_rows, subcommands
+from vinery_platform.config import env
+from vinery_platform.config.home import Home
+from vinery_serving.convert.environments import Environments, EnvironmentState
+from vinery_serving.convert.errors import ConvertError
+from vinery_serving.convert.job import torch_index
+from vinery_serving.convert.lines import architectures, line_named
+from vinery_serving.hub.catalogue import CatalogueModel, catalogue, check
+from vinery_serving.hub.client import Hub
+from vinery_serving.hub.errors import PullFailed
+from vinery_serving.hub.machine import Machine, this_machine
+from vinery_serving.hub.verdict import gigabytes
+
+_HEADS: Final = ("name", "task", "size", "memory", "fits", "precision", "abilities", "licence")
+_CHECK_HEADS: Final = ("name", "repository", "problem")
+
+
+def add_catalog(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    list_ = actions.add_parser(
+        "list",
+        help="list the models of the catalogue",
+        description="List the models of the catalogue. Memory is for weights, one conversation of "
+        "up to 8,192 tokens, and the engine. To fetch and serve one: vinery model pull NAME",
+    )
+    list_.set_defaults(run=list_models)
+    tasks = sorted({each.task for each in catalogue()})
+    list_.add_argument("--task", choices=tasks, help="only those of this task")
+    list_.add_argument("--fits", action="store_true", help="only those that this machine can run")
+    add_json(list_)
+    check_ = actions.add_parser(
+        "check",
+        help="compare the catalogue with a hub",
+        description="Compare the repositories, sizes and licences of the catalogue with a hub. The "
+        "exit status is 1 if one differs.",
+    )
+    check_.set_defaults(run=check_models)
+    check_.add_argument("--endpoint", help="URL of the hub (default: HF_ENDPOINT)")
+    add_json(check_)
+
+
+def list_models(arguments: argparse.Namespace) -> int:
+    """Print the models in the order of the catalogue."""
+    machine = this_machine(Home.from_env().models)
+    rows = [
+        _row(model, machine, as_json=arguments.json)
+        for model in catalogue()
+        if arguments.task in (None, model.task) and (not arguments.fits or model.fits(machine))
+    ]
+    print_rows(rows, _HEADS, as_json=arguments.json)
+    return 0
+
+
+def _row(model: CatalogueModel, machine: Machine, *, as_json: bool) -> dict[str, Any]:
+    fits, need = model.fits(machine), model.need_on(machine)
+    if as_json:
+        memory = asdict(need) | {"total_bytes": need.total_bytes}
+        return asdict(model) | {"size_bytes": model.size_bytes, "memory": memory, "fits": fits}
+    return {
+        "name": model.name,
+        "task": model.task,
+        "size": "shipped" if model.shipped else gigabytes(model.size_bytes),
+        "memory": gigabytes(need.total_bytes),
+        "fits": "yes" if fits else "no",
+        "precision": model.precision,
+        "abilities": ", ".join(model.abilities),
+        "licence": model.licence,
+    }
+
+
+def check_models(arguments: argparse.Namespace) -> int:
+    """Print what differs. Returns 1 if anything does. Raises `Failure` if no hub answers."""
+    try:
+        found = list(check(Hub.of_environment(arguments.endpoint)))
+    except PullFailed as error:
+        raise Failure(str(error)) from error
+    rows = [asdict(each) for each in found]
+    if not arguments.json:
+        rows = [row | {"problem": row["problem"] or "none"} for row in rows]
+    print_rows(rows, _CHECK_HEADS, as_json=arguments.json)
+    return int(any(each.problem for each in found))
+
+
+def add_convert(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    list_ = _add(
+        actions, "environments", environments, "List the environments with state and size."
+    )
+    add_json(list_)
+    make_ = _add(actions, "make", make, "Make an environment now. A conversion makes its own.")
+    remove_ = _add(actions, "remove", remove, "Remove an environment, which frees its disk space.")
+    for each in (make_, remove_):
+        each.add_argument("line", metavar="LINE", help="from `vinery convert environments`")
+    known = _add(actions, "architectures", known_architectures, "List what can be converted.")
+    add_json(known)
+
+
+def _add(actions: Any, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    parser.set_defaults(action=action)
+    return parser
+
+
+def run_convert(arguments: argparse.Namespace) -> int:
+    """Raises `Failure` and `SettingError`."""
+    try:
+        status: int = arguments.action(arguments)
+    except ConvertError as error:
+        raise Failure(str(error)) from error
+    return status
+
+
+def environments(arguments: argparse.Namespace) -> int:
+    rows = [_environment_row(each, as_json=arguments.json) for each in _environments().states()]
+    print_rows(rows, ("line", "state", "size", "folder"), as_json=arguments.json)
+    return 0
+
+
+def _environment_row(state: EnvironmentState, *, as_json: bool) -> dict[str, Any]:
+    row = {"line": state.line, "state": state.state, "folder": str(state.folder)}
+    if as_json:
+        return row | {"num_bytes": state.num_bytes}
+    return row | {"size": f"{state.num_bytes / 2**30:.1f} GiB" if state.num_bytes else None}
+
+
+def make(arguments: argparse.Namespace) -> int:
+    """Print the output of pip while it runs. Ctrl-C leaves nothing behind."""
+
+    def write(output: bytes) -> None:
+        sys.stdout.buffer.write(output)
+        sys.stdout.flush()
+
+    try:
+        made = asyncio.run(_environments().ensure(line_named(arguments.line), write))
+    except KeyboardInterrupt:
+        raise Failure("Interrupted. Nothing of the environment is left.") from None
+    print_line(f"The environment {arguments.line} is ready: {made.folder}")
+    return 0
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    is_removed = _environments().remove(line_named(arguments.line))
+    what = "is removed" if is_removed else "was not there"
+    print_line(f"The environment {arguments.line} {what}.")
+    return 0
+
+
+def known_architectures(arguments: argparse.Namespace) -> int:
+    known = sorted(architectures().values(), key=lambda each: each.model_type)
+    rows = [
+        {"model_type": each.model_type, "line": each.line.name, "tasks": list(each.tasks)}
+        for each in known
+    ]
+    print_rows(rows, ("model_type", "line", "tasks"), as_json=arguments.json)
+    return 0
+
+
+def _environments() -> Environments:
+    home = Home.from_env()
+    if not home.path.is_dir():
+        raise home.missing()
+    return Environments(home.environments, torch_index(env.text("VINERY_JOB_TORCH_INDEX")))

@@ -1,0 +1,363 @@
+"""`vinery alias` and `job`, and the commands of `vinery model` that begin jobs."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from vinery_accounts.base.names import escaped
+from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.resources.fields import serializer_of
+from vinery_platform.cli.resource import (
+    Option,
+    RowCommands,
+    add_command,
+    add_fields,
+    add_list,
+    finder,
+    parameters_of,
+    put,
+    values_of,
+)
+from vinery_platform.cli.shape import (
+    Commands,
+    Failure,
+    add_json,
+    json_of,
+    print_line,
+    print_note,
+    print_rows,
+    subcommands,
+)
+from vinery_serving.catalog import job_requests, pulls
+from vinery_serving.catalog.alias_resource import MODEL_ALIASES, targets_text
+from vinery_serving.catalog.hub_resource import LoadVerdictSerializer
+from vinery_serving.catalog.job_resource import (
+    MODEL_JOBS,
+    SPEED_RESULTS,
+    SpeedResultSerializer,
+    progress_text,
+)
+from vinery_serving.catalog.jobs import JobState, ModelJob
+from vinery_serving.catalog.model_facts import is_better, summary, trial_rows
+from vinery_serving.catalog.models import ServedModel
+from vinery_serving.catalog.pulls import Judged, Pull
+from vinery_serving.catalog.resource import MODELS
+from vinery_serving.catalog.speed import SpeedResult
+from vinery_serving.convert.options import ConvertOptions
+from vinery_serving.hub.catalogue import find
+from vinery_serving.hub.client import Hub
+from vinery_serving.hub.errors import PullFailed
+from vinery_serving.hub.memory_need import CONTEXT_TOKENS
+from vinery_serving.hub.search import search
+from vinery_serving.hub.verdict import Answer, Verdict, gigabytes
+from vinery_serving.logs.reading import last_lines
+
+# -- Aliases
+
+
+def add_alias(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    put_ = add_command(
+        actions,
+        "set",
+        set_alias,
+        "Let a name stand for models.",
+        description="Let a name stand for a model, or for several by weights: after `vinery alias "
+        "set chat qwen-a=90 qwen-b=10`, nine of ten requests for chat go to qwen-a. A model with "
+        "the weight 0 answers only if no other can. The former models of the name are replaced.",
+    )
+    put_.add_argument("name", metavar="NAME", help="the name that clients send")
+    put_.add_argument(
+        "targets",
+        metavar="MODEL[=WEIGHT]",
+        type=target,
+        nargs="+",
+        help="a served model; without a weight: 1",
+    )
+    add_list(actions, MODEL_ALIASES)
+    alias_named = finder(MODEL_ALIASES.rows(EVERYTHING), "name", "alias list")
+    RowCommands(actions, MODEL_ALIASES, alias_named, help="the alias").add_all(without=("change",))
+
+
+def target(text: str) -> tuple[str, int]:
+    """Return a model's name and its weight."""
+    name, separator, weight = text.partition("=")
+    if separator and not weight.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not like MODEL=90")
+    return name, int(weight) if separator else 1
+
+
+def set_alias(arguments: argparse.Namespace) -> str:
+    """Create or replace an alias. Raises `Failure` for a name or models that cannot be."""
+    values = {"targets": dict(arguments.targets)}
+    row = put(MODEL_ALIASES, {"name": arguments.name}, values)
+    return f"{row} stands for {targets_text(row.targets)}."
+
+
+# -- Jobs
+
+_NUM_LOG_LINES: Final = 100
+_POLL_S: Final = 0.3
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    add_list(actions, MODEL_JOBS)
+    job = finder(MODEL_JOBS.rows(EVERYTHING), "pk", "job list")
+    one = RowCommands(actions, MODEL_JOBS, job, "id", "ID", "from `vinery job list`")
+    one.add("show", show_job, "Show a job and its progress.")
+    one.add_all()
+    one.add("log", show_log, "Print the last lines that a job has logged on this host.")
+
+
+def show_job(job: ModelJob, _: argparse.Namespace) -> int:
+    lines = {
+        "job": job,
+        "state": job.state_text,
+        "progress": progress_text(job),
+        "attempts": job.num_attempts,
+        "error": job.error,
+    }
+    for name, value in lines.items():
+        if value != "":
+            print_line(f"{name + ':':<10}{value}")
+    return 0
+
+
+def show_log(job: ModelJob, _: argparse.Namespace) -> int:
+    """Raises `Failure` without a log."""
+    try:
+        entries = last_lines(job.log_path, _NUM_LOG_LINES)
+    except OSError:
+        raise Failure(f"The {job} has logged nothing on this host.") from None
+    for entry in entries:
+        print_line(escaped(entry.text()))
+    return 0
+
+
+def wait_for(
+    job: ModelJob, show: Callable[[str], None], text_of: Callable[[ModelJob], str]
+) -> None:
+    """Show what a job does until it ends or is paused. Raises `Failure` unless it is done."""
+    seen = ""
+    while job.is_unfinished and job.state != JobState.PAUSED:
+        if (text := text_of(job)) not in (seen, ""):
+            show(seen := text)
+        time.sleep(_POLL_S)
+        job.refresh_from_db()
+    if job.state != JobState.DONE:
+        raise Failure(job.error or f"The {job} is {job.state_text}.")
+
+
+# -- Models of hubs, and checkpoints
+
+_HUB_WITHIN_S: Final = 600.0  # a page would not wait so long
+_OPTIONS: Final = {
+    "sha256": Option(metavar="DIGEST"),
+    "include": Option(metavar="PATTERN"),
+    "context": Option(metavar="TOKENS"),
+}
+
+
+def add_files(actions: Commands) -> None:
+    """Add the commands of `vinery model` that ask hubs and make files."""
+    search_ = _add_job_command(actions, "search", search_hub, "text", "TEXT", has_options=False)
+    search_.add_argument(
+        "--all", action="store_true", help="also models that must be converted first"
+    )
+    add_json(search_)
+    add_json(_add_job_command(actions, "check", check, "repository", "REPOSITORY"))
+    loaded = {"is_loaded": Option("--serve", help="load it when it is there (default: yes)")}
+    pull_ = _add_job_command(actions, "pull", pull, "repository", "REPOSITORY", loaded)
+    pull_.add_argument("--yes", action="store_true", help="fetch it without a question")
+    pull_.add_argument("--no-wait", action="store_true", help="do not show the progress")
+    loaded = {"is_loaded": Option("--load", help="load it when it is converted (default: yes)")}
+    convert_ = _add_job_command(actions, "convert", convert, "folder", "FOLDER", loaded)
+    fields = serializer_of(ConvertOptions)().fields
+    add_fields(convert_, fields, {}, fields)
+
+
+def _add_job_command(
+    actions: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int | str],
+    positional: str,
+    metavar: str,
+    options: Mapping[str, Option] | None = None,
+    *,
+    has_options: bool = True,
+) -> argparse.ArgumentParser:
+    """Add a command with the parameters of an action of the list of models."""
+    action = MODELS.action(name)
+    parser = add_command(actions, name, run, action.help)
+    fields: Any = action.serializer().fields
+    help_text = str(fields[positional].help_text).replace("%", "%%")
+    parser.add_argument(positional, metavar=metavar, help=help_text)
+    if has_options:
+        names = [each for each in fields if each not in (positional, "options")]
+        add_fields(parser, fields, {**_OPTIONS, **(options or {})}, names)
+    return parser
+
+
+def search_hub(arguments: argparse.Namespace) -> int:
+    """Print what matches. Raises `Failure`."""
+    try:
+        found = search(Hub.of_environment(), arguments.text, only_openvino=not arguments.all)
+    except PullFailed as error:
+        raise Failure(str(error)) from error
+    heads = ("name", "tag", "downloads")
+    print_rows([asdict(each) for each in found], heads, as_json=arguments.json)
+    return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Print the verdict. Returns 1 if the model will not load. Raises `Failure`."""
+    asked = pulls.Check(**_asked("check", arguments))
+    verdict = _judged(asked, asked.context).verdict
+    if verdict is None:
+        raise Failure("An archive can be judged only when it is unpacked: pull it.")
+    if arguments.json:
+        print(json_of(LoadVerdictSerializer(verdict).data))
+    else:
+        _print(verdict)
+    return int(verdict.answer is Answer.NO)
+
+
+def _asked(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters of a command about a repository. A path becomes absolute."""
+    what = arguments.repository
+    is_path = what.startswith((".", "/", "~")) or (Path(what).exists() and find(what) is None)
+    arguments.field_repository = str(Path(what).expanduser().resolve()) if is_path else what
+    return dict(parameters_of(MODELS.action(name), arguments))
+
+
+def _judged(asked: pulls.Repository, context: int = CONTEXT_TOKENS) -> Judged:
+    try:
+        return pulls.look(asked, context, within_s=_HUB_WITHIN_S)
+    except PullFailed as error:
+        raise Failure(str(error)) from error
+
+
+def _print(verdict: Verdict) -> None:
+    for name, value in pulls.facts_of(verdict):
+        print_line(f"{name + ':':<10}{value}")
+    for reason in verdict.reasons:
+        print_line(reason)
+
+
+def pull(arguments: argparse.Namespace) -> int:
+    """Pull a model, and follow the job. Raises `Failure`."""
+    asked = Pull(**_asked("pull", arguments))
+    shipped = pulls.add_shipped(
+        asked.repository, asked.name, device=asked.device, load=asked.is_loaded
+    )
+    if shipped is not None:
+        print_line(f"{shipped} ships with Vinery, and is served from {shipped.folder}.")
+        return 0
+    judged = _judged(asked)
+    if judged.verdict is not None:
+        _print(judged.verdict)
+        _confirm(judged.verdict, is_sure=arguments.yes)
+    job = pulls.pull(asked, judged)
+    print_line(f"Pulling {job.model}. Progress: vinery job show {job.pk}")
+    return 0 if arguments.no_wait else _follow(job)
+
+
+def _confirm(verdict: Verdict, *, is_sure: bool) -> None:
+    """Raises `Failure` unless the model will load and the administrator agrees."""
+    if verdict.answer is Answer.NO:
+        raise Failure(f"{verdict.repository} will not load here, so it is not fetched.")
+    if is_sure or not sys.stdin.isatty():
+        return
+    if input(f"Fetch {gigabytes(verdict.size_bytes)}? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise Failure("Nothing was fetched.")
+
+
+def _follow(job: ModelJob) -> int:
+    """Print the progress to the end of the job. Ctrl-C leaves it running."""
+    try:
+        wait_for(job, print_line, lambda job: progress_text(job) or job.state_text)
+    except KeyboardInterrupt:
+        print_line(f"The pull goes on. To end it: vinery job cancel {job.pk}")
+        return 0
+    print_line(f"Pulled {job.model} to {job.result['folder']}. See: vinery model show {job.model}")
+    return 0
+
+
+def convert(arguments: argparse.Namespace) -> str:
+    """Raises `Failure` for a checkpoint or options with which no conversion can begin."""
+    folder, given = Path(arguments.folder).resolve(), values_of(arguments)
+    options = {name: value for name, value in given.items() if name not in _OF_NEW_MODELS}
+    values = {name: value for name, value in given.items() if name in _OF_NEW_MODELS}
+    values |= {"folder": str(folder), "name": given.get("name", folder.name), "options": options}
+    job = job_requests.convert(job_requests.Conversion(**values))
+    return (
+        f"Converting for {job.model}. Progress: vinery job show {job.pk}; log: vinery job log "
+        f"{job.pk}"
+    )
+
+
+_OF_NEW_MODELS: Final = ("name", "device", "is_loaded")
+
+# -- Speed
+
+_TRIAL_HEADS: Final = ("trial", "gain", "by_streams", "same_answers", "kept")
+_SPEED_HEADS: Final = (
+    *("streams", "output_tokens_per_s", "prompt_tokens_per_s", "first_token_s", "memory_mb"),
+)
+
+
+def add_speed(actions: Commands, one: RowCommands) -> None:
+    """Add the commands of `vinery model` that measure."""
+    add_json(one.add_action(MODELS.action("bench"), bench))
+    tune_ = one.add_action(MODELS.action("tune"), tune)
+    tune_.add_argument(
+        "--apply", action="store_true", help="set the best options: an engine with them takes over"
+    )
+    add_json(tune_)
+    one.add_action(MODELS.action("apply-tuning"))
+    add_list(actions, SPEED_RESULTS, name="speeds")
+
+
+def bench(model: ServedModel, arguments: argparse.Namespace) -> int:
+    """Print the result. Raises `Failure` if the model cannot be measured."""
+    job = job_requests.measure(model)
+    wait_for(job, print_note, lambda job: job.stage)
+    result = SpeedResult.objects.filter(model=model).first()
+    if result is None:
+        raise Failure(f"The {job} has no result. See: vinery job show {job.pk}")
+    if arguments.json:
+        print(json_of(SpeedResultSerializer(result, context={"access": EVERYTHING}).data))
+        return 0
+    rows = [{**point, "memory_mb": point["memory_bytes"] >> 20} for point in result.points]
+    print_rows(rows, _SPEED_HEADS, as_json=False)
+    if result.num_other_tokens:
+        print_line(
+            f"Clients used {result.num_other_tokens} tokens of this model meanwhile, which made "
+            "the measured requests slower."
+        )
+    return 0
+
+
+def tune(model: ServedModel, arguments: argparse.Namespace) -> int:
+    """Print what each trial gave. Raises `Failure` if the model cannot be tuned."""
+    asked = job_requests.Tune(**parameters_of(MODELS.action("tune"), arguments))
+    job = job_requests.tune(model, asked)
+    wait_for(job, print_note, lambda job: job.stage)
+    result = job.result
+    if arguments.json:
+        print(json_of(result))
+    else:
+        print_rows(list(trial_rows(result)), _TRIAL_HEADS, as_json=False)
+        print_line(summary(result))
+    if arguments.apply and is_better(result):
+        model.refresh_from_db()
+        MODELS.act(EVERYTHING, MODELS.action("apply-tuning"), model)
+        print_note(f"{model} has these options now.")
+    elif is_better(result):
+        print_note(f"To set them: vinery model apply-tuning {model}")
+    return 0

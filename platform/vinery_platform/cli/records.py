@@ -1,0 +1,303 @@
+"""`vinery refusals`, `quarantine`, `capture`, `audit` and `alerts`: what Vinery has recorded."""
+
+import argparse
+import smtplib
+import sys
+from functools import partial
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.mail import send_mail
+from django.db.models import Q, QuerySet
+
+from vinery_accounts.models import (
+    AuditEntry,
+    Capture,
+    LimitScope,
+    QuarantinedRequest,
+    User,
+    Webhook,
+)
+from vinery_accounts.resources.alerts import ALERTS, WEBHOOKS
+from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.resources.records import AUDIT, CAPTURES, QUARANTINE, REFUSALS, read_texts
+from vinery_accounts.services import audit as audit_log
+from vinery_accounts.usage import export
+from vinery_platform.cli.period import DAY
+from vinery_platform.cli.resource import (
+    Option,
+    RowCommands,
+    add_command,
+    add_filters,
+    add_list,
+    announced,
+    filtered,
+    only,
+    organization_named,
+    webhook_of,
+)
+from vinery_platform.cli.shape import (
+    Failure,
+    add_file,
+    add_json,
+    json_of,
+    print_line,
+    subcommands,
+    write_file,
+)
+
+# -- Refusals and the quarantine
+
+
+def _limit_scope(text: str) -> str:
+    """Return the scope. Raises what argparse turns into a usage error."""
+    if text.partition(":")[0] not in LimitScope.values:
+        kinds = ", ".join(LimitScope.values)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no scope: it begins with one of {kinds}, such as key:12"
+        )
+    return text
+
+
+_REFUSAL_FILTERS: Final = {
+    "limit_id": Option("--limit", metavar="ID", help="only by this limit"),
+    "request_id": Option("--request", metavar="ID"),
+    "scope": Option(parse=_limit_scope),
+}
+
+
+def add_refusals(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    add_list(actions, REFUSALS, options=_REFUSAL_FILTERS, usual=DAY)
+    to_file = add_command(
+        actions,
+        "export",
+        export_refusals,
+        "Write refusals to a file.",
+        description="Write one line for each limit that refused a request or cut it short, in "
+        "order of time.",
+    )
+    add_filters(to_file, REFUSALS, _REFUSAL_FILTERS, (), DAY)
+    add_file(to_file)
+
+
+def export_refusals(arguments: argparse.Namespace) -> int:
+    """Write refusals as they are read. Raises `Failure`."""
+    rows = filtered(REFUSALS, arguments)
+    texts = export.export_refusals(rows, export.Format(arguments.format))
+    return write_file(arguments.output, texts)
+
+
+def add_quarantine(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    add_list(actions, QUARANTINE, options={"request_id": Option("--request", metavar="ID")})
+    one = RowCommands(actions, QUARANTINE, _quarantined, "digest", "DIGEST", "from its list")
+    one.add_all()
+
+
+def _quarantined(digest: str) -> QuarantinedRequest:
+    missing = f"Nothing with the digest {digest} is in quarantine. See: vinery quarantine list"
+    return only(QuarantinedRequest.objects.filter(digest=digest), missing)
+
+
+# -- Captures
+
+
+def add_capture(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    text = (
+        "List captured requests, the newest first, without their texts. What a project captures "
+        "is set with: vinery project change NAME --capture-hours N"
+    )
+    add_list(actions, CAPTURES, text, options={"request_id": Option("--request", metavar="ID")})
+    of_request = ("request", "REQUEST_ID", "the x-request-id of its response")
+    one = RowCommands(actions, CAPTURES, capture_of, *of_request)
+    show = one.add(
+        "show",
+        show_texts,
+        "Print the request and the response of a captured request. This writes an entry of the "
+        "audit log.",
+    )
+    add_json(show)
+    one.add("delete", delete_capture, "Delete a captured request now.")
+
+
+def delete_capture(row: Capture, _: argparse.Namespace) -> str:
+    CAPTURES.remove(EVERYTHING, row)
+    return f"{row.request_id} is deleted."
+
+
+def show_texts(row: Capture, arguments: argparse.Namespace) -> int:
+    texts = read_texts(row)
+    body, answer = (text.decode("utf-8", "replace") for text in (texts.body, texts.answer))
+    if arguments.json:
+        columns = {
+            "created": row.created_at,
+            "expires": row.expires_at,
+            "redacted": row.is_redacted,
+            "body_cut": row.is_body_cut,
+            "answer_cut": row.is_answer_cut,
+        }
+        known = CAPTURES.serializer(row).data
+        path = f"{row.dialect}/{row.endpoint}"
+        print(json_of({**known, **columns, "endpoint": path, "body": body, "answer": answer}))
+        return 0
+    for notice in notices(row):
+        print(f"vinery: {notice}", file=sys.stderr)
+    print(body, answer, sep="\n\n")
+    return 0
+
+
+def capture_of(request_id: str) -> Capture:
+    """Return the capture of a request. Raises `Failure` where there is none."""
+    return only(
+        Capture.objects.filter(request_id=request_id),
+        f"There is no capture of {request_id}: its project captured no texts then, or they have "
+        "expired. See: vinery capture list",
+    )
+
+
+def notices(row: Capture) -> list[str]:
+    """Return a text for each thing that is missing from the captured texts."""
+    known = {
+        "Parts of the texts were redacted before they were stored.": row.is_redacted,
+        "The request is not stored completely.": row.is_body_cut,
+        "The response is not stored completely.": row.is_answer_cut,
+    }
+    return [notice for notice, holds in known.items() if holds]
+
+
+# -- The audit log
+
+
+def add_audit(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    own = ("actor", "actor_id", "target_kind", "target_id")
+    show = add_list(actions, AUDIT, without=own, narrow=_narrowed)
+    show.add_argument(
+        "--actor",
+        metavar="ID_OR_NAME",
+        help="only what this user or one of their keys did; or an actor by its name in the log",
+    )
+    show.add_argument(
+        "--target",
+        metavar="KIND[:ID]",
+        help="only with targets of this kind, such as key; or with this one, such as key:12",
+    )
+    check = add_command(
+        actions,
+        "verify",
+        verify,
+        "Check that no entry was changed, removed or inserted.",
+        description="Check that no entry was changed, removed or inserted, and print the newest "
+        "hash. Keep that hash elsewhere, and give it the next time: then entries that were cut off "
+        "the end are missed, too. The exit status is 1 for a broken log.",
+    )
+    check.add_argument("--newest", metavar="HASH", help="a hash that was once the newest")
+
+
+def _narrowed(entries: QuerySet[AuditEntry], arguments: argparse.Namespace) -> QuerySet[AuditEntry]:
+    """Return the entries that match the command's own options. Raises `Failure`."""
+    if arguments.actor:
+        entries = entries.filter(_by_actor(arguments.actor))
+    if action := getattr(arguments, "filter_action", ""):
+        _known(f"called {action}", Q(action=action))
+    if arguments.target:
+        kind, _, target_id = arguments.target.partition(":")
+        with_id = {"target_id": target_id} if target_id else {}
+        on_target = _known(f"done to {arguments.target}", Q(target_kind=kind, **with_id))
+        entries = entries.filter(on_target)
+    return entries
+
+
+def _by_actor(word: str) -> Q:
+    """Match the id or the name of a user, and the names of removed users and other actors."""
+    users = User.objects.filter(username=word).order_by()
+    of_user = Q(actor=word) | Q(actor_id__in=users.values("pk"))
+    condition = Q(actor_id=int(word)) if word.isdecimal() else of_user
+    return condition if users.exists() else _known(f"done by {word}", condition)
+
+
+def _known(text: str, condition: Q) -> Q:
+    """Return the condition. Raises `Failure` if no entry matches it, at any time: its value is
+    probably misspelt."""
+    if not AuditEntry.objects.filter(condition).exists():
+        raise Failure(f"The log has nothing {text}, at any time.")
+    return condition
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Verify the chain of hashes. Raises `Failure` with the first break."""
+    verdict = audit_log.verify(arguments.newest)
+    if verdict.broken is not None:
+        raise Failure(f"The audit log is broken ({verdict.broken}). {verdict.message}")
+    print(f"The audit log is intact: {verdict.num_entries} entries.")
+    print(f"Newest hash: {verdict.newest_hash}")
+    return 0
+
+
+# -- Alerts and webhooks
+
+
+def add_alerts(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    add_list(actions, ALERTS)
+    test = add_command(
+        actions,
+        "test",
+        send_test,
+        "Send a test to all active webhooks, to one of them, or as an e-mail.",
+    )
+    where = test.add_mutually_exclusive_group()
+    where.add_argument("--webhook", type=int, metavar="ID", help="from `alerts webhooks`")
+    where.add_argument("--email", metavar="ADDRESS", help="to this address")
+    add_list(actions, WEBHOOKS, name="webhooks")
+    add = add_command(
+        actions,
+        "add-webhook",
+        add_webhook,
+        "Add a webhook, and print its secret once.",
+        description="Add a webhook that receives alerts of an organisation's limits, or of those "
+        "of the platform and of models. Its secret is printed once.",
+    )
+    add.add_argument("name", metavar="NAME", help="what it is for")
+    add.add_argument("url", metavar="URL", help="https://...")
+    add.add_argument("--organization", metavar="NAME", help="default: the platform")
+    of_webhook = ("id", "ID", "from `alerts webhooks`", int, "-webhook")
+    RowCommands(actions, WEBHOOKS, webhook_of, *of_webhook).add_all(without=("test",))
+
+
+def send_test(arguments: argparse.Namespace) -> int | str:
+    """Print for each receiver whether a test was delivered. Raises `Failure` if one was not."""
+    if arguments.email:
+        return _test_mail(arguments.email)
+    active = Webhook.objects.filter(is_active=True)
+    receivers = [webhook_of(arguments.webhook)] if arguments.webhook else list(active)
+    if not receivers:
+        raise Failure("There is no active webhook. Add one: vinery alerts add-webhook")
+    test = partial(WEBHOOKS.act, EVERYTHING, WEBHOOKS.action("test"))
+    errors: list[Any] = [test(webhook)["error"] for webhook in receivers]
+    for webhook, error in zip(receivers, errors, strict=True):
+        print_line(f"{webhook}: {error or 'delivered.'}")
+    if num_failed := sum(map(bool, errors)):
+        raise Failure(f"The test was not delivered to {num_failed} of {len(receivers)} webhooks.")
+    return 0
+
+
+def _test_mail(address: str) -> str:
+    if not settings.VINERY_HAS_EMAIL:
+        raise Failure("There is no mail server. Set VINERY_EMAIL_URL.")
+    text = "Alerts of quotas reach this address.\n"
+    try:
+        send_mail("A test of Vinery's alerts", text, settings.DEFAULT_FROM_EMAIL, [address])
+    except (OSError, smtplib.SMTPException) as error:
+        raise Failure(f"The mail server refused the test: {error}.") from error
+    return f"Sent to {address}."
+
+
+def add_webhook(arguments: argparse.Namespace) -> str:
+    """Create a webhook. Returns its secret. Raises `Failure`."""
+    name = arguments.organization
+    organization = organization_named(name) if name else None
+    values = {"name": arguments.name, "url": arguments.url, "organization": organization}
+    return announced(WEBHOOKS.create(EVERYTHING, values))
