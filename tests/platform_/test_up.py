@@ -17,11 +17,9 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery_platform.cli import commands, invocation, up
-from vinery_platform.cli.greeting import Greeting
-from vinery_platform.cli.up import changed_files, modification_times
 from vinery_platform.cli import commands, up
 from vinery_platform.cli.greeting import Greeting, command_words
+from vinery_platform.cli.up import changed_files, modification_times
 from vinery_platform.cli.wait import curl_line
 from vinery_platform.config import env
 from vinery_platform.config.credentials import Credentials
