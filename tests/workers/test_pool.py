@@ -175,7 +175,7 @@ async def test_a_process_that_has_grown_was_killed_or_dies_is_replaced(pool: Wor
     "status, times, error",
     [
         *((status, 1, None) for status in (3, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT)),
-        *((status, 2, Overloaded) for status in (0, 3, -signal.SIGKILL, -signal.SIGHUP)),
+        *((status, 2, Overloaded) for status in (0, 3, -signal.SIGKILL, -signal.SIGALRM)),
         (-signal.SIGSEGV, 2, WorkerCrashed),
         (-signal.SIGABRT, 2, InvalidRequest),  # as native code ends without memory
         *((status, 1, InvalidRequest) for status in (-signal.SIGXCPU, -signal.SIGPROF)),
