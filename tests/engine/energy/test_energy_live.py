@@ -70,7 +70,9 @@ async def test_two_engines_count_no_joule_twice(start_engine: StartEngine, tmp_p
         await counted(used_j, one, two, rel=0.1)
     reported_j = [sum(each) for each in both]
     assert min(reported_j) > 0
-    assert sum(reported_j) < 1.1 * used_j
+    # Twice would be 2. The counter of this test stands still while its process waits for a core,
+    # and then jumps: what is reported before the next sample is estimated from the jump.
+    assert sum(reported_j) < 1.5 * used_j
 
 
 async def test_a_host_without_counters_reports_nothing(gateway: Gateway) -> None:
