@@ -191,7 +191,7 @@ async def _times_ms(servers: Sequence[Server], num_requests: int) -> list[float]
 
 
 _PRINT_DIGEST = (
-    "from vinery_serving.catalog.models import ServedModel; "
+    "from vinery_serving.models.models import ServedModel; "
     "print(ServedModel.objects.get().settings_digest)"
 )
 

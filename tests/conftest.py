@@ -251,7 +251,7 @@ class Running:
         """Its processes of one role: web, node, jobs, engine or pooling engine."""
         marks = {
             "engine": ("vinery_serving.engine",),
-            "pooling engine": ("vinery_serving.pooling",),
+            "pooling engine": ("vinery_serving.engine.kinds.vectors",),
         }.get(role, ("vinery_platform.cli", role))
         everything = psutil.Process(self.pid).children(recursive=True)
         return [process for process in everything if _has_words(process, marks)]

@@ -2,9 +2,9 @@
 
 from django.db import transaction
 
+from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import ApiKey, User
-from vinery_accounts.services import changes
 
 
 @transaction.atomic

@@ -10,10 +10,10 @@ from allauth.mfa.models import Authenticator
 from cryptography.fernet import InvalidToken
 from django.db import transaction
 
+from vinery_accounts.access import audit
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.base.encryption import reencrypted
 from vinery_accounts.models import Webhook
-from vinery_accounts.services import audit
 from vinery_accounts.signin import factors
 
 

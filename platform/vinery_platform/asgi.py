@@ -20,18 +20,18 @@ django.setup(set_prefix=False)
 
 # These need the apps that the line above loads.
 from vinery_accounts.limits.service import show_in_pages  # noqa: E402
-from vinery_platform.health.application import HealthApplication, MetricsAccess  # noqa: E402
-from vinery_platform.process.connections import MAX_UNSENT_BYTES  # noqa: E402
-from vinery_platform.process.loop_watch import loop_watch  # noqa: E402
+from vinery_platform.operations.health.application import HealthApplication, MetricsAccess  # noqa: E402
+from vinery_platform.processes.connections import MAX_UNSENT_BYTES  # noqa: E402
+from vinery_platform.processes.loop_watch import loop_watch  # noqa: E402
 from vinery_platform.web.bounded import BoundedDjango, refuse  # noqa: E402
 from vinery_platform.web.middleware import ask_whether_unavailable  # noqa: E402
 from vinery_platform.web.serving_api import ask_engines  # noqa: E402
-from vinery_serving.catalog.engine_work import show_engine_work  # noqa: E402
 from vinery_serving.core.errors import ShuttingDown, Unavailable  # noqa: E402
-from vinery_serving.http.bodies import skip_body  # noqa: E402
-from vinery_serving.http.consumers import api_application  # noqa: E402
-from vinery_serving.http.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
-from vinery_serving.runtime.runtime import Runtime, runtime  # noqa: E402
+from vinery_serving.gateway.endpoints.bodies import skip_body  # noqa: E402
+from vinery_serving.gateway.endpoints.consumers import api_application  # noqa: E402
+from vinery_serving.gateway.endpoints.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
+from vinery_serving.gateway.state.runtime import Runtime, runtime  # noqa: E402
+from vinery_serving.models.engine_work import show_engine_work  # noqa: E402
 
 log = logging.getLogger(__name__)
 

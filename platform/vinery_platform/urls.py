@@ -9,15 +9,17 @@ from django.urls import include, path
 from vinery_accounts.signin.urls import root
 from vinery_platform.web import errors
 
-admin.autodiscover()
+admin.autodiscover()  # the classes of accounts
+for name in ("model_admin", "media_admin"):
+    import_module(f"vinery_serving.pages.{name}")
 
 # `accounts` knows neither models nor media, so their pages join the others here.
 _CONSOLE = [
     pattern
     for name in (
         "vinery_accounts.console.urls",
-        "vinery_serving.catalog.console",
-        "vinery_serving.allowlist.console",
+        "vinery_serving.pages.console",
+        "vinery_serving.pages.media_console",
     )
     for pattern in import_module(name).urlpatterns
 ]
@@ -30,7 +32,7 @@ urlpatterns = [
     path("api/", include("vinery_accounts.api.urls")),
     path("api/", include("vinery_platform.web.serving_api")),
     path("docs/", include("vinery_platform.web.api_docs")),
-    path("", include("vinery_serving.http.urls")),
+    path("", include("vinery_serving.gateway.endpoints.urls")),
 ]
 
 handler400 = errors.bad_request

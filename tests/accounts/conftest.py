@@ -15,12 +15,12 @@ from tests.accounts.signin_helpers import person
 from tests.accounts.usage_builders import NewLedger, Shelf, die
 from tests.accounts.webhook_receiver import Receiver, receiving
 from tests.fakes.clock import FakeClock
+from vinery_accounts.access import changes
 from vinery_accounts.base.actors import Actor, acting_as
 from vinery_accounts.keys.lifecycle import NewKey, create_key
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import AuditEntry, Organization, Project, Role, User
 from vinery_accounts.outbound.addresses import read_networks
-from vinery_accounts.services import changes
 
 PEPPERS = {1: b"the first pepper", 2: b"the second pepper"}
 

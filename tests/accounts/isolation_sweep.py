@@ -28,10 +28,10 @@ from isolation_tenants import FOREIGN_ID, OURS, OWN_ID, THEIRS, Tenant, fill, ro
 from pytest_django import DjangoDbBlocker
 
 from tests.accounts.conftest import PEPPERS
+from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import NewKey, create_key
 from vinery_accounts.models import ApiKey, Role, Scope, User
 from vinery_accounts.models.keys import has_scope
-from vinery_accounts.services import changes
 
 API, CONSOLE, ADMIN, SIGN_IN = "api/", "console/", "admin/", "accounts/"
 # Each page has a new secret.

@@ -24,11 +24,11 @@ from django.db.models import AutoField, BigAutoField
 from django.utils import timezone
 from usage_builders import store
 
+from vinery_accounts.access import changes
 from vinery_accounts.alerts.webhooks import make as make_webhook
 from vinery_accounts.keys.lifecycle import NewKey, create_key
 from vinery_accounts.models import ApiKey, Delivery, Limit, Organization, Project, Role, Scope, User
-from vinery_accounts.services import changes
-from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule
+from vinery_serving.media.tables.models import MediaFolder, MediaLimit, MediaRule
 
 NUM_IDS: Final = 4
 """So many ids from the first one exist in the tables that have several rows of a tenant."""

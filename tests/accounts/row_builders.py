@@ -6,11 +6,11 @@ from typing import Any
 from django.utils import timezone
 
 from vinery_accounts import models
+from vinery_accounts.access import changes
 from vinery_accounts.captures.store import CapturedRequest
-from vinery_accounts.services import changes
-from vinery_serving.allowlist.denials import Count, store_denials
-from vinery_serving.allowlist.models import MediaDenial
 from vinery_serving.media.rules import Denial, DenialReason
+from vinery_serving.media.tables.denials import Count, store_denials
+from vinery_serving.media.tables.models import MediaDenial
 
 HOUR = timedelta(hours=1)
 TOKENS_A_DAY = {"scope": "platform", "metric": "tokens", "window": "day"}

@@ -16,12 +16,12 @@ from row_builders import stored_limit, stored_quarantined, stored_refusal
 
 from tests.tables import table
 from vinery_accounts import models
+from vinery_accounts.access import changes
+from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.audit import record
 from vinery_accounts.base.actors import Actor
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import ApiKey, AuditEntry, Limit, Organization, Project, Role, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.access import Access, Action
-from vinery_accounts.services.audit import record
 from vinery_accounts.usage.filters import Dimension
 
 pytestmark = pytest.mark.django_db

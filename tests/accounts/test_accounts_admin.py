@@ -15,10 +15,10 @@ from pages import num_queries, page, sent, text_of
 from usage_builders import store
 
 from tests.tables import table
+from vinery_accounts.access import changes
+from vinery_accounts.access.changes import home_project
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import ApiKey, Project, UsageRecord, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.changes import home_project
 from vinery_accounts.usage.entries import Outcome
 
 pytestmark = pytest.mark.usefixtures("root")

@@ -10,12 +10,12 @@ from django.utils import timezone
 from tests.accounts.api.api_client import Api, Keys, as_user, with_key
 from tests.accounts.key_tables import bearer, refusal
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.base.errors import NotAllowed, Refusal
 from vinery_accounts.keys.lifecycle import NewKey, create_key, revoke_key
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import ApiKey, AuditEntry, KeyState, Organization, Project, Role, User
 from vinery_accounts.models.keys import in_state
-from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 

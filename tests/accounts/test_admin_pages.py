@@ -16,11 +16,11 @@ from pages import page, sent, text_of
 from row_builders import captured, logged, stored_limit, stored_refusal
 
 from tests.tables import table
+from vinery_accounts.access import audit, changes
+from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.captures.store import store_captured
 from vinery_accounts.keys.lifecycle import find_key
 from vinery_accounts.models import ApiKey, AuditEntry, Limit, Organization, Project, Role, User
-from vinery_accounts.services import audit, changes
-from vinery_accounts.services.changes import first_project, set_role
 
 pytestmark = pytest.mark.usefixtures("root")
 

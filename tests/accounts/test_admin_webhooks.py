@@ -6,9 +6,9 @@ import pytest
 from django.test import Client
 from pages import page, sent
 
+from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.models import AuditEntry, Webhook
-from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.usefixtures("root")
 

@@ -14,12 +14,12 @@ from together import four_at_once
 from usage_builders import NOON, store
 
 from tests.tables import table
+from vinery_accounts.access import changes
+from vinery_accounts.access.access import Access
 from vinery_accounts.alerts import quotas, webhooks
 from vinery_accounts.alerts.quotas import BEFORE_S, DAY_S, Use, runs_out_at
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Alert, Delivery, Limit, Organization, Project, Role, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.access import Access
 
 
 def test_each_threshold_sends_one_alert_in_each_window(search: Project) -> None:

@@ -15,10 +15,10 @@ from usage_builders import NOON
 from webhook_receiver import Receiver
 
 from vinery_accounts import models, tasks
+from vinery_accounts.access import changes
 from vinery_accounts.alerts import deliveries, thresholds, webhooks
 from vinery_accounts.alerts.deliveries import delete_before
 from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Project, User
-from vinery_accounts.services import changes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 

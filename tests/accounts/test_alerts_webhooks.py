@@ -21,12 +21,12 @@ from webhook_receiver import Receiver
 from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, FORBIDDEN_IPV6, NAMES
 from tests.outbound.recording import RecordedNetwork
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
 from vinery_accounts.models import AuditEntry, Webhook
 from vinery_accounts.models.alerts import check_url
 from vinery_accounts.outbound.addresses import AddressRefused, read_networks
-from vinery_accounts.services import changes
 
 
 def send_to(url: str) -> str:

@@ -11,6 +11,8 @@ from row_builders import logged, stored_limit
 
 from tests.accounts.api.api_client import Keys
 from tests.tables import table
+from vinery_accounts.access import audit, changes
+from vinery_accounts.access.audit import verify
 from vinery_accounts.base.actors import (
     ACTOR,
     SYSTEM,
@@ -21,8 +23,6 @@ from vinery_accounts.base.actors import (
 )
 from vinery_accounts.keys.lifecycle import pause_key, resume_key, revoke_key, rotate_key
 from vinery_accounts.models import AuditEntry, ModelWeight, Organization, Project, Role, User
-from vinery_accounts.services import audit, changes
-from vinery_accounts.services.audit import verify
 
 pytestmark = pytest.mark.django_db
 

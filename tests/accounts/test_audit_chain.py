@@ -13,10 +13,10 @@ from together import four_at_once
 
 from tests.examples import examples
 from tests.tables import table
+from vinery_accounts.access import audit, changes
+from vinery_accounts.access.audit import BEGINNING, Break, verify
 from vinery_accounts.base.errors import AppendOnly
 from vinery_accounts.models import AuditEntry, Organization
-from vinery_accounts.services import audit, changes
-from vinery_accounts.services.audit import BEGINNING, Break, verify
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 

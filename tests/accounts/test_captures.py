@@ -11,14 +11,14 @@ from django.db import OperationalError, connection
 from row_builders import captured
 
 from tests.tables import table as rows
+from vinery_accounts.access import audit, changes
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.captures import encrypted, store
 from vinery_accounts.captures.encrypted import CaptureUnreadable
 from vinery_accounts.captures.queue import CaptureQueue
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest, store_captured
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import ApiKey, AuditEntry, Capture, Organization, Project, Role, User
-from vinery_accounts.services import audit, changes
-from vinery_accounts.services.access import Access, Action
 
 pytestmark = pytest.mark.stores
 

@@ -12,10 +12,10 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
+from vinery_accounts.access import changes
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.change_signal import commit_state, send, send_after_commit
 from vinery_accounts.models import Organization
-from vinery_accounts.services import changes
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,12 @@ from row_builders import stored_limit
 from usage_builders import NOON, settlement
 
 from tests.tables import table
+from vinery_accounts.access.access import Access
+from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.alerts.quotas import Quota
 from vinery_accounts.console.limits import closest, quota_rows
 from vinery_accounts.limits.rules import Metric, Window
 from vinery_accounts.models import Limit, Role, User
-from vinery_accounts.services.access import Access
-from vinery_accounts.services.changes import first_project, set_role
 from vinery_accounts.usage.entries import Outcome
 
 pytestmark = pytest.mark.django_db

@@ -12,6 +12,8 @@ from pages import limit_of, page, signed_in, store, used
 from row_builders import stored_limit
 
 from tests.tables import table
+from vinery_accounts.access import changes
+from vinery_accounts.access.changes import first_project
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
@@ -20,8 +22,6 @@ from vinery_accounts.limits.rulebook import rule_of
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.service import show_in_pages
 from vinery_accounts.models import Limit, LimitScope, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.changes import first_project
 from vinery_accounts.usage.entries import BoundLimit, Outcome
 
 pytestmark = pytest.mark.django_db

@@ -12,10 +12,10 @@ from django.utils import timezone
 from pages import signed_in
 
 from tests.tables import table
+from vinery_accounts.access import changes
+from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.keys.lifecycle import create_key, pause_key
 from vinery_accounts.models import ApiKey, Project, Role, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.changes import first_project, set_role
 
 pytestmark = pytest.mark.django_db
 

@@ -16,10 +16,10 @@ from pages import page, sent, signed_in, text_of
 from row_builders import logged
 
 from tests.tables import table
+from vinery_accounts.access import changes
+from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.keys.lifecycle import create_key, find_key, pause_key
 from vinery_accounts.models import ApiKey, KeyState, Role, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.changes import first_project, set_role
 
 pytestmark = pytest.mark.django_db
 

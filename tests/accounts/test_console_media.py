@@ -12,10 +12,10 @@ from pages import page, sent, signed_in, text_of
 from row_builders import stored_denial
 
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.models import AuditEntry, Role, User
-from vinery_accounts.services import changes
-from vinery_serving.allowlist.models import MediaDenial, MediaFolder, MediaLimit, MediaRule
 from vinery_serving.media.rules import DenialReason
+from vinery_serving.media.tables.models import MediaDenial, MediaFolder, MediaLimit, MediaRule
 
 pytestmark = pytest.mark.django_db
 

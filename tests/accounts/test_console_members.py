@@ -14,9 +14,9 @@ from pages import page, sent, signed_in, statuses, text_of
 from row_builders import logged
 
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import AuditEntry, Invitation, Membership, Role, User
-from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 

@@ -12,12 +12,12 @@ from django.utils import timezone
 from pages import page, sent, signed_in
 from row_builders import stored_alert
 
+from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
 from vinery_accounts.alerts.webhooks import make as make_webhook
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Delivery, Organization, Project, Role, User, Webhook
-from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 

@@ -6,9 +6,9 @@ import pytest
 from pages import page, signed_in, text_of
 from row_builders import stored_quarantined
 
+from vinery_accounts.access import changes
+from vinery_accounts.access.changes import first_project
 from vinery_accounts.models import AuditEntry, QuarantinedRequest, Role, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.changes import first_project
 
 pytestmark = pytest.mark.django_db
 

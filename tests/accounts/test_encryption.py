@@ -8,11 +8,11 @@ import pytest
 import signin_helpers as signin
 from cryptography.fernet import InvalidToken
 
+from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import Webhook
 from vinery_accounts.reencryption import Reencrypted, reencrypt
-from vinery_accounts.services import changes
 from vinery_platform.cli import main
 
 OLD, NEW = "an old key of Django, quite long and random", "a new key of Django, long and random"

@@ -8,11 +8,11 @@ from django.utils import timezone
 
 from tests.accounts.api.api_client import Keys
 from tests.tables import table
+from vinery_accounts.access.changes import home_project, set_role
 from vinery_accounts.base.errors import NotAllowed
 from vinery_accounts.keys.grants import ALL, Grants, read_grants
 from vinery_accounts.keys.lifecycle import rotate_key
 from vinery_accounts.models import KeyState, Membership, Organization, Project, Role, Scope, User
-from vinery_accounts.services.changes import home_project, set_role
 
 pytestmark = pytest.mark.django_db
 WEEK = timedelta(days=7)

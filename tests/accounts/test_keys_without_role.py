@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from vinery_accounts.access import changes
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.base.actors import Actor, acting_as
 from vinery_accounts.keys.lifecycle import create_key, pause_key, rotate_key
 from vinery_accounts.models import ApiKey, AuditEntry, KeyState, Organization, Project, Role, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.access import Access, Action
 from vinery_accounts.signin.issuer import Issuer
 from vinery_accounts.signin.oidc_adapter import grant
 

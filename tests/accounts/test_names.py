@@ -14,10 +14,10 @@ from django.urls import reverse
 
 from tests.accounts.api.api_client import Keys
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.keys.lifecycle import create_key, rotate_key
 from vinery_accounts.models import ApiKey, Organization, Project, Role, User
-from vinery_accounts.services import changes
 from vinery_platform.cli import main
 
 HIDDEN = ["\x1b[31mred", "x\ny", "\u202eevil", "\x9b2J", "\u2028", "\u2066", "\x00"]

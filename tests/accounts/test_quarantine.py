@@ -12,10 +12,15 @@ from pages import text_of
 from row_builders import stored_quarantined
 
 from tests.accounts.key_tables import MakeKey
+from vinery_accounts.access import audit, changes
+from vinery_accounts.captures.quarantine_queue import QuarantineQueue
+from vinery_accounts.captures.quarantine_store import (
+    FatalRequest,
+    digests_in_force,
+    release,
+    store_fatal,
+)
 from vinery_accounts.models import AuditEntry, Organization, Project, QuarantinedRequest, User
-from vinery_accounts.quarantine.queue import QuarantineQueue
-from vinery_accounts.quarantine.store import FatalRequest, digests_in_force, release, store_fatal
-from vinery_accounts.services import audit, changes
 from vinery_accounts.tasks import delete_old_quarantine
 
 pytestmark = pytest.mark.stores

@@ -8,12 +8,12 @@ from django.urls import reverse
 from row_builders import logged, stored_limit
 from usage_builders import store
 
+from vinery_accounts.access import changes
+from vinery_accounts.access.audit import verify
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.limits.rulebook import RuleBook
 from vinery_accounts.models import AuditEntry, Limit, Membership, Role, UsageRecord, User, Webhook
-from vinery_accounts.services import changes
-from vinery_accounts.services.audit import verify
 
 pytestmark = pytest.mark.django_db
 

@@ -27,8 +27,8 @@ from signin_helpers import (
     signed_in_name,
 )
 
+from vinery_accounts.access.audit import verify
 from vinery_accounts.models import AuditEntry, User
-from vinery_accounts.services.audit import verify
 
 pytestmark = pytest.mark.django_db
 

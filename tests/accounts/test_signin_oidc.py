@@ -28,8 +28,8 @@ from signin_helpers import (
 )
 
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.models import AuditEntry, Membership, Organization, Role, User
-from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.django_db
 

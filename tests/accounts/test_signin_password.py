@@ -25,8 +25,8 @@ from signin_helpers import (
     text_of,
 )
 
+from vinery_accounts.access.changes import set_password
 from vinery_accounts.models import User
-from vinery_accounts.services.changes import set_password
 from vinery_accounts.signin import devices
 from vinery_platform.cli import main
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from usage_builders import NOON, store
 
 from tests.accounts.key_tables import MakeKey
+from vinery_accounts.access import changes
+from vinery_accounts.access.access import Access
 from vinery_accounts.models import Project, Role, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.access import Access
 from vinery_accounts.usage import export as export_module
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.export import COLUMNS, Format, Selection, export

@@ -2,8 +2,8 @@
 
 import pytest
 
+from vinery_accounts.access import changes
 from vinery_accounts.models import Organization, Project
-from vinery_accounts.services import changes
 
 
 @pytest.fixture

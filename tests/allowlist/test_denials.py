@@ -8,10 +8,10 @@ import pytest
 from django.db import OperationalError
 
 from vinery_accounts.models import Project
-from vinery_serving.allowlist import denials
-from vinery_serving.allowlist.denials import Count, DenialQueue, Refused
-from vinery_serving.allowlist.models import MediaDenial
 from vinery_serving.media.rules import Denial, DenialReason
+from vinery_serving.media.tables import denials
+from vinery_serving.media.tables.denials import Count, DenialQueue, Refused
+from vinery_serving.media.tables.models import MediaDenial
 
 pytestmark = pytest.mark.stores
 HERE: dict[str, Any] = {"scheme": "https", "host": "a.example", "port": 443}

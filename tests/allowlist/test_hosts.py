@@ -3,7 +3,7 @@
 import pytest
 
 from tests.tables import table
-from vinery_serving.allowlist.values import ascii_host, host_pattern, overlaps
+from vinery_serving.media.tables.values import ascii_host, host_pattern, overlaps
 
 
 @table(

@@ -6,11 +6,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from vinery_accounts.access import changes
 from vinery_accounts.models import AuditEntry, Organization, Role, User
-from vinery_accounts.services import changes
-from vinery_serving.allowlist.denials import Count, store_denials
-from vinery_serving.allowlist.models import MediaDenial, MediaRule
 from vinery_serving.media.rules import Denial, DenialReason
+from vinery_serving.media.tables.denials import Count, store_denials
+from vinery_serving.media.tables.models import MediaDenial, MediaRule
 
 ADD = "admin:media_mediarule_add"
 CHANGE = "admin:media_mediarule_change"

@@ -8,13 +8,13 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vinery_accounts.access import changes
 from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.models import Project
 from vinery_accounts.outbound.urls import Url
-from vinery_accounts.services import changes
-from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule
-from vinery_serving.allowlist.policies import MediaPolicies, level_of
 from vinery_serving.media.rules import Level, MediaPolicy
+from vinery_serving.media.tables.models import MediaFolder, MediaLimit, MediaRule
+from vinery_serving.media.tables.policies import MediaPolicies, level_of
 
 
 def allows(policy: MediaPolicy, host: str, scheme: str = "https", port: int = 443) -> bool:

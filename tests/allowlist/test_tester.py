@@ -12,18 +12,18 @@ from tests.conftest import REPOSITORY
 from tests.media.pdfs import pages, pdf, words
 from tests.media.picture_server import picture, serving_a_picture
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Organization, Project, Role, Scope, User
 from vinery_accounts.resources.base import Conflict
-from vinery_accounts.services import changes
-from vinery_serving.allowlist import tester
-from vinery_serving.allowlist.models import MediaDenial, MediaFolder, MediaRule
-from vinery_serving.allowlist.tester import Verdict
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.models import ServedModel
 from vinery_serving.core.media import InlineSource, MediaKind, MediaPart, Picture
-from vinery_serving.intake.media import RequestMedia
+from vinery_serving.gateway.reading.media import RequestMedia
 from vinery_serving.media.probe import probe
+from vinery_serving.media.tables import tester
+from vinery_serving.media.tables.models import MediaDenial, MediaFolder, MediaRule
+from vinery_serving.media.tables.tester import Verdict
+from vinery_serving.models import registry
+from vinery_serving.models.models import ServedModel
 from vinery_serving.prompting.folder import ModelFolder
 from vinery_serving.prompting.vision_families import load_processor
 

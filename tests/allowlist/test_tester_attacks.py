@@ -13,10 +13,10 @@ import pytest
 from tests.media.path_attacks import PATH_ATTACKS, build
 from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, FORBIDDEN_IPV6, NAMES
 from tests.outbound.recording import RecordedNetwork
-from vinery_serving.allowlist import tester
-from vinery_serving.allowlist.policies import MediaPolicies
 from vinery_serving.media.fetching import MediaFetcher
 from vinery_serving.media.rules import FolderRule, Level, MediaPolicy, UrlRule
+from vinery_serving.media.tables import tester
+from vinery_serving.media.tables.policies import MediaPolicies
 
 WEB = ("http", "https")
 

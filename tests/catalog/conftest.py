@@ -9,9 +9,9 @@ from django.test import Client
 
 from tests.conftest import REPOSITORY
 from vinery_accounts.models import User
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models import registry
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.models import ServedModel
 
 MODELS = REPOSITORY / "models"
 TINY_CHAT = MODELS / "tiny-chat"

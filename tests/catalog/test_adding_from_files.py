@@ -15,9 +15,9 @@ from tests.hub.archives import FILES, write_zip
 from tests.hub.conftest import hub
 from tests.hub.gguf_files import write_gguf
 from tests.tables import table
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models import registry
+from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
+from vinery_serving.models.models import ServedModel
 
 __all__ = ["hub", "machine"]  # fixtures
 pytestmark = pytest.mark.django_db

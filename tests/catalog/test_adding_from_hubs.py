@@ -11,13 +11,13 @@ from tests.fakes.hub import FakeHub, Fault
 from tests.hub.conftest import hub as hub
 from tests.hub.models import checkpoint_files, openvino_files
 from tests.tables import table
-from vinery_serving.catalog import pulls, registry
-from vinery_serving.catalog.jobs import ModelJob
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.hub.client import Hub
-from vinery_serving.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.hub.machine import Machine
-from vinery_serving.hub.search import search
+from vinery_serving.models import pulls, registry
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
+from vinery_serving.models.hub.machine import Machine
+from vinery_serving.models.hub.search import search
+from vinery_serving.models.job_rows import ModelJob
+from vinery_serving.models.models import ServedModel
 
 pytestmark = pytest.mark.django_db
 HUB = f"{ADD}hub/"

@@ -10,13 +10,13 @@ from django.urls import reverse
 
 from tests.catalog.conftest import TINY_CHAT
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.models import AuditEntry
 from vinery_accounts.resources.base import EVERYTHING
-from vinery_accounts.services import changes
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.aliases import ModelAlias
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.resource import MODELS
+from vinery_serving.models import registry
+from vinery_serving.models.aliases import ModelAlias
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.resource import MODELS
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 

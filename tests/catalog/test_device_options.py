@@ -9,12 +9,12 @@ from django.core.exceptions import ValidationError
 
 from tests.catalog.conftest import MODELS, TINY_CHAT
 from tests.tables import table
-from vinery_serving.catalog import devices
-from vinery_serving.catalog.devices import Device, DeviceList, check_device_options
-from vinery_serving.catalog.folder_options import check_folder_options
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.tasks import check_folder
 from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.models import devices
+from vinery_serving.models.devices import Device, DeviceList, check_device_options
+from vinery_serving.models.folder_options import check_folder_options
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.tasks import check_folder
 
 CPU = Device("CPU", "Intel Core", properties=("NUM_STREAMS", "INFERENCE_PRECISION_HINT"))
 GPU = Device("GPU", "Intel Arc", properties=("GPU_HOST_TASK_PRIORITY", "NUM_STREAMS"))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.tables import table
-from vinery_serving.catalog import devices
-from vinery_serving.catalog.devices import Device, DeviceList, check_device
+from vinery_serving.models import devices
+from vinery_serving.models.devices import Device, DeviceList, check_device
 
 CPU = Device("CPU", "Intel Core Ultra 7", 32 * 2**30)
 GPU = Device("GPU", "Intel Arc", 16 * 2**30, driver="32.0.101")

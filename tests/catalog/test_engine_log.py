@@ -8,19 +8,19 @@ from django.conf import settings
 from django.test import Client
 
 from tests.catalog.conftest import LIST, TINY_CHAT
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.engine_work import (
+from vinery_serving.models import registry
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.engine_work import (
     NUM_FOLLOWED,
     engine_log,
     engine_log_path,
     engine_log_text,
     log_after,
 )
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.logs.file import LogBounds, LogFile
-from vinery_serving.logs.folder import engine_name, log_path
-from vinery_serving.logs.lines import time_text
+from vinery_serving.models.models import ServedModel
+from vinery_serving.processes.logs.file import LogBounds, LogFile
+from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.lines import time_text
 
 pytestmark = pytest.mark.django_db
 # A line of native code could hold anything.

@@ -12,12 +12,12 @@ from tests.catalog.conftest import ADD, LIST, TINY_CHAT, address, page, text_of
 from tests.tables import table
 from vinery_accounts.models import AuditEntry, Limit, Organization, Project
 from vinery_platform.cli import main
-from vinery_serving.catalog import engine_work
-from vinery_serving.catalog.aliases import ModelAlias
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.engine_work import EngineWork
-from vinery_serving.catalog.jobs import Asked, JobState, ModelJob, record_event
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models import engine_work
+from vinery_serving.models.aliases import ModelAlias
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.engine_work import EngineWork
+from vinery_serving.models.job_rows import Asked, JobState, ModelJob, record_event
+from vinery_serving.models.models import ServedModel
 
 pytestmark = pytest.mark.django_db
 FOLDER = f"{ADD}folder/"

@@ -11,17 +11,17 @@ from django.test import Client
 import vinery_platform.cli
 from tests.catalog.conftest import TINY_CHAT
 from tests.tables import table
+from vinery_accounts.access import changes
+from vinery_accounts.access.changes import first_project
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import ApiKey, Limit, User
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS
-from vinery_accounts.services import changes
-from vinery_accounts.services.changes import first_project
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.aliases import ModelAlias
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models import registry
+from vinery_serving.models.aliases import ModelAlias
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.models import ServedModel
 
 pytestmark = pytest.mark.django_db
 

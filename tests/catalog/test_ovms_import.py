@@ -11,10 +11,10 @@ from tests.catalog.conftest import MODELS
 from tests.tables import table
 from vinery_platform.cli.commands import parser
 from vinery_platform.cli.shape import Failure
-from vinery_serving.allowlist.models import MediaFolder, MediaRule
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.ovms import prototext, sources
-from vinery_serving.catalog.ovms.translation import translate
+from vinery_serving.media.tables.models import MediaFolder, MediaRule
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.ovms import prototext, sources
+from vinery_serving.models.ovms.translation import translate
 
 Run = Callable[..., tuple[int, str]]
 

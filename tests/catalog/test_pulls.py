@@ -13,16 +13,16 @@ from tests.hub.conftest import hub as hub
 from tests.hub.models import TINY_CHAT, TINY_VISION, checkpoint_files, openvino_files
 from vinery_accounts.base import change_signal
 from vinery_accounts.resources.base import EVERYTHING
-from vinery_serving.catalog import devices, job_requests, pulls
-from vinery_serving.catalog.devices import Device
-from vinery_serving.catalog.engine_status import EngineStatus, ShownState
-from vinery_serving.catalog.job_results import take_result
-from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.pulls import facts_of
-from vinery_serving.catalog.resource import MODELS
-from vinery_serving.hub.errors import PullFailed
-from vinery_serving.hub.verdict import Answer
+from vinery_serving.models import devices, job_requests, pulls
+from vinery_serving.models.devices import Device
+from vinery_serving.models.engine_status import EngineStatus, ShownState
+from vinery_serving.models.hub.errors import PullFailed
+from vinery_serving.models.hub.verdict import Answer
+from vinery_serving.models.job_results import take_result
+from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.pulls import facts_of
+from vinery_serving.models.resource import MODELS
 from vinery_serving.node import job_runner
 from vinery_serving.node.job_runner import JobRunner
 

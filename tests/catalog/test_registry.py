@@ -8,11 +8,11 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.catalog.conftest import TINY_CHAT
+from vinery_accounts.access import changes
 from vinery_accounts.models import AuditEntry, User
-from vinery_accounts.services import changes
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models import registry
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.models import ServedModel
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 

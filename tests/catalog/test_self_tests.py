@@ -13,10 +13,10 @@ from tests.tables import table
 from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.resources.base import EVERYTHING, Conflict
 from vinery_platform.cli import model as command
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.engine_status import PICTURES_FAILED, EngineState, EngineStatus
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.resource import MODELS
+from vinery_serving.models import registry
+from vinery_serving.models.engine_status import PICTURES_FAILED, EngineState, EngineStatus
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.resource import MODELS
 
 pytestmark = pytest.mark.django_db
 CHANGES = "admin:serving_servedmodel_changelist"

@@ -11,10 +11,10 @@ from tests.catalog.conftest import TINY_CHAT as FOLDER
 from tests.catalog.conftest import text_of
 from tests.tables import table
 from vinery_accounts.models import AuditEntry, ModelWeight, User
-from vinery_serving.catalog import devices
-from vinery_serving.catalog.devices import Device
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models import devices
+from vinery_serving.models.devices import Device
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.models import ServedModel
 
 TINY_CHAT = str(FOLDER)
 MODELS = "/admin/serving/servedmodel/"

@@ -7,9 +7,9 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.conftest import REPOSITORY
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.folder_options import shipped_folder, shipped_models
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models import registry
+from vinery_serving.models.folder_options import shipped_folder, shipped_models
+from vinery_serving.models.models import ServedModel
 
 pytestmark = pytest.mark.django_db
 FOLDER = REPOSITORY / "models" / "tiny-vision"

@@ -8,12 +8,12 @@ from django.test import Client
 
 from tests.catalog.conftest import LIST, address, error_at, page, text_of
 from tests.tables import table
-from vinery_serving.catalog import job_requests, registry
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.job_requests import Tune
-from vinery_serving.catalog.job_results import take_result
-from vinery_serving.catalog.jobs import JobState, ModelJob
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models import job_requests, registry
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.job_requests import Tune
+from vinery_serving.models.job_results import take_result
+from vinery_serving.models.job_rows import JobState, ModelJob
+from vinery_serving.models.models import ServedModel
 
 pytestmark = pytest.mark.django_db
 BEST = {"prompt_lookup": True}

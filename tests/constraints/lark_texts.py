@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import assert_never
 
-from vinery_serving.constraints.grammar.ebnf import Alt, Chars, Expr, Ref, Repeat, Seq, Text
+from vinery_serving.grammars.grammar.ebnf import Alt, Chars, Expr, Ref, Repeat, Seq, Text
 
 Rules = Mapping[str, Expr]
 

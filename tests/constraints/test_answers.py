@@ -7,12 +7,12 @@ import pytest
 
 from tests.output.builders import WEATHER
 from tests.tables import table
-from vinery_serving.constraints.answers import answer_grammar
-from vinery_serving.constraints.families.registry import by_name, family_names
-from vinery_serving.constraints.json_schema.translator import json_grammar
-from vinery_serving.constraints.lowering import lowered
 from vinery_serving.core.errors import InvalidGrammar, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
+from vinery_serving.grammars.answers import answer_grammar
+from vinery_serving.grammars.families.registry import by_name, family_names
+from vinery_serving.grammars.json_schema.translator import json_grammar
+from vinery_serving.grammars.lowering import lowered
 
 FIELD = "response_format"
 PING = Tool("ping")

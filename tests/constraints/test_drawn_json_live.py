@@ -22,9 +22,9 @@ from tests.engine.conftest import TINY_CHAT
 from tests.examples import FACTOR, examples
 from tests.output.builders import object_of
 from tests.tables import table
-from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
-from vinery_serving.constraints.json_schema.strings import FORMATS
-from vinery_serving.constraints.json_schema.translator import json_grammar
+from vinery_serving.grammars.json_schema.nodes import SchemaError, Unenforceable
+from vinery_serving.grammars.json_schema.strings import FORMATS
+from vinery_serving.grammars.json_schema.translator import json_grammar
 
 pytestmark = pytest.mark.live
 

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from tests.tables import table
-from vinery_serving.constraints.arguments import (
+from vinery_serving.core.errors import InvalidGrammar, UnsupportedParameter
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.grammars.arguments import (
     FREE,
     PYTHON_NOTATION,
     Parameter,
@@ -13,9 +15,7 @@ from vinery_serving.constraints.arguments import (
     notated_arguments_tag,
     parameters_of,
 )
-from vinery_serving.constraints.families.registry import by_name
-from vinery_serving.core.errors import InvalidGrammar, UnsupportedParameter
-from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.grammars.families.registry import by_name
 
 AUTO = ToolChoice()
 REQUIRED = ToolChoice(ToolMode.REQUIRED)

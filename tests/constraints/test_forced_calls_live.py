@@ -13,10 +13,10 @@ from tests.output.builders import object_of
 from tests.output.rotation import rotated
 from tests.output.tiny_chat import asked, calls_of, straight
 from tests.tables import table
-from vinery_serving.constraints.answers import tool_grammar
-from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core.events import FinishReason, ToolCallDelta
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.grammars.answers import tool_grammar
+from vinery_serving.grammars.families.registry import by_name, family_names
 
 pytestmark = pytest.mark.live
 

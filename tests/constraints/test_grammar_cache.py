@@ -1,7 +1,7 @@
 """Grammars are kept up to a number of characters, and take the same steps from the cache."""
 
-from vinery_serving.constraints.grammar.cache import GrammarCache
-from vinery_serving.constraints.grammar.steps import spend, step_budget
+from vinery_serving.grammars.grammar.cache import GrammarCache
+from vinery_serving.grammars.grammar.steps import spend, step_budget
 
 
 def translated(cache: GrammarCache, source: str, grammar: str) -> int:

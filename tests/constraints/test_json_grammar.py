@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.tables import table
-from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
-from vinery_serving.constraints.json_schema.strings import FORMATS
-from vinery_serving.constraints.json_schema.translator import json_grammar, json_tag
+from vinery_serving.grammars.json_schema.nodes import SchemaError, Unenforceable
+from vinery_serving.grammars.json_schema.strings import FORMATS
+from vinery_serving.grammars.json_schema.translator import json_grammar, json_tag
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "grammars"
 # Schemas of each kind, with the path of what is refused, and words of the reason.

@@ -11,12 +11,12 @@ from lark.exceptions import LarkError
 
 from tests.examples import examples
 from tests.tables import table
-from vinery_serving.constraints.grammar.ebnf import Expr
-from vinery_serving.constraints.grammar.languages import NotRegular
-from vinery_serving.constraints.grammar.lark import InvalidLark, lark_expression
-from vinery_serving.constraints.grammar.rules import RuleSet, plain
-from vinery_serving.constraints.texts import text_tag
 from vinery_serving.core.request import TextGrammar, TextSyntax
+from vinery_serving.grammars.grammar.ebnf import Expr
+from vinery_serving.grammars.grammar.languages import NotRegular
+from vinery_serving.grammars.grammar.lark import InvalidLark, lark_expression
+from vinery_serving.grammars.grammar.rules import RuleSet, plain
+from vinery_serving.grammars.texts import text_tag
 
 from .lark_texts import Rules, fits, generated_text
 

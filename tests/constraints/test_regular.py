@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.tables import table
-from vinery_serving.constraints.grammar.ebnf import Ref
-from vinery_serving.constraints.grammar.languages import (
+from vinery_serving.core.errors import InvalidGrammar
+from vinery_serving.grammars.grammar.ebnf import Ref
+from vinery_serving.grammars.grammar.languages import (
     NotRegular,
     TooManyStates,
     complement,
@@ -24,18 +25,17 @@ from vinery_serving.constraints.grammar.languages import (
     length_bounds,
     matches,
 )
-from vinery_serving.constraints.grammar.patterns import (
+from vinery_serving.grammars.grammar.patterns import (
     InvalidPattern,
     fullmatch_language,
     search_language,
 )
-from vinery_serving.constraints.grammar.rules import RuleSet, in_json, plain
-from vinery_serving.constraints.json_schema.nodes import SchemaNode
-from vinery_serving.constraints.json_schema.numbers import Bound, NumberRange, number_range
-from vinery_serving.constraints.json_schema.strings import FORMATS, SHORT_FORMATS
-from vinery_serving.constraints.json_schema.translator import json_grammar
-from vinery_serving.constraints.texts import regex_tag
-from vinery_serving.core.errors import InvalidGrammar
+from vinery_serving.grammars.grammar.rules import RuleSet, in_json, plain
+from vinery_serving.grammars.json_schema.nodes import SchemaNode
+from vinery_serving.grammars.json_schema.numbers import Bound, NumberRange, number_range
+from vinery_serving.grammars.json_schema.strings import FORMATS, SHORT_FORMATS
+from vinery_serving.grammars.json_schema.translator import json_grammar
+from vinery_serving.grammars.texts import regex_tag
 
 from .lark_texts import fits
 

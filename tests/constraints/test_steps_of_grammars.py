@@ -11,14 +11,14 @@ import pytest
 
 from tests.operations import calls
 from tests.tables import table
-from vinery_serving.constraints import texts
-from vinery_serving.constraints.answers import answer_grammar, tool_grammar
-from vinery_serving.constraints.families.registry import by_name, family_names
-from vinery_serving.constraints.grammar.steps import step_budget
-from vinery_serving.constraints.json_schema import translator
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import InvalidGrammar, InvalidRequest
 from vinery_serving.core.field_limits import REQUEST_STEPS, SCHEMA_STEPS
+from vinery_serving.grammars import texts
+from vinery_serving.grammars.answers import answer_grammar, tool_grammar
+from vinery_serving.grammars.families.registry import by_name, family_names
+from vinery_serving.grammars.grammar.steps import step_budget
+from vinery_serving.grammars.json_schema import translator
 from vinery_serving.output.parsers.argument_types import ParameterTypes
 
 Work = Callable[[], Any]

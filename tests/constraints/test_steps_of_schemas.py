@@ -13,9 +13,6 @@ import pytest
 
 from tests.operations import calls
 from tests.tables import table
-from vinery_serving.constraints.grammar.steps import spend, step_budget
-from vinery_serving.constraints.json_schema.nodes import SchemaError, Unenforceable
-from vinery_serving.constraints.json_schema.translator import json_grammar, json_tag
 from vinery_serving.core import field_limits
 from vinery_serving.core.errors import InvalidGrammar
 from vinery_serving.core.field_limits import (
@@ -25,6 +22,9 @@ from vinery_serving.core.field_limits import (
     SCHEMA_PROPERTIES,
     SCHEMA_STEPS,
 )
+from vinery_serving.grammars.grammar.steps import spend, step_budget
+from vinery_serving.grammars.json_schema.nodes import SchemaError, Unenforceable
+from vinery_serving.grammars.json_schema.translator import json_grammar, json_tag
 
 Family = Callable[[int], Any]
 TEXT = {"type": "string"}

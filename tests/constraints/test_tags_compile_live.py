@@ -6,10 +6,10 @@ import pytest
 
 from tests.output.rotation import rotated
 from tests.tables import table
-from vinery_serving.constraints.answers import answer_grammar, tool_grammar
-from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core import request as req
 from vinery_serving.core.tools import custom_tool
+from vinery_serving.grammars.answers import answer_grammar, tool_grammar
+from vinery_serving.grammars.families.registry import by_name, family_names
 
 from .conftest import Refusal
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from vinery_serving.convert.environments import EnvironmentNote, Environments
-from vinery_serving.convert.lines import line_named
+from vinery_serving.models.convert.environments import EnvironmentNote, Environments
+from vinery_serving.models.convert.lines import line_named
 
 _CONFIG = f"home = {Path(sys.base_prefix) / 'bin'}\ninclude-system-site-packages = false\n"
 

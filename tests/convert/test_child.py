@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from tests.convert.waiting import until
-from vinery_serving.convert import child
-from vinery_serving.convert.child import ChildFailed, ChildLimits, MemoryExceeded
+from vinery_serving.models.convert import child
+from vinery_serving.models.convert.child import ChildFailed, ChildLimits, MemoryExceeded
 
 _FOREVER = "import time\nwhile True: time.sleep(1)"
 
@@ -95,7 +95,7 @@ async def test_the_whole_group_ends_when_it_is_cancelled_or_its_parent_is_killed
     code = f"{write}\n{_FOREVER}"
     parent = (
         "import asyncio, sys\n"
-        "from vinery_serving.convert import child\n"
+        "from vinery_serving.models.convert import child\n"
         f"command = (sys.executable, '-c', {code!r})\n"
         "asyncio.run(child.run(command, lambda _: None, child.ChildLimits()))"
     )

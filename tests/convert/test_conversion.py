@@ -15,10 +15,10 @@ import pytest
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import write_environment
 from tests.convert.waiting import until
-from vinery_serving.convert import conversion
-from vinery_serving.convert.conversion import Converted, Progress, Workshop, convert
-from vinery_serving.convert.errors import ConvertError
-from vinery_serving.convert.options import ConvertOptions, parse
+from vinery_serving.models.convert import conversion
+from vinery_serving.models.convert.conversion import Converted, Progress, Workshop, convert
+from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.models.convert.options import ConvertOptions, parse
 
 _TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 COPY = f"""
@@ -82,7 +82,7 @@ async def test_broken_graphs_and_a_folder_without_a_tokenizer_never_appear(tmp_p
         await running.convert()
     assert running.left == []
     (tmp_path / "openvino_model.xml").touch()
-    words = (sys.executable, "-m", "vinery_serving.convert.load_check", str(tmp_path))
+    words = (sys.executable, "-m", "vinery_serving.models.convert.load_check", str(tmp_path))
     check = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
     assert b"has no tokenizer" in (await check.communicate())[1]
     assert check.returncode == 1
@@ -126,9 +126,9 @@ async def test_a_cancelled_conversion_leaves_nothing(tmp_path: Path) -> None:
 _CONVERT = """
 import asyncio, sys
 from pathlib import Path
-from vinery_serving.convert.conversion import Workshop, convert
-from vinery_serving.convert.environments import Environments
-from vinery_serving.convert.options import ConvertOptions
+from vinery_serving.models.convert.conversion import Workshop, convert
+from vinery_serving.models.convert.environments import Environments
+from vinery_serving.models.convert.options import ConvertOptions
 source, output, environments = map(Path, sys.argv[1:])
 asyncio.run(convert(source, output, ConvertOptions(), Workshop(Environments(environments)),
     report=lambda _: None, write=lambda _: None))

@@ -11,10 +11,10 @@ import pytest
 
 from tests.conftest import until
 from tests.convert.wheels import write_wheels
-from vinery_serving.convert import environments as module
-from vinery_serving.convert.environments import Environments
-from vinery_serving.convert.errors import ConvertError
-from vinery_serving.convert.lines import Line
+from vinery_serving.models.convert import environments as module
+from vinery_serving.models.convert.environments import Environments
+from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.models.convert.lines import Line
 
 
 def ignore(_: bytes) -> None:
@@ -41,8 +41,8 @@ def only_these_wheels(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 _MAKE = """
 import asyncio, sys
 from pathlib import Path
-from vinery_serving.convert.environments import Environments
-from vinery_serving.convert.lines import Line
+from vinery_serving.models.convert.environments import Environments
+from vinery_serving.models.convert.lines import Line
 line = Line("test", ("exporter==1.0",), "torch==1.0")
 asyncio.run(Environments(Path(sys.argv[1])).ensure(line, lambda _: None))
 """

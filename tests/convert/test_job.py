@@ -16,13 +16,13 @@ from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import write_environment
 from tests.convert.test_conversion import COPY
 from vinery_platform.cli import main
-from vinery_serving.catalog import job_requests
-from vinery_serving.catalog.engine_status import ShownState
-from vinery_serving.catalog.job_requests import Conversion
-from vinery_serving.catalog.job_results import take_result
-from vinery_serving.catalog.jobs import JobState, ModelJob
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.jobs.progress import JobDocument
+from vinery_serving.models import job_requests
+from vinery_serving.models.engine_status import ShownState
+from vinery_serving.models.job_requests import Conversion
+from vinery_serving.models.job_results import take_result
+from vinery_serving.models.job_rows import JobState, ModelJob
+from vinery_serving.models.jobs.progress import JobDocument
+from vinery_serving.models.models import ServedModel
 
 _DEADLINE_S = 60.0
 
@@ -45,7 +45,7 @@ class Home:
         of_job |= {"node_pid": os.getpid(), "model": "org/tiny", "home": self.path}
         document = JobDocument(**of_job, parameters=parameters)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        words = [sys.executable, "-m", "vinery_serving.jobs", "convert"]
+        words = [sys.executable, "-m", "vinery_serving.models.jobs", "convert"]
         process = subprocess.Popen(words, **pipes)
         assert process.stdin is not None
         process.stdin.write(document.to_json())

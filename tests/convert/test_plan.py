@@ -8,10 +8,10 @@ import pytest
 
 from tests.convert.checkpoints import write_checkpoint
 from tests.tables import table
-from vinery_serving.convert.checkpoint import Checkpoint
-from vinery_serving.convert.errors import ConvertError
-from vinery_serving.convert.lines import architecture_of, architectures, line_named, lines
-from vinery_serving.convert.options import ConvertOptions, parse
+from vinery_serving.models.convert.checkpoint import Checkpoint
+from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.models.convert.lines import architecture_of, architectures, line_named, lines
+from vinery_serving.models.convert.options import ConvertOptions, parse
 
 
 @pytest.fixture(scope="module")

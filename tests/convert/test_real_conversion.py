@@ -9,8 +9,8 @@ import pytest
 
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import borrow_environment
-from vinery_serving.convert.conversion import Workshop, convert
-from vinery_serving.convert.options import parse
+from vinery_serving.models.convert.conversion import Workshop, convert
+from vinery_serving.models.convert.options import parse
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, ServingError, cited
+from vinery_serving.gateway.workers.wire import decode_refusal, encode_refusal
 from vinery_serving.media.rules import Denial, DenialReason, MediaDenied
-from vinery_serving.workers.wire import decode_refusal, encode_refusal
 
 SECRET = "my bank is broke"
 

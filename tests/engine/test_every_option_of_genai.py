@@ -13,11 +13,11 @@ import openvino_genai as genai
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import config_of
 from tests.tables import table
-from vinery_serving.catalog.ovms.sources import OF_MODELS
 from vinery_serving.engine.graph import GraphFeatures
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import _device_properties, _properties, _scheduler
+from vinery_serving.models.ovms.sources import OF_MODELS
 
 OPTIONS: Final = tomllib.loads(Path(__file__).with_name("options_of_genai.toml").read_text())
 SIZES: Final = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}

@@ -7,18 +7,18 @@ import msgspec
 
 from tests.conftest import REPOSITORY
 from tests.tables import table
-from vinery_serving.catalog.models import ServedModel
 from vinery_serving.engine.options import EngineOptions, of_engine
+from vinery_serving.models.models import ServedModel
 
 # The rooms whose processes an engine's options reach.
-ROOMS = ("engine", "pooling", "node")
+ROOMS = ("engine", "node")
 DECLARED = {each.name for each in msgspec.structs.fields(EngineOptions)}
 OF_ENGINE = set(of_engine(dict.fromkeys(DECLARED)))
 
 
 def reads(room: str) -> Iterator[str]:
     """Yield the options that files of a room read, as `options.name`."""
-    for path in (REPOSITORY / "serving" / room).rglob("*.py"):
+    for path in (REPOSITORY / "serving/vinery_serving" / room).rglob("*.py"):
         if path.name == "options.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.flow.tiny_chat import new_engine
-from vinery_serving.flow.directory import Engine
+from vinery_serving.gateway.engines.directory import Engine
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from vinery_serving.core import events as ev
 from vinery_serving.core.dialects import V3
 from vinery_serving.core.errors import EngineFailure
 from vinery_serving.core.request import Handling
-from vinery_serving.flow.attempt import IntervalBuffer
-from vinery_serving.flow.generate import run
-from vinery_serving.flow.meter import Meter
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.running.attempt import IntervalBuffer
+from vinery_serving.gateway.running.generate import run
 from vinery_serving.transport.messages import Accepted, Rejected, TokenOutput
 
 

@@ -14,9 +14,9 @@ from tests.prompting.builders import a_chat
 from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong
-from vinery_serving.flow.context import within_context
-from vinery_serving.flow.directory import Engine
-from vinery_serving.flow.rendering import count_tokens
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.preparing.context import within_context
+from vinery_serving.gateway.preparing.rendering import count_tokens
 from vinery_serving.prompting.assets import ModelAssets
 
 CONTEXT = 2048  # of the reference model
@@ -148,7 +148,8 @@ def test_leaving_messages_out_early_changes_no_prompt(sizes, max_context):
     engine = new_engine(Path("/nowhere"), max_context=max_context)
     request = chat(*["a" * size for size in sizes], drops_oldest=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vinery_serving.flow.preparing.within_context", lambda asked, _: asked)
+        name = "vinery_serving.gateway.preparing.prepare.within_context"
+        patch.setattr(name, lambda asked, _: asked)
         expected = outcome(engine, request)
 
     assert outcome(engine, request) == expected

@@ -13,13 +13,13 @@ import pytest
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import ASSETS, NOW, TINY_CHAT, new_engine
 from tests.prompting.builders import a_chat
-from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
 from vinery_serving.core.request import Rendering
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.flow.abilities import Abilities, abilities_of
-from vinery_serving.flow.directory import Engine, LocalDirectory, ModelEntry, ModelState
+from vinery_serving.gateway.engines.directory import Engine, LocalDirectory, ModelEntry, ModelState
+from vinery_serving.gateway.preparing.abilities import Abilities, abilities_of
+from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.transport.client import EngineClient
 

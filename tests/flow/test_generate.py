@@ -20,8 +20,8 @@ from tests.prompting.builders import a_chat
 from vinery_serving.core import events as ev
 from vinery_serving.core.errors import InvalidGrammar, Overloaded
 from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Stopping
-from vinery_serving.flow import generate as run_module
-from vinery_serving.flow.generate import stream, whole
+from vinery_serving.gateway.running import generate as run_module
+from vinery_serving.gateway.running.generate import stream, whole
 from vinery_serving.transport.messages import Accepted, Rejected, TokenOutput
 
 TIMEOUT_S = 30

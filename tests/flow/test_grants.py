@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vinery_serving.flow.grants import NUM_AHEAD, NUM_EACH, TokenGrants
+from vinery_serving.gateway.running.grants import NUM_AHEAD, NUM_EACH, TokenGrants
 
 
 @dataclass

@@ -13,8 +13,8 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.events import Completed
 from vinery_serving.core.request import BeamSearch, GenerationRequest, Handling, RawPrompts
-from vinery_serving.flow.candidates import check_beam_search
-from vinery_serving.flow.generate import run
+from vinery_serving.gateway.preparing.candidates import check_beam_search
+from vinery_serving.gateway.running.generate import run
 from vinery_serving.transport.messages import Accepted, TokenOutput
 
 

@@ -14,9 +14,9 @@ from tests.flow.tiny_chat import HELLO, prepared_of
 from tests.prompting.builders import a_chat
 from vinery_serving.core.request import BeamSearch, GenerationRequest, Stopping
 from vinery_serving.core.result import Result
-from vinery_serving.flow.directory import Engine
-from vinery_serving.flow.generate import whole
-from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.running.generate import whole
 from vinery_serving.node.engine_process import EngineProcess
 
 pytestmark = pytest.mark.live

@@ -24,11 +24,11 @@ from tests.tables import table
 from vinery_serving.core import errors
 from vinery_serving.core.events import Completed, Failed, Started
 from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Sampling
-from vinery_serving.flow.directory import Engine
-from vinery_serving.flow.generate import MAX_LOST_ENGINES, whole
-from vinery_serving.flow.grants import TokenSource
-from vinery_serving.flow.prepared import PreparedRequest
-from vinery_serving.flow.quarantine import Quarantine, Quarantined
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.engines.quarantine import Quarantine, Quarantined
+from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.running.generate import MAX_LOST_ENGINES, whole
+from vinery_serving.gateway.running.grants import TokenSource
 from vinery_serving.transport import messages
 
 TIMEOUT_S = 30

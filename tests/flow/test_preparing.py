@@ -21,11 +21,11 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.engine.option_parsing import parse_options
-from vinery_serving.flow.clamping import CLIENT_DEFAULTS
-from vinery_serving.flow.directory import Engine
-from vinery_serving.flow.parameters import defaults_of, with_returns
-from vinery_serving.flow.prepared import Draft
-from vinery_serving.flow.preparing import prepare
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.engines.parameters import defaults_of, with_returns
+from vinery_serving.gateway.preparing.clamping import CLIENT_DEFAULTS
+from vinery_serving.gateway.preparing.prepare import prepare
+from vinery_serving.gateway.preparing.prepared import Draft
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.protocols import parse
 from vinery_serving.transport.messages import SamplingParams, SpeculationSpec

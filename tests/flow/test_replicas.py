@@ -6,7 +6,7 @@ from typing import cast
 
 from tests.fakes.engine import HELLO
 from tests.tables import table
-from vinery_serving.flow.replicas import Replicas
+from vinery_serving.gateway.engines.replicas import Replicas
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello, Load
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
 from vinery_serving.engine.pipeline import _set_sampling
-from vinery_serving.flow.preparing import resolve_sampling
+from vinery_serving.gateway.preparing.prepare import resolve_sampling
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.transport.messages import SamplingParams
 

@@ -19,9 +19,9 @@ from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.events import Event, TextDelta
 from vinery_serving.core.logprobs import Token
-from vinery_serving.flow.directory import Engine
-from vinery_serving.flow.meter import Meter
-from vinery_serving.flow.prepared import PreparedRequest
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.preparing.prepared import PreparedRequest
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.protocols.common.logprobs import TextLogprobs
 from vinery_serving.transport.messages import TokenLogprobs

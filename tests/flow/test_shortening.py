@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
 from vinery_serving.core.request import Conversation, Message, Role, ToolCall
-from vinery_serving.flow.rendering import droppable, shortened
+from vinery_serving.gateway.preparing.rendering import droppable, shortened
 from vinery_serving.prompting.assets import Prompt
 
 USER, ASSISTANT, SYSTEM, DEVELOPER = (

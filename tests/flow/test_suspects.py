@@ -2,8 +2,8 @@
 
 import asyncio
 
-from vinery_serving.flow import suspects as module
-from vinery_serving.flow.suspects import Run, Suspects
+from vinery_serving.gateway.engines import suspects as module
+from vinery_serving.gateway.engines.suspects import Run, Suspects
 
 
 def end_engine(suspects: Suspects, *runs: Run) -> None:

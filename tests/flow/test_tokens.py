@@ -8,7 +8,7 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import Conversation, Encoding, Rendering
 from vinery_serving.core.tokens import Padding, TokenizeRequest
-from vinery_serving.flow.rendering import count_tokens, detokenize, tokenize
+from vinery_serving.gateway.preparing.rendering import count_tokens, detokenize, tokenize
 
 HELLO = a_chat(("user", "Hello!"))
 

@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.fakes.engine import Gateway, InMemoryEngine
-from vinery_serving.constraints.families.registry import select_family
 from vinery_serving.core import request as req
 from vinery_serving.core.events import Event, TextDelta
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.flow.directory import Engine, ModelEntry
-from vinery_serving.flow.generate import stream
-from vinery_serving.flow.meter import Meter
-from vinery_serving.flow.prepared import PreparedRequest
-from vinery_serving.flow.preparing import prepare
-from vinery_serving.flow.quarantine import Quarantine
-from vinery_serving.flow.replicas import Replicas
-from vinery_serving.flow.suspects import Suspects
+from vinery_serving.gateway.engines.directory import Engine, ModelEntry
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.engines.quarantine import Quarantine
+from vinery_serving.gateway.engines.replicas import Replicas
+from vinery_serving.gateway.engines.suspects import Suspects
+from vinery_serving.gateway.preparing.prepare import prepare
+from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.running.generate import stream
+from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import SamplingParams, Submit

@@ -16,7 +16,13 @@ from vinery_serving.core.errors import (
     ServingError,
     TooManyBodies,
 )
-from vinery_serving.http.bodies import FREE_BYTES, BodyBudget, BodyLimits, ClientGone, read_body
+from vinery_serving.gateway.endpoints.bodies import (
+    FREE_BYTES,
+    BodyBudget,
+    BodyLimits,
+    ClientGone,
+    read_body,
+)
 
 Message = MutableMapping[str, Any]
 

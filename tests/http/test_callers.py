@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tables import table
-from vinery_serving.http.callers import authorization_of, organization_headers
+from vinery_serving.gateway.endpoints.callers import authorization_of, organization_headers
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)
 

@@ -19,16 +19,16 @@ from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
-from vinery_serving.flow import generate
-from vinery_serving.http.bodies import FREE_BYTES, api_bodies
-from vinery_serving.http.consumers import api_application
-from vinery_serving.intake.reading import SMALL_BODY_BYTES
-from vinery_serving.runtime.drain import Drain
-from vinery_serving.runtime.live import LiveRequests
-from vinery_serving.runtime.runtime import Runtime
-from vinery_serving.runtime.traffic import Traffic
-from vinery_serving.workers.pool import WorkerPool
-from vinery_serving.workers.process import WorkerProcess, WorkLimits
+from vinery_serving.gateway.endpoints.bodies import FREE_BYTES, api_bodies
+from vinery_serving.gateway.endpoints.consumers import api_application
+from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES
+from vinery_serving.gateway.running import generate
+from vinery_serving.gateway.state.drain import Drain
+from vinery_serving.gateway.state.live import LiveRequests
+from vinery_serving.gateway.state.runtime import Runtime
+from vinery_serving.gateway.state.traffic import Traffic
+from vinery_serving.gateway.workers.pool import WorkerPool
+from vinery_serving.gateway.workers.process import WorkerProcess, WorkLimits
 
 Response = tuple[int, bytes]
 LIMITS = WorkLimits(
@@ -62,7 +62,7 @@ class Server:
         self.limits = LimitService(LimitSettings())
         self.traffic = Traffic()
         self.drain = Drain()
-        self.workers = WorkerPool("vinery_serving.intake.jobs", LIMITS)
+        self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)
         found = {"entries": {"tiny-chat"}, "aliases": {}, "engines": [self.engine]}
         runtime = SimpleNamespace(
             required_keys=None,

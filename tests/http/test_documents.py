@@ -4,7 +4,7 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
-from vinery_serving.http.documents import ConstantDocument
+from vinery_serving.gateway.endpoints.documents import ConstantDocument
 
 _LONG = b"x" * 100_001
 

@@ -11,9 +11,9 @@ from pytest_django import Settings
 from tests.tables import table
 from vinery_serving.core.errors import UnknownParameter, UnsupportedParameter
 from vinery_serving.core.unused import Unused
-from vinery_serving.http.edge import OWN_HEADERS
-from vinery_serving.http.notices import ignored, report_unused
-from vinery_serving.runtime.traffic import Traffic
+from vinery_serving.gateway.endpoints.edge import OWN_HEADERS
+from vinery_serving.gateway.endpoints.notices import ignored, report_unused
+from vinery_serving.gateway.state.traffic import Traffic
 
 
 def reported(unused: Unused, *others: str, betas: bytes = b"") -> tuple[list[Any], dict[str, int]]:

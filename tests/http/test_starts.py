@@ -3,8 +3,8 @@
 import asyncio
 from collections import Counter
 
-from vinery_serving.http.edge import Message, Receive, Scope, Send
-from vinery_serving.http.starts import BeginInTurns
+from vinery_serving.gateway.endpoints.edge import Message, Receive, Scope, Send
+from vinery_serving.gateway.endpoints.starts import BeginInTurns
 
 
 async def receive() -> Message:

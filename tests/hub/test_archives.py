@@ -7,9 +7,9 @@ import pytest
 
 from tests.hub.archives import FILES, write_special, write_tar, write_zip, write_zip_link
 from tests.tables import table
-from vinery_serving.hub import archive as archive_module
-from vinery_serving.hub.archive import unpack
-from vinery_serving.hub.errors import PullFailed
+from vinery_serving.models.hub import archive as archive_module
+from vinery_serving.models.hub.archive import unpack
+from vinery_serving.models.hub.errors import PullFailed
 
 
 @pytest.fixture

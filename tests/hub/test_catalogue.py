@@ -7,11 +7,11 @@ import pytest
 
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.models import TINY_CHAT
-from vinery_serving.hub import catalogue as catalogue_module
-from vinery_serving.hub.catalogue import CatalogueModel, catalogue, check, find
-from vinery_serving.hub.client import Hub
-from vinery_serving.hub.errors import HubUnavailable
-from vinery_serving.hub.machine import Machine
+from vinery_serving.models.hub import catalogue as catalogue_module
+from vinery_serving.models.hub.catalogue import CatalogueModel, catalogue, check, find
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.errors import HubUnavailable
+from vinery_serving.models.hub.machine import Machine
 
 GB = 10**9
 TASKS = {"chat", "completion", "vision", "embeddings", "rerank"}

@@ -11,11 +11,11 @@ import pytest
 from tests.fakes.hub import FakeHub
 from tests.hub.gguf_files import write_gguf
 from tests.tables import table
-from vinery_serving.hub import gguf_folder
-from vinery_serving.hub.client import Hub
-from vinery_serving.hub.errors import PullFailed
-from vinery_serving.hub.gguf import read_metadata
-from vinery_serving.hub.pull import pull
+from vinery_serving.models.hub import gguf_folder
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.errors import PullFailed
+from vinery_serving.models.hub.gguf import read_metadata
+from vinery_serving.models.hub.pull import pull
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import ModelFolder
 

@@ -16,12 +16,12 @@ import pytest
 
 from tests.fakes.object_store import ObjectStore
 from tests.hub.archives import FILES, write_tar
-from vinery_serving.hub import objects, origins
-from vinery_serving.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.hub.objects import S3File
-from vinery_serving.hub.origins import ArchiveOrigin
-from vinery_serving.hub.transfer import Patience
-from vinery_serving.jobs.progress import JobDocument
+from vinery_serving.models.hub import objects, origins
+from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
+from vinery_serving.models.hub.objects import S3File
+from vinery_serving.models.hub.origins import ArchiveOrigin
+from vinery_serving.models.hub.transfer import Patience
+from vinery_serving.models.jobs.progress import JobDocument
 from vinery_serving.node.job_process import run_job
 
 URL = "s3://models/chat/tiny.tar.gz"
@@ -126,7 +126,7 @@ def test_what_is_not_there_is_a_sentence_and_without_the_client_its_package(
         ArchiveOrigin.look(f"{URL}?versionId=3")
 
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(PullFailed, match=r"pip install 'vinery\[s3\]'"):
+    with pytest.raises(PullFailed, match=r"pip install 'vinery-platform\[s3\]'"):
         ArchiveOrigin.look(URL)
 
 

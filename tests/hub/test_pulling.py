@@ -10,12 +10,12 @@ import pytest
 from tests.conftest import REPOSITORY, until
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.models import TINY_CHAT
-from vinery_serving.hub import pull as pulling
-from vinery_serving.hub.client import Hub
-from vinery_serving.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.hub.folders import PullFolders
-from vinery_serving.hub.pull import pull
-from vinery_serving.hub.transfer import Patience
+from vinery_serving.models.hub import pull as pulling
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
+from vinery_serving.models.hub.folders import PullFolders
+from vinery_serving.models.hub.pull import pull
+from vinery_serving.models.hub.transfer import Patience
 from vinery_serving.prompting.folder import ModelFolder
 
 QUICK = Patience(max_attempts=2, first_wait_s=0, stall_s=60)
@@ -26,8 +26,8 @@ SMALL = "config.json"
 _PROGRAM = """
 import sys
 from pathlib import Path
-from vinery_serving.hub.client import Hub
-from vinery_serving.hub.pull import pull
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.pull import pull
 hub = Hub.of_environment()
 pull(hub, hub.repository("acme/tiny"), Path(sys.argv[1]), lambda *_: None)
 """
@@ -125,7 +125,7 @@ def test_attempts_are_limited_and_the_time_that_a_hub_asks_for_is_waited(
         pulled(tiny, tmp_path, replace(QUICK, max_attempts_in_all=5))
 
     waits: list[float] = []
-    monkeypatch.setattr("vinery_serving.hub.transfer.time.sleep", waits.append)
+    monkeypatch.setattr("vinery_serving.models.hub.transfer.time.sleep", waits.append)
     tiny.fault(WEIGHTS, Fault(status=429, retry_after_s=7), Fault(status=429, retry_after_s=9999))
     pulled(tiny, tmp_path, replace(QUICK, max_attempts=3))
     assert waits == [7, QUICK.max_asked_wait_s]

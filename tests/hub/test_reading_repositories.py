@@ -5,9 +5,9 @@ import pytest
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.models import TINY_CHAT, openvino_files
 from tests.tables import table
-from vinery_serving.hub.client import Hub
-from vinery_serving.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.hub.repository import Repository
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
+from vinery_serving.models.hub.repository import Repository
 
 
 def read(hub: FakeHub, name: str = "acme/tiny", revision: str | None = None) -> Repository:

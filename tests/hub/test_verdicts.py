@@ -8,11 +8,11 @@ import pytest
 
 from tests.hub.models import QWEN3_8B, TINY_VISION, checkpoint_files, openvino_files
 from tests.tables import table
-from vinery_serving.hub.formats import Format, needed_files
-from vinery_serving.hub.machine import Machine, free_bytes, memory_limit
-from vinery_serving.hub.memory_need import MeasuredEngine, kv_bytes_of_token, memory_need
-from vinery_serving.hub.repository import Repository, RepositoryFile
-from vinery_serving.hub.verdict import Answer, Verdict, gigabytes, will_it_load
+from vinery_serving.models.hub.formats import Format, needed_files
+from vinery_serving.models.hub.machine import Machine, free_bytes, memory_limit
+from vinery_serving.models.hub.memory_need import MeasuredEngine, kv_bytes_of_token, memory_need
+from vinery_serving.models.hub.repository import Repository, RepositoryFile
+from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_it_load
 
 GB = 10**9
 LARGE = Machine(memory_bytes=64 * GB, free_disk_bytes=500 * GB)

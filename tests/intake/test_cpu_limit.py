@@ -3,7 +3,7 @@
 import os
 import signal
 
-from vinery_serving.intake.media import _cpu_limit
+from vinery_serving.gateway.reading.media import _cpu_limit
 
 
 def test_a_process_ends_in_a_block_that_takes_too_long_and_goes_on_after_another() -> None:

@@ -23,19 +23,19 @@ from vinery_serving.core.dialects import V1
 from vinery_serving.core.errors import InvalidRequest, RequestQuarantined
 from vinery_serving.core.media import InlineSource, MediaPart, UrlSource
 from vinery_serving.core.request import Endpoint
-from vinery_serving.flow.directory import Engine
-from vinery_serving.flow.meter import Meter
-from vinery_serving.flow.prepared import Draft, PreparedRequest
-from vinery_serving.flow.preparing import prepare
-from vinery_serving.flow.quarantine import Quarantine
-from vinery_serving.intake import reading
-from vinery_serving.intake.media import RequestMedia
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.engines.quarantine import Quarantine
+from vinery_serving.gateway.preparing.prepare import prepare
+from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
+from vinery_serving.gateway.reading import reading
+from vinery_serving.gateway.reading.media import RequestMedia
+from vinery_serving.gateway.workers.pool import Worker, WorkerPool
+from vinery_serving.gateway.workers.process import WorkerCrashed, WorkLimits
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits, decode_image
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.protocols import parse
-from vinery_serving.workers.pool import Worker, WorkerPool
-from vinery_serving.workers.process import WorkerCrashed, WorkLimits
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -49,7 +49,7 @@ RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool() -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool("vinery_serving.intake.jobs", LIMITS)
+    pool = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)
     yield pool
     await pool.stop()
 
@@ -297,7 +297,7 @@ async def test_an_animation_is_a_video_or_its_first_frame(pool: WorkerPool, engi
 
 async def test_the_setting_limits_the_frames_of_a_video(engine: Engine) -> None:
     url = a_gif(*((level, 0, 0) for level in range(0, 240, 40)))
-    pool = WorkerPool("vinery_serving.intake.jobs", LIMITS)
+    pool = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)
     pool.load(((), field_limits.configured(), DecodeLimits(max_frames=4)))
     try:
         draft = await shown(pool, engine, {"type": "video_url", "video_url": {"url": url}})

@@ -19,16 +19,16 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, ServingError, UnsupportedParameter
 from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import Endpoint, GenerationRequest
-from vinery_serving.flow.directory import Engine
-from vinery_serving.flow.prepared import Draft
-from vinery_serving.flow.preparing import prepare
-from vinery_serving.intake import reading
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.preparing.prepare import prepare
+from vinery_serving.gateway.preparing.prepared import Draft
+from vinery_serving.gateway.reading import reading
+from vinery_serving.gateway.workers.pool import WorkerPool
+from vinery_serving.gateway.workers.process import WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.chat.exchange import ChatExchange
 from vinery_serving.protocols.common.exchange import Exchange
-from vinery_serving.workers.pool import WorkerPool
-from vinery_serving.workers.process import WorkLimits
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -70,7 +70,7 @@ REQUESTS: list[tuple[Endpoint, dict[str, Any]]] = [
 
 @contextlib.asynccontextmanager
 async def new_pool() -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool("vinery_serving.intake.jobs", LIMITS)
+    pool = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)
     yield pool
     await pool.stop()
 
@@ -166,7 +166,7 @@ async def test_a_refusal_of_a_worker_is_that_of_the_web_process(
         with pytest.raises(ServingError) as there:
             await read(pool, engine, endpoint, body)
         with monkeypatch.context() as patch:
-            patch.setattr("vinery_serving.intake.reading.SMALL_BODY_BYTES", len(body))
+            patch.setattr("vinery_serving.gateway.reading.reading.SMALL_BODY_BYTES", len(body))
             with pytest.raises(ServingError) as here:
                 await read(pool, engine, endpoint, body)
         assert parts_of(there.value) == parts_of(here.value)
@@ -202,7 +202,7 @@ ENDLESS = (
 async def test_a_short_schema_of_much_work_ends_and_an_endless_template_is_refused_by_its_name(
     pool: WorkerPool, engine: Engine
 ) -> None:
-    """Whether it is refused is decided elsewhere: see `serving/vinery_serving/constraints`."""
+    """Whether it is refused is decided elsewhere: see `serving/vinery_serving/grammars`."""
     async with asyncio.timeout(_HANGING_S):
         with contextlib.suppress(InvalidRequest):
             await chat(pool, engine, max_tokens=1, guided_json=endless_schema())
@@ -334,7 +334,8 @@ async def test_a_folder_with_openvinos_tokenizer_works_too(
 
 async def test_a_worker_imports_neither_django_nor_an_engine() -> None:
     code = (
-        "import sys, vinery_serving.intake.jobs, vinery_serving.workers.fork_server\n"
+        "import sys, vinery_serving.gateway.reading.worker_jobs\n"
+        "import vinery_serving.gateway.workers.fork_server\n"
         "print([name for name in ('django', 'channels', 'openvino', 'openvino_genai', 'numpy',"
         " 'vinery_accounts') if name in sys.modules])"
     )

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from tests.conftest import clean_environment
 from tests.tables import table
-from vinery_serving.logs.entries import LogEntry, read_entry
-from vinery_serving.logs.file import LogBounds, LogFile
-from vinery_serving.logs.folder import (
+from vinery_serving.processes.logs.entries import LogEntry, read_entry
+from vinery_serving.processes.logs.file import LogBounds, LogFile
+from vinery_serving.processes.logs.folder import (
     delete_former_engines,
     engine_name,
     log_path,
     log_paths,
     process_of,
 )
-from vinery_serving.logs.lines import json_line, time_text
-from vinery_serving.logs.reading import LogFollower, last_lines
+from vinery_serving.processes.logs.lines import json_line, time_text
+from vinery_serving.processes.logs.reading import LogFollower, last_lines
 
 BOUNDS = LogBounds(max_bytes=100, num_files=3)
 
@@ -33,7 +33,7 @@ BOUNDS = LogBounds(max_bytes=100, num_files=3)
 _WRITER = """
 import sys
 from pathlib import Path
-from vinery_serving.logs.file import LogBounds, LogFile
+from vinery_serving.processes.logs.file import LogBounds, LogFile
 
 file = LogFile(Path(sys.argv[1]), LogBounds(4000, 1000))
 for number in range(2000):

@@ -5,9 +5,9 @@ import signal
 from typing import Any
 
 from vinery_serving.core.media import Clip, MediaKind, Page, Picture
+from vinery_serving.gateway.workers.worker import Session
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
-from vinery_serving.workers.worker import Session
 
 _DECODERS = {
     MediaKind.IMAGE: decoding.decode_image,

@@ -25,8 +25,8 @@ from tests.media.drawing import (
 )
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, MediaKind, Picture
-from vinery_serving.workers.pool import WorkerPool
-from vinery_serving.workers.process import WorkLimits
+from vinery_serving.gateway.workers.pool import WorkerPool
+from vinery_serving.gateway.workers.process import WorkLimits
 
 # The defaults of the settings, but for processor time, which the job limits itself.
 LIMITS = WorkLimits(

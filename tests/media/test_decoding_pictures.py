@@ -344,7 +344,7 @@ def test_the_first_bytes_show_the_kind_of_a_file(data: bytes, kind: MediaKind | 
 
 def test_the_web_process_imports_no_decoder() -> None:
     code = (
-        "import sys; import vinery_serving.media.decoding, vinery_serving.intake.jobs;"
+        "import sys, vinery_serving.media.decoding, vinery_serving.gateway.reading.worker_jobs;"
         "print(sorted({'PIL', 'av', 'pypdfium2'} & set(sys.modules)))"
     )
 

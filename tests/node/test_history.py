@@ -7,8 +7,8 @@ import pytest
 
 from tests.catalog.conftest import TINY_CHAT
 from vinery_accounts.base.actors import Actor, acting_as
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.jobs import ModelEvent
+from vinery_serving.models import registry
+from vinery_serving.models.job_rows import ModelEvent
 from vinery_serving.node import status
 
 pytestmark = pytest.mark.django_db

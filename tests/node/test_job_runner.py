@@ -17,9 +17,9 @@ from tests.conftest import REPOSITORY
 from tests.convert import waiting
 from tests.database_threads import in_thread
 from vinery_accounts.base import change_signal
-from vinery_serving.catalog import job_requests as jobs
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus, ShownState
-from vinery_serving.catalog.jobs import (
+from vinery_serving.models import job_requests as jobs
+from vinery_serving.models.engine_status import EngineState, EngineStatus, ShownState
+from vinery_serving.models.job_rows import (
     MAX_EVENTS,
     JobKind,
     JobState,
@@ -27,7 +27,7 @@ from vinery_serving.catalog.jobs import (
     ModelJob,
     record_event,
 )
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models.models import ServedModel
 from vinery_serving.node import job_runner
 from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.reconciler import _read_specs
@@ -285,7 +285,7 @@ def test_the_process_ends_with_its_node(tmp_path: Path) -> None:
     """The process of a job asks the kernel for it, so a killed node leaves none behind."""
     code = (
         "import subprocess, sys, os\n"
-        "p = subprocess.Popen([sys.executable, '-m', 'vinery_serving.jobs', 'pull'],"
+        "p = subprocess.Popen([sys.executable, '-m', 'vinery_serving.models.jobs', 'pull'],"
         " stdin=subprocess.PIPE)\n"
         'p.stdin.write(b\'{"kind": "pull", "job_id": 1, "node_pid": 1, "model": "m",'
         ' "home": "/"}\')\n'

@@ -12,8 +12,8 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from tests.tables import table
-from vinery_serving.catalog.engine_status import EngineState
 from vinery_serving.core.tasks import Task
+from vinery_serving.models.engine_status import EngineState
 from vinery_serving.node import fit, keeper, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_process import EngineDied

@@ -10,8 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.conftest import REPOSITORY
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.models import ServedModel
 from vinery_serving.node import keeper, status
 from vinery_serving.node.load_errors import LoadAttempts
 from vinery_serving.node.reconciler import _read_specs

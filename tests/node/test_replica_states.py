@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vinery_serving.catalog.engine_status import EngineState
+from vinery_serving.models.engine_status import EngineState
 from vinery_serving.node.status import ReplicaStates, Subject
 
 

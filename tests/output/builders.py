@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.fakes.engine import CharacterDecoder
 from tests.results import build_result
-from vinery_serving.constraints.families.registry import by_name
 from vinery_serving.core import events as ev
 from vinery_serving.core.request import Tool
 from vinery_serving.core.result import ChoiceResult
+from vinery_serving.grammars.families.registry import by_name
 from vinery_serving.output.detokenize import Decoder
 from vinery_serving.output.parser import Parser
 from vinery_serving.output.reader import ChoiceReader

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from tests.tables import table
-from vinery_serving.constraints.arguments import PYTHON_NOTATION
 from vinery_serving.core.request import Tool
+from vinery_serving.grammars.arguments import PYTHON_NOTATION
 
 from .builders import Folded, a_parser, folded, object_of
 

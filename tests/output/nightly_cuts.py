@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from random import Random
 
 from tests.examples import examples
-from vinery_serving.constraints.families.registry import by_name, family_names
+from vinery_serving.grammars.families.registry import by_name, family_names
 
 from .builders import Folded, a_parser, cut, folded
 from .families import TOOLS, WRITERS, Call

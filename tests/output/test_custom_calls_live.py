@@ -9,10 +9,10 @@ import re
 import pytest
 
 from tests.tables import table
-from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from vinery_serving.core.result import ChoiceResult
 from vinery_serving.core.tools import custom_tool
+from vinery_serving.grammars.families.registry import by_name, family_names
 
 from .rotation import rotated
 from .tiny_chat import asked, straight

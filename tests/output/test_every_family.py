@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.tables import table
-from vinery_serving.constraints.families.registry import by_name, family_names
 from vinery_serving.core.events import ReasoningDelta, TextDelta
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.grammars.families.registry import by_name, family_names
 
 from .builders import a_parser, cut, events_of, folded
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.tables import table
-from vinery_serving.constraints.families.registry import by_name
 from vinery_serving.core.events import TextDelta, ToolCallDelta
+from vinery_serving.grammars.families.registry import by_name
 
 from .builders import a_call_started, a_parser, cut, events_of, folded
 from .families import (

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.tables import table
-from vinery_serving.constraints.families.registry import by_name
 from vinery_serving.core.events import ReasoningDelta, TextDelta, ToolCallStarted
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
+from vinery_serving.grammars.families.registry import by_name
 
 from .builders import object_of
 from .rotation import rotated

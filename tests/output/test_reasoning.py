@@ -1,8 +1,8 @@
 """Reasoning, alone and before tool calls."""
 
 from tests.tables import table
-from vinery_serving.constraints.families.registry import by_name
 from vinery_serving.core.request import Tool
+from vinery_serving.grammars.families.registry import by_name
 
 from .builders import a_parser, read
 from .forms import Rows, check, row, rows

@@ -8,10 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.tables import table
-from vinery_serving.constraints.answers import answer_grammar, tool_grammar
-from vinery_serving.constraints.families.registry import by_name, detect, family_names
-from vinery_serving.constraints.family import GrammarFamily
-from vinery_serving.constraints.json_schema.translator import json_grammar
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.output_formats import (
     CALL_FORMATS,
@@ -20,6 +16,10 @@ from vinery_serving.core.output_formats import (
     check_output_format,
 )
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
+from vinery_serving.grammars.answers import answer_grammar, tool_grammar
+from vinery_serving.grammars.families.registry import by_name, detect, family_names
+from vinery_serving.grammars.family import GrammarFamily
+from vinery_serving.grammars.json_schema.translator import json_grammar
 from vinery_serving.output.parsers.base import THINK
 
 from .builders import MODEL, WEATHER, read

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from vinery_serving.constraints.answers import answer_grammar, tool_grammar
-from vinery_serving.constraints.families.registry import by_name, detect
-from vinery_serving.constraints.family import Family
 from vinery_serving.core import request as req
 from vinery_serving.core.events import Event
 from vinery_serving.core.result import ChoiceResult
+from vinery_serving.grammars.answers import answer_grammar, tool_grammar
+from vinery_serving.grammars.families.registry import by_name, detect
+from vinery_serving.grammars.family import Family
 from vinery_serving.output.detokenize import Detokenizer
 from vinery_serving.output.reader import ChoiceReader
 from vinery_serving.output.writer import EventWriter

@@ -23,7 +23,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     elif scope["path"] == "/now":
         await _answer(send, {})
     elif scope["path"] == "/refusals":
-        from vinery_serving.http.refusals import REFUSALS
+        from vinery_serving.gateway.endpoints.refusals import REFUSALS
 
         await _answer(send, dict(REFUSALS.nums))
     elif scope["path"] == "/wait":
@@ -75,9 +75,9 @@ async def _answer(send: Any, answer: object) -> None:
 
 
 def serve(limits: str) -> None:
-    from vinery_platform.process import uvicorn_server
-    from vinery_platform.process.connections import ConnectionLimits, Connections
-    from vinery_serving.runtime.drain import Drain
+    from vinery_platform.processes import uvicorn_server
+    from vinery_platform.processes.connections import ConnectionLimits, Connections
+    from vinery_serving.gateway.state.drain import Drain
 
     sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
     sock.setblocking(False)

@@ -23,10 +23,10 @@ from tests.platform_.scripts import vinery
 from tests.tables import table
 from vinery_accounts.usage.entries import encode
 from vinery_accounts.usage.journal import Journal
-from vinery_platform import backup
-from vinery_platform.backup import BackupFailed, workspace
 from vinery_platform.cli import commands
 from vinery_platform.config.home import Home
+from vinery_platform.operations import backup
+from vinery_platform.operations.backup import BackupFailed, workspace
 
 MANIFEST = {
     "version": "0.0.9",
@@ -243,7 +243,7 @@ def test_a_damaged_database_is_not_backed_up(tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from vinery_platform.backup import workspace
+from vinery_platform.operations.backup import workspace
 with workspace(Path(sys.argv[1])) as state:
     (state / "secret").write_text("secret")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -19,8 +19,8 @@ from vinery_platform import checks
 from vinery_platform.cli import doctor
 from vinery_platform.cli.doctor import Finding, Level
 from vinery_platform.config.home import Home
-from vinery_platform.process.listening import Address, listen
-from vinery_platform.settings.servers import database
+from vinery_platform.config.servers import database
+from vinery_platform.processes.listening import Address, listen
 
 
 def diagnosis(environment: Mapping[str, str]) -> tuple[int, dict[str, Finding]]:

@@ -20,12 +20,17 @@ from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_platform.cli.web import behind
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
-from vinery_platform.health import metrics
-from vinery_platform.health.application import HealthApplication, MetricsAccess, _of_keys, _Shared
+from vinery_platform.operations.health import metrics
+from vinery_platform.operations.health.application import (
+    HealthApplication,
+    MetricsAccess,
+    _of_keys,
+    _Shared,
+)
 from vinery_serving.core.events import TokenCounts
-from vinery_serving.http.refusals import Reason, Refusals
-from vinery_serving.runtime.runtime import EngineHealth, EngineReport, Runtime
-from vinery_serving.runtime.traffic import ModelTraffic, Traffic
+from vinery_serving.gateway.endpoints.refusals import Reason, Refusals
+from vinery_serving.gateway.state.runtime import EngineHealth, EngineReport, Runtime
+from vinery_serving.gateway.state.traffic import ModelTraffic, Traffic
 from vinery_serving.transport.messages import EngineStats
 
 

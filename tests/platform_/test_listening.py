@@ -15,15 +15,15 @@ from uvicorn.server import ServerState
 
 from tests.tables import table
 from vinery_platform.config.env import SettingError
-from vinery_platform.process import connections
-from vinery_platform.process.listening import Address, listen, server_for, server_from_env
-from vinery_platform.process.uvicorn_protocol import (
+from vinery_platform.processes import connections
+from vinery_platform.processes.listening import Address, listen, server_for, server_from_env
+from vinery_platform.processes.uvicorn_protocol import (
     LimitedProtocol,
     _OpenTransport,
     _Outbox,
     limited_by,
 )
-from vinery_serving.http.refusals import Reason, Refusals
+from vinery_serving.gateway.endpoints.refusals import Reason, Refusals
 
 
 def test_a_host_elsewhere_and_a_port_in_use_are_refused_and_it_is_free_again_at_once() -> None:

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tables import table
-from vinery_platform.process.logs import ClientRecordLimit, logging_config
-from vinery_platform.process.outputs import Output, write_all
-from vinery_serving.logs.lines import JsonFormatter, LineFormatter
+from vinery_platform.processes.log_setup import ClientRecordLimit, logging_config
+from vinery_platform.processes.outputs import Output, write_all
+from vinery_serving.processes.logs.lines import JsonFormatter, LineFormatter
 
 FORMATTER = LineFormatter("web-1")
 
@@ -57,7 +57,7 @@ def test_json_has_the_same_values_each_under_its_name() -> None:
 
 
 @table("formatter", [FORMATTER, JsonFormatter("web-1")])
-@table("logger", ["vinery_serving.http.edge", "uvicorn.error", "asyncio", "django.request"])
+@table("logger", ["vinery_serving.gateway", "uvicorn.error", "asyncio", "django.request"])
 def test_an_error_is_logged_without_its_text(formatter: logging.Formatter, logger: str) -> None:
     try:
         int("the secret plan")
@@ -126,7 +126,7 @@ def test_clients_cannot_fill_the_log_with_unknown_hosts() -> None:
         == num_passed("django.security.SuspiciousFile")
         == 0
     )
-    assert num_passed("vinery_serving.http.edge") == 1000
+    assert num_passed("vinery_serving.gateway.endpoints.edge") == 1000
     now[0] = 10.0
     assert num_passed("django.security.DisallowedHost") == 10
 

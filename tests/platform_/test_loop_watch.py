@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.conftest import until
 from tests.fakes.clock import FakeClock
 from tests.tables import table
-from vinery_platform.health.metrics import as_text, of_blocks
-from vinery_platform.process import loop_watch
-from vinery_platform.process.loop_watch import (
+from vinery_platform.operations.health.metrics import as_text, of_blocks
+from vinery_platform.processes import loop_watch
+from vinery_platform.processes.loop_watch import (
     Accounted,
     BlockCounts,
     LoopWatch,
@@ -102,7 +102,7 @@ async def test_a_block_is_counted_and_logged_with_its_stack(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A busy machine may hold the loop up before the call does: that block is logged too.
-    monkeypatch.setattr("vinery_platform.process.loop_watch._LOG_INTERVAL_S", 0.0)
+    monkeypatch.setattr("vinery_platform.processes.loop_watch._LOG_INTERVAL_S", 0.0)
     caplog.set_level(logging.WARNING)
     watch = LoopWatch()
     watch.begin()

@@ -9,7 +9,7 @@ import pytest
 from tests.platform_ import scripts
 from tests.tables import table
 from vinery_platform.config.env import SettingError
-from vinery_platform.process.memory import (
+from vinery_platform.processes.memory import (
     GivingBack,
     machine_bytes,
     max_web_memory_from_env,
@@ -117,7 +117,7 @@ def test_memory_limits_follow_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
 # that the allocator keeps what was freed; then waits for its memory to shrink.
 GROWING = """
 import gc, os, time
-from vinery_platform.process import memory
+from vinery_platform.processes import memory
 
 class Ring:
     def __init__(self):

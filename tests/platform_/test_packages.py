@@ -19,8 +19,8 @@ from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
 from tests.tables import table
 from vinery_platform.config.env import SettingError
-from vinery_platform.process import heartbeats
-from vinery_platform.process.supervisor import _TOTAL_GRACE_S
+from vinery_platform.processes import heartbeats
+from vinery_platform.processes.supervisor import _TOTAL_GRACE_S
 from vinery_serving.processes import parent
 
 DOCKERFILE = (REPOSITORY / "docker" / "Dockerfile").read_text(encoding="utf-8")

@@ -25,11 +25,11 @@ from vinery_platform.cli.wait import Progress
 from vinery_platform.config import credentials
 from vinery_platform.config.credentials import Credentials
 from vinery_platform.config.home import Home
-from vinery_platform.process import running_server
-from vinery_platform.process.listening import Address
-from vinery_platform.process.supervisor import Supervisor
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.models import ServedModel
+from vinery_platform.processes import running_server
+from vinery_platform.processes.listening import Address
+from vinery_platform.processes.supervisor import Supervisor
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.models import ServedModel
 
 _MODELS = {"data": [{"id": "one"}, {"id": "two"}]}
 

@@ -12,9 +12,9 @@ from django.conf import settings as django_settings
 from django.test import Client
 
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.models import User, Webhook
-from vinery_accounts.services import changes
 from vinery_platform.cli import main
 from vinery_platform.config import credentials, secret_files
 from vinery_platform.config.credentials import Credentials

@@ -10,7 +10,7 @@ from tests.platform_ import scripts
 from tests.tables import table
 from vinery_accounts.signin.issuer import Issuer
 from vinery_platform.config.env import SettingError
-from vinery_platform.settings.servers import issuer_from_env, mail_server_from_env
+from vinery_platform.config.servers import issuer_from_env, mail_server_from_env
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits

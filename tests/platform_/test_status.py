@@ -10,7 +10,7 @@ from tests.conftest import Running, clean_environment
 from tests.platform_ import scripts
 from tests.platform_.conftest import Vinery
 from vinery_platform.config.home import REPOSITORY
-from vinery_serving.catalog import devices
+from vinery_serving.models import devices
 
 
 @pytest.mark.system

@@ -16,7 +16,12 @@ import pytest
 
 from tests.conftest import clean_environment
 from tests.conftest import until as until_then
-from vinery_platform.process.supervisor import Service, Supervisor, delay_before_restart_s, describe
+from vinery_platform.processes.supervisor import (
+    Service,
+    Supervisor,
+    delay_before_restart_s,
+    describe,
+)
 
 # Scripts write lines such as "start 4711 one" into a journal that they share.
 _WRITE = """
@@ -46,7 +51,7 @@ _PARENT = _OBEDIENT.replace(
 )
 # A service that beats until a file appears. Then it does what is in the file, and beats no more.
 _BEATING = f"""{_WRITE}
-from vinery_platform.process import heartbeats
+from vinery_platform.processes import heartbeats
 def stand_still():
     exec(order.read_text())
 heartbeats.inherit()
@@ -59,7 +64,7 @@ stand_still()
 """
 # A service that serves. Asked to end when idle, it does so on an order.
 _SERVING = f"""{_WRITE}
-from vinery_platform.process import heartbeats
+from vinery_platform.processes import heartbeats
 def end_when_idle(*_):
     write("asked")
     while not Path(sys.argv[1] + ".idle").exists():
@@ -112,8 +117,8 @@ def script(tmp_path: Path) -> MakeScript:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test of what processes do fails because the machine gives them little time for it."""
-    monkeypatch.setattr("vinery_platform.process.supervisor._FRONT_GRACE_S", 60.0)
-    monkeypatch.setattr("vinery_platform.process.supervisor._TOTAL_GRACE_S", 120.0)
+    monkeypatch.setattr("vinery_platform.processes.supervisor._FRONT_GRACE_S", 60.0)
+    monkeypatch.setattr("vinery_platform.processes.supervisor._TOTAL_GRACE_S", 120.0)
     monkeypatch.setattr("vinery_serving.processes.child._STACKS_WITHIN_S", 60.0)
     monkeypatch.setattr("vinery_serving.processes.hang._STOPPED_S", 1.0)
 
@@ -228,7 +233,7 @@ async def test_front_services_end_first_and_all_end(script: MakeScript, tmp_path
 async def test_back_services_get_their_own_time(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vinery_platform.process.supervisor._FRONT_GRACE_S", 0.2)
+    monkeypatch.setattr("vinery_platform.processes.supervisor._FRONT_GRACE_S", 0.2)
     back, front = script("back"), script("front", _STUBBORN, is_front=True)
     async with supervised(back, front) as (supervisor, running):
         await until_started(supervisor, back, front)
@@ -245,7 +250,7 @@ async def test_a_deaf_service_is_killed(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for end, grace_s in ((Supervisor.kill, 60.0), (Supervisor.stop, 0.2)):
-        monkeypatch.setattr("vinery_platform.process.supervisor._TOTAL_GRACE_S", grace_s)
+        monkeypatch.setattr("vinery_platform.processes.supervisor._TOTAL_GRACE_S", grace_s)
         stubborn = script(end.__name__, _STUBBORN)
         async with supervised(stubborn) as (supervisor, running):
             await until_started(supervisor, stubborn)
@@ -333,8 +338,8 @@ class Memory:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     memory = Memory()
-    monkeypatch.setattr("vinery_platform.process.supervisor.resident_bytes", memory)
-    monkeypatch.setattr("vinery_platform.process.supervisor._MEMORY_INTERVAL_S", 0.05)
+    monkeypatch.setattr("vinery_platform.processes.supervisor.resident_bytes", memory)
+    monkeypatch.setattr("vinery_platform.processes.supervisor._MEMORY_INTERVAL_S", 0.05)
     return memory
 
 
@@ -385,7 +390,7 @@ async def test_a_process_goes_on_while_no_successor_serves(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("vinery_platform.process.supervisor.START_LIMIT_S", 0.2)
+    monkeypatch.setattr("vinery_platform.processes.supervisor.START_LIMIT_S", 0.2)
     one = large(script, memory, _NEVER_SERVES)
     async with supervised(one) as (supervisor, _):
         await until_started(supervisor, one)

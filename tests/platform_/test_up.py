@@ -24,9 +24,9 @@ from vinery_platform.cli.wait import curl_line
 from vinery_platform.config import env
 from vinery_platform.config.credentials import Credentials
 from vinery_platform.config.home import REPOSITORY, Home, default_path
-from vinery_platform.process import running_server
-from vinery_platform.process.listening import Address, listen
-from vinery_platform.process.supervisor import Service, Supervisor
+from vinery_platform.processes import running_server
+from vinery_platform.processes.listening import Address, listen
+from vinery_platform.processes.supervisor import Service, Supervisor
 
 PLAN = up.Plan(Home(Path("/srv/vinery")), Address("127.0.0.1", 8000), num_web_workers=3)
 

@@ -19,18 +19,18 @@ from django.db.utils import load_backend
 
 from tests import prepared_home, stores
 from tests.conftest import REPOSITORY, clean_environment
+from vinery_accounts.access import audit, changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.base.actors import SYSTEM, Actor, acting_as
 from vinery_accounts.base.errors import KeyRefused
 from vinery_accounts.captures.encrypted import decrypt
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import Capture, Limit, UsageRecord, User, Webhook
-from vinery_accounts.services import audit, changes
 from vinery_accounts.usage.reports import Question, totals
 from vinery_accounts.usage.verify import verify
-from vinery_serving.catalog.engine_status import EngineState
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.runtime import runtime
+from vinery_serving.gateway.state import runtime
+from vinery_serving.models.engine_status import EngineState
+from vinery_serving.models.models import ServedModel
 
 RELEASES = REPOSITORY / "tests" / "releases"
 EXPECTED: dict[str, Any] = json.loads((RELEASES / "0.1.json").read_text())

@@ -15,7 +15,7 @@ from pytest_django import Settings
 from tests.tables import table
 from vinery_platform.cli import web
 from vinery_platform.cli.web import behind
-from vinery_platform.process import heartbeats, uvicorn_server
+from vinery_platform.processes import heartbeats, uvicorn_server
 from vinery_platform.web.middleware import StaticFilesMiddleware
 
 

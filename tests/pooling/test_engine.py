@@ -20,9 +20,15 @@ from tests.engine.conftest import engine_config, serving
 from tests.examples import examples
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, PoolingConfig
+from vinery_serving.engine.kinds.vectors.batches import WaitingText
+from vinery_serving.engine.kinds.vectors.model import (
+    PoolingModel,
+    Vectors,
+    normalized,
+    padded,
+    pooled,
+)
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
-from vinery_serving.pooling.batches import WaitingText
-from vinery_serving.pooling.model import PoolingModel, Vectors, normalized, padded, pooled
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.messages import PoolTexts, Rejected
 

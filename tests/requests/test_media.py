@@ -8,8 +8,6 @@ import pytest
 
 from tests.tables import table
 from vinery_accounts.keys.table import ANONYMOUS, Caller
-from vinery_serving.allowlist.denials import DenialQueue
-from vinery_serving.allowlist.policies import MediaPolicies, Scope
 from vinery_serving.core.errors import InvalidRequest, TooManyBodies
 from vinery_serving.core.media import (
     InlineSource,
@@ -19,11 +17,13 @@ from vinery_serving.core.media import (
     PathSource,
     UrlSource,
 )
-from vinery_serving.flow.meter import Meter
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.recording.media import CallerMedia
+from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.media.fetching import Fetched, MediaFetcher, Wanted
 from vinery_serving.media.rules import DenialReason, Level, MediaDenied, MediaPolicy
-from vinery_serving.requests.media import CallerMedia
-from vinery_serving.runtime.runtime import Runtime
+from vinery_serving.media.tables.denials import DenialQueue
+from vinery_serving.media.tables.policies import MediaPolicies, Scope
 
 CALLER = Caller(
     user_id=1, username="ada", key_id=5, key_name="laptop", project_id=3, organization_id=2

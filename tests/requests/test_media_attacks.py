@@ -19,11 +19,11 @@ from vinery_serving.core.data_urls import is_data_url
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint
-from vinery_serving.flow.meter import Meter
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.recording.media import CallerMedia
 from vinery_serving.media.fetching import MediaFetcher
 from vinery_serving.media.rules import FolderRule, Level, UrlRule
 from vinery_serving.protocols import parse
-from vinery_serving.requests.media import CallerMedia
 
 _OUTPUT = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 

@@ -19,12 +19,12 @@ from vinery_accounts.usage.recovery import recover_orphans
 from vinery_serving.core.errors import InvalidRequest, UsageNotRecorded, cited
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.media import MediaUsage
-from vinery_serving.flow.meter import Meter
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.recording.record import RequestRecord
+from vinery_serving.gateway.state.live import LiveRequests
+from vinery_serving.gateway.state.runtime import Runtime
+from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.protocols.common.encoding import error_body
-from vinery_serving.requests.record import RequestRecord
-from vinery_serving.runtime.live import LiveRequests
-from vinery_serving.runtime.runtime import Runtime
-from vinery_serving.runtime.traffic import Traffic
 
 
 def new_record(

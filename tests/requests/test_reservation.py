@@ -16,9 +16,9 @@ from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.usage.tokens import Weights
 from vinery_serving.core.errors import LimitReached
 from vinery_serving.core.events import QUOTA, TokenCounts
-from vinery_serving.flow.meter import Meter
-from vinery_serving.flow.prepared import PreparedRequest
-from vinery_serving.requests.reservation import Reservation, count_request
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.recording.reservation import Reservation, count_request
 
 NUM_PROMPT_TOKENS = 10
 

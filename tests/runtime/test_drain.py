@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from vinery_serving.core.errors import ShuttingDown
-from vinery_serving.runtime import drain as drain_module
-from vinery_serving.runtime.drain import Drain
+from vinery_serving.gateway.state import drain as drain_module
+from vinery_serving.gateway.state.drain import Drain
 
 
 async def answer(drain: Drain, may_end: asyncio.Event) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.fakes.clock import FakeClock
-from vinery_serving.runtime.host_health import DatabaseHealth, Disk, DiskHealth
+from vinery_serving.gateway.state.host_health import DatabaseHealth, Disk, DiskHealth
 
 MIB = 1024 * 1024
 TERABYTES = 10**18

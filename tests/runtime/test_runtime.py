@@ -11,13 +11,13 @@ from django.db import DatabaseError
 
 from tests.convert.waiting import until
 from tests.tables import table
-from vinery_serving.catalog.aliases import ModelAlias
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.models import ServedModel
 from vinery_serving.core.errors import InvalidKey
-from vinery_serving.flow.meter import Meter
-from vinery_serving.runtime.live import LiveRequest
-from vinery_serving.runtime.runtime import Runtime, _read_models, _repeat
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.state.live import LiveRequest
+from vinery_serving.gateway.state.runtime import Runtime, _read_models, _repeat
+from vinery_serving.models.aliases import ModelAlias
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.models import ServedModel
 
 
 class Keys:
@@ -95,7 +95,7 @@ def replaced(monkeypatch: pytest.MonkeyPatch, keys: Keys, limits: Limits) -> Rep
     """Makes a runtime with these keys and limits, and with this number of commits."""
 
     def make(commits: Callable[[], int]) -> Runtime:
-        monkeypatch.setattr("vinery_serving.runtime.runtime.commit_state", commits)
+        monkeypatch.setattr("vinery_serving.gateway.state.runtime.commit_state", commits)
         runtime = Runtime()
         parts = {"keys": keys, "media_policies": Policies(), "limits": limits, "is_auth_on": True}
         for name, value in parts.items():

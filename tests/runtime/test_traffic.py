@@ -8,7 +8,7 @@ from msgspec import structs
 
 from tests.tables import table
 from vinery_accounts.usage.entries import Admission, BoundLimit, Outcome, Settlement
-from vinery_serving.runtime.traffic import UNKNOWN, Histogram, Traffic
+from vinery_serving.gateway.state.traffic import UNKNOWN, Histogram, Traffic
 
 SERVED = {"small", "large"}
 

@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from vinery_serving.catalog import job_requests, speed
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.job_results import take_result
-from vinery_serving.catalog.jobs import JobKind, JobState, ModelJob
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.speed import SpeedResult
-from vinery_serving.jobs.progress import JobDocument, JobFailed, Reporter
-from vinery_serving.speed import bench_job
-from vinery_serving.speed.measuring import Engine, MeasurementFailed
-from vinery_serving.speed.texts import prompt_ids
-from vinery_serving.speed.trials import trial_engine
+from vinery_serving.models import job_requests
+from vinery_serving.models import speed_rows as speed
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.job_results import take_result
+from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
+from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.speed import bench_job
+from vinery_serving.models.speed.measuring import Engine, MeasurementFailed
+from vinery_serving.models.speed.texts import prompt_ids
+from vinery_serving.models.speed.trials import trial_engine
+from vinery_serving.models.speed_rows import SpeedResult
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 from vinery_serving.transport.waiting import WaitingServer

@@ -19,7 +19,8 @@ LONG_TEXT = "ab " * 1_300_000
 def fork_servers(running: Running) -> list[psutil.Process]:
     """One for each web process, once it has read a request that takes long."""
     children = [child for web in running.processes("web") for child in web.children()]
-    return [each for each in children if "vinery_serving.workers" in " ".join(each.cmdline())]
+    module = "vinery_serving.gateway.workers"
+    return [each for each in children if module in " ".join(each.cmdline())]
 
 
 def test_clients_that_leave_take_work_along_and_fork_servers_no_secret(running: Running) -> None:

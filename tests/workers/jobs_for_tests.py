@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vinery_serving.core.errors import ContextTooLong, UnsupportedParameter
-from vinery_serving.workers.worker import Session
+from vinery_serving.gateway.workers.worker import Session
 
 _loaded: list[Any] = []
 

@@ -25,9 +25,9 @@ from vinery_serving.core.errors import (
     Overloaded,
     UnsupportedParameter,
 )
-from vinery_serving.workers.pool import WorkerPool
-from vinery_serving.workers.process import JobFailed, WorkerCrashed, WorkLimits, exit_name
-from vinery_serving.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
+from vinery_serving.gateway.workers.pool import WorkerPool
+from vinery_serving.gateway.workers.process import JobFailed, WorkerCrashed, WorkLimits, exit_name
+from vinery_serving.gateway.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
 
 _HANGING_S = 60
 LIMITS = WorkLimits(
@@ -298,7 +298,7 @@ async def test_a_fork_server_that_never_works_is_not_started_again_and_again(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ending = [sys.executable, "-c", ""]
-    monkeypatch.setattr("vinery_serving.workers.process.arguments", lambda *_: ending)
+    monkeypatch.setattr("vinery_serving.gateway.workers.process.arguments", lambda *_: ending)
     for _ in range(10):
         with pytest.raises(Overloaded):
             await call(pool, "pid")

@@ -21,11 +21,11 @@ from django.utils.html import format_html
 from django.utils.text import Truncator, slugify
 from rest_framework import serializers
 
+from vinery_accounts.access import audit, changes
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resource, RowAction
 from vinery_accounts.resources.fields import DatedFilters, id_of
 from vinery_accounts.resources.forms import form_field
-from vinery_accounts.services import audit, changes
-from vinery_accounts.services.access import Access, Action
 
 _MAX_CELL: Final = 80
 _GRACE_S: Final = 86_400

@@ -10,9 +10,9 @@ from django.contrib.auth.forms import UserChangeForm
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from vinery_accounts.access import audit, changes
 from vinery_accounts.admin.base import CheckedForm, ReadOnly, VisibleAdmin, access_of
 from vinery_accounts.models import Membership, User
-from vinery_accounts.services import audit, changes
 from vinery_accounts.signin import attempts
 from vinery_accounts.signin.factors import reset_second_factor
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from django.db import models
 from django.db.models import Q
 
+from vinery_accounts.access.audit import organization_of
 from vinery_accounts.alerts import deliveries
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.limits.rulebook import scope_of
 from vinery_accounts.models import Alert, ApiKey, Limit, LimitScope, Project, User
-from vinery_accounts.services.audit import organization_of
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:

@@ -25,13 +25,13 @@ from typing import Any, Final
 
 from django.utils import timezone
 
+from vinery_accounts.access import audit
 from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import Alert, Organization, Webhook
 from vinery_accounts.models.alerts import check_address, check_url
 from vinery_accounts.outbound.addresses import AddressRefused
 from vinery_accounts.outbound.client import Client, ExchangeFailed
 from vinery_accounts.outbound.urls import Url
-from vinery_accounts.services import audit
 
 TIMEOUT_S: Final = 10.0
 CLIENT: Final = Client()

@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
+from vinery_accounts.access import audit as audit_log
 from vinery_accounts.api.views import ResourceViewSet, Usage, UsageExport, viewset_of
 from vinery_accounts.models import User
 from vinery_accounts.resources import (
@@ -23,7 +24,6 @@ from vinery_accounts.resources import (
     users,
 )
 from vinery_accounts.resources.base import require_administrator
-from vinery_accounts.services import audit as audit_log
 
 
 @extend_schema(responses=users.MeSerializer)

@@ -16,13 +16,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.api.wire import Pages
 from vinery_accounts.models import ApiKey, Scope
 from vinery_accounts.resources import usage
 from vinery_accounts.resources.base import Issued, Resource, RowAction, require
 from vinery_accounts.resources.fields import MAX_ID_DIGITS, StrictSerializer
 from vinery_accounts.resources.usage import ExportQuery, UsageQuery, UsageSerializer
-from vinery_accounts.services.access import Access, Action
 from vinery_accounts.usage.export import export
 
 QueryT = TypeVar("QueryT", bound=StrictSerializer)

@@ -2,9 +2,9 @@
 
 import msgspec
 
+from vinery_accounts.access import audit
 from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import Capture
-from vinery_accounts.services import audit
 
 _PURPOSE = b"vinery captures"
 

@@ -16,6 +16,8 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
 
+from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.served import served_to
 from vinery_accounts.console.page import FormPage, Page
 from vinery_accounts.console.rows import GRACES, grace_of
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
@@ -24,8 +26,6 @@ from vinery_accounts.resources.base import Conflict, Issued
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS, scope_choices
-from vinery_accounts.services.access import Access, Action
-from vinery_accounts.services.served import served_to
 
 _ROTATION: Final = ("rotate_every_days", "rotation_grace_days")
 _ROWS: Final = 50

@@ -13,6 +13,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.console.page import FormPage, Page
 from vinery_accounts.console.rows import ConfirmPage, Question, RowPage
@@ -30,7 +31,6 @@ from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.limits import LIMITS, owners_of
-from vinery_accounts.services.access import Access, Action
 
 _MAX_CHOICES: Final = 100
 _KIND: Final = ("model", "metric", "window")

@@ -11,6 +11,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.html import format_html
 
+from vinery_accounts.access import changes
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import FormPage, Page
 from vinery_accounts.console.rows import ButtonPage, ConfirmPage, ListPage, Question, RowPage
@@ -20,8 +22,6 @@ from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.invitations import INVITATIONS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
-from vinery_accounts.services import changes
-from vinery_accounts.services.access import Access, Action
 
 _NEW: Final = ("username", "email", "is_service", "role")
 

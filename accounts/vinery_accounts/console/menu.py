@@ -10,7 +10,7 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from vinery_accounts.services.access import Access
+from vinery_accounts.access.access import Access
 
 
 def _everyone(_: Access) -> bool:

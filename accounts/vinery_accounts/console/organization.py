@@ -14,6 +14,7 @@ from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.utils.safestring import mark_safe
 
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import (
     GRACES,
@@ -29,7 +30,6 @@ from vinery_accounts.resources.base import Issued, require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.organizations import PROJECTS
-from vinery_accounts.services.access import Access, Action
 
 # -- Where a role holds
 

@@ -11,12 +11,12 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.views.generic import TemplateView
 
+from vinery_accounts.access.access import Access
 from vinery_accounts.console.menu import guarded, may_open, menu_of
 from vinery_accounts.console.period import Period, PeriodForm
 from vinery_accounts.models import OWNERS, Organization, User
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import names_of
-from vinery_accounts.services.access import Access
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
 from vinery_accounts.usage.reports import Question
 

@@ -8,6 +8,7 @@ from django import forms
 from django.conf import settings
 from django.db.models import Count, Q, QuerySet
 
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.deliveries import lead, reachable
 from vinery_accounts.console.page import UsagePage
 from vinery_accounts.console.rows import ConfirmPage, ListPage, Question
@@ -18,7 +19,6 @@ from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import AUDIT, QUARANTINE, REFUSALS, SEARCH_HELP
-from vinery_accounts.services.access import Access, Action
 from vinery_accounts.usage.effects import Effect
 from vinery_accounts.usage.filters import Dimension, among
 from vinery_accounts.usage.periods import check_moment

@@ -7,13 +7,13 @@ from typing import Any, Final
 from django.db.models import Q
 from django.utils import timezone
 
+from vinery_accounts.access import audit, changes
+from vinery_accounts.access.changes import home_project
 from vinery_accounts.base.errors import KeyRefused, Refusal
 from vinery_accounts.base.names import repaired
 from vinery_accounts.keys import rotation
 from vinery_accounts.keys.secrets import digest_of, hint_of, key_peppers, looks_like_key, new_secret
 from vinery_accounts.models import ApiKey, KeyState, Limit, LimitScope, Project, User
-from vinery_accounts.services import audit, changes
-from vinery_accounts.services.changes import home_project
 
 # The second part of a secret. An admin key is recognised by its hint, and by secret scanners.
 _LIVE: Final = "live"

@@ -7,6 +7,8 @@ from typing import Any, Final
 from django.db.models import Prefetch, QuerySet
 from rest_framework import serializers
 
+from vinery_accounts.access import changes
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.deliveries import retry_failed
 from vinery_accounts.models import (
@@ -26,8 +28,6 @@ from vinery_accounts.resources.fields import (
     StrictSerializer,
     VisibleRelatedField,
 )
-from vinery_accounts.services import changes
-from vinery_accounts.services.access import Access, Action
 
 
 class DeliverySerializer(serializers.ModelSerializer):  # type: ignore[type-arg]

@@ -1,6 +1,6 @@
 """What a managed resource is, and the one way in which every front end reads and writes it.
 
-    API, console, admin, commands -> Resource -> vinery_accounts.services -> models
+    API, console, admin, commands -> Resource -> vinery_accounts.access -> models
 
 A resource checks permissions itself: a front end passes the `Access` of its caller and gets
 `PermissionDenied`, Django's `ValidationError` or `Conflict`.
@@ -15,10 +15,10 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Model, QuerySet
 from rest_framework import serializers
 
+from vinery_accounts.access import changes
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import User
 from vinery_accounts.resources.fields import EmptySerializer, Filters, StrictSerializer
-from vinery_accounts.services import changes
-from vinery_accounts.services.access import Access, Action
 
 RowT = TypeVar("RowT", bound=Model)
 

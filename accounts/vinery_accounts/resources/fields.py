@@ -13,8 +13,8 @@ from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.validators import UniqueTogetherValidator, UniqueValidator
 
+from vinery_accounts.access.access import Access
 from vinery_accounts.base.limit_table import METRIC_CHOICES, WINDOW_CHOICES
-from vinery_accounts.services.access import Access
 from vinery_accounts.usage.periods import check_moment
 
 MAX_ID: Final = 2**63 - 1

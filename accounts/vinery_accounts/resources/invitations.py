@@ -6,13 +6,13 @@ from typing import Any, Final
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from vinery_accounts.access import changes
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import Invitation, Organization, Project, Role, User
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Resource, RowAction, columns_of, require
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, VisibleRelatedField
 from vinery_accounts.resources.users import MembershipSerializer, one_scope
-from vinery_accounts.services import changes
-from vinery_accounts.services.access import Access, Action
 
 
 class InvitationSerializer(StrictModelSerializer):

@@ -9,6 +9,8 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from rest_framework import serializers
 
+from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.served import check_models
 from vinery_accounts.keys import lifecycle, rotation
 from vinery_accounts.keys.lifecycle import matching
 from vinery_accounts.models import ApiKey, KeyState, Project, Role, Scope, User
@@ -29,8 +31,6 @@ from vinery_accounts.resources.fields import (
     StrictSerializer,
     VisibleRelatedField,
 )
-from vinery_accounts.services.access import Access, Action
-from vinery_accounts.services.served import check_models
 
 MAX_GRACE: Final = timedelta(days=90)
 

@@ -8,6 +8,8 @@ from django.db.models import Model, QuerySet
 from django.utils import timezone
 from rest_framework import serializers
 
+from vinery_accounts.access.access import Access
+from vinery_accounts.access.served import check_models
 from vinery_accounts.alerts import quotas
 from vinery_accounts.models import OWNERS, ApiKey, Limit, LimitScope, ModelWeight, Project, Scope
 from vinery_accounts.models.limits import check_percents
@@ -19,8 +21,6 @@ from vinery_accounts.resources.fields import (
     StrictModelSerializer,
     not_found,
 )
-from vinery_accounts.services.access import Access
-from vinery_accounts.services.served import check_models
 
 KIND: Final = ("scope", "scope_id", "model", "metric", "window")
 """The fields that identify a limit: another kind is another limit."""

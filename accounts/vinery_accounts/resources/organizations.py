@@ -5,12 +5,12 @@ from typing import Any, Final
 
 from rest_framework import serializers
 
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.base.redaction import MAX_LITERAL, MAX_RULES, check_redactions
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Resource, activation, columns_of, require
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, VisibleRelatedField
-from vinery_accounts.services.access import Access, Action
 
 _CAPTURE_FIELDS: Final = frozenset({"capture_hours", "capture_redactions"})
 

@@ -6,7 +6,10 @@ from typing import Any, Final
 from django.db.models import Q, QuerySet
 from rest_framework import serializers
 
+from vinery_accounts.access import audit
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.captures.encrypted import CaptureUnreadable, Texts, read
+from vinery_accounts.captures.quarantine_store import release
 from vinery_accounts.models import (
     AuditEntry,
     Capture,
@@ -15,13 +18,10 @@ from vinery_accounts.models import (
     RefusedRequest,
     Scope,
 )
-from vinery_accounts.quarantine.store import release
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Resource, RowAction, columns_of
 from vinery_accounts.resources.fields import DatedFilters, StrictSerializer
 from vinery_accounts.resources.limits import owners_of
-from vinery_accounts.services import audit
-from vinery_accounts.services.access import Access, Action
 from vinery_accounts.usage.effects import Effect, with_effect
 
 

@@ -11,9 +11,9 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from vinery_accounts.access.access import Access
 from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.fields import MAX_ID, StrictSerializer, period_filters
-from vinery_accounts.services.access import Access
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.export import Format, Selection

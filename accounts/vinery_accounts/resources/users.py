@@ -13,6 +13,8 @@ from django.utils import timezone
 from django.utils.http import int_to_base36
 from rest_framework import serializers
 
+from vinery_accounts.access import audit, changes
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import Membership, Organization, Project, Role, User
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import (
@@ -30,8 +32,6 @@ from vinery_accounts.resources.fields import (
     StrictSerializer,
     VisibleRelatedField,
 )
-from vinery_accounts.services import audit, changes
-from vinery_accounts.services.access import Access, Action
 from vinery_accounts.signin.factors import reset_second_factor, set_password
 
 

@@ -13,10 +13,10 @@ from allauth.mfa.totp.forms import ActivateTOTPForm
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 
+from vinery_accounts.access import audit, changes
 from vinery_accounts.base import encryption
 from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import User
-from vinery_accounts.services import audit, changes
 from vinery_accounts.signin import attempts, log
 
 _PURPOSE: Final = b"vinery second factors"

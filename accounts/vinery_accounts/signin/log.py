@@ -24,9 +24,9 @@ from django.core.cache import cache
 from django.dispatch import receiver
 from django.http import HttpRequest
 
+from vinery_accounts.access import audit
 from vinery_accounts.base.actors import Actor, actor_of, address_of
 from vinery_accounts.models import User
-from vinery_accounts.services import audit
 from vinery_accounts.signin import attempts
 
 QUIET_S: Final = 60

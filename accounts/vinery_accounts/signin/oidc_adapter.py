@@ -19,9 +19,9 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.shortcuts import render
 
+from vinery_accounts.access import audit, changes
+from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.models import Organization, Role, User
-from vinery_accounts.services import audit, changes
-from vinery_accounts.services.changes import first_project, set_role
 from vinery_accounts.signin import log as sign_in_log
 from vinery_accounts.signin.factors import forget_factors
 from vinery_accounts.signin.issuer import Issuer

@@ -29,7 +29,7 @@ def main(argv=None):  # type: ignore[no-untyped-def]
 
     parent.end_gently_with_named_parent()
     if os.environ.get("VINERY_HEARTBEAT"):  # else other commands would import it for nothing
-        from vinery_platform.process import heartbeats
+        from vinery_platform.processes import heartbeats
 
         heartbeats.inherit()
     from vinery_platform.cli import commands

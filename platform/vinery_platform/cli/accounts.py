@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from vinery_accounts import reencryption
+from vinery_accounts.access import audit, changes
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import ApiKey, Limit, Organization, Project, Role, User
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS, QUOTAS
 from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
-from vinery_accounts.services import audit, changes
-from vinery_accounts.services.access import Access, Action
 from vinery_accounts.signin.factors import set_password
 from vinery_platform.cli.period import period
 from vinery_platform.cli.resource import (

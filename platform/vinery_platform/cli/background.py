@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from vinery_platform.broker import look_now
 from vinery_platform.cli.shape import importing, start_django
-from vinery_platform.process import heartbeats, logs
+from vinery_platform.processes import heartbeats
+from vinery_platform.processes import log_setup as logs
 
 if TYPE_CHECKING:
     from celery.beat import Service

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from vinery_platform import backup
-from vinery_platform.backup import BackupFailed, Manifest
 from vinery_platform.cli.shape import Failure, load_django, print_line, require_home
 from vinery_platform.config import config_file
+from vinery_platform.operations import backup
+from vinery_platform.operations.backup import BackupFailed, Manifest
 
 # Secrets without which a backup is of no use, if the environment has them.
 _SECRETS: Final = ("VINERY_SECRET_KEY", "VINERY_SECRET_KEY_FALLBACKS", "VINERY_KEY_PEPPER_")

@@ -21,7 +21,7 @@ from vinery_platform.cli.shape import Failure, load_django, require_home
 from vinery_platform.config import config_file
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.setting_table import SETTINGS
-from vinery_platform.process import logs
+from vinery_platform.processes import log_setup as logs
 
 _ABOUT_SETTINGS: Final = """\
 settings are environment variables, or keys of vinery.toml in the home folder or in the user's

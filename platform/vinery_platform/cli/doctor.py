@@ -18,14 +18,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from vinery_platform import backup
 from vinery_platform.cli.shape import add_json, json_of, load_django, print_line
 from vinery_platform.config import config_file, env, secret_files, setting_table
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
-from vinery_platform.process import running_server
-from vinery_platform.process.listening import Address, listen
-from vinery_platform.process.memory import machine_bytes
+from vinery_platform.operations import backup
+from vinery_platform.processes import running_server
+from vinery_platform.processes.listening import Address, listen
+from vinery_platform.processes.memory import machine_bytes
 from vinery_serving.node import device_probe
 
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")

@@ -12,15 +12,15 @@ from typing import Any, Final
 from vinery_platform.cli.shape import Failure, add_json, print_line, print_rows, subcommands
 from vinery_platform.config import env
 from vinery_platform.config.home import Home
-from vinery_serving.convert.environments import Environments, EnvironmentState
-from vinery_serving.convert.errors import ConvertError
-from vinery_serving.convert.job import torch_index
-from vinery_serving.convert.lines import architectures, line_named
-from vinery_serving.hub.catalogue import CatalogueModel, catalogue, check
-from vinery_serving.hub.client import Hub
-from vinery_serving.hub.errors import PullFailed
-from vinery_serving.hub.machine import Machine, this_machine
-from vinery_serving.hub.verdict import gigabytes
+from vinery_serving.models.convert.environments import Environments, EnvironmentState
+from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.models.convert.job import torch_index
+from vinery_serving.models.convert.lines import architectures, line_named
+from vinery_serving.models.hub.catalogue import CatalogueModel, catalogue, check
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.errors import PullFailed
+from vinery_serving.models.hub.machine import Machine, this_machine
+from vinery_serving.models.hub.verdict import gigabytes
 
 _HEADS: Final = ("name", "task", "size", "memory", "fits", "precision", "abilities", "licence")
 _CHECK_HEADS: Final = ("name", "repository", "problem")

@@ -10,8 +10,8 @@ from pathlib import Path
 from vinery_platform.config import config_file, credentials, env
 from vinery_platform.config.credentials import Credentials
 from vinery_platform.config.home import Home, default_path
-from vinery_platform.process import logs
-from vinery_platform.process.running_server import RunningServer
+from vinery_platform.processes import log_setup as logs
+from vinery_platform.processes.running_server import RunningServer
 
 Row = tuple[str, str]
 _WIDTH = 11

@@ -18,10 +18,10 @@ from vinery_platform.cli.shape import Failure, add_json, print_rows
 from vinery_platform.config import config_file, credentials, env
 from vinery_platform.config.home import Home
 from vinery_platform.config.setting_table import FILE_SUFFIX, SETTINGS, Setting
-from vinery_platform.process import running_server
-from vinery_platform.process.heartbeats import RELOAD
-from vinery_serving.catalog import devices
-from vinery_serving.catalog.devices import Device
+from vinery_platform.processes import running_server
+from vinery_platform.processes.heartbeats import RELOAD
+from vinery_serving.models import devices
+from vinery_serving.models.devices import Device
 from vinery_serving.node import device_probe
 
 _HEADS: Final = ("setting", "value", "source")

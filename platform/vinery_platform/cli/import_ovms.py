@@ -8,10 +8,10 @@ from typing import Final
 from django.core.exceptions import ValidationError
 
 from vinery_platform.cli.shape import Failure, print_line
-from vinery_serving.allowlist import ovms as media
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.ovms.sources import (
+from vinery_serving.media.tables import ovms as media
+from vinery_serving.models import registry
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.ovms.sources import (
     GRAPH_NAMES,
     OF_MODELS,
     Found,
@@ -21,7 +21,7 @@ from vinery_serving.catalog.ovms.sources import (
     read_command,
     read_path,
 )
-from vinery_serving.catalog.ovms.translation import Translation, lost_flags, translate
+from vinery_serving.models.ovms.translation import Translation, lost_flags, translate
 
 _TASKS: Final = ("chat", "embeddings", "rerank")
 _EPILOG: Final = """for example:

@@ -17,10 +17,10 @@ from typing import Final
 
 from vinery_platform.cli.shape import Failure, counted
 from vinery_platform.config.home import Home
-from vinery_serving.logs.entries import LEVELS, LogEntry
-from vinery_serving.logs.folder import engine_name, log_paths, process_of
-from vinery_serving.logs.lines import time_text
-from vinery_serving.logs.reading import LogFollower
+from vinery_serving.processes.logs.entries import LEVELS, LogEntry
+from vinery_serving.processes.logs.folder import engine_name, log_paths, process_of
+from vinery_serving.processes.logs.lines import time_text
+from vinery_serving.processes.logs.reading import LogFollower
 
 _POLL_S: Final = 0.25
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}

@@ -5,22 +5,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from vinery_accounts.access import audit
 from vinery_accounts.resources.base import EVERYTHING, Resource
-from vinery_accounts.services import audit
 from vinery_platform.cli import resource
 from vinery_platform.cli.resource import FINDERS, Option, add_command
 from vinery_platform.cli.shape import Commands, Failure, add_json, json_of, print_rows, subcommands
-from vinery_serving.allowlist import ovms
-from vinery_serving.allowlist.models import MediaRule
-from vinery_serving.allowlist.resource import (
+from vinery_serving.media.tables import ovms
+from vinery_serving.media.tables.models import MediaRule
+from vinery_serving.media.tables.resource import (
     MEDIA_DENIALS,
     MEDIA_FOLDERS,
     MEDIA_LIMITS,
     MEDIA_RULES,
 )
-from vinery_serving.allowlist.tester import Verdict, test
-from vinery_serving.allowlist.values import host_pattern, overlaps
-from vinery_serving.catalog.ovms.sources import flags_of
+from vinery_serving.media.tables.tester import Verdict, test
+from vinery_serving.media.tables.values import host_pattern, overlaps
+from vinery_serving.models.ovms.sources import flags_of
 
 _WHAT: Final = "HOST_OR_FOLDER"
 _WHAT_HELP: Final = (

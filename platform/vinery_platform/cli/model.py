@@ -23,13 +23,13 @@ from vinery_platform.cli.resource import (
     values_of,
 )
 from vinery_platform.cli.shape import Commands, Failure, add_json, json_of, print_line, subcommands
-from vinery_serving.catalog import registry
-from vinery_serving.catalog.engine_work import engine_log, engine_log_text
-from vinery_serving.catalog.folder_options import shipped_models
-from vinery_serving.catalog.model_facts import source_of
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.catalog.resource import MODELS, ServedModelSerializer
 from vinery_serving.engine.option_parsing import option_documents
+from vinery_serving.models import registry
+from vinery_serving.models.engine_work import engine_log, engine_log_text
+from vinery_serving.models.folder_options import shipped_models
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.resource import MODELS, ServedModelSerializer
+from vinery_serving.pages.model_facts import source_of
 
 _DEVICE_HELP: Final = (
     "a device that `vinery devices` lists, or several of them, such as AUTO:GPU,CPU"

@@ -19,7 +19,7 @@ def run(_: argparse.Namespace) -> int:
     start_django()
     from django.db import Error as DatabaseError
 
-    from vinery_serving.catalog.registry import ensure_reference_model
+    from vinery_serving.models.registry import ensure_reference_model
 
     _refuse_bad_settings()
     try:

@@ -20,8 +20,8 @@ from urllib.request import (
 from vinery_platform.cli.shape import Failure
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
-from vinery_platform.process import running_server
-from vinery_platform.process.listening import Address
+from vinery_platform.processes import running_server
+from vinery_platform.processes.listening import Address
 
 _TIMEOUT_S = 2.0
 

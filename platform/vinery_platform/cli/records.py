@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.mail import send_mail
 from django.db.models import Q, QuerySet
 
+from vinery_accounts.access import audit as audit_log
 from vinery_accounts.models import (
     AuditEntry,
     Capture,
@@ -21,7 +22,6 @@ from vinery_accounts.models import (
 from vinery_accounts.resources.alerts import ALERTS, WEBHOOKS
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.records import AUDIT, CAPTURES, QUARANTINE, REFUSALS, read_texts
-from vinery_accounts.services import audit as audit_log
 from vinery_accounts.usage import export
 from vinery_platform.cli.period import DAY
 from vinery_platform.cli.resource import (

@@ -15,10 +15,10 @@ from django.db.models import Model, QuerySet
 from rest_framework import serializers
 from rest_framework.fields import empty
 
+from vinery_accounts.access import audit
 from vinery_accounts.models import ApiKey, Organization, Project, User, Webhook
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resource, RowAction
 from vinery_accounts.resources.fields import DatedFilters, VisibleRelatedField
-from vinery_accounts.services import audit
 from vinery_platform.cli.period import add_period, period, period_of
 from vinery_platform.cli.shape import (
     Commands,
@@ -29,7 +29,7 @@ from vinery_platform.cli.shape import (
     print_note,
     print_rows,
 )
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models.models import ServedModel
 
 Run = Callable[[argparse.Namespace], int | str]
 """What a command does. Returns its exit status, or the line that it prints."""

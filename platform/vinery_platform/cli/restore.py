@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from vinery_platform import backup
-from vinery_platform.backup import BackupFailed, Manifest
 from vinery_platform.cli.backup import describe, read
 from vinery_platform.cli.shape import Failure, load_django, print_line
 from vinery_platform.config import config_file
 from vinery_platform.config.home import Home
+from vinery_platform.operations import backup
+from vinery_platform.operations.backup import BackupFailed, Manifest
 
 # What is checked and brought up to date after a restore.
 _AFTERWARDS: Final = (("prepare",), ("usage", "verify", "--last", "30d"), ("audit", "verify"))

@@ -24,8 +24,8 @@ from vinery_platform.cli.shape import (
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
-from vinery_platform.process import running_server
-from vinery_platform.process.running_server import RunningServer
+from vinery_platform.processes import running_server
+from vinery_platform.processes.running_server import RunningServer
 
 # The exit status.
 READY: Final = 0
@@ -41,7 +41,7 @@ _ANSWERS: Final = {
 # The words of a command line that show a process's role, and the role.
 _ROLES: Final = {
     "vinery_serving.engine": "engine",
-    "vinery_serving.pooling": "engine",
+    "vinery_serving.engine.kinds.vectors": "engine",
     "web": "web",
     "node": "node",
     "jobs": "jobs",
@@ -157,7 +157,7 @@ def _models() -> tuple[list[Row], str]:
     from django.db import Error as DatabaseError
     from django.db import connection
 
-    from vinery_serving.catalog import registry
+    from vinery_serving.models import registry
 
     try:
         rows = [

@@ -24,13 +24,14 @@ from vinery_platform.cli.ready import Readiness, readiness
 from vinery_platform.config import credentials
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import REPOSITORY, Home
-from vinery_platform.process import logs, running_server
-from vinery_platform.process.heartbeats import RELOAD, drain_limit_from_env, hung_after_from_env
-from vinery_platform.process.listening import Address, listen, num_workers_from_env, server_for
-from vinery_platform.process.memory import max_web_memory_from_env
-from vinery_platform.process.orphans import Orphans
-from vinery_platform.process.running_server import RunningServer
-from vinery_platform.process.supervisor import START_LIMIT_S, Service, Supervisor
+from vinery_platform.processes import log_setup as logs
+from vinery_platform.processes import running_server
+from vinery_platform.processes.heartbeats import RELOAD, drain_limit_from_env, hung_after_from_env
+from vinery_platform.processes.listening import Address, listen, num_workers_from_env, server_for
+from vinery_platform.processes.memory import max_web_memory_from_env
+from vinery_platform.processes.orphans import Orphans
+from vinery_platform.processes.running_server import RunningServer
+from vinery_platform.processes.supervisor import START_LIMIT_S, Service, Supervisor
 from vinery_serving.processes import parent
 
 _MAX_OPEN_FILES = 65_536

@@ -19,9 +19,9 @@ from vinery_platform.cli.ready import Readiness, local_url, models_for, readines
 from vinery_platform.cli.shape import Failure, counted, print_line
 from vinery_platform.config import credentials
 from vinery_platform.config.home import Home
-from vinery_platform.process import logs
-from vinery_serving.catalog.engine_status import ShownState
-from vinery_serving.catalog.models import ServedModel
+from vinery_platform.processes import log_setup as logs
+from vinery_serving.models.engine_status import ShownState
+from vinery_serving.models.models import ServedModel
 
 _POLL_S: Final = 0.2
 _FIRST_PROGRESS_AFTER_S: Final = 3.0

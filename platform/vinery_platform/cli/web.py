@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from vinery_platform.cli.shape import importing, start_django
 from vinery_platform.config.env import SettingError
-from vinery_platform.process import heartbeats
-from vinery_platform.process.connections import ConnectionLimits, Connections
-from vinery_platform.process.listening import DAPHNE, Address, listen, server_for
-from vinery_platform.process.memory import begin_giving_back
+from vinery_platform.processes import heartbeats
+from vinery_platform.processes.connections import ConnectionLimits, Connections
+from vinery_platform.processes.listening import DAPHNE, Address, listen, server_for
+from vinery_platform.processes.memory import begin_giving_back
 
 if TYPE_CHECKING:
-    from vinery_serving.runtime.drain import Drain
+    from vinery_serving.gateway.state.drain import Drain
 
 # How long the event loop waits for Python's global lock while another thread computes, such as the
 # one that stores usage. Python's default, 5 ms, added 10 ms to a request in a hundred.
@@ -45,9 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _serve_by_daphne(sock: socket.socket) -> None:
     with importing():
-        from vinery_platform.process import (
-            daphne_server,  # before anything else that imports Twisted
-        )
+        from vinery_platform.processes import daphne_server
 
         application = _application()
     daphne_server.serve(application, sock, _drain(), heartbeats.drain_limit_s)
@@ -55,7 +53,7 @@ def _serve_by_daphne(sock: socket.socket) -> None:
 
 def _serve_by_uvicorn(sock: socket.socket) -> None:
     with importing():
-        from vinery_platform.process import uvicorn_server
+        from vinery_platform.processes import uvicorn_server
 
         application = _application()
     uvicorn_server.serve(application, sock, _connections(), _drain(), heartbeats.drain_limit_s)
@@ -81,7 +79,7 @@ def _connections() -> Connections:
 
 
 def _drain() -> "Drain":
-    from vinery_serving.runtime.runtime import runtime
+    from vinery_serving.gateway.state.runtime import runtime
 
     return runtime().drain
 
@@ -94,7 +92,7 @@ def _application() -> Any:
     # Import the pages now. The first request of one would do that in the event loop, for half a
     # second.
     import_module(settings.ROOT_URLCONF)
-    from vinery_serving.runtime.runtime import runtime
+    from vinery_serving.gateway.state.runtime import runtime
 
     begin_giving_back(is_idle=lambda: not runtime().live)
     is_proxied = bool(settings.VINERY_PUBLIC_URL)

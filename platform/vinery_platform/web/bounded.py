@@ -13,9 +13,9 @@ from django.conf import settings
 
 from vinery_serving.core.errors import Overloaded, ServingError
 from vinery_serving.core.turns import FairTurns, NoTurn
-from vinery_serving.http.bodies import BodyBudget, BodyLimits, ClientGone, read_body
-from vinery_serving.http.callers import address_of
-from vinery_serving.http.edge import (
+from vinery_serving.gateway.endpoints.bodies import BodyBudget, BodyLimits, ClientGone, read_body
+from vinery_serving.gateway.endpoints.callers import address_of
+from vinery_serving.gateway.endpoints.edge import (
     App,
     Message,
     Receive,
@@ -25,7 +25,7 @@ from vinery_serving.http.edge import (
     send_error,
     send_whole,
 )
-from vinery_serving.http.refusals import REFUSALS, Reason
+from vinery_serving.gateway.endpoints.refusals import REFUSALS, Reason
 
 _MAX_WAITING: Final = 256
 _MAX_WAIT_S: Final = 10.0

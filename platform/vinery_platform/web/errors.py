@@ -20,7 +20,7 @@ from vinery_serving.core.errors import (
     ServingError,
     Unavailable,
 )
-from vinery_serving.http.edge import error_response, server_failed
+from vinery_serving.gateway.endpoints.edge import error_response, server_failed
 
 log = logging.getLogger(__name__)
 

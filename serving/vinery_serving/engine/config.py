@@ -15,7 +15,7 @@ from vinery_serving.engine.options import EngineOptions
 # The modules that run as engine processes.
 ENGINE_MODULES: Final = {
     **dict.fromkeys(GENERATION_TASKS, "vinery_serving.engine"),
-    **dict.fromkeys(POOLING_TASKS, "vinery_serving.pooling"),
+    **dict.fromkeys(POOLING_TASKS, "vinery_serving.engine.kinds.vectors"),
 }
 
 

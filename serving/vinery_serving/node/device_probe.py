@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from vinery_serving.catalog.devices import Device
+from vinery_serving.models.devices import Device
 from vinery_serving.node.starting import engine_environment
 from vinery_serving.processes.child import ChildProcess
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any, Final
 
-from vinery_serving.jobs.progress import JobDocument
-from vinery_serving.logs.file import open_log
+from vinery_serving.models.jobs.progress import JobDocument
 from vinery_serving.node.starting import engine_environment
 from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.logs.file import open_log
 
-COMMAND: Final = (sys.executable, "-m", "vinery_serving.jobs")
+COMMAND: Final = (sys.executable, "-m", "vinery_serving.models.jobs")
 # How long a process has to end by itself when it is asked to.
 _END_TIMEOUT_S: Final = 5.0
 # A line of progress is short; a result may have a table.

@@ -21,8 +21,8 @@ from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
 from vinery_accounts.base import change_signal
-from vinery_serving.catalog.job_results import take_result
-from vinery_serving.catalog.jobs import (
+from vinery_serving.models.job_results import take_result
+from vinery_serving.models.job_rows import (
     FOLDER_KINDS,
     UNFINISHED,
     Asked,
@@ -32,8 +32,8 @@ from vinery_serving.catalog.jobs import (
     record_event,
     wait_for_attempt,
 )
-from vinery_serving.catalog.speed import why_futile
-from vinery_serving.jobs.progress import JobDocument
+from vinery_serving.models.jobs.progress import JobDocument
+from vinery_serving.models.speed_rows import why_futile
 from vinery_serving.node.job_process import COMMAND, JobEnd, run_job
 
 log = logging.getLogger(__name__)

@@ -20,13 +20,12 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
-from vinery_serving.catalog.devices import first_device
-from vinery_serving.catalog.engine_status import EngineState
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, EngineLog, PoolingConfig
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.logs.folder import engine_name, log_path
+from vinery_serving.models.devices import first_device
+from vinery_serving.models.engine_status import EngineState
 from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
@@ -49,6 +48,7 @@ from vinery_serving.node.model_files import (
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.starting import END_TIMEOUT_S
 from vinery_serving.node.status import Subject
+from vinery_serving.processes.logs.folder import engine_name, log_path
 from vinery_serving.processes.upkeep import until_next
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder

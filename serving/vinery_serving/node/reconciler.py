@@ -17,16 +17,13 @@ from django.db import DatabaseError, close_old_connections
 
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.change_signal import commit_state
-from vinery_serving.catalog import devices
-from vinery_serving.catalog.devices import first_device
-from vinery_serving.catalog.engine_status import EngineState
-from vinery_serving.catalog.models import ServedModel, options_text
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.logs.entries import LogEntry
-from vinery_serving.logs.folder import delete_former_engines, engine_logs
-from vinery_serving.logs.reading import LogFollower
+from vinery_serving.models import devices
+from vinery_serving.models.devices import first_device
+from vinery_serving.models.engine_status import EngineState
+from vinery_serving.models.models import ServedModel, options_text
 from vinery_serving.node import adoption, device_probe, fit, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_process import EngineProcess
@@ -36,6 +33,9 @@ from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.keeper import AT_START, CHANGED, STOPPED, Asked, Keeper, ModelSpec
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.starting import END_TIMEOUT_S
+from vinery_serving.processes.logs.entries import LogEntry
+from vinery_serving.processes.logs.folder import delete_former_engines, engine_logs
+from vinery_serving.processes.logs.reading import LogFollower
 from vinery_serving.processes.upkeep import until_next
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
 from vinery_serving.transport.waiting import Wait, WaitingServer

@@ -25,9 +25,9 @@ from msgspec import structs
 
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import ENGINE_MODULES, EngineConfig
-from vinery_serving.logs.file import open_log
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.heartbeat import Page
+from vinery_serving.processes.logs.file import open_log
 
 log = logging.getLogger(__name__)
 

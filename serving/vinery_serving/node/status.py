@@ -15,9 +15,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from vinery_accounts.base import change_signal
-from vinery_serving.catalog.engine_status import PICTURES_FAILED, EngineState, EngineStatus
-from vinery_serving.catalog.jobs import asker_of, record_event
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models.engine_status import PICTURES_FAILED, EngineState, EngineStatus
+from vinery_serving.models.job_rows import asker_of, record_event
+from vinery_serving.models.models import ServedModel
 from vinery_serving.node.fit import Measured
 from vinery_serving.node.load_errors import LoadAttempts
 from vinery_serving.transport.waiting import Wait

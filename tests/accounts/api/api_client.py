@@ -7,9 +7,9 @@ from typing import Any
 
 from django.test import Client
 
+from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import NewKey, create_key
 from vinery_accounts.models import Organization, Project, Role, User
-from vinery_accounts.services import changes
 
 
 @dataclass

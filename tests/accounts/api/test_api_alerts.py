@@ -8,9 +8,9 @@ from row_builders import logged, stored_limit
 from usage_builders import store, tokens
 from webhook_receiver import Receiver
 
+from vinery_accounts.access import changes
 from vinery_accounts.alerts import thresholds, webhooks
 from vinery_accounts.models import Alert, AuditEntry, Role, Scope, User, Webhook
-from vinery_accounts.services import changes
 
 URL = "https://hooks.example.com/vinery"
 PLATFORM_TOKENS = {"scope": "platform", "metric": "tokens", "amount": 10}

@@ -7,9 +7,9 @@ from api_client import Api, Tenant
 from row_builders import captured
 
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.captures.store import store_captured
 from vinery_accounts.models import AuditEntry, Capture, Project, Role
-from vinery_accounts.services import changes
 
 PROMPT = b'{"prompt": "Tell nobody: \xff"}'
 

@@ -9,10 +9,10 @@ from django.utils import timezone
 from row_builders import stored_alert
 
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.alerts.webhooks import make as make_webhook
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Delivery, DeliveryState, Invitation, Membership, Role, User
-from vinery_accounts.services import changes
 
 
 def offer(ours: Tenant, username: str = "carol", **more: Any) -> dict[str, Any]:

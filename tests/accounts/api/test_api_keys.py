@@ -12,9 +12,9 @@ from django.utils.dateparse import parse_datetime
 from row_builders import logged
 
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import find_key, revoke_key
 from vinery_accounts.models import ApiKey, AuditEntry, Role, User
-from vinery_accounts.services import changes
 
 FORBIDDEN = (403, "forbidden", None)
 

@@ -7,12 +7,12 @@ from api_client import Api, Tenant, with_key
 from row_builders import logged, stored_denial
 
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import AuditEntry, Role, Scope, User
-from vinery_accounts.services import changes
-from vinery_serving.allowlist import resource
-from vinery_serving.allowlist.models import MediaDenial, MediaRule
 from vinery_serving.media.rules import DenialReason
+from vinery_serving.media.tables import resource
+from vinery_serving.media.tables.models import MediaDenial, MediaRule
 
 RULES, FOLDERS = "media-rules/", "media-folders/"
 LIMITS, DENIALS = "media-limits/", "media-denials/"

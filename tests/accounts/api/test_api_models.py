@@ -12,14 +12,14 @@ from tests.conftest import REPOSITORY
 from tests.tables import table
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import ApiKey, AuditEntry, Limit, ModelWeight, User
-from vinery_serving.catalog import devices, engine_work
-from vinery_serving.catalog.devices import Device
-from vinery_serving.catalog.engine_status import EngineState, EngineStatus
-from vinery_serving.catalog.engine_work import EngineWork, show_engine_work
-from vinery_serving.catalog.models import ServedModel
-from vinery_serving.logs.file import LogBounds, LogFile
-from vinery_serving.logs.folder import engine_name, log_path
-from vinery_serving.logs.lines import time_text
+from vinery_serving.models import devices, engine_work
+from vinery_serving.models.devices import Device
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.engine_work import EngineWork, show_engine_work
+from vinery_serving.models.models import ServedModel
+from vinery_serving.processes.logs.file import LogBounds, LogFile
+from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.lines import time_text
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 

@@ -8,11 +8,11 @@ from api_client import Api, Tenant, with_key
 from row_builders import logged
 
 from tests.tables import table
+from vinery_accounts.access import changes
+from vinery_accounts.access.audit import verify
 from vinery_accounts.base.errors import KeyRefused
 from vinery_accounts.keys.lifecycle import create_key, find_key
 from vinery_accounts.models import AuditEntry, Membership, ModelWeight, Organization, Role, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.audit import verify
 
 
 def of(tenant: Tenant) -> dict[str, int]:

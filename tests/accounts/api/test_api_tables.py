@@ -11,7 +11,7 @@ from row_builders import stored_refusal
 
 from tests.tables import table
 from vinery_accounts import models
-from vinery_accounts.services import changes
+from vinery_accounts.access import changes
 
 TABLES = (
     *("organizations", "projects", "users", "memberships", "keys", "limits", "model-weights"),

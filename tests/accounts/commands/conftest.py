@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import vinery_platform.cli
+from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import find_key
 from vinery_accounts.models import ApiKey, Organization, Project, Role, User
-from vinery_accounts.services import changes
 
 
 @dataclass(frozen=True)

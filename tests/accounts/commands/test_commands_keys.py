@@ -7,9 +7,9 @@ from django.utils import timezone
 
 from tests.accounts.commands.conftest import Vinery, created_key
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import create_key, find_key
 from vinery_accounts.models import ApiKey, AuditEntry, KeyState, Project, Role, User
-from vinery_accounts.services import changes
 
 pytestmark = pytest.mark.usefixtures("search")
 

@@ -8,10 +8,10 @@ from django.db import connection
 import vinery_platform.cli
 from tests.accounts.commands.conftest import Vinery
 from tests.tables import table
+from vinery_accounts.access import changes
+from vinery_accounts.access.audit import verify
 from vinery_accounts.base.actors import Actor, acting_as
 from vinery_accounts.models import AuditEntry, Organization, User
-from vinery_accounts.services import changes
-from vinery_accounts.services.audit import verify
 
 pytestmark = pytest.mark.usefixtures("search")
 

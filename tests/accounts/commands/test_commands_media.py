@@ -7,9 +7,9 @@ from row_builders import logged, stored_denial
 
 from tests.accounts.commands.conftest import Vinery
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.models import Project
-from vinery_accounts.services import changes
-from vinery_serving.allowlist.models import MediaFolder, MediaLimit, MediaRule
+from vinery_serving.media.tables.models import MediaFolder, MediaLimit, MediaRule
 
 
 def test_a_host_is_allowed_listed_denied_and_allowed_again(vinery_: Vinery) -> None:

@@ -5,8 +5,8 @@ import pytest
 from tests.accounts.commands.conftest import Vinery
 from tests.accounts.isolation_tenants import fill
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.models import ModelWeight
-from vinery_accounts.services import changes
 
 LISTS = (
     *("organization list", "project list", "user list", "key list", "limit list"),

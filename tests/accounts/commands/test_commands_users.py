@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from tests.accounts.commands.conftest import Vinery, created_key
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.models import ApiKey, AuditEntry, Membership, Organization, Project, Role, User
-from vinery_accounts.services import changes
 
 
 def named(name: str) -> User:

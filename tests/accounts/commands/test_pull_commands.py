@@ -5,8 +5,8 @@ from tests.fakes.hub import FakeHub
 from tests.hub.conftest import hub as hub
 from tests.hub.models import TINY_CHAT, checkpoint_files
 from tests.tables import table
-from vinery_serving.catalog.jobs import ModelJob
-from vinery_serving.catalog.models import ServedModel
+from vinery_serving.models.job_rows import ModelJob
+from vinery_serving.models.models import ServedModel
 
 
 def test_search_prints_what_matches(vinery_: Vinery, hub: FakeHub) -> None:

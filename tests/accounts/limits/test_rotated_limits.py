@@ -8,6 +8,7 @@ from row_builders import stored_limit
 from usage_builders import store, tokens
 
 from tests.accounts.key_tables import MakeKey
+from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import rotate_key
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.limits.memory import MemoryLimiter
@@ -16,7 +17,6 @@ from vinery_accounts.limits.reservations import ActualUsage, Denial, Reservation
 from vinery_accounts.limits.rulebook import RuleBook
 from vinery_accounts.limits.rules import Rule
 from vinery_accounts.models import ApiKey, AuditEntry, Limit
-from vinery_accounts.services import changes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 HOUR = timedelta(hours=1)

@@ -1,0 +1,80 @@
+"""Stores, reads and releases the requests that are in quarantine."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import transaction
+from django.utils import timezone
+
+from vinery_accounts.access import audit
+from vinery_accounts.base import change_signal
+from vinery_accounts.models import ApiKey, QuarantinedRequest
+
+# Each of them has ended two engines, so more are unlikely. Requests that are not read are accepted.
+_MAX_DIGESTS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class FatalRequest:
+    """A request that ended two engines. Ids are None for anonymous callers."""
+
+    digest: str
+    model: str
+    request_id: str
+    organization_id: int | None
+    key_id: int | None
+    ended_at: datetime
+
+
+def store_fatal(found: FatalRequest, keep_s: int) -> None:
+    """Put a request into quarantine for so long from now on.
+
+    Web processes may find the same one: it stays as the first has stored it, and expires later.
+    Raises `django.db.Error`.
+    """
+    now = timezone.now()
+    row = _row(found, now + timedelta(seconds=keep_s))
+    with transaction.atomic():
+        change_signal.send_after_commit()
+        QuarantinedRequest.stored.filter(digest=row.digest, expires_at__lte=now).delete()
+        QuarantinedRequest.stored.bulk_create(
+            [row], update_conflicts=True, unique_fields=["digest"], update_fields=["expires_at"]
+        )
+
+
+def _row(found: FatalRequest, expires_at: datetime) -> QuarantinedRequest:
+    row = QuarantinedRequest(
+        digest=found.digest,
+        model=found.model[:255],
+        request_id=found.request_id,
+        organization_id=found.organization_id,
+        key_id=found.key_id,
+        created_at=found.ended_at,
+        expires_at=expires_at,
+    )
+    keys = ApiKey.objects.select_related("owner", "project__organization")
+    key = keys.filter(pk=found.key_id or 0).first()
+    if key is not None:
+        row.key_name, row.user_id, row.username = key.name, key.owner_id, key.owner.username
+        row.project_id, row.project_name = key.project_id, key.project.name
+        row.organization_id = key.project.organization_id
+        row.organization_name = key.project.organization.name
+    return row
+
+
+def digests_in_force() -> frozenset[str]:
+    """Return the digests of the requests in quarantine, the newest ones. One query."""
+    return frozenset(QuarantinedRequest.objects.values_list("digest", flat=True)[:_MAX_DIGESTS])
+
+
+def release(row: QuarantinedRequest) -> QuarantinedRequest:
+    """Accept the request again, and return the row as it was. Web processes follow within a
+    second. Raises `django.db.Error`."""
+    row_id, before = row.pk, audit.snapshot(row)
+    with audit.writing():
+        num_deleted, _ = row.delete()
+        row.pk = row_id  # the deletion has removed it
+        if num_deleted:
+            audit.record("release", row, before=before)
+    return row

@@ -1,0 +1,1 @@
+"""Backup, health and metrics."""

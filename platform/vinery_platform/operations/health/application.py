@@ -1,0 +1,250 @@
+"""Liveness, readiness and metrics, for probes and Prometheus.
+
+Django does not handle these paths, so a probe by IP address passes without a known host name.
+"""
+
+import asyncio
+import hmac
+import json
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from vinery_accounts.limits.service import StoreState
+from vinery_accounts.outbound.addresses import read_address
+from vinery_platform.operations.health import metrics
+from vinery_serving.gateway.endpoints.edge import Receive, Scope, Send, send_whole
+from vinery_serving.gateway.state.runtime import EngineHealth, Runtime
+
+_JSON: Final = b"application/json"
+_TEXT: Final = b"text/plain; charset=utf-8"
+_PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+_METRICS: Final = "/metrics"
+_PING: Final = "/ping"
+_METHODS: Final = ("GET", "HEAD")
+_METHODS_OF_PING: Final = (*_METHODS, "POST")
+_REFUSAL: Final = (
+    b"Send the value of VINERY_METRICS_TOKEN as a bearer token, or read the metrics on the "
+    b"server's own machine.\n"
+)
+_REFUSAL_HEADERS: Final = [
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"www-authenticate", b"Bearer"),
+    (b"cache-control", b"no-store"),
+]
+
+# Keys and limits are read twice a second. Data that is older is reported.
+_FRESH_S: Final = 30.0
+
+# How long after an answer of one kind the next one is begun, at least.
+_SHARED_FOR_S: Final = 0.05
+
+# Proxies add one of these.
+_FORWARDED: Final = frozenset(
+    (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto")
+)
+_BEARER: Final = b"bearer "
+
+
+Answer = tuple[int, bytes, bytes]  # status, content type, body
+_STOPPING: Final[Answer] = (503, _JSON, b'{"status": "stopping"}')
+_Check = tuple[bool, str]  # a part of the report: whether it is healthy, and how it is
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsAccess:
+    """Who may read `/metrics`, which names organisations, models and amounts of use.
+
+    Without a public URL, every client that reaches the port: the network protects it. With one,
+    only clients on this machine that did not come through the proxy, and clients with the token.
+    """
+
+    token: bytes = field(default=b"", repr=False)
+    """Bytes of the bearer token; empty: no token admits."""
+    is_public: bool = False
+    """Whether the server has a public URL."""
+
+    def permits(self, scope: Mapping[str, Any]) -> bool:
+        """Whether the client of this request may read the metrics."""
+        if not (self.is_public or self.token):
+            return True
+        headers = scope["headers"]
+        return _is_local(scope.get("client"), headers) or self._has_token(headers)
+
+    def _has_token(self, headers: Any) -> bool:
+        given = next((value for name, value in headers if name == b"authorization"), b"")
+        if not self.token or given[: len(_BEARER)].lower() != _BEARER:
+            return False
+        return hmac.compare_digest(given[len(_BEARER) :].strip(), self.token)
+
+
+def _is_local(client: Any, headers: Any) -> bool:
+    if not client or any(name in _FORWARDED for name, _ in headers):
+        return False
+    address = read_address(client[0])
+    return address is not None and address.is_loopback
+
+
+class HealthApplication:
+    def __init__(self, runtime: Runtime, metrics_access: MetricsAccess | None = None) -> None:
+        self._runtime = runtime
+        self._metrics_access = metrics_access or MetricsAccess()
+        ready = _Shared(self._ready)
+        self._routes: dict[str, Callable[[], Awaitable[Answer]]] = {
+            "/livez": self._live,
+            "/v2/health/live": self._live,
+            "/readyz": ready,
+            "/v2/health/ready": ready,
+            "/startupz": self._startup,
+            # Of vLLM and of Amazon SageMaker: the status alone.
+            "/health": partial(_without_report, ready),
+            _PING: partial(_without_report, ready),
+            _METRICS: _Shared(self._metrics),
+        }
+
+    def knows(self, path: str) -> bool:
+        return path in self._routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        allowed = _METHODS_OF_PING if scope["path"] == _PING else _METHODS
+        if scope["method"] not in allowed:
+            await send_whole(send, 405, [(b"allow", ", ".join(allowed).encode())], b"")
+            return
+        if scope["path"] == _METRICS and not self._metrics_access.permits(scope):
+            await send_whole(send, 401, _REFUSAL_HEADERS, _REFUSAL)
+            return
+        status, content_type, body = await self._routes[scope["path"]]()
+        headers = [(b"content-type", content_type), (b"cache-control", b"no-store")]
+        await send_whole(send, status, headers, b"" if scope["method"] == "HEAD" else body)
+
+    async def _live(self) -> Answer:
+        """200: this process responds."""
+        return 200, _JSON, b'{"status": "alive"}'
+
+    async def _ready(self) -> Answer:
+        """200 if at least one model has generated a token lately, or is asleep and wakes with the
+        next request, and usage can be recorded, and this process is not being stopped.
+
+        An unavailable database or Redis, or a full disk, is reported as `degraded` with 200:
+        requests are still served, and other processes use the same database and Redis.
+        """
+        runtime = self._runtime
+        if runtime.drain.is_begun:
+            return _STOPPING
+        health = await runtime.health()
+        checks = {
+            "database": _of_database(runtime),
+            "keys": _of_keys(runtime),
+            "limits": _of_limits(runtime.limits.state),
+            "redis": _of_redis(runtime.limits.state),
+            "disk": (runtime.disk.is_healthy, runtime.disk.report),
+            "usage": _of_usage(can_record=runtime.ledger.has_room),
+        }
+        can_answer = any(each.is_ready or each.is_asleep for each in health)
+        is_serving = runtime.is_started and can_answer
+        is_ready = is_serving and runtime.ledger.has_room
+        is_healthy = all(is_well for is_well, _ in checks.values())
+        report = {
+            "status": ("ready" if is_healthy else "degraded") if is_ready else "not ready",
+            "models": {name: _of_model(engines) for name, engines in _by_model(health).items()},
+            **{name: text for name, (_, text) in checks.items()},
+        }
+        # Also if this process got its signal while the engines were asked.
+        return _STOPPING if runtime.drain.is_begun else _response(report, is_good=is_ready)
+
+    async def _startup(self) -> Answer:
+        """200 once keys and models have been read."""
+        runtime = self._runtime
+        report = {
+            "status": "started" if runtime.is_started else "starting",
+            "keys": "read" if runtime.accounts_read_at_s else "not read",
+            "models": "read" if runtime.models_read_at_s else "not read",
+            "database": _of_database(runtime)[1],
+        }
+        return _response(report, is_good=runtime.is_started)
+
+    async def _metrics(self) -> Answer:
+        return 200, _PROMETHEUS, await metrics.exposition(self._runtime)
+
+
+async def _without_report(ready: Callable[[], Awaitable[Answer]]) -> Answer:
+    """The status of `/readyz` with an empty body."""
+    status, _, _ = await ready()
+    return status, _TEXT, b""
+
+
+class _Shared:
+    """One answer for all requests that arrive before it is begun, so that any number of anonymous
+    requests costs the event loop and the engines little."""
+
+    def __init__(self, build: Callable[[], Awaitable[Answer]]) -> None:
+        self._build = build
+        self._next: asyncio.Task[Answer] | None = None  # not begun
+        self._begun_at_s = 0.0
+
+    async def __call__(self) -> Answer:
+        if self._next is None:
+            self._next = asyncio.create_task(self._build_next(), name="health")
+        return await asyncio.shield(self._next)
+
+    async def _build_next(self) -> Answer:
+        await asyncio.sleep(self._begun_at_s + _SHARED_FOR_S - time.monotonic())
+        self._next = None
+        self._begun_at_s = time.monotonic()
+        return await self._build()
+
+
+def _by_model(health: Iterable[EngineHealth]) -> Mapping[str, list[EngineHealth]]:
+    models: defaultdict[str, list[EngineHealth]] = defaultdict(list)
+    for each in health:
+        models[each.model].append(each)
+    return models
+
+
+def _of_model(engines: Sequence[EngineHealth]) -> str:
+    if any(each.is_ready for each in engines):
+        return "ready"
+    return "asleep" if any(each.is_asleep for each in engines) else "not ready"
+
+
+def _of_database(runtime: Runtime) -> _Check:
+    """Whether the database answers; if not, with the age of keys, limits and models in memory."""
+    if not runtime.database.is_unavailable:
+        return True, "answers"
+    read_at_s = min(runtime.accounts_read_at_s, runtime.models_read_at_s)
+    age = f": data of {time.time() - read_at_s:.0f} s ago is used" if read_at_s else ""
+    return False, f"unavailable{age}"
+
+
+def _of_keys(runtime: Runtime) -> _Check:
+    """Whether changes of keys are followed, so that revoked keys are refused."""
+    age_s = time.time() - runtime.accounts_read_at_s
+    if not runtime.accounts_read_at_s or age_s <= _FRESH_S:
+        return True, "up to date" if runtime.accounts_read_at_s else "not read yet"
+    return False, f"changes of the last {age_s:.0f} s are unknown"
+
+
+def _of_limits(state: StoreState | None) -> _Check:
+    """Whether limits are counted. Without Redis the process counts them itself."""
+    if state is None or not state.is_degraded:
+        return True, "counted"
+    return False, f"Redis is unavailable: {state.policy}"
+
+
+def _of_redis(state: StoreState | None) -> _Check:
+    if state is None:
+        return True, "not used"
+    return not state.is_degraded, "unavailable" if state.is_degraded else "answers"
+
+
+def _of_usage(*, can_record: bool) -> _Check:
+    """Whether usage of further requests can be recorded. Otherwise they get 503."""
+    return can_record, "recorded" if can_record else "no disk space: requests are refused"
+
+
+def _response(report: Mapping[str, object], *, is_good: bool) -> Answer:
+    return (200 if is_good else 503), _JSON, json.dumps(report).encode()

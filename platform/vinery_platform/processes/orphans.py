@@ -1,0 +1,97 @@
+"""Processes that have outlived their service: engines whose node was killed, until the next node
+adopts them.
+
+On Linux the supervisor becomes their parent. So it learns how they end, and ends those that no
+node has ended. Elsewhere engines end with their node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Container
+from typing import Final
+
+from vinery_platform.processes.supervisor import describe
+
+log = logging.getLogger(__name__)
+
+_PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
+# The services' own processes are waited for elsewhere, at once.
+_REAP_AFTER_S: Final = 1.0
+# In the time that the services leave of the ten seconds that containers get.
+_GRACE_S: Final = 1.0
+
+
+class Orphans:
+    """Call `begin` once in the event loop, and `end` when no service runs any more."""
+
+    def __init__(self, own: Callable[[], Container[int]]) -> None:
+        """`own` returns the ids of the services' processes."""
+        self._own = own
+        self._reaping: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """From now on, orphans become children of this process."""
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_later)
+
+    async def end(self) -> None:
+        """Terminate the orphans, and kill those that do not end in time."""
+        if not _has_children():
+            return
+        import psutil  # 3 MB, and 10 ms of each start
+
+        left = psutil.Process().children()
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, left = await asyncio.to_thread(psutil.wait_procs, left, _GRACE_S)
+        for process in left:
+            _kill(process.pid)
+        await asyncio.to_thread(psutil.wait_procs, left, _GRACE_S)
+
+    def _reap_later(self) -> None:
+        if self._reaping is None:
+            loop = asyncio.get_running_loop()
+            self._reaping = loop.call_later(_REAP_AFTER_S, self._reap)
+
+    def _reap(self) -> None:
+        self._reaping = None
+        own = self._own()
+        with contextlib.suppress(ChildProcessError):  # there is no child
+            while True:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None:
+                    return
+                if ended.si_pid in own:
+                    self._reap_later()  # others may be behind it
+                    return
+                is_engine = os.getpgid(ended.si_pid) == ended.si_pid
+                pid, status = os.waitpid(ended.si_pid, 0)
+                if is_engine:
+                    end = describe(os.waitstatus_to_exitcode(status))
+                    log.info("engine process %d, which had outlived a node, ended (%s)", pid, end)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _kill(pid: int) -> None:
+    """Kill a process, and the others of its group if it leads one."""
+    with contextlib.suppress(ProcessLookupError):
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)

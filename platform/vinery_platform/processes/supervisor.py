@@ -1,0 +1,353 @@
+"""Runs services as child processes: starts them, restarts them, and ends them together.
+
+Each service has its own session, so Ctrl-C in a terminal reaches only the supervisor. A service
+that ends is restarted: at once if it ran for a while, else after a growing delay. A service that
+stands still is ended and restarted, with its stacks in the log. At the end, front services may
+finish their requests before the back services, on which they depend, get SIGTERM.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from vinery_platform.processes import heartbeats
+from vinery_platform.processes import log_setup as logs
+from vinery_platform.processes.memory import resident_bytes
+from vinery_serving.processes import parent
+from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.hang import CONFIRM_S
+from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
+from vinery_serving.processes.upkeep import until_next
+
+log = logging.getLogger(__name__)
+
+# How long a service may take from its start to its first sign of life.
+START_LIMIT_S = 120.0
+# A service that ran this long was healthy: its restart is not delayed.
+_HEALTHY_S = 10.0
+# Delays before the 1st, 2nd, ... restart in a row; the last one repeats.
+_DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+# What services have to end in order, after the time for requests that run: below 10 s in total,
+# with reserve for a busy machine.
+_FRONT_GRACE_S = 5.5
+_TOTAL_GRACE_S = 8.0
+
+# How often to look at memory, and how many looks in a row must find too much: peaks pass.
+_MEMORY_INTERVAL_S = 2.0
+_NUM_MEMORY_LOOKS = 5
+# How long after a successor that did not serve the next one is started.
+_REPLACE_AGAIN_S = 60.0
+_SERVING_POLL_S = 0.1
+# How long the requests of a process that is replaced may take: VINERY_REQUEST_TIMEOUT_S is at most
+# a day, and the process itself obeys it.
+_IDLE_WITHIN_S = 25 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A process to keep running. It inherits `fds` under the same numbers."""
+
+    name: str
+    argv: tuple[str, ...]
+    fds: tuple[int, ...] = ()
+    is_front: bool = False
+    # Whether it gives signs of life, see `heartbeats`.
+    beats: bool = False
+    # Whether a successor can take over while it ends without losing a request, see
+    # `heartbeats.END_WHEN_IDLE`.
+    is_replaceable: bool = False
+    max_memory_mb: int = 0  # above so much memory it is replaced; 0: any amount
+    environment: tuple[tuple[str, str], ...] = ()  # beside the supervisor's
+
+
+class Child(ChildProcess):
+    """A process of a service. `ended` is done when it and its own children are."""
+
+    def __init__(
+        self, service: Service, environment: Mapping[str, str], hung_after_s: float
+    ) -> None:
+        """Start it. Raises OSError."""
+        own = {logs.PROCESS_VARIABLE: service.name, parent.PARENT_VARIABLE: str(os.getpid())}
+        page, is_watched = None, hung_after_s > 0
+        if service.beats:
+            page = Page(START_LIMIT_S if is_watched else NO_LIMIT_S)
+            # The rest of the time confirms that it stands still.
+            limit_s = max(hung_after_s - CONFIRM_S, 1.0) if is_watched else NO_LIMIT_S
+            own[heartbeats.VARIABLE] = f"{page.fd}:{limit_s:g}"
+        super().__init__(
+            service.argv,
+            service.name,
+            environment={**environment, **dict(service.environment), **own},
+            fds=service.fds,
+            page=page,
+        )
+        if is_watched:
+            self.watch()
+        self.ended: asyncio.Task[int] = asyncio.create_task(self._run_to_end())
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it takes requests: its service beats, and it has reported so."""
+        return not self.ended.done() and self.page is not None and self.page.is_serving
+
+    @property
+    def resident_bytes(self) -> int:
+        """Its memory, without that of its own children; 0 if it has ended."""
+        return 0 if self.ended.done() else resident_bytes(self.pid)
+
+    async def _run_to_end(self) -> int:
+        status = await self.wait()
+        await self.end()  # the children of a service end with it, also if it was killed
+        return status
+
+
+class Supervisor:
+    """Runs services until `stop` is called. One use only.
+
+    A service that gives no sign of life for about `hung_after_s` is replaced; 0: none is. At the
+    end, front services may go on for `drain_s` with the requests that run.
+    """
+
+    def __init__(
+        self, environment: Mapping[str, str], hung_after_s: float = 0.0, drain_s: float = 0.0
+    ) -> None:
+        self._environment = dict(environment)
+        self._drain_s = drain_s
+        self._hung_after_s = hung_after_s
+        self._children: dict[Service, Child] = {}  # the present ones
+        self._others: set[Child] = set()  # successors that start, and predecessors that finish
+        self._replaced: dict[Service, asyncio.Future[Child]] = {}
+        self._restarting: set[Service] = set()
+        self._reloading: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` or `kill` was called."""
+        return self._stopping.is_set()
+
+    @property
+    def pids(self) -> set[int]:
+        """The ids of the services' processes."""
+        return {child.pid for child in self._all()}
+
+    def stop(self) -> None:
+        """End all services in order. `run` returns within `drain_s` and `_TOTAL_GRACE_S`."""
+        self._stopping.set()
+
+    def kill(self) -> None:
+        self._stopping.set()
+        for child in self._all():
+            child.kill()
+
+    def restart(self, services: Iterable[Service]) -> None:
+        """Terminate these services. `run` starts them again without a delay."""
+        for service in services:
+            if child := self._children.get(service):
+                self._restarting.add(service)
+                child.send_signal(signal.SIGTERM)
+
+    def reload(self) -> None:
+        """Replace the processes that can be, one after the other, without losing a request."""
+        if self.is_stopping or (self._reloading is not None and not self._reloading.done()):
+            return
+        self._reloading = asyncio.create_task(self._reload())
+
+    async def run_once(self, service: Service) -> int:
+        """Run a process until it ends, and return its exit status. `stop` ends it early."""
+        child = self._start(service)
+        self._children[service] = child
+        ended = child.ended
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not ended.done():
+            await self._end((service,), (ended,), _TOTAL_GRACE_S)
+        del self._children[service]
+        return await ended
+
+    async def run(self, services: Iterable[Service]) -> None:
+        """Keep the services running until `stop`. Returns when the last process has ended."""
+        keepers = {service: asyncio.create_task(self._keep(service)) for service in services}
+        all_keepers = asyncio.gather(*keepers.values())
+        stopping = asyncio.create_task(self._stopping.wait())
+        watching = [
+            asyncio.create_task(self._limit_memory(service))
+            for service in keepers
+            if service.max_memory_mb
+        ]
+        await asyncio.wait((all_keepers, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if self._reloading is not None:
+            watching.append(self._reloading)
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+        for child in self._all():
+            child.unwatch()  # a process that ends may give no further sign
+        clock = asyncio.get_running_loop().time
+        end_at = clock() + self._drain_s + _TOTAL_GRACE_S
+        front = [service for service in keepers if service.is_front]
+        others = [child.ended for child in self._others]
+        for child in self._others:
+            child.send_signal(signal.SIGTERM)
+        waiting = [*(keepers[service] for service in front), *others]
+        await self._end_gently(front, waiting, self._drain_s + _FRONT_GRACE_S)
+        back = [service for service in keepers if not service.is_front]
+        await self._end(back, [*keepers.values(), *others], end_at - clock())
+        stopping.cancel()
+        await all_keepers
+
+    async def _keep(self, service: Service) -> None:
+        clock = asyncio.get_running_loop().time
+        num_early_ends = 0
+        while not self.is_stopping:
+            started_at = clock()
+            try:
+                end = describe(await self._run_to_end(service))
+            except OSError as error:  # such as no memory: may be temporary
+                end = f"it could not start: {error}"
+            if self.is_stopping:
+                return
+            if service in self._restarting:
+                self._restarting.discard(service)
+                num_early_ends = 0
+                continue
+            lived_s = clock() - started_at
+            num_early_ends = 0 if lived_s >= _HEALTHY_S else num_early_ends + 1
+            delay_s = delay_before_restart_s(num_early_ends)
+            log.warning(
+                "%s ended after %.1f s (%s); restart in %g s",
+                *(service.name, lived_s, end, delay_s),
+            )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay_s):
+                    await self._stopping.wait()
+
+    async def _run_to_end(self, service: Service) -> int:
+        """Run a process of the service, and its successors. Returns the last one's status."""
+        child = self._start(service)
+        while True:
+            self._children[service] = child
+            replaced = self._replaced[service] = asyncio.get_running_loop().create_future()
+            await asyncio.wait((child.ended, replaced), return_when=asyncio.FIRST_COMPLETED)
+            if not replaced.done():
+                del self._children[service], self._replaced[service]
+                return await child.ended
+            child = replaced.result()
+
+    def _start(self, service: Service) -> Child:
+        child = Child(service, self._environment, self._hung_after_s)
+        if self.is_stopping:  # `stop` was called during the start
+            child.send_signal(signal.SIGTERM)
+        return child
+
+    def _all(self) -> list[Child]:
+        return [*self._children.values(), *self._others]
+
+    async def _limit_memory(self, service: Service) -> None:
+        """Replace the service's process when it keeps too much memory."""
+        max_bytes = service.max_memory_mb << 20
+        num_looks = 0
+        while True:
+            await asyncio.sleep(until_next(_MEMORY_INTERVAL_S))
+            child = self._children.get(service)
+            num_bytes = 0 if child is None else child.resident_bytes
+            num_looks = num_looks + 1 if num_bytes > max_bytes else 0
+            if child is not None and num_looks >= _NUM_MEMORY_LOOKS:
+                num_looks = 0
+                log.warning(
+                    "%s holds %d MB of memory, above %d MB, and is replaced when its requests end",
+                    *(service.name, num_bytes >> 20, service.max_memory_mb),
+                )
+                if not await self._replace(service, child):
+                    await asyncio.sleep(_REPLACE_AGAIN_S)
+
+    async def _reload(self) -> None:
+        finishing = []
+        for service, child in list(self._children.items()):
+            if not service.is_replaceable:
+                continue
+            if not await self._succeed(service, child):
+                break  # the others would not serve either
+            log.info("%s is replaced: pid %d finishes its requests", service.name, child.pid)
+            finishing.append(asyncio.create_task(self._finish(child)))
+        try:
+            await asyncio.gather(*finishing)
+        finally:
+            for task in finishing:
+                task.cancel()
+
+    async def _replace(self, service: Service, child: Child) -> bool:
+        """Start a successor. When it serves, let the process finish its requests and end.
+
+        Returns whether the process has ended.
+        """
+        if not await self._succeed(service, child):
+            return child.ended.done()
+        await self._finish(child)
+        return True
+
+    async def _succeed(self, service: Service, child: Child) -> bool:
+        """Start a successor. Returns whether it serves instead of `child`."""
+        try:
+            successor = self._start(service)
+        except OSError as error:
+            log.warning("%s is not replaced: it could not start: %s", service.name, error)
+            return False
+        self._others.add(successor)
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                while not successor.is_serving and not successor.ended.done():
+                    await asyncio.wait([successor.ended], timeout=_SERVING_POLL_S)
+        except TimeoutError:
+            log.warning("%s is not replaced: the new process does not serve", service.name)
+        if not successor.is_serving or self._children.get(service) is not child:
+            successor.kill()  # or the process has ended meanwhile, and has a successor already
+            await successor.ended
+            self._others.discard(successor)
+            return False
+        self._others.discard(successor)
+        self._others.add(child)
+        self._replaced[service].set_result(successor)
+        return True
+
+    async def _finish(self, child: Child) -> None:
+        """Let a process that has a successor finish its requests and end."""
+        child.send_signal(heartbeats.END_WHEN_IDLE)
+        await asyncio.wait([child.ended], timeout=_IDLE_WITHIN_S)
+        child.kill()
+        await child.ended
+        self._others.discard(child)
+
+    async def _end(
+        self, services: Iterable[Service], tasks: Iterable[asyncio.Task[object]], grace_s: float
+    ) -> None:
+        await self._end_gently(services, tasks, grace_s)
+        self.kill()
+        await asyncio.wait(list(tasks))
+
+    async def _end_gently(
+        self, services: Iterable[Service], tasks: Iterable[asyncio.Task[object]], grace_s: float
+    ) -> None:
+        for service in services:
+            if child := self._children.get(service):
+                child.send_signal(signal.SIGTERM)
+        if waiting := list(tasks):
+            await asyncio.wait(waiting, timeout=max(grace_s, 0.0))
+
+
+def delay_before_restart_s(num_early_ends: int) -> float:
+    """The delay before the next start in seconds, after this number of early ends in a row."""
+    return _DELAYS_S[min(max(num_early_ends - 1, 0), len(_DELAYS_S) - 1)]
+
+
+def describe(status: int) -> str:
+    """An exit status of asyncio, in which signals are negative, in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    return f"killed by {signal.Signals(-status).name}"

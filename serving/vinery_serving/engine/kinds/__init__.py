@@ -1,0 +1,1 @@
+"""The kinds of engine processes beside the one of texts."""

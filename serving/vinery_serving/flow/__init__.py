@@ -1,1 +1,0 @@
-"""The way of a request: render, prepare, run on an engine, and read its output."""

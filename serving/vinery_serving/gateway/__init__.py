@@ -1,0 +1,1 @@
+"""A request in the web process, in stages."""

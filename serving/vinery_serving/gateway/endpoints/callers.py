@@ -1,0 +1,105 @@
+"""Authenticates clients, and converts refusals of keys to errors of the API.
+
+A client sends its key as `Authorization: Bearer KEY`. Azure's clients send it as `api-key`, and
+Anthropic's as `x-api-key`. These count only without a bearer token, so that a request has one key.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote
+
+from vinery_accounts.base.errors import KeyRefused, NotAllowed
+from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
+from vinery_serving.core.errors import InvalidKey, NotPermitted
+from vinery_serving.core.tasks import ALL_TASKS, Task
+from vinery_serving.gateway.endpoints.edge import OWN_HEADERS, Scope
+from vinery_serving.gateway.engines.aliases import alias_of
+from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
+
+# Printable ASCII, except the percent sign that encodes other characters.
+_UNQUOTED: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+
+_BEARER: Final = b"bearer "
+_KEY_HEADERS: Final = (b"api-key", b"x-api-key")
+
+
+def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """Return the value of the `Authorization` header, or such a value for the key of another
+    header. The names of `headers` are in lower case, and the first header of a name counts."""
+    found = dict(reversed(list(headers)))
+    authorization = found.get(b"authorization")
+    if authorization is not None and _has_token(authorization):
+        return authorization
+    keys = (found.get(name, b"").strip() for name in _KEY_HEADERS)
+    key = next((key for key in keys if key), None)
+    return authorization if key is None else b"Bearer " + key
+
+
+def _has_token(authorization: bytes) -> bool:
+    is_bearer = authorization[: len(_BEARER)].lower() == _BEARER
+    return is_bearer and bool(authorization[len(_BEARER) :].strip())
+
+
+def authenticate(
+    keys: KeyTable | None, scope: Mapping[str, Any], authorization: bytes | str | None
+) -> Caller:
+    """Return the caller of a value of `authorization_of`, and add the caller's organisation to
+    the headers of the answer. Without `keys` authentication is off, and the caller is anonymous.
+
+    Raises `InvalidKey`.
+    """
+    if keys is None:
+        return ANONYMOUS
+    try:
+        caller = keys.authenticate(authorization)
+    except KeyRefused as refused:
+        raise InvalidKey(refused.message) from None
+    scope.get(OWN_HEADERS, [])[:] = organization_headers(caller.organization_name)
+    return caller
+
+
+@lru_cache(maxsize=4096)
+def organization_headers(name: str) -> tuple[tuple[bytes, bytes], ...]:
+    """OpenAI's header for the organisation, percent-encoded where necessary; empty for a blank
+    name."""
+    value = quote(name.strip(), safe=_UNQUOTED)
+    return ((b"openai-organization", value.encode()),) if value else ()
+
+
+@contextmanager
+def grant_errors() -> Iterator[None]:
+    try:
+        yield
+    except NotAllowed as refused:
+        raise NotPermitted(refused.message, param=refused.param, code=refused.code) from None
+
+
+def permitted_engine(
+    directory: LocalDirectory, caller: Caller, name: str | None, tasks: Set[Task] = ALL_TASKS
+) -> Engine:
+    """Return the engine of a model that does one of `tasks`, or of a target of an alias. Raises
+    `ServingError`, also for a key that may use neither the name nor the model."""
+    grants = caller.grants
+    name = directory.named(name, tasks, caller.project_id)
+    engine = directory.find(name, grants.allows_model, tasks, caller.project_id)
+    model = engine.entry.name
+    alias = None if name == model else alias_of(name, directory.aliases)
+    with grant_errors():
+        grants.check_model(model if grants.allows_model(model) else alias or model)
+    return engine
+
+
+def client_of(keys: KeyTable | None, scope: Scope) -> Hashable:
+    """Return who a request is from, for turns: the id of its key, or its address."""
+    with suppress(KeyRefused):
+        if keys is not None:
+            return keys.authenticate(authorization_of(scope["headers"])).key_id
+    return address_of(scope)
+
+
+def address_of(scope: Scope) -> str | None:
+    """Return the client's address. Behind a proxy, the server takes it from the proxy's header."""
+    client = scope.get("client")
+    return client[0] if client else None

@@ -1,0 +1,165 @@
+"""Endpoints that answer `GET` with a JSON document: the version, the OpenAPI document, and the
+limits of the calling key with their usage and their next resets."""
+
+import asyncio
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import cache
+from typing import Final
+
+from django.conf import settings
+
+from vinery_accounts.keys.table import Caller
+from vinery_accounts.limits.service import (
+    Kind,
+    Level,
+    LimitsUnavailable,
+    Rule,
+    scopes_of,
+    window_at,
+)
+from vinery_accounts.models import Scope as KeyScope
+from vinery_serving.core.errors import MethodNotAllowed, Unavailable
+from vinery_serving.gateway.endpoints.callers import (
+    address_of,
+    authenticate,
+    authorization_of,
+    grant_errors,
+)
+from vinery_serving.gateway.endpoints.edge import JSON, Receive, Scope, Send, send_whole
+from vinery_serving.gateway.state.runtime import Runtime
+from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.openapi.document import document
+
+# Of a document, in one pass of the event loop.
+_PART_BYTES: Final = 8 * 1024
+# Its thread starts with the first document.
+_BUILDING: Final = ThreadPoolExecutor(1, thread_name_prefix="documents")
+
+
+class _Document(ABC):
+    allowed = "GET, HEAD"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI. Raises `ServingError`."""
+        if scope["method"] not in ("GET", "HEAD"):
+            raise MethodNotAllowed(scope["method"], allowed=self.allowed)
+        body = await self._read(scope)
+        if scope["method"] == "HEAD" or len(body) <= _PART_BYTES:
+            await send_whole(send, 200, JSON, body, is_head=scope["method"] == "HEAD")
+        else:
+            await _send_in_parts(send, body)
+
+    @abstractmethod
+    async def _read(self, scope: Scope) -> bytes:
+        """The document. Raises `ServingError`."""
+
+
+async def _send_in_parts(send: Send, body: bytes) -> None:
+    """Send a long body while other requests go on: any client may ask for many at once."""
+    headers = [*JSON, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for start in range(0, len(body), _PART_BYTES):
+        end = start + _PART_BYTES
+        part = body[start:end]
+        await send({"type": "http.response.body", "body": part, "more_body": end < len(body)})
+        await asyncio.sleep(0)
+
+
+class ConstantDocument(_Document):
+    """The same document for every client. It needs no key."""
+
+    def __init__(self, read: Callable[[], bytes]) -> None:
+        self._read_body = read
+        self._body: bytes | None = None
+
+    async def _read(self, scope: Scope) -> bytes:
+        if self._body is None:
+            loop = asyncio.get_running_loop()
+            self._body = await loop.run_in_executor(_BUILDING, self._read_body)
+        return self._body
+
+
+def version() -> bytes:
+    """Return the version, in vLLM's format."""
+    return json.dumps({"version": settings.VINERY_VERSION}).encode()
+
+
+@cache
+def openapi() -> bytes:
+    """Return the OpenAPI document. The first call takes about 0.1 s."""
+    max_body_mb = settings.VINERY_MAX_BODY_BYTES // 2**20
+    contents = document(version=settings.VINERY_VERSION, max_body_mb=max_body_mb)
+    return json.dumps(contents, ensure_ascii=False).encode()
+
+
+class KeyUsage(_Document):
+    """`{tree}/usage/me`. It needs a key."""
+
+    allowed = "GET"
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def _read(self, scope: Scope) -> bytes:
+        authorization = authorization_of(scope["headers"])
+        caller = authenticate(self._runtime.required_keys, scope, authorization)
+        with grant_errors():
+            caller.grants.check_scope(KeyScope.USAGE)
+            caller.grants.check_address(address_of(scope))
+        return json_bytes(await self._body(caller))
+
+    async def _body(self, caller: Caller) -> dict[str, object]:
+        rules = self._rules(caller)
+        try:
+            levels = await self._runtime.limits.levels(rules)
+        except LimitsUnavailable:
+            raise Unavailable("The limits cannot be read just now. Try again.") from None
+        return {
+            "object": "usage",
+            "key": {"id": caller.key_id, "name": caller.key_name},
+            "user": caller.username,
+            "project": {"id": caller.project_id, "name": caller.project_name},
+            "organization": {"id": caller.organization_id, "name": caller.organization_name},
+            "limits": [_limit(level, time.time()) for level in levels],
+        }
+
+    def _rules(self, caller: Caller) -> list[Rule]:
+        """The rules of the key and its owners, and of the models that it may use."""
+        book, grants = self._runtime.limits.book, caller.grants
+        visible = self._runtime.directory.entries_of(caller.project_id)
+        models = [name for name in visible if grants.allows_model(name)]
+        own = [rule for scope in scopes_of(caller) for rule in book.rules_in(scope)]
+        return own + [rule for name in models for rule in book.rules_in(f"model:{name}")]
+
+
+def _limit(level: Level, now_s: float) -> dict[str, object]:
+    rule, reset_s = level.rule, level.reset_s
+    resets_at = _resets_at(rule, reset_s, now_s)
+    return {
+        "id": rule.id,
+        "scope": rule.scope_kind,
+        "model": rule.owner if rule.scope_kind == "model" else None,
+        "metric": rule.metric,
+        "window": rule.window,
+        "limit": rule.amount,
+        "used": level.num_used,
+        "remaining": max(0, level.num_remaining),
+        "resets_in_s": reset_s,
+        "resets_at": resets_at and resets_at.isoformat(),
+        "time_zone": rule.time_zone,
+        "week_start": rule.week_start,
+        "is_shadow": rule.is_shadow,
+    }
+
+
+def _resets_at(rule: Rule, reset_s: float | None, now_s: float) -> datetime | None:
+    if rule.kind is Kind.CALENDAR:
+        # Exactly midnight: the sum of two clocks would be off by milliseconds.
+        _, ends_ms = window_at(rule, round(now_s * 1000))
+        return datetime.fromtimestamp(ends_ms / 1000, UTC)
+    return None if reset_s is None else datetime.fromtimestamp(now_s + reset_s, UTC)

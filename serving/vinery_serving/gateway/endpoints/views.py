@@ -1,0 +1,177 @@
+"""Endpoints without generation: models, tokenizers, and stored responses, which do not exist."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from vinery_accounts.keys.table import Caller
+from vinery_serving.core.errors import (
+    InvalidRequest,
+    MethodNotAllowed,
+    ModelNotFound,
+    NotFound,
+    ServingError,
+)
+from vinery_serving.gateway.endpoints.callers import (
+    authenticate,
+    authorization_of,
+    grant_errors,
+    permitted_engine,
+)
+from vinery_serving.gateway.endpoints.edge import error_response, speaks_anthropic
+from vinery_serving.gateway.endpoints.models import anthropic_list, anthropic_model, model_body
+from vinery_serving.gateway.engines.aliases import alias_of
+from vinery_serving.gateway.engines.directory import ModelEntry, ModelState
+from vinery_serving.gateway.state.runtime import runtime
+from vinery_serving.prompting.folder import TOKEN_KEYS
+
+# Django's types do not know that a view may be a coroutine function.
+View = Callable[..., Any]
+
+
+def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
+    """Allow only these methods, demand a key and pass its caller on, and send errors in the form
+    of the client."""
+    allowed = {*methods, "HEAD"} if "GET" in methods else set(methods)
+
+    # Browsers never send keys on their own, so requests cannot be forged.
+    @csrf_exempt
+    @wraps(view)
+    async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
+        try:
+            if request.method not in allowed:
+                raise MethodNotAllowed(request.method or "", allowed=", ".join(methods))
+            response: JsonResponse = await view(request, _caller(request), *args, **kwargs)
+            return response
+        except ServingError as error:
+            return error_response(error, request)
+
+    return guarded
+
+
+@for_clients
+async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonResponse:
+    """Answer with the models that the key may use: those that can answer now, and with
+    `?all=true` also the others."""
+    lists_all = _lists_all(request.GET.get("all", "false"))
+    directory = runtime().directory
+    # A name that ends in `*` is none that a client can choose.
+    listed = [*directory.entries, *(each for each in directory.aliases if each[-1:] != "*")]
+    bodies = [
+        body
+        for name in listed
+        if (body := _body_of(name, caller)) is not None and (lists_all or _can_answer(body))
+    ]
+    if _speaks_anthropic(request):
+        return JsonResponse(anthropic_list(bodies))
+    return JsonResponse({"object": "list", "data": bodies})
+
+
+def _lists_all(value: str) -> bool:
+    """Raises `InvalidRequest`."""
+    if value.lower() not in ("true", "false", "1", "0"):
+        raise InvalidRequest("`all` must be true or false.", param="all")
+    return value.lower() in ("true", "1")
+
+
+@for_clients
+async def retrieve_model(
+    request: HttpRequest, caller: Caller, tree: str, name: str
+) -> JsonResponse:
+    body = _body_of(name, caller)
+    if body is None:
+        raise ModelNotFound(f"The model `{name}` does not exist.", param="model")
+    return JsonResponse(anthropic_model(body) if _speaks_anthropic(request) else body)
+
+
+@for_clients
+async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
+    """The model's tokenizer configuration, with the names of Hugging Face's files. `?model=` may
+    be left out as in a body.
+
+    vLLM has a switch for this endpoint, because it shows the chat template. Here it needs a key,
+    and every key can see rendered prompts anyway (`return_prompt_text`).
+    """
+    engine = permitted_engine(runtime().directory, caller, request.GET.get("model"))
+    folder = engine.assets.folder
+    templates = folder.templates
+    return JsonResponse(
+        {
+            **dict.fromkeys(TOKEN_KEYS),
+            **folder.named_tokens,
+            "tokenizer_class": folder.tokenizer_class,
+            "added_tokens_decoder": dict(folder.added_tokens),
+            "model_max_length": folder.max_context,
+            "chat_template": None if templates is None else templates.default,
+        }
+    )
+
+
+async def no_response(
+    request: HttpRequest, caller: Caller, tree: str, response_id: str
+) -> JsonResponse:
+    """Refuse with 404: responses are not stored."""
+    raise NotFound(f"Response with id '{response_id[:128]}' not found.")
+
+
+def _caller(request: HttpRequest) -> Caller:
+    """Raises `ServingError` without a valid key, or for a key that does not allow the address."""
+    scope = getattr(request, "scope", {})  # WSGI requests have none
+    sent = [(name.lower().encode(), value.encode()) for name, value in request.headers.items()]
+    caller = authenticate(runtime().required_keys, scope, authorization_of(sent))
+    with grant_errors():
+        caller.grants.check_address(request.META.get("REMOTE_ADDR"))
+    return caller
+
+
+def _speaks_anthropic(request: HttpRequest) -> bool:
+    return speaks_anthropic(getattr(request, "scope", {"path": "", "headers": ()}))
+
+
+def _body_of(name: str, caller: Caller) -> dict[str, object] | None:
+    """Return the object of a model or an alias; None if there is none for the key."""
+    directory, may_use = runtime().directory, caller.grants.allows_model
+    visible = directory.entries_of(caller.project_id)
+    entry = visible.get(name)
+    if entry is not None:
+        return _body(entry) if may_use(name) else None
+    alias = alias_of(name, directory.aliases)
+    if alias is None:
+        return None
+    targets = [
+        each for each in directory.targets_of(alias, visible) if may_use(alias) or may_use(each)
+    ]
+    if not targets:
+        return None
+    bodies = [_body(visible[each]) for each in targets]
+    # Those that can answer do, whatever the weights.
+    able = (body for body in bodies if _can_answer(body))
+    return next(able, bodies[0]) | {"id": name, "alias_of": targets}
+
+
+def _can_answer(body: Mapping[str, object]) -> bool:
+    return ModelState(str(body["state"])).can_answer
+
+
+def _body(entry: ModelEntry) -> dict[str, object]:
+    directory = runtime().directory
+    return model_body(entry, directory.engine_of(entry), directory.state_of(entry))
+
+
+@csrf_exempt
+async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
+    """Refuse any other path with the list of endpoints: a wrong URL is the most common first
+    mistake."""
+    return error_response(
+        NotFound(
+            f"Not found: {request.method} {request.path}. This server has POST "
+            f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
+            f"/{tree}/messages, /{tree}/embeddings, /{tree}/rerank, /{tree}/score, "
+            f"/{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models, "
+            f"/{tree}/tokenizer_info and /{tree}/usage/me.",
+        ),
+        request,
+    )

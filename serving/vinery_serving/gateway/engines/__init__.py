@@ -1,0 +1,1 @@
+"""Models and engines as a web process sees them."""

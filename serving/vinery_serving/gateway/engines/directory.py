@@ -1,0 +1,494 @@
+"""Finds the engines of served models: those of this host, by their sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property, partial
+from pathlib import Path
+from random import Random
+from types import MappingProxyType
+from typing import Final
+
+from vinery_serving.core.errors import (
+    InvalidRequest,
+    MissingParameter,
+    ModelNotFound,
+    ModelNotReady,
+    Overloaded,
+)
+from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
+from vinery_serving.engine.options import EngineOptions
+from vinery_serving.gateway.engines.aliases import Targets, alias_of, draw
+from vinery_serving.gateway.engines.parameters import defaults_of
+from vinery_serving.gateway.engines.quarantine import Quarantine
+from vinery_serving.gateway.engines.replicas import Replicas
+from vinery_serving.gateway.engines.suspects import Suspects
+from vinery_serving.grammars.family import Family
+from vinery_serving.output.detokenize import Decoder, Detokenizer
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.folder import GenerationDefaults, UnusableFolder
+from vinery_serving.prompting.pooling_folder import PoolingFolder
+from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.messages import Hello
+from vinery_serving.transport.sockets import EngineAddress, engine_socket
+from vinery_serving.transport.waiting import WaitingRequests
+
+log = logging.getLogger(__name__)
+
+# How long a request waits for an engine that loads or restarts, unless the settings differ. An
+# engine that was killed is back sooner. A client that retries after this time has lost nothing.
+ENGINE_WAIT_S: Final = 60.0
+# How often a waiting request checks whether the engine can still start.
+_WAIT_CHECK_S: Final = 0.5
+# The model of a request that names none: an alias or a model of this name, or else the only one.
+DEFAULT_MODEL: Final = "default"
+
+# Gets the name of an output format ("": unknown) and the text of the chat template. Raises
+# ValueError for a name that does not exist.
+FamilySelector = Callable[[str, str | None], Family]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A served model. Equal entries need no reload."""
+
+    id: int
+    name: str
+    folder: Path
+    options: EngineOptions
+    is_loaded: bool
+    created_at: datetime
+    updated_at: datetime
+    task: Task = Task.CHAT
+    projects: frozenset[int] = frozenset()  # whose keys see and use it; empty: all keys
+    settings_key: str = ""  # names the settings with which its engines are started
+    num_replicas: int = 1
+
+    def is_visible_to(self, project_id: int | None) -> bool:
+        """Whether keys of a project see the model; None: a caller without a project."""
+        return not self.projects or project_id in self.projects
+
+
+class ModelState(StrEnum):
+    """Whether a model can answer: a loaded one and one that is asleep can. The first and the last
+    word are LM Studio's."""
+
+    LOADED = "loaded"
+    ASLEEP = "asleep"  # it loads for the next request
+    LOADING = "loading"
+    FAILED = "failed"
+    NOT_LOADED = "not-loaded"
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether a request is answered, if perhaps after some seconds."""
+        return self in (ModelState.LOADED, ModelState.ASLEEP)
+
+
+class LoadedModel:
+    """A served model: its tokenizer and templates, in any process."""
+
+    # Whether this process serves one client at a time and may be killed, so that it may run
+    # templates that came with a request.
+    is_isolated = False
+
+    def __init__(self, entry: ModelEntry, assets: ModelAssets, family: Family) -> None:
+        self.entry = entry
+        self.assets = assets
+        self.family = family
+        tags = family.parser.reasoning
+        if tags is not None:
+            assets.reasoning_tags = tags.open.text, tags.close.text
+
+    @cached_property
+    def pooling(self) -> PoolingFolder:
+        """How an embeddings or rerank model is used. Raises `UnusableFolder`."""
+        return PoolingFolder.read(self.assets.folder)
+
+    @cached_property
+    def defaults(self) -> GenerationDefaults:
+        """The sampling values of a request that names none."""
+        return defaults_of(self.entry.options, self.assets.folder.defaults)
+
+    @property
+    def max_context(self) -> int | None:
+        """Prompt and output tokens together; None: unknown."""
+        if not self.entry.task.is_generation:
+            return self.entry.options.max_context or self.pooling.max_tokens
+        return self.entry.options.context_of(self.assets.folder.max_context)
+
+
+class Engine(LoadedModel):
+    """A served model of a web process, and the connections to its engine processes."""
+
+    def __init__(
+        self,
+        entry: ModelEntry,
+        assets: ModelAssets,
+        family: Family,
+        replicas: Replicas,
+        quarantine: Quarantine,
+        suspects: Suspects,
+        waiting: WaitingRequests,
+        wait_s: float = ENGINE_WAIT_S,
+    ) -> None:
+        """`waiting` lets the node know of requests that wait, which wakes the model; they wait
+        `wait_s` at most."""
+        super().__init__(entry, assets, family)
+        self.replicas = replicas
+        self._waiting = waiting
+        self._wait_s = wait_s
+        self.quarantine = quarantine
+        self.suspects = suspects
+        self._chat_decoders = _detokenizer(assets, family.parser.special_texts)
+        self._raw_decoders = _detokenizer(assets, frozenset())
+        self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
+        self._num_waiting = 0
+        self.is_failing = False  # its process fails again and again
+        self.is_asleep = False  # it has no process until a request comes
+        self.is_gone = False  # the model was unloaded or changed: it connects to no other engine
+        # Goes on with its requests after a change of options; None: there is none.
+        self.successor: Engine | None = None
+        # Has the engine with the former settings, which serves until this one is connected.
+        self.former: Engine | None = None
+
+    @property
+    def with_former(self) -> Sequence[Engine]:
+        return (self,) if self.former is None else (self, self.former)
+
+    @property
+    def serving(self) -> Engine:
+        """This engine, or the former one while that one alone is connected."""
+        if self.replicas.is_connected or self.former is None:
+            return self
+        return self.former if self.former.replicas.is_connected else self
+
+    def new_decoder(
+        self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
+    ) -> Decoder:
+        """Return a decoder for one choice, whose text continues that of the tokens `after`.
+
+        Answers to raw prompts have no special tokens, unless `shows_special`.
+        """
+        if shows_special:
+            return self._all_tokens_decoders.new_decoder(after)
+        return (self._raw_decoders if is_raw else self._chat_decoders).new_decoder(after)
+
+    async def ready(self, *, goes_on: bool = False) -> tuple[Engine, Hello]:
+        """Return the engine, or the one that has replaced it, once it is connected, and its first
+        message.
+
+        A request that `goes_on` waits for as long as the model may take to load, and beside all
+        others. Raises `ModelNotReady` after the time, or when the engine cannot start any more,
+        and `Overloaded` while too many requests wait.
+        """
+        engine = self
+        while True:
+            try:
+                return engine, await engine._wait(goes_on=goes_on)
+            except ModelNotReady:
+                if engine.successor is None:
+                    raise
+                engine = engine.successor
+
+    async def _wait(self, *, goes_on: bool) -> Hello:
+        if self.replicas.is_connected and self.replicas.hello is not None:
+            return self.replicas.hello
+        options = self.entry.options
+        if goes_on:
+            return await self._wait_connected(max(self._wait_s, options.load_timeout_s))
+        if self._num_waiting >= options.max_waiting:
+            raise Overloaded("The model is starting and its queue is full; try again shortly.")
+        self._num_waiting += 1
+        try:
+            return await self._wait_connected(self._wait_s)
+        finally:
+            self._num_waiting -= 1
+
+    async def _wait_connected(self, timeout_s: float) -> Hello:
+        with self._waiting.of(self.entry.id):
+            while timeout_s > 0:
+                self._check_can_start()
+                with suppress(TimeoutError):
+                    return await self.replicas.wait_connected(min(timeout_s, _WAIT_CHECK_S))
+                timeout_s -= _WAIT_CHECK_S
+        raise ModelNotReady(f"The model {self.entry.name} is not ready yet.")
+
+    def _check_can_start(self) -> None:
+        """Raises `ModelNotReady`."""
+        if self.is_gone:
+            raise ModelNotReady(f"The model {self.entry.name} is not loaded any more.")
+        if self.is_failing:
+            raise _failed(self.entry.name)
+
+
+class LocalDirectory:
+    def __init__(
+        self,
+        run_dir: Path,
+        select_family: FamilySelector,
+        quarantine: Quarantine | None = None,
+        wait_s: float = ENGINE_WAIT_S,
+    ) -> None:
+        self._run_dir = run_dir
+        self._wait_s = wait_s
+        self._waiting = WaitingRequests(run_dir)
+        self._select_family = select_family
+        self.quarantine = quarantine or Quarantine()
+        self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
+        self._has_hidden = False  # whether some projects do not see all models
+        self.aliases: Mapping[str, Targets] = {}  # by their own names
+        self._dice = Random()
+        self._engines: dict[str, Engine] = {}
+        self._loading = ThreadPoolExecutor(1, thread_name_prefix="models")
+
+    @property
+    def engines(self) -> Iterable[Engine]:
+        """All models that should be loaded and whose folders are usable."""
+        return self._engines.values()
+
+    def find(
+        self,
+        name: str | None,
+        may_use: Callable[[str], bool] = lambda name: True,
+        tasks: Set[Task] = ALL_TASKS,
+        project_id: int | None = None,
+    ) -> Engine:
+        """Return the engine of a model that does one of `tasks`, or of a target of an alias; None
+        means the alias `default`, if one of its targets does them, or else the only model.
+
+        A model that the caller's project does not see does not exist for it. Of an alias that the
+        caller may not use by its own name, only targets are drawn that the caller may use, if
+        there are any. Raises `ModelNotFound`, `ModelNotReady`, `MissingParameter`, or
+        `InvalidRequest` for a model that does something else.
+        """
+        visible = self.entries_of(project_id)
+        name = self.named(name, tasks, project_id)
+        entry = self._entry(self._target(name, may_use, visible), tasks, visible)
+        if entry.task not in tasks:
+            raise InvalidRequest(
+                f"The model {entry.name} {explanation(entry.task)}. GET /v1/models lists the "
+                "others, with their tasks.",
+                param="model",
+            )
+        engine = self._engines.get(entry.name)
+        if engine is not None:
+            return engine.serving
+        if not entry.is_loaded:
+            raise ModelNotReady(f"The model {entry.name} is not loaded.")
+        raise _failed(entry.name)
+
+    def entries_of(self, project_id: int | None) -> Mapping[str, ModelEntry]:
+        """Return the models that keys of a project see, by name; None: callers without one."""
+        if not self._has_hidden:
+            return self.entries
+        entries = self.entries.items()
+        return {name: entry for name, entry in entries if entry.is_visible_to(project_id)}
+
+    def named(self, name: str | None, tasks: Set[Task], project_id: int | None) -> str | None:
+        """Return the name, or `default` for none if that is an alias of a model that does one of
+        `tasks`."""
+        if name is not None or DEFAULT_MODEL not in self.aliases:
+            return name
+        targets = self.targets_of(DEFAULT_MODEL, self.entries_of(project_id))
+        return DEFAULT_MODEL if any(self.entries[each].task in tasks for each in targets) else None
+
+    def _target(
+        self, name: str | None, may_use: Callable[[str], bool], visible: Mapping[str, ModelEntry]
+    ) -> str | None:
+        alias = None if name in visible else alias_of(name, self.aliases)
+        targets = {} if alias is None else self.targets_of(alias, visible)
+        if alias is None or not targets:
+            return name  # all its models were removed
+        if not may_use(alias):
+            targets = {each: targets[each] for each in targets if may_use(each)} or targets
+        return draw(targets, self._can_answer, self._dice)
+
+    def targets_of(self, alias: str, visible: Mapping[str, ModelEntry]) -> Targets:
+        """Return the targets of an alias that are still served, and `visible` to the caller."""
+        targets = self.aliases[alias]
+        return {name: weight for name, weight in targets.items() if name in visible}
+
+    def _can_answer(self, name: str) -> bool:
+        return self.state_of(self.entries[name]).can_answer
+
+    def engine_of(self, entry: ModelEntry) -> Engine | None:
+        """Return the engine of a model; None if it should not be loaded, or its files are not
+        usable."""
+        return self._engines.get(entry.name)
+
+    def state_of(self, entry: ModelEntry) -> ModelState:
+        engine = self.engine_of(entry)
+        if engine is None:
+            return ModelState.FAILED if entry.is_loaded else ModelState.NOT_LOADED
+        if engine.serving.replicas.is_connected:
+            return ModelState.LOADED
+        if engine.is_failing:
+            return ModelState.FAILED
+        return ModelState.ASLEEP if engine.is_asleep else ModelState.LOADING
+
+    async def update(
+        self,
+        entries: Mapping[str, ModelEntry],
+        failing: Set[str] = frozenset(),
+        aliases: Mapping[str, Targets] = MappingProxyType({}),
+        asleep: Set[str] = frozenset(),
+    ) -> None:
+        """Replace the list of models: load new ones and drop those that are gone.
+
+        `failing` names the models whose engines fail again and again, `asleep` those that have no
+        engine until a request comes.
+        """
+        self._note_states(failing, asleep)
+        if entries != self.entries:
+            await self._follow(entries)
+            self._note_states(failing, asleep)
+        await self._drop_formers()
+        # Last: a new target has its engine by now.
+        self.aliases = dict(aliases)
+
+    def _note_states(self, failing: Set[str], asleep: Set[str]) -> None:
+        for name, engine in self._engines.items():
+            engine.is_failing, engine.is_asleep = name in failing, name in asleep
+
+    async def _drop_formers(self) -> None:
+        """Forget former engines that have ended: no node starts them again."""
+        for engine in self._engines.values():
+            if engine.former is not None and not engine.former.replicas.is_running:
+                await engine.former.replicas.close()
+                engine.former = None
+
+    async def _follow(self, entries: Mapping[str, ModelEntry]) -> None:
+        changed = {
+            engine.entry.id: engine
+            for name, engine in self._engines.items()
+            if entries.get(name) != engine.entry
+        }
+        # First, so that requests find an engine at any time.
+        new = {
+            entry.id: await self._load(entry, changed.get(entry.id))
+            for name, entry in entries.items()
+            if entry.is_loaded and (name not in self._engines or self._engines[name].entry != entry)
+        }
+        for id_, engine in changed.items():
+            if id_ in new and new[id_] is None and engine.serving.replicas.is_connected:
+                new[id_] = engine  # the node lets it serve while the new files are of no use
+        unused = [
+            each for id_, engine in changed.items() for each in _replace(engine, new.get(id_))
+        ]
+        for engine in changed.values():
+            self._engines.pop(engine.entry.name, None)
+        names = {entry.id: name for name, entry in entries.items()}
+        self._engines.update({names[id_]: each for id_, each in new.items() if each is not None})
+        self.entries = dict(entries)
+        self._has_hidden = any(entry.projects for entry in entries.values())
+        for replicas in unused:
+            await replicas.close()
+
+    async def close(self) -> None:
+        await self.update({})
+        await self._waiting.close()
+        self._loading.shutdown(wait=False)
+
+    async def _load(self, entry: ModelEntry, replaced: Engine | None) -> Engine | None:
+        try:
+            loop = asyncio.get_running_loop()
+            template = entry.options.chat_template
+            load = partial(ModelAssets.load, entry.folder, template)
+            assets = await loop.run_in_executor(self._loading, load)
+            if not entry.task.is_generation:
+                PoolingFolder.read(assets.folder)  # refused here rather than with each request
+        except UnusableFolder as error:
+            log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
+            return None
+        family = self._select_family(entry.options.output_format, assets.template_text)
+        replicas = await self._replicas_of(entry, replaced)
+        suspects = Suspects() if replaced is None else replaced.suspects
+        return Engine(
+            *(entry, assets, family, replicas, self.quarantine, suspects),
+            waiting=self._waiting,
+            wait_s=self._wait_s,
+        )
+
+    async def _replicas_of(self, entry: ModelEntry, replaced: Engine | None) -> Replicas:
+        """Return the connections to the engines with these settings: a change of what only web
+        processes use needs no others."""
+        for engine in () if replaced is None else replaced.with_former:
+            if engine.entry.settings_key == entry.settings_key:
+                await engine.replicas.resize(entry.num_replicas)
+                return engine.replicas
+
+        def new_client(number: int) -> EngineClient:
+            address = EngineAddress(entry.id, entry.settings_key, number)
+            return EngineClient(engine_socket(self._run_dir, address))
+
+        replicas = Replicas(new_client, entry.num_replicas)
+        replicas.open()
+        return replicas
+
+    def _entry(
+        self, name: str | None, tasks: Set[Task], visible: Mapping[str, ModelEntry]
+    ) -> ModelEntry:
+        entry = visible.get(name) if name is not None else None
+        if entry is not None:
+            return entry
+        if name not in (None, DEFAULT_MODEL):
+            raise ModelNotFound(
+                f"The model `{name}` does not exist. GET /v1/models lists the models that can "
+                "answer now.",
+                param="model",
+            )
+        loaded = [each for each in visible.values() if each.is_loaded and each.task in tasks]
+        if len(loaded) == 1:
+            return loaded[0]
+        states = [self.state_of(entry) for entry in loaded]
+        raise _no_model_named(len(loaded), can_answer=any(each.can_answer for each in states))
+
+
+def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
+    """Let another engine do what this one did, or none if the model is not loaded any more. Return
+    the connections that neither needs."""
+    unused: list[Replicas] = []
+    if successor is engine:
+        return unused
+    for each in engine.with_former:
+        each.is_gone = True
+        if successor is not None and successor.entry.folder == each.entry.folder:
+            each.successor = successor
+        if successor is not None and successor.replicas is each.replicas:
+            continue
+        if successor is not None and successor.former is None and each.replicas.is_connected:
+            successor.former = each
+        else:
+            unused.append(each.replicas)
+    engine.former = None
+    return unused
+
+
+def _no_model_named(num_loaded: int, *, can_answer: bool) -> MissingParameter:
+    """`can_answer`: whether GET /v1/models lists at least one."""
+    if can_answer:
+        which = f"{num_loaded} models are served. GET /v1/models lists those that can answer now"
+    else:
+        which = "no model can answer now. GET /v1/models?all=true lists all with their states"
+    return MissingParameter(f"`model` is required: {which}.", param="model")
+
+
+def _failed(name: str) -> ModelNotReady:
+    return ModelNotReady(
+        f"The model {name} failed to load. Ask an administrator of this server: they see why."
+    )
+
+
+def _detokenizer(assets: ModelAssets, kept: frozenset[str]) -> Detokenizer:
+    """A detokenizer that drops special tokens except `kept`, and always the end tokens."""
+    tokenizer = assets.tokenizer
+    special = Detokenizer.keeping(tokenizer.raw, tokenizer.special_texts, kept)
+    return Detokenizer(tokenizer.raw, special.dropped_ids | tokenizer.eos_ids)

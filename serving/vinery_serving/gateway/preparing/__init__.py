@@ -1,0 +1,1 @@
+"""A read request gets its prompt, its grammar and its sampling parameters."""

@@ -1,0 +1,368 @@
+"""Prepares a request: renders it, and refuses or decides all that needs no running engine.
+
+A sampling value is the request's, or the default of the model's options, or that of its
+generation_config.json, or that of the URL tree, or the neutral value.
+"""
+
+import random
+from array import array
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final
+
+from msgspec import structs
+
+from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.events import TokenCounts
+from vinery_serving.core.ids import derive_seed
+from vinery_serving.core.media import Clip
+from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
+from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
+from vinery_serving.gateway.engines.directory import LoadedModel
+from vinery_serving.gateway.engines.parameters import check_parameters, limited, with_returns
+from vinery_serving.gateway.preparing.candidates import (
+    beam_spec,
+    check_beam_search,
+    with_candidates,
+)
+from vinery_serving.gateway.preparing.clamping import clamped_to, within_limits
+from vinery_serving.gateway.preparing.context import within_context
+from vinery_serving.gateway.preparing.logits import logits_spec, num_top_of_prompt
+from vinery_serving.gateway.preparing.output_grammar import check_output_grammar, output_grammar
+from vinery_serving.gateway.preparing.prepared import Draft
+from vinery_serving.gateway.preparing.rendering import least_output, render
+from vinery_serving.prompting.assets import Prompt
+from vinery_serving.prompting.folder import GenerationDefaults
+from vinery_serving.prompting.vision import PromptMedia
+from vinery_serving.transport.messages import (
+    MediaInput,
+    SamplingParams,
+    SpeculationSpec,
+    Submit,
+)
+
+# The limit of an answer if neither the client nor the model has one and the context is unknown.
+_UNLIMITED_TOKENS: Final = 1 << 20
+
+# Lower temperatures are greedy, as in vLLM: the engine divides logits by the temperature in
+# 32-bit floats, which gives noise for much smaller values.
+_LEAST_TEMPERATURE: Final = 1e-5
+# The engine excludes the limits 0 and 1, which other servers allow. A nucleus of this size has
+# one token in any vocabulary.
+_LEAST_TOP_P: Final = 1e-9
+# The largest 32-bit float below 1: only tokens as likely as the likeliest one remain.
+_MOST_MIN_P: Final = 1 - 2**-24
+
+
+def prepare(
+    request: GenerationRequest,
+    model: LoadedModel,
+    *,
+    deadline_s: float,
+    request_id: str = "",
+    lane: tuple[int, int] = (0, 0),
+) -> Draft:
+    """Return the request with its prompts and all values decided.
+
+    `lane` has the ids of the caller's organisation and key, 0 for none. It may take long: see
+    `intake`. Raises `InvalidRequest`.
+    """
+    asked = request
+    request = with_returns(within_limits(request, model.entry.options), model.entry.options)
+    _check(request, model)
+    num_returned = request.n
+    request = with_candidates(request)
+    _check_num_answers(request, model)
+    model.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
+    request = within_context(request, model)
+    prompts = render(request, model, must_fit=True)
+    common = Submit(
+        id=0,
+        prompt_ids=b"",
+        sampling=limited(resolve_sampling(request, model.defaults), model.entry.options),
+        max_new_tokens=0,
+        deadline_s=deadline_s,
+        grammar=output_grammar(request, model, prompts[0]),
+        request_id=request_id,
+        lane=lane,
+        max_queue_s=model.entry.options.max_queue_s,
+    )
+    limits = tuple(_max_new_tokens(request, model, prompt) for prompt in prompts)
+    submits = [
+        submit
+        for prompt, limit in zip(prompts, limits, strict=True)
+        for submit in _submits(common, request, model, prompt, limit)
+    ]
+    return Draft(
+        request,
+        prompts,
+        tuple(submits),
+        num_returned,
+        clamped_to(asked, limits),
+        media_spans=tuple(each.span for prompt in prompts for each in prompt.media),
+        tokens=_tokens(prompts),
+    )
+
+
+def _tokens(prompts: Sequence[Prompt]) -> TokenCounts:
+    media = [each for prompt in prompts for each in prompt.media]
+    num_media = sum(end - start for start, end in (each.span for each in media))
+    clips = (each.span for each in media if isinstance(each.source, Clip))
+    num_video = sum(end - start for start, end in clips)
+    return TokenCounts(
+        num_prompt_tokens=sum(len(prompt.token_ids) for prompt in prompts),
+        num_image_tokens=num_media - num_video,
+        num_video_tokens=num_video,
+    )
+
+
+def _check(request: GenerationRequest, model: LoadedModel) -> None:
+    """Raises InvalidRequest for what the model does not take, before anything is rendered."""
+    _check_limits(request, model)
+    check_parameters(request, model.entry.options, model.entry.name)
+    _check_beams(request, model.entry.options)
+    check_output_grammar(request)
+    check_beam_search(request)
+
+
+def _submits(
+    common: Submit,
+    request: GenerationRequest,
+    model: LoadedModel,
+    prompt: Prompt,
+    max_new_tokens: int,
+) -> list[Submit]:
+    """Return what the engine does for a prompt; nothing if it neither generates nor scores."""
+    if max_new_tokens == 0 and num_top_of_prompt(request) is None:
+        return []
+    submit = structs.replace(
+        common,
+        prompt_ids=array("i", prompt.token_ids).tobytes(),
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=min(request.stopping.min_tokens, max_new_tokens),
+        stop_token_ids=(*request.stopping.stop_token_ids, *prompt.end_ids),
+        ignore_eos=request.stopping.ignore_eos,
+        logits=logits_spec(request, model, prompt, common.sampling),
+        beams=beam_spec(request),
+        assist=speculation_spec(request, model),
+        priority=request.handling.priority,
+        cache_key=_cache_key(request, model, organization=common.lane[0]),
+        media=tuple(map(_media_input, prompt.media)),
+    )
+    return _samples(submit, request.n)
+
+
+def _media_input(media: PromptMedia) -> MediaInput:
+    source = media.source
+    num_frames = source.num_frames if isinstance(source, Clip) else 0
+    return MediaInput(
+        media.start, media.grid, source.height, source.width, num_frames, source.pixels
+    )
+
+
+def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:
+    """Return all sampling values. A missing seed is random: the engine's default is constant."""
+    sampling = request.sampling
+    temperature = _temperature(sampling.temperature, defaults)
+    top_k = _first(sampling.top_k, defaults.top_k, request.dialect.default_top_k, 0)
+    return SamplingParams(
+        temperature=0.0 if temperature < _LEAST_TEMPERATURE else temperature,
+        top_p=max(_LEAST_TOP_P, _first(sampling.top_p, defaults.top_p, 1.0)),
+        top_k=max(0, int(top_k)),
+        min_p=min(_MOST_MIN_P, _first(sampling.min_p, defaults.min_p, 0.0)),
+        seed=random.getrandbits(63) if sampling.seed is None else sampling.seed,
+        frequency_penalty=_first(sampling.frequency_penalty, defaults.frequency_penalty, 0.0),
+        presence_penalty=_first(sampling.presence_penalty, defaults.presence_penalty, 0.0),
+        repetition_penalty=_first(sampling.repetition_penalty, defaults.repetition_penalty, 1.0),
+    )
+
+
+def _temperature(requested: float | None, defaults: GenerationDefaults) -> float:
+    if requested is not None:
+        return requested
+    if defaults.do_sample is False:
+        return 0.0
+    return _first(defaults.temperature, 1.0)
+
+
+def _first(*values: float | None) -> float:
+    return next(value for value in values if value is not None)
+
+
+def speculation_spec(request: GenerationRequest, model: LoadedModel) -> SpeculationSpec | None:
+    """Return how many tokens are proposed ahead; None for a model without speculative decoding.
+
+    Raises `UnsupportedParameter` for an option that this model does not support.
+    """
+    requested, options, defaults = request.assistance, model.entry.options, model.defaults
+    _check_speculation(requested, options)
+    if options.draft_model:
+        return _draft_spec(requested, defaults)
+    num_tokens = requested.num_tokens or defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS
+    if options.eagle3_head:
+        return SpeculationSpec(num_tokens=num_tokens)
+    if options.prompt_lookup:
+        size = requested.max_ngram_size or defaults.max_ngram_size or NGRAM_SIZE
+        return SpeculationSpec(num_tokens=num_tokens, max_ngram_size=size)
+    return None
+
+
+def _draft_spec(requested: SpeculativeDecoding, defaults: GenerationDefaults) -> SpeculationSpec:
+    if requested.num_tokens is not None:
+        return SpeculationSpec(num_tokens=requested.num_tokens)
+    if requested.confidence_threshold is not None:
+        return SpeculationSpec(confidence_threshold=requested.confidence_threshold)
+    if defaults.num_assistant_tokens is None and defaults.assistant_confidence_threshold:
+        return SpeculationSpec(confidence_threshold=defaults.assistant_confidence_threshold)
+    return SpeculationSpec(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)
+
+
+def _proposes_tokens(options: EngineOptions) -> bool:
+    return bool(options.draft_model or options.eagle3_head or options.prompt_lookup)
+
+
+def _check_speculation(requested: SpeculativeDecoding, options: EngineOptions) -> None:
+    any_of_them = "draft_model, eagle3_head or prompt_lookup"
+    threshold = requested.confidence_threshold
+    for param, value, is_possible, names in (
+        ("num_assistant_tokens", requested.num_tokens, _proposes_tokens(options), any_of_them),
+        ("assistant_confidence_threshold", threshold, options.draft_model, "draft_model"),
+        ("max_ngram_size", requested.max_ngram_size, options.prompt_lookup, "prompt_lookup"),
+    ):
+        if value is not None and not is_possible:
+            raise UnsupportedParameter(
+                f"`{param}` is for models that are served with the option {names}, which this "
+                "one is not. Leave it out.",
+                param=param,
+            )
+
+
+def _check_beams(request: GenerationRequest, options: EngineOptions) -> None:
+    """Raises `UnsupportedParameter` for a beam search with what GenAI cannot combine with it."""
+    for what, is_set in (
+        ("the option cache_eviction", options.cache_eviction is not None),
+        ("speculative decoding", _proposes_tokens(options)),
+    ):
+        if request.beams is not None and is_set:
+            raise UnsupportedParameter(
+                f"This model is served with {what}, which the engine cannot combine with beam "
+                f"search. Leave out `{request.beams.param}`.",
+                param=request.beams.param,
+            )
+
+
+def _check_limits(request: GenerationRequest, model: LoadedModel) -> None:
+    """Raises `InvalidRequest` for more than the model's options allow."""
+    options, stopping = model.entry.options, request.stopping
+    for param, value, limit in (
+        (stopping.max_tokens_param, stopping.max_tokens or 0, options.max_tokens_limit),
+        ("min_tokens", stopping.min_tokens, options.max_tokens_limit),
+        ("n", request.n, options.best_of_limit),
+        ("best_of", request.num_candidates or 0, options.best_of_limit),
+        ("best_of", 0 if request.beams is None else request.beams.width, options.best_of_limit),
+    ):
+        if limit and value > limit:
+            raise InvalidRequest(
+                f"`{param}` must be at most {limit}, the limit of the model {model.entry.name}.",
+                param=param,
+            )
+
+
+def _check_num_answers(request: GenerationRequest, model: LoadedModel) -> None:
+    """Raises `InvalidRequest` for more answers than even an idle engine takes of one request."""
+    limit = model.entry.options.max_answers_of_request
+    if request.num_choices <= limit:
+        return
+    param = "prompt" if request.num_prompts > 1 else "best_of" if request.num_candidates else "n"
+    raise InvalidRequest(
+        f"This request asks for {request.num_choices} answers, and the model {model.entry.name} "
+        f"takes at most {limit} at once. Send several requests with fewer prompts, or lower `n`.",
+        param=param,
+    )
+
+
+def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prompt) -> int:
+    """The limit of output tokens; 0 when none are to be generated. Raises `ContextTooLong` if
+    prompt and answer exceed the context."""
+    requested = request.stopping.max_tokens
+    if requested is None:
+        requested = _default_max_tokens(request, model)
+    max_context, num_prompt_tokens = model.max_context, len(prompt.token_ids)
+    _check_prompt_len(request, model, num_prompt_tokens)
+    if max_context is None:
+        return _UNLIMITED_TOKENS if requested is None else requested
+    num_left = max_context - num_prompt_tokens
+    explicit = least_output(request)
+    least = 0 if requested == 0 else max(1, explicit)
+    if num_left < least:
+        raise ContextTooLong(
+            max_context=max_context,
+            num_prompt_tokens=num_prompt_tokens,
+            num_output_tokens=explicit,
+            param=PROMPT_FIELDS[request.endpoint],
+        )
+    return num_left if requested is None else min(requested, num_left)
+
+
+def _check_prompt_len(
+    request: GenerationRequest, model: LoadedModel, num_prompt_tokens: int
+) -> None:
+    """Raises `ContextTooLong` for a prompt that an NPU was not compiled for."""
+    most = model.entry.options.max_prompt_len
+    if most and num_prompt_tokens > most:
+        raise ContextTooLong(
+            max_context=most,
+            num_prompt_tokens=num_prompt_tokens,
+            num_output_tokens=0,
+            param=PROMPT_FIELDS[request.endpoint],
+        )
+
+
+def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int | None:
+    """The limit for a client that sets none: the default of the model's options, the endpoint's or
+    that of generation_config.json, and at most `max_tokens_limit`. None: the rest of the context.
+    """
+    stopping, limit = request.stopping, model.entry.options.max_tokens_limit
+    if stopping.is_unlimited:
+        return limit or None
+    own = model.entry.options.defaults
+    default = own.max_tokens if own is not None else None
+    default = default or stopping.default_max_tokens or model.defaults.max_new_tokens
+    if default is None:
+        return limit or None
+    default = max(default, stopping.min_tokens)
+    return min(default, limit) if limit else default
+
+
+def _cache_key(
+    request: GenerationRequest, model: LoadedModel, *, organization: int
+) -> bytes | None:
+    """Return the key of the organisation and of the request's salt; None: no organisation, and no
+    salt. Prompts of different keys share no cached block.
+
+    A hash, because the salt is the client's secret and the engine needs a uniform key. Clients
+    cannot choose the key itself, so the id of the organisation need not be secret.
+    """
+    salt = request.handling.cache_salt
+    if model.entry.options.share_prefix_cache or not organization:
+        return None if salt is None else sha256(salt.encode()).digest()
+    if request.beams is not None and request.beams.no_repeat_ngram_size:
+        return None  # the engine finds repetitions by ids that a salt changes
+    return _salted(organization, salt)
+
+
+@lru_cache(maxsize=1024)
+def _salted(organization: int, salt: str | None) -> bytes:
+    own = b"" if salt is None else sha256(salt.encode()).digest()
+    return sha256(f"organization {organization}\0".encode() + own).digest()
+
+
+def _samples(submit: Submit, num: int) -> list[Submit]:
+    """Return a submission for each answer of a prompt, with a derived seed. A beam search has all
+    answers in one."""
+    if submit.beams is not None:
+        return [submit]
+    seeds = [derive_seed(submit.sampling.seed, index) for index in range(num)]
+    samplings = [structs.replace(submit.sampling, seed=seed) for seed in seeds]
+    return [structs.replace(submit, sampling=sampling) for sampling in samplings]

@@ -1,0 +1,220 @@
+"""A request that is ready for its engine, with the readers of the engine's output."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from vinery_serving.core.events import NO_TOKENS, TokenCounts
+from vinery_serving.core.ids import tool_call_id
+from vinery_serving.core.logprobs import Token, TopLogprob, without_leading_spaces
+from vinery_serving.core.media import NO_MEDIA, MediaUsage
+from vinery_serving.core.request import (
+    GenerationRequest,
+    LogprobsOptions,
+    RawPrompts,
+    Tool,
+    ToolMode,
+)
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.output.detokenize import Decoder
+from vinery_serving.output.parser import Parser
+from vinery_serving.output.parsers.base import PlainParser
+from vinery_serving.output.reader import ChoiceReader
+from vinery_serving.output.writer import EventWriter
+from vinery_serving.prompting.assets import ModelAssets, Prompt
+from vinery_serving.transport.messages import Submit, TokenLogprobs
+
+# An integer in a tuple, and the bytes of `Submit.prompt_ids`.
+_BYTES_PER_TOKEN: Final = 40
+# A raw prompt may have described any. A call that only its tool's name shows is not known by this.
+_UNKNOWN_TOOLS: Final = (Tool(""),)
+
+
+class TokenWriter:
+    """Converts the engine's log-probabilities to tokens with texts."""
+
+    def __init__(self, assets: ModelAssets, options: LogprobsOptions) -> None:
+        self._assets, self._tokenizer = assets, assets.tokenizer
+        self._tokens_as_ids = options.tokens_as_ids
+
+    def answer(
+        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
+    ) -> tuple[Token, ...]:
+        pairs = zip(token_ids, logprobs, strict=True)
+        return tuple(self._token(id_, each) for id_, each in pairs)
+
+    def prompt(self, prompt: Prompt, logprobs: Sequence[TokenLogprobs]) -> tuple[Token, ...]:
+        """Return all tokens of a prompt. The first has no log-probability: no token precedes it."""
+        first, *rest = prompt.token_ids
+        text, raw = self._text(first)
+        tokens = (Token(first, text, raw, None, None), *self.answer(rest, logprobs))
+        return self._aligned(tokens, self._assets.text_of(prompt).encode())
+
+    def _aligned(self, tokens: Sequence[Token], text: bytes) -> tuple[Token, ...]:
+        """The same tokens, each with its bytes in the text: a special token may have none, and
+        the first may begin with spaces that the text lacks."""
+        aligned: list[Token] = []
+        at, has_begun = 0, False
+        for number, token in enumerate(tokens):
+            own = token
+            if token.id in self._tokenizer.special_texts and not text.startswith(token.raw, at):
+                own = replace(token, raw=b"")
+            elif not has_begun:
+                num_missing = _num_missing_spaces(tokens[number:], text)
+                own, has_begun = without_leading_spaces(token, num_missing), True
+            aligned.append(own)
+            at += len(own.raw)
+        return tuple(aligned)
+
+    def _token(self, token_id: int, logprobs: TokenLogprobs) -> Token:
+        text, raw = self._text(token_id)
+        others = tuple(
+            TopLogprob(id_, *self._text(id_), logprob) for id_, logprob in logprobs.others
+        )
+        return Token(token_id, text, raw, logprobs.logprob, logprobs.rank, others)
+
+    def _text(self, token_id: int) -> tuple[str, bytes]:
+        raw = self._tokenizer.token_bytes(token_id)
+        return f"token_id:{token_id}" if self._tokens_as_ids else raw.decode(errors="replace"), raw
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """All of a prepared request that needs no engine."""
+
+    request: GenerationRequest
+    prompts: tuple[Prompt, ...]
+    submits: tuple[Submit, ...]
+    num_returned: int
+    # The limit of output tokens, if it is less than the client asked for.
+    clamped_to: int | None = None
+    media: MediaUsage = NO_MEDIA
+    # The tokens of pictures and clips in the prompt: index of the first, and of that after the
+    # last.
+    media_spans: tuple[tuple[int, int], ...] = ()
+    tokens: TokenCounts = NO_TOKENS  # of the prompts
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    request: GenerationRequest
+    engine: Engine
+    meter: Meter
+    token: str  # of the answer's id; the ids of tool calls derive from it
+    prompts: tuple[Prompt, ...]
+    # One for each choice, without ids; empty when no token is to be generated.
+    submits: tuple[Submit, ...]
+    num_returned: int  # how many of the `n` choices of each prompt are returned, the likeliest
+
+    @classmethod
+    def of(cls, draft: Draft, engine: Engine, meter: Meter, token: str) -> Self:
+        """Return the request for an engine, and set the tokens of the prompts in `meter`."""
+        meter.tokens = draft.tokens
+        meter.media_spans, meter.media = draft.media_spans, meter.media + draft.media
+        return cls(
+            draft.request, engine, meter, token, draft.prompts, draft.submits, draft.num_returned
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory of the prompts, and of all pictures and clips, which the submissions of a
+        prompt share."""
+        num_media = sum(each.num_bytes for submit in self.submits[:1] for each in submit.media)
+        return num_media + _BYTES_PER_TOKEN * self.meter.tokens.num_prompt_tokens
+
+    def reader(self, choice: int) -> ChoiceReader:
+        request, stopping = self.request, self.request.stopping
+        prompt = self.prompts[choice // request.n]
+        writer = EventWriter(
+            choice,
+            new_call_id=lambda index: tool_call_id(self.token, choice, index),
+            tools=() if isinstance(request.prompt, RawPrompts) else request.prompt.tools,
+            stop=stopping.stop,
+            include_stop_text=stopping.include_stop_text,
+            hides_reasoning=request.hides_reasoning,
+            exposes_tokens=request.logprobs.num_top is not None,
+        )
+        return ChoiceReader(
+            writer,
+            self.engine.new_decoder(
+                is_raw=self._is_raw,
+                shows_special=request.shows_special_tokens,
+                after=prompt.token_ids if _continues_text(request) else (),
+            ),
+            self._parser(writer, prompt),
+            stop_ids=stopping.stop_token_ids,
+            end_ids=prompt.end_ids,
+            include_stop_text=stopping.include_stop_text,
+            repetition=stopping.repetition,
+            min_tokens=stopping.min_tokens,
+            # As OpenAI and vLLM do for raw prompts; programs that score texts rely on it.
+            exposes_silent_tokens=self._is_raw,
+        )
+
+    def is_bound_by_context(self, choice: int) -> bool:
+        """Whether a choice may have fewer tokens than the client asked for, because prompt and
+        answer fill the model's context."""
+        max_context = self.engine.max_context
+        if max_context is None:
+            return False
+        prompt = choice // self.request.n
+        # All choices of a prompt have one limit, and the beams of a search have one submission.
+        submit = self.submits[prompt * len(self.submits) // len(self.prompts)]
+        asked, limit = self.request.stopping.max_tokens, submit.max_new_tokens
+        num_prompt_tokens = len(self.prompts[prompt].token_ids)
+        is_less = asked is None or limit < asked
+        return is_less and num_prompt_tokens + limit >= max_context
+
+    def raw_decoder(self) -> Decoder:
+        """Return a decoder that keeps all tokens."""
+        return self.engine.new_decoder(is_raw=True, shows_special=True)
+
+    def text_of(self, prompt: Prompt) -> str:
+        """Return the text of the prompt's tokens. A prompt with a suffix is decoded, since its text
+        lacks the suffix and the markers."""
+        assets, prompts = self.engine.assets, self.request.prompt
+        if isinstance(prompts, RawPrompts) and prompts.suffix is not None:
+            return assets.tokenizer.decode(prompt.token_ids)
+        return assets.text_of(prompt)
+
+    @property
+    def writer(self) -> TokenWriter:
+        return TokenWriter(self.engine.assets, self.request.logprobs)
+
+    def _parser(self, writer: EventWriter, prompt: Prompt) -> Parser:
+        """Answers to raw prompts, and answers that show special tokens, are plain text."""
+        conversation = self.request.prompt
+        if self._is_raw or self.request.shows_special_tokens:
+            return PlainParser(writer.text)
+        family = self.engine.family.parser
+        if isinstance(conversation, RawPrompts):
+            is_open = self.engine.assets.opens_reasoning(prompt)
+            return family.new_parser(writer, _UNKNOWN_TOOLS, opens_reasoning=is_open)
+        is_allowed = conversation.tool_choice.mode is not ToolMode.NONE
+        tools = conversation.tools if is_allowed else ()
+        return family.new_parser(writer, tools, opens_reasoning=prompt.opens_reasoning)
+
+    @property
+    def _is_raw(self) -> bool:
+        """Whether answers are texts as the model writes them."""
+        return isinstance(self.request.prompt, RawPrompts) and not self.request.parses_output
+
+
+def _continues_text(request: GenerationRequest) -> bool:
+    """Whether the answer continues the text of its prompt. Otherwise it is a new message."""
+    prompt = request.prompt
+    if isinstance(prompt, RawPrompts):
+        return True
+    return prompt.rendering.continues_final_message or not prompt.rendering.uses_template
+
+
+def _num_missing_spaces(tokens: Iterable[Token], text: bytes) -> int:
+    """How many leading spaces of the tokens are not in the text."""
+    raw = b"".join(token.raw for token in tokens)
+    count = _num_leading_spaces(raw) - _num_leading_spaces(text)
+    return count if count > 0 and raw.startswith(text, count) else 0
+
+
+def _num_leading_spaces(text: bytes) -> int:
+    return len(text) - len(text.lstrip(b" "))

@@ -1,0 +1,231 @@
+"""Renders the prompts of requests, and answers requests to a model's tokenizer.
+
+The engine is not needed and need not run. `truncation: auto` fits a conversation into the
+context by leaving out its oldest messages.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Final
+
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.request import (
+    ALL_THAT_FIT,
+    PROMPT_FIELDS,
+    Conversation,
+    Encoding,
+    Endpoint,
+    GenerationRequest,
+    Message,
+    RawPrompts,
+    Role,
+)
+from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
+from vinery_serving.gateway.engines.directory import LoadedModel
+from vinery_serving.prompting.assets import ModelAssets, Prompt
+from vinery_serving.prompting.untrusted import render_untrusted
+
+# A shortened conversation leaves one part in eight of the context for an answer without a
+# limit. Shortened to the last token, the answer would be cut after its first word.
+_ANSWER_SHARE: Final = 8
+_INSTRUCTING: Final = (Role.SYSTEM, Role.DEVELOPER)
+
+
+def render(
+    request: GenerationRequest, model: LoadedModel, *, must_fit: bool = False
+) -> tuple[Prompt, ...]:
+    """Return the token ids for each prompt of the request.
+
+    Raises `InvalidRequest`. With `must_fit`, a text that cannot fit into the context is refused
+    before it is tokenized.
+    """
+    assets, prompt = model.assets, request.prompt
+    encoding = _encoding(request, model, must_fit=must_fit)
+    if isinstance(prompt, RawPrompts):
+        encode = partial(assets.encode_prompt, encoding=encoding, suffix=prompt.suffix)
+        return tuple(map(encode, prompt.prompts))
+    try:
+        return (_render_fitting(request, prompt, model, encoding),)
+    except InvalidRequest as error:
+        # Errors of templates name `messages` and their numbers, which are those of the client in
+        # chats only.
+        if request.endpoint is not Endpoint.CHAT and (error.param or "").startswith("messages"):
+            error.param = PROMPT_FIELDS[request.endpoint]
+        raise
+
+
+def tokenize(request: TokenizeRequest, model: LoadedModel) -> Tokenized:
+    """Return the tokens that a generation would have as its prompt. Raises `InvalidRequest`."""
+    return _tokenized(_token_ids(request, model), request, model)
+
+
+def detokenize(token_ids: Sequence[int], model: LoadedModel) -> str:
+    """Return the text of these tokens. Raises `InvalidRequest` for unknown ids."""
+    return model.assets.text_of_ids(token_ids)
+
+
+def count_tokens(request: GenerationRequest, model: LoadedModel) -> int:
+    """Return the number of prompt tokens of a request. Raises `InvalidRequest`."""
+    return sum(prompt.num_tokens for prompt in render(request, model))
+
+
+def least_output(request: GenerationRequest) -> int:
+    """Return the number of output tokens that must fit into the context with the prompt."""
+    stopping = request.stopping
+    required = None if stopping.may_shrink else stopping.max_tokens
+    return required or stopping.min_tokens
+
+
+def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool) -> Encoding:
+    """The encoding with a number of tokens instead of `ALL_THAT_FIT`. The requested answer
+    fits, too."""
+    encoding, prompt = request.encoding, request.prompt
+    if encoding.max_tokens is None:
+        may_shorten = isinstance(prompt, Conversation) and prompt.drops_oldest
+        return _within(encoding, model.max_context) if must_fit and not may_shorten else encoding
+    if encoding.max_tokens != ALL_THAT_FIT:
+        return encoding
+    if model.max_context is None:
+        return replace(encoding, max_tokens=None)
+    max_tokens = model.max_context - max(1, least_output(request))
+    # If the answer alone exceeds the context, the prompt is refused as too long later.
+    return replace(encoding, max_tokens=max_tokens if max_tokens > 0 else None)
+
+
+@lru_cache(maxsize=256)
+def _within(encoding: Encoding, max_context: int | None) -> Encoding:
+    return replace(encoding, max_context=max_context)
+
+
+def _render_fitting(
+    request: GenerationRequest, conversation: Conversation, model: LoadedModel, encoding: Encoding
+) -> Prompt:
+    """The prompt of a conversation, shortened if that is necessary and allowed."""
+    render_one = partial(_render_conversation, model=model, encoding=encoding)
+    prompt = render_one(conversation)
+    if not conversation.drops_oldest or model.max_context is None:
+        return prompt
+    if prompt.num_tokens + max(1, least_output(request)) <= model.max_context:
+        return prompt
+    stopping = request.stopping
+    share = max(1, stopping.min_tokens, model.max_context // _ANSWER_SHARE)
+    num_output = stopping.max_tokens or share
+    if stopping.may_shrink:
+        num_output = min(num_output, share)
+    max_num_tokens = model.max_context - num_output
+    return shortened(conversation, render_one, max_num_tokens=max_num_tokens) or prompt
+
+
+def _render_conversation(
+    conversation: Conversation, model: LoadedModel, encoding: Encoding
+) -> Prompt:
+    if conversation.rendering.template is not None and conversation.token_ids is None:
+        return _render_untrusted(conversation, model, encoding)
+    return model.assets.render(conversation, encoding)
+
+
+def _render_untrusted(conversation: Conversation, model: LoadedModel, encoding: Encoding) -> Prompt:
+    if not model.entry.options.trust_request_chat_template:
+        raise UnsupportedParameter(
+            "This model takes no `chat_template` from requests. Leave it out, or ask the "
+            "administrator to set the model's option trust_request_chat_template.",
+            param="chat_template",
+        )
+    if not model.is_isolated:
+        raise RuntimeError("a template of a request may run in a worker process only")
+    rendered = render_untrusted(conversation, model.assets.folder.named_tokens)
+    return model.assets.encode_rendered(rendered, conversation, encoding)
+
+
+def shortened(
+    conversation: Conversation,
+    render: Callable[[Conversation], Prompt],
+    *,
+    max_num_tokens: int,
+) -> Prompt | None:
+    """Return the prompt of the longest shorter conversation of at most `max_num_tokens`, or of
+    the shortest if none is that short. None when no message may be left out.
+
+    Renders about log2(number of turns) times, because only a rendered part has a known number
+    of tokens. Raises `InvalidRequest` as `render` does.
+    """
+    spans = droppable(conversation.messages)
+    if not spans:
+        return None
+    best = render(_without(conversation, spans))
+    too_few, enough = 0, len(spans)  # numbers of spans to leave out
+    if best.num_tokens > max_num_tokens:
+        return best
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        prompt = render(_without(conversation, spans[:middle]))
+        if prompt.num_tokens <= max_num_tokens:
+            best, enough = prompt, middle
+        else:
+            too_few = middle
+    return best
+
+
+def _without(conversation: Conversation, spans: Sequence[Sequence[int]]) -> Conversation:
+    dropped = {at for span in spans for at in span}
+    kept = [message for at, message in enumerate(conversation.messages) if at not in dropped]
+    return replace(conversation, messages=tuple(kept))
+
+
+def droppable(messages: Sequence[Message]) -> list[list[int]]:
+    """Return the indexes of the messages that may be left out, oldest first, in spans of
+    messages that are left out together.
+
+    Instructions, the last question and the newest turn stay: without them there is nothing to
+    answer. Before the last question, a span is a question with all that follows it, so that
+    the rest begins with a question, as many templates demand. After the last question, a span
+    is a turn. A tool call and its output are in one span.
+    """
+    questions = [at for at, message in enumerate(messages) if message.role is Role.USER]
+    last_question = questions[-1] if questions else -1
+    answered_at = {
+        message.tool_call_id: at for at, message in enumerate(messages) if message.tool_call_id
+    }
+    spans: list[list[int]] = []
+    last_output = -1  # the index of the last output of the calls so far
+    for at, message in enumerate(messages):
+        begins = message.role is Role.USER if at < last_question else message.role is not Role.TOOL
+        if message.role not in _INSTRUCTING and at != last_question:
+            if not spans or (begins and at > last_output):
+                spans.append([])
+            spans[-1].append(at)
+        outputs = [answered_at.get(call.id, -1) for call in message.tool_calls]
+        last_output = max(last_output, *outputs, -1)
+    if spans and spans[-1][-1] == len(messages) - 1:
+        spans.pop()
+    return spans
+
+
+def _token_ids(request: TokenizeRequest, model: LoadedModel) -> list[Sequence[int]]:
+    prompt = request.prompt
+    if isinstance(prompt, Conversation):
+        chat = GenerationRequest(Endpoint.CHAT, request.model, prompt, encoding=request.encoding)
+        return [each.token_ids for each in render(chat, model)]
+    ids_of_text = partial(model.assets.ids_of_text, encoding=request.encoding)
+    return list(map(ids_of_text, prompt))
+
+
+def _tokenized(ids: list[Sequence[int]], request: TokenizeRequest, model: LoadedModel) -> Tokenized:
+    padding, strings = request.padding, None
+    if padding is not None:
+        ids = [_padded(each, padding, model.assets) for each in ids]
+    if request.wants_token_strings:
+        name = model.assets.tokenizer.token_name
+        strings = tuple(tuple(map(name, each)) for each in ids)
+    return Tokenized(tuple(map(tuple, ids)), strings, model.max_context)
+
+
+def _padded(ids: Sequence[int], padding: Padding, assets: ModelAssets) -> Sequence[int]:
+    pad_id = assets.pad_id
+    if pad_id is None:
+        raise UnsupportedParameter(
+            "The tokenizer of this model has no token to pad with.", param="pad_to_max_length"
+        )
+    missing = [pad_id] * (padding.length - len(ids))
+    return [*missing, *ids] if padding.is_left else [*ids, *missing]

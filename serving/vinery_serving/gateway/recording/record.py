@@ -1,0 +1,271 @@
+"""The usage record of one request: admitted when the request is parsed, settled exactly once."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from msgspec import structs
+
+from vinery_accounts.captures.files import without_files
+from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
+from vinery_accounts.keys.table import Caller, stored_end_user
+from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
+from vinery_accounts.usage.ledger import NoRoomForUsage
+from vinery_serving.core.endpoints import PoolingEndpoint
+from vinery_serving.core.errors import ServingError, UsageNotRecorded
+from vinery_serving.core.request import Endpoint
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.recording.reservation import Reservation
+from vinery_serving.gateway.state.live import LiveRequest
+from vinery_serving.gateway.state.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+# As in the column: lines of the journal have a bounded length.
+_MAX_MODEL_NAME = 255
+
+
+class RequestRecord:
+    """Call `admit` when the body is read, then one of `succeed`, `fail` and `leave`; later calls
+    have no effect."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        caller: Caller,
+        *,
+        request_id: str,
+        endpoint: Endpoint | PoolingEndpoint,
+        dialect: str,
+        error_body: Callable[[ServingError], bytes],
+        address: str | None = None,
+        client_request_id: str = "",
+        body: bytes = b"",
+    ) -> None:
+        """`error_body` returns the body in which the client gets an error."""
+        self._runtime = runtime
+        self._caller = caller
+        self._error_body = error_body
+        self._is_read = False  # so much of its body that it could be admitted
+        self._is_admitted = False
+        self._is_settled = False
+        self.reservation = Reservation(runtime.limits, caller, request_id)
+        self.meter = Meter()
+        self._num_response_bytes = 0
+        self._is_captured = caller.captures and bool(body)
+        self._captured_body, self._num_captured_bytes = (
+            without_files(body, MAX_TEXT_BYTES) if self._is_captured else (b"", 0)
+        )
+        self._captured_answer = bytearray()
+        self._num_answer_bytes = 0
+        self._serving_model = ""
+        self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())
+        self._admission = Admission(
+            request_id=request_id,
+            user_id=caller.user_id,
+            username=caller.username,
+            key_id=caller.key_id,
+            key_name=caller.key_name,
+            model="",
+            endpoint=endpoint,
+            dialect=dialect,
+            is_streamed=False,
+            started_at=datetime.now(UTC),
+            project_id=caller.project_id,
+            project_name=caller.project_name,
+            organization_id=caller.organization_id,
+            organization_name=caller.organization_name,
+            ip=address,
+            client_request_id=client_request_id,
+            num_request_bytes=len(body),
+        )
+
+    def admit(
+        self,
+        *,
+        model: str = "",
+        is_streamed: bool = False,
+        mm_hashes: Iterable[str] = (),
+        end_user: str = "",
+    ) -> None:
+        """Write the request to the usage journal, so that it is recorded even if this process is
+        killed. Raises `UsageNotRecorded`."""
+        self._is_read = True
+        name = model[:_MAX_MODEL_NAME]
+        self._admission = structs.replace(
+            self._admission,
+            model=name,
+            asked_model=name,
+            is_streamed=is_streamed,
+            mm_hashes=" ".join(mm_hashes),
+            end_user=stored_end_user(end_user, self._caller),
+        )
+        self.reservation.end_user = self._admission.end_user
+        self._write_admission()
+        self._is_admitted = True
+        self._runtime.live.add(self.live)
+
+    def name_model(self, name: str) -> None:
+        """Record the model that serves the request, which the client need not have named."""
+        if name != self._admission.model:
+            self._admission = structs.replace(self._admission, model=name)
+            # Written again, because recovery after a kill reads only the journal.
+            self._write_admission()
+        self._serving_model = name
+
+    def note_media(self) -> None:
+        """Write what the meter has of pictures to the journal, for the same reason. Raises
+        `UsageNotRecorded`."""
+        media = self.meter.media
+        if media.num_files:
+            self._write_admission(
+                Media(
+                    num_files=media.num_files,
+                    num_bytes=media.num_bytes,
+                    num_pixels=media.num_pixels,
+                    spans=self.meter.media_spans,
+                    num_video_tokens=self.meter.tokens.num_video_tokens,
+                    fetch_ms=_ms(media.fetch_s or None),
+                    decode_ms=_ms(media.decode_s or None),
+                )
+            )
+
+    def _write_admission(self, media: Media | None = None) -> None:
+        try:
+            self._runtime.ledger.admit(structs.replace(self._admission, media=media))
+        except NoRoomForUsage:
+            raise UsageNotRecorded(
+                "The server's disk is full, so it cannot record the usage of this request. Try "
+                "again later."
+            ) from None
+
+    def add_answer(self, data: bytes) -> None:
+        """Count and capture bytes of the answer. Call it before the record is settled."""
+        self._num_response_bytes += len(data)
+        self._capture(data)
+
+    def succeed(self) -> None:
+        """Settle a request whose answer is complete."""
+        self._settle(Outcome.OK, 200)
+
+    def fail(self, error: ServingError) -> None:
+        """Settle a request that was refused, or that failed."""
+        outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
+        if self._is_captured and not self._num_answer_bytes:
+            self._capture(self._error_body(error))
+        self._settle(outcome, error.status, error)
+
+    def leave(self) -> None:
+        """Settle a request whose client disconnected, or that a shutdown ended."""
+        self._settle(Outcome.CLIENT_GONE, 499)
+
+    def _settle(
+        self, outcome: Outcome, http_status: int, error: ServingError | None = None
+    ) -> None:
+        if self._is_settled:
+            return
+        if not self._is_read:
+            with suppress(UsageNotRecorded):
+                self.admit()
+        self._is_settled = True
+        self._runtime.live.discard(self.live)
+        self.reservation.settle(self.meter)
+        settlement = self._settlement(outcome, http_status, error)
+        _log(settlement, self.meter.tokens.num_prompt_tokens)
+        if self._is_admitted or self._is_admitted_now():
+            self._runtime.ledger.settle(settlement)
+        self._runtime.traffic.settled(settlement, self._runtime.directory.entries)
+        if self._is_captured and self._admission.project_id is not None:
+            self._runtime.captures.put(self._captured(self._admission.project_id))
+
+    def _is_admitted_now(self) -> bool:
+        """Write the admission of a request that was refused before it. Returns False if there is
+        no room for it."""
+        try:
+            self._write_admission()
+        except UsageNotRecorded:
+            return False
+        return True
+
+    def _capture(self, data: bytes) -> None:
+        if self._is_captured:
+            self._num_answer_bytes += len(data)
+            self._captured_answer += data[: MAX_TEXT_BYTES - len(self._captured_answer)]
+
+    def _captured(self, project_id: int) -> CapturedRequest:
+        admission = self._admission
+        return CapturedRequest(
+            request_id=admission.request_id,
+            project_id=project_id,
+            created_at=admission.started_at,
+            dialect=admission.dialect,
+            endpoint=admission.endpoint,
+            model=self._serving_model,
+            body=self._captured_body,
+            answer=bytes(self._captured_answer),
+            num_body_bytes=self._num_captured_bytes,
+            num_answer_bytes=self._num_answer_bytes,
+        )
+
+    def _settlement(
+        self, outcome: Outcome, http_status: int, error: ServingError | None
+    ) -> Settlement:
+        message, param = error.recorded if error else ("", "")
+        meter, tokens = self.meter, self.meter.billed_tokens
+        return Settlement(
+            admission=self._admission,
+            outcome=outcome,
+            http_status=http_status,
+            num_prompt_tokens=tokens.num_prompt_tokens,
+            num_cached_tokens=tokens.num_cached_tokens,
+            num_output_tokens=tokens.num_output_tokens,
+            num_reasoning_tokens=tokens.num_reasoning_tokens,
+            num_image_tokens=tokens.num_image_tokens,
+            num_video_tokens=tokens.num_video_tokens,
+            queue_ms=_ms(meter.waited_s),
+            prefill_ms=_ms(meter.prefill_s),
+            first_token_ms=_ms(meter.first_token_s),
+            total_ms=_ms(meter.total_s),
+            error_code=(error and error.code) or "",
+            error_message=message,
+            error_param=param,
+            finish_reason=meter.finish_reason,
+            inter_token_ms=_ms(meter.inter_token_s),
+            num_response_bytes=self._num_response_bytes,
+            num_continuations=meter.num_continuations,
+            num_media=meter.media.num_files,
+            num_media_bytes=meter.media.num_bytes,
+            num_media_pixels=meter.media.num_pixels,
+            fetch_ms=_ms(meter.media.fetch_s or None),
+            decode_ms=_ms(meter.media.decode_s or None),
+            encode_ms=_ms(meter.encode_s),
+            weighted_tokens=self.reservation.weighted_tokens(meter),
+            bound_limits=self.reservation.bound_limits,
+        )
+
+
+def _log(settlement: Settlement, num_prompt_tokens: int) -> None:
+    admission = settlement.admission
+    named = {
+        "request_id": admission.request_id,
+        "user": admission.username,
+        "key_id": admission.key_id,
+        "model": admission.model[:128],
+        "endpoint": f"{admission.dialect}/{admission.endpoint}",
+        "status": settlement.http_status,
+        "outcome": settlement.outcome,
+        "error_code": settlement.error_code,
+        "prompt": num_prompt_tokens,
+        "cached": settlement.num_cached_tokens,
+        "output": settlement.num_output_tokens,
+        **({"media": settlement.num_media} if settlement.num_media else {}),
+        "first_token_ms": settlement.first_token_ms,
+        "total_ms": settlement.total_ms,
+    }
+    log.info("request", extra={"fields": named})
+
+
+def _ms(duration_s: float | None) -> float | None:
+    return None if duration_s is None else round(duration_s * 1000, 3)

@@ -1,0 +1,263 @@
+"""What one request may use of its limits.
+
+It reserves its prompt and the first tokens of its answers before it runs, extends the reservation
+while the answers are generated, and settles it at its end. A request that no limit binds reserves
+nothing.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from vinery_accounts.limits.service import (
+    EQUAL_WEIGHTS,
+    NO_USAGE,
+    ActualUsage,
+    Caller,
+    Costs,
+    Denial,
+    Lease,
+    LimitService,
+    LimitsUnavailable,
+    ReservationRequest,
+    Rule,
+    headers_of,
+    num_used,
+    refusal_of,
+)
+from vinery_accounts.usage.entries import BoundLimit
+from vinery_serving.core.errors import LimitReached, Unavailable
+from vinery_serving.core.events import QUOTA
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.running.grants import NUM_AHEAD, NUM_EACH, TokenSource
+
+
+class Reservation:
+    """The reservation of one request: the `TokenSource` of `flow/grants.py` after `reserve`."""
+
+    def __init__(self, limits: LimitService, caller: Caller, request_id: str) -> None:
+        self._limits = limits
+        self._caller = caller
+        self._request_id = request_id
+        self.end_user = ""  # as usage records name it
+        self._lease: Lease | None = None
+        self._weights = EQUAL_WEIGHTS
+        self._bound: dict[int, BoundLimit] = {}
+        self._cut: Denial | None = None  # of the last grant
+        # What shadow limits would have cut if the answer gets so long, and what the request had
+        # of each limit then, in fixed-point units. By the id of the rule.
+        self._shadows: dict[int, tuple[Denial, int]] = {}
+        self._is_whole = False  # it has all that its answers may take
+        self.num_granted = 0
+        self.is_last = False
+
+    @property
+    def token_source(self) -> TokenSource | None:
+        """Where more tokens can be reserved; None if the answers cannot need more."""
+        return None if self._lease is None or self._is_whole else self
+
+    @property
+    def bound_limits(self) -> tuple[BoundLimit, ...]:
+        """The limits that refused the request or, once it is settled, cut it short; shadow limits
+        would have."""
+        return tuple(self._bound.values())
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The `x-ratelimit-*` headers of the answer."""
+        return [] if self._lease is None else headers_of(self._lease.reading)
+
+    async def refuse_media(self, model: str, num_media: int) -> None:
+        """Raise `LimitReached` if a quota leaves less than one token for each picture, so that
+        none is fetched and decoded in vain. Raises `Unavailable` as `reserve` does."""
+        rules = tuple(rule for rule in self._rules(model) if rule.is_quota)
+        if not rules:
+            return
+        request = ReservationRequest(
+            lease_id=f"{self._request_id}-media",
+            rules=rules,
+            num_prompt_tokens=num_media,
+            num_image_tokens=num_media,
+            num_output_tokens=1,
+            weights=self._limits.book.weights_of(model),
+        )
+        self._limits.settle(await self._lease_of(request, model), NO_USAGE)
+
+    async def reserve(self, prepared: PreparedRequest) -> None:
+        """Reserve the prompt and the first tokens, of all limits or of none. Raises
+        `LimitReached`, and `Unavailable` if the limits cannot be checked."""
+        model = prepared.engine.entry.name
+        self._weights = self._limits.book.weights_of(model)
+        rules = self._rules(model)
+        if not rules:
+            return
+        try:
+            await self._reserve(prepared, rules)
+        except LimitsUnavailable:
+            raise _unchecked() from None
+
+    async def reserve_input(self, model: str, num_tokens: int) -> None:
+        """Reserve the tokens of a request that generates none. Raises as `reserve` does."""
+        self._weights = self._limits.book.weights_of(model)
+        rules = self._rules(model)
+        if not rules:
+            return
+        request = ReservationRequest(
+            lease_id=self._request_id,
+            rules=rules,
+            num_prompt_tokens=num_tokens,
+            weights=self._weights,
+        )
+        self._lease, self._is_whole = await self._lease_of(request, model), True
+        self._note(self._lease.shadow_denials)
+
+    def _rules(self, model: str) -> tuple[Rule, ...]:
+        return self._limits.book.rules_for(self._caller, model, self.end_user)
+
+    async def _lease_of(self, request: ReservationRequest, model: str) -> Lease:
+        """Reserve all of it. Raises `LimitReached`, and `Unavailable` without limits."""
+        try:
+            answer = await self._limits.reserve(request)
+        except LimitsUnavailable:
+            raise _unchecked() from None
+        if isinstance(answer, Denial):
+            raise self._refused(answer, model)
+        return answer
+
+    async def _reserve(self, prepared: PreparedRequest, rules: tuple[Rule, ...]) -> None:
+        num_sequences = [
+            submit.beams.width if submit.beams is not None else 1 for submit in prepared.submits
+        ]
+        is_search = any(submit.beams is not None for submit in prepared.submits)
+        num_each = prepared.request.n if is_search else 1
+        num_answers = max(1, len(prepared.submits))
+        # The tokens of all answers, if each takes as many as it may.
+        num_wanted = sum([submit.max_new_tokens for submit in prepared.submits]) * num_each
+        # A beam search has no tokens to count before its end, so it cannot be stopped in time.
+        first = num_wanted if is_search else (NUM_AHEAD + NUM_EACH) * num_answers
+        wanted = min(num_wanted, first)
+        request = ReservationRequest(
+            lease_id=self._request_id,
+            rules=rules,
+            num_prompt_tokens=prepared.meter.tokens.num_prompt_tokens,
+            num_image_tokens=prepared.meter.tokens.num_media_tokens,
+            num_output_tokens=wanted,
+            weights=self._weights,
+            num_answers=max(1, sum(num_sequences)),
+        )
+        answer = await self._limits.reserve(request)
+        if isinstance(answer, Denial):
+            least = min(num_answers, num_wanted)
+            if not is_search and least < wanted and (answer.is_quota or answer.is_too_large):
+                # A short wait does not help, so the request gets the few tokens that are left.
+                request = structs.replace(request, num_output_tokens=least)
+                answer = await self._limits.reserve(request)
+            if isinstance(answer, Denial):
+                raise self._refused(answer, prepared.engine.entry.name)
+        self._lease = answer
+        for denial in answer.shadow_denials:
+            if not is_search and (denial.is_quota or denial.is_too_large):
+                self._shadows[denial.rule.id] = (denial, 0)
+            else:
+                self._note([denial])
+        self.num_granted = request.num_output_tokens
+        self._is_whole = self.num_granted == num_wanted
+        if request.num_output_tokens < wanted:
+            # With all of this the request is like any other.
+            await self.extend(wanted - request.num_output_tokens)
+
+    async def extend(self, num_tokens: int) -> None:
+        if self._lease is None or self.is_last:
+            return
+        grant = await self._limits.extend(self._lease, num_tokens)
+        costs = _costs(self._lease.request, self.num_granted)
+        for denial in grant.shadow_denials:
+            self._shadows.setdefault(denial.rule.id, (denial, costs[denial.rule.column]))
+        self.num_granted += grant.num_output_tokens
+        self.is_last = grant.num_output_tokens < num_tokens
+        self._cut = grant.denial
+
+    def settle(self, meter: Meter) -> None:
+        """Return what was not used. A request that no engine has run costs nothing."""
+        lease, self._lease = self._lease, None
+        if lease is None:
+            return
+        self._limits.settle(lease, _usage(meter) if meter.has_begun else NO_USAGE)
+        if self._cut is not None and meter.finish_reason == QUOTA:
+            self._note([self._cut])
+        costs = _costs(lease.request, max(1, meter.tokens.num_output_tokens))
+        for denial, had in self._shadows.values():
+            num_needed = num_used(costs[denial.rule.column] - had)
+            if num_needed > denial.level.num_remaining:
+                self._note([structs.replace(denial, num_needed=num_needed)])
+
+    def weighted_tokens(self, meter: Meter) -> float:
+        """Return what budgets are charged."""
+        return _usage(meter).weighted_tokens(self._weights)
+
+    def _refused(self, denial: Denial, model: str) -> LimitReached:
+        self._note([denial])
+        return _limit_reached(denial, model)
+
+    def _note(self, denials: Iterable[Denial]) -> None:
+        for denial in denials:
+            rule = denial.rule
+            self._bound[rule.id] = BoundLimit(
+                limit_id=rule.id,
+                scope=rule.scope,
+                metric=rule.metric,
+                window=rule.window,
+                amount=rule.amount,
+                level=denial.level.num_used,
+                needed=denial.num_needed,
+                wait_s=denial.wait_s,
+                is_shadow=rule.is_shadow,
+            )
+
+
+def _costs(request: ReservationRequest, num_output_tokens: int) -> Costs:
+    return structs.replace(request, num_output_tokens=num_output_tokens).costs()
+
+
+def _usage(meter: Meter) -> ActualUsage:
+    tokens = meter.billed_tokens
+    return ActualUsage(
+        num_prompt_tokens=tokens.num_prompt_tokens,
+        num_output_tokens=tokens.num_output_tokens,
+        num_cached_tokens=min(tokens.num_cached_tokens, tokens.num_prompt_tokens),
+        num_image_tokens=meter.num_new_media_tokens if meter.has_begun else 0,
+    )
+
+
+# -- Requests that no engine runs
+
+
+async def count_request(
+    limits: LimitService, caller: Caller, model: str, request_id: str
+) -> list[tuple[bytes, bytes]]:
+    """Count a request that no engine runs, and return the `x-ratelimit-*` headers of its answer.
+    Raises `LimitReached`, and `Unavailable` if the limits cannot be checked."""
+    rules = limits.book.request_rates_for(caller, model)
+    if not rules:
+        return []
+    request = ReservationRequest(lease_id=request_id, rules=rules)
+    try:
+        answer = await limits.reserve(request)
+    except LimitsUnavailable:
+        raise _unchecked() from None
+    if isinstance(answer, Denial):
+        raise _limit_reached(answer, model)
+    limits.settle(answer, ActualUsage())
+    return headers_of(answer.reading)
+
+
+def _unchecked() -> Unavailable:
+    return Unavailable("The limits of this server cannot be checked just now. Try again.")
+
+
+def _limit_reached(denial: Denial, model: str) -> LimitReached:
+    refusal = refusal_of(denial, model)
+    return LimitReached(
+        refusal.message, type_=refusal.type, code=refusal.code, headers=refusal.headers
+    )

@@ -1,0 +1,1 @@
+"""Runs a prepared request on an engine, and reads its output."""

@@ -1,0 +1,304 @@
+"""Runs a prepared request, and goes on with the next engine when one ends.
+
+The gateway has the prompt, the parameters and the tokens so far, so another engine can continue
+where the lost one was. A client sees a pause and keep-alives.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
+from typing import Final
+
+from msgspec import structs
+
+from vinery_serving.core.errors import DeadlineExceeded, EngineLost, NotContinued, ServingError
+from vinery_serving.core.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Started,
+    TextDelta,
+)
+from vinery_serving.core.request import Conversation, RawPrompts, Role
+from vinery_serving.core.result import Result, ResultBuilder
+from vinery_serving.gateway.engines.suspects import Run
+from vinery_serving.gateway.preparing.candidates import best_choices
+from vinery_serving.gateway.preparing.logits import check_engine, num_top_of_prompt
+from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.running.attempt import AnswersReader, started
+from vinery_serving.gateway.running.grants import TokenGrants, TokenSource
+from vinery_serving.transport.client import EngineClient, EngineDisconnected, OutputStream
+from vinery_serving.transport.messages import Hello, Submit, TokenOutput
+
+# How many engines may end under one request, whatever the reason.
+MAX_LOST_ENGINES: Final = 8
+# A connection that has just broken is noticed within this time.
+_NEXT_TRY_S: Final = 0.02
+# After this long without an event a stream gets a comment, so that no proxy closes it.
+SILENCE_S: Final = 15.0
+
+
+async def stream(
+    prepared: PreparedRequest, tokens: TokenSource | None = None
+) -> AsyncGenerator[list[Event], None]:
+    """Yield batches of events; an empty batch means `SILENCE_S` without events.
+
+    Output tokens are reserved from `tokens`; None: they are not counted. Raises `ServingError`
+    before `Started`; later errors are `Failed` events.
+    """
+    has_started = False
+    try:
+        async with aclosing(run(prepared, tokens)) as batches:
+            async for events in batches:
+                if events and isinstance(events[0], Started):
+                    has_started = True
+                    yield [events[0], *_echoes(prepared), *events[1:]]
+                else:
+                    yield events
+    except ServingError as error:
+        if not has_started:
+            raise
+        yield [Failed(error)]
+
+
+async def whole(prepared: PreparedRequest, tokens: TokenSource | None = None) -> Result:
+    """Return the complete answer. `tokens` as in `stream`. Raises `ServingError`."""
+    builder = ResultBuilder()
+    async with aclosing(run(prepared, tokens, begins_anew=True)) as batches:
+        async for events in batches:
+            for event in events:
+                if isinstance(event, Started):
+                    builder = ResultBuilder()  # what there was before is dropped
+                builder.feed(event)
+                if isinstance(event, Started):
+                    for echo in _echoes(prepared):
+                        builder.feed(echo)
+    return best_choices(
+        builder.result(),
+        num_candidates=prepared.request.n,
+        num_returned=prepared.num_returned,
+    )
+
+
+def _echoes(prepared: PreparedRequest) -> list[Event]:
+    """The texts before the answers of a request with `echo`."""
+    prompt, n = prepared.request.prompt, prepared.request.n
+    if not prompt.echo:
+        return []
+    if isinstance(prompt, RawPrompts) and num_top_of_prompt(prepared.request) is not None:
+        return []  # an echo with log-probabilities comes with them
+    if isinstance(prompt, Conversation):
+        last = prompt.messages[-1] if prompt.messages else None
+        texts = [last.text if last is not None and last.role is Role.ASSISTANT else ""]
+    else:
+        texts = [prepared.engine.assets.text_of(each) for each in prepared.prompts]
+    choices = enumerate(text for text in texts for _ in range(n))
+    return [TextDelta(choice, text) for choice, text in choices if text]
+
+
+async def run(
+    prepared: PreparedRequest, tokens: TokenSource | None, *, begins_anew: bool = False
+) -> AsyncGenerator[list[Event], None]:
+    """Yield batches of events, from `Started` to `Completed`, and an empty batch for each
+    `SILENCE_S` without events. Raises `ServingError`.
+
+    `begins_anew`: an answer that the next engine cannot continue exactly begins with another
+    `Started`, instead of ending with `NotContinued`.
+    """
+    if not prepared.submits:
+        yield _without_tokens(prepared)
+        return
+    engine = prepared.engine
+    engine.quarantine.check(engine.entry.name, prepared.submits)
+    answers = _Answers(prepared, tokens)
+    try:
+        if engine.replicas.is_connected:
+            await answers.submit()
+        else:  # the model wakes, or its engine is started again
+            async for _ in _silences(answers.submit()):
+                yield []
+        sent_at = time.monotonic()
+        while not answers.is_complete:
+            try:
+                events = await answers.next()
+                if begins_anew:
+                    answers.check()
+            except (EngineDisconnected, NotContinued) as lost:
+                if isinstance(lost, NotContinued) and not begins_anew:
+                    raise
+                async for _ in _silences(answers.go_on(lost)):
+                    yield []
+                continue
+            now = time.monotonic()
+            # Tokens without events, such as hidden reasoning, do not end the silence.
+            if events or now - sent_at >= SILENCE_S:
+                sent_at = now
+                yield events
+            answers.check()
+    finally:
+        answers.end()
+
+
+class _Answers:
+    """All choices of one request, on the engine that has them now."""
+
+    def __init__(self, prepared: PreparedRequest, tokens: TokenSource | None) -> None:
+        self._prepared = prepared
+        # None: tokens are not counted, or all of them are reserved, as for a beam search.
+        self._tokens = tokens if prepared.request.beams is None else None
+        self._meter = prepared.meter
+        self._engine = prepared.engine
+        self._run = Run()
+        self._submits: list[Submit] = []
+        self._grants: TokenGrants | None = None
+        self._output: OutputStream | None = None
+        self._reader: AnswersReader | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return self._reader is not None and self._reader.is_complete
+
+    async def submit(self) -> None:
+        """Submit all choices. Raises `ServingError`."""
+        await self._submit_in_time(goes_on=False)
+
+    async def next(self) -> list[Event]:
+        """Return the next events; none after `SILENCE_S`. Raises `EngineDisconnected`, and
+        `ServingError` for a request that was refused."""
+        assert self._output is not None
+        assert self._reader is not None
+        updates = await self._output.next(SILENCE_S)
+        events = self._reader.take(updates)
+        if self._run.has_turn and any(isinstance(each, TokenOutput) for each in updates):
+            self._engine.suspects.generated(self._run)
+        grants = self._grants
+        if grants is not None and self._meter.tokens.num_output_tokens >= grants.next_check_at:
+            await self._reader.extend(grants)
+        return events
+
+    def check(self) -> None:
+        """Raise the `ServingError` with which the engine has ended the request."""
+        if self._reader is not None and self._reader.failure is not None:
+            raise self._reader.failure
+
+    async def go_on(self, lost: EngineDisconnected | NotContinued) -> None:
+        """Go on with the next engine, or begin anew on this one if it could not. Raises
+        `ServingError` if the request must not, or if there is none in time."""
+        if isinstance(lost, EngineDisconnected):
+            self._note_end(lost)
+        else:
+            self.end()
+            self._drop()
+        await self._submit_in_time(goes_on=True)
+
+    def end(self) -> None:
+        """Free what the engine still has of it."""
+        self._engine.suspects.ended(self._run)
+        if self._output is not None and self._reader is not None:
+            self._output.cancel(self._reader.num_used)
+
+    async def _submit_in_time(self, *, goes_on: bool) -> None:
+        left_s = self._prepared.submits[0].deadline_s - self._meter.total_s
+        try:
+            async with asyncio.timeout(left_s):
+                await self._engine.suspects.take_turn(self._run)
+                while True:
+                    self._engine, hello = await self._engine.ready(goes_on=goes_on)
+                    try:
+                        return self._submit(hello)
+                    except EngineDisconnected:  # it ends at this moment
+                        await asyncio.sleep(_NEXT_TRY_S)
+        except TimeoutError:
+            raise DeadlineExceeded("No engine could run the request in time.") from None
+
+    def _note_end(self, lost: EngineDisconnected) -> None:
+        """Raises `EngineLost`."""
+        if not lost.is_planned:
+            self._engine.suspects.engine_ended(self._run)
+        self._engine.suspects.ended(self._run)
+        if self._run.is_at_fault:
+            self._engine.quarantine.add(self._engine.entry.name, self._prepared.submits)
+            raise EngineLost("Engines ended twice while they ran this request. Do not repeat it.")
+        if self._meter.num_continuations == MAX_LOST_ENGINES:
+            raise EngineLost("The engine was restarted too often while it ran this request.")
+        self._meter.num_continuations += 1
+
+    def _submit(self, hello: Hello) -> None:
+        """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run it."""
+        client = self._engine.replicas.choose(self._prepared.submits[0].prompt_ids)
+        hello = client.hello or hello
+        check_engine(self._prepared.request, hello)
+        if self._reader is None or not self._reader.is_accepted:
+            self._begin(client)
+        submits = [self._for_engine(each, hello) for each in self._submits]
+        if self._reader is None:
+            self._output = client.submit(submits)
+            self._reader = AnswersReader(self._prepared, self._output, submits)
+        else:
+            self._output = client.submit(self._reader.remaining(submits))
+            self._reader.read_from(self._output)
+        self._engine.suspects.submitted(self._run, client)
+        if self._grants is not None:
+            self._reader.grant_last(self._grants)
+
+    def _begin(self, client: EngineClient) -> None:
+        """Begin from the start: no client has received anything."""
+        if self._reader is not None:
+            self._drop()
+        n = self._prepared.request.n
+        self._submits = [_with_ids(submit, client, n) for submit in self._prepared.submits]
+        if self._tokens is not None:
+            max_tokens = {submit.id: submit.max_new_tokens for submit in self._submits}
+            self._grants = TokenGrants(self._tokens, max_tokens)
+
+    def _drop(self) -> None:
+        """Forget what was generated: no client has received it."""
+        self._reader = None
+        self._meter.restart()
+
+    def _for_engine(self, submit: Submit, hello: Hello) -> Submit:
+        logits, cache_key, num_granted = submit.logits, submit.cache_key, submit.num_granted
+        if not hello.has_logits_hook:
+            # Only the budget of a reasoning effort can be left, which is not a guarantee.
+            logits = None
+        if self._prepared.request.handling.cache_salt is None and not hello.supports_cache_salt:
+            # The salt of the organisation. Cached tokens are then not reported, see `attempt`.
+            cache_key = None
+        if self._grants is not None:
+            # A choice that has ended has no grant.
+            num_granted = self._grants.num_granted.get(submit.id, 0)
+        return structs.replace(submit, logits=logits, cache_key=cache_key, num_granted=num_granted)
+
+
+async def _silences(waiting: Awaitable[object]) -> AsyncGenerator[None, None]:
+    """Wait, and yield after each `SILENCE_S`. Raises what `waiting` does."""
+    task = asyncio.ensure_future(waiting)
+    try:
+        while True:
+            await asyncio.wait([task], timeout=SILENCE_S)
+            if task.done():
+                task.result()
+                return
+            yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _without_tokens(prepared: PreparedRequest) -> list[Event]:
+    prepared.meter.has_begun = True
+    choices = range(prepared.request.num_choices)
+    finished = [Finished(choice, FinishReason.LENGTH) for choice in choices]
+    return [started(prepared), *finished, Completed(prepared.meter.tokens, at=int(time.time()))]
+
+
+def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
+    """The submission with an id for each answer: a beam search has all answers of its prompt."""
+    submit = structs.replace(submit, id=client.new_id())
+    if submit.beams is None:
+        return submit
+    others = tuple(client.new_id() for _ in range(n - 1))
+    return structs.replace(submit, beams=structs.replace(submit.beams, other_ids=others))

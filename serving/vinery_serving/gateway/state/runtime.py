@@ -1,0 +1,500 @@
+"""The state of one web process: keys, limits, models, running requests and the usage ledger.
+
+The application starts it in the server's event loop, so that it works the same on every ASGI
+server. Database queries run in threads and keep snapshots in memory; requests read only these.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from django.conf import settings
+from django.db import Error, close_old_connections
+
+from vinery_accounts.base.change_signal import commit_state
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
+from vinery_accounts.captures.quarantine_queue import QuarantineQueue
+from vinery_accounts.captures.quarantine_store import FatalRequest
+from vinery_accounts.captures.queue import CaptureQueue
+from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.limits.service import (
+    LimitService,
+    LimitSettings,
+    UnavailablePolicy,
+    settle_dead_leases,
+)
+from vinery_accounts.usage.ledger import UsageLedger
+from vinery_accounts.usage.recovery import recover_orphans, store_then
+from vinery_serving.core import field_limits
+from vinery_serving.core.tasks import Task
+from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.engine.options import EngineOptions
+from vinery_serving.gateway.engines.aliases import Targets
+from vinery_serving.gateway.engines.directory import Engine, LocalDirectory, ModelEntry
+from vinery_serving.gateway.engines.quarantine import Quarantine, Quarantined
+from vinery_serving.gateway.state.drain import Drain
+from vinery_serving.gateway.state.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
+from vinery_serving.gateway.state.live import LiveRequests
+from vinery_serving.gateway.state.traffic import Traffic
+from vinery_serving.gateway.workers.pool import WorkerPool
+from vinery_serving.gateway.workers.process import WorkLimits
+from vinery_serving.grammars.families.registry import select_family
+from vinery_serving.media.decoding import DecodeLimits
+from vinery_serving.media.fetching import FetchLimits, MediaFetcher
+from vinery_serving.media.tables.denials import DenialQueue
+from vinery_serving.media.tables.policies import MediaPolicies
+from vinery_serving.models.aliases import ModelAlias
+from vinery_serving.models.engine_status import EngineState
+from vinery_serving.models.models import ServedModel
+from vinery_serving.processes.upkeep import freeze_heap, until_next
+from vinery_serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.transport.messages import EngineStats
+from vinery_serving.transport.sockets import settings_key
+
+log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+# How often to ask whether there was a commit. Changes of keys and models take effect within a
+# second, even after a slow query.
+_REFRESH_INTERVAL_S: Final = 0.5
+# How often to read all without a commit: what is in quarantine ends with time.
+_REREAD_INTERVAL_S: Final = 60.0
+_TICK_INTERVAL_S: Final = 1.0
+_CAPTURES_INTERVAL_S: Final = 1.0
+_PING_TIMEOUT_S: Final = 2.0
+# An idle engine generates a token every 10 s. Without a token for this long it is not ready.
+_READY_TOKEN_AGE_S: Final = 30.0
+# An engine that failed this often since it was ready is not just restarting.
+_FAILING_AFTER_FAILURES: Final = 2
+# A worker process shares its core with engines, so its time may be so many times its CPU time.
+_WALL_TIMES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """One engine of a loaded model, for `/readyz` and `/metrics`. `stats` None: it did not
+    answer."""
+
+    model: str
+    stats: EngineStats | None
+    pid: int | None = None  # of the process; None: it is not connected
+    is_asleep: bool = False  # the next request wakes it
+    replica: int = 0  # the number of the engine
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the engine generated a token in the last 30 s."""
+        age_s = None if self.stats is None else self.stats.last_token_age_s
+        return age_s is not None and age_s < _READY_TOKEN_AGE_S
+
+
+class EngineReport(NamedTuple):
+    """What the node has reported of a model's engine, and the device of the model."""
+
+    device: str
+    state: str
+    num_restarts: int
+
+
+class _Threads:
+    """Each thread starts with its first work. The loop's default executor is not used: what fills
+    it would hold up all of its users."""
+
+    def __init__(self) -> None:
+        self.snapshots, self.files = _thread("snapshots"), _thread("files")
+        # Keys must not wait for the sums of used quotas, nor for long texts.
+        self.limits, self.captures = _thread("limits"), _thread("captures")
+
+
+def _thread(name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix=name)
+
+
+class Runtime:
+    """Call `start` first; it may be called for every request. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self.keys = KeyTable()
+        self._store_dead = store_then(settle_dead_leases)
+        self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
+        self.captures = CaptureQueue()
+        keep_s: int = settings.VINERY_QUARANTINE_S
+        self.quarantine = QuarantineQueue(keep_s)
+        self._has_quarantined = asyncio.Event()  # what is not stored yet
+        self._following_quarantine = asyncio.Lock()
+        self.directory = LocalDirectory(
+            Path(settings.VINERY_RUN_DIR),
+            select_family,
+            Quarantine(self._put_in_quarantine if keep_s else None),
+            wait_s=settings.VINERY_WAKE_WAIT_S,
+        )
+        # They read what clients send if it is large or may take long.
+        self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", _work_limits())
+        # What requests may name by URL or path, how it is fetched, and what was refused.
+        self.media_policies = MediaPolicies()
+        self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
+        self.media_denials = DenialQueue()
+        self.live = LiveRequests()
+        self.drain = Drain()
+        self.traffic = Traffic()
+        self.limits = LimitService(_limit_settings())
+        self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
+        # Unix times in seconds of the snapshots in memory. 0: not read yet.
+        self.accounts_read_at_s = 0.0  # keys, their owners and limits
+        self.models_read_at_s = 0.0
+        self.engine_reports: dict[str, EngineReport] = {}  # by model
+        self.database = DatabaseHealth()
+        self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
+        self._start: asyncio.Task[None] | None = None
+        # Requests can be served: keys and models have been read once.
+        self.is_started = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._threads = _Threads()
+        self._keys_read_at_s = 0.0
+        self._commit_state: object = None  # when the keys were read
+        self._reread_at_s = 0.0
+        # Readings of keys after commits, and those after which limits and models were read.
+        self._num_changes = self._num_changes_of_limits = self._num_changes_of_models = 0
+        self._are_limits_due = asyncio.Event()
+        self._are_models_due = asyncio.Event()
+
+    @property
+    def required_keys(self) -> KeyTable | None:
+        """The keys that requests need; None: authentication is off."""
+        return self.keys if self.is_auth_on else None
+
+    async def start(self) -> None:
+        """Load keys and models, and begin to refresh them. Idempotent.
+
+        Raises `django.db.Error` while the database is unavailable; the next call tries again.
+        """
+        if not self.is_started:
+            await asyncio.shield(self.begin())
+
+    def begin(self) -> asyncio.Task[None]:
+        """Return the task of the start. Begins it if it is not running, and again if it failed."""
+        if self._start is None or _has_failed(self._start):
+            self._start = asyncio.create_task(self._begin(), name="runtime-start")
+        return self._start
+
+    async def stop(self) -> None:
+        """Store pending captures and usage, and disconnect from the engines."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.workers.stop()
+        await self.directory.close()
+        await self.limits.close()
+        await self._store_captures()
+        await self._store_denials()
+        self._threads.captures.shutdown(wait=False)
+        self._threads.limits.shutdown(wait=False)
+        await self._in_files_thread(self.ledger.stop)
+        self._threads.files.shutdown(wait=False)
+        self._threads.snapshots.shutdown(wait=False)
+
+    async def health(self) -> list[EngineHealth]:
+        """Return the health of the engines of all models that should be loaded. Waits at most 2 s
+        for them."""
+        serving = [engine.serving for engine in self.directory.engines]
+        asked = [
+            _health_of(engine, replica, client)
+            for engine in serving
+            for replica, client in enumerate(engine.replicas.clients)
+        ]
+        return await asyncio.gather(*asked)
+
+    async def _begin(self) -> None:
+        await self._in_files_thread(self.disk.check)
+        self.workers.start()
+        # First, because quotas begin with the usage that is stored.
+        await self._in_database_thread(self._recover_usage)
+        await self._refresh_keys()
+        await self._refresh_limits()
+        await self._follow_models()
+        # Nothing below can fail, so a second start repeats only what is above.
+        self.ledger.start()
+        freeze_heap()
+        # Separate tasks: loading a tokenizer or waiting for Redis may take seconds, and a revoked
+        # key must not work meanwhile.
+        for name, work, interval_s in (
+            ("keys", self._refresh_keys, _REFRESH_INTERVAL_S),
+            ("limits", self._refresh_limits, 0.0),
+            ("models", self._follow_models, 0.0),
+            ("quarantine", self._store_quarantined, _REFRESH_INTERVAL_S),
+            ("tick", self._tick, _TICK_INTERVAL_S),
+            ("captures", self._store_captures, _CAPTURES_INTERVAL_S),
+            ("denials", self._store_denials, _TICK_INTERVAL_S),
+            ("disks", self._check_disks, DISK_INTERVAL_S),
+        ):
+            self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
+        self.is_started = True
+
+    async def _refresh_keys(self) -> None:
+        """Read the keys if there was a commit, and let limits and models be read after them."""
+        begun_at_s = time.time()
+        try:
+            has_changed, are_limits_due = await self._in_database_thread(self._follow_keys)
+        finally:
+            # Keys expire whether or not the database answers.
+            if self.is_auth_on:
+                self.live.end_of_inactive_keys(self.keys.is_valid)
+        self._keys_read_at_s = begun_at_s
+        self._num_changes += has_changed
+        if are_limits_due or self._num_changes_of_limits != self._num_changes:
+            self._are_limits_due.set()
+        else:
+            self.accounts_read_at_s = begun_at_s
+        if self._num_changes_of_models != self._num_changes:
+            self._are_models_due.set()
+        else:
+            self.models_read_at_s = begun_at_s
+
+    def _follow_keys(self) -> tuple[bool, bool]:
+        """Whether keys were read, and whether limits are due even if not. In a thread."""
+        state = commit_state()  # first: a commit from now on changes the next one
+        now_s = time.monotonic()
+        has_changed = state != self._commit_state or now_s > self._reread_at_s
+        if has_changed:
+            self.keys.follow()
+            self.media_policies.refresh()
+            self._commit_state, self._reread_at_s = state, now_s + _REREAD_INTERVAL_S
+        return has_changed, self.limits.is_update_due
+
+    async def _refresh_limits(self) -> None:
+        """Refresh the limits after the keys were read, and then admit new keys.
+
+        A rotated key and its limits are written in one transaction, so a reader that has seen the
+        key sees its limits.
+        """
+        await self._are_limits_due.wait()
+        self._are_limits_due.clear()
+        num_changes = self._num_changes
+        read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
+        update = await self._in_database_thread(self.limits.read_update, self._threads.limits)
+        await self.limits.follow(update)
+        if self.keys.has_pending:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads.snapshots, self.keys.admit, num_read)
+        self._num_changes_of_limits = num_changes
+        self.accounts_read_at_s = read_at_s
+
+    def _recover_usage(self) -> None:
+        """Store the usage journals of dead processes: their requests count against quotas."""
+        try:
+            recover_orphans(Path(settings.VINERY_USAGE_DIR), self._store_dead)
+        except Error as error:
+            log.warning("usage journals of dead processes are not stored yet: %s", error)
+
+    async def _follow_models(self) -> None:
+        """Refresh the models after the keys were read."""
+        await self._are_models_due.wait()
+        self._are_models_due.clear()
+        num_changes = self._num_changes
+        await self._refresh_models()
+        self._num_changes_of_models = num_changes
+
+    async def _refresh_models(self) -> None:
+        begun_at_s = time.time()
+        # First: loading a model may take seconds.
+        await self._refresh_quarantine()
+        entries, failing, aliases, reports = await self._in_database_thread(_read_models)
+        self.engine_reports = reports
+        asleep = {name for name, each in reports.items() if each.state == EngineState.ASLEEP}
+        await self.directory.update(entries, failing, aliases, asleep)
+        loaded = tuple(engine.serving.entry for engine in self.directory.engines)
+        file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
+        self.workers.load((loaded, field_limits.configured(), file_limits))
+        self.models_read_at_s = begun_at_s
+
+    def _put_in_quarantine(self, found: Quarantined) -> None:
+        self.quarantine.put(
+            FatalRequest(
+                digest=found.digest,
+                model=found.model,
+                request_id=found.request_id,
+                organization_id=found.organization_id or None,
+                key_id=found.key_id or None,
+                ended_at=datetime.now(UTC),
+            )
+        )
+        self._has_quarantined.set()
+
+    async def _store_quarantined(self) -> None:
+        """Store what is put into quarantine at once: this process may be killed. What cannot be
+        stored is due again."""
+        await self._has_quarantined.wait()
+        self._has_quarantined.clear()
+        try:
+            await self._refresh_quarantine()
+        finally:
+            if self.quarantine.waiting:
+                self._has_quarantined.set()
+
+    async def _refresh_quarantine(self) -> None:
+        # One at a time: what the next one stores meanwhile would be missing here.
+        async with self._following_quarantine:
+            in_force = await self._in_database_thread(self.quarantine.sync)
+            self.directory.quarantine.follow(in_force | self.quarantine.waiting)
+
+    async def _tick(self) -> None:
+        if self.live:
+            self.ledger.checkpoint(self.live.progress())
+            self.live.end_stalled()
+        await self.limits.tick()
+
+    async def _store_captures(self) -> None:
+        if self.captures:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads.captures, _then_close, self.captures.store)
+
+    async def _store_denials(self) -> None:
+        if self.media_denials:
+            await self._in_database_thread(self.media_denials.store)
+
+    async def _check_disks(self) -> None:
+        await self._in_files_thread(self.disk.check)
+
+    async def _in_files_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads.files, work)
+
+    async def _in_database_thread(
+        self, work: Callable[[], ResultT], thread: ThreadPoolExecutor | None = None
+    ) -> ResultT:
+        loop = asyncio.get_running_loop()
+        try:
+            result = await loop.run_in_executor(
+                thread or self._threads.snapshots, _then_close, work
+            )
+        except DATABASE_UNAVAILABLE:
+            self.database.failed()
+            raise
+        except Error:  # the database answered, with an error
+            self.database.answered()
+            raise
+        self.database.answered()
+        return result
+
+
+async def _health_of(engine: Engine, replica: int, client: EngineClient) -> EngineHealth:
+    name = engine.entry.name
+    try:
+        stats = await client.ping(_PING_TIMEOUT_S)
+    except (EngineDisconnected, TimeoutError):
+        return EngineHealth(name, None, is_asleep=engine.is_asleep, replica=replica)
+    pid = None if client.hello is None else client.hello.pid
+    return EngineHealth(name, stats, pid=pid, replica=replica)
+
+
+async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:
+    """Repeat `work` forever. After an error the last snapshot stays in use.
+
+    Unexpected errors are logged and do not end the loop: without it, revoked keys would continue
+    to work.
+    """
+    while True:
+        await asyncio.sleep(until_next(interval_s))
+        try:
+            await work()
+        except Error as error:
+            log.warning("snapshot not refreshed: %s", error)
+        except Exception:
+            log.exception("snapshot not refreshed")
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _data_folders() -> dict[str, Path]:
+    """The folders on this host with data, by their contents."""
+    database = settings.DATABASES["default"]
+    folders = {"usage": Path(settings.VINERY_USAGE_DIR)}
+    if database["ENGINE"].endswith("sqlite3"):
+        folders["the database"] = Path(database["NAME"]).parent
+    return folders
+
+
+def _limit_settings() -> LimitSettings:
+    return LimitSettings(
+        redis_url=settings.VINERY_REDIS_URL,
+        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
+        num_processes=settings.VINERY_WEB_WORKERS,
+    )
+
+
+def _work_limits() -> WorkLimits:
+    return WorkLimits(
+        num_processes=settings.VINERY_WORK_PROCESSES,
+        cpu_s=settings.VINERY_WORK_TIME_S,
+        wall_s=_WALL_TIMES * settings.VINERY_WORK_TIME_S,
+        memory_bytes=settings.VINERY_WORK_MEMORY_BYTES,
+        max_waiting=settings.VINERY_WORK_QUEUE,
+        wait_s=settings.VINERY_WORK_WAIT_S,
+        hung_after_s=settings.VINERY_HUNG_AFTER_S,
+    )
+
+
+def _read_models() -> tuple[
+    dict[str, ModelEntry], frozenset[str], dict[str, Targets], dict[str, EngineReport]
+]:
+    """All served models by name, in the order of their names, the names of those whose engines
+    fail again and again, the targets of all aliases, and the reports of engines. Two queries."""
+    models = list(ServedModel.objects.select_related("engine").order_by("name"))
+    failing = frozenset(model.name for model in models if _is_failing(model))
+    aliases = dict(ModelAlias.objects.order_by("name").values_list("name", "targets"))
+    reports = {model.name: _report(model) for model in models}
+    return {model.name: _entry(model) for model in models}, failing, aliases, reports
+
+
+def _report(model: ServedModel) -> EngineReport:
+    return EngineReport(model.device, model.shown_state.value, model.status.num_restarts)
+
+
+def _is_failing(model: ServedModel) -> bool:
+    status = model.status
+    if status.state in (EngineState.READY, EngineState.FAILED):
+        return status.state == EngineState.FAILED
+    return status.num_failures_in_row >= _FAILING_AFTER_FAILURES
+
+
+def _entry(model: ServedModel) -> ModelEntry:
+    try:
+        options = parse_options(model.options, Task(model.task))
+    except ValueError as error:  # the engine cannot start, and the node reports why
+        log.warning("bad options: %s", error, extra={"fields": {"model": model.name}})
+        options = EngineOptions()
+    return ModelEntry(
+        id=model.pk,
+        name=model.name,
+        folder=Path(model.folder),
+        options=options,
+        is_loaded=model.is_loaded and bool(model.folder),
+        created_at=model.created_at,
+        updated_at=model.updated_at,
+        settings_key=settings_key(model.settings_digest),
+        num_replicas=model.num_replicas,
+        task=Task(model.task),
+        projects=frozenset(model.project_ids),
+    )
+
+
+def _then_close(work: Callable[[], ResultT]) -> ResultT:
+    try:
+        return work()
+    finally:
+        close_old_connections()
+
+
+@cache
+def runtime() -> Runtime:
+    """Return the runtime of this process. Django's views have no other access to it."""
+    return Runtime()

@@ -1,0 +1,194 @@
+"""The calls of families that write arguments between tags (see the parser `tagged`).
+
+Strings are raw text there, so they have rules of their own: any text up to the closing tag, one
+of some texts, or a text of a bounded length. All other values are JSON.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from vinery_serving.core.errors import UnsupportedParameter, cited
+from vinery_serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
+from vinery_serving.core.tools import INPUT
+from vinery_serving.grammars.arguments import (
+    DEFINITIONS,
+    FREE,
+    Parameter,
+    Parameters,
+    parameters_of,
+)
+from vinery_serving.grammars.family import ANY_TEXT, Family, GrammarFamily, Marks, sequence, tag
+from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag, quoted
+from vinery_serving.grammars.grammar.rules import plain
+from vinery_serving.grammars.grammar.steps import spend
+from vinery_serving.grammars.json_schema.translator import check_schema, json_tag
+from vinery_serving.grammars.texts import text_tag
+from vinery_serving.output.parsers import glm4, minicpm5, onyx, qwen3coder
+from vinery_serving.output.parsers.argument_types import MAX_DEPTH, Kind, kind_of, target, types_of
+from vinery_serving.output.parsers.base import ParserFamily
+from vinery_serving.output.parsers.messages import MESSAGE
+from vinery_serving.output.parsers.tagged import CDATA, TagSyntax
+
+_NOTHING: Final = grammar_tag('root ::= ""')
+# Repetitions are unrolled by the compiler: a longer bound is not worth its cost.
+_MAX_LENGTH: Final = 256
+# Each option has a grammar of its own.
+_STEPS_OF_AN_OPTION: Final = 20
+_STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
+
+
+def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
+    """Return a call as a tag, in its wrapper where the family has one.
+
+    Raises `UnsupportedParameter` for a strict tool whose schema is more than a list of
+    parameters. Calls of other tools may have any arguments then.
+    """
+    if tool.input_grammar is not None:
+        content = _input(syntax, tool.input_grammar)
+    elif (parameters := _parameters(tool, choice)).are_free:
+        content = ANY_TEXT
+    else:
+        arguments = [_argument(syntax, each) for each in parameters.listed] or [_NOTHING]
+        content = sequence(*arguments) if len(arguments) > 1 else arguments[0]
+    name = f"{syntax.call_begin}{tool.name}{syntax.name_end}{syntax.after_name}"
+    return tag(
+        f"{syntax.wrapper}{syntax.after_wrapper}{name}",
+        content,
+        f"{syntax.call_end}{syntax.after_wrapper}{syntax.wrapper_end}",
+    )
+
+
+def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
+    parameters = parameters_of(tool, choice)
+    if parameters is None and tool.strict:
+        raise UnsupportedParameter(
+            f"This model writes arguments one by one, so the schema of the strict tool "
+            f"{cited(repr(tool.name))} can only be an object with `properties`, `required`, "
+            f"`additionalProperties` and `$defs`.",
+            param="tools",
+        )
+    return FREE if parameters is None else parameters
+
+
+def _input(syntax: TagSyntax, grammar: TextGrammar) -> StructuralTag:
+    """The only argument of a custom tool."""
+    excluded = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
+    return _argument_tag(syntax, INPUT, text_tag(grammar, plain, excluded=excluded))
+
+
+def _argument(syntax: TagSyntax, parameter: Parameter) -> StructuralTag:
+    argument = _argument_tag(syntax, parameter.name, _value(parameter.schema))
+    return argument if parameter.is_required else _one([argument, _NOTHING])
+
+
+def _argument_tag(syntax: TagSyntax, name: str, value: StructuralTag) -> StructuralTag:
+    line = "\n" if syntax.has_lines else ""
+    key = f"{syntax.key_begin}{name}{syntax.key_end}{syntax.after_key}"
+    end = f"{line}{syntax.value_end}{syntax.after_value}"
+    return tag(f"{key}{syntax.value_begin}{line}", value, end)
+
+
+def _value(schema: Any) -> StructuralTag:
+    """JSON, or raw text, or a choice of both. A schema that allows any string allows any
+    text."""
+    document = schema if isinstance(schema, Mapping) else {}
+    if kind_of(types_of(schema, document)) is Kind.JSON:
+        return json_tag(schema)
+    options = [_option(each, document) for each in _options_of(schema, document)]
+    return ANY_TEXT if ANY_TEXT in options else _one(options)
+
+
+def _options_of(
+    schema: Any, document: Mapping[str, Any], depth: int = 0
+) -> list[Mapping[str, Any]]:
+    """The schemas that a value of `schema`, a part of `document`, has the choice of:
+    references are followed, and strings separated from other types. Keywords beside a reference
+    or a choice are left out."""
+    spend(_STEPS_OF_AN_OPTION)
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
+        return [{}]
+    match schema:
+        case {"$ref": str(reference)}:
+            return _options_of(target(document, reference), document, depth + 1)
+        case {"anyOf": [*options]} | {"oneOf": [*options]} if options:
+            return [each for one in options for each in _options_of(one, document, depth + 1)]
+        case {"allOf": [only]}:
+            return _options_of(only, document, depth + 1)
+        case {"type": [*names]} if "string" in names and len(names) > 1:
+            others = {word: schema[word] for word in schema if word not in _STRING_WORDS}
+            rest = [name for name in names if name != "string"]
+            return [{**schema, "type": "string"}, {**others, "type": rest}]
+        case _:
+            return [schema]
+
+
+def _option(schema: Mapping[str, Any], document: Mapping[str, Any]) -> StructuralTag:
+    """Raises `InvalidGrammar` for an invalid schema."""
+    check_schema({word: schema[word] for word in schema if word not in DEFINITIONS})
+    kind = kind_of(types_of(schema, document))
+    if kind is Kind.JSON:
+        definitions = {word: document[word] for word in DEFINITIONS if word in document}
+        return json_tag({**definitions, **schema})
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list) and values:
+        spend(_STEPS_OF_AN_OPTION * len(values))
+        texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
+        return grammar_tag(f"root ::= {' | '.join(map(quoted, texts))}")
+    return _text(schema) if kind is Kind.TEXT else ANY_TEXT
+
+
+def _text(schema: Mapping[str, Any]) -> StructuralTag:
+    if isinstance(schema.get("pattern"), str):
+        return {"type": "regex", "pattern": schema["pattern"]}
+    least, most = schema.get("minLength", 0), schema.get("maxLength")
+    if (most is None and least == 0) or max(least, most or 0) > _MAX_LENGTH:
+        return ANY_TEXT
+    upper = "" if most is None else most
+    return grammar_tag(f"root ::= [^<]{{{least},{upper}}}")
+
+
+def _one(options: Sequence[StructuralTag]) -> StructuralTag:
+    return options[0] if len(options) == 1 else {"type": "or", "elements": list(options)}
+
+
+def _onyx_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
+    """A forced call begins with the head of its message."""
+    call = _call(onyx.SYNTAX, tool, choice)
+    if choice.mode is ToolMode.AUTO:
+        return call
+    return {**call, "begin": f" to={tool.name}{MESSAGE}{call['begin']}"}
+
+
+def _family(name: str, marks: Marks, parser: ParserFamily, syntax: TagSyntax) -> Family:
+    """A family that differs from others only in its tags."""
+    return Family(name, marks, parser, GrammarFamily(partial(_call, syntax), syntax.opening.text))
+
+
+QWEN3CODER = _family(
+    "qwen3coder",
+    (("<function=", "<parameter="),),
+    qwen3coder.QWEN3CODER,
+    qwen3coder.SYNTAX,
+)
+GLM4 = _family("glm4", (("<arg_key>",),), glm4.GLM4, glm4.SYNTAX)
+MINICPM5 = _family(
+    "minicpm5",
+    (('<function name="', '<param name="'),),
+    minicpm5.MINICPM5,
+    minicpm5.SYNTAX,
+)
+ONYX = Family(
+    "onyx",
+    (("<atem:",),),
+    onyx.ONYX,
+    GrammarFamily(
+        _onyx_call,
+        trigger=onyx.SYNTAX.opening.text,
+        separator=onyx.REASONING.closing,
+        answer_begin=f" to=user{MESSAGE}",
+        reasoning=onyx.REASONING,
+        may_reason_first=True,
+    ),
+)

@@ -1,0 +1,155 @@
+"""What a family is: its name, how it is detected, what reads its output and what forces it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from vinery_serving.core.output_formats import PLAIN
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.grammars.grammar.ebnf import StructuralTag
+from vinery_serving.output.parsers.base import ParserFamily, ReasoningTags, with_reasoning
+
+# Returns the tag of a tool's call.
+CallTag = Callable[[Tool, ToolChoice], StructuralTag]
+# Texts of chat templates: a template that holds all texts of one tuple is the family's.
+Marks = tuple[tuple[str, ...], ...]
+
+ANY_TEXT: Final[StructuralTag] = {"type": "any_text"}
+
+
+@dataclass(frozen=True)
+class GrammarFamily:
+    """Forces the output of one family of models.
+
+    Each call is one tag, in free text where `trigger` begins it. With `begin`, which starts with
+    `trigger`, all calls of an answer are between one `begin` and one `end`. Without `call` the
+    family has no form for calls.
+    """
+
+    call: CallTag | None = None
+    # A function: `begin` and a tool's name begin calls. For a `begin` that is common in text.
+    trigger: str | Callable[[Tool], str] = ""
+    separator: str = "\n"
+    begin: str | None = None
+    end: str = ""
+    # The syntax before an answer.
+    answer_begin: str = ""
+    # None: a grammar leaves no reasoning before what it demands.
+    reasoning: ReasoningTags | None = None
+    # The models begin with reasoning of their own accord, whatever the prompt contains. A grammar
+    # lets them, because they never learned to answer without.
+    may_reason_first: bool = False
+
+    @property
+    def supports_calls(self) -> bool:
+        return self.call is not None
+
+    @property
+    def starts_in_reasoning(self) -> bool:
+        """Whether the output begins with reasoning whatever the prompt ends with."""
+        starts_open = self.reasoning is not None and self.reasoning.starts_open
+        return self.may_reason_first or starts_open
+
+    def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> StructuralTag:
+        """Return the format of an answer with calls of these tools (never empty).
+
+        REQUIRED and NAMED: at least one call and nothing else. AUTO: free text in which calls,
+        once begun, must fit. One call at most if NAMED, as OpenAI's clients expect, or unless
+        `parallel`. Raises `UnsupportedParameter` for a strict tool whose schema cannot be
+        enforced. Only for families with `call`.
+        """
+        assert self.call is not None
+        tags = [self.call(tool, choice) for tool in tools]
+        is_one = not parallel or choice.mode is ToolMode.NAMED
+        calls = _separated(tags, self.separator, at_least_one=True, is_one=is_one)
+        if self.begin is not None:
+            calls = tag(self.begin, calls, self.end)
+        if choice.mode is not ToolMode.AUTO:
+            return calls
+        if isinstance(self.trigger, str):
+            in_text = tags if self.begin is None else [calls]
+            return _triggered([self.trigger], in_text, is_one=is_one)
+        in_text = [self._list_from(call, tags, is_one=is_one) for call in tags]
+        return _triggered([self.trigger(tool) for tool in tools], in_text, is_one=is_one)
+
+    def _list_from(
+        self, call: StructuralTag, calls: Sequence[StructuralTag], *, is_one: bool
+    ) -> StructuralTag:
+        """A list that begins with this call."""
+        others = [{**each, "begin": f"{self.separator}{each['begin']}"} for each in calls]
+        more = [] if is_one else [_separated(others, "", at_least_one=False, is_one=False)]
+        content = sequence(call["content"], text(call["end"]), *more)
+        return tag(f"{self.begin}{call['begin']}", content, self.end)
+
+    def answer(self, answer: StructuralTag) -> StructuralTag:
+        """Return `answer` with the syntax that the family writes around it."""
+        return sequence(text(self.answer_begin), answer) if self.answer_begin else answer
+
+    def after_reasoning(self, output: StructuralTag) -> StructuralTag:
+        """Return `output` (calls, or an answer with its syntax) after reasoning, for an output
+        that begins inside reasoning."""
+        tags = self.reasoning
+        if tags is None:
+            return output
+        if not self.may_reason_first:
+            gap = [text(tags.gap)] if tags.gap else []  # XGrammar refuses an empty string
+            return sequence(tag("", ANY_TEXT, tags.closing), *gap, output)
+        if output["type"] == "triggered_tags":
+            return output  # free text may hold reasoning anyway
+        reasoned = sequence(tag(tags.open.text, ANY_TEXT, tags.closing), output)
+        return {"type": "or", "elements": [reasoned, output]}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A family of model output. `name` is what configuration calls it."""
+
+    name: str
+    marks: Marks
+    parser: ParserFamily
+    grammar: GrammarFamily
+
+    def with_reasoning(self, name: str, tags: ReasoningTags) -> Family:
+        """Return the same family with reasoning before its answers."""
+        name = name if self.name == PLAIN else f"{name}+{self.name}"
+        grammar = replace(self.grammar, reasoning=tags, may_reason_first=False)
+        return Family(name, (), with_reasoning(self.parser, tags), grammar)
+
+
+def tag(begin: str, content: StructuralTag, end: str) -> StructuralTag:
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+
+def text(value: str) -> StructuralTag:
+    return {"type": "const_string", "value": value}
+
+
+def sequence(*elements: StructuralTag) -> StructuralTag:
+    return {"type": "sequence", "elements": list(elements)}
+
+
+def _separated(
+    tags: Sequence[StructuralTag], separator: str, *, at_least_one: bool, is_one: bool
+) -> StructuralTag:
+    return {
+        "type": "tags_with_separator",
+        "tags": tags,
+        "separator": separator,
+        "at_least_one": at_least_one,
+        "stop_after_first": is_one,
+    }
+
+
+def _triggered(
+    triggers: Sequence[str], tags: Sequence[StructuralTag], *, is_one: bool
+) -> StructuralTag:
+    """Free text in which the triggers begin calls."""
+    return {
+        "type": "triggered_tags",
+        "triggers": triggers,
+        "tags": tags,
+        "at_least_one": False,
+        "stop_after_first": is_one,
+    }

@@ -1,0 +1,494 @@
+"""Regular languages: sets of texts that can be united, intersected and complemented.
+
+An expression becomes an automaton by derivatives: what may follow after a character is an
+expression again (Brzozowski 1964; character classes as in Owens, Reppy and Turon 2009).
+Derivatives give intersection and complement, which backtracking engines lack, and a match
+takes time in proportion to the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import gcd
+from typing import Final, assert_never
+
+from vinery_serving.grammars.grammar.steps import spend
+
+# Code points as pairs of first and last: sorted, disjoint and not adjacent.
+Intervals = tuple[tuple[int, int], ...]
+
+_LAST: Final = 0x10FFFF
+# What a new derivative, and a new state, take in any case.
+_STEPS_OF_A_DERIVATIVE: Final = 3
+_STEPS_OF_A_STATE: Final = 10
+# A tuple is copied faster than its parts are visited.
+_PARTS_IN_A_STEP: Final = 20
+# JSON text is UTF-8, which has no surrogates.
+ANY_CHARS: Final[Intervals] = ((0, 0xD7FF), (0xE000, _LAST))
+# The states of one automaton. A grammar with more rules compiles slowly.
+MAX_STATES: Final = 2000
+# The sizes of the expressions of one automaton or one match, for each set of characters with the
+# same derivative: an expression can grow while its states stay few.
+MAX_WORK: Final = 100_000
+
+
+class NotRegular(Exception):
+    """A valid pattern that describes no regular language, or one that is too large."""
+
+
+class TooManyStates(NotRegular):
+    """An automaton with more than `MAX_STATES` states, or `MAX_WORK` of work."""
+
+    def __init__(self, reason: str = "its automaton is too large") -> None:
+        super().__init__(reason)
+
+
+class _Expression:
+    """What is computed once for each expression: derivatives share most of their parts."""
+
+    __slots__ = ("_hash", "_is_nullable", "_size")
+
+    _hash: int
+    _is_nullable: bool
+    _size: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            fields = tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
+            object.__setattr__(self, "_hash", hash(fields))
+            return self._hash
+
+    @property
+    def is_nullable(self) -> bool:
+        """Whether the empty text belongs to the language."""
+        try:
+            return self._is_nullable
+        except AttributeError:
+            object.__setattr__(self, "_is_nullable", _accepts_empty(self))  # type: ignore[arg-type]
+            return self._is_nullable
+
+    @property
+    def size(self) -> int:
+        """About how many nodes a derivative visits."""
+        try:
+            return self._size
+        except AttributeError:
+            object.__setattr__(self, "_size", _size(self))  # type: ignore[arg-type]
+            return self._size
+
+
+@dataclass(frozen=True, slots=True)
+class Chars(_Expression):
+    """One character of a set. An empty set: no text at all."""
+
+    intervals: Intervals
+
+    __hash__ = _Expression.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Cat(_Expression):
+    """All parts in order. No parts: the empty text."""
+
+    parts: tuple[Language, ...]
+
+    __hash__ = _Expression.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Or(_Expression):
+    """The union."""
+
+    parts: frozenset[Language]
+
+    __hash__ = _Expression.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class And(_Expression):
+    """The intersection."""
+
+    parts: frozenset[Language]
+
+    __hash__ = _Expression.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Not(_Expression):
+    """The complement of a language."""
+
+    part: Language
+
+    __hash__ = _Expression.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Times(_Expression):
+    """`least` to `most` repetitions. None: no upper bound."""
+
+    part: Language
+    least: int
+    most: int | None
+
+    __hash__ = _Expression.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Multiple(_Expression):
+    """Decimal numerals without a sign of the multiples of `factor` / 10**`num_decimals`.
+
+    `remainder` is the remainder of the digits read so far, as far as it matters: of a price before
+    its point nothing does. `num_left` is how many digits may follow the point, or None before it.
+    """
+
+    factor: int
+    num_decimals: int
+    remainder: int = 0
+    num_left: int | None = None
+
+    __hash__ = _Expression.__hash__
+
+
+_NUMERAL_CHARS: Final[tuple[Intervals, ...]] = tuple(
+    ((code, code),) for code in (46, *range(48, 58))
+)
+
+Language = Chars | Cat | Or | And | Not | Times | Multiple
+
+EMPTY: Final = Cat(())
+NOTHING: Final = Chars(())
+ANY: Final = Chars(ANY_CHARS)
+ANYTHING: Final = Times(ANY, 0, None)
+
+
+def literal(text: str) -> Language:
+    """Return the language of exactly this text."""
+    spend(1 + len(text))
+    return cat(*(Chars(((ord(each), ord(each)),)) for each in text))
+
+
+def cat(*parts: Language) -> Language:
+    """Return the texts that have one text of each part, in order."""
+    flat: list[Language] = []
+    for part in parts:
+        if part == NOTHING:
+            return NOTHING
+        flat += part.parts if isinstance(part, Cat) else (part,)
+    return flat[0] if len(flat) == 1 else Cat(tuple(flat))
+
+
+def union(options: Iterable[Language]) -> Language:
+    """Return the union; of nothing, the empty language."""
+    flat: set[Language] = set()
+    for option in options:
+        flat |= option.parts if isinstance(option, Or) else {option}
+    sets = [option.intervals for option in flat if isinstance(option, Chars)]
+    if len(sets) > 1:
+        flat = {option for option in flat if not isinstance(option, Chars)}
+        flat.add(Chars(merged(*sets)))
+    return _combined(Or, flat, neutral=NOTHING, absorbing=ANYTHING)
+
+
+def intersection(*demands: Language) -> Language:
+    """Return the intersection; of nothing, all texts."""
+    if len(demands) == 1:
+        return demands[0]
+    flat: set[Language] = set()
+    for demand in demands:
+        flat |= demand.parts if isinstance(demand, And) else {demand}
+    return _combined(And, flat, neutral=ANYTHING, absorbing=NOTHING)
+
+
+def _combined(
+    kind: type[Or | And], parts: set[Language], *, neutral: Language, absorbing: Language
+) -> Language:
+    parts.discard(neutral)
+    if absorbing in parts or not parts:
+        return absorbing if parts else neutral
+    return parts.pop() if len(parts) == 1 else kind(frozenset(parts))
+
+
+def complement(part: Language) -> Language:
+    """Return all other texts."""
+    if isinstance(part, Not):
+        return part.part
+    return ANYTHING if part == NOTHING else Not(part)
+
+
+def times(part: Language, least: int = 0, most: int | None = None) -> Language:
+    """Return `least` to `most` repetitions; None: no upper bound."""
+    if most == 0 or part == EMPTY:
+        return EMPTY
+    if part == NOTHING:
+        return EMPTY if least == 0 else NOTHING
+    return part if (least, most) == (1, 1) else Times(part, least, most)
+
+
+def containing(texts: Iterable[str]) -> Language:
+    """Return all texts that contain one of these."""
+    return union(cat(ANYTHING, literal(text), ANYTHING) for text in texts)
+
+
+def merged(*sets: Intervals) -> Intervals:
+    """Return the characters of any of the sets."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(each for intervals in sets for each in intervals):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return tuple(joined)
+
+
+def shared(left: Intervals, right: Intervals) -> Intervals:
+    """Return the characters of both sets."""
+    found, at, other = [], 0, 0
+    while at < len(left) and other < len(right):
+        first, last = max(left[at][0], right[other][0]), min(left[at][1], right[other][1])
+        if first <= last:
+            found.append((first, last))
+        if left[at][1] < right[other][1]:
+            at += 1
+        else:
+            other += 1
+    return tuple(found)
+
+
+def inverted(intervals: Intervals) -> Intervals:
+    """Return all other characters."""
+    starts = [0, *(last + 1 for _, last in intervals)]
+    ends = [*(first - 1 for first, _ in intervals), _LAST]
+    gaps = ((start, end) for start, end in zip(starts, ends, strict=True) if start <= end)
+    return shared(tuple(gaps), ANY_CHARS)
+
+
+def accepts_empty(part: Language) -> bool:
+    """Return whether the empty text belongs to the language."""
+    return part.is_nullable
+
+
+def _accepts_empty(part: Language) -> bool:
+    match part:
+        case Chars():
+            return False
+        case Cat(inner) | And(inner):
+            return all(each.is_nullable for each in inner)
+        case Or(options):
+            return any(each.is_nullable for each in options)
+        case Not(each):
+            return not each.is_nullable
+        case Times(each, least):
+            return least == 0 or each.is_nullable
+        case Multiple(factor, num_decimals, remainder, num_left):
+            num_zeros = num_decimals if num_left is None else num_left
+            return (remainder * int(10**num_zeros)) % factor == 0
+        case _:
+            assert_never(part)
+
+
+class Derivatives:
+    """The texts that may follow a character, each computed once: the states of an automaton share
+    most of their parts."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Language, int], Language] = {}
+
+    def of(self, part: Language, code: int) -> Language:
+        """Return the texts that may follow a character of the language."""
+        if isinstance(part, Chars):
+            return self._new(part, code)
+        key = (part, code)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._new(part, code)
+        return found
+
+    def _new(self, part: Language, code: int) -> Language:
+        match part:
+            case Cat(parts):
+                first = _first_parts(parts)
+                spend(_STEPS_OF_A_DERIVATIVE + len(parts) * len(first) // _PARTS_IN_A_STEP)
+                return union(
+                    cat(self.of(each, code), *parts[at + 1 :]) for at, each in enumerate(first)
+                )
+            case Or(options):
+                spend(_STEPS_OF_A_DERIVATIVE + len(options))
+                return union(self.of(each, code) for each in options)
+            case And(demands):
+                spend(_STEPS_OF_A_DERIVATIVE + len(demands))
+                return intersection(*(self.of(each, code) for each in demands))
+            case Not(inner):
+                spend(_STEPS_OF_A_DERIVATIVE)
+                return complement(self.of(inner, code))
+            case Times(inner, least, most):
+                spend(_STEPS_OF_A_DERIVATIVE)
+                rest = times(inner, max(0, least - 1), None if most is None else most - 1)
+                return cat(self.of(inner, code), rest)
+            case Multiple():
+                spend(_STEPS_OF_A_DERIVATIVE)
+                return _after_digit(part, code)
+            case Chars(intervals):
+                inside = any(first <= code <= last for first, last in intervals)
+                return EMPTY if inside else NOTHING
+            case _:
+                assert_never(part)
+
+
+def _first_parts(parts: tuple[Language, ...]) -> tuple[Language, ...]:
+    """The parts in which the first character of a text can be."""
+    for end, part in enumerate(parts, 1):
+        if not accepts_empty(part):
+            return parts[:end]
+    return parts
+
+
+def _after_digit(part: Multiple, code: int) -> Language:
+    remainder, num_left = part.remainder, part.num_left
+    if code == ord(".") and num_left is None and part.num_decimals > 0:
+        num_left = part.num_decimals
+    elif 48 <= code <= 57 and num_left != 0:
+        remainder = (remainder * 10 + code - 48) % part.factor
+        num_left = None if num_left is None else num_left - 1
+    else:
+        return NOTHING
+    # At least so many digits, or zeros for them, follow before the remainder must be 0.
+    num_zeros = part.num_decimals if num_left is None else num_left
+    remainder %= part.factor // gcd(part.factor, int(10**num_zeros))
+    return Multiple(part.factor, part.num_decimals, remainder, num_left)
+
+
+def _classes(part: Language) -> list[Intervals]:
+    """Disjoint character sets. All characters of one set have the same derivative."""
+    sets: dict[Intervals, None] = {ANY_CHARS: None}
+    stack: list[Language] = [part]
+    num_parts = 0
+    while stack:
+        num_parts += 1
+        match each := stack.pop():
+            case Chars(intervals):
+                sets[intervals] = None
+            case Cat(parts):
+                stack += _first_parts(parts)
+            case Or(inner) | And(inner):
+                stack += inner
+            case Not(inner) | Times(inner):
+                stack.append(inner)
+            case Multiple():
+                sets |= dict.fromkeys(_NUMERAL_CHARS)
+            case _:
+                assert_never(each)
+    spend(_STEPS_OF_A_STATE + num_parts + sum(map(len, sets)))
+    return _atoms(list(sets))
+
+
+def _atoms(sets: list[Intervals]) -> list[Intervals]:
+    """The largest sets whose characters are in the same sets of these. The first of `sets` has
+    all characters."""
+    changes: dict[int, int] = {}
+    for at, intervals in enumerate(sets):
+        for first, last in intervals:
+            changes[first] = changes.get(first, 0) ^ (1 << at)
+            changes[last + 1] = changes.get(last + 1, 0) ^ (1 << at)
+    atoms: dict[int, list[tuple[int, int]]] = {}
+    inside = start = 0
+    for code in sorted(changes):
+        if inside & 1:
+            atoms.setdefault(inside, []).append((start, code - 1))
+        inside, start = inside ^ changes[code], code
+    return [merged(tuple(intervals)) for intervals in atoms.values()]
+
+
+def _size(part: Language) -> int:
+    match part:
+        case Cat(inner) | Or(inner) | And(inner):
+            return 1 + sum(each.size for each in inner)
+        case Not(each) | Times(each):
+            return 1 + each.size
+        case Chars() | Multiple():
+            return 1
+        case _:
+            assert_never(part)
+
+
+class Matcher:
+    """Decides which texts belong to a language. It remembers what may follow, so that many texts
+    with the same parts take little more than one."""
+
+    def __init__(self, language: Language) -> None:
+        self._language = language
+        self._derivatives = Derivatives()
+
+    def matches(self, text: str) -> bool:
+        """Return whether the text belongs to the language. Raises `TooManyStates`."""
+        part, work = self._language, 0
+        spend(1 + len(text) // 2)
+        for character in text:
+            work += part.size
+            if work > MAX_WORK:
+                raise TooManyStates
+            part = self._derivatives.of(part, ord(character))
+            if part == NOTHING:
+                return False
+        return part.is_nullable
+
+
+def matches(part: Language, text: str) -> bool:
+    """Return whether the text belongs to the language. Raises `TooManyStates`."""
+    return Matcher(part).matches(text)
+
+
+def automaton(language: Language) -> dict[Language, list[tuple[Intervals, Language]]]:
+    """Return the moves of each state to other states; the first state is `language` itself.
+
+    A state accepts the text if `accepts_empty` is true of it. Raises `TooManyStates`.
+    """
+    states: dict[Language, list[tuple[Intervals, Language]]] = {language: []}
+    derivatives = Derivatives()
+    queue = [language]
+    work = 0
+    while queue:
+        state = queue.pop()
+        classes = _classes(state)
+        work += state.size * len(classes)
+        if work > MAX_WORK:
+            raise TooManyStates
+        by_target: dict[Language, list[Intervals]] = {}
+        for intervals in classes:
+            if (target := derivatives.of(state, intervals[0][0])) != NOTHING:
+                by_target.setdefault(target, []).append(intervals)
+        for target in by_target:
+            if target not in states:
+                states[target] = []
+                queue.append(target)
+        if len(states) > MAX_STATES:
+            raise TooManyStates
+        moves = sorted(by_target.items(), key=lambda each: min(each[1]))
+        states[state] = [(merged(*sets), target) for target, sets in moves]
+    return states
+
+
+def length_bounds(part: Language) -> tuple[int, int | None]:
+    """Return a lower and an upper bound of the texts' lengths in characters.
+
+    They are no narrower than the language, but may be wider. None: no upper bound is known.
+    """
+    match part:
+        case Chars():
+            return 1, 1
+        case Cat(inner) | Or(inner):
+            pairs = [length_bounds(each) for each in inner]
+            low, high = (sum, sum) if isinstance(part, Cat) else (min, max)
+            tops = [top for _, top in pairs if top is not None]
+            return low(least for least, _ in pairs), (
+                high(tops) if len(tops) == len(pairs) else None
+            )
+        case Times(each, least, most):
+            bottom, top = length_bounds(each)
+            return bottom * least, None if top is None or most is None else top * most
+        case And() | Not() | Multiple():
+            return 0, None
+        case _:
+            assert_never(part)

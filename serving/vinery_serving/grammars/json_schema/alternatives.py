@@ -1,0 +1,295 @@
+"""Schema alternatives: what a value must fit, without references and options.
+
+An alternative is a set of schema nodes that a value must fit all. References and `allOf` add
+nodes to an alternative; each option of `anyOf` and `oneOf` makes an alternative of its own.
+The functions below read from an alternative what it demands of values of one type.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Final
+
+from vinery_serving.core.errors import cited
+from vinery_serving.grammars.grammar.steps import spend
+from vinery_serving.grammars.json_schema.nodes import (
+    TYPES,
+    SchemaError,
+    SchemaNode,
+    Steps,
+    Untranslatable,
+    canonical,
+    constants_of,
+)
+
+# In the order of the schema, each node once.
+Alternative = tuple[SchemaNode, ...]
+
+# How many alternatives a value may have. Real schemas have a few.
+_MAX_ALTERNATIVES: Final = 500
+# No answer has more items or characters, so a larger maximum is no bound.
+_MAX_COUNT: Final = 1_000_000
+
+# What unfolding a node takes, and how many nodes are copied in one step.
+_STEPS_OF_A_NODE: Final = 5
+_NODES_IN_A_STEP: Final = 8
+_STEPS_OF_A_PAIR: Final = 2
+_STEPS_OF_A_CONSTANT: Final = 4
+
+# Keywords that allow every value.
+_ANNOTATIONS: Final = frozenset(
+    (
+        *("$comment", "$id", "$schema", "$defs", "definitions", "title", "description"),
+        *("default", "deprecated", "examples", "readOnly", "writeOnly"),
+    )
+)
+NUMBER_KEYWORDS: Final = (
+    "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"
+)  # fmt: skip
+_KEYWORDS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
+    "object": frozenset(
+        (
+            *("properties", "required", "additionalProperties", "patternProperties"),
+            *("propertyNames", "minProperties", "maxProperties"),
+        )
+    ),
+    "array": frozenset(("items", "prefixItems", "minItems", "maxItems")),
+    "string": frozenset(("pattern", "format", "minLength", "maxLength")),
+    "number": frozenset(NUMBER_KEYWORDS),
+}
+
+
+class SchemaDocument:
+    """A document whose references are followed inside it. What it finds out about a node, it
+    keeps: many nodes may refer to one."""
+
+    def __init__(self, document: Any) -> None:
+        self.root = SchemaNode((), document)
+        # All nodes with `oneOf` that became alternatives.
+        self.one_of: dict[SchemaNode, None] = {}
+        self._unfolded: dict[SchemaNode, list[Alternative]] = {}
+        # The nodes that are being unfolded.
+        self._trail: set[SchemaNode] = set()
+        self._targets: dict[SchemaNode, SchemaNode] = {}
+        self._followed: dict[SchemaNode, SchemaNode] = {}
+
+    def alternatives(self, nodes: Iterable[SchemaNode]) -> list[Alternative]:
+        """Return the ways to fit all these nodes.
+
+        Raises `SchemaError` for a reference that is wrong or leads back to itself, and for
+        more than 500 combinations.
+        """
+        return _product(self._alternatives_of(node) for node in nodes)
+
+    def _alternatives_of(self, node: SchemaNode) -> list[Alternative]:
+        if isinstance(node.schema, bool):
+            return [()] if node.schema else []
+        if node not in self._unfolded:
+            spend(_STEPS_OF_A_NODE)
+            if node in self._trail:
+                raise SchemaError(node.steps, "refers to itself without anything in between")
+            self._trail.add(node)
+            self._unfolded[node] = _product(self._choices(node))
+            self._trail.remove(node)
+            if "oneOf" in node.keywords:
+                self.one_of[node] = None
+        return self._unfolded[node]
+
+    def _choices(self, node: SchemaNode) -> Iterator[list[Alternative]]:
+        """The alternatives of each keyword that leads to other nodes, after the node itself."""
+        words = node.keywords
+        yield [(node,)]
+        if "$ref" in words:
+            yield self._alternatives_of(self.target(node))
+        for at in range(len(words.get("allOf", ()))):
+            yield self._alternatives_of(node.at("allOf", at))
+        for word in ("anyOf", "oneOf"):
+            if word in words:
+                yield self._options(node, word)
+
+    def _options(self, node: SchemaNode, word: str) -> list[Alternative]:
+        found: list[Alternative] = []
+        for at in range(len(node.keywords[word])):
+            found += self._alternatives_of(node.at(word, at))
+            _check_number(len(found))
+        return found
+
+    def target(self, node: SchemaNode) -> SchemaNode:
+        """Return the target of a node's `$ref`. Raises `SchemaError`."""
+        if node not in self._targets:
+            self._targets[node] = self._target(node)
+        return self._targets[node]
+
+    def _target(self, node: SchemaNode) -> SchemaNode:
+        reference, steps = node.keywords["$ref"], (*node.steps, "$ref")
+        if not reference.startswith("#"):
+            raise Untranslatable(steps, "must begin with #: other documents are not fetched")
+        found = self.root
+        for step in reference.removeprefix("#").split("/")[1:]:
+            spend()
+            name = step.replace("~1", "/").replace("~0", "~")
+            is_index = isinstance(found.schema, list) and name.isdecimal()
+            try:
+                found = found.at(int(name) if is_index else name)
+            except (LookupError, TypeError, ValueError):
+                raise SchemaError(steps, f"points at nothing: {cited(reference)}") from None
+        if found is self.root and reference not in ("#", "#/"):
+            raise Untranslatable(steps, f"points at nothing: {cited(reference)}")
+        if not isinstance(found.schema, dict | bool):
+            raise SchemaError(steps, f"does not point at a schema: {cited(reference)}")
+        return found
+
+    def followed(self, node: SchemaNode) -> SchemaNode:
+        """Return the target of a schema with nothing but a reference, so that all references
+        to it share one rule."""
+        trail = {node: None}
+        while node not in self._followed and node.keywords.keys() - _ANNOTATIONS == {"$ref"}:
+            spend()
+            target = self.target(node)
+            if target in trail:
+                return node
+            node = target
+            trail[node] = None
+        end = self._followed.get(node, node)
+        self._followed |= dict.fromkeys(trail, end)
+        return end
+
+    def overlapping(self, options: Sequence[SchemaNode]) -> Iterator[tuple[SchemaNode, SchemaNode]]:
+        """Yield the pairs of which a value may fit both, as far as their types, their constants
+        and those of their required properties show. Most unions differ in one of these."""
+        marks = [self._marks(self.followed(node)) for node in options]
+        always = set.intersection(*(set(each) for each in marks))
+        if any(_are_apart([each[steps] for each in marks]) for steps in always):
+            return
+        for left, right in combinations(range(len(options)), 2):
+            spend(_STEPS_OF_A_PAIR + len(marks[left]))
+            ones, others = marks[left], marks[right]
+            if all(ones[steps] & others[steps] for steps in ones.keys() & others.keys()):
+                yield options[left], options[right]
+
+    def _marks(self, node: SchemaNode) -> Mapping[Steps, frozenset[str]]:
+        """What values of different nodes differ in: their types, the texts of their constants,
+        and of the constants of each required property."""
+        words = node.keywords
+        spend(_STEPS_OF_A_NODE + len(words.get("required", ())))
+        found: dict[Steps, frozenset[str]] = {("type",): _wide_types(node)}
+        properties = words.get("properties", {})
+        named = [(("properties", each), properties.get(each)) for each in words.get("required", ())]
+        for steps, schema in ((("const",), node.schema), *named):
+            if listed := constants_of(schema):
+                spend(_STEPS_OF_A_CONSTANT * len(listed))
+                found[steps] = frozenset(map(canonical, listed))
+        return found
+
+
+def _are_apart(sets: Sequence[frozenset[str]]) -> bool:
+    """Whether no two sets share a member."""
+    return len(frozenset().union(*sets)) == sum(map(len, sets))
+
+
+def _product(choices: Iterable[list[Alternative]]) -> list[Alternative]:
+    """The combinations of one alternative of each choice."""
+    found: list[list[SchemaNode]] = [[]]
+    for options in choices:
+        _check_number(len(found) * len(options))
+        num_copied = sum(map(len, options)) * len(found)
+        if len(options) == 1:
+            for nodes in found:
+                nodes += options[0]
+        else:
+            num_copied += sum(map(len, found)) * len(options)
+            found = [[*nodes, *option] for nodes in found for option in options]
+        spend(1 + num_copied // _NODES_IN_A_STEP)
+    return list(dict.fromkeys(tuple(dict.fromkeys(nodes)) for nodes in found))
+
+
+def _check_number(num_alternatives: int) -> None:
+    if num_alternatives > _MAX_ALTERNATIVES:
+        raise Untranslatable(
+            (), f"has a value with more than {_MAX_ALTERNATIVES} combinations of options"
+        )
+
+
+def _wide_types(node: SchemaNode) -> frozenset[str]:
+    return frozenset("number" if kind == "integer" else kind for kind in types_of((node,)))
+
+
+def types_of(nodes: Sequence[SchemaNode]) -> list[str]:
+    """Return the types that all nodes allow; without `type`, those that their keywords are
+    about. `integer` is left out where `number` is allowed."""
+    given = [node.keywords["type"] for node in nodes if "type" in node.keywords]
+    if given:
+        sets = [{each} if isinstance(each, str) else set(each) for each in given]
+        kinds = [
+            kind
+            for kind in TYPES
+            if all(kind in each or (kind == "integer" and "number" in each) for each in sets)
+        ]
+    else:
+        words = {word for node in nodes for word in node.keywords}
+        kinds = [kind for kind in TYPES if words & _KEYWORDS_BY_TYPE.get(kind, frozenset())]
+        kinds = kinds or list(TYPES)
+    return [kind for kind in kinds if kind != "integer" or "number" not in kinds]
+
+
+def count_bounds(nodes: Sequence[SchemaNode], what: str) -> tuple[int, int | None]:
+    """Return the narrowest bounds of `what` (Items, Length or Properties); None: no maximum.
+
+    The minimum may be above the maximum: then no value fits. Raises `SchemaError` for a minimum
+    above 1,000,000.
+    """
+    minimum, maximum = f"min{what}", f"max{what}"
+    least = max((int(node.keywords.get(minimum, 0)) for node in nodes), default=0)
+    most = min((int(n.keywords[maximum]) for n in nodes if maximum in n.keywords), default=None)
+    if least > _MAX_COUNT:
+        node = next(each for each in nodes if each.keywords.get(minimum, 0) > _MAX_COUNT)
+        raise Untranslatable((*node.steps, minimum), f"must be at most {_MAX_COUNT}")
+    return least, None if most is None or most > _MAX_COUNT else most
+
+
+def item_nodes(nodes: Sequence[SchemaNode], index: int) -> list[SchemaNode]:
+    """Return the schemas that the item at an index must fit."""
+    found = [node.item(index) for node in nodes]
+    return [node for node in found if node is not None and not node.is_free]
+
+
+def unnamed_member_nodes(
+    nodes: Sequence[SchemaNode], matched: Sequence[str]
+) -> list[SchemaNode] | None:
+    """Return the schemas that a member must fit whose name is no property and matches these
+    patterns. None if the grammar leaves such members out: it writes additional members only
+    where the schema describes them, or names none."""
+    found: list[SchemaNode] = []
+    is_described = names_some = False
+    for node in nodes:
+        patterns = node.keywords.get("patternProperties", {})
+        own = [node.at("patternProperties", each) for each in patterns if each in matched]
+        if not own and "additionalProperties" in node.keywords:
+            own = [node.at("additionalProperties")]
+        found += own
+        is_described = is_described or bool(own)
+        names_some = names_some or bool(patterns or node.keywords.get("properties"))
+    return found if is_described or not names_some else None
+
+
+def names_in(nodes: Alternative, word: str) -> dict[str, None]:
+    """Return the names that a keyword lists in any of the nodes."""
+    spend(sum(len(node.keywords.get(word, ())) for node in nodes))
+    return dict.fromkeys(name for node in nodes for name in node.keywords.get(word, ()))
+
+
+def nodes_about(names: Iterable[str], nodes: Alternative) -> dict[str, list[SchemaNode]]:
+    """Return for each name the nodes that may have a schema for this member, in their order."""
+    about: dict[str, list[SchemaNode]] = {name: [] for name in names}
+    for node in nodes:
+        words = node.keywords
+        is_about_all = words.keys() & {"patternProperties", "additionalProperties"}
+        found = about if is_about_all else words.get("properties", {}).keys() & about.keys()
+        spend(len(found))
+        for name in found:
+            about[name].append(node)
+    return about
+
+
+def at_all(nodes: Alternative, word: str) -> Alternative:
+    """Return the schemas of a keyword of all nodes."""
+    return tuple(node.at(word) for node in nodes if word in node.keywords)

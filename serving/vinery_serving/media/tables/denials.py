@@ -1,0 +1,156 @@
+"""The media that the rules refused, counted in memory until a thread stores the counts.
+
+The event loop calls `put`, which returns at once; a thread calls `store` about once a second. A
+killed process loses what it has not stored: the list is for people who write rules, and counts no
+usage.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
+from vinery_accounts.models import Organization, Project
+from vinery_serving.media.rules import Denial
+from vinery_serving.media.tables.models import MAX_FOLDER, MediaDenial
+
+log = logging.getLogger(__name__)
+
+MAX_ROWS: Final = 500
+"""How many an organisation has. The oldest are dropped, so that none displaces those of others."""
+
+
+Refused = tuple[int, int, Denial]
+"""What distinguishes rows of the list: the ids of the caller's organisation and project, 0 for a
+caller without a key, and the refusal without its rule and detail."""
+
+
+@dataclass(slots=True)
+class Count:
+    num: int
+    first_at: datetime
+    last_at: datetime
+    latest: Denial
+
+
+class DenialQueue:
+    """A bounded queue of counts. One thread may call `put` while another calls `store`."""
+
+    def __init__(
+        self,
+        *,
+        store: Callable[[Mapping[Refused, Count]], None] | None = None,
+        max_waiting: int = 1000,
+    ) -> None:
+        self._store = store or store_denials
+        self._max_waiting = max_waiting
+        self._lock = threading.Lock()
+        self._waiting: dict[Refused, Count] = {}
+        # Denials that did not fit or could not be stored.
+        self.num_dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, denial: Denial, organization_id: int | None, project_id: int | None) -> None:
+        """Count a denial, or drop it if too many others wait."""
+        now = timezone.now()
+        bare = replace(denial, detail="", rule_id=None)
+        refused = organization_id or 0, project_id or 0, bare
+        with self._lock:
+            count = self._waiting.get(refused)
+            if count is None and len(self._waiting) >= self._max_waiting:
+                self.num_dropped += 1
+            elif count is None:
+                self._waiting[refused] = Count(1, now, now, denial)
+            else:
+                count.num, count.last_at, count.latest = count.num + 1, now, denial
+
+    def store(self) -> None:
+        """Store what waits. It waits on while the database is unavailable; what has another error
+        is dropped."""
+        with self._lock:
+            batch, self._waiting = self._waiting, {}
+        if not batch:
+            return
+        try:
+            self._store(batch)
+        except DATABASE_UNAVAILABLE as error:
+            reason = str(error).partition("\n")[0]
+            log.warning("%d refused media wait for the database: %s", len(batch), reason)
+            self._put_back(batch)
+        except Exception as error:
+            log.error("refused media are not stored: %s", type(error).__name__)
+            self.num_dropped += sum(count.num for count in batch.values())
+
+    def _put_back(self, batch: Mapping[Refused, Count]) -> None:
+        with self._lock:
+            for refused, earlier in batch.items():
+                later = self._waiting.get(refused)
+                if later is not None:
+                    later.num, later.first_at = later.num + earlier.num, earlier.first_at
+                elif len(self._waiting) < self._max_waiting:
+                    self._waiting[refused] = earlier
+                else:
+                    self.num_dropped += earlier.num
+
+
+def store_denials(batch: Mapping[Refused, Count]) -> None:
+    """Add the counts to their rows, and drop the oldest rows of organisations that have too many.
+    Raises `django.db.Error`."""
+    organizations = Organization.objects.in_bulk({each for each, _, _ in batch})
+    projects = Project.objects.in_bulk({each for _, each, _ in batch})
+    with transaction.atomic():
+        for (organization_id, project_id, denial), count in batch.items():
+            names = {
+                "organization_name": _name(organizations.get(organization_id)),
+                "project_name": _name(projects.get(project_id)),
+            }
+            _add((organization_id, project_id, denial), count, names)
+        for organization_id in sorted({each for each, _, _ in batch}):
+            _drop_oldest(organization_id)
+
+
+def _add(refused: Refused, count: Count, names: Mapping[str, str]) -> None:
+    organization_id, project_id, denial = refused
+    key = asdict(denial) | {
+        "organization_id": organization_id,
+        "project_id": project_id,
+        "reason": denial.reason.value,
+        "host": denial.host[:255],
+        "folder": _storable(denial.folder)[:MAX_FOLDER],
+    }
+    del key["detail"], key["rule_id"]
+    row = MediaDenial(**key, first_at=count.first_at, last_at=count.last_at)
+    # Another process may store the same row: it then stays as it is.
+    MediaDenial.objects.bulk_create([row], ignore_conflicts=True)
+    MediaDenial.objects.filter(**key).update(
+        num=F("num") + count.num,
+        last_at=count.last_at,
+        detail=count.latest.detail[:100],
+        rule_id=count.latest.rule_id,
+        **names,
+    )
+
+
+def _storable(text: str) -> str:
+    """Return a client's text without what no database stores: NUL, and halves of characters."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def _name(row: Organization | Project | None) -> str:
+    return row.name if row else ""
+
+
+def _drop_oldest(organization_id: int) -> None:
+    rows = MediaDenial.objects.filter(organization_id=organization_id)
+    newest = rows.order_by("-last_at", "-id")
+    ids = list(newest.values_list("pk", flat=True)[MAX_ROWS : 2 * MAX_ROWS + 1000])
+    rows.filter(pk__in=ids).delete()

@@ -1,0 +1,291 @@
+"""What would happen to a URL or a path of a request, step by step. Nothing is kept.
+
+Rules, addresses, redirects and bytes are those of `MediaFetcher.examine`, the fetcher of requests.
+The file is then decoded in a process of its own, and the processor of a vision model counts what
+it would cost.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.exceptions import PermissionDenied
+from rest_framework import serializers
+
+from vinery_accounts.access.access import Access, Action
+from vinery_accounts.models import Organization, Project
+from vinery_accounts.resources.base import Conflict, RowAction
+from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
+from vinery_serving.core.media import SEEN_PIXELS, Detail, MediaKind, PathSource, UrlSource
+from vinery_serving.media.fetching import Examination, MediaFetcher
+from vinery_serving.media.files import is_file_url
+from vinery_serving.media.probe import Finding, probe
+from vinery_serving.media.rules import Denial, MediaDenied, MediaPolicy, Step
+from vinery_serving.media.tables.policies import MediaPolicies
+from vinery_serving.models.models import ServedModel
+from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
+from vinery_serving.prompting.vision import VisionProcessor
+from vinery_serving.prompting.vision_families import load_processor
+
+# A test occupies a thread, and a connection to a server that may be slow.
+_MAX_TESTS: Final = 4
+_RUNNING: Final = threading.BoundedSemaphore(_MAX_TESTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All steps up to the first that refuses."""
+
+    steps: tuple[Step, ...]
+    denial: Denial | None = None  # None: allowed, or refused for another reason than the rules
+
+    @property
+    def is_allowed(self) -> bool:
+        return all(step.is_ok is not False for step in self.steps)
+
+    @property
+    def decision(self) -> str:
+        return "allowed" if self.is_allowed else "refused"
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"is_allowed": self.is_allowed, "steps": [asdict(step) for step in self.steps]}
+
+    def seen_by(self, access: Access) -> "Verdict":
+        """Return what this user may see: addresses, which may be private, are for administrators
+        alone."""
+        if access.is_superuser:
+            return self
+        shown = (
+            replace(step, text="all are allowed") if step.name == "addresses" else step
+            for step in self.steps
+        )
+        return replace(self, steps=tuple(shown))
+
+
+def test(
+    text: str, organization_id: int | None, project_id: int | None, model: str | None = None
+) -> Verdict:
+    """Test a URL or a path for a caller with these ids, and a loaded vision model, by default the
+    first one. Blocks until the file is fetched, as long as its rule allows.
+
+    Raises `django.db.Error`, ValueError for another model, and `Conflict` while too many tests run.
+    """
+    seer = choose(model) if model else None  # before anything is fetched
+    policies = MediaPolicies()
+    policies.refresh()
+    policy = policies.policy_of(organization_id, project_id)
+    if not _RUNNING.acquire(blocking=False):
+        raise Conflict("Too many tests are running. Try again in a moment.")
+    try:
+        return _verdict(text.strip(), policy, seer)
+    finally:
+        _RUNNING.release()
+
+
+def _verdict(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Verdict:
+    source: UrlSource | PathSource = PathSource(text) if _is_path(text) else UrlSource(text)
+    # In a loop of its own: that of the web process has requests to serve.
+    examined = asyncio.run(_examine(source, policy))
+    denial = examined.error.denial if isinstance(examined.error, MediaDenied) else None
+    return Verdict(
+        (
+            *_levels(source, policy, examined, denial),
+            *examined.steps,
+            *_decoded(examined, seer),
+        ),
+        denial,
+    )
+
+
+async def _examine(source: UrlSource | PathSource, policy: MediaPolicy) -> Examination:
+    return await MediaFetcher().examine(source, policy)
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith("/") or is_file_url(text)
+
+
+def _levels(
+    source: UrlSource | PathSource,
+    policy: MediaPolicy,
+    examined: Examination,
+    denial: Denial | None,
+) -> Iterator[Step]:
+    """Yield the levels without rules, and those that allow what a narrower one refuses: the fetcher
+    reports rules only where all levels allow."""
+    refusing = denial.level if denial and examined.steps[0].name == "denied" else None
+    for level in policy.levels:
+        if level.scope == refusing:
+            return
+        rules = level.folders if isinstance(source, PathSource) else level.urls
+        if rules is None:
+            yield Step("rule", None, f"{level.whose} has none of its own, and adds none")
+        elif refusing is not None:
+            yield Step("rule", True, f"a rule of {level.whose} allows it")
+
+
+def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
+    if examined.content is None:
+        return
+    max_frames = settings.VINERY_DECODE_LIMITS["max_frames"]
+    found = probe(examined.content.data, examined.content.max_pixels, max_frames)
+    yield Step("decoding", not found.error, found.error or _what(found))
+    if found.error:
+        return
+    seer = seer or choose(None)
+    if seer is None:
+        yield Step("tokens", None, "no vision model is loaded, so none can see it")
+    else:
+        yield seen_by(seer, found)
+
+
+def _what(found: Finding) -> str:
+    size = f"{found.width} x {found.height} pixels"
+    match found.kind:
+        case "video":
+            return f"video of {size}, {found.number} frames for a model"
+        case "document":
+            return f"document of {found.number} pages, the first of {size}"
+    return f"picture of {size}"
+
+
+# -- The action of the management API
+
+
+class MediaTestSerializer(StrictSerializer):
+    """A URL or a path, and the caller of the test."""
+
+    what = serializers.CharField(
+        max_length=8192, help_text="A URL or a path, as a client would send it."
+    )
+    organization = VisibleRelatedField(
+        Organization,
+        required=False,
+        allow_null=True,
+        help_text="For a request of this organisation; null without a project: of a caller "
+        "without a key.",
+    )
+    project = VisibleRelatedField(
+        Project,
+        "organization",
+        required=False,
+        allow_null=True,
+        help_text="For a request of this project.",
+    )
+    model = serializers.CharField(
+        required=False,
+        allow_null=True,
+        max_length=128,
+        help_text="The loaded vision model that sees it; by default the first one.",
+    )
+
+    def validate_model(self, name: str | None) -> str | None:
+        """Return the name. Raises ValidationError unless it is that of a loaded vision model."""
+        try:
+            choose(name)
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from None
+        return name
+
+
+class MediaStepSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """One check of a URL or a file."""
+
+    name = serializers.CharField()
+    is_ok = serializers.BooleanField(
+        allow_null=True, help_text="null: it neither allows nor refuses."
+    )
+    text = serializers.CharField()
+
+
+class MediaVerdictSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """What would happen to a URL or a file, up to the first step that refuses it."""
+
+    is_allowed = serializers.BooleanField()
+    steps = MediaStepSerializer(many=True)
+
+
+def _test(access: Access, what: str, **values: Any) -> dict[str, Any]:
+    """Owners test for what they own, administrators for all callers."""
+    project, organization = values.get("project"), values.get("organization")
+    if project is not None:
+        organization = project.organization
+    ids = (organization and organization.pk, project and project.pk)
+    if not access.owns(*ids):
+        raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
+    return test(what, *ids, values.get("model")).seen_by(access).body
+
+
+TEST: Final = RowAction(
+    "test",
+    Action.MANAGE,
+    _test,
+    "Test a URL or a path, step by step, as a request would fetch or read it. Nothing is kept. "
+    "Owners test for what they own, administrators for all callers.",
+    serializer=MediaTestSerializer,
+    answer=MediaVerdictSerializer,
+    is_of_list=True,
+)
+
+
+# -- What the loaded vision models make of media: the size that they see, and the tokens
+
+
+def vision_models() -> list[ServedModel]:
+    """Return the loaded vision models by name: one query."""
+    return [each for each in ServedModel.objects.filter(is_loaded=True) if each.takes_pictures]
+
+
+def choose(name: str | None) -> ServedModel | None:
+    """Return the vision model with this name, by default the first one; None: none is loaded.
+    Raises ValueError for another name."""
+    models = vision_models()
+    if not name:
+        return models[0] if models else None
+    known = {model.name: model for model in models}
+    if name not in known:
+        others = f" Loaded: {', '.join(known)}." if known else ""
+        raise ValueError(f"{name} is not a loaded vision model.{others}")
+    return known[name]
+
+
+def seen_by(model: ServedModel, found: Finding) -> Step:
+    """Return what the model makes of a file that was decoded, with `detail` auto: the size that it
+    sees, and the tokens."""
+    try:
+        processor = load_processor(ModelFolder.read(Path(model.folder)))
+    except UnusableFolder as error:
+        return Step("tokens", False, str(error))
+    assert processor is not None, "the folder has no vision model any more"
+    processor = processor.within(model.options.get("max_image_pixels") or 0)
+    kind = MediaKind(found.kind)
+    if kind is MediaKind.VIDEO and not processor.takes_video:
+        return Step("tokens", False, f"{model} takes pictures only, no videos")
+    return Step("tokens", True, f"{model} sees {_seen(processor, kind, found)}")
+
+
+def _seen(processor: VisionProcessor, kind: MediaKind, found: Finding) -> str:
+    fit = partial(processor.fit, detail=Detail.AUTO, max_pixels=SEEN_PIXELS[kind])
+    if kind is MediaKind.DOCUMENT:
+        return _pages(processor, [fit(*size) for size in found.sizes])
+    width, height = fit(found.width, found.height)
+    if kind is MediaKind.VIDEO:
+        num_tokens = processor.num_tokens(width, height, found.number)
+        return f"{found.number} frames of {width} x {height} pixels: {num_tokens} tokens"
+    return f"{width} x {height} pixels: {processor.num_tokens(width, height)} tokens"
+
+
+def _pages(processor: VisionProcessor, sizes: Sequence[tuple[int, int]]) -> str:
+    num_tokens = sum(processor.num_tokens(*size) for size in sizes)
+    width, height = sizes[0]
+    return (
+        f"{len(sizes)} pages, the first of {width} x {height} pixels: {num_tokens} tokens, and "
+        "those of their text"
+    )

@@ -1,0 +1,25 @@
+"""The Django app of served models."""
+
+from importlib import import_module
+
+from django.apps import AppConfig
+
+from vinery_accounts.access import served
+
+
+class CatalogConfig(AppConfig):
+    """Served models and their engines. The label is `serving`, as in the tables' names."""
+
+    name = "vinery_serving.models"
+    label = "serving"
+    verbose_name = "Serving"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def import_models(self) -> None:
+        """Import the tables, which are in several files."""
+        super().import_models()
+        import_module(f"{self.name}.speed_rows")
+
+    def ready(self) -> None:
+        """Let accounts check names of models."""
+        served.provide(import_module(f"{self.name}.registry").read_served)

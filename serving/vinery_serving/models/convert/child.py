@@ -1,0 +1,165 @@
+"""Runs a program of another environment: its own process group, a memory limit, its output live.
+
+It ends with this process, also when this one is killed.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+from typing import Final
+
+import psutil
+
+from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.processes import parent
+from vinery_serving.processes.child import ChildProcess
+
+# No secrets: what is installed or converted may run code of others.
+_PASSED_ON: Final = re.compile(
+    r"PATH|HOME|LANG|LC_.*|TMPDIR|LD_LIBRARY_PATH|PIP_.*|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|"
+    r"(?i:https?_proxy|no_proxy|all_proxy)"
+)
+_GRACE_S: Final = 5.0
+_LOOK_S: Final = 0.2
+_CHUNK_BYTES: Final = 1 << 16
+_TAIL_BYTES: Final = 1 << 14
+_OUT_OF_MEMORY: Final = re.compile(
+    r"MemoryError|std::bad_alloc|[Cc]an't allocate memory|Cannot allocate memory|"
+    r"not enough memory|[Oo]ut of memory"
+)
+
+
+class ChildFailed(ConvertError):
+    """The program ended with an error. `output` is the end of what it wrote."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
+
+    @property
+    def last_line(self) -> str:
+        """The last line of the output, which mostly has the reason."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        return lines[-1] if lines else "it wrote nothing"
+
+
+class MemoryExceeded(ConvertError):
+    """The program needed more than its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLimits:
+    memory_bytes: int = 0  # 0: as much as there is
+    timeout_s: float | None = None
+
+
+async def run(
+    command: Sequence[str],
+    write: Callable[[bytes], object],
+    limits: ChildLimits,
+    *,
+    variables: Mapping[str, str] | None = None,
+) -> int:
+    """Run a program, give its output to `write`, and return the most memory it had, in bytes.
+
+    Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. When it is cancelled, the program gets
+    SIGTERM, and its group SIGKILL after 5 s at most.
+    """
+    child = ChildProcess(
+        (
+            sys.executable,
+            "-I",
+            parent.__file__,
+            str(os.getpid()),
+            str(limits.memory_bytes),
+            *command,
+        ),
+        Path(command[0]).name,
+        stdout=PIPE,
+        stderr=STDOUT,
+        environment=_environment() | dict(variables or {}),
+    )
+    memory = _Memory(child, limits.memory_bytes)
+    watching = asyncio.create_task(memory.watch())
+    try:
+        async with asyncio.timeout(limits.timeout_s):
+            output = await _copy(await child.output(), write)
+            status = await child.wait()
+    finally:
+        watching.cancel()
+        await asyncio.shield(child.end(_GRACE_S))
+    if status:
+        _raise(child.name, status, output, memory)
+    return memory.peak_bytes
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
+
+
+async def _copy(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> str:
+    """Give all output to `write`, and return the end of it."""
+    tail = b""
+    while chunk := await reader.read(_CHUNK_BYTES):
+        write(chunk)
+        tail = (tail + chunk)[-_TAIL_BYTES:]
+    return tail.decode(errors="replace")
+
+
+def _raise(name: str, status: int, output: str, memory: "_Memory") -> None:
+    if memory.is_exceeded or (memory.limit_bytes and _OUT_OF_MEMORY.search(output)):
+        raise MemoryExceeded(
+            f"It needed more memory than its limit of {memory.limit_bytes >> 20} MB. Raise the "
+            "limit, or convert on a machine with more memory."
+        )
+    if status == -signal.SIGKILL:
+        raise ChildFailed(
+            "It was killed, as a system does that runs out of memory. Unload models, or set a "
+            "memory limit to see how much it needs.",
+            output,
+        )
+    how = f"signal {-status}" if status < 0 else f"status {status}"
+    raise ChildFailed(f"{name} ended with {how}.", output)
+
+
+class _Memory:
+    """The memory that a group of processes has allocated. Above the limit it kills the group."""
+
+    def __init__(self, child: ChildProcess, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.peak_bytes = 0
+        self.is_exceeded = False
+        self._child = child
+
+    async def watch(self) -> None:
+        while not self.is_exceeded:
+            self.peak_bytes = max(self.peak_bytes, _allocated_bytes(self._child.pid))
+            if self.limit_bytes and self.peak_bytes > self.limit_bytes:
+                self.is_exceeded = True
+                self._child.kill()
+            await asyncio.sleep(_LOOK_S)
+
+
+def _allocated_bytes(pid: int) -> int:
+    """Return the anonymous memory of a process and its descendants; files do not count."""
+    try:
+        first = psutil.Process(pid)
+        pids = [pid, *(each.pid for each in first.children(recursive=True))]
+    except psutil.Error:
+        return 0
+    return sum(map(_anonymous_bytes, pids))
+
+
+def _anonymous_bytes(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    found = re.findall(r"^(?:RssAnon|RssShmem):\s+(\d+) kB", status, re.MULTILINE)
+    return sum(map(int, found)) * 1024

@@ -1,0 +1,248 @@
+"""The environments of the exporter: a folder for each line, made on demand and whole or not at all.
+
+A new one is made in a draft folder, tried, and renamed. A draft that is found was left by a
+process that was killed, and is removed. Programs run as `bin/python -m`: a virtual environment may
+be renamed, but the first lines of its scripts name the old folder.
+"""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from vinery_serving.models.convert import child
+from vinery_serving.models.convert.child import ChildFailed, ChildLimits
+from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.models.convert.lines import Line, lines
+
+_NOTE: Final = "vinery.json"
+_NEEDED_BYTES: Final = 6 << 30  # packages, their archives, and room for a conversion's files
+_INSTALL_TIMEOUT_S: Final = 3600.0
+_TRY: Final = "import torch, transformers, nncf, openvino_tokenizers, optimum.exporters.openvino"
+_LOCK_LOOK_S: Final = 0.5
+
+
+class EnvironmentNote(msgspec.Struct, frozen=True):
+    """What a finished environment has in it. It is written last."""
+
+    line: str
+    digest: str  # `Line.digest`
+    python: str  # its version
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An environment that can be used."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentState:
+    """What an administrator sees of an environment."""
+
+    line: str
+    state: str  # ready, obsolete, being made, missing
+    num_bytes: int
+    folder: Path
+
+
+class Environments:
+    """The environments below one folder.
+
+    `torch_index` is searched beside pip's own indexes for a build of torch without CUDA; empty:
+    pip's own only.
+    """
+
+    def __init__(self, folder: Path, torch_index: str = "") -> None:
+        self._folder = folder
+        self._torch_index = torch_index
+
+    def log_path(self, line: Line) -> Path:
+        """The output of the last attempt to make it."""
+        return self._folder / f"{line.name}.log"
+
+    def find(self, line: Line) -> Environment | None:
+        """Return the environment if it is whole and of this version of Vinery."""
+        note = self._note(line)
+        environment = Environment(self._folder / line.name)
+        if note is None or note.digest != line.digest or not environment.python.exists():
+            return None  # an upgrade of Vinery or of Python has made it useless
+        return environment
+
+    def states(self) -> list[EnvironmentState]:
+        return [self._state(line) for line in lines().values()]
+
+    @contextmanager
+    def used(self, line: Line) -> Iterator[Environment]:
+        """Hold an environment, so that it is not removed. Raises `ConvertError` without one."""
+        with self._lock(line, fcntl.LOCK_SH, f"The environment {line.name} is being made."):
+            environment = self.find(line)
+            if environment is None:
+                raise ConvertError(f"The environment {line.name} is missing.")
+            yield environment
+
+    async def ensure(self, line: Line, write: Callable[[bytes], object]) -> Environment:
+        """Return the environment, and make it first if it is missing or obsolete. Another process
+        that makes it is waited for. Raises `ConvertError`."""
+        if environment := self.find(line):
+            return environment
+        lock = self._open_lock(line)
+        try:
+            async with asyncio.timeout(_INSTALL_TIMEOUT_S):
+                await _take(lock)
+            return self.find(line) or await self._make(line, write)
+        except TimeoutError:
+            raise ConvertError(
+                f"The environment {line.name} was not made within {_INSTALL_TIMEOUT_S:g} s."
+            ) from None
+        finally:
+            os.close(lock)
+
+    def remove(self, line: Line) -> bool:
+        """Remove an environment; False: there is none. Raises `ConvertError` while it is used."""
+        busy = f"The environment {line.name} is in use. Wait until the conversion ends."
+        with self._lock(line, fcntl.LOCK_EX, busy):
+            is_there = (self._folder / line.name).exists()
+            self._discard(self._folder / line.name)
+            self._discard(self._draft(line))
+        self.log_path(line).unlink(missing_ok=True)
+        return is_there
+
+    async def _make(self, line: Line, write: Callable[[bytes], object]) -> Environment:
+        draft, final = self._draft(line), self._folder / line.name
+        self._discard(draft)
+        self._check_disk()
+        with self.log_path(line).open("wb") as log:
+
+            def both(chunk: bytes) -> None:
+                log.write(chunk)
+                log.flush()
+                write(chunk)
+
+            try:
+                await self._install(line, Environment(draft), both)
+            except BaseException:
+                self._discard(draft)
+                raise
+        note = EnvironmentNote(line.name, line.digest, sys.version.split()[0])
+        (draft / _NOTE).write_bytes(msgspec.json.encode(note))
+        self._discard(final)
+        draft.rename(final)
+        return Environment(final)
+
+    async def _install(
+        self, line: Line, environment: Environment, write: Callable[[bytes], object]
+    ) -> None:
+        """Raises `ConvertError` with what to do."""
+        folder = environment.folder
+        pip = (str(environment.python), "-m", "pip", "install", "--no-input", "--no-deps")
+        index = ("--extra-index-url", self._torch_index) if self._torch_index else ()
+        steps = (
+            ((sys.executable, "-m", "venv", str(folder)), "Install Python's venv module."),
+            ((*pip, *index, line.torch), _ABOUT_TORCH),
+            ((*pip, *line.packages), "See the log, and whether pip reaches its index."),
+            ((str(environment.python), "-c", _TRY), _ABOUT_TORCH),
+        )
+        limits = ChildLimits(timeout_s=_INSTALL_TIMEOUT_S)
+        for command, advice in steps:
+            try:
+                await child.run(command, write, limits)
+            except ChildFailed as error:
+                raise ConvertError(
+                    f"The environment {line.name} could not be made: {error.last_line}. {advice}"
+                ) from error
+
+    def _check_disk(self) -> None:
+        free = shutil.disk_usage(self._folder).free
+        if free < _NEEDED_BYTES:
+            raise ConvertError(
+                f"An environment needs {_NEEDED_BYTES >> 30} GB of disk, and {self._folder} has "
+                f"{free / 2**30:.1f} GB. Free some, or remove one that is not needed: vinery "
+                "convert remove LINE"
+            )
+
+    def _state(self, line: Line) -> EnvironmentState:
+        folder = self._folder / line.name
+        if self.find(line):
+            state = "ready"
+        elif self._is_locked(line):
+            state, folder = "being made", self._draft(line)
+        else:
+            state = "obsolete" if folder.exists() else "missing"
+        return EnvironmentState(line.name, state, _size(folder), folder)
+
+    def _note(self, line: Line) -> EnvironmentNote | None:
+        try:
+            content = (self._folder / line.name / _NOTE).read_bytes()
+            return msgspec.json.decode(content, type=EnvironmentNote)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def _draft(self, line: Line) -> Path:
+        return self._folder / f".{line.name}.new"
+
+    def _discard(self, path: Path) -> None:
+        """Remove a folder. It is renamed first: half of it must never be found under its name."""
+        if not path.exists():
+            return
+        trash = path.with_name(f".{path.name.lstrip('.')}.old")
+        shutil.rmtree(trash, ignore_errors=True)
+        path.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+    def _open_lock(self, line: Line) -> int:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(self._folder / f".{line.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+
+    @contextmanager
+    def _lock(self, line: Line, how: int, busy: str) -> Iterator[None]:
+        """Raises `ConvertError` with the text `busy` while another process holds it."""
+        lock = self._open_lock(line)
+        try:
+            try:
+                fcntl.flock(lock, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConvertError(busy) from None
+            yield
+        finally:
+            os.close(lock)
+
+    def _is_locked(self, line: Line) -> bool:
+        try:
+            with self._lock(line, fcntl.LOCK_SH, ""):
+                return False
+        except ConvertError:
+            return True
+
+
+_ABOUT_TORCH: Final = (
+    "VINERY_TORCH_INDEX must name an index with a build of torch for CPUs, or be `none` if pip's "
+    "own index has one."
+)
+
+
+async def _take(lock: int) -> None:
+    """Wait until no other process holds the lock, and hold it."""
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            await asyncio.sleep(_LOCK_LOOK_S)
+
+
+def _size(folder: Path) -> int:
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(path.stat().st_size for path in files) if folder.is_dir() else 0

@@ -1,0 +1,292 @@
+"""The engines of a model: what they do now and have logged, and what the API shows of them."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from vinery_serving.engine.config import ENGINE_MODULES
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.reading import LogFollower, last_lines
+
+# A word of the command line of each engine process.
+_ENGINES: Final = frozenset(map(str.encode, ENGINE_MODULES.values()))
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWork:
+    """What an engine does now."""
+
+    num_running: int
+    num_waiting: int
+    prompt_tokens_per_s: float = 0.0  # of the last 10 s
+    output_tokens_per_s: float = 0.0
+    # The median and the 95th percentile of the last requests; None: there was none.
+    first_token_s: tuple[float, float] | None = None
+    inter_token_s: tuple[float, float] | None = None
+    cache_usage: float = 0.0  # the used part of `cache_bytes`, 0 to 1
+    cache_bytes: int = 0  # allocated for the KV cache
+    prefix_hit_rate: float | None = None  # since its start; None: no prompt
+    draft_acceptance: float | None = None  # since its start; None: no draft tokens
+
+    @classmethod
+    def of_all(cls, engines: Sequence[EngineWork]) -> EngineWork:
+        """Return the work of several engines: sums, the longest times, and means of parts."""
+        if len(engines) == 1:
+            return engines[0]
+        cache_bytes = sum(each.cache_bytes for each in engines)
+        return cls(
+            num_running=sum(each.num_running for each in engines),
+            num_waiting=sum(each.num_waiting for each in engines),
+            prompt_tokens_per_s=sum(each.prompt_tokens_per_s for each in engines),
+            output_tokens_per_s=sum(each.output_tokens_per_s for each in engines),
+            first_token_s=_longest([each.first_token_s for each in engines]),
+            inter_token_s=_longest([each.inter_token_s for each in engines]),
+            cache_usage=sum(each.cache_usage * each.cache_bytes for each in engines)
+            / max(1, cache_bytes),
+            cache_bytes=cache_bytes,
+            prefix_hit_rate=_mean([each.prefix_hit_rate for each in engines]),
+            draft_acceptance=_mean([each.draft_acceptance for each in engines]),
+        )
+
+
+def _longest(times_s: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
+    known = [each for each in times_s if each is not None]
+    return (max(p50 for p50, _ in known), max(p95 for _, p95 in known)) if known else None
+
+
+def _mean(parts: Sequence[float | None]) -> float | None:
+    known = [each for each in parts if each is not None]
+    return sum(known) / len(known) if known else None
+
+
+IDLE: Final[Mapping[str, EngineWork]] = {}
+# How this process asks engines for their work, by the names of models. The web process sets it.
+_ask: list[Callable[[], Mapping[str, EngineWork]]] = [lambda: IDLE]
+
+
+def show_engine_work(ask: Callable[[], Mapping[str, EngineWork]]) -> None:
+    """Let the API, which may not import the runtime, show what engines do now."""
+    _ask[:] = [ask]
+
+
+def engine_work() -> Mapping[str, EngineWork]:
+    """Return what engines do now, by the names of their models."""
+    return _ask[0]()
+
+
+class WaitSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """A time in the last 200 requests."""
+
+    p50 = serializers.FloatField(help_text="The median in seconds.")
+    p95 = serializers.FloatField(help_text="The 95th percentile in seconds.")
+
+
+class ReplicaSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """One engine of a model with several."""
+
+    replica = serializers.IntegerField(help_text="From 0.")
+    device = serializers.CharField()
+    state = serializers.ChoiceField(choices=EngineState.choices)
+    pid = serializers.IntegerField(allow_null=True, help_text="Its process; null: it has none.")
+    num_restarts = serializers.IntegerField()
+    error = serializers.CharField(help_text="Why it ended or did not load; empty: it did not.")
+
+
+class EngineWorkSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """What an engine does now, and has done since its start."""
+
+    prompt_tokens_per_s = serializers.FloatField(help_text="Prompt tokens, of the last 10 s.")
+    output_tokens_per_s = serializers.FloatField(help_text="Generated tokens, of the last 10 s.")
+    first_token_s = serializers.SerializerMethodField(
+        help_text="From the arrival at the engine to the first token; null: no request yet."
+    )
+    inter_token_s = serializers.SerializerMethodField(
+        help_text="The mean time between the tokens of a request; null: no request yet."
+    )
+    cache_usage = serializers.FloatField(help_text="The used part of `cache_bytes`, 0 to 1.")
+    cache_bytes = serializers.IntegerField(
+        help_text="The present size of the KV cache: its maximum with the option `cache_size_gb`, "
+        "otherwise it grows as needed."
+    )
+    prefix_hit_rate = serializers.FloatField(
+        allow_null=True,
+        help_text="The part of all prompt tokens that the prefix cache had; null: no prompt yet.",
+    )
+    draft_acceptance = serializers.FloatField(
+        allow_null=True,
+        help_text="The part of all draft tokens that were accepted; null: there were none.",
+    )
+
+    @extend_schema_field(WaitSerializer(allow_null=True))
+    def get_first_token_s(self, work: EngineWork) -> dict[str, float] | None:
+        return _wait(work.first_token_s)
+
+    @extend_schema_field(WaitSerializer(allow_null=True))
+    def get_inter_token_s(self, work: EngineWork) -> dict[str, float] | None:
+        return _wait(work.inter_token_s)
+
+
+def _wait(percentiles: tuple[float, float] | None) -> dict[str, float] | None:
+    return None if percentiles is None else dict(zip(("p50", "p95"), percentiles, strict=True))
+
+
+class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """The engine of a model, as the node has reported it."""
+
+    reason = serializers.CharField(
+        read_only=True, help_text="What happened and what to do; empty: nothing failed."
+    )
+    changed_at = serializers.DateTimeField(
+        read_only=True, allow_null=True, help_text="When it last reported; null: it never has."
+    )
+    memory_bytes = serializers.SerializerMethodField(
+        help_text="Resident memory of the process; null: it does not run on this host."
+    )
+    num_running = serializers.SerializerMethodField(
+        help_text="Answers that are generated now; null: the engine does not answer."
+    )
+    num_waiting = serializers.SerializerMethodField(
+        help_text="Answers that wait for a slot; null: the engine does not answer."
+    )
+    needed_bytes = serializers.IntegerField(
+        read_only=True,
+        allow_null=True,
+        help_text="Memory that it is expected to need, from its files and from what was measured; "
+        "null: not known yet.",
+    )
+    waiting_since = serializers.SerializerMethodField(
+        help_text="When the oldest of them came; null: none waits."
+    )
+
+    work = serializers.SerializerMethodField(
+        help_text="Speeds, waits and caches; null: the engine does not answer."
+    )
+    replicas = ReplicaSerializer(
+        many=True,
+        read_only=True,
+        help_text="The engines of a model with several; empty: it has one.",
+    )
+
+    class Meta:
+        model = EngineStatus
+        fields = [
+            *("reason", "last_error", "num_attempts", "max_attempts", "next_attempt_at"),
+            *("changed_at", "num_restarts", "max_context", "pid", "memory_bytes"),
+            *(
+                "has_former",
+                "replicas",
+                "needed_bytes",
+                "loaded_bytes",
+                "peak_bytes",
+                "num_running",
+                "num_waiting",
+            ),
+            *("num_waiting_to_load", "waiting_since", "work"),
+        ]
+        read_only_fields = fields
+
+    def get_memory_bytes(self, status: EngineStatus) -> int | None:
+        return None if status.pid is None else _memory_bytes(status.pid)
+
+    def get_num_running(self, status: EngineStatus) -> int | None:
+        work = self._work(status)
+        return None if work is None else work.num_running
+
+    def get_num_waiting(self, status: EngineStatus) -> int | None:
+        work = self._work(status)
+        return None if work is None else work.num_waiting
+
+    def get_waiting_since(self, status: EngineStatus) -> datetime | None:
+        return status.waiting_since if status.num_waiting_to_load else None
+
+    @extend_schema_field(EngineWorkSerializer(allow_null=True))
+    def get_work(self, status: EngineStatus) -> dict[str, Any] | None:
+        work = self._work(status)
+        return None if work is None else EngineWorkSerializer(work).data
+
+    def _work(self, status: EngineStatus) -> EngineWork | None:
+        known: Mapping[str, EngineWork] = getattr(status.model, "engine_work", IDLE)
+        return known.get(status.model.name)
+
+
+def _memory_bytes(pid: int) -> int | None:
+    """Return the resident memory of an engine process of this host; None for another process."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        num_pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return None
+    return int(num_pages) * _PAGE_BYTES if _ENGINES.intersection(words) else None
+
+
+# -- Log lines of a model's engine and of its jobs
+
+NUM_LINES: Final = 50
+# How many lines a page that follows a log gets at once.
+NUM_FOLLOWED: Final = 500
+# The rest of the file that was read, and what has come since in the newer ones.
+_MOST_READS: Final = 3
+# What pages show where there is no log.
+NO_LOG: Final = (
+    "No engine of this model has logged anything on this host. With several hosts, the log is on "
+    "the host that runs the engine: vinery logs --model {model}"
+)
+
+
+def engine_log(model: str, num_lines: int = NUM_LINES) -> list[str] | None:
+    """Return the last lines, the oldest first; None: this home has no log of the model."""
+    try:
+        return [entry.text() for entry in last_lines(engine_log_path(model), num_lines)]
+    except OSError:
+        return None
+
+
+def engine_log_path(model: str) -> Path:
+    return log_path(Path(settings.VINERY_LOG_DIR), engine_name(model))
+
+
+def log_after(path: Path, position: str) -> tuple[list[str], str]:
+    """Return the lines of a log after a position, the oldest first, and the next position. An
+    empty position begins with the last lines."""
+    try:
+        if not position:
+            return _last_lines_and_position(path)
+        follower = LogFollower.after(path, position)
+        try:
+            lines: deque[str] = deque(maxlen=NUM_FOLLOWED)
+            for _ in range(_MOST_READS):
+                lines.extend(entry.text() for entry in follower.read())
+            return list(lines), follower.position
+        finally:
+            follower.close()
+    except OSError:
+        return [], position
+
+
+def _last_lines_and_position(path: Path) -> tuple[list[str], str]:
+    """Raises OSError."""
+    follower = LogFollower(path)
+    try:
+        entries = list(islice(follower.backwards(), NUM_FOLLOWED))
+        return [entry.text() for entry in reversed(entries)], follower.position
+    finally:
+        follower.close()
+
+
+def engine_log_text(model: str, num_lines: int = NUM_LINES) -> str:
+    """Return the last lines as one text, or where to find them."""
+    lines = engine_log(model, num_lines)
+    return "\n".join(lines) if lines else NO_LOG.format(model=model)

@@ -1,0 +1,106 @@
+"""The catalogue: ready-made models that `vinery model pull NAME` fetches and serves.
+
+Its entries are in `catalogue.toml`. Sizes are those of the hub's pages, or follow from the number
+of parameters; `check` compares all of them with a hub.
+"""
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final, Literal
+
+from vinery_serving.models.hub.architectures import Task
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
+from vinery_serving.models.hub.formats import Format, format_of, needed_files
+from vinery_serving.models.hub.machine import Machine
+from vinery_serving.models.hub.memory_need import CONTEXT_TOKENS, MemoryNeed, need_of
+from vinery_serving.models.hub.verdict import gigabytes
+
+Ability = Literal["tools", "thinking", "vision"]
+
+_FILE: Final = "catalogue.toml"
+# By which a size may differ from that of the hub.
+_TOLERANCE: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueModel:
+    """An entry. Without a repository it ships with Vinery."""
+
+    name: str
+    task: Task
+    parameters: float  # in billions
+    precision: str
+    size_gb: float
+    licence: str
+    context: int  # tokens
+    kv_kb: float  # of a token
+    abilities: tuple[Ability, ...]
+    repository: str = ""
+    shipped: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return round(self.size_gb * 1e9)
+
+    def need_on(self, machine: Machine) -> MemoryNeed:
+        """What it needs in memory with one conversation."""
+        tokens = min(CONTEXT_TOKENS, self.context)
+        return need_of(self.size_bytes, round(self.kv_kb * 1000), tokens, machine.engines)
+
+    def fits(self, machine: Machine) -> bool:
+        """Whether a machine has memory and disk for it."""
+        size_bytes = 0 if self.shipped else self.size_bytes
+        has_memory = self.need_on(machine).total_bytes <= machine.memory_bytes
+        return has_memory and size_bytes <= machine.free_disk_bytes
+
+
+@cache
+def catalogue() -> tuple[CatalogueModel, ...]:
+    """Return all entries in the order of the file."""
+    text = resources.files("vinery_serving.models.hub").joinpath(_FILE).read_text(encoding="utf-8")
+    return tuple(
+        CatalogueModel(**{**entry, "abilities": tuple(entry["abilities"])})
+        for entry in tomllib.loads(text)["model"]
+    )
+
+
+def find(name: str) -> CatalogueModel | None:
+    """Return the entry of a name; None for any other name."""
+    return next((each for each in catalogue() if each.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a hub has of an entry. An empty `problem`: all is as the catalogue has it."""
+
+    name: str
+    repository: str
+    problem: str
+
+
+def check(hub: Hub) -> Iterator[Checked]:
+    """Compare the entries with a hub, one after the other. Raises `HubUnavailable`."""
+    for model in catalogue():
+        if not model.shipped:
+            yield Checked(model.name, model.repository, _problem(hub, model))
+
+
+def _problem(hub: Hub, model: CatalogueModel) -> str:
+    try:
+        found = hub.repository(model.repository)
+    except HubUnavailable:
+        raise
+    except PullFailed as error:
+        return str(error)
+    if format_of(found) is not Format.OPENVINO:
+        return f"It is no OpenVINO model: its format is {format_of(found)}."
+    size_bytes = needed_files(found).size_bytes
+    if abs(size_bytes - model.size_bytes) > _TOLERANCE * model.size_bytes:
+        return f"It has {gigabytes(size_bytes)}, and the catalogue names {model.size_gb:g} GB."
+    if found.licence not in (model.licence, None):
+        return f"Its licence is {found.licence}, and the catalogue names {model.licence}."
+    return ""

@@ -1,0 +1,175 @@
+"""The client of a hub. `huggingface_hub` speaks with it: HF_ENDPOINT and HF_TOKEN hold for it.
+
+Only lists and small JSON files are read here, so that a model is judged before its weights are
+fetched.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import huggingface_hub
+
+from vinery_serving.models.hub.errors import PullFailed
+from vinery_serving.models.hub.explaining import explained
+from vinery_serving.models.hub.gguf import architecture_of_head
+from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name, check_path
+
+# Its lines have URLs, and those of storage are signed.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+PUBLIC_HUB: Final = "https://huggingface.co"
+_TEMPLATE: Final = "chat_template.jinja"
+_MAX_JSON_BYTES: Final = 4 << 20
+_HEAD_BYTES: Final = 16 << 10
+_MAX_FILES: Final = 10_000
+_TIMEOUT_S: Final = 20.0
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """A hub. Its token is the one that `huggingface_hub` finds: HF_TOKEN, or that of its login."""
+
+    endpoint: str = PUBLIC_HUB  # without a slash at its end
+
+    @classmethod
+    def of_environment(cls, endpoint: str | None = None) -> Self:
+        """Return the hub of HF_ENDPOINT, or the one at `endpoint`. Raises `PullFailed` for what is
+        no URL of HTTP."""
+        url = (endpoint or os.environ.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
+        parts = urlsplit(url)
+        if parts.username or parts.password:
+            raise PullFailed("Leave the password out of HF_ENDPOINT. Set HF_TOKEN.")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise PullFailed(f"HF_ENDPOINT must be a URL such as {PUBLIC_HUB}, not {url!r}.")
+        return cls(url)
+
+    def repository(self, name: str, revision: str | None = None) -> Repository:
+        """Return a repository at the commit that a branch, tag or commit names; by default that of
+        `main`. Raises `PullFailed`, and `HubUnavailable` if the hub does not answer."""
+        check_name(name)
+        api = huggingface_hub.HfApi(endpoint=self.endpoint)
+        with explained(self.endpoint, name, revision or "main"):
+            info = api.model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
+        found = Repository(
+            name=name,
+            revision=revision or "main",
+            commit=_commit_of(info.sha, name),
+            files=_files_of(info, name),
+            licence=_licence_of(info),
+            pipeline_tag=info.pipeline_tag,
+        )
+        return replace(found, **self._described(found, info))
+
+    def _described(self, found: Repository, info: Any) -> dict[str, Any]:
+        """What the small files describe."""
+        tokenizer = {} if found.has(_TEMPLATE) else self.json_file(found, "tokenizer_config.json")
+        template = tokenizer.get("chat_template")
+        return {
+            "config": self.json_file(found, "config.json"),
+            "openvino_config": self.json_file(found, "openvino_config.json"),
+            "chat_template": template if isinstance(template, str) else None,
+            "gguf_architecture": self._gguf_architecture(found, info),
+        }
+
+    def _gguf_architecture(self, found: Repository, info: Any) -> str | None:
+        """The architecture of the GGUF files as the hub lists it, or as the first of them begins:
+        mirrors do not list it."""
+        listed: Any = getattr(info, "gguf", None)
+        named = listed.get("architecture") if isinstance(listed, dict) else None
+        first = next((each.path for each in found.files if each.path.endswith(".gguf")), None)
+        if isinstance(named, str) or first is None:
+            return named if isinstance(named, str) else None
+        wanted = {"Range": f"bytes=0-{_HEAD_BYTES - 1}", "Accept-Encoding": "identity"}
+        with self.explained(found), self.get(found, first, wanted) as response:
+            huggingface_hub.utils.hf_raise_for_status(response)
+            return architecture_of_head(next(response.iter_raw(_HEAD_BYTES), b""))
+
+    def json_file(self, repository: Repository, path: str) -> Mapping[str, Any]:
+        """Return the JSON object in a file; empty if the repository has none. Raises `PullFailed`
+        for another content, and `HubUnavailable`."""
+        file = repository.file(path)
+        if file is None:
+            return {}
+        try:
+            value = json.loads(self._small_file(repository, file))
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise PullFailed(f"{path} of {repository.name} is no JSON object.")
+        return value
+
+    def _small_file(self, repository: Repository, file: RepositoryFile) -> bytes:
+        if file.size_bytes > _MAX_JSON_BYTES:
+            raise PullFailed(f"{file.path} of {repository.name} is too large for its purpose.")
+        content = bytearray()
+        with self.explained(repository), self.get(repository, file.path, {}) as response:
+            huggingface_hub.utils.hf_raise_for_status(response)
+            for part in response.iter_bytes():
+                content += part
+                if len(content) > _MAX_JSON_BYTES:
+                    raise PullFailed(f"{file.path} of {repository.name} has another size.")
+        return bytes(content)
+
+    def get(
+        self,
+        repository: Repository,
+        path: str,
+        headers: Mapping[str, str],
+        timeout_s: float = _TIMEOUT_S,
+    ) -> AbstractContextManager[Any]:
+        """Begin to fetch a file at the repository's commit. The client sends the token to no other
+        host than the hub's, also where the hub redirects."""
+        url = huggingface_hub.hf_hub_url(
+            repository.name, path, revision=repository.commit, endpoint=self.endpoint
+        )
+        own = huggingface_hub.utils.build_hf_headers()
+        return huggingface_hub.get_session().stream(
+            "GET", url, headers={**own, **headers}, timeout=timeout_s
+        )
+
+    def explained(self, repository: Repository) -> AbstractContextManager[None]:
+        """Turn errors within it into sentences about this repository."""
+        return explained(self.endpoint, repository.name, repository.revision)
+
+
+def _commit_of(sha: object, name: str) -> str:
+    if not isinstance(sha, str) or not _COMMIT.fullmatch(sha):
+        raise PullFailed(f"The hub names no commit of {name}.")
+    return sha
+
+
+def _files_of(info: Any, name: str) -> tuple[RepositoryFile, ...]:
+    """Raises `PullFailed` for a list that no hub should send: it decides where files are
+    written."""
+    listed = info.siblings or []
+    if len(listed) > _MAX_FILES:
+        raise PullFailed(f"{name} has {len(listed):,} files: that is no model.")
+    files = tuple(_file_of(each, name) for each in listed)
+    if len({each.path.casefold() for each in files}) < len(files):
+        raise PullFailed(f"{name} has two files whose names differ in upper and lower case only.")
+    return files
+
+
+def _file_of(listed: Any, name: str) -> RepositoryFile:
+    path = listed.rfilename
+    check_path(path, name)
+    if not isinstance(listed.size, int) or listed.size < 0:
+        raise PullFailed(f"The hub lists no size of {path} in {name}.")
+    sha256 = getattr(listed.lfs, "sha256", None)
+    if sha256 is not None and not _SHA256.fullmatch(str(sha256)):
+        raise PullFailed(f"The hub lists a broken digest of {path} in {name}.")
+    return RepositoryFile(path, listed.size, sha256, None if sha256 else listed.blob_id)
+
+
+def _licence_of(info: Any) -> str | None:
+    named = info.card_data.get("license") if info.card_data else None
+    return named if isinstance(named, str) else None

@@ -1,0 +1,129 @@
+"""Reads the metadata of a GGUF file: a header, keys with values, and where its weights end.
+
+The format is that of version 2 and 3, see the specification in the repository ggml-org/ggml.
+"""
+
+import io
+import math
+import os
+import struct
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from vinery_serving.models.hub.errors import PullFailed
+
+_MAGIC: Final = b"GGUF"
+_VERSIONS: Final = (2, 3)
+_MAX_KEYS: Final = 4096
+_MAX_TENSORS: Final = 100_000
+_MAX_DIMENSIONS: Final = 8
+_MAX_TEXT_BYTES: Final = 8 << 20
+_MAX_ITEMS: Final = 4_000_000  # of a list; the largest vocabularies have some hundred thousand
+_STRING: Final = 8
+_ARRAY: Final = 9
+# Formats of `struct` by the numbers of the types.
+_NUMBERS: Final = dict(
+    zip(
+        (0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12),
+        ("<B", "<b", "<H", "<h", "<I", "<i", "<f", "<?", "<Q", "<q", "<d"),
+        strict=True,
+    )
+)
+
+
+# Values and bytes of a block of weights, by the numbers of the types that GenAI reads: F32, F16,
+# Q4_0, Q4_1, Q8_0, Q4_K, Q6_K.
+_BLOCKS: Final = {
+    0: (1, 4),
+    1: (1, 2),
+    2: (32, 18),
+    3: (32, 20),
+    8: (32, 34),
+    12: (256, 144),
+    14: (256, 210),
+}
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return the keys and values of a file. Raises `PullFailed` for a file that is no GGUF, is cut,
+    or has weights of a kind that GenAI does not read."""
+    try:
+        with path.open("rb") as file:
+            return _read(file, path)
+    except (struct.error, KeyError, ArithmeticError, ValueError):
+        raise PullFailed(f"{path.name} is no GGUF file, or is damaged.") from None
+
+
+def architecture_of_head(head: bytes) -> str | None:
+    """Return the architecture that the first bytes of a file name; None if they name none. Writers
+    put it first."""
+    file = io.BytesIO(head)
+    try:
+        if file.read(4) != _MAGIC or _number(file, "<I") not in _VERSIONS:
+            return None
+        _, num_keys = _number(file, "<Q"), _number(file, "<Q")
+        for _ in range(num_keys):
+            key, value = _text(file), _value(file, _number(file, "<I"))
+            if key == "general.architecture":
+                return str(value)
+    except (struct.error, KeyError, ArithmeticError, ValueError):
+        return None
+    return None
+
+
+def _read(file: BinaryIO, path: Path) -> dict[str, Any]:
+    if file.read(4) != _MAGIC or _number(file, "<I") not in _VERSIONS:
+        raise ValueError
+    num_tensors, num_keys = _number(file, "<Q"), _number(file, "<Q")
+    if num_keys > _MAX_KEYS or num_tensors > _MAX_TENSORS:
+        raise ValueError
+    metadata = {_text(file): _value(file, _number(file, "<I")) for _ in range(num_keys)}
+    end = max((_tensor_end(file, path) for _ in range(num_tensors)), default=0)
+    alignment = int(metadata.get("general.alignment", 32))
+    start = -(-file.seek(0, os.SEEK_CUR) // alignment) * alignment
+    if start + end > path.stat().st_size:
+        raise ValueError
+    return metadata
+
+
+def _tensor_end(file: BinaryIO, path: Path) -> int:
+    """Read the entry of a tensor, and return where its weights end in the part of weights. GenAI
+    would read beyond the end of a cut file."""
+    name, num_dimensions = _text(file), _number(file, "<I")
+    if num_dimensions > _MAX_DIMENSIONS:
+        raise ValueError
+    num_values = math.prod(_number(file, "<Q") for _ in range(num_dimensions))
+    kind, offset = _number(file, "<I"), _number(file, "<Q")
+    if kind not in _BLOCKS:
+        raise PullFailed(
+            f"{path.name} has weights of a kind that OpenVINO GenAI does not read ({name}: type "
+            f"{kind}). It reads F32, F16, Q4_0, Q4_1, Q8_0, Q4_K and Q6_K."
+        )
+    values, num_bytes = _BLOCKS[kind]
+    return int(offset + num_values // values * num_bytes)
+
+
+def _value(file: BinaryIO, kind: int) -> Any:
+    if kind == _STRING:
+        return _text(file)
+    if kind != _ARRAY:
+        return _number(file, _NUMBERS[kind])
+    item_kind, length = _number(file, "<I"), _number(file, "<Q")
+    if item_kind == _ARRAY or length > _MAX_ITEMS:
+        raise ValueError
+    return [_value(file, item_kind) for _ in range(length)]
+
+
+def _text(file: BinaryIO) -> str:
+    length = _number(file, "<Q")
+    if length > _MAX_TEXT_BYTES:
+        raise ValueError
+    content = file.read(length)
+    if len(content) < length:
+        raise ValueError
+    return content.decode()
+
+
+def _number(file: BinaryIO, form: str) -> Any:
+    (value,) = struct.unpack(form, file.read(struct.calcsize(form)))
+    return value

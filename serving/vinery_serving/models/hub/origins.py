@@ -1,0 +1,181 @@
+"""What a model is pulled from: a repository of a hub, an archive, or files of this machine.
+
+Each is fixed when an administrator asks for it, to a commit or a state of the file, so that a job
+that begins again fetches the same. None has a secret.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from vinery_serving.models.hub.archive import unpack
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.errors import PullFailed
+from vinery_serving.models.hub.folders import PullFolders
+from vinery_serving.models.hub.formats import wanted_files
+from vinery_serving.models.hub.local_files import copy, is_archive, local_repository
+from vinery_serving.models.hub.progress import Progress, Report
+from vinery_serving.models.hub.pull import check_disk, complete, pull
+from vinery_serving.models.hub.remote import remote_of, shown
+from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name
+from vinery_serving.models.hub.transfer import Patience, fetch
+
+
+class HubOrigin(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag="hub",
+    tag_field="kind",
+):
+    """A repository at a commit."""
+
+    repository: str
+    revision: str = "main"
+    commit: str
+    include: list[str] = []
+    endpoint: str
+    precision: str | None = None  # to which a checkpoint is converted then; None: it is none
+
+    def folders(self, models_dir: Path) -> PullFolders:
+        check_name(self.repository)
+        named = Repository(self.repository, self.revision, self.commit, ())
+        return PullFolders.of_repository(models_dir, named, self.include)
+
+    def fetch(self, models_dir: Path, report: Report) -> tuple[Path, dict[str, Any]]:
+        """Return the folder and what is known of the source. Raises `PullFailed`."""
+        report(f"reading {self.repository}", 0, None)
+        hub = Hub.of_environment(self.endpoint)
+        listed = hub.repository(self.repository, self.commit)
+        repository = wanted_files(listed, self.include)
+        folder = pull(hub, repository, models_dir, report, patterns=self.include)
+        known = {"endpoint": self.endpoint, "repository": self.repository}
+        known |= {"revision": self.revision, "commit": self.commit}
+        return folder, {
+            **known,
+            "include": self.include,
+            "licence": repository.licence,
+            "files": {each.path: each.size_bytes for each in repository.files},
+        }
+
+
+class ArchiveOrigin(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag="archive",
+    tag_field="kind",
+):
+    """An archive at `https://` or `s3://`, in the state that its server names."""
+
+    url: str
+    size_bytes: int
+    etag: str = ""
+    sha256: str | None = None
+    precision: str | None = None
+
+    @classmethod
+    def look(cls, url: str, sha256: str | None = None) -> "ArchiveOrigin":
+        """Ask the server for size and state. Raises `PullFailed`."""
+        found = remote_of(url, is_checked=sha256 is not None).look()
+        return cls(url=url, size_bytes=found.size_bytes, etag=found.etag, sha256=sha256)
+
+    @property
+    def name(self) -> str:
+        return shown(self.url).rpartition("/")[2] or "archive"
+
+    def folders(self, models_dir: Path) -> PullFolders:
+        state = f"{shown(self.url)}\0{self.size_bytes}\0{self.sha256 or self.etag}"
+        return PullFolders.of_text(models_dir, state, self.name.partition(".")[0])
+
+    def fetch(self, models_dir: Path, report: Report) -> tuple[Path, dict[str, Any]]:
+        """Return the folder and what is known of the source. Raises `PullFailed`."""
+        folders = self.folders(models_dir)
+
+        def fill() -> None:
+            archive = folders.unfinished(self.name)
+            self._fetch_archive(archive, folders, report)
+            report(f"unpacking {self.name}", 0, None)
+            folders.empty_whole()
+            unpack(archive, self.name, folders.whole)
+
+        folder = complete(folders, fill, report)
+        return folder, {"url": shown(self.url), "sha256": self.sha256, "etag": self.etag}
+
+    def _fetch_archive(self, archive: Path, folders: PullFolders, report: Report) -> None:
+        file = RepositoryFile(self.name, self.size_bytes, sha256=self.sha256)
+        done = archive.stat().st_size if archive.is_file() else 0
+        check_disk(2 * self.size_bytes - done, folders.root)
+        progress = Progress(report, self.size_bytes, done)
+        progress.enter(f"fetching {self.name}")
+        source = remote_of(self.url, is_checked=self.sha256 is not None, etag=self.etag)
+        fetch(source, file, archive, progress.advance, Patience())
+
+
+class FilesOrigin(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag="files",
+    tag_field="kind",
+):
+    """A folder, a GGUF file or an archive of this machine, which is copied."""
+
+    path: str
+    changed_ns: int  # of the folder or file
+    precision: str | None = None
+
+    @classmethod
+    def look(cls, path: Path) -> "FilesOrigin":
+        """Raises `PullFailed` if there is nothing."""
+        try:
+            return cls(path=str(path), changed_ns=path.stat().st_mtime_ns)
+        except OSError as error:
+            raise PullFailed(f"{path} cannot be read: {error.strerror}.") from None
+
+    def folders(self, models_dir: Path) -> PullFolders:
+        hint = Path(self.path).name.partition(".")[0]
+        return PullFolders.of_text(models_dir, f"{self.path}\0{self.changed_ns}", hint)
+
+    def fetch(self, models_dir: Path, report: Report) -> tuple[Path, dict[str, Any]]:
+        """Return the folder and what is known of the source. Raises `PullFailed`."""
+        path, folders = Path(self.path), self.folders(models_dir)
+
+        def fill() -> None:
+            if is_archive(path):
+                report(f"unpacking {path.name}", 0, None)
+                folders.empty_whole()
+                unpack(path, path.name, folders.whole)
+            else:
+                _copy_all(path, folders, report)
+
+        return complete(folders, fill, report), {"path": self.path}
+
+
+def _copy_all(path: Path, folders: PullFolders, report: Report) -> None:
+    repository = local_repository(path)
+    check_disk(repository.size_bytes, folders.root)
+    progress = Progress(report, repository.size_bytes)
+    progress.enter(f"copying {path.name}")
+    for file in repository.files:
+        source = path / file.path if path.is_dir() else path
+        target = folders.whole / file.path
+        copy(source, target, folders.unfinished(file.path), progress.advance)
+
+
+Origin = HubOrigin | ArchiveOrigin | FilesOrigin
+_Any: Final[Any] = Origin
+
+
+def origin_of(parameters: Mapping[str, Any]) -> Origin:
+    """Return the origin that the parameters of a job name. Raises `PullFailed`."""
+    try:
+        origin: Origin = msgspec.convert(dict(parameters), type=_Any)
+    except msgspec.ValidationError as error:
+        raise PullFailed(f"The parameters of the pull are wrong: {error}.") from None
+    return origin

@@ -1,0 +1,120 @@
+"""Files at `https://`, `http://` and `s3://`: what they are, and their bytes from any of them on.
+
+Only administrators name these URLs. Addresses of a private network are allowed, since stores of
+models are there; the metadata services of clouds are refused, at every redirect.
+"""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final, Protocol
+from urllib.parse import urljoin, urlsplit, urlunsplit
+
+import huggingface_hub
+
+from vinery_accounts.outbound.addresses import is_within, read_networks
+from vinery_serving.models.hub.errors import PullFailed
+from vinery_serving.models.hub.explaining import explained
+from vinery_serving.models.hub.hub_files import stream_of
+from vinery_serving.models.hub.objects import S3File
+from vinery_serving.models.hub.transfer import RemoteFile, Stream
+
+_TIMEOUT_S: Final = 20.0
+_MAX_REDIRECTS: Final = 5
+_METADATA: Final = read_networks(
+    ("169.254.0.0/16", "fe80::/10", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32")
+)
+
+
+class Remote(Protocol):
+    """A source of a transfer that knows its file."""
+
+    def look(self) -> RemoteFile:
+        """Raises `PullFailed`."""
+
+    def open(self, start: int, stall_s: float) -> Any:
+        """See `Source`."""
+
+
+def remote_of(url: str, *, is_checked: bool, etag: str = "") -> Remote:
+    """Return the file at a URL. `is_checked`: its digest is known, so that HTTP without TLS will
+    do. `etag`: only this content goes on where an earlier attempt has ended, and an object of S3
+    has no other. Raises `PullFailed` for another URL."""
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        raise PullFailed("Leave the password out of the URL: it would be shown with the job.")
+    if parts.scheme == "s3" and parts.hostname and parts.path.strip("/"):
+        if parts.query or parts.fragment:
+            raise PullFailed("Leave ? and # out of an s3:// URL: the newest version is pulled.")
+        return S3File(url, etag)
+    if parts.scheme == "http" and not is_checked:
+        raise PullFailed("A file that comes by http:// needs its SHA-256. Or use https://.")
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise PullFailed(f"Write a URL that begins with https:// or s3://, not {shown(url)!r}.")
+    return WebFile(url, etag)
+
+
+def shown(url: str) -> str:
+    """Return a URL without its query, which may be a signature."""
+    return urlunsplit(urlsplit(url)._replace(query="", fragment=""))
+
+
+@dataclass(frozen=True, slots=True)
+class WebFile:
+    """`etag` is that of the content that an earlier attempt has begun; empty: not known."""
+
+    url: str
+    etag: str = ""
+
+    def look(self) -> RemoteFile:
+        """Ask for the first byte: not all servers, and no signed URLs, answer HEAD."""
+        with self._get({"Range": "bytes=0-0"}, _TIMEOUT_S) as response:
+            huggingface_hub.utils.hf_raise_for_status(response)
+            whole = response.headers.get("content-range", "").rpartition("/")[2]
+            size = whole if response.status_code == 206 else response.headers.get("content-length")
+            etag = response.headers.get("etag", "")
+        if not size or not size.isdecimal():
+            raise PullFailed(f"The server of {shown(self.url)} does not name the file's size.")
+        return RemoteFile(PurePosixPath(urlsplit(self.url).path).name, int(size), etag)
+
+    @contextmanager
+    def open(self, start: int, stall_s: float) -> Iterator[Stream]:
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        # A server with another content sends all of it, RFC 9110 13.1.5. It compares no weak tags.
+        if start and self.etag and not self.etag.startswith("W/"):
+            headers["If-Range"] = self.etag
+        with self._get(headers, stall_s) as response:
+            yield stream_of(response, start, shown(self.url))
+
+    @contextmanager
+    def _get(self, headers: dict[str, str], timeout_s: float) -> Iterator[Any]:
+        parts = urlsplit(self.url)
+        with explained(f"{parts.scheme}://{parts.netloc}", shown(self.url), ""):
+            url = self.url
+            for _ in range(_MAX_REDIRECTS):
+                _refuse_metadata(url)
+                with huggingface_hub.get_session().stream(
+                    "GET",
+                    url,
+                    headers={"Accept-Encoding": "identity", **headers},
+                    timeout=timeout_s,
+                    follow_redirects=False,
+                ) as response:
+                    if not response.has_redirect_location:
+                        yield response
+                        return
+                    url = urljoin(url, response.headers["location"])
+            raise PullFailed(f"{shown(self.url)} redirects more than {_MAX_REDIRECTS} times.")
+
+
+def _refuse_metadata(url: str) -> None:
+    """Raises `PullFailed` for a host with an address of a cloud's metadata service."""
+    host = urlsplit(url).hostname or ""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return  # the request names the error
+    if any(is_within(str(each[4][0]), _METADATA) for each in found):
+        raise PullFailed(f"{host} is the metadata service of a cloud. No file is fetched there.")

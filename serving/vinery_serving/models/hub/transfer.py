@@ -1,0 +1,179 @@
+"""Fetches one file, and goes on where an earlier attempt has ended.
+
+The downloads of `huggingface_hub` 2 begin again after a kill, so its client is used, and the bytes
+are kept here. A wrong content is found by its digest, whatever an earlier attempt has left.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
+from vinery_serving.models.hub.repository import RepositoryFile
+
+_BLOCK_BYTES: Final = 1 << 20
+# A connection that gives less than this in `stall_s` is as good as dead.
+_LEAST_BYTES: Final = 1024
+
+
+class WrongContent(PullFailed):
+    """The bytes that came are not those that were listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often and how long a file is tried."""
+
+    max_attempts: int = 6  # in a row that bring no byte
+    max_attempts_in_all: int = 60
+    first_wait_s: float = 1.0  # doubled after each attempt that brings no byte
+    max_wait_s: float = 30.0
+    max_asked_wait_s: float = 300.0  # where the hub names a time
+    stall_s: float = 30.0  # after which a silent connection is ended
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The bytes of a file from `start` on, which is 0 where a server cannot begin later."""
+
+    start: int
+    parts: Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file before it is fetched."""
+
+    name: str
+    size_bytes: int
+    etag: str  # another one: another content; empty: the server has none
+
+
+class Source(Protocol):
+    """Where a file comes from."""
+
+    def open(self, start: int, stall_s: float) -> AbstractContextManager[Stream]:
+        """Begin to read at `start`. Raises `PullFailed`, `HubUnavailable` for what may pass, and
+        `WrongContent` if the file ends before `start`."""
+
+
+def fetch(
+    source: Source,
+    file: RepositoryFile,
+    path: Path,
+    advance: Callable[[int], None],
+    patience: Patience,
+) -> None:
+    """Fetch a file to `path`, where an earlier attempt may have left its beginning. `advance` gets
+    the bytes that came; less than 0 if some are dropped. Raises `PullFailed`, with the file's name
+    if its content is wrong twice."""
+    try:
+        _fetch_once(source, file, path, advance, patience)
+    except WrongContent:
+        advance(-_size(path))
+        path.unlink(missing_ok=True)
+        _fetch_once(source, file, path, advance, patience)
+
+
+def _fetch_once(
+    source: Source,
+    file: RepositoryFile,
+    path: Path,
+    advance: Callable[[int], None],
+    patience: Patience,
+) -> None:
+    attempts, in_row = 0, 0
+    while (before := _size(path)) != file.size_bytes or not path.exists():
+        try:
+            _append(source, file, path, advance, patience.stall_s)
+        except HubUnavailable as error:
+            attempts += 1
+            in_row = 0 if _size(path) > before else in_row + 1
+            if in_row >= patience.max_attempts or attempts >= patience.max_attempts_in_all:
+                raise
+            time.sleep(_wait_s(error, in_row, patience))
+    check_content(file, path)
+
+
+def _wait_s(error: HubUnavailable, in_row: int, patience: Patience) -> float:
+    """How long to wait: longer each time, and as long as the hub asks for within reason."""
+    own_s: float = min(patience.first_wait_s * 2**in_row, patience.max_wait_s)
+    asked_s = min(error.retry_after_s, patience.max_asked_wait_s)
+    return max(own_s, asked_s)
+
+
+def _append(
+    source: Source,
+    file: RepositoryFile,
+    path: Path,
+    advance: Callable[[int], None],
+    stall_s: float,
+) -> None:
+    """Read one response to its end."""
+    path.touch()
+    with source.open(_size(path), stall_s) as stream, path.open("r+b") as target:
+        position = stream.start
+        advance(position - _size(path))
+        target.truncate(position)
+        target.seek(position)
+        for part in _not_stalled(stream.parts, stall_s):
+            position += len(part)
+            if position > file.size_bytes:
+                raise WrongContent(f"{file.path} is longer than listed.")
+            target.write(part)
+            advance(len(part))
+        if position < file.size_bytes:
+            raise WrongContent(f"{file.path} is shorter than listed.")
+
+
+def _not_stalled(parts: Iterator[bytes], stall_s: float) -> Iterator[bytes]:
+    """Raises `HubUnavailable` if next to nothing comes for `stall_s`."""
+    since, num_bytes = time.monotonic(), 0
+    for part in parts:
+        yield part
+        num_bytes += len(part)
+        if time.monotonic() - since > stall_s:
+            if num_bytes < _LEAST_BYTES:
+                raise HubUnavailable(f"Only {num_bytes} bytes came in {stall_s:g} s.")
+            since, num_bytes = time.monotonic(), 0
+
+
+def check_content(file: RepositoryFile, path: Path) -> None:
+    """Raises `WrongContent` if a file has another size or digest than the hub lists."""
+    size = _size(path)
+    if size != file.size_bytes:
+        raise WrongContent(
+            f"{file.path} has {size:,} bytes, and {file.size_bytes:,} are listed. Try again later, "
+            "or name another revision."
+        )
+    if file.sha256:
+        digest = _digest(path, hashlib.sha256())
+    elif file.git_sha1:
+        digest = _digest(path, hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False))
+    else:
+        return
+    if digest != (file.sha256 or file.git_sha1):
+        raise WrongContent(
+            f"{file.path} has another content than is listed: its digest differs. Try again "
+            "later, or name another revision."
+        )
+
+
+def _digest(path: Path, digest: "hashlib._Hash") -> str:
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,221 @@
+"""Whether a model of a hub will load on this machine, before its weights are fetched."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from vinery_serving.models.hub.architectures import (
+    GGUF_ARCHITECTURES,
+    VISION_TYPES,
+    Task,
+    class_of,
+    is_known_text,
+    task_of,
+    type_of,
+)
+from vinery_serving.models.hub.formats import Format, format_of, gguf_files, weights_of
+from vinery_serving.models.hub.machine import Machine
+from vinery_serving.models.hub.memory_need import CONTEXT_TOKENS, MemoryNeed, memory_need
+from vinery_serving.models.hub.repository import Repository
+
+# Beside the files themselves.
+DISK_MARGIN_BYTES: Final = 256 << 20
+# Of the public hub, for a file that is fetched by HTTP.
+_MAX_FILE_BYTES: Final = 50 * 10**9
+_PRECISION: Final = re.compile(r"(?<![a-z])(int4|int8|nf4|fp4|fp8|fp16|bf16|fp32|f16|f32)", re.I)
+# The bytes that a weight takes after a conversion, with its scales; see docs/guides/sizing.md.
+_CONVERTED: Final[Mapping[str, float]] = {"int8": 1.1, "int4": 0.6}
+_DTYPES: Final[Mapping[str, int]] = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+class Answer(StrEnum):
+    YES = "yes"
+    CONVERT = "needs conversion"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer, why, and the figures behind it."""
+
+    answer: Answer
+    reasons: tuple[str, ...]  # sentences, the most important first
+    repository: str
+    commit: str
+    format: Format
+    task: Task
+    architecture: str | None
+    precision: str | None  # of the weights as they would be loaded; None: unknown
+    licence: str | None
+    size_bytes: int  # to fetch
+    need: MemoryNeed
+    machine: Machine
+
+
+def will_it_load(
+    repository: Repository, machine: Machine, context: int = CONTEXT_TOKENS
+) -> Verdict:
+    """Judge a repository, or the files of it that would be fetched, for a machine."""
+    format_ = format_of(repository)
+    precision, weights_bytes = _weights(repository, format_, machine)
+    need = memory_need(weights_bytes, repository.config, context, machine.engines)
+    task = task_of(repository)
+    refusals = [
+        *_wrong_files(repository, format_),
+        *_wrong_architecture(repository, format_, task),
+        *_too_large(repository, need, machine),
+    ]
+    answer = Answer.CONVERT if format_ is Format.CHECKPOINT else Answer.YES
+    return Verdict(
+        answer=Answer.NO if refusals else answer,
+        reasons=tuple(refusals) or tuple(_remarks(repository, format_, need, machine, precision)),
+        repository=repository.name,
+        commit=repository.commit,
+        format=format_,
+        task=task,
+        architecture=class_of(repository.config) or repository.gguf_architecture,
+        precision=precision,
+        licence=repository.licence,
+        size_bytes=repository.size_bytes,
+        need=need,
+        machine=machine,
+    )
+
+
+def _weights(repository: Repository, format_: Format, machine: Machine) -> tuple[str | None, int]:
+    """The precision and the bytes of the weights when they are loaded. Of a checkpoint: those of
+    the first conversion that fits, or of the smallest."""
+    stored_bytes = weights_of(repository, format_)
+    if format_ is not Format.CHECKPOINT:
+        return _precision_of(repository), stored_bytes
+    dtype = repository.config.get("torch_dtype") or repository.config.get("dtype")
+    num_weights = stored_bytes / _DTYPES.get(str(dtype), 2)
+    for precision, bytes_ in _CONVERTED.items():
+        converted = int(num_weights * bytes_)
+        need = memory_need(converted, repository.config, 1, machine.engines)
+        if need.total_bytes <= machine.memory_bytes:
+            return precision, converted
+    return precision, converted
+
+
+def _precision_of(repository: Repository) -> str | None:
+    """What the repository's quantisation, or else its name, names."""
+    dtype = repository.openvino_config.get("dtype")
+    config: Any = repository.openvino_config.get("quantization_config")
+    bits = config.get("bits") if isinstance(config, dict) else None
+    if bits in (4, 8):
+        return f"int{bits}"
+    found = _PRECISION.search(str(dtype or "")) or _PRECISION.search(repository.name)
+    return found[1].lower() if found else None
+
+
+def _wrong_files(repository: Repository, format_: Format) -> list[str]:
+    name = repository.name
+    if format_ is Format.PICKLE:
+        return [
+            f"{name} has its weights in Python's pickle format only, which can run any code when "
+            "it is read. Choose a repository with safetensors or with an OpenVINO model."
+        ]
+    if format_ is Format.NONE:
+        return [
+            f"{name} has neither an OpenVINO model (openvino_model.xml) nor safetensors nor a GGUF "
+            "file."
+        ]
+    if format_ is Format.OPENVINO:
+        return _wrong_openvino(repository)
+    if format_ is Format.GGUF and len(gguf_files(repository)) > 1:
+        some = ", ".join(gguf_files(repository)[:8])
+        return [f"{name} has several GGUF files. Name one with --include: {some}."]
+    return []
+
+
+def _wrong_openvino(repository: Repository) -> list[str]:
+    graphs = [each.path for each in repository.files if each.path.endswith("_model.xml")]
+    cut = [each for each in graphs if not repository.has(each.removesuffix(".xml") + ".bin")]
+    wrong = [f"{each} has no weights: its .bin file is not in the list." for each in cut]
+    if not any(map(repository.has, ("tokenizer.json", "openvino_tokenizer.xml"))):
+        wrong.append(
+            f"{repository.name} has no tokenizer: neither tokenizer.json nor "
+            "openvino_tokenizer.xml."
+        )
+    return wrong
+
+
+def _wrong_architecture(repository: Repository, format_: Format, task: Task) -> list[str]:
+    if format_ is Format.GGUF:
+        found = repository.gguf_architecture
+        known = ", ".join(GGUF_ARCHITECTURES)
+        if found in GGUF_ARCHITECTURES:
+            return []
+        return [
+            f"OpenVINO GenAI reads GGUF files of the architectures {known}, and this one is "
+            f"{found or 'of none that it names'}. Look for the same model in OpenVINO's format."
+        ]
+    if task == "vision" and type_of(repository.config) not in VISION_TYPES:
+        return [
+            f"Vinery serves vision models of the types {', '.join(VISION_TYPES)}, and this one is "
+            f"{type_of(repository.config) or 'of no named type'}."
+        ]
+    if format_ is Format.CHECKPOINT and not repository.config:
+        return [f"{repository.name} has no config.json, so it cannot be converted."]
+    return []
+
+
+def _too_large(repository: Repository, need: MemoryNeed, machine: Machine) -> list[str]:
+    wrong = []
+    if need.least_bytes > machine.memory_bytes:
+        wrong.append(
+            f"It needs at least {gigabytes(need.least_bytes)} of memory, and {machine.device} has "
+            f"{gigabytes(machine.memory_bytes)}. Choose a smaller model, or one with int4 weights."
+        )
+    large = [each.path for each in repository.files if each.size_bytes > _MAX_FILE_BYTES]
+    if large and repository.commit:
+        wrong.append(f"{large[0]} is above 50 GB, and the hub does not send such a file by HTTP.")
+    if repository.size_bytes + DISK_MARGIN_BYTES > machine.free_disk_bytes:
+        wrong.append(
+            f"Its files take {gigabytes(repository.size_bytes)}, and the disk of the home folder "
+            f"has {gigabytes(machine.free_disk_bytes)} free. Free some, or move the home folder."
+        )
+    return wrong
+
+
+def _remarks(
+    repository: Repository,
+    format_: Format,
+    need: MemoryNeed,
+    machine: Machine,
+    precision: str | None,
+) -> list[str]:
+    remarks = []
+    if format_ is Format.CHECKPOINT:
+        remarks.append(
+            "It is a checkpoint, which is converted to OpenVINO's format before it is loaded; the "
+            f"figures are those of {precision}."
+        )
+    if format_ is Format.GGUF:
+        remarks.append("It is a GGUF file, which is converted to OpenVINO's format once.")
+    name = class_of(repository.config)
+    is_text = format_ is not Format.GGUF and task_of(repository) in ("chat", "completion")
+    if is_text and not is_known_text(name):
+        remarks.append(
+            f"OpenVINO GenAI's list of models does not name {name or 'its architecture'}. It may "
+            "load even so."
+        )
+    if need.total_bytes > machine.memory_bytes:
+        remarks.append(
+            f"There is no memory for a conversation of {need.context_tokens:,} tokens. Set "
+            "cache_size_gb, so that longer ones are refused."
+        )
+    return remarks or [
+        f"It needs about {gigabytes(need.total_bytes)} of the {gigabytes(machine.memory_bytes)} "
+        f"of memory that {machine.device} has."
+    ]
+
+
+def gigabytes(num_bytes: int) -> str:
+    """Return a number of bytes for people: `4.9 GB`, and below a tenth of it `31 MB`."""
+    if num_bytes < 100_000_000:
+        return f"{num_bytes / 1e6:.0f} MB"
+    return f"{num_bytes / 1e9:.1f} GB"

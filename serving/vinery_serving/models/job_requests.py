@@ -1,0 +1,207 @@
+"""What administrators ask of jobs: to begin, pause, go on or end. Each request is audited.
+
+Each kind has a frozen class with its parameters, which the API, the console and the commands read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from vinery_accounts.access import changes
+from vinery_serving.core.tasks import Task, explanation
+from vinery_serving.models.convert.checkpoint import Checkpoint
+from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.models.convert.options import parse
+from vinery_serving.models.engine_status import ShownState
+from vinery_serving.models.job_rows import UNFINISHED, Asked, JobKind, JobState, ModelJob
+from vinery_serving.models.models import ServedModel
+
+# Ended jobs that are kept of each model. More of them are deleted, the oldest first.
+_MAX_ENDED: Final = 50
+_MAX_CHECKPOINTS: Final = 100  # that a form suggests
+# The states of models that can be measured.
+MEASURABLE: Final = (ShownState.READY, ShownState.ASLEEP)
+
+
+def begin(model: ServedModel, kind: JobKind, parameters: Mapping[str, Any]) -> ModelJob:
+    """Ask the node for a job. Raises ValidationError while one of its kind has not ended."""
+    ended = ModelJob.objects.filter(model=model).exclude(state__in=UNFINISHED)
+    kept = ended.values_list("pk", flat=True)[:_MAX_ENDED]
+    ended.exclude(pk__in=list(kept)).delete()
+    return changes.add(ModelJob(model=model, kind=kind, parameters=dict(parameters)))
+
+
+def pause(job: ModelJob) -> ModelJob:
+    return changes.switch(job, "pause", asked=Asked.PAUSE)
+
+
+def cancel(job: ModelJob) -> ModelJob:
+    """End a job for good. What it has made so far is deleted."""
+    return changes.switch(job, "cancel", asked=Asked.CANCEL)
+
+
+def resume(job: ModelJob) -> ModelJob:
+    """Go on with a job that is paused, or begin one again that has failed."""
+    if job.state in (JobState.FAILED, JobState.CANCELLED):
+        return changes.switch(
+            job,
+            "resume",
+            asked=Asked.RUN,
+            state=JobState.WAITING,
+            num_attempts=0,
+            next_attempt_at=None,
+            error="",
+            ended_at=None,
+        )
+    return changes.switch(job, "resume", asked=Asked.RUN)
+
+
+# -- Conversions: a checkpoint becomes the folder of a model, which is added if it is new
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """A checkpoint, and what becomes of it."""
+
+    folder: Annotated[
+        str,
+        "Absolute path, on the server, of a folder with config.json and weights, such as "
+        "safetensors.",
+        {"max_length": 1024, "label": "Folder of the checkpoint"},
+    ]
+    name: Annotated[
+        str, "The model that gets the result. A new name adds a model.", {"max_length": 128}
+    ]
+    device: Annotated[str, "Of a new model.", {"max_length": 64}] = "CPU"
+    is_loaded: Annotated[bool, "Whether a new model is loaded then."] = True
+    options: Annotated[
+        dict[str, Any],
+        'Such as {"precision": "int4"}. `vinery model convert --help` lists them.',
+    ] = field(default_factory=dict)
+
+
+def convert(asked: Conversion) -> ModelJob:
+    """Ask the node to convert a checkpoint. A model that has a folder serves from it until the new
+    one is ready.
+
+    Raises ValidationError for a checkpoint (`folder`) or options with which no conversion can
+    begin, by their names.
+    """
+    folder = Path(asked.folder).expanduser().resolve()
+    try:
+        options = parse(asked.options)
+        Checkpoint.read(folder, options.task)
+    except ConvertError as error:
+        raise ValidationError({error.option or "folder": [str(error)]}) from error
+    with transaction.atomic():
+        model = ServedModel.objects.filter(name=asked.name).first()
+        if model is None:
+            model = ServedModel(
+                name=asked.name, folder="", device=asked.device, is_loaded=asked.is_loaded
+            )
+            model.awaits_folder = True
+            model = changes.add(model)
+        return begin(model, JobKind.CONVERT, {"source": str(folder), **asked.options})
+
+
+def pulled_checkpoints() -> list[str]:
+    """Return the folders of checkpoints that were pulled and are still there, the newest first."""
+    pulls = ModelJob.objects.filter(kind=JobKind.PULL, state=JobState.DONE)
+    found = pulls.filter(result__has_key="precision").values_list("result__folder", flat=True)
+    folders = dict.fromkeys(found[:_MAX_CHECKPOINTS])
+    return [each for each in folders if Path(each).is_dir()]
+
+
+def checkpoint_of(model: ServedModel) -> str:
+    """Return the folder of the checkpoint that the model was last converted from; empty: it was
+    not, is being converted, or the folder is gone."""
+    job = ModelJob.objects.filter(model=model, kind=JobKind.CONVERT).first()
+    if job is None or job.is_unfinished or not Path(job.parameters["source"]).is_dir():
+        return ""
+    return str(job.parameters["source"])
+
+
+# -- Measurements, and better engine options
+
+
+def measure(model: ServedModel) -> ModelJob:
+    """Ask the node to measure a model, which wakes if it is asleep. Raises ValidationError for a
+    model that cannot answer now."""
+    _check_task(model)
+    if model.shown_state not in MEASURABLE:
+        raise ValidationError(
+            f"{model} is {model.state_text}: load it, wait until it is ready, and measure it then."
+        )
+    parameters = {
+        "model_id": model.pk,
+        "settings_digest": model.settings_digest,
+        "folder": model.folder,
+        "device": model.device,
+        "options": model.options,
+    }
+    return begin(model, JobKind.BENCH, parameters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tune:
+    """How long to look for better options, and which may win."""
+
+    time_limit_s: Annotated[
+        float,
+        "No trial begins after so many seconds.",
+        {"min_value": 10, "max_value": 86_400, "label": "Time limit in seconds"},
+    ] = 900
+    allow_other_answers: Annotated[
+        bool, "Whether options that change greedy answers may win, such as another KV precision."
+    ] = False
+
+
+def tune(model: ServedModel, asked: Tune) -> ModelJob:
+    """Ask the node to look for better engine options, in engines beside the one that serves.
+    Raises ValidationError for a model without a folder."""
+    _check_task(model)
+    if not model.folder:
+        raise ValidationError(f"{model} has no folder yet: it is {model.state_text}.")
+    parameters = {
+        "folder": model.folder,
+        "device": model.device,
+        "options": model.options,
+        "max_context": model.status.max_context,
+        "time_limit_s": asked.time_limit_s,
+        "allow_other_answers": asked.allow_other_answers,
+    }
+    return begin(model, JobKind.TUNE, parameters)
+
+
+def apply_tuning(model: ServedModel) -> ServedModel:
+    """Set the best options that the last tuning has found. Raises ValidationError without one, or
+    if the model has other options or another folder than it had then."""
+    tunings = ModelJob.objects.filter(model=model, kind=JobKind.TUNE, state=JobState.DONE)
+    job = tunings.first()
+    if job is None:
+        raise ValidationError(f"{model} has not been tuned yet. See: vinery model tune --help")
+    if has_changed_since(model, job):
+        raise ValidationError(f"{model} has changed since it was tuned. Tune it again.")
+    return changes.change(model, "apply-tuning", options=job.result["best"])
+
+
+def has_changed_since(model: ServedModel, tuning: ModelJob) -> bool:
+    """Whether the model has other options, another device or another folder than a tuning had."""
+    asked = tuning.parameters
+    present = (model.folder, model.device, model.options)
+    return (asked["folder"], asked["device"], asked["options"]) != present
+
+
+def _check_task(model: ServedModel) -> None:
+    """Raises ValidationError for a model that generates no tokens."""
+    task = Task(model.task)
+    if not task.is_generation:
+        raise ValidationError(
+            f"{model} {explanation(task)}. Speed is measured of models that generate text."
+        )

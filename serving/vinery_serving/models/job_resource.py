@@ -1,0 +1,224 @@
+"""Jobs of models, the history of models and measured speeds as resources."""
+
+from typing import Any, Final
+
+from rest_framework import serializers
+
+from vinery_accounts.access.access import Action
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
+from vinery_accounts.resources.fields import Filters
+from vinery_serving.models import job_requests
+from vinery_serving.models.job_rows import Asked, JobState, ModelEvent, ModelJob
+from vinery_serving.models.speed_rows import SpeedResult
+
+_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
+_STEP: Final = 1000
+
+
+class ModelJobSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """Long work on a model."""
+
+    model = serializers.CharField(source="model.name", read_only=True)
+    model_id = serializers.IntegerField(read_only=True)
+    left_s = serializers.FloatField(
+        read_only=True,
+        allow_null=True,
+        help_text="How long the rest takes at the present speed; null: unknown.",
+    )
+
+    class Meta:
+        model = ModelJob
+        fields = [
+            *("id", "model_id", "model", "kind", "parameters", "asked", "state", "stage"),
+            *("done_bytes", "total_bytes", "bytes_per_s", "left_s", "result", "error"),
+            *("num_attempts", "next_attempt_at", "created_at", "started_at", "ended_at"),
+        ]
+
+
+class ModelJobs(PlatformResource[ModelJob]):
+    """Long work on models: pulling, converting and measuring. It is for administrators of the
+    platform. A change is done when it is stored; `state` shows what has become of it."""
+
+    model = ModelJob
+    serializer = ModelJobSerializer
+    filters = Filters.of(
+        model_id=fields.id_filter("a model"),
+        kind=fields.text_filter("Only of this kind: pull, convert, bench or tune."),
+        state=fields.text_filter("Only in this state, such as running."),
+    )
+    related = ("model",)
+    one, many = "a job of a model", "jobs of models"
+    empty_text = "No job yet: pulling, converting and measuring models are jobs."
+    actions = (
+        RowAction(
+            "pause",
+            Action.MANAGE,
+            lambda row: _paused(row),
+            "Pause a job. What it has done is kept.",
+            "being paused",
+        ),
+        RowAction(
+            "resume",
+            Action.MANAGE,
+            lambda row: _resumed(row),
+            "Go on with a job that is paused, or begin one again that has failed.",
+            "resumed",
+        ),
+        RowAction(
+            "cancel",
+            Action.MANAGE,
+            lambda row: _cancelled(row),
+            "Cancel a job, and delete what it has made so far.",
+            "being cancelled",
+        ),
+    )
+    columns = columns_of(
+        "id kind model=model.name state=state_text progress created=created_at error",
+        progress=lambda row: progress_text(row),
+        error=lambda row: row.error.partition("\n")[0],
+    )
+
+
+class ModelEventSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """A change of a model's state."""
+
+    model = serializers.CharField(source="model.name", read_only=True)
+    model_id = serializers.IntegerField(read_only=True)
+
+    class Meta:
+        model = ModelEvent
+        fields = ["id", "model_id", "model", "at", "state", "reason"]
+
+
+class ModelEvents(PlatformResource[ModelEvent]):
+    """The history of models: each change of a state, with its reason. It is for administrators of
+    the platform."""
+
+    model = ModelEvent
+    serializer = ModelEventSerializer
+    filters = Filters.of(model_id=fields.id_filter("a model"))
+    related = ("model",)
+    one, many = "a change of a state", "changes of states"
+    empty_text = "No model has changed its state yet."
+    columns = columns_of("at model=model.name state reason")
+
+
+def progress_text(job: ModelJob) -> str:
+    """Return `fetching x.bin, 1.2 of 3.4 GB, 12 MB/s, 3 min left`, as far as it is known."""
+    if not job.is_unfinished:
+        return ""
+    parts = [job.stage] if job.stage else []
+    if job.total_bytes:
+        parts.append(f"{bytes_text(job.done_bytes)} of {bytes_text(job.total_bytes)}")
+    if job.state == JobState.RUNNING and job.bytes_per_s:
+        parts.append(f"{bytes_text(int(job.bytes_per_s))}/s")
+    if job.left_s is not None:
+        parts.append(f"{_time_text(job.left_s)} left")
+    return ", ".join(parts)
+
+
+def bytes_text(num_bytes: int) -> str:
+    """Return `1.2 GB`, in powers of 1000."""
+    number, units = float(num_bytes), list(_UNITS)
+    while number >= _STEP and len(units) > 1:
+        number, units = number / _STEP, units[1:]
+    return f"{number:.3g} {units[0]}"
+
+
+def _time_text(time_s: float) -> str:
+    if time_s < 100:
+        return f"{time_s:.0f} s"
+    return f"{time_s / 60:.0f} min"
+
+
+def _paused(row: ModelJob) -> ModelJob:
+    _check_unfinished(row)
+    return job_requests.pause(row)
+
+
+def _resumed(row: ModelJob) -> ModelJob:
+    """Raises `Conflict` for a job that has nothing left to do."""
+    if row.state == JobState.DONE:
+        raise Conflict(f"The {row} is done.")
+    if row.asked == Asked.CANCEL and row.is_unfinished:
+        raise Conflict(f"The {row} is being cancelled. Begin another one.")
+    return job_requests.resume(row)
+
+
+def _cancelled(row: ModelJob) -> ModelJob:
+    _check_unfinished(row)
+    return job_requests.cancel(row)
+
+
+def _check_unfinished(row: Any) -> None:
+    """Raises `Conflict` for a job that has ended."""
+    if not row.is_unfinished:
+        raise Conflict(f"The {row} has ended: it is {row.state}.")
+
+
+MODEL_JOBS: Final = ModelJobs()
+MODEL_EVENTS: Final = ModelEvents()
+
+
+# -- Measured speeds
+
+_LARGE: Final = 1000
+
+
+class SpeedPointSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """The speed with one number of streams. Tokens per second are of all streams together."""
+
+    streams = serializers.IntegerField()
+    prompt_tokens_per_s = serializers.FloatField()
+    output_tokens_per_s = serializers.FloatField()
+    first_token_s = serializers.FloatField(help_text="The median.")
+    memory_bytes = serializers.IntegerField(help_text="Resident memory of the engine.")
+
+
+class SpeedResultSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    """One measurement of a model on this host."""
+
+    model = serializers.CharField(source="model.name", read_only=True)
+    model_id = serializers.IntegerField(read_only=True)
+    points = SpeedPointSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = SpeedResult
+        fields = [
+            *("id", "model_id", "model", "measured_at", "folder", "device", "device_name"),
+            *("options", "versions", "num_prompt_tokens", "num_output_tokens"),
+            *("num_other_tokens", "points"),
+        ]
+
+
+class SpeedResults(PlatformResource[SpeedResult]):
+    """Measured speeds of models on this host, the newest first. They are for administrators of the
+    platform. `POST /api/models/{id}/bench/` measures."""
+
+    model = SpeedResult
+    serializer = SpeedResultSerializer
+    filters = Filters.of(model_id=fields.id_filter("a model"))
+    related = ("model",)
+    one, many = "a measured speed", "measured speeds"
+    empty_text = "No model has been measured yet. Measure one: vinery model bench NAME"
+    columns = columns_of(
+        "measured=measured_at model=model.name device output_tokens_per_s prompt_tokens_per_s "
+        "first_token_s other_tokens=num_other_tokens",
+        output_tokens_per_s=lambda row: _texts(row, "output_tokens_per_s"),
+        prompt_tokens_per_s=lambda row: _texts(row, "prompt_tokens_per_s"),
+        first_token_s=lambda row: _texts(row, "first_token_s"),
+    )
+
+
+def _texts(row: SpeedResult, name: str) -> str:
+    """Return `1: 52.1, 4: 130`: the value for each number of streams."""
+    return ", ".join(f"{point['streams']}: {_number(point[name])}" for point in row.points)
+
+
+def _number(value: float) -> str:
+    """Return three digits, or all before the point."""
+    return f"{value:.0f}" if value >= _LARGE else f"{value:.3g}"
+
+
+SPEED_RESULTS: Final = SpeedResults()

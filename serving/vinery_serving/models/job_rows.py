@@ -1,0 +1,165 @@
+"""Long work on models, each a row that the node carries out, and the history of models.
+
+Administrators write what they want of a job (`asked`), the node what has become of it. A job is
+carried out by a process that may be killed at any time: it begins again, and goes on where it was
+as far as its kind can. See `node.job_runner`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from django.apps import apps
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from vinery_accounts.models import AuditEntry
+from vinery_serving.processes.logs.folder import log_path
+
+
+class JobKind(models.TextChoices):
+    PULL = "pull", "pull"
+    CONVERT = "convert", "convert"
+    BENCH = "bench", "bench"
+    TUNE = "tune", "tune"
+
+
+class JobState(models.TextChoices):
+    WAITING = "waiting", "waiting"  # for the node, for its turn or for its next attempt
+    RUNNING = "running", "running"
+    PAUSED = "paused", "paused"
+    DONE = "done", "done"
+    FAILED = "failed", "failed"
+    CANCELLED = "cancelled", "cancelled"
+
+
+class Asked(models.TextChoices):
+    """What an administrator wants of a job."""
+
+    RUN = "run", "run"
+    PAUSE = "pause", "pause"
+    CANCEL = "cancel", "cancel"
+
+
+UNFINISHED: Final = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)
+# These make the folder of their model: no engine can load it before they are done.
+FOLDER_KINDS: Final = (JobKind.PULL, JobKind.CONVERT)
+
+
+class ModelJob(models.Model):
+    model = models.ForeignKey("serving.ServedModel", on_delete=models.CASCADE, related_name="jobs")
+    kind = models.CharField(max_length=16, choices=JobKind.choices)
+    parameters = models.JSONField(default=dict, help_text="What its kind needs. No secrets.")
+    asked = models.CharField(max_length=8, choices=Asked.choices, default=Asked.RUN)
+    state = models.CharField(max_length=16, choices=JobState.choices, default=JobState.WAITING)
+    stage = models.CharField(
+        max_length=200, blank=True, help_text="What it does now, in words for administrators."
+    )
+    done_bytes = models.BigIntegerField(default=0)
+    total_bytes = models.BigIntegerField(null=True, blank=True, help_text="null: unknown.")
+    bytes_per_s = models.FloatField(default=0.0, help_text="Over the last seconds.")
+    result = models.JSONField(default=dict, blank=True)
+    error = models.TextField(blank=True, help_text="What happened and what to do.")
+    num_attempts = models.PositiveIntegerField(
+        default=0, help_text="How often it was begun since an administrator asked for it."
+    )
+    next_attempt_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            # Two processes would write the same folder.
+            models.UniqueConstraint(
+                fields=["model", "kind"],
+                condition=models.Q(state__in=UNFINISHED),
+                name="one_unfinished_job",
+                violation_error_message="The model has a job of this kind, which has not ended.",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.model}"
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.state in UNFINISHED
+
+    @property
+    def left_s(self) -> float | None:
+        """How long the rest takes at the present speed; None: unknown."""
+        if self.state != JobState.RUNNING or not self.total_bytes or self.bytes_per_s <= 0:
+            return None
+        return max(0, self.total_bytes - self.done_bytes) / self.bytes_per_s
+
+    @property
+    def log_path(self) -> Path:
+        """The file that its process logs to. It is of this host."""
+        return log_path(Path(settings.VINERY_LOG_DIR), f"job-{self.pk}")
+
+    @property
+    def state_text(self) -> str:
+        """The state in words, with the change that the node has not followed yet."""
+        if self.is_unfinished and self.asked == Asked.CANCEL:
+            return "being cancelled"
+        if self.state == JobState.RUNNING and self.asked == Asked.PAUSE:
+            return "being paused"
+        if self.state == JobState.WAITING and self.next_attempt_at is not None:
+            return f"waiting for attempt {self.num_attempts + 1}"
+        return str(self.state)
+
+
+def wait_for_attempt(job: ModelJob, pause_s: float) -> None:
+    """Note that the node begins a job again after a pause."""
+    next_at = timezone.now() + timedelta(seconds=pause_s)
+    ModelJob.objects.filter(pk=job.pk).update(state=JobState.WAITING, next_attempt_at=next_at)
+
+
+# -- The history of a model: each change of its state, with the reason
+
+# Events that are kept of each model. More of them are deleted, the oldest first.
+MAX_EVENTS: Final = 500
+# Deleting costs a query: the history is cut when it is longer by this.
+_SLACK: Final = 50
+
+
+class ModelEvent(models.Model):
+    model = models.ForeignKey(
+        "serving.ServedModel", on_delete=models.CASCADE, related_name="events"
+    )
+    at = models.DateTimeField(auto_now_add=True)
+    state = models.CharField(max_length=16, help_text="The state that the model had from then on.")
+    reason = models.TextField(blank=True, help_text="Why it changed; empty: as it was asked to.")
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.model_id}: {self.state}"
+
+
+def asker_of(model_id: int) -> str:
+    """Return who last asked to load, unload or change the model; empty: unknown."""
+    entries = AuditEntry.objects.filter(target_kind="model", target_id=str(model_id))
+    return entries.values_list("actor", flat=True).first() or ""
+
+
+def record_event(model_id: int, state: str, reason: str = "") -> None:
+    """Add an event, unless it repeats the newest one, or has no reason for the same state. Raises
+    DatabaseError."""
+    events = ModelEvent.objects.filter(model_id=model_id)
+    newest = events.first()
+    if newest is not None and newest.state == state and reason in ("", newest.reason):
+        return
+    # Models know jobs, and not the other way round.
+    if not apps.get_model("serving", "ServedModel").objects.filter(pk=model_id).exists():
+        return
+    ModelEvent.objects.create(model_id=model_id, state=state, reason=reason)
+    if events.count() > MAX_EVENTS + _SLACK:
+        kept = events.values_list("pk", flat=True)[MAX_EVENTS - 1]
+        events.filter(pk__lt=kept).delete()

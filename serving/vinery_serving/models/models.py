@@ -1,0 +1,316 @@
+"""The table of served models."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+
+from vinery_serving.core.output_formats import check_output_format
+from vinery_serving.core.tasks import Task
+from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.engine.options import of_engine
+from vinery_serving.models import devices
+from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
+from vinery_serving.models.devices import check_device, check_device_options
+from vinery_serving.models.engine_status import EngineState, EngineStatus, ShownState
+from vinery_serving.models.folder_options import check_folder_options, shipped_folder
+from vinery_serving.models.job_rows import FOLDER_KINDS, JobKind, JobState, ModelJob
+from vinery_serving.models.tasks import UnusableModel, check_folder, read_task
+
+_MAX_IDLE_S: Final = 366 * 24 * 3600
+_MAX_REPLICAS: Final = 64
+
+
+class ServedModel(models.Model):
+    """A model that clients can request. Administrators write this table; the node writes
+    `EngineStatus`."""
+
+    name = models.CharField(
+        max_length=128,
+        unique=True,
+        error_messages={"unique": "Another model is served under this name."},
+        validators=[MODEL_NAME],
+        help_text="The name that clients send as `model`.",
+    )
+    folder = models.CharField(
+        max_length=1024,
+        blank=True,
+        help_text="Absolute path of the folder that holds openvino_model.xml.",
+    )
+    task = models.CharField(
+        max_length=16,
+        choices=[(each.value, each.value) for each in Task],
+        default=Task.CHAT.value,
+        editable=False,
+        help_text="What the model in the folder does, as its files have it.",
+    )
+    source = models.JSONField(
+        default=dict,
+        blank=True,
+        editable=False,
+        help_text="Where its files were pulled from: hub, repository, revision, commit and files "
+        "with their sizes; empty: an administrator named the folder.",
+    )
+    device = models.CharField(max_length=64, default="CPU", help_text="CPU, GPU, GPU.1, NPU ...")
+    options = models.JSONField(
+        default=dict, blank=True, help_text="Engine options, such as {'max_running': 16}."
+    )
+    project_ids = models.JSONField(
+        "projects",
+        default=list,
+        blank=True,
+        help_text="The ids of the projects whose keys see and use it; empty: all keys.",
+    )
+    is_loaded = models.BooleanField(
+        "load", default=True, help_text="Whether an engine should be running for it."
+    )
+    is_pinned = models.BooleanField(
+        "pinned",
+        default=False,
+        help_text="It stays awake: it does not sleep when it is idle, nor to make room for others.",
+    )
+    num_replicas = models.PositiveSmallIntegerField(
+        "replicas",
+        default=1,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(_MAX_REPLICAS)],
+        help_text="How many engines serve it. Each has its own copy of what it needs in memory.",
+    )
+    replica_devices = models.JSONField(
+        "devices of replicas",
+        default=list,
+        blank=True,
+        help_text="The devices of the replicas in turn, such as ['GPU.0', 'GPU.1']. Empty: all on "
+        "the device of the model.",
+    )
+    idle_s = models.PositiveIntegerField(
+        "idle time",
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(_MAX_IDLE_S)],
+        help_text="After so many seconds without a request its engine ends, until the next request "
+        "comes; 0: it stays. Empty: as VINERY_MODEL_IDLE_S.",
+    )
+    retried_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When an administrator last asked to load it again after a failure.",
+    )
+    test_asked_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When an administrator asked for the self-test that has not ended yet.",
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    # Whether a job that is about to begin makes the folder: the row may be stored without one.
+    awaits_folder = False
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Store the row, with the task of its folder if the folder may have changed."""
+        columns = kwargs.get("update_fields")
+        if columns is None or "folder" in columns:
+            self.read_task()
+            if columns is not None:
+                kwargs["update_fields"] = {*columns, "task"}
+        super().save(*args, **kwargs)
+
+    @property
+    def status(self) -> EngineStatus:
+        """The node's last report of the engine; UNLOADED without one. One query, unless
+        `engine` was selected."""
+        try:
+            engine: EngineStatus = self.engine
+        except EngineStatus.DoesNotExist:
+            return EngineStatus(model=self)
+        return engine
+
+    @property
+    def shown_state(self) -> ShownState:
+        """The state of the engine or of the job that makes the folder, or the change that the node
+        has not followed yet."""
+        if not self.folder:
+            return self._state_without_folder()
+        status = self.status
+        if not self.is_loaded:
+            is_gone = status.state == EngineState.UNLOADED
+            return ShownState.UNLOADED if is_gone else ShownState.UNLOADING
+        if status.state == EngineState.UNLOADED or self._is_obsolete(status):
+            return ShownState.WAITING
+        return ShownState(status.state)
+
+    def _state_without_folder(self) -> ShownState:
+        job = self.folder_job
+        if job is None or job.state in (JobState.PAUSED, JobState.CANCELLED):
+            return ShownState.REGISTERED
+        if job.state == JobState.FAILED:
+            return ShownState.FAILED
+        return ShownState.PULLING if job.kind == JobKind.PULL else ShownState.CONVERTING
+
+    @property
+    def folder_job(self) -> ModelJob | None:
+        """The newest job that makes the folder; None: there was none. One query."""
+        return ModelJob.objects.filter(model=self, kind__in=FOLDER_KINDS).first()
+
+    def _is_obsolete(self, status: EngineStatus) -> bool:
+        """Whether the node reported this before a change that needs another engine, or before an
+        administrator asked to try again: it reports each step after one."""
+        if status.settings_digest not in ("", self.settings_digest):
+            return True
+        was_retried = self.retried_at is not None and self.retried_at > status.changed_at
+        return status.has_failed and was_retried
+
+    @property
+    def settings_digest(self) -> str:
+        """Names what the engine depends on. Another digest needs another engine."""
+        devices = ", ".join([self.device, *self.replica_devices])
+        return settings_digest(self.name, self.folder, devices, options_text(self.options))
+
+    def device_of(self, replica: int) -> str:
+        """The device on which a replica runs."""
+        devices: list[str] = self.replica_devices
+        return devices[replica % len(devices)] if devices else self.device
+
+    def read_task(self) -> None:
+        """Read the task from the folder. Without a graph there it stays as it is."""
+        with contextlib.suppress(UnusableModel):
+            self.task = str(read_task(Path(self.folder)) or self.task)
+
+    @property
+    def state_text(self) -> str:
+        """The state in words: `retrying (2 of 4)` before and during the second of four attempts."""
+        state, status = self.shown_state, self.status
+        text = str(state.label).lower()
+        if state is ShownState.RETRYING:
+            text = f"retrying ({status.num_attempts + 1} of {status.max_attempts})"
+        if status.has_former and self.is_loaded:
+            return f"{text}, the former version serves"
+        return text
+
+    @property
+    def waiting_text(self) -> str:
+        """How many requests wait for the model, and since when; empty if none does."""
+        number, since = self.status.num_waiting_to_load, self.status.waiting_since
+        if not number or since is None:
+            return ""
+        requests = "1 request waits" if number == 1 else f"{number} requests wait"
+        return f"{requests}, since {since:%H:%M:%S} UTC"
+
+    @property
+    def takes_pictures(self) -> bool:
+        """Whether the folder holds a vision model."""
+        return self.task == Task.VISION
+
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        """Raises ValidationError, also for a folder, a device or options with which no engine can
+        start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed.
+        The name of a model that ships with Vinery becomes its folder."""
+        errors: dict[str, Any] = {}
+        if not self.folder:
+            if not self.awaits_folder and "folder" not in (exclude or ()):
+                errors["folder"] = [ValidationError("This field is required.")]
+            exclude = {*(exclude or ()), "folder"}
+        if "folder" not in (exclude or ()):
+            self.folder = str(shipped_folder(self.folder) or self.folder)
+            self.read_task()
+        try:
+            super().clean_fields(exclude)
+        except ValidationError as error:
+            errors = error.update_error_dict(errors)
+        for name, check in _CHECKS.items():
+            if name not in (exclude or ()) and name not in errors:
+                try:
+                    check(getattr(self, name))
+                except ValueError as error:
+                    errors[name] = [ValidationError(str(error))]
+        together = ("options", "device", "replica_devices", "folder")
+        changed = [each for each in together if each not in (exclude or ())]
+        if changed and not errors.keys() & set(together):
+            try:
+                self._check_options_together()
+            except ValueError as error:
+                errors[changed[0]] = [ValidationError(str(error))]
+        if errors:
+            raise ValidationError(errors)
+
+    def _check_options_together(self) -> None:
+        """Raises ValueError for options that the device or the model does not take."""
+        options = parse_options(dict(self.options), Task(self.task))
+        known = devices.read(Path(settings.VINERY_RUN_DIR))
+        for device in {self.device, *self.replica_devices}:
+            check_device_options(options, device, known)
+        check_folder_options(options, Path(self.folder))
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Return those of a model's options that its engine is started with, as canonical JSON: equal
+    ones compare equal."""
+    return json.dumps(of_engine(options), sort_keys=True)
+
+
+def settings_digest(name: str, folder: str, devices: str, options: str) -> str:
+    """Hexadecimal SHA-256 of what engines depend on. `options` is that of `options_text`."""
+    return sha256("\0".join((name, folder, devices, options)).encode()).hexdigest()
+
+
+def _check_options(options: object) -> None:
+    """Raises ValueError for options that the engine or the gateway does not have."""
+    if not isinstance(options, Mapping):
+        raise ValueError('Write a JSON object, such as {"max_running": 16}.')
+    parsed = parse_options(dict(options))
+    if parsed.output_format:
+        check_output_format(parsed.output_format)
+
+
+def _check_name(name: str) -> None:
+    """Raises ValueError for the name of an alias."""
+    if ModelAlias.objects.filter(name=name).exists():
+        raise ValueError("There is an alias of this name.")
+
+
+def _check_device(text: str) -> None:
+    """Raises ValueError for a device that this machine does not have."""
+    check_device(text, devices.read(Path(settings.VINERY_RUN_DIR)))
+
+
+def _check_replica_devices(names: object) -> None:
+    """Raises ValueError for what is no list of devices of this machine."""
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise ValueError('Write a list of devices, such as ["GPU.0", "GPU.1"].')
+    for each in names:
+        _check_device(each)
+
+
+def _check_projects(ids: object) -> None:
+    """Raises ValueError for what is no list of ids."""
+    is_list = isinstance(ids, list) and all(type(each) is int for each in ids)
+    if not is_list:
+        raise ValueError("Write a list of ids of projects, such as [1, 2].")
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "name": _check_name,
+    "folder": check_folder,
+    "device": _check_device,
+    "replica_devices": _check_replica_devices,
+    "options": _check_options,
+    "project_ids": _check_projects,
+}

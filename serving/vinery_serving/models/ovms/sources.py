@@ -1,0 +1,263 @@
+"""Finds what a model server serves: in its config.json, its graphs and its command line."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from vinery_serving.models.ovms import prototext
+
+GRAPH: Final = "graph.pbtxt"
+_LLM: Final = "LLMCalculatorOptions"
+# What nodes of other graphs do.
+_TASKS: Final = {
+    "Embeddings": "embeddings",
+    "Rerank": "rerank",
+    "ImageGen": "pictures",
+    "S2t": "transcriptions",
+    "T2s": "speech",
+}
+_MAX_BYTES: Final = 4 << 20
+
+
+class UnreadableSource(Exception):
+    """A file or a command line cannot be read. The message is for the administrator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Servable:
+    """A model of the model server, with its options by the names in graphs."""
+
+    name: str
+    folder: Path
+    source: str  # where it is defined
+    options: Mapping[str, Any] = field(default_factory=dict)
+    task: str = "chat"  # anything else has no counterpart as a chat model
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a source defines."""
+
+    servables: tuple[Servable, ...] = ()
+    server: Mapping[str, str] = field(default_factory=dict)  # flags of the server, by name
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Folders of a container, and where they are on this machine."""
+
+    pairs: tuple[tuple[str, Path], ...] = ()
+
+    def resolve(self, text: str, base: Path) -> Path:
+        """Return the path on this machine; a relative one begins in `base`."""
+        for inside, outside in self.pairs:
+            if text == inside or text.startswith(f"{inside.rstrip('/')}/"):
+                text = str(outside / text[len(inside) :].strip("/"))
+                break
+        return Path((base / Path(text).expanduser()).resolve())
+
+
+def read_path(path: Path, roots: Roots) -> Found:
+    """Read a config.json, a graph, a folder with either, a repository of models, or a text with a
+    command line. Raises `UnreadableSource`."""
+    if not path.is_dir():
+        return _read_file(path, roots)
+    config = path / "config.json"
+    if config.is_file() and _is_config(_json(config)):
+        return _read_file(config, roots)
+    if (path / GRAPH).is_file():
+        return _read_file(path / GRAPH, roots)
+    graphs = sorted([*path.glob(f"*/{GRAPH}"), *path.glob(f"*/*/{GRAPH}")])
+    if not graphs:
+        raise UnreadableSource(f"{path} has no config.json of a model server and no {GRAPH}.")
+    return Found(
+        tuple(
+            _of_graph(each, str(each.parent.relative_to(path)), str(each), roots) for each in graphs
+        )
+    )
+
+
+def _read_file(path: Path, roots: Roots) -> Found:
+    if path.suffix == ".pbtxt":
+        return Found((_of_graph(path, path.parent.resolve().name, str(path), roots),))
+    if path.suffix == ".json":
+        return Found(tuple(_of_config(path, _json(path), roots)))
+    return read_command(_text(path), roots, base=path.parent)
+
+
+def read_command(text: str, roots: Roots, *, base: Path = Path()) -> Found:
+    """Read the flags of a command line, or of a file that has one. Raises `UnreadableSource`."""
+    flags = flags_of(text)
+    if not flags:
+        raise UnreadableSource("There is no option such as --model_path in this text.")
+    servables: list[Servable] = []
+    if "config_path" in flags:
+        path = roots.resolve(flags["config_path"], base)
+        servables += _of_config(path, _json(path), roots)
+    else:
+        servables += _of_flags(flags, roots, base)
+    return Found(tuple(servables), flags)
+
+
+_FLAG: Final = re.compile(r"--([a-z][a-z0-9_]+)\Z")
+
+
+def flags_of(text: str) -> dict[str, str]:
+    """Return the flags in a command line, a script, or a list of words in YAML or JSON."""
+    text = text.replace("\\\n", " ")
+    words = _words(text)
+    flags: dict[str, str] = {}
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        found = _FLAG.fullmatch(name)
+        if found is None:
+            continue
+        after = words[index + 1] if index + 1 < len(words) else ""
+        flags[found[1]] = value if equals else "" if after.startswith("--") else after
+    return flags
+
+
+def _words(text: str) -> list[str]:
+    """Split as a shell does. Lists of words in YAML and JSON have marks around the words."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars="")
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    try:
+        words = list(lexer)
+    except ValueError:
+        words = text.split()
+    stripped = (each.strip("[],") if not each.startswith("{") else each for each in words)
+    return [each for each in stripped if each not in ("", "-")]
+
+
+def _of_flags(flags: Mapping[str, str], roots: Roots, base: Path) -> Iterator[Servable]:
+    repository, source = flags.get("model_repository_path"), flags.get("source_model")
+    name = flags.get("model_name") or source
+    text = flags.get("model_path") or (f"{repository}/{source or name}" if repository else "")
+    if not text or not (source or name or flags.get("model_path")):
+        return
+    folder = roots.resolve(text, base)
+    name = name or folder.name
+    graph, task = folder / GRAPH, flags.get("task", "text_generation")
+    options: dict[str, Any] = {}
+    found_task = "chat" if task == "text_generation" else task
+    if graph.is_file():
+        served = _of_graph(graph, name, str(graph), roots)
+        options, folder, found_task = dict(served.options), served.folder, served.task
+    given = {GRAPH_NAMES.get(key, key): value for key, value in flags.items()}
+    options |= {key: _typed(value) for key, value in given.items() if key in OF_MODELS}
+    yield Servable(name, folder, "the command line", options, found_task)
+
+
+# The names of flags in graphs, where they differ.
+GRAPH_NAMES: Final = {
+    "target_device": "device",
+    "draft_model_path": "draft_models_path",
+    "draft_source_model": "draft_models_path",
+}
+OF_MODELS: Final = frozenset(
+    {
+        *("device", "plugin_config", "cache_size", "max_num_seqs", "max_num_batched_tokens"),
+        *("dynamic_split_fuse", "enable_prefix_caching", "kv_cache_precision"),
+        *("max_tokens_limit", "best_of_limit", "pipeline_type", "draft_models_path"),
+        *("draft_device", "draft_eagle3_mode", "tool_parser", "reasoning_parser"),
+        *("enable_tool_guided_generation", "chat_template_mode", "model_distribution_policy"),
+        *("max_prompt_len", "cache_interval_multiplier"),
+    }
+)
+
+
+def _typed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _is_config(document: Any) -> bool:
+    lists = ("model_config_list", "mediapipe_config_list")
+    return isinstance(document, dict) and any(each in document for each in lists)
+
+
+def _of_config(path: Path, document: Any, roots: Roots) -> Iterator[Servable]:
+    if not _is_config(document):
+        raise UnreadableSource(f"{path} has no model_config_list and no mediapipe_config_list.")
+    for each in _entries(document, "mediapipe_config_list", path):
+        name = str(each.get("name", ""))
+        base = roots.resolve(str(each.get("base_path") or name), path.parent)
+        graph = roots.resolve(str(each.get("graph_path") or GRAPH), base)
+        yield _of_graph(graph, name, f"{path}: mediapipe_config_list", roots)
+    for each in _entries(document, "model_config_list", path):
+        config = each.get("config", {})
+        name = str(config.get("name", ""))
+        base = roots.resolve(str(config.get("base_path") or name), path.parent)
+        source = f"{path}: model_config_list"
+        if (base / GRAPH).is_file():
+            yield _of_graph(base / GRAPH, name, source, roots)
+        else:
+            yield Servable(name, base, source, {}, task="inference of a classic model")
+
+
+def _entries(document: Mapping[str, Any], key: str, path: Path) -> Sequence[Mapping[str, Any]]:
+    entries = document.get(key, [])
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        raise UnreadableSource(f"{key} of {path} must be a list of objects.")
+    return entries
+
+
+def _of_graph(path: Path, name: str, source: str, roots: Roots) -> Servable:
+    """Raises `UnreadableSource`."""
+    text = _text(path)
+    try:
+        graph = prototext.parse(text)
+    except ValueError as error:
+        raise UnreadableSource(f"{path} is not a graph: {error}.") from None
+    for node in graph.get("node", []):
+        if not isinstance(node, dict):
+            continue
+        calculator = str(node.get("calculator", [""])[0])
+        for held in node.get("node_options", []):
+            if isinstance(held, dict) and _LLM in held:
+                options = _flat(held[_LLM][0])
+                folder = roots.resolve(str(options.pop("models_path", "./")), path.parent)
+                return Servable(name, folder, source, options)
+        for start, task in _TASKS.items():
+            if calculator.startswith(start):
+                options = _node_options(node)
+                folder = roots.resolve(str(options.pop("models_path", "./")), path.parent)
+                return Servable(name, folder, source, options, task)
+    return Servable(name, path.parent.resolve(), source, {}, "a graph without a language model")
+
+
+def _node_options(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a node, whatever the name of their message is."""
+    held = [each for each in node.get("node_options", []) if isinstance(each, dict)]
+    messages = [values[0] for each in held for values in each.values()]
+    return _flat(messages[0]) if messages else {}
+
+
+def _flat(message: Any) -> dict[str, Any]:
+    """Return the last value of each field, as protocol buffers do, also in its messages."""
+    if not isinstance(message, dict):
+        return {}
+    last = {name: values[-1] for name, values in message.items() if values}
+    return {key: _flat(each) if isinstance(each, dict) else each for key, each in last.items()}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(_text(path))
+    except ValueError as error:
+        raise UnreadableSource(f"{path} is not JSON: {error}.") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise UnreadableSource(f"{path} is larger than {_MAX_BYTES >> 20} MiB.")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise UnreadableSource(f"{path} cannot be read: {error}.") from None

@@ -1,0 +1,372 @@
+"""Turns a model of the model server into one of Vinery, with a line for each of its options."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from vinery_serving.core.output_formats import check_output_format
+from vinery_serving.engine.options import EngineOptions
+from vinery_serving.models.ovms.sources import Roots, Servable
+
+
+@dataclass(slots=True)
+class Translation:
+    """A model as Vinery serves it, and what became of each option."""
+
+    name: str
+    folder: Path
+    device: str = "CPU"
+    options: dict[str, Any] = field(default_factory=dict)
+    taken: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)  # with the difference
+    lost: list[str] = field(default_factory=list)  # with the reason
+
+    def take(self, ours: str, value: Any, theirs: str) -> None:
+        self.options[ours] = value
+        self.taken.append(f"{theirs} is the option {ours}: {json.dumps(value)}")
+
+    def change(self, ours: str, value: Any, theirs: str, why: str) -> None:
+        self.options[ours] = value
+        self.changed.append(f"{theirs} is the option {ours}: {json.dumps(value)}. {why}")
+
+    def lose(self, theirs: str, why: str) -> None:
+        self.lost.append(f"{theirs}: {why}")
+
+
+def translate(servable: Servable, roots: Roots) -> Translation:
+    """Return the model. What has no counterpart is in `lost` of the translation."""
+    model = Translation(_usable_name(servable.name), servable.folder)
+    if model.name != servable.name:
+        model.changed.append(f"the name {servable.name} is {model.name}: names have no other signs")
+    given = {name: value for name, value in servable.options.items() if value != ""}
+    plugin = _plugin_of(model, given.pop("plugin_config", {}))
+    if "max_prompt_len" in given:
+        plugin = {"MAX_PROMPT_LEN": given["max_prompt_len"]} | plugin
+    for name, value in given.items():
+        if name in _HANDLERS:
+            _handle(model, name, value)
+        elif name not in _TOGETHER:
+            model.lose(name, _LOST.get(name, "Vinery does not know it"))
+    _take_plugin(model, plugin)
+    _take_parsers(model, given)
+    _take_draft(model, given, servable.folder, roots)
+    _take_generation_config(model, given, servable.folder)
+    if servable.task == "chat":
+        _settle_prefix_cache(model, given)
+    _settle_split_fuse(model)
+    return model
+
+
+def _handle(model: Translation, name: str, value: Any) -> None:
+    try:
+        _HANDLERS[name](model, name, value)
+    except (TypeError, ValueError, AttributeError):
+        model.lose(name, f"{value!r} is not a value that it can have")
+
+
+_Handler = Callable[[Translation, str, Any], None]
+
+# Options that the functions after `_HANDLERS` read together.
+_TOGETHER: Final = frozenset(
+    {
+        *("tool_parser", "reasoning_parser", "draft_models_path", "draft_device"),
+        *("draft_cache_size", "draft_max_num_batched_tokens", "generation_config_path"),
+        *("draft_eagle3_mode", "max_prompt_len"),
+    }
+)
+_LOST: Final = {
+    "draft_block_size": "blocks have the size of the device",
+    "draft_max_num_seqs": "the draft model runs with as many answers as its model",
+    "draft_dynamic_split_fuse": "the draft model reads long prompts in several steps",
+    "truncate": "a request asks for it, by truncate_prompt_tokens",
+    "enable_tool_guided_generation": "a request asks for it, by `strict` of a tool or tool_choice",
+}
+
+
+def _same(ours: str, kind: Callable[[Any], Any] = lambda value: value) -> _Handler:
+    def handle(model: Translation, name: str, value: Any) -> None:
+        model.take(ours, kind(value), name)
+
+    return handle
+
+
+def _device(model: Translation, name: str, value: Any) -> None:
+    model.device = str(value)
+    model.taken.append(f"{name} is the device {value}")
+
+
+def _best_of(model: Translation, name: str, value: Any) -> None:
+    most = max(1, int(value) - 1)
+    why = "There it is the first number that is refused, here the largest that is accepted."
+    model.change("best_of_limit", most, name, why)
+
+
+def _pipeline(model: Translation, name: str, value: Any) -> None:
+    if str(value).upper() in ("AUTO", "LM_CB", "VLM_CB"):
+        model.taken.append(f"{name} {value}: detected from the files of the folder")
+    else:
+        model.lose(name, f"Vinery serves with continuous batching only, and not as {value}")
+
+
+def _template_mode(model: Translation, name: str, value: Any) -> None:
+    if str(value).upper() == "JINJA":
+        model.taken.append(f"{name} {value}: all templates are rendered by Jinja")
+    else:
+        model.lose(name, f"templates are rendered by Jinja, as Hugging Face does, not by {value}")
+
+
+def _is_true(value: Any) -> bool:
+    return value if isinstance(value, bool) else str(value).lower() in ("true", "yes", "1")
+
+
+# The member of a group for each of a message, and how its value is read.
+_Table = Mapping[str, tuple[str, Callable[[Any], Any]]]
+_EVICTION: Final[_Table] = {
+    "aggregation_mode": ("aggregation", str.lower),
+    "start_size": ("start_size", int),
+    "recent_size": ("recent_size", int),
+    "max_cache_size": ("max_cache_size", int),
+    "apply_rotation": ("apply_rotation", _is_true),
+    "snapkv_window_size": ("snapkv_window_size", int),
+}
+_CRUSH: Final[_Table] = {
+    "budget": ("kvcrush_budget", int),
+    "anchor_point_mode": ("kvcrush_anchor", str.lower),
+    "rng_seed": ("kvcrush_seed", int),
+}
+_SPARSE: Final[_Table] = {
+    "mode": ("mode", str.lower),
+    "num_last_dense_tokens_in_prefill": ("num_last_dense_tokens", int),
+    "num_retained_start_tokens_in_cache": ("num_start_tokens", int),
+    "num_retained_recent_tokens_in_cache": ("num_recent_tokens", int),
+    "xattention_threshold": ("threshold", float),
+    "xattention_block_size": ("block_size", int),
+    "xattention_stride": ("stride", int),
+}
+
+
+def _members(model: Translation, name: str, value: Any, table: _Table) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for theirs, given in value.items():
+        if theirs in table:
+            ours, kind = table[theirs]
+            members[ours] = kind(given)
+        elif theirs != "kv_crush_config":
+            model.lose(f"{name}.{theirs}", "Vinery does not know it")
+    return members
+
+
+def _eviction(model: Translation, name: str, value: Any) -> None:
+    crush = value.get("kv_crush_config", {})
+    members = _members(model, name, value, _EVICTION)
+    members |= _members(model, f"{name}.kv_crush_config", crush, _CRUSH)
+    model.take("cache_eviction", members, name)
+
+
+def _sparse(model: Translation, name: str, value: Any) -> None:
+    model.take("sparse_attention", _members(model, name, value, _SPARSE), name)
+
+
+_POOLINGS: Final = {"CLS": "cls", "LAST": "last_token", "MEAN": "mean"}
+
+
+def _pooling(model: Translation, name: str, value: Any) -> None:
+    model.take("pooling", _POOLINGS.get(str(value).upper(), str(value).lower()), name)
+
+
+def _normalize(model: Translation, name: str, value: Any) -> None:
+    model.take("normalize", "always" if _is_true(value) else "never", name)
+
+
+_HANDLERS: Final[Mapping[str, _Handler]] = {
+    "target_device": _device,
+    "pooling": _pooling,
+    "normalize_embeddings": _normalize,
+    "device": _device,
+    "max_num_seqs": _same("max_running", int),
+    "max_num_batched_tokens": _same("max_num_batched_tokens", int),
+    "cache_size": _same("cache_size_gb", int),
+    "dynamic_split_fuse": _same("dynamic_split_fuse", _is_true),
+    "enable_prefix_caching": _same("enable_prefix_caching", _is_true),
+    "kv_cache_precision": _same("kv_cache_precision", str.lower),
+    "max_tokens_limit": _same("max_tokens_limit", int),
+    "cache_interval_multiplier": _same("cache_interval_multiplier", int),
+    "model_distribution_policy": _same("model_distribution_policy", str.lower),
+    "best_of_limit": _best_of,
+    "pipeline_type": _pipeline,
+    "chat_template_mode": _template_mode,
+    "cache_eviction_config": _eviction,
+    "sparse_attention_config": _sparse,
+}
+
+
+def _usable_name(name: str) -> str:
+    """Return the name in the signs that Vinery's names have."""
+    return re.sub(r"[^A-Za-z0-9._:/-]", "-", name).lstrip("._:/-")[:128] or "model"
+
+
+def _plugin_of(model: Translation, given: Any) -> dict[str, Any]:
+    try:
+        plugin = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        plugin = None
+    if not isinstance(plugin, dict):
+        model.lose("plugin_config", "it is not a JSON object")
+        return {}
+    return plugin
+
+
+def _take_plugin(model: Translation, plugin: Mapping[str, Any]) -> None:
+    """Properties that are options of Vinery become these; the others go to the plugin."""
+    left: dict[str, Any] = {}
+    for name, value in plugin.items():
+        theirs = f"plugin_config {name}"
+        if name == "prompt_lookup":
+            model.take("prompt_lookup", _is_true(value), theirs)
+        elif name in ("KV_CACHE_PRECISION", "MODEL_DISTRIBUTION_POLICY"):
+            model.take(name.lower(), str(value).lower(), theirs)
+        elif name == "INFERENCE_NUM_THREADS":
+            model.take("num_threads", value, theirs)
+        elif name == "CACHE_DIR":
+            model.lose(theirs, "compiled models are kept in the home")
+        elif name in ("MAX_PROMPT_LEN", "MIN_RESPONSE_LEN"):
+            _take_length(model, name, value)
+        else:
+            left[name] = value
+    if left:
+        model.take("plugin", left, "plugin_config")
+
+
+def _take_length(model: Translation, name: str, value: Any) -> None:
+    theirs = f"plugin_config {name}"
+    if model.device.partition(".")[0] != "NPU":
+        model.lose(theirs, "it is for an NPU; max_context limits prompt and answer together")
+    elif str(value).isdecimal():
+        model.take(name.lower(), int(value), theirs)
+    else:
+        model.lose(theirs, f"{value!r} is not a value that it can have")
+
+
+# The names of parsers, where Vinery's format has another.
+_FORMATS: Final = {"hermes3": "hermes", "qwen3": "think"}
+
+
+def _take_parsers(model: Translation, given: Mapping[str, Any]) -> None:
+    names = [given[each] for each in ("reasoning_parser", "tool_parser") if each in given]
+    formats = list(dict.fromkeys(_FORMATS.get(str(name), str(name)) for name in names))
+    if not formats:
+        return
+    wanted = [each for each in formats if each != "none"] or ["none"]
+    try:
+        model.take("output_format", check_output_format("+".join(wanted)), "parsers")
+    except ValueError:
+        parsers = " and ".join(map(str, names))
+        model.lose("parsers", f"there is no format {parsers}; it is detected from the template")
+
+
+def _take_draft(model: Translation, given: Mapping[str, Any], folder: Path, roots: Roots) -> None:
+    if "draft_models_path" not in given:
+        return
+    path = roots.resolve(str(given["draft_models_path"]), folder)
+    is_head = _is_true(given.get("draft_eagle3_mode", False))
+    model.take("eagle3_head" if is_head else "draft_model", str(path), "draft_models_path")
+    if "draft_device" in given:
+        model.take("draft_device", str(given["draft_device"]), "draft_device")
+    own = {
+        ours: given[theirs]
+        for theirs, ours in (
+            ("draft_cache_size", "cache_size_gb"),
+            ("draft_max_num_batched_tokens", "max_num_batched_tokens"),
+        )
+        if theirs in given
+    }
+    if own:
+        model.take("draft_scheduler", own, "draft_cache_size, draft_max_num_batched_tokens")
+
+
+def _take_generation_config(model: Translation, given: Mapping[str, Any], folder: Path) -> None:
+    """A file beside the model's own generation_config.json becomes defaults."""
+    if "generation_config_path" not in given:
+        return
+    path = folder / str(given["generation_config_path"])
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        model.lose("generation_config_path", f"{path} cannot be read: {error}")
+        return
+    names = {name: name for name in _SAMPLED} | {"max_new_tokens": "max_tokens"}
+    defaults = {ours: values[theirs] for theirs, ours in names.items() if theirs in values}
+    if values.get("do_sample") is False:
+        defaults["temperature"] = 0
+    model.change("defaults", defaults, "generation_config_path", "Its other values stay out.")
+
+
+_SAMPLED: Final = (
+    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
+    *("presence_penalty", "frequency_penalty"),
+)
+
+
+def _settle_prefix_cache(model: Translation, given: Mapping[str, Any]) -> None:
+    """In graphs the cache of prefixes is off unless they turn it on; in Vinery it is on."""
+    if "enable_prefix_caching" in given:
+        return
+    if "cache_eviction" in model.options:
+        model.options["enable_prefix_caching"] = False
+        model.taken.append("enable_prefix_caching is off, as cache_eviction_config needs it")
+    else:
+        model.changed.append(
+            "enable_prefix_caching is on: graphs have it off by default. Answers stay the same."
+        )
+
+
+def _settle_split_fuse(model: Translation) -> None:
+    """Without it, a step must have room for a token of each answer."""
+    options = EngineOptions()
+    if model.options.get("dynamic_split_fuse", True):
+        return
+    num_tokens = model.options.get("max_num_batched_tokens", options.max_num_batched_tokens)
+    model.changed.append(
+        f"dynamic_split_fuse is off: prompt and answer together have at most {num_tokens} tokens"
+    )
+    if model.options.get("max_running", options.max_running) > num_tokens:
+        why = "A step has at most max_num_batched_tokens."
+        model.change("max_running", num_tokens, "max_num_seqs", why)
+
+
+# Flags of the server, and what does the same. Those of models are options above.
+_FLAGS: Final = {
+    "port": "gRPC is not served; clients use HTTP",
+    "rest_port": "set VINERY_PORT",
+    "rest_bind_address": "set VINERY_HOST",
+    "grpc_bind_address": "gRPC is not served",
+    "rest_workers": "requests do not occupy threads; VINERY_WEB_WORKERS sets the processes",
+    "api_key_file": "each client has a key of its own: vinery key create",
+    "metrics_enable": "metrics are always on, at /metrics",
+    "metrics_list": "metrics are always on, at /metrics",
+    "log_level": "set VINERY_LOG_LEVEL",
+    "log_path": "logs are in the home: vinery logs",
+    "cache_dir": "compiled models are kept in the home",
+    "file_system_poll_wait_seconds": "changes of models take effect at once",
+    "cpu_extension": "extensions of OpenVINO are not loaded",
+    "pull": "the folder must be there; vinery pulls with a command of its own",
+    "allowed_origins": "browsers of all origins may call the API with a key",
+    "allowed_methods": "browsers of all origins may call the API with a key",
+    "allowed_headers": "browsers of all origins may call the API with a key",
+}
+_USED: Final = frozenset(
+    {
+        *("config_path", "model_name", "model_path", "model_repository_path", "source_model"),
+        *("task", "allowed_media_domains", "allowed_local_media_path"),
+    }
+)
+
+
+def lost_flags(flags: Mapping[str, str], of_models: frozenset[str]) -> Iterator[str]:
+    """Yield a line for each flag of the server that is not an option of its models."""
+    for name in flags:
+        if name not in _USED and name not in of_models:
+            yield f"--{name}: {_FLAGS.get(name, 'Vinery has no such option')}"

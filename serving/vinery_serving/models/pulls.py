@@ -1,0 +1,316 @@
+"""Models of hubs: what is asked of them, whether they will load on this machine, and pulling them.
+
+Pages and the management API ask hubs a few questions at a time, each with a deadline. A question
+occupies a thread. One that is not answered in time goes on until its connection ends, and counts as
+long: a slow hub cannot collect threads.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from vinery_accounts.access import changes
+from vinery_serving.core.weight_files import weights_bytes_of
+from vinery_serving.models import devices, job_requests, registry
+from vinery_serving.models.convert.options import Precision
+from vinery_serving.models.hub import catalogue
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
+from vinery_serving.models.hub.formats import wanted_files
+from vinery_serving.models.hub.local_files import is_archive, local_repository
+from vinery_serving.models.hub.machine import Machine, this_machine
+from vinery_serving.models.hub.memory_need import CONTEXT_TOKENS, MeasuredEngine
+from vinery_serving.models.hub.origins import ArchiveOrigin, FilesOrigin, HubOrigin, Origin
+from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_it_load
+from vinery_serving.models.job_rows import JobKind, ModelJob
+from vinery_serving.models.models import ServedModel
+
+ResultT = TypeVar("ResultT")
+MAX_QUESTIONS: Final = 4
+WITHIN_S: Final = 25.0
+_RUNNING: Final = threading.BoundedSemaphore(MAX_QUESTIONS)
+_CPU: Final = "CPU"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A model of a hub."""
+
+    repository: Annotated[
+        str,
+        "A repository of the hub, such as OpenVINO/Qwen3-8B-int4-ov; a name of the catalogue; a "
+        "URL of an archive (https://, s3://); or the absolute path of a folder, a GGUF file or an "
+        "archive, which is copied.",
+        {"max_length": 2048},
+    ]
+    sha256: Annotated[
+        str | None,
+        "Of the archive of a URL, if it is known: another archive is refused, and http:// is "
+        "allowed.",
+        {
+            "label": "SHA-256 of the archive",
+            "regex": r"^[0-9a-fA-F]{64}\Z",
+            "error_messages": {"invalid": "Write 64 hexadecimal digits, or leave it empty."},
+        },
+    ] = None
+    revision: Annotated[str | None, "A branch, tag or commit.", {"max_length": 200}] = None
+    include: Annotated[
+        list[str],
+        "Only files that match one of these, such as *.json; empty: what is needed.",
+        {"max_length": 50},
+    ] = field(default_factory=list)
+    device: Annotated[
+        str, "Where it should run, such as CPU, GPU or AUTO:GPU,CPU.", {"max_length": 64}
+    ] = _CPU
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Repository):
+    """A model of a hub, and how it would be used."""
+
+    context: Annotated[
+        int,
+        "Tokens of one conversation that there should be memory for.",
+        {"min_value": 1, "max_value": 1 << 24},
+    ] = CONTEXT_TOKENS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pull(Repository):
+    """A model of a hub, and what becomes of it."""
+
+    name: Annotated[
+        str | None,
+        "The model that gets the files; empty: named after them. A new name adds a model.",
+        {"max_length": 128},
+    ] = None
+    options: Annotated[dict[str, Any], "Engine options of a new model."] = field(
+        default_factory=dict
+    )
+    precision: Annotated[
+        Precision | None,
+        "To which a checkpoint is converted after its pull; empty: that of the check.",
+    ] = None
+    is_loaded: Annotated[bool, "Whether a new model is loaded then."] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Words to search a hub for."""
+
+    text: Annotated[str, "Words of the name.", {"max_length": 200}]
+    only_openvino: Annotated[bool, "Only models that need no conversion."] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What would be pulled, whether it will load here, and the name of the model. An archive is
+    judged only when it is unpacked."""
+
+    origin: Origin
+    verdict: Verdict | None
+    name: str
+
+
+def ask(question: Callable[[], ResultT], within_s: float = WITHIN_S) -> ResultT:
+    """Return the answer. Raises what the question raises, and `HubUnavailable` after the deadline
+    or while too many others run."""
+    if not _RUNNING.acquire(blocking=False):
+        raise HubUnavailable("Too many questions to hubs are running. Try again in a moment.")
+    answer: Future[ResultT] = Future()
+    threading.Thread(target=_answer, args=(question, answer), daemon=True).start()
+    try:
+        return answer.result(timeout=within_s)
+    except TimeoutError:
+        raise HubUnavailable(
+            f"The hub did not answer within {within_s:g} s. Check the network, HTTPS_PROXY and "
+            "HF_ENDPOINT."
+        ) from None
+
+
+def _answer(question: Callable[[], ResultT], answer: Future[ResultT]) -> None:
+    try:
+        answer.set_result(question())
+    except Exception as error:
+        answer.set_exception(error)
+    finally:
+        _RUNNING.release()
+
+
+def look(asked: Repository, context: int = CONTEXT_TOKENS, within_s: float = WITHIN_S) -> Judged:
+    """Ask the hub, and judge the model for the device. Raises `PullFailed`."""
+    machine = machine_for(asked.device)
+    return ask(
+        lambda: judge(
+            asked.repository,
+            asked.revision,
+            asked.include,
+            machine=machine,
+            context=context,
+            sha256=asked.sha256 and asked.sha256.lower(),
+        ),
+        within_s,
+    )
+
+
+def pull(asked: Pull, judged: Judged | None = None) -> ModelJob:
+    """Judge a model, unless it is judged, and ask the node to pull it. Raises `PullFailed`, and
+    ValidationError for what will not load."""
+    return begin(
+        judged or look(asked),
+        asked.name,
+        device=asked.device,
+        options=asked.options,
+        load=asked.is_loaded,
+        precision=asked.precision,
+    )
+
+
+def judge(
+    what: str,
+    revision: str | None = None,
+    include: Sequence[str] = (),
+    *,
+    machine: Machine | None = None,
+    context: int = CONTEXT_TOKENS,
+    sha256: str | None = None,
+) -> Judged:
+    """Judge a repository, a model of the catalogue, a URL of an archive, or the absolute path of a
+    folder, a GGUF file or an archive, without fetching weights. `machine` is that of `machine_for`,
+    which asks the database; None: this one with its CPU. Raises `PullFailed`, and `HubUnavailable`
+    if the hub does not answer."""
+    if "://" in what:
+        archive = ArchiveOrigin.look(what, sha256)
+        return Judged(archive, None, archive.name.partition(".")[0])
+    machine = machine or machine_for(_CPU)
+    if Path(what).is_absolute():
+        return _judge_files(Path(what), machine, context)
+    hub = Hub.of_environment()
+    repository = wanted_files(hub.repository(_repository_of(what), revision), include)
+    verdict = will_it_load(repository, machine, context)
+    origin = HubOrigin(
+        repository=repository.name,
+        revision=repository.revision,
+        commit=repository.commit,
+        include=list(include),
+        endpoint=hub.endpoint,
+        precision=verdict.precision if verdict.answer is Answer.CONVERT else None,
+    )
+    return Judged(origin, verdict, repository.name.rpartition("/")[2])
+
+
+def facts_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what pages and commands show of a verdict, the most important
+    first."""
+    need, machine = verdict.need, verdict.machine
+    commit = f" at {verdict.commit[:12]}" if verdict.commit else ""  # files of this machine: none
+    basis = "(as measured here with other models)" if need.is_corrected else "(estimated)"
+    yield "model", f"{verdict.repository}{commit}"
+    yield "loads", verdict.answer
+    yield "format", f"{verdict.format}, {verdict.precision or 'precision unknown'}"
+    yield "task", f"{verdict.task}, {verdict.architecture or 'architecture unknown'}"
+    yield "licence", verdict.licence or "unknown"
+    yield (
+        "files",
+        f"{gigabytes(verdict.size_bytes)} of {gigabytes(machine.free_disk_bytes)} free",
+    )
+    yield (
+        "memory",
+        f"{gigabytes(need.total_bytes)} of {gigabytes(machine.memory_bytes)}: weights "
+        f"{gigabytes(need.weights_bytes)}, KV cache of {need.context_tokens:,} tokens "
+        f"{gigabytes(need.kv_cache_bytes)}, engine {gigabytes(need.overhead_bytes)} {basis}",
+    )
+
+
+def _judge_files(path: Path, machine: Machine, context: int) -> Judged:
+    origin, name = FilesOrigin.look(path), path.name.partition(".")[0]
+    if is_archive(path):
+        return Judged(origin, None, name)
+    return Judged(origin, will_it_load(local_repository(path), machine, context), name)
+
+
+def _repository_of(name: str) -> str:
+    """The repository of a name of the catalogue, or the name itself. Raises `PullFailed`."""
+    entry = catalogue.find(name)
+    if entry is None:
+        return name
+    if entry.shipped:
+        raise PullFailed(f"{name} ships with Vinery. Add a model with the folder {name}.")
+    return entry.repository
+
+
+def machine_for(device: str) -> Machine:
+    """Return this machine, with the memory of a device and the engines measured on it."""
+    known = devices.read(Path(settings.VINERY_RUN_DIR))
+    found = [each for each in known.devices if each.name == device] if known else []
+    own_bytes = found[0].memory_bytes if found and device != _CPU else None
+    engines = _measured() if device == _CPU else ()
+    return this_machine(Path(settings.VINERY_PULLED_DIR), device, own_bytes, engines)
+
+
+def _measured() -> Iterator[MeasuredEngine]:
+    """The engines that the node has measured. Other devices have memory that is not measured, and
+    one with a draft model has the weights of two models: they are left out."""
+    for model in ServedModel.objects.filter(device=_CPU).select_related("engine"):
+        weights_bytes, loaded_bytes = (
+            weights_bytes_of(Path(model.folder)),
+            model.status.loaded_bytes,
+        )
+        has_draft = model.options.get("draft_model") or model.options.get("eagle3_head")
+        if weights_bytes and loaded_bytes and not has_draft:
+            yield MeasuredEngine(weights_bytes, loaded_bytes)
+
+
+def begin(
+    judged: Judged,
+    name: str | None = None,
+    *,
+    device: str = "CPU",
+    options: Mapping[str, Any] | None = None,
+    load: bool = True,
+    precision: Precision | None = None,
+) -> ModelJob:
+    """Ask the node to pull what was judged for the model `name`, by default named after the files.
+    A model that has a folder serves from it until the new one is ready. `precision` is that to
+    which a checkpoint is converted; None: the one that was judged.
+
+    Raises ValidationError for what will not load.
+    """
+    if judged.verdict is not None and judged.verdict.answer is Answer.NO:
+        raise ValidationError(" ".join(judged.verdict.reasons))
+    name = name or judged.name
+    origin = judged.origin if precision is None else _with_precision(judged.origin, precision)
+    with transaction.atomic():
+        model = ServedModel.objects.filter(name=name).first()
+        if model is None:
+            model = ServedModel(
+                name=name, folder="", device=device, options=dict(options or {}), is_loaded=load
+            )
+            model.awaits_folder = True
+            model = changes.add(model)
+        return job_requests.begin(model, JobKind.PULL, msgspec.to_builtins(origin))
+
+
+def _with_precision(origin: Origin, precision: Precision) -> Origin:
+    """Raises ValidationError for files that are not converted."""
+    if not isinstance(origin, HubOrigin) or origin.precision is None:
+        text = "A precision is for a checkpoint of a hub, and this is none. Leave it out."
+        raise ValidationError({"precision": text})
+    return msgspec.structs.replace(origin, precision=precision)
+
+
+def add_shipped(name: str, served_as: str | None, *, device: str, load: bool) -> ServedModel | None:
+    """Serve a model of the catalogue that ships with Vinery; None for any other name. Raises
+    ValidationError."""
+    entry = catalogue.find(name)
+    if entry is None or not entry.shipped:
+        return None
+    return registry.add_model(Path(name), name=served_as or name, device=device, load=load)

@@ -1,0 +1,104 @@
+"""Adds, loads and unloads served models, for the command line, the admin and the first start.
+Each change is audited."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.utils import timezone
+
+from vinery_accounts.access import changes
+from vinery_accounts.access.access import Access
+from vinery_accounts.access.served import Served
+from vinery_accounts.models import Project
+from vinery_serving.core.tasks import Task
+from vinery_serving.models.aliases import ModelAlias
+from vinery_serving.models.engine_status import ShownState
+from vinery_serving.models.folder_options import shipped_folder
+from vinery_serving.models.models import ServedModel
+
+REFERENCE_MODEL: Final = "tiny-chat"
+
+
+def add_model(
+    folder: Path,
+    *,
+    name: str,
+    device: str = "CPU",
+    options: Mapping[str, Any] | None = None,
+    load: bool = True,
+) -> ServedModel:
+    """Serve a folder, or a model that ships with Vinery, under a name. Raises ValidationError."""
+    shipped = None if folder.exists() else shipped_folder(str(folder))
+    model = ServedModel(
+        name=name,
+        folder=str(shipped or folder.expanduser().resolve()),
+        device=device,
+        options=dict(options or {}),
+        is_loaded=load,
+    )
+    return changes.add(model)
+
+
+def load(model: ServedModel, is_loaded: bool) -> None:  # noqa: FBT001
+    """Ask the node to start or end the engine, to try again if the model could not load, or to wake
+    it. The model is not checked: the node reports its errors."""
+    if is_loaded and model.is_loaded and model.status.can_be_tried:
+        retry(model)
+    else:
+        changes.switch(model, "load" if is_loaded else "unload", is_loaded=is_loaded)
+
+
+def retry(model: ServedModel) -> None:
+    """Ask the node to load a model again that could not be loaded, or to wake it."""
+    changes.switch(model, "retry", retried_at=timezone.now())
+
+
+def test_pictures(model: ServedModel) -> None:
+    """Ask the node to show a loaded model known pictures."""
+    changes.switch(model, "self-test", test_asked_at=timezone.now())
+
+
+def list_models() -> list[ServedModel]:
+    """Return all served models by name, with their engines' status: one query."""
+    return list(ServedModel.objects.select_related("engine"))
+
+
+def read_served() -> list[Served]:
+    """Return models, those that are ready first, and aliases."""
+    models = sorted(list_models(), key=lambda each: each.shown_state is not ShownState.READY)
+    found = {each.name: _served(each) for each in models}
+    for alias in ModelAlias.objects.all():
+        targets = [found[name] for name in alias.targets if name in found]
+        is_for_all = not all(each.project_ids for each in targets)
+        found[alias.name] = Served(
+            alias.name,
+            () if is_for_all else [id_ for each in targets for id_ in each.project_ids],
+            is_alias=True,
+            answers_chats=any(each.answers_chats for each in targets),
+        )
+    return list(found.values())
+
+
+def _served(model: ServedModel) -> Served:
+    is_chat = Task(model.task) in (Task.CHAT, Task.VISION)
+    can_answer = model.shown_state in (ShownState.READY, ShownState.ASLEEP)
+    return Served(model.name, model.project_ids, answers_chats=is_chat and can_answer)
+
+
+def models_seen_by(access: Access) -> list[ServedModel]:
+    """Return the models that a user of the console sees: administrators all, others those of their
+    projects and those of all projects."""
+    models = list_models()
+    if access.is_superuser or not any(model.project_ids for model in models):
+        return models
+    own = set(access.rows(Project).values_list("pk", flat=True))
+    return [each for each in models if not each.project_ids or own & set(each.project_ids)]
+
+
+def ensure_reference_model() -> None:
+    """Serve the model that ships with Vinery, unless an administrator has added one."""
+    folder = Path(settings.VINERY_MODELS_DIR) / REFERENCE_MODEL
+    if folder.is_dir() and not ServedModel.objects.exists():
+        add_model(folder, name=REFERENCE_MODEL)

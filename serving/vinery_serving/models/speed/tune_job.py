@@ -1,0 +1,87 @@
+"""The job `tune`: looks for better engine options of a model, in engines of its own.
+
+{"folder": "/models/tiny-chat", "device": "CPU", "options": {}, "max_context": 2048,
+ "time_limit_s": 300, "allow_other_answers": false}
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import psutil
+
+from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.models.speed.bench_job import encode_of
+from vinery_serving.models.speed.measuring import Engine, MeasurementFailed
+from vinery_serving.models.speed.trials import trial_engine
+from vinery_serving.models.speed.tuning import Tuner, Tuning
+from vinery_serving.transport.client import EngineDisconnected
+
+# Of the weights, for an engine with a small cache: with it, and what its process needs beside.
+_MEMORY_FACTOR: Final = 1.3
+_MEMORY_BASE_BYTES: Final = 400 << 20
+_NUM_ENGINES: Final = 2
+_LOAD_TIMEOUT_S: Final = 600.0
+
+
+class TuneParameters(msgspec.Struct, frozen=True, kw_only=True):
+    folder: Path
+    device: str
+    options: dict[str, Any]
+    max_context: int
+    time_limit_s: float
+    allow_other_answers: bool = False
+
+
+def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
+    """Raises JobFailed."""
+    parameters = msgspec.convert(
+        document.parameters, TuneParameters, strict=False, dec_hook=lambda kind, value: kind(value)
+    )
+    _check_memory(parameters)
+    try:
+        tuning = asyncio.run(_tune(parameters, reporter))
+    except MeasurementFailed as error:
+        raise JobFailed(f"The present options cannot be measured: {error}") from error
+    except EngineDisconnected:
+        raise JobFailed("The engine with the present options ended.") from None
+    result: dict[str, Any] = msgspec.to_builtins(tuning, str_keys=True)
+    return result
+
+
+async def _tune(parameters: TuneParameters, reporter: Reporter) -> Tuning:
+    folder = parameters.folder
+
+    def start(options: Mapping[str, Any]) -> AbstractAsyncContextManager[Engine]:
+        return trial_engine(
+            folder, parameters.device, dict(options), parameters.max_context, _LOAD_TIMEOUT_S
+        )
+
+    tuner = Tuner(
+        start=start,
+        encode=encode_of(folder),
+        present=parameters.options,
+        device=parameters.device,
+        is_vision=(folder / "openvino_text_embeddings_model.xml").exists(),
+        allows_other_answers=parameters.allow_other_answers,
+        time_limit_s=parameters.time_limit_s,
+        report=reporter.progress,
+    )
+    return await tuner.run()
+
+
+def _check_memory(parameters: TuneParameters) -> None:
+    """Raises JobFailed if the engines of the trials would not fit beside what runs."""
+    if parameters.device != "CPU":
+        return
+    num_bytes = sum(file.stat().st_size for file in parameters.folder.glob("*.bin"))
+    needed = _NUM_ENGINES * (int(num_bytes * _MEMORY_FACTOR) + _MEMORY_BASE_BYTES)
+    available = psutil.virtual_memory().available
+    if available < needed:
+        raise JobFailed(
+            f"Trials need {needed / 2**30:.1f} GB of memory for {_NUM_ENGINES} engines, and "
+            f"{available / 2**30:.1f} GB are free. Unload this model or others, and tune again."
+        )

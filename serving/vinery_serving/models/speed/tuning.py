@@ -1,0 +1,216 @@
+"""Looks for better engine options: one setting after the other, the best value of each is kept.
+
+Each trial runs in an engine of its own, beside one with the present options. Both do the same work
+in turns, so that what else the machine does meanwhile slows both. The work is what chats do: each
+turn repeats those before.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from statistics import geometric_mean, median
+from typing import Any, Final
+
+import msgspec
+
+from vinery_serving.models.speed.knobs import GENAI_DEFAULTS, knobs
+from vinery_serving.models.speed.measuring import Engine, MeasurementFailed, Run
+from vinery_serving.models.speed.texts import Encode, next_turn, prompt_ids
+from vinery_serving.transport.client import EngineDisconnected
+
+STREAMS: Final = (1, 4)
+_PROMPT_TOKENS: Final = 96
+_OUTPUT_TOKENS: Final = 24
+_NUM_TURNS: Final = 3
+# Rounds of each number of streams: more while they are short, because those differ more.
+_MIN_ROUNDS: Final = 2
+_MAX_ROUNDS: Final = 8
+_ENOUGH_S: Final = 6.0
+# What is slower than this in one round is not measured again.
+_HOPELESS: Final = 0.9
+# A smaller gain is within what repeated measurements differ by.
+_LEAST_GAIN: Final = 1.03
+
+Start = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Engine]]
+
+
+class TrialResult(msgspec.Struct, frozen=True):
+    """One trial. A gain of 1.2: the same work is done 1.2 times as fast as with the present
+    options."""
+
+    what: str
+    options: dict[str, Any]
+    gain: float | None = None  # None: it failed
+    gains: dict[int, float] = {}  # by number of streams, the median of the rounds
+    worst: dict[int, float] = {}  # the least of the rounds
+    same_answers: float = 1.0  # the part of the greedy answers that stays the same, 0 to 1
+    is_kept: bool = False
+    error: str = ""
+
+
+class Tuning(msgspec.Struct, frozen=True):
+    """What a search has found."""
+
+    present: dict[str, Any]
+    trials: tuple[TrialResult, ...]
+    best: dict[str, Any]
+    best_gain: float
+    genai_gain: float | None  # of GenAI's defaults; None: they were not tried
+    is_complete: bool  # False: the time ended before all settings were tried
+    took_s: float
+
+
+@dataclass
+class Tuner:
+    """A search. `allows_other_answers`: options that change greedy answers may win."""
+
+    start: Start
+    encode: Encode
+    present: Mapping[str, Any]
+    device: str
+    is_vision: bool
+    allows_other_answers: bool
+    time_limit_s: float
+    report: Callable[[str], object]
+    _trials: list[TrialResult] = field(default_factory=list)
+    _num_trials: int = 1
+    _seed: int = 0
+    _longest_s: float = 0.0
+
+    async def run(self) -> Tuning:
+        """Raises `MeasurementFailed` if the present options cannot be measured."""
+        began_s = time.monotonic()
+        end_s = began_s + self.time_limit_s
+        best, best_gain, is_complete = dict(self.present), 1.0, True
+        settings = list(knobs(self.present, device=self.device, is_vision=self.is_vision))
+        self._num_trials = 1 + sum(map(len, settings))
+        async with self.start(self.present) as base:
+            await self._warm_up(base)
+            genai = await self._try(base, "OpenVINO GenAI's defaults", dict(GENAI_DEFAULTS))
+            for changes in settings:
+                found: list[TrialResult] = []
+                for change in changes:
+                    if time.monotonic() + self._longest_s > end_s:
+                        is_complete = False
+                        break
+                    found.append(await self._try(base, change.what, change.applied_to(best)))
+                winner = max(filter(self._may_win, found), key=_gain, default=None)
+                if winner is not None and _gain(winner) > best_gain * _LEAST_GAIN:
+                    best, best_gain = winner.options, _gain(winner)
+                    self._keep(winner)
+        return Tuning(
+            present=dict(self.present),
+            trials=tuple(self._trials),
+            best=best,
+            best_gain=round(best_gain, 3),
+            genai_gain=genai.gain,
+            is_complete=is_complete,
+            took_s=round(time.monotonic() - began_s, 1),
+        )
+
+    def _may_win(self, trial: TrialResult) -> bool:
+        """Whether it is faster in nearly every round, with answers that are allowed."""
+        has_answers = self.allows_other_answers or trial.same_answers == 1
+        return trial.gain is not None and has_answers and _mean(trial.worst.values()) >= 1
+
+    def _keep(self, winner: TrialResult) -> None:
+        at = self._trials.index(winner)
+        self._trials[at] = msgspec.structs.replace(winner, is_kept=True)
+
+    async def _try(self, base: Engine, what: str, options: dict[str, Any]) -> TrialResult:
+        """Measure options beside the present ones. Options that fail are a result, too."""
+        self.report(f"trial {len(self._trials) + 1} of {self._num_trials}: {what}")
+        began_s = time.monotonic()
+        try:
+            async with self.start(options) as engine:
+                result = await self._compare(base, engine, what, options)
+        except (MeasurementFailed, EngineDisconnected) as error:
+            reason = str(error) or "The engine ended."
+            result = TrialResult(what, options, error=reason)
+        self._longest_s = max(self._longest_s, time.monotonic() - began_s)
+        self._trials.append(result)
+        return result
+
+    async def _compare(
+        self, base: Engine, engine: Engine, what: str, options: dict[str, Any]
+    ) -> TrialResult:
+        await self._warm_up(engine)
+        ratios: dict[int, list[float]] = {}
+        same: list[bool] = []
+        for streams in STREAMS:
+            ratios[streams] = await self._rounds(base, engine, streams, same)
+        gains = {streams: median(each) for streams, each in ratios.items()}
+        return TrialResult(
+            what,
+            options,
+            gain=round(_mean(gains.values()), 3),
+            gains={streams: round(gain, 3) for streams, gain in gains.items()},
+            worst={streams: round(min(each), 3) for streams, each in ratios.items()},
+            same_answers=round(sum(same) / len(same), 3),
+        )
+
+    async def _warm_up(self, engine: Engine) -> None:
+        """Do the work once: the plugin compiles kernels for shapes that it has not seen."""
+        for streams in STREAMS:
+            await self._work(engine, [self._prompt() for _ in range(streams)])
+
+    async def _rounds(
+        self, base: Engine, engine: Engine, streams: int, same: list[bool]
+    ) -> list[float]:
+        """Return the gain of each round. Whether answers are the same is added to `same`."""
+        ratios: list[float] = []
+        spent_s = 0.0
+        while len(ratios) < _MIN_ROUNDS or (spent_s < _ENOUGH_S and len(ratios) < _MAX_ROUNDS):
+            prompts = [self._prompt() for _ in range(streams)]
+            before = await self._work(base, prompts)
+            after = await self._work(engine, prompts)
+            ratios.append(_duration_s(before) / _duration_s(after))
+            spent_s += _duration_s(before) + _duration_s(after)
+            same += _same(before, after)
+            if ratios[-1] < _HOPELESS:
+                break
+        return ratios
+
+    def _prompt(self) -> list[int]:
+        """Return a prompt that no engine has seen."""
+        self._seed += 1
+        return prompt_ids(self.encode, self._seed, _PROMPT_TOKENS)
+
+    async def _work(self, engine: Engine, prompts: Sequence[Sequence[int]]) -> list[Run]:
+        """All turns of as many chats as there are prompts."""
+        turns: list[Run] = []
+        for _ in range(_NUM_TURNS):
+            turn = await engine.run(prompts, _OUTPUT_TOKENS)
+            turns.append(turn)
+            prompts = [
+                next_turn(self.encode, prompt, answer.token_ids)
+                for prompt, answer in zip(prompts, turn.answers, strict=True)
+            ]
+        return turns
+
+
+def _gain(trial: TrialResult) -> float:
+    return trial.gain or 0.0
+
+
+def _mean(ratios: Iterable[float]) -> float:
+    """Return the geometric mean."""
+    return geometric_mean(list(ratios))
+
+
+def _duration_s(turns: Iterable[Run]) -> float:
+    return sum(run.duration_s for run in turns)
+
+
+def _same(before: Iterable[Run], after: Iterable[Run]) -> list[bool]:
+    """Whether each answer is the same. A turn after another answer cannot be compared."""
+    same: list[bool] = []
+    others: set[int] = set()  # the chats with another answer
+    for one, other in zip(before, after, strict=True):
+        for chat, (first, second) in enumerate(zip(one.answers, other.answers, strict=True)):
+            if chat not in others:
+                same.append(first.token_ids == second.token_ids)
+            if first.token_ids != second.token_ids:
+                others.add(chat)
+    return same

@@ -1,0 +1,1 @@
+"""Console and admin pages of models, jobs and media rules."""

@@ -1,0 +1,291 @@
+"""The console's pages that add a model: from the catalogue, a hub, a folder or a file, and by the
+conversion of a checkpoint."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.shortcuts import redirect
+from django.urls import path, reverse
+from django.utils.html import format_html
+
+from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.resources.fields import id_of
+from vinery_serving.models import job_requests, pulls
+from vinery_serving.models.hub import catalogue
+from vinery_serving.models.hub.catalogue import CatalogueModel
+from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.errors import PullFailed
+from vinery_serving.models.hub.search import Found, search
+from vinery_serving.models.hub.verdict import Answer
+from vinery_serving.models.job_requests import Conversion
+from vinery_serving.models.job_resource import bytes_text
+from vinery_serving.models.job_rows import ModelJob
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.pulls import Judged, Pull
+from vinery_serving.models.resource import MODELS
+from vinery_serving.pages.model_form import ConvertForm, FilesForm, FolderForm
+from vinery_serving.pages.option_fields import known_devices
+
+_MAX_TEXT: Final = 200
+_MAX_PATH: Final = 1024
+
+
+class AdministratorPage(Page):
+    """A page for administrators of the platform."""
+
+    name = "models"
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Raises `PermissionDenied` for others."""
+        if request.user.is_authenticated and not self.access.is_superuser:
+            raise PermissionDenied
+        return super().dispatch(request, *args, **kwargs)
+
+
+class AddPage(AdministratorPage):
+    """A page that adds a model, in one `way` of several."""
+
+    way = ""
+    template_name = "console/model_add_form.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"way": self.way}
+
+    def to_model(self, model: ServedModel) -> HttpResponse:
+        messages.success(self.request, f"{model} is added.")
+        return redirect("console:model", model.pk)
+
+    def to_job(self, job: ModelJob, what: str) -> HttpResponse:
+        """`what`: Pulling or Converting."""
+        messages.success(self.request, f"{what} {job.model}. This page shows the progress.")
+        return redirect("console:model", job.model_id)
+
+
+class AddFromCatalogue(AddPage):
+    """`/console/models/add/`: `task=chat` and `all=on` filter. A POST adds the model `name`."""
+
+    way = "catalogue"
+    template_name = "console/model_add_catalogue.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        task, shows_all = self.request.GET.get("task", ""), "all" in self.request.GET
+        machine = pulls.machine_for("CPU")
+        rows = [(model, model.fits(machine)) for model in catalogue.catalogue()]
+        return super().get_context_data(**kwargs) | {
+            "rows": [
+                (model, bytes_text(model.need_on(machine).total_bytes), fits)
+                for model, fits in rows
+                if task in ("", model.task) and (fits or shows_all)
+            ],
+            "memory": bytes_text(machine.memory_bytes),
+            "disk": bytes_text(machine.free_disk_bytes),
+            "tasks": sorted({model.task for model, _ in rows}),
+            "task": task,
+            "shows_all": shows_all,
+        }
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        entry = catalogue.find(request.POST.get("name", ""))
+        if entry is None:
+            return redirect("console:model-add")
+        try:
+            return self.to_model(_add(entry))
+        except (PullFailed, ValidationError) as error:
+            messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
+            return redirect("console:model-add")
+
+
+def _add(entry: CatalogueModel) -> ServedModel:
+    """Serve a model of the catalogue under its name. Raises `PullFailed` and ValidationError."""
+    if ServedModel.objects.filter(name=entry.name).exists():
+        raise ValidationError(f"A model is served as {entry.name} already.")
+    shipped = pulls.add_shipped(entry.name, None, device="CPU", load=True)
+    return shipped or pulls.pull(Pull(repository=entry.name, name=entry.name)).model
+
+
+class AddFromHub(AddPage, FormPage):
+    """`/console/models/add/hub/`: `q` has words to search for, or a name of a repository, which is
+    judged before it is pulled. A POST pulls it."""
+
+    way = "hub"
+    template_name = "console/model_add_hub.html"
+
+    def form_of(self, data: QueryDict | None) -> FilesForm:
+        names = ["name", "precision", "is_loaded", "options"]
+        initial = {"name": self.asked.rpartition("/")[2]}
+        return FilesForm(Pull, names, data, initial=initial)
+
+    @cached_property
+    def asked(self) -> str:
+        return self.request.GET.get("q", "").strip()[:_MAX_TEXT]
+
+    @cached_property
+    def device(self) -> str:
+        return self.request.GET.get("device", "").strip()[:_MAX_TEXT] or "CPU"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """A URL or a path belongs on another page."""
+        if "://" in self.asked or self.asked.startswith("/"):
+            query = urlencode({"repository": self.asked})
+            return redirect(f"{reverse('console:model-add-file')}?{query}")
+        return super().get(request, *args, **kwargs)
+
+    @property
+    def is_name(self) -> bool:
+        return "/" in self.asked or catalogue.find(self.asked) is not None
+
+    def pulled(self, **more: Any) -> Pull:
+        """Return what the address names."""
+        return Pull(
+            repository=self.asked,
+            revision=self.request.GET.get("revision", "").strip()[:_MAX_TEXT] or None,
+            include=self.request.GET.get("include", "")[:_MAX_TEXT].split(),
+            device=self.device,
+            **more,
+        )
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs) | {
+            "asked": self.asked,
+            "device": self.device,
+            "devices": known_devices(),
+            "revision": self.request.GET.get("revision", ""),
+            "include": self.request.GET.get("include", ""),
+            "shows_all": "all" in self.request.GET,
+        }
+        try:
+            return context | self._answered(context["form"])
+        except PullFailed as error:
+            return context | {"problem": str(error)}
+
+    def _answered(self, form: FilesForm) -> dict[str, Any]:
+        if not self.asked:
+            return {}
+        if not self.is_name:
+            return {"has_searched": True, "found": self._found()}
+        verdict = pulls.look(self.pulled()).verdict
+        assert verdict is not None  # as of an archive
+        if verdict.answer is not Answer.CONVERT:
+            del form.fields["precision"]
+        facts = [(name.capitalize(), text) for name, text in pulls.facts_of(verdict)]
+        return {"verdict": verdict, "facts": facts, "may_pull": verdict.answer is not Answer.NO}
+
+    def _found(self) -> list[Found]:
+        text, only_openvino = self.asked, "all" not in self.request.GET
+        return pulls.ask(lambda: search(Hub.of_environment(), text, only_openvino=only_openvino))
+
+    def save(self, form: FilesForm) -> HttpResponse:
+        """Raises ValidationError for what will not load, and if the hub does not answer."""
+        asked = self.pulled(**form.values)
+        try:
+            judged = pulls.look(asked)
+        except PullFailed as error:
+            raise ValidationError(str(error)) from error
+        form.check_name(asked.name or judged.name)
+        return self.to_job(pulls.pull(asked, judged), "Pulling")
+
+
+class AddFile(AddPage, FormPage):
+    """`/console/models/add/file/`: an archive or a GGUF file. `repository` is a URL or a path that
+    the form begins with."""
+
+    way, button = "file", "Fetch and serve"
+
+    def texts(self) -> dict[str, Any]:
+        note = (
+            "The page of the model shows the progress; a fetch can be paused and goes on after a "
+            "restart."
+        )
+        return {"note": note}
+
+    def form_of(self, data: QueryDict | None) -> FilesForm:
+        names = ["repository", "sha256", "name", "device", "is_loaded", "options"]
+        initial = {"repository": self.request.GET.get("repository", "")[:_MAX_PATH]}
+        form = FilesForm(Pull, names, data, initial=initial)
+        field = form.fields["repository"]
+        field.label, field.help_text = (
+            "URL or path",
+            "An archive (zip or tar) at https:// or s3://, or the absolute path, on this server, "
+            "of an archive, a GGUF file or a folder, which is copied.",
+        )
+        return form
+
+    def save(self, form: FilesForm) -> HttpResponse:
+        """Raises ValidationError for what will not load, and if a server does not answer."""
+        asked = Pull(**form.values | {"repository": form.cleaned_data["repository"].strip()})
+        judged = _judged(asked)
+        form.check_name(asked.name or judged.name)
+        return self.to_job(pulls.pull(asked, judged), "Fetching")
+
+
+def _judged(asked: Pull) -> Judged:
+    """Raises ValidationError at the field `repository`."""
+    what = asked.repository
+    if "://" not in what and not what.startswith("/"):
+        text = "Write a URL, or an absolute path, which begins with /."
+        raise ValidationError({"repository": text})
+    try:
+        judged = pulls.look(asked)
+    except PullFailed as error:
+        raise ValidationError({"repository": str(error)}) from error
+    if judged.verdict is not None and judged.verdict.answer is Answer.NO:
+        raise ValidationError({"repository": " ".join(judged.verdict.reasons)})
+    return judged
+
+
+class AddFolder(AddPage, FormPage):
+    """`/console/models/add/folder/`."""
+
+    way, button = "folder", "Add"
+
+    def form_of(self, data: QueryDict | None) -> FolderForm:
+        return FolderForm(data)
+
+    def save(self, form: FolderForm) -> HttpResponse:
+        return self.to_model(MODELS.create(self.access, form.columns))
+
+
+class Convert(AddPage, FormPage):
+    """`/console/models/add/convert/`: `model=7` converts the checkpoint of a model again."""
+
+    way, button = "convert", "Convert and serve"
+
+    def texts(self) -> dict[str, Any]:
+        note = (
+            "The page of the model shows the progress and the log. The first conversion makes its "
+            "environment, which takes minutes and about 2 GB of disk. A checkpoint that is on a "
+            'hub only is <a href="{}?all=on">fetched first</a>.'
+        )
+        return {"note": format_html(note, reverse("console:model-add-hub"))}
+
+    def form_of(self, data: QueryDict | None) -> ConvertForm:
+        wanted = id_of(self.request.GET.get("model", ""))
+        model = None if wanted is None else ServedModel.objects.filter(pk=wanted).first()
+        if model is None:
+            return ConvertForm(data)
+        initial = {"folder": job_requests.checkpoint_of(model), "name": model.name}
+        return ConvertForm(data, initial={**initial, "device": model.device, "replaces": True})
+
+    def save(self, form: ConvertForm) -> HttpResponse:
+        """Raises ValidationError for a checkpoint or options with which nothing can begin."""
+        values, folder = form.values, Path(form.cleaned_data["folder"].strip())
+        if not folder.is_absolute():
+            raise ValidationError({"folder": "Write an absolute path, which begins with /."})
+        name = values["name"] or folder.name
+        form.check_name(name)
+        asked = {**values, "folder": str(folder), "name": name, "options": form.changed_options}
+        return self.to_job(job_requests.convert(Conversion(**asked)), "Converting")
+
+
+urlpatterns = [
+    path("models/add/", AddFromCatalogue.as_view(), name="model-add"),
+    path("models/add/hub/", AddFromHub.as_view(), name="model-add-hub"),
+    path("models/add/file/", AddFile.as_view(), name="model-add-file"),
+    path("models/add/folder/", AddFolder.as_view(), name="model-add-folder"),
+    path("models/add/convert/", Convert.as_view(), name="model-add-convert"),
+]

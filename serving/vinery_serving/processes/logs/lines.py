@@ -1,0 +1,143 @@
+"""The format of log lines: one line for each event, as text or as JSON.
+
+    2026-01-31T12:00:00.000Z INFO web-1 vinery_serving.gateway.recording.record: request status=200
+    {"time": "2026-01-31T12:00:00.000Z", "level": "INFO", "process": "web-1", ...}
+
+A log call gives values by name: `log.info("request", extra={"fields": {"status": 200}})`. Those
+that are None are omitted.
+
+Our code logs no prompts, answers or keys. As a last line of defence, this module masks keys in the
+messages of libraries, and omits messages of exceptions that requests can cause: they may quote a
+prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+import traceback
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+# A key's short form, which pages show, has fewer characters behind its prefix.
+_KEY: Final = re.compile(r"vny_[A-Za-z0-9]+_[A-Za-z0-9]{6,}")
+_BEARER: Final = re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]+")
+# Django logs the path of a request that fails, and then a link to set a password stays valid.
+_LINK: Final = re.compile(r"(/password/reset/key/)[A-Za-z0-9-]+")
+_PLAIN_VALUE: Final = re.compile(r"[^\s\"'=]+")
+_MAX_CHARACTERS: Final = 4000
+_MAX_FRAMES: Final = 12
+# The exceptions that these log may quote what a client has sent.
+_OF_REQUESTS: Final = (
+    *("asyncio", "daphne", "django.request", "uvicorn"),
+    *("vinery_serving.engine", "vinery_serving.gateway"),
+)
+
+
+class LineFormatter(logging.Formatter):
+    """Formats a record as text. A traceback becomes `Error: message (at a.py:1 f < ...)`.
+    Control characters are escaped: a terminal that shows the log would obey them."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self.process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = " ".join([_message(record), *map(_assignment, _fields(record).items())])
+        if record.exc_info and record.exc_info[1]:
+            error, stack = _error(record.name, record.exc_info[1], record.exc_info[2])
+            message = f"{message} | {error} (at {stack})"
+        name = f"{_time(record)} {record.levelname} {self.process} {record.name}"
+        return f"{name}: {in_one_line(message)}"
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one JSON object in ASCII."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self.process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        values: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname,
+            "process": self.process,
+            "logger": record.name,
+            "message": " ".join(_message(record).split()),
+        }
+        for name, value in _fields(record).items():
+            values.setdefault(name, value)
+        if record.exc_info and record.exc_info[1]:
+            values["error"], values["stack"] = _error(
+                record.name, record.exc_info[1], record.exc_info[2]
+            )
+        return json_line(values)
+
+
+def json_line(values: Mapping[str, Any]) -> str:
+    """Return one JSON object without control characters and keys."""
+    short = {
+        name: _cut(value) if isinstance(value, str) else value for name, value in values.items()
+    }
+    return masked(json.dumps(short, default=str))
+
+
+def in_one_line(text: str) -> str:
+    """Return a text as one line of bounded length, without control characters and keys."""
+    line = _cut(masked(" ".join(text.split())))
+    return line if line.isprintable() else "".join(map(_escaped, line))
+
+
+def masked(text: str) -> str:
+    """Return the text without API keys, bearer tokens and links to set a password."""
+    return _LINK.sub(r"\1***", _BEARER.sub(r"\1***", _KEY.sub("vny_***", text)))
+
+
+def time_text(seconds: float) -> str:
+    """Return a time as in log lines. Such texts sort by time."""
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
+
+
+def _time(record: logging.LogRecord) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
+
+
+def _message(record: logging.LogRecord) -> str:
+    message = record.getMessage()
+    # It adds the task, with the text of its exception, in further lines.
+    return message.partition("\n")[0] if record.name == "asyncio" else message
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    given: dict[str, object] = getattr(record, "fields", {})
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _assignment(field: tuple[str, object]) -> str:
+    """`name=value`. A value that could be read as several is quoted."""
+    name, value = field
+    text = str(value)
+    return f"{name}={text if _PLAIN_VALUE.fullmatch(text) else json.dumps(text)}"
+
+
+def _error(logger: str, error: BaseException, trace: TracebackType | None) -> tuple[str, str]:
+    """The error, and its stack with the innermost frame first."""
+    frames = traceback.extract_tb(trace)[-_MAX_FRAMES:]
+    stack = (f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    name = type(error).__name__
+    text = name if logger.startswith(_OF_REQUESTS) else f"{name}: {error}"
+    return text, " < ".join(stack)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
+
+
+def _escaped(letter: str) -> str:
+    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
