@@ -193,13 +193,13 @@ async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Se
 async def test_an_answer_names_the_fields_that_took_no_effect(
     server: Server, is_streamed: bool, padding: str
 ) -> None:
-    unused = {"store": True, "keep_alive": "5m", "chat_id": "a", "a b": 1}
+    unused = {"store": True, "cache_control": {}, "chat_id": "a", "a b": 1}
 
     status, _ = await server.ask(CHAT, padding, messages=HELLO, stream=is_streamed, **unused)
 
     assert status == 200
-    assert server.headers[b"x-vinery-ignored"] == b"store, keep_alive, chat_id, +1 more"
-    assert server.traffic.ignored == {"store": 1, "keep_alive": 1, "other": 1}
+    assert server.headers[b"x-vinery-ignored"] == b"store, cache_control, chat_id, +1 more"
+    assert server.traffic.ignored == {"store": 1, "cache_control": 1, "other": 1}
 
 
 @whole_and_streamed

@@ -66,9 +66,9 @@ def test_any_names_are_a_short_header(names: list[str]) -> None:
 
 
 def test_known_names_are_their_own_labels_and_those_of_clients_are_one() -> None:
-    known = Unused(("x",), 1, ("options.num_gpu",), ("store", "tools.web_search", "tools.mine"))
+    known = Unused(("x",), 1, ("cache_control",), ("store", "tools.web_search", "tools.mine"))
 
-    assert reported(known)[1] == {"num_gpu": 1, "store": 1, "tools.web_search": 1, "other": 1}
+    assert reported(known)[1] == {"cache_control": 1, "store": 1, "tools.web_search": 1, "other": 1}
     assert reported(Unused(("chat_id", "features"), 2))[1] == {"other": 1}
 
 

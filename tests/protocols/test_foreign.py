@@ -1,5 +1,4 @@
-"""Parameters of other servers: each is honoured, refused or reported, on every endpoint. Values in
-the form of other clients: what has a plain meaning is read, and the rest refused."""
+"""Parameters of other servers and endpoints: each is honoured, refused or reported, everywhere."""
 
 from collections import Counter
 from functools import cache
@@ -10,11 +9,10 @@ import pytest
 from tests.tables import table
 from vinery_serving.core.dialects import V3
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import Endpoint, GrammarKind
+from vinery_serving.core.request import Endpoint
 from vinery_serving.core.unused import Unused
-from vinery_serving.protocols.common.aliases import Alias
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.foreign import FOREIGN, OPTION_FIELDS, Foreign, Harmless
+from vinery_serving.protocols.common.foreign import FOREIGN, Foreign, Harmless
 from vinery_serving.protocols.common.refused import REFUSED, Refused
 from vinery_serving.protocols.common.unknown_fields import unknown_fields
 from vinery_serving.protocols.openapi.document import BODIES
@@ -47,13 +45,9 @@ def test_a_parameter_is_refused_by_name_if_it_would_change_the_answer(
 ) -> None:
     if row.name in fields_of(endpoint):
         return
-    for path, fields in (
-        (row.name, {row.name: "other"}),
-        (f"options.{row.name}", {"options": {row.name: "other"}}),
-    ):
-        error = refused(endpoint, **fields)
-        assert (error.code, error.param) == ("unsupported_parameter", path)
-        assert error.message.startswith(f"`{path}` is not supported by this server: ")
+    error = refused(endpoint, **{row.name: "other"})
+    assert (error.code, error.param) == ("unsupported_parameter", row.name)
+    assert error.message.startswith(f"`{row.name}` is not supported by this server: ")
     assert isinstance(row.fate, Refused)
     for value in (None, *row.fate.harmless):
         assert exchanges.request(endpoint, **{row.name: value}).unused == Unused()
@@ -72,77 +66,33 @@ def test_a_parameter_that_cannot_change_the_answer_is_named(
         assert sent == exchanges.request(endpoint)
 
 
-LIMIT_NAMES = [
-    "n_predict", "num_predict", "max_new_tokens", "max_tokens_to_sample", "options.num_predict",
-]  # fmt: skip
-ALIASES: list[tuple[str, Any, dict[str, Any]]] = [
-    *((name, 7, {"max_tokens": 7}) for name in LIMIT_NAMES),
-    *((name, -1, {"max_tokens": -1}) for name in LIMIT_NAMES),
-    ("n_predict", 7.0, {"max_tokens": 7}),
-    ("repeat_penalty", 1.5, {"repetition_penalty": 1.5}),
-    ("options.repeat_penalty", 1.5, {"repetition_penalty": 1.5}),
-    ("random_seed", 3, {"seed": 3}),
-    ("stop_sequences", ["a"], {"stop": ["a"]}),
-    ("min_new_tokens", 3, {"min_tokens": 3}),
-    ("ban_eos_token", True, {"ignore_eos": True}),
-    ("json_schema", {"type": "object"}, {"guided_json": {"type": "object"}}),
-    ("regex", "a+", {"guided_regex": "a+"}),
-    ("ebnf", 'root ::= "a"', {"guided_grammar": 'root ::= "a"'}),
-    ("grammar", 'root ::= "a"', {"guided_grammar": 'root ::= "a"'}),
-    ("format", {"type": "object"}, {"guided_json": {"type": "object"}}),
-    ("format", "json", {"guided_json_object": True}),
-    ("format", "", {}),
-    ("truncate", 5, {"truncate_prompt_tokens": 5}),
-    ("do_sample", False, {"temperature": 0}),
-    ("do_sample", True, {}),
-    ("thinking_budget", 5, {"thinking_token_budget": 5}),
-    ("reasoning_format", "hidden", {"include_reasoning": False}),
-    ("reasoning_format", "parsed", {}),
-    *((f"options.{name}", 0.5, {name: 0.5}) for name in ("temperature", "top_p", "min_p")),
-    ("options.stop", ["a"], {"stop": ["a"]}),
-    ("options.seed", 3, {"seed": 3}),
-]
-
-
-def sent_as(path: str, value: Any) -> dict[str, Any]:
-    name, _, member = path.partition(".")
-    return {name: {member: value} if member else value}
-
-
 @table("endpoint", exchanges.OPENAI)
-@table("path, value, own", ALIASES)
+@table(
+    "sent, own",
+    [
+        ({"max_tokens_to_sample": 7}, {"max_tokens": 7}),
+        ({"max_tokens_to_sample": 7.0}, {"max_tokens": 7}),
+        ({"max_tokens_to_sample": -1}, {"max_tokens": -1}),
+        ({"max_tokens_to_sample": 7, "max_tokens": 7}, {"max_tokens": 7}),
+    ],
+)
 def test_another_name_of_a_parameter_is_that_parameter(
-    endpoint: Endpoint, path: str, value: Any, own: dict[str, Any]
+    endpoint: Endpoint, sent: dict[str, Any], own: dict[str, Any]
 ) -> None:
-    asked = exchanges.request(endpoint, **sent_as(path, value))
+    asked = exchanges.request(endpoint, **sent)
 
     assert asked.unused == Unused()
     assert asked == exchanges.request(endpoint, **own)
 
 
-def test_each_alias_is_tested() -> None:
-    reasoning = {"think", "thinking", "enable_thinking", "reasoning", "reasoning_effort"}
-    others = {"return_full_text", "input_ids", "reasoning_budget", "thinking_budget_tokens"}
-    tested = {path.removeprefix("options.") for path, _, _ in ALIASES} | reasoning | others
-
-    assert {each.name for each in FOREIGN if isinstance(each.fate, Alias)} <= tested
-    assert {f"options.{name}" for name in OPTION_FIELDS} - {path for path, _, _ in ALIASES} == {
-        f"options.{name}" for name in ("top_k", "presence_penalty", "frequency_penalty")
-    }
-
-
 @table(
     "fields, param, other",
     [
-        ({"n_predict": 5, "max_tokens": 6}, "n_predict", "max_tokens"),
-        ({"max_completion_tokens": 6, "n_predict": 5}, "n_predict", "max_completion_tokens"),
-        ({"n_predict": 5, "options": {"num_predict": 6}}, "options.num_predict", "n_predict"),
-        ({"temperature": 1, "options": {"temperature": 0}}, "options.temperature", "temperature"),
-        ({"seed": 1, "random_seed": 2}, "random_seed", "seed"),
-        ({"ignore_eos": True, "ban_eos_token": 1}, "ban_eos_token", "ignore_eos"),
-        # A name contradicts each synonym of its parameter.
-        ({"reasoning_max_tokens": 1, "thinking_budget": 2},
-         "thinking_budget", "reasoning_max_tokens"),
+        ({"max_tokens_to_sample": 5, "max_tokens": 6}, "max_tokens_to_sample", "max_tokens"),
+        ({"max_completion_tokens": 6, "max_tokens_to_sample": 5},
+         "max_tokens_to_sample", "max_completion_tokens"),
+        ({"reasoning_max_tokens": 1, "reasoning": {"max_tokens": 2}},
+         "reasoning", "reasoning_max_tokens"),
     ],
 )  # fmt: skip
 def test_two_names_of_a_parameter_with_different_values_are_refused(
@@ -154,21 +104,12 @@ def test_two_names_of_a_parameter_with_different_values_are_refused(
     assert error.message == f"`{param}` contradicts `{other}`. Send one of them."
 
 
-def test_two_names_with_the_same_value_are_one_parameter() -> None:
-    assert exchanges.chat(n_predict=5, max_tokens=5, num_predict=5) == exchanges.chat(max_tokens=5)
-
-
 @table(
     "fields, param, sentence",
     [
-        ({"n_predict": 0}, "n_predict", "must be at least 1, or -1 for no limit"),
-        ({"n_predict": "many"}, "n_predict", "must be an integer"),
-        ({"options": {"temperature": 9}}, "options.temperature", "must be at most 2"),
-        ({"stop_sequences": ["a", ""]}, "stop_sequences[1]", "must not be empty"),
-        ({"options": 5}, "options", "must be an object"),
-        ({"do_sample": 1}, "do_sample", "must be true or false"),
-        ({"json_schema": 5}, "json_schema", "must be a JSON schema: an object, or its text"),
-        ({"think": "extreme"}, "think", "must be one of"),
+        ({"max_tokens_to_sample": 0}, "max_tokens_to_sample", "must be at least 1, or -1"),
+        ({"max_tokens_to_sample": "many"}, "max_tokens_to_sample", "must be an integer"),
+        ({"enable_thinking": "extreme"}, "enable_thinking", "must be one of"),
     ],
 )
 def test_a_wrong_value_is_refused_under_the_name_that_the_client_sent(
@@ -187,8 +128,8 @@ def test_a_wrong_value_is_refused_under_the_name_that_the_client_sent(
         {"reasoning": "high"},
         {"thinking": {"type": "adaptive"}},
         {"thinking": True},
-        {"chat_template_kwargs": 5, "think": True},
-        {"chat_template_kwargs": {"enable_thinking": False}, "think": True},
+        {"chat_template_kwargs": 5, "enable_thinking": True},
+        {"chat_template_kwargs": {"enable_thinking": False}, "enable_thinking": True},
     ],
 )
 def test_reasoning_that_cannot_be_read_is_refused(fields: dict[str, Any]) -> None:
@@ -196,26 +137,10 @@ def test_reasoning_that_cannot_be_read_is_refused(fields: dict[str, Any]) -> Non
         exchanges.chat(**fields)
 
 
-@table("fields", [{"think": True}, {"enable_thinking": False}])
+@table("fields", [{"enable_thinking": True}, {"enable_thinking": False}])
 def test_completions_have_no_template_to_reason(fields: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedParameter):
         exchanges.completion(**fields)
-
-
-@table("name, value", [("input_ids", [1]), ("return_full_text", True)])
-def test_an_alias_of_a_parameter_that_the_endpoint_refuses_is_refused(
-    name: str, value: Any
-) -> None:
-    assert refused(Endpoint.RESPONSES, **{name: value}).param == name
-
-
-def test_an_alias_of_a_format_constrains_the_answer_and_excludes_another_format() -> None:
-    grammar = exchanges.chat(json_schema={"type": "object"}).grammar
-    error = refused(Endpoint.CHAT, format="json", guided_regex="a")
-
-    assert grammar is not None
-    assert grammar.kind is GrammarKind.JSON_SCHEMA
-    assert "exclude each other" in error.message
 
 
 def test_the_answer_continues_a_last_message_that_is_a_prefix() -> None:
@@ -233,10 +158,10 @@ def test_the_answer_continues_a_last_message_that_is_a_prefix() -> None:
 @table("endpoint", Endpoint)
 def test_unknown_fields_are_named_in_their_order(endpoint: Endpoint) -> None:
     asked = exchanges.request(
-        endpoint, chat_id="a", features={}, options={"numa_nodes": 2}, nothing=None
+        endpoint, chat_id="a", features={}, options={"num_ctx": 2}, nothing=None
     )
 
-    assert asked.unused == Unused(("chat_id", "features", "options.numa_nodes"), 3)
+    assert asked.unused == Unused(("chat_id", "features", "options"), 3)
 
 
 def test_unknown_members_are_named_those_of_entries_of_lists_as_harmless() -> None:

@@ -55,8 +55,8 @@ EFFORTS: list[Row] = [
     ((MESSAGES,), {"chat_template_kwargs": {"enable_thinking": True}}, None),
     ((MESSAGES,), {"thinking_token_budget": 5}, None),
     # Switches of other servers.
-    (CONVERSATIONS, {"think": False}, req.Effort.NONE),
-    (CONVERSATIONS, {"think": "low"}, req.Effort.LOW),
+    (CONVERSATIONS, {"enable_thinking": False}, req.Effort.NONE),
+    (CONVERSATIONS, {"enable_thinking": "low"}, req.Effort.LOW),
     (CONVERSATIONS, {"enable_thinking": False}, req.Effort.NONE),
     (CONVERSATIONS, {"thinking": DISABLED}, req.Effort.NONE),
     (CONVERSATIONS, {"reasoning_effort": "high"}, req.Effort.HIGH),
@@ -67,7 +67,7 @@ KWARGS = {"enable_thinking": True, "persona": {"a": [1]}}
 VARIABLES: list[Row] = [
     *(((CHAT,), {"reasoning_effort": effort.value}, {}) for effort in req.Effort),
     ((CHAT,), {"chat_template_kwargs": KWARGS}, KWARGS),
-    *(((CHAT,), each, REASONS) for each in ({"think": True}, {"enable_thinking": True})),
+    *(((CHAT,), each, REASONS) for each in ({"enable_thinking": True},)),
     ((CHAT,), {"reasoning": {"enabled": True}}, REASONS),
 ]
 BUDGETS: list[Row] = [

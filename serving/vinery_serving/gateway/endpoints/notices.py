@@ -72,7 +72,6 @@ def ignored(names: Iterable[str], num_names: int) -> bytes:
 
 
 def _label(name: str) -> str:
-    name = name.removeprefix("options.")
     return name if name in _LABELS else _OTHER
 
 

@@ -55,7 +55,7 @@ def _effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
 
 
 def _thinks(endpoint: Endpoint, path: str, value: Any) -> Fields:
-    """A switch, or an effort as in Ollama."""
+    """A switch, or an effort."""
     if not isinstance(value, bool):
         return _effort(endpoint, path, value)
     none = _effort(endpoint, path, "none")
@@ -90,51 +90,19 @@ def _reasoning(endpoint: Endpoint, path: str, value: Any) -> Fields:
     return fields
 
 
-def _format(endpoint: Endpoint, path: str, value: Any) -> Fields:
-    if value == "json":
-        return {"guided_json_object": True}
-    return {"guided_json": value} if value != "" else {}
-
-
-def _reasoning_format(endpoint: Endpoint, path: str, value: Any) -> Fields:
-    if value == "hidden":
-        return {"include_reasoning": False}
-    if value in ("auto", "deepseek", "parsed"):
-        return {}
-    raise UnsupportedParameter(
-        f"`{path}` must be auto, deepseek, parsed or hidden: reasoning is returned as "
-        "`reasoning_content`, and never in the text.",
-        param=path,
-    )
-
-
-def _sampled(endpoint: Endpoint, path: str, value: Any) -> Fields:
-    """Hugging Face's `do_sample`: false is greedy."""
-    if not isinstance(value, bool):
-        raise refusal(path, "must be true or false")
-    return {} if value else {"temperature": 0}
-
-
 THINKS: Final = Alias(
     "True switches the template's reasoning on, false is the effort `none`; low, medium and high "
     "are efforts.",
     _thinks,
 )
 THINKING: Final = Alias(
-    "An object: its `type` enabled or disabled is a switch as `think`, and `budget_tokens` is "
-    "`thinking_token_budget`.",
+    "An object: its `type` enabled or disabled is a switch as `enable_thinking`, and "
+    "`budget_tokens` is `thinking_token_budget`.",
     _thinking,
 )
 REASONING: Final = Alias(
     "An object: `effort` is `reasoning_effort`, `max_tokens` is `thinking_token_budget`, `exclude` "
-    "is the opposite of `include_reasoning`, and `enabled` a switch as `think`.",
+    "is the opposite of `include_reasoning`, and `enabled` a switch as `enable_thinking`.",
     _reasoning,
 )
 EFFORT: Final = Alias("The same as `reasoning.effort`.", _effort)
-FORMAT: Final = Alias("`json` is any JSON object, and a schema is `guided_json`.", _format)
-REASONING_FORMAT: Final = Alias(
-    "`hidden` is `include_reasoning` false; auto, deepseek and parsed are what this server does. "
-    "Other values are refused.",
-    _reasoning_format,
-)
-SAMPLED: Final = Alias("False is the temperature 0.", _sampled)

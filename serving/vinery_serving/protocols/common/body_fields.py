@@ -5,7 +5,7 @@ unknown. Unknown ones are ignored, as clients expect, and reported.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple
 
@@ -15,13 +15,8 @@ from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint
 from vinery_serving.core.unused import Unused
-from vinery_serving.protocols.common.aliases import SYNONYMS, Alias, same_as
-from vinery_serving.protocols.common.foreign import (
-    FOREIGN_BY_NAME,
-    OPTION_FIELDS,
-    OPTIONS,
-    Harmless,
-)
+from vinery_serving.protocols.common.aliases import SYNONYMS, Alias
+from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, Harmless
 from vinery_serving.protocols.common.numbers import with_numbers
 from vinery_serving.protocols.common.reading import WireT, read_model, read_object, refusal
 from vinery_serving.protocols.common.refused import REFUSED, Refused
@@ -39,12 +34,6 @@ class Body(NamedTuple, Generic[WireT]):
 
     wire: WireT
     unused: Unused
-
-
-class _Sent(NamedTuple):
-    path: str
-    name: str  # the last part of the path
-    value: Any
 
 
 def read_body(endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dialect) -> Body[WireT]:
@@ -72,8 +61,8 @@ class _Fields:
     members: dict[str, Any] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     harmless: list[str] = field(default_factory=list)
-    aliases: list[tuple[_Sent, Alias]] = field(default_factory=list)
-    # The paths that the client sent, by the names of the fields that they became.
+    aliases: list[tuple[str, Any, Alias]] = field(default_factory=list)
+    # The names that the client sent, by the names of the fields that they became.
     origins: dict[str, str] = field(default_factory=dict)
 
     def take(self, body: Mapping[str, Any]) -> None:
@@ -85,44 +74,38 @@ class _Fields:
             if name in own or name in refused:
                 self.members[name] = value
             elif value is not None:
-                for sent in _flattened(name, value):
-                    self._take_foreign(sent)
+                self._take_foreign(name, value)
 
-    def _take_foreign(self, sent: _Sent) -> None:
-        if sent.value is None:
-            return
-        foreign = FOREIGN_BY_NAME.get(sent.name)
-        if sent.path != sent.name and sent.name in OPTION_FIELDS:
-            self.aliases.append((sent, same_as(sent.name)))
-            return
+    def _take_foreign(self, name: str, value: Any) -> None:
+        foreign = FOREIGN_BY_NAME.get(name)
         match None if foreign is None else foreign.fate:
             case Alias() as alias:
-                self.aliases.append((sent, alias))
+                self.aliases.append((name, value, alias))
             case Refused() as refused:
-                refused.check(sent.path, sent.value)
+                refused.check(name, value)
             case Harmless():
-                self.harmless.append(sent.path)
+                self.harmless.append(name)
             case None:
-                self.unknown.append(sent.path)
+                self.unknown.append(name)
 
     def put_aliases(self) -> None:
         """Put the fields of all aliases. Raises `InvalidRequest` if one of them is there already,
         with another value."""
-        for sent, alias in self.aliases:
-            for path, value in alias.read(self.endpoint, sent.path, sent.value).items():
+        for sent, given, alias in self.aliases:
+            for path, value in alias.read(self.endpoint, sent, given).items():
                 refused = REFUSED[self.endpoint].get(path)
                 if refused is not None:
-                    refused.check(sent.path, sent.value)
+                    refused.check(sent, given)
                 self._refuse_other_value(sent, path, value)
                 self._set(path, value)
-                self.origins[path] = sent.path
+                self.origins[path] = sent
 
-    def _refuse_other_value(self, sent: _Sent, path: str, value: Any) -> None:
+    def _refuse_other_value(self, sent: str, path: str, value: Any) -> None:
         for name in SYNONYMS.get(path, (path,)):
             known = self._get(name)
             if known is not None and not _are_equal(known, value):
                 other = self.origins.get(name, name)
-                raise refusal(sent.path, f"contradicts `{other}`. Send one of them")
+                raise refusal(sent, f"contradicts `{other}`. Send one of them")
 
     def _get(self, path: str) -> Any:
         name, _, member = path.partition(".")
@@ -145,15 +128,6 @@ class _Fields:
             return error
         path = self.origins[name] + param.removeprefix(name)
         return type(error)(error.message.replace(f"`{param}`", f"`{path}`", 1), param=path)
-
-
-def _flattened(name: str, value: Any) -> Sequence[_Sent]:
-    """Return the field, or the members of `options`. Raises `InvalidRequest`."""
-    if name != OPTIONS:
-        return [_Sent(name, name, value)]
-    if not isinstance(value, dict):
-        raise refusal(OPTIONS, "must be an object")
-    return [_Sent(f"{OPTIONS}.{member}", member, each) for member, each in value.items()]
 
 
 def _are_equal(value: object, other: object) -> bool:
