@@ -106,23 +106,6 @@ def test_neither_unknown_models_nor_histograms_fill_tables(monkeypatch: pytest.M
     assert len(bytes(row.histograms)) <= 40 + 4 * 3
 
 
-def test_an_upgrade_sums_up_the_media_of_stored_records() -> None:
-    unknown = {"outcome": Outcome.REJECTED, "http_status": 404, "model": "made-up"}
-    store_settlements([settlement("r1", **MEDIA), settlement("r2")])
-    store("r3", **MEDIA, key_id=4)
-    store("old", started_at=THEN[0], **MEDIA)
-    store("r4", **MEDIA, **unknown)
-    for table in rollups.LEVELS.values():
-        table._default_manager.update(num_media=0, num_media_bytes=0, num_media_pixels=0)
-    assert any(each.differences for each in [*verify(*THEN), *verify(*NOW)])
-
-    migration = import_module("vinery_accounts.migrations.0013_media_in_rollups")
-    migration.add_media(apps, None)
-
-    for checked in [*verify(*THEN), *verify(*NOW)]:
-        assert checked.differences == ()
-
-
 ENDED: tuple[dict[str, Any], ...] = (
     {"outcome": Outcome.REJECTED, "http_status": 429},
     {"outcome": Outcome.REJECTED, "http_status": 404, "model": "made-up"},
@@ -146,7 +129,7 @@ def test_an_upgrade_counts_causes_and_only_the_latency_of_whole_answers(
     for period in (THEN, NOW):
         assert any(each.differences for each in verify(*period))
 
-    migration = import_module("vinery_accounts.migrations.0014_causes_and_messages")
+    migration = import_module("vinery_accounts.migrations.0002_since_0_1")
     migration.count_causes(apps, None)
 
     assert not any(each.differences for each in [*verify(*THEN), *verify(*NOW)])

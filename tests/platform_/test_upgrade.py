@@ -15,6 +15,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.apps import apps
 from django.core.management import call_command
 from django.db import connections
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.utils import load_backend
 
 from tests import prepared_home, stores
@@ -188,10 +189,34 @@ def test_an_address_that_an_owner_gave_before_the_upgrade_is_not_confirmed() -> 
     linked = given("linked", owner)
     SocialAccount.objects.create(user=linked, provider="issuer", uid="1")
 
-    migration = import_module("vinery_accounts.migrations.0006_addresses_by_owners")
+    migration = import_module("vinery_accounts.migrations.0002_since_0_1")
     migration.withdraw_confirmations(apps, None)
 
     assert set(User.objects.filter(is_email_confirmed=False)) == by_owner
+
+
+def test_a_database_between_releases_is_upgraded_as_that_of_a_release(
+    upgraded: Any, tmp_path: Path, django_db_blocker: Any
+) -> None:
+    """It has the migrations that a later one replaces, and their tables."""
+    file = tmp_path / "vinery.sqlite3"
+    release = sqlite3.connect(file)
+    release.executescript(gzip.decompress((RELEASES / "0.1.sql.gz").read_bytes()).decode())
+    release.close()
+    with default_database(file, django_db_blocker) as connection:
+        for app in ("accounts", "serving"):
+            call_command("migrate", app, "0002", verbosity=0)
+            replacing = import_module(f"{apps.get_app_config(app).name}.migrations.0002_since_0_1")
+            records = MigrationRecorder(connection)
+            records.record_unapplied(app, "0002_since_0_1")
+            for _, name in replacing.Migration.replaces:
+                records.record_applied(app, name)
+        User.objects.filter(email="alice@example.org").update(is_email_confirmed=False)
+
+        call_command("migrate", verbosity=0)
+
+        assert schema(connection) == schema(upgraded)
+        assert not User.objects.get(email="alice@example.org").is_email_confirmed
 
 
 @pytest.mark.skipif(stores.IS_SCALED, reason="a new home has no SQLite file")

@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ("accounts", "0011_labels_of_limits"),
+        ("accounts", "0002_since_0_1"),
     ]
 
     operations = [

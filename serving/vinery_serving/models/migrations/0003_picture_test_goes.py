@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("serving", "0016_alias_patterns"),
+        ("serving", "0002_since_0_1"),
     ]
 
     operations = [

@@ -8,7 +8,7 @@ def delete_their_messages(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0016_limits_of_end_users"),
+        ("accounts", "0002_since_0_1"),
     ]
 
     operations = [
@@ -40,5 +40,21 @@ class Migration(migrations.Migration):
         ),
         migrations.DeleteModel(
             name="KeyReminder",
+        ),
+        migrations.RemoveField(
+            model_name="dayrollup",
+            name="energy_mj",
+        ),
+        migrations.RemoveField(
+            model_name="hourrollup",
+            name="energy_mj",
+        ),
+        migrations.RemoveField(
+            model_name="minuterollup",
+            name="energy_mj",
+        ),
+        migrations.RemoveField(
+            model_name="usagerecord",
+            name="energy_mj",
         ),
     ]
