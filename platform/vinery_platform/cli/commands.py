@@ -11,10 +11,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Final
 
-from vinery_accounts.base.actors import Actor, acting_as
 from vinery_accounts.base.names import escaped
 from vinery_platform import __version__
 from vinery_platform.cli.shape import Failure, load_django, require_home
@@ -183,7 +183,7 @@ def run(argv: Sequence[str] | None) -> int:
             logs.begin(process)
         if name in _NEED_DJANGO:
             require_home()
-        with acting_as(_actor):
+        with _acting():
             status: int = arguments.run(arguments)
         sys.stdout.flush()
     except SettingError as error:
@@ -221,13 +221,18 @@ def _without_config(words: list[str]) -> list[str]:
     return kept
 
 
-def _actor() -> Actor:
-    """Return the system user as the actor of the audit log."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        name = str(os.getuid())
-    return Actor(None, f"command line ({name})")
+def _acting() -> AbstractContextManager[None]:
+    """Name the system user as the actor in the audit log."""
+    from vinery_accounts.base.actors import Actor, acting_as
+
+    def actor() -> Actor:
+        try:
+            name = getpass.getuser()
+        except (KeyError, OSError):  # a container's user may have no name
+            name = str(os.getuid())
+        return Actor(None, f"command line ({name})")
+
+    return acting_as(actor)
 
 
 def _print_error(error: Exception, status: int) -> int:

@@ -301,7 +301,8 @@ def _schema() -> Finding:
     from django.db.migrations.executor import MigrationExecutor
 
     executor = MigrationExecutor(connection)
-    known = set(executor.loader.disk_migrations)
+    migrations = executor.loader.disk_migrations
+    known = {*migrations, *(name for each in migrations.values() for name in each.replaces)}
     apps = {app for app, _ in known}
     unknown = sorted(set(executor.loader.applied_migrations) - known)
     if newer := [name for app, name in unknown if app in apps]:
