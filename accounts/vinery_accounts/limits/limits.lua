@@ -395,6 +395,8 @@ function operations.restore()
         local since, cost = call.since_ms[i], cost_of(counter)
         if kind_of(counter) == BUCKET then
             cost = used_after(counter, cost, since)
+            -- A baseline is rounded up, and the count of a bucket in use is exact.
+            if used > 0 and cost - used < SCALE then cost = 0 end
         elseif kind_of(counter) == CONCURRENCY or (kind_of(counter) == CALENDAR and window ~= since) then
             cost = 0
         end

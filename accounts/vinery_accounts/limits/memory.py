@@ -303,11 +303,14 @@ class MemoryLimiter:
             ):
                 counter.used = max(counter.used, units)
             elif rule.kind is Kind.BUCKET:
-                self._num_additions += 1
                 units = windows.used_after(
                     units, rule.amount, baseline.since_ms, now_ms, rule.tick_ms
                 )
-                counter.add(max(0, units - counter.used), self._num_additions)
+                missing = units - counter.used
+                # A baseline is rounded up, and the count of a bucket in use is exact.
+                if missing >= SCALE or (missing > 0 and not counter.used):
+                    self._num_additions += 1
+                    counter.add(missing, self._num_additions)
 
     def _now_ms(self) -> int:
         """Return the time. Forget some counters of which nothing is used any more."""

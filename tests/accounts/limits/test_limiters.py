@@ -363,6 +363,13 @@ async def test_baselines_raise_what_is_used(limiter: Limiter, clock: FakeClock) 
     await limiter.restore([UsageBaseline(bucket, 400, since_ms=now_ms)])
     assert await used(limiter, bucket) == [500]
 
+    rounded_up = rule(window=MINUTE, amount=10)
+    await granted(limiter, request_for(rounded_up, num_input_tokens=9))
+    clock.pass_s(5.0)
+    await limiter.restore([UsageBaseline(rounded_up, 10, since_ms=int(clock() * 1000))])
+    denial = await denied(limiter, request_for(rounded_up, num_input_tokens=0))
+    assert denial.wait_s == pytest.approx(1.0)
+
 
 async def test_a_baseline_of_each_process_counts_once(fresh: Fresh, clock: FakeClock) -> None:
     first, second = fresh(2)
