@@ -82,7 +82,7 @@ def nginx_configuration(folder: Path, *, port: int) -> Path:
         *("-subj", "/CN=vinery.example", "-out", certificate[0], "-keyout", certificate[1]),
     )
     server = (FILES / "nginx.conf").read_text()
-    server = server.replace("/etc/ssl/vinery", str(folder)).replace("443", f"127.0.0.1:{port}")
+    server = server.replace("443", f"127.0.0.1:{port}").replace("/etc/ssl/vinery", str(folder))
     path = folder / "nginx.conf"
     temporary = "".join(
         f"{name}_temp_path {folder};\n"
