@@ -1,14 +1,34 @@
 """The families that write arguments as JSON. Their parsers show what a call is."""
 
 import json
+from typing import Final
 
-from vinery_serving.core.request import Tool, ToolChoice
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 from vinery_serving.grammars.arguments import arguments_tag
-from vinery_serving.grammars.family import CallTag, Family, GrammarFamily, Marks, tag
-from vinery_serving.grammars.grammar.ebnf import StructuralTag
+from vinery_serving.grammars.family import (
+    CallTag,
+    Family,
+    GrammarFamily,
+    Marks,
+    sequence,
+    tag,
+    text,
+)
+from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag
 from vinery_serving.output.lexer import Tag
-from vinery_serving.output.parsers import deepseek, granite, hermes, llama3, mistral, phi4
+from vinery_serving.output.parsers import (
+    deepseek,
+    gptoss,
+    granite,
+    hermes,
+    kimi_k2,
+    llama3,
+    mistral,
+    phi4,
+)
+from vinery_serving.output.parsers.gptoss import CALL, CHANNEL, CONSTRAIN, NEXT, TO
 from vinery_serving.output.parsers.json_calls import json_family
+from vinery_serving.output.parsers.messages import MESSAGE
 
 
 def _object_calls(
@@ -115,4 +135,53 @@ DEEPSEEK_V31 = _deepseek(
     (("<｜tool▁calls▁begin｜>",),),
     _named_calls(deepseek.CALL_BEGIN.text, deepseek.SEPARATOR, deepseek.CALL_END.text),
     "",
+)
+
+
+def _indexed_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
+    index = grammar_tag("root ::= [0-9]{1,3}")
+    content = sequence(index, text(kimi_k2.ARGUMENTS), arguments_tag(tool, choice))
+    return tag(f"{kimi_k2.CALL_BEGIN.text}functions.{tool.name}:", content, kimi_k2.CALL_END.text)
+
+
+KIMI_K2 = Family(
+    "kimi_k2",
+    (("<|tool_calls_section_begin|>",),),
+    kimi_k2.KIMI_K2,
+    GrammarFamily(
+        _indexed_call, kimi_k2.BEGIN.text, "", begin=kimi_k2.BEGIN.text, end=kimi_k2.END.text
+    ),
+)
+
+# How the head of a call goes on after its name, the usual form first.
+_HEAD_ENDS: Final = (
+    f" {CONSTRAIN}json{MESSAGE}",
+    f"{CHANNEL}commentary {CONSTRAIN}json{MESSAGE}",
+    f"{CHANNEL}commentary json{MESSAGE}",
+    f" json{MESSAGE}",
+    MESSAGE,
+)
+
+
+def _message(tool: Tool, choice: ToolChoice) -> StructuralTag:
+    """In free text the tag begins at the recipient: what comes before it differs."""
+    name, arguments = f"{TO}{tool.name}", arguments_tag(tool, choice)
+    if choice.mode is not ToolMode.AUTO:
+        return tag(f"{CHANNEL}commentary {name}{_HEAD_ENDS[0]}", arguments, CALL)
+    head_end = {"type": "or", "elements": [text(end) for end in _HEAD_ENDS]}
+    return tag(name, sequence(head_end, arguments), CALL)
+
+
+GPTOSS = Family(
+    "gptoss",
+    ((CHANNEL, MESSAGE),),
+    gptoss.GPTOSS,
+    GrammarFamily(
+        _message,
+        trigger=TO,
+        separator=NEXT,
+        answer_begin=f"{CHANNEL}final{MESSAGE}",
+        reasoning=gptoss.REASONING,
+        may_reason_first=True,
+    ),
 )
