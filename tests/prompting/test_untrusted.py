@@ -5,8 +5,7 @@ import pytest
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import Effort, Rendering, Tool, ToolCall
-from vinery_serving.prompting.render import Rendered
-from vinery_serving.prompting.untrusted import render_untrusted
+from vinery_serving.prompting.render import Rendered, render_untrusted
 
 from . import templates
 from .builders import a_chat, a_message

@@ -20,8 +20,7 @@ from vinery_serving.core.request import Tool
 from vinery_serving.core.tools import INPUT
 from vinery_serving.output.attribution import Attribution
 from vinery_serving.output.json_text import read_key, read_unquoted, read_value
-from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText
-from vinery_serving.output.parser import Parser
+from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText
 from vinery_serving.output.stop import StopStrings
 
 # Between the texts of two messages, which clients get as one text.

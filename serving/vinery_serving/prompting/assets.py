@@ -120,7 +120,7 @@ class ModelAssets:
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
         """Return the prompt of a chat. Raises `InvalidRequest` for what the model cannot render.
 
-        Ignores a template that came with the request: see `untrusted`.
+        Ignores a template that came with the request: see `render_untrusted`.
         """
         bare_budget = reasoning_settings(conversation.rendering.effort).budget
         if conversation.media:

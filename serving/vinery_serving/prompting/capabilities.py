@@ -12,7 +12,7 @@ from typing import Any
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import MediaKind
 from vinery_serving.core.request import Role
-from vinery_serving.prompting.picture_markup import Markup
+from vinery_serving.prompting.vision import Markup
 
 _WORD = "zqword"
 _OTHER = "zqother"

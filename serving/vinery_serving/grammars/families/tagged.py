@@ -25,10 +25,11 @@ from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag, quo
 from vinery_serving.grammars.grammar.rules import plain
 from vinery_serving.grammars.json_schema.translator import check_schema, json_tag
 from vinery_serving.grammars.texts import text_tag
-from vinery_serving.output.parsers import glm4, minicpm5, onyx, qwen3coder
+from vinery_serving.output.parsers import messages
+from vinery_serving.output.parsers import tagged as parsers
 from vinery_serving.output.parsers.argument_types import MAX_DEPTH, Kind, kind_of, target, types_of
 from vinery_serving.output.parsers.base import ParserFamily
-from vinery_serving.output.parsers.messages import MESSAGE
+from vinery_serving.output.parsers.messages import MESSAGE, ONYX_REASONING, ONYX_TAGS
 from vinery_serving.output.parsers.tagged import CDATA, TagSyntax
 
 _NOTHING: Final = grammar_tag('root ::= ""')
@@ -161,7 +162,7 @@ def _one(options: Sequence[StructuralTag]) -> StructuralTag:
 
 def _onyx_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     """A forced call begins with the head of its message."""
-    call = _call(onyx.SYNTAX, tool, choice)
+    call = _call(ONYX_TAGS, tool, choice)
     if choice.mode is ToolMode.AUTO:
         return call
     return {**call, "begin": f" to={tool.name}{MESSAGE}{call['begin']}"}
@@ -175,26 +176,26 @@ def _family(name: str, marks: Marks, parser: ParserFamily, syntax: TagSyntax) ->
 QWEN3CODER = _family(
     "qwen3coder",
     (("<function=", "<parameter="),),
-    qwen3coder.QWEN3CODER,
-    qwen3coder.SYNTAX,
+    parsers.QWEN3CODER,
+    parsers.QWEN3CODER_TAGS,
 )
-GLM4 = _family("glm4", (("<arg_key>",),), glm4.GLM4, glm4.SYNTAX)
+GLM4 = _family("glm4", (("<arg_key>",),), parsers.GLM4, parsers.GLM4_TAGS)
 MINICPM5 = _family(
     "minicpm5",
     (('<function name="', '<param name="'),),
-    minicpm5.MINICPM5,
-    minicpm5.SYNTAX,
+    parsers.MINICPM5,
+    parsers.MINICPM5_TAGS,
 )
 ONYX = Family(
     "onyx",
     (("<atem:",),),
-    onyx.ONYX,
+    messages.ONYX,
     GrammarFamily(
         _onyx_call,
-        trigger=onyx.SYNTAX.opening.text,
-        separator=onyx.REASONING.closing,
+        trigger=ONYX_TAGS.opening.text,
+        separator=ONYX_REASONING.closing,
         answer_begin=f" to=user{MESSAGE}",
-        reasoning=onyx.REASONING,
+        reasoning=ONYX_REASONING,
         may_reason_first=True,
     ),
 )

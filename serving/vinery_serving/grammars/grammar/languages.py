@@ -47,7 +47,7 @@ class _Expression:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((type(self), self._fields))
+        return hash(self._fields)  # the same in each process: unions are written in its order
 
     def __hash__(self) -> int:
         return self._hash

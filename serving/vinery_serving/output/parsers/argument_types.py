@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any, Final
 
 from vinery_serving.core.request import Tool
+from vinery_serving.output.parsers.string_text import quoted
 from vinery_serving.output.parsers.value_text import json_text_of
 
 _ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
@@ -131,11 +132,6 @@ def _type_name(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return "integer"
     return _TYPE_NAMES.get(type(value), "object")
-
-
-def quoted(text: str) -> str:
-    """Return `text` as a JSON string."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def json_of(text: str, types: frozenset[str]) -> str:

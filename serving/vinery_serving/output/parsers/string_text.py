@@ -91,6 +91,11 @@ def inside(text: str) -> str:
     return json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False)[1:-1]
 
 
+def quoted(text: str) -> str:
+    """Return `text` as a JSON string."""
+    return f'"{inside(text)}"'
+
+
 def respelled(raw: str, escapes: Escapes) -> str:
     """Return the JSON text of a string that is whole, from between its quotes."""
     parts: list[str] = []
