@@ -21,7 +21,6 @@ _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperti
 
 
 def _is_enforced(tool: Tool, choice: ToolChoice) -> bool:
-    """Whether a call must fit the tool's schema."""
     return choice.mode is not ToolMode.AUTO or bool(tool.strict)
 
 
@@ -121,7 +120,6 @@ class ArgumentNotation:
     rules: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, grammar: str) -> str:
-        """Return a grammar of JSON values in this notation."""
         lines = TOKEN.sub(lambda token: self._token(token[0]), grammar).splitlines()
         return "\n".join(self.rules.get(line.split(" ", 1)[0], line) for line in lines)
 
@@ -139,7 +137,6 @@ class ArgumentNotation:
         return token if is_number else quoted(self.value(value))
 
     def value(self, value: Any) -> str:
-        """Return a JSON value in this notation."""
         match value:
             case list():
                 return f"[{self.comma.join(map(self.value, value))}]"

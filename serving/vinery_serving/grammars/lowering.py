@@ -88,7 +88,6 @@ class _Lowering:
 
 
 def _text_without(ends: Sequence[str]) -> str | None:
-    """The grammar of the texts that contain none of `ends`; None if these are too long."""
     rules = RuleSet(plain)
     try:
         return rules.text(rules.of(complement(containing(ends))))

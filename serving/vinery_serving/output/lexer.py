@@ -75,7 +75,6 @@ class Literals:
         return 0
 
     def _begins_a_string(self, text: str) -> bool:
-        """Whether a string begins with `text`, and is longer."""
         at = bisect_right(self._sorted, text)
         return at < len(self._sorted) and self._sorted[at].startswith(text)
 
@@ -95,8 +94,6 @@ class Tag(Literals):
 
 
 class Lexer:
-    """The text of a parser, and how far it has been read."""
-
     def __init__(self) -> None:
         self.text = ""
         self.at = 0  # what comes next
@@ -109,7 +106,6 @@ class Lexer:
         self.write_rest: Callable[[str], None] | None = None
 
     def take_all(self) -> str:
-        """Read the rest of the text so far."""
         text, at = self.text, self.at
         self.at = len(text)
         return text[at:] if at else text

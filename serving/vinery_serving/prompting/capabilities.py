@@ -48,8 +48,6 @@ _BARE_TOOL = _tool()
 
 
 class TemplateCapabilities:
-    """What one chat template can render."""
-
     def __init__(self, text: str, render: Callable[..., str], markup: Markup | None = None) -> None:
         """Renders about thirty small conversations with the template `text`.
 
@@ -110,7 +108,6 @@ class TemplateCapabilities:
                     yield role, kind
 
     def _render_with(self, role: Role, content: list[dict[str, str]]) -> str:
-        """A conversation in which the message of a role has this content."""
         question = self._turn("user", "Hi")
         if role is Role.TOOL:
             _, calling, result = self._usual_call_turns("zqcall", _CALL_ID)
@@ -178,7 +175,6 @@ class TemplateCapabilities:
         return bool(alone) and not beside
 
     def _usual_call_turns(self, name: str, call_id: str) -> list[dict[str, Any]]:
-        """A conversation with a call in the form that the template takes."""
         kind: Any = {_KEY: _VALUE} if self.wants_argument_objects else json.dumps({_KEY: _VALUE})
         return self._call_turns(kind, call_id, null=self.wants_null_content, name=name)
 

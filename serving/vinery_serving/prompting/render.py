@@ -53,8 +53,6 @@ class Rendered:
 
 
 class ChatRenderer:
-    """Renders conversations with one template."""
-
     def __init__(self, template: ChatTemplate, markup: Markup | None = None) -> None:
         """`markup`: of a vision model."""
         self._template = template
@@ -63,7 +61,6 @@ class ChatRenderer:
 
     @property
     def takes_tools(self) -> bool:
-        """Whether the template shows tools to the model."""
         return self._capabilities.has_tools
 
     def render(self, conversation: Conversation) -> Rendered:
@@ -93,7 +90,6 @@ class ChatRenderer:
         ]
 
     def _unfinished_text(self, conversation: Conversation, variables: Mapping[str, Any]) -> str:
-        """The text up to the end of the last message, without the template's end marks."""
         text = self._text(
             _with_end_mark(conversation), {**variables, "add_generation_prompt": False}
         )

@@ -80,7 +80,6 @@ def bound_of_fast(raw: RawTokenizer, vocabulary: Iterable[str]) -> TokenBound:
 
 
 def bound_of_vino(folder: Path, vocabulary: Iterable[bytes]) -> TokenBound:
-    """Return the bound of OpenVINO's tokenizer in a folder."""
     text = (folder / "openvino_tokenizer.xml").read_text(encoding="utf-8", errors="replace")
     tokens = set(vocabulary)
     is_lossless = 'type="BPETokenizer"' in text and not _LOSSY_OPERATION.search(text)

@@ -151,7 +151,6 @@ class MediaTokens:
         return tuple(expanded), tuple(placed)
 
     def grid(self, source: Picture | Clip) -> Grid:
-        """Return the grid of a picture or clip."""
         num_frames = source.num_frames if isinstance(source, Clip) else 0
         return self._processor.grid(source.width, source.height, num_frames)
 
@@ -166,5 +165,4 @@ def _id_of(tokenizer: Tokenizer, name: str) -> int:
 
 
 def kind_of(source: Picture | Clip) -> MediaKind:
-    """Return what the prompt must show for this."""
     return MediaKind.VIDEO if isinstance(source, Clip) else MediaKind.IMAGE

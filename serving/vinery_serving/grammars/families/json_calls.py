@@ -45,7 +45,6 @@ def _object_calls(
 
 
 def _named_calls(before: str, after_name: str, after: str = "") -> CallTag:
-    """Calls that are a name and a JSON object."""
 
     def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
         return tag(f"{before}{tool.name}{after_name}", arguments_tag(tool, choice), after)
@@ -54,12 +53,10 @@ def _named_calls(before: str, after_name: str, after: str = "") -> CallTag:
 
 
 def _array(trigger: str, begin: str) -> GrammarFamily:
-    """A family that writes all calls in one array."""
     return GrammarFamily(_object_calls(), trigger, ", ", begin=begin, end="]")
 
 
 def _between(name: str, begin: str, end: str, call: CallTag) -> Family:
-    """A family that writes one array between tags."""
     parser = json_family(Tag(begin), Tag(end))
     grammar = GrammarFamily(call, begin, ", ", begin=f"{begin}[", end=f"]{end}")
     return Family(name, ((begin,),), parser, grammar)

@@ -74,7 +74,6 @@ def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
 
 
 def _input(syntax: TagSyntax, grammar: TextGrammar) -> StructuralTag:
-    """The only argument of a custom tool."""
     excluded = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
     return _argument_tag(syntax, INPUT, text_tag(grammar, plain, excluded=excluded))
 
@@ -169,7 +168,6 @@ def _onyx_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
 
 
 def _family(name: str, marks: Marks, parser: ParserFamily, syntax: TagSyntax) -> Family:
-    """A family that differs from others only in its tags."""
     return Family(name, marks, parser, GrammarFamily(partial(_call, syntax), syntax.opening.text))
 
 

@@ -77,7 +77,6 @@ NEVER: Final = Alt(())
 
 
 def seq(*parts: Expr) -> Expr:
-    """Return the parts in order. Adjacent texts become one."""
     flat: list[Expr] = []
     for part in parts:
         for each in part.parts if isinstance(part, Seq) else (part,):
@@ -91,7 +90,6 @@ def seq(*parts: Expr) -> Expr:
 
 
 def alt(options: Iterable[Expr]) -> Expr:
-    """Return the choice between the options, without duplicates."""
     flat: dict[Expr, None] = {}
     for option in options:
         flat |= dict.fromkeys(option.options if isinstance(option, Alt) else (option,))
@@ -99,7 +97,6 @@ def alt(options: Iterable[Expr]) -> Expr:
 
 
 def chars(intervals: tuple[tuple[int, int], ...]) -> Expr:
-    """Return one character of a set."""
     [(first, last), *more] = intervals or ((0, -1),)
     return Text(chr(first)) if first == last and not more else Chars(intervals)
 
@@ -277,7 +274,6 @@ def _times(least: int, most: int | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return the text as a string literal of the grammar."""
     if text.isprintable():
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
@@ -332,5 +328,4 @@ def prefixed(grammar: str, prefix: str) -> str:
 
 
 def grammar_tag(text: str) -> StructuralTag:
-    """Return a grammar in EBNF as a structural tag."""
     return {"type": "grammar", "grammar": text}

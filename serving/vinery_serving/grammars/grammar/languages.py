@@ -67,7 +67,6 @@ class _Expression:
 
     @cached_property
     def size(self) -> int:
-        """About how many nodes a derivative visits."""
         return _size(self)  # type: ignore[arg-type]
 
 
@@ -87,22 +86,16 @@ class Cat(_Expression):
 
 @dataclass(frozen=True, eq=False)
 class Or(_Expression):
-    """The union."""
-
     parts: frozenset[Language]
 
 
 @dataclass(frozen=True, eq=False)
 class And(_Expression):
-    """The intersection."""
-
     parts: frozenset[Language]
 
 
 @dataclass(frozen=True, eq=False)
 class Not(_Expression):
-    """The complement."""
-
     part: Language
 
 
@@ -142,7 +135,6 @@ ANYTHING: Final = Times(ANY, 0, None)
 
 
 def literal(text: str) -> Language:
-    """Return the language of exactly this text."""
     return cat(*(Chars(((ord(each), ord(each)),)) for each in text))
 
 
@@ -188,7 +180,6 @@ def _combined(
 
 
 def complement(part: Language) -> Language:
-    """Return all other texts."""
     if isinstance(part, Not):
         return part.part
     return ANYTHING if part == NOTHING else Not(part)
@@ -204,12 +195,10 @@ def times(part: Language, least: int = 0, most: int | None = None) -> Language:
 
 
 def containing(texts: Iterable[str]) -> Language:
-    """Return all texts that contain one of these."""
     return union(cat(ANYTHING, literal(text), ANYTHING) for text in texts)
 
 
 def merged(*sets: Intervals) -> Intervals:
-    """Return the characters of any of the sets."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(each for intervals in sets for each in intervals):
         if joined and first <= joined[-1][1] + 1:
@@ -220,7 +209,6 @@ def merged(*sets: Intervals) -> Intervals:
 
 
 def shared(left: Intervals, right: Intervals) -> Intervals:
-    """Return the characters of both sets."""
     found, at, other = [], 0, 0
     while at < len(left) and other < len(right):
         first, last = max(left[at][0], right[other][0]), min(left[at][1], right[other][1])
@@ -268,7 +256,6 @@ class Derivatives:
         self._known: dict[tuple[Language, int], Language] = {}
 
     def of(self, part: Language, code: int) -> Language:
-        """Return the texts that may follow a character of the language."""
         if isinstance(part, Chars):
             inside = any(first <= code <= last for first, last in part.intervals)
             return EMPTY if inside else NOTHING

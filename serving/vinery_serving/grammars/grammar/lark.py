@@ -59,8 +59,6 @@ def lark_expression(definition: str, rules: RuleSet) -> Expr:
 
 
 class _Module:
-    """The definitions, ignored terminals and imports of a grammar."""
-
     def __init__(self, definition: str) -> None:
         """Raises `InvalidLark`."""
         self.definitions: dict[str, Tree[Token]] = {}
@@ -220,7 +218,6 @@ def _regular(source: str) -> Language:
 
 
 def _literal(inside: str) -> str:
-    """The text of a string literal. Unknown escapes keep their backslash."""
 
     def meaning(escape: re.Match[str]) -> str:
         code = escape[1] or escape[2] or escape[3]

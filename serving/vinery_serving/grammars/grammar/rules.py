@@ -77,14 +77,12 @@ class RuleSet:
         self._shared_rules: dict[Expr, Expr] = {}
 
     def new_name(self) -> str:
-        """Return a name that no other rule has. Raises `TooManyRules`."""
         self._num_names += 1
         if self._num_names > _MAX_RULES:
             raise TooManyRules
         return f"t{self._num_names}"
 
     def named(self, body: Expr) -> Expr:
-        """Return a reference to a new rule, for an expression that is used more than once."""
         if body in (EMPTY, NEVER):
             return body
         name = self.new_name()
@@ -152,7 +150,6 @@ class RuleSet:
         return self._terminals[language]
 
     def text(self, root: Expr) -> str | None:
-        """Return the grammar of `root`; None if no text fits it."""
         self.rules["root"] = root
         return text_of(self.rules, "root")
 

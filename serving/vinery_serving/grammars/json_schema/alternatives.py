@@ -52,8 +52,6 @@ _KEYWORDS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
 
 
 class SchemaDocument:
-    """A document whose references are followed inside it."""
-
     def __init__(self, document: Any) -> None:
         self.root = SchemaNode((), document)
         # All nodes with `oneOf` that became alternatives.
@@ -103,7 +101,6 @@ class SchemaDocument:
         return found
 
     def target(self, node: SchemaNode) -> SchemaNode:
-        """Return the target of a node's `$ref`. Raises `SchemaError`."""
         reference, steps = node.keywords["$ref"], (*node.steps, "$ref")
         if not reference.startswith("#"):
             raise Untranslatable(steps, "must begin with #: other documents are not fetched")
@@ -156,7 +153,6 @@ def _marks(node: SchemaNode) -> Mapping[Steps, frozenset[str]]:
 
 
 def _product(choices: Iterable[list[Alternative]]) -> list[Alternative]:
-    """The combinations of one alternative of each choice."""
     found: list[Alternative] = [()]
     for options in choices:
         _check_number(len(found) * len(options))
@@ -209,7 +205,6 @@ def count_bounds(nodes: Sequence[SchemaNode], what: str) -> tuple[int, int | Non
 
 
 def item_nodes(nodes: Sequence[SchemaNode], index: int) -> list[SchemaNode]:
-    """Return the schemas that the item at an index must fit."""
     found = [node.item(index) for node in nodes]
     return [node for node in found if node is not None and not node.is_free]
 
@@ -234,10 +229,8 @@ def unnamed_member_nodes(
 
 
 def names_in(nodes: Alternative, word: str) -> dict[str, None]:
-    """Return the names that a keyword lists in any of the nodes."""
     return dict.fromkeys(name for node in nodes for name in node.keywords.get(word, ()))
 
 
 def at_all(nodes: Alternative, word: str) -> Alternative:
-    """Return the schemas of a keyword of all nodes."""
     return tuple(node.at(word) for node in nodes if word in node.keywords)

@@ -62,7 +62,6 @@ def _num_chars(word: str, node: SchemaNode) -> int:
 
 
 def _is_short(number: float) -> bool:
-    """Whether a number is finite, also as a double."""
     return math.isfinite(number) if isinstance(number, float) else -_END < number < _END
 
 

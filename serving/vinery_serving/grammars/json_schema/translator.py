@@ -159,8 +159,6 @@ def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = Fal
 
 
 class _Translator:
-    """Collects the rules of one schema."""
-
     def __init__(self, document: Any, *, is_compact: bool) -> None:
         self._document = SchemaDocument(document)
         self._values = KnownValues(self._document.target)
@@ -172,7 +170,6 @@ class _Translator:
         self._unenforced: list[Unenforceable] = []
 
     def text(self) -> str:
-        """Return the grammar. Raises `SchemaError` or `TooManyRules`."""
         root = self._value((self._document.root,))
         self._build()
         text = self._rules.text(root)
@@ -343,7 +340,6 @@ class _Translator:
         return {name: None for name in names if matcher.may_match(name)}
 
     def _strings(self, nodes: Alternative) -> Language:
-        """The strings that fit all these nodes."""
         return union(map(string_language, self._document.alternatives(nodes)))
 
     def _array(self, nodes: Alternative) -> Expr:
@@ -397,7 +393,6 @@ class _Translator:
         return None
 
     def _quoted(self, language: Language) -> Expr | None:
-        """A JSON string of the language; None if its automaton is too large."""
         if language not in self._quoted_rules:
             try:
                 quoted = seq(Text('"'), self._rules.of(language), Text('"'))

@@ -25,7 +25,6 @@ class KnownValues:
         self._matchers: dict[str, Matcher] = {}
 
     def fits(self, value: Any, node: SchemaNode) -> bool:
-        """Return whether a value fits a schema."""
         if isinstance(node.schema, bool):
             return node.schema
         key = (id(value), node)
@@ -36,7 +35,6 @@ class KnownValues:
         return found
 
     def _fits_others(self, value: Any, node: SchemaNode) -> bool:
-        """Whether the value fits the `$ref`, `allOf`, `anyOf` and `oneOf`."""
         words = node.keywords
 
         def each(word: str) -> Iterator[bool]:

@@ -32,27 +32,21 @@ _MAX_SCHEMAS: Final = 1000
 
 
 class Kind(Enum):
-    """Which values a parameter takes."""
-
     TEXT = "text"  # strings alone
     JSON = "json"  # anything but strings
     EITHER = "either"  # both, or unknown
 
 
 class ParameterTypes:
-    """The types of the parameters of all tools of a request."""
-
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._schemas = {tool.name: tool.parameters or {} for tool in tools}
         self._by_parameter: dict[tuple[str, str], frozenset[str]] = {}
 
     @property
     def tools(self) -> Collection[str]:
-        """The names of all tools."""
         return self._schemas.keys()
 
     def names(self, tool: str) -> frozenset[str]:
-        """Return the names of the parameters that the schema lists."""
         properties = self._schemas.get(tool, {}).get("properties")
         return frozenset(properties if isinstance(properties, dict) else ())
 

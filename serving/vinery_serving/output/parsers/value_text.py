@@ -227,7 +227,6 @@ class ValueText:
         return True
 
     def _read_scalar(self) -> Reading[None]:
-        """Read a string or a word."""
         lexer, notation = self._lexer, self._notation
         quote = yield from read_quote(lexer, notation)
         if quote:
