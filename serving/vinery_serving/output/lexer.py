@@ -70,13 +70,11 @@ class Literals:
         # Names of a request's tools may be among the strings, so there may be many: all their
         # beginnings would be too many to compare with each token.
         for begin in self._begin.finditer(text, max(0, len(text) - self._max_held)):
-            if self._begins_a_string(text[begin.start() :]):
-                return len(text) - begin.start()
+            held = text[begin.start() :]
+            at = bisect_right(self._sorted, held)
+            if at < len(self._sorted) and self._sorted[at].startswith(held):
+                return len(held)
         return 0
-
-    def _begins_a_string(self, text: str) -> bool:
-        at = bisect_right(self._sorted, text)
-        return at < len(self._sorted) and self._sorted[at].startswith(text)
 
 
 @cache

@@ -224,13 +224,10 @@ class TemplateCapabilities:
         beside = {"tools": [_TOOL]} if self.calls_need_tools else {}
         return self._render(turns, **{**beside, **variables})
 
-    @property
-    def _no_tools(self) -> list[Any] | None:
-        return [] if self.needs_tool_list else None
-
     def _render(self, turns: Sequence[Turn], **variables: Any) -> str:
         """The text; "" when the template raises."""
-        variables = {"tools": self._no_tools, "documents": None, **variables}
+        no_tools: list[Any] | None = [] if self.needs_tool_list else None
+        variables = {"tools": no_tools, "documents": None, **variables}
         try:
             return self._render_template(
                 messages=list(turns), add_generation_prompt=True, **variables

@@ -143,7 +143,8 @@ def _marks(node: SchemaNode) -> Mapping[Steps, frozenset[str]]:
     """What values of different nodes differ in: their types, the texts of their constants, and of
     the constants of each required property."""
     words = node.keywords
-    found: dict[Steps, frozenset[str]] = {("type",): _wide_types(node)}
+    kinds = ("number" if kind == "integer" else kind for kind in types_of((node,)))
+    found: dict[Steps, frozenset[str]] = {("type",): frozenset(kinds)}
     properties = words.get("properties", {})
     named = [(("properties", each), properties.get(each)) for each in words.get("required", ())]
     for steps, schema in ((("const",), node.schema), *named):
@@ -165,10 +166,6 @@ def _check_number(num_alternatives: int) -> None:
         raise Untranslatable(
             (), f"has a value with more than {_MAX_ALTERNATIVES} combinations of options"
         )
-
-
-def _wide_types(node: SchemaNode) -> frozenset[str]:
-    return frozenset("number" if kind == "integer" else kind for kind in types_of((node,)))
 
 
 def types_of(nodes: Sequence[SchemaNode]) -> list[str]:

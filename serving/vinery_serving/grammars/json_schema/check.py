@@ -157,10 +157,6 @@ def _is_type(value: Any) -> bool:
     )
 
 
-def _are_strings(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
 # What a keyword must be, in words and as a test.
 _Form = tuple[str, Callable[[Any], bool]]
 _ANY: Final[_Form] = ("anything", lambda value: True)
@@ -180,7 +176,10 @@ _FORMS: Final[Mapping[str, _Form]] = {
     "type": _TYPES,
     **dict.fromkeys(("enum", *_LISTS), _FILLED_ARRAY),
     **dict.fromkeys((*_MAPS, "dependentRequired", "dependentSchemas", "dependencies"), _OBJECT),
-    "required": ("an array of strings", _are_strings),
+    "required": (
+        "an array of strings",
+        lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+    ),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
     "multipleOf": (
         f"a number above 0 of at most {MAX_NUMBER_DIGITS} digits",
