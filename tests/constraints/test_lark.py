@@ -133,5 +133,5 @@ def test_rules_that_double_a_text_are_not_inlined_and_all_automata_share_one_lim
     assert len(text_tag(grammar, plain)["grammar"]) < 2000
 
     terms = " ".join(f"/(a|b)*a(a|b){{6}}{at}/" for at in range(500))
-    with pytest.raises(NotRegular, match="too large together"):
+    with pytest.raises(NotRegular, match="too many together"):
         lark_expression(f"start: {terms}", RuleSet(plain, excluded=["</parameter>"]))

@@ -18,12 +18,13 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidGrammar
 from vinery_serving.grammars.grammar.ebnf import Ref
 from vinery_serving.grammars.grammar.languages import (
+    Language,
+    Matcher,
     NotRegular,
     TooManyStates,
     complement,
     intersection,
     length_bounds,
-    matches,
 )
 from vinery_serving.grammars.grammar.patterns import (
     InvalidPattern,
@@ -38,6 +39,11 @@ from vinery_serving.grammars.json_schema.translator import json_grammar
 from vinery_serving.grammars.texts import regex_tag
 
 from .lark_texts import fits
+
+
+def matches(language: Language, text: str) -> bool:
+    return Matcher(language).matches(text)
+
 
 atoms = st.sampled_from(["a", "b", "[ab]", "[^a]", ".", r"\d", r"\.", "c"])
 

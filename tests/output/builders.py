@@ -12,7 +12,7 @@ from vinery_serving.core.request import Tool
 from vinery_serving.core.result import ChoiceResult
 from vinery_serving.grammars.families.registry import by_name
 from vinery_serving.output.detokenize import Decoder
-from vinery_serving.output.parser import Parser
+from vinery_serving.output.lexer import Parser
 from vinery_serving.output.reader import ChoiceReader
 from vinery_serving.output.writer import EventWriter
 

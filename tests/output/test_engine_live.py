@@ -77,34 +77,6 @@ def test_it_calls_tools(model, question, fields, calls):
 
 
 @table("thinking", [False, True])
-def test_a_demanded_call_is_written_even_where_no_tool_fits_or_another_does(model, thinking):
-    result = model.answer(asked("Hello!", thinking=thinking, tool_choice=REQUIRED))
-    [(name, _)] = calls_of(result)
-    assert name in {tool.name for tool in TOOLS}
-    assert result.text == ""
-    assert bool(result.reasoning) == thinking
-
-    choice = req.ToolChoice(req.ToolMode.NAMED, "add")
-    result = model.answer(asked(ONE_CITY, thinking=thinking, tool_choice=choice))
-    [(name, arguments)] = calls_of(result)
-    assert name == "add"
-    assert {type(value) for value in arguments.values()} == {int}
-    assert arguments.keys() == {"a", "b"}
-
-
-@table("thinking", [False, True])
-def test_strict_tools_leave_the_model_free_to_answer(model, thinking):
-    strict = req.Tool(WEATHER.name, WEATHER.description, WEATHER.parameters, strict=True)
-
-    answered = model.answer(asked("Hello!", tools=(strict, ADD), thinking=thinking))
-    called = model.answer(asked(TWO_CITIES, tools=(strict, ADD), thinking=thinking))
-
-    assert answered.text == "Hello! How can I help you today?"
-    assert answered.tool_calls == ()
-    assert calls_of(called) == [PARIS, LONDON]
-
-
-@table("thinking", [False, True])
 @table(
     "grammar",
     [

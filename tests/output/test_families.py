@@ -5,8 +5,6 @@ text after a call, more than one call, answers that the token limit cuts.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from functools import cache
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -267,31 +265,3 @@ def test_what_a_string_should_escape_is_read_as_it_was_meant(way, text):
 @given(calls=_calls)
 def test_all_well_formed_calls_come_back_exactly(way, calls):
     assert calls_in(read(way, written(way, calls))) == calls
-
-
-@cache  # for Hypothesis, a strategy is expensive to make
-def _among_others(write: Callable[[Sequence[Call]], str]) -> st.SearchStrategy[str]:
-    others = st.sampled_from(["Hi.", "\n", "{", "["])
-    return st.lists(st.one_of(_calls.map(write), others)).map("".join)
-
-
-@st.composite
-def _broken(draw: st.DrawFn, write: Callable[[Sequence[Call]], str]) -> str:
-    """Well-formed calls with some parts missing or doubled, and text between."""
-    text = draw(_among_others(write))
-    for _ in range(draw(st.integers(0, 3))):
-        start = draw(st.integers(0, len(text)))
-        end = min(len(text), start + draw(st.integers(0, 6)))
-        text = text[:start] + draw(st.sampled_from(["", text[start:end] * 2])) + text[end:]
-    return text
-
-
-@ways
-@settings(max_examples=examples(10))
-@given(data=st.data(), cuts=st.lists(st.integers(0, 400), max_size=8))
-def test_any_cut_gives_the_same(way, data, cuts):
-    text = data.draw(_broken(WRITERS[way][1]))
-    whole = read(way, text)
-
-    assert read(way, cut(text, cuts)) == whole
-    assert read(way, list(text)) == whole

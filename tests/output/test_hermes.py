@@ -2,13 +2,10 @@
 
 import json
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.tables import table
 from vinery_serving.core.events import TextDelta, ToolCallDelta
 
-from .builders import a_call_started, a_parser, cut, folded, read
+from .builders import a_call_started, a_parser, folded, read
 from .forms import Rows, row, rows
 
 PARIS = '{"city": "Paris"}'
@@ -127,25 +124,3 @@ def test_what_is_no_call_is_given_back_unchanged(text):
     # A text after a call, too, which ends like the beginning of a tag.
     after = read("hermes", f"{a_call()} A tag is <tool_", is_whole=True)
     assert after == [WEATHER, ("text", " A tag is <tool_")]
-
-
-_strings = st.text('ab{}[]"\\;<>/: \n😀', max_size=8)
-_objects = st.dictionaries(_strings, st.one_of(_strings, st.integers(), st.lists(_strings)))
-_calls = st.builds(
-    lambda name, value, as_string: a_call(
-        json.dumps(json.dumps(value)) if as_string else json.dumps(value), name
-    ),
-    st.sampled_from(["f", "get_weather"]),
-    _objects,
-    st.booleans(),
-)
-_noise = st.sampled_from(
-    ["\n", " ", "Hello.", "<tool_call>", "</tool_call>", "<tool_call>\n{", '"name"', '"a": 1}', "<"]
-)
-_outputs = st.lists(st.one_of(_calls, _noise), max_size=5).map("".join)
-
-
-@given(_outputs, st.lists(st.integers(0, 300), max_size=8))
-def test_any_cut_gives_the_same(text, cuts):
-    assert folded(a_parser("hermes"), cut(text, cuts)) == read("hermes", text)
-    assert folded(a_parser("hermes"), list(text)) == read("hermes", text)

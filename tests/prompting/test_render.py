@@ -9,6 +9,7 @@ import pytest
 from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.prompting.render import Rendered, render_untrusted
 
 from . import templates
 from .builders import GOLDEN, MODEL, a_calling_chat, a_chat, a_message, rendered
@@ -331,3 +332,32 @@ def test_what_a_template_cannot_render_is_refused_by_its_path(text, chat, param,
 
     assert caught.value.param == param
     assert param != "tools" or isinstance(caught.value, UnsupportedParameter)
+
+
+# -- Templates that come with a request: `tests/intake` has their limits ------------------
+
+
+def untrusted(template: str, **rendering) -> Rendered:
+    chat = a_chat(HI, rendering=req.Rendering(template=template, **rendering))
+    return render_untrusted(chat, {"bos_token": "<s>"})
+
+
+def test_a_template_of_a_request_renders_as_the_models_own_would_with_an_effort():
+    assert untrusted("{{ bos_token }}" + templates.CHATML).text == "<s><|user|>Hi\n<|assistant|>"
+
+    template = "{{ enable_thinking }}{{ messages[0].content }}"
+    assert untrusted(template, effort=req.Effort.LOW) == Rendered("TrueHi", 1024)
+
+
+@table(
+    "template, words",
+    [
+        ("{% if %}", "does not compile"),
+        ("{{ raise_exception('not today') }}", "not today"),
+        ("{{ messages.nothing.at.all }}", "cannot render"),
+        ("{{ ''.__class__.__mro__ }}", "cannot render"),
+    ],
+)
+def test_what_a_template_of_a_request_cannot_do_is_refused(template, words):
+    with pytest.raises(InvalidRequest, match=words):
+        untrusted(template)

@@ -28,7 +28,6 @@ class Counted(StrEnum):
     PAGES = "pages"  # of a document
     PROPERTIES = "properties"  # of a JSON schema, at any depth
     ENUM_VALUES = "enum values"  # of a JSON schema, at any depth
-    STEPS = "steps of translation"  # see `constraints/grammar/steps`
 
 
 @dataclass(eq=False, slots=True)
@@ -232,15 +231,6 @@ PATTERN: Final = FieldLimit(
 )
 LARK: Final = FieldLimit(
     "lark_chars", "`definition` of a custom tool's Lark grammar", Counted.CHARACTERS, 20_000
-)
-# A step takes about half a microsecond, so the translation of one schema takes at most 0.1 s.
-# Schemas of real clients take some thousand steps, and each of their bounded numbers and counted
-# patterns as many again.
-SCHEMA_STEPS: Final = FieldLimit(
-    "schema_steps", "a JSON schema, a regular expression or a grammar", Counted.STEPS, 200_000
-)
-REQUEST_STEPS: Final = FieldLimit(
-    "request_steps", "all schemas, regular expressions and grammars", Counted.STEPS, 800_000
 )
 CHOICE: Final = FieldLimit(
     "choice", "`guided_choice`, `structured_outputs.choice`", Counted.ENTRIES, 5000

@@ -18,14 +18,11 @@ from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, 
 from vinery_serving.grammars.client_tags import client_tag
 from vinery_serving.grammars.family import GrammarFamily
 from vinery_serving.grammars.grammar.ebnf import StructuralTag, Text, alt, grammar_tag, text_of
-from vinery_serving.grammars.grammar.steps import named_budget, spend, step_budget
 from vinery_serving.grammars.json_schema.translator import json_tag
 from vinery_serving.grammars.lowering import lowered
 from vinery_serving.grammars.texts import regex_tag
 
 _DEFAULT_PARAM: Final = "response_format"
-# How much of a source is read in one step.
-_CHARS_IN_A_STEP: Final = 50
 
 
 def answer_grammar(
@@ -42,20 +39,11 @@ def answer_grammar(
     Raises `InvalidGrammar` for a source that is invalid, or `UnsupportedParameter` for one that
     cannot be enforced, with the path of the cause.
     """
-    with step_budget():
-        with named_budget(grammar.param or _DEFAULT_PARAM, grammar.source):
-            tag = family.answer(_answer(grammar))
-        if tools and family.supports_calls:
-            with named_budget("tools"):
-                tag = _calls_or(family, tag, tools, parallel=parallel)
+    tag = family.answer(_answer(grammar))
+    if tools and family.supports_calls:
+        calls = family.calls(tools, ToolChoice(ToolMode.REQUIRED), parallel=parallel)
+        tag = {"type": "or", "elements": [lowered(calls) or calls, lowered(tag) or tag]}
     return _after_reasoning(family, tag, grammar.param, opens_reasoning=opens_reasoning)
-
-
-def _calls_or(
-    family: GrammarFamily, tag: StructuralTag, tools: Sequence[Tool], *, parallel: bool
-) -> StructuralTag:
-    calls = family.calls(tools, ToolChoice(ToolMode.REQUIRED), parallel=parallel)
-    return {"type": "or", "elements": [lowered(calls) or calls, lowered(tag) or tag]}
 
 
 def tool_grammar(
@@ -85,8 +73,7 @@ def tool_grammar(
             "This model's output has no known form for tool calls, so a call cannot be forced.",
             param="tool_choice",
         )
-    with named_budget("tools"):
-        calls = family.calls(tools, choice, parallel=parallel)
+    calls = family.calls(tools, choice, parallel=parallel)
     return _after_reasoning(family, calls, "tools", opens_reasoning=opens_reasoning)
 
 
@@ -103,7 +90,6 @@ def _after_reasoning(
 
 def _answer(grammar: Grammar) -> StructuralTag:
     param = grammar.param or _DEFAULT_PARAM
-    spend(len(grammar.source) // _CHARS_IN_A_STEP)
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
             return json_tag(

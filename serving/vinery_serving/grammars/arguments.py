@@ -14,17 +14,13 @@ from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 from vinery_serving.core.tools import INPUT
 from vinery_serving.grammars.grammar.ebnf import TOKEN, StructuralTag, grammar_tag, prefixed, quoted
 from vinery_serving.grammars.grammar.rules import in_json, plain
-from vinery_serving.grammars.grammar.steps import spend
 from vinery_serving.grammars.json_schema.translator import json_tag
 from vinery_serving.grammars.texts import text_tag
 
-# How much of a grammar is rewritten in another notation in one step.
-_CHARS_IN_A_STEP: Final = 5
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def _is_enforced(tool: Tool, choice: ToolChoice) -> bool:
-    """Whether a call must fit the tool's schema."""
     return choice.mode is not ToolMode.AUTO or bool(tool.strict)
 
 
@@ -101,7 +97,6 @@ def parameters_of(tool: Tool, choice: ToolChoice) -> Parameters | None:
     listed = []
     for name, each in properties.items():
         document = {**definitions, **each} if isinstance(each, Mapping) else each
-        spend(1 + len(document) if isinstance(document, Mapping) else 1)
         listed.append(Parameter(name, document, name in always))
     return Parameters(tuple(listed))
 
@@ -125,7 +120,6 @@ class ArgumentNotation:
     rules: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, grammar: str) -> str:
-        """Return a grammar of JSON values in this notation."""
         lines = TOKEN.sub(lambda token: self._token(token[0]), grammar).splitlines()
         return "\n".join(self.rules.get(line.split(" ", 1)[0], line) for line in lines)
 
@@ -143,7 +137,6 @@ class ArgumentNotation:
         return token if is_number else quoted(self.value(value))
 
     def value(self, value: Any) -> str:
-        """Return a JSON value in this notation."""
         match value:
             case list():
                 return f"[{self.comma.join(map(self.value, value))}]"
@@ -215,7 +208,6 @@ def _value_rules(parameter: Parameter, notation: ArgumentNotation, prefix: str) 
     """The rules of one value. `prefix` keeps their names apart from those of other values."""
     common = _JSON_RULES.splitlines()
     grammar = json_tag(parameter.schema)["grammar"]
-    spend(1 + len(grammar) // _CHARS_IN_A_STEP)
     lines = grammar.splitlines()
     return notation.of(prefixed("\n".join(line for line in lines if line not in common), prefix))
 

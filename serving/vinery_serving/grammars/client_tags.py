@@ -58,7 +58,6 @@ class _Path:
 
 
 def _format(tag: Any, at: _Path) -> StructuralTag:
-    """A format of any type."""
     if not isinstance(tag, dict):
         raise at.error("must be an object")
     if at.depth > _MAX_NESTING:
@@ -132,7 +131,6 @@ def _text_or_texts(value: Any, at: _Path) -> Any:
 
 
 def _tags(value: Any, at: _Path) -> Any:
-    """A list of tags, in which `type` may be left out."""
     typed = value
     if isinstance(value, list):
         typed = [{"type": "tag", **each} if isinstance(each, dict) else each for each in value]

@@ -77,7 +77,6 @@ class GrammarFamily:
     def _list_from(
         self, call: StructuralTag, calls: Sequence[StructuralTag], *, is_one: bool
     ) -> StructuralTag:
-        """A list that begins with this call."""
         others = [{**each, "begin": f"{self.separator}{each['begin']}"} for each in calls]
         more = [] if is_one else [_separated(others, "", at_least_one=False, is_one=False)]
         content = sequence(call["content"], text(call["end"]), *more)
@@ -112,7 +111,6 @@ class Family:
     grammar: GrammarFamily
 
     def with_reasoning(self, name: str, tags: ReasoningTags) -> Family:
-        """Return the same family with reasoning before its answers."""
         name = name if self.name == PLAIN else f"{name}+{self.name}"
         grammar = replace(self.grammar, reasoning=tags, may_reason_first=False)
         return Family(name, (), with_reasoning(self.parser, tags), grammar)
@@ -145,7 +143,6 @@ def _separated(
 def _triggered(
     triggers: Sequence[str], tags: Sequence[StructuralTag], *, is_one: bool
 ) -> StructuralTag:
-    """Free text in which the triggers begin calls."""
     return {
         "type": "triggered_tags",
         "triggers": triggers,

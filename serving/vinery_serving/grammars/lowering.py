@@ -5,16 +5,12 @@ has. A sequence of calls has none and an answer has one; as grammars, both have 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag, prefixed, quoted
 from vinery_serving.grammars.grammar.languages import NotRegular, complement, containing
 from vinery_serving.grammars.grammar.rules import RuleSet, plain
-from vinery_serving.grammars.grammar.steps import spend
 from vinery_serving.grammars.texts import regex_tag
-
-# How much of a grammar gets its prefixes in one step.
-_CHARS_IN_A_STEP: Final = 10
 
 
 def lowered(tag: StructuralTag) -> StructuralTag | None:
@@ -61,7 +57,6 @@ class _Lowering:
 
     def _grammar(self, text: str) -> str:
         prefix = f"g{len(self.grammars)}_"
-        spend(1 + len(text) // _CHARS_IN_A_STEP)
         self.grammars.append(prefixed(text, prefix).rstrip() + "\n")
         return f"{prefix}root"
 
@@ -93,7 +88,6 @@ class _Lowering:
 
 
 def _text_without(ends: Sequence[str]) -> str | None:
-    """The grammar of the texts that contain none of `ends`; None if these are too long."""
     rules = RuleSet(plain)
     try:
         return rules.text(rules.of(complement(containing(ends))))

@@ -18,8 +18,6 @@ class _Pending:
 
 
 class Attribution:
-    """The tokens of one choice that wait for their text."""
-
     def __init__(self) -> None:
         self._pending: list[_Pending] = []
 
@@ -28,7 +26,6 @@ class Attribution:
         self._pending.append(_Pending(token, text))
 
     def extend(self, text: str) -> None:
-        """Add text to the last token, which the decoder had held back."""
         if self._pending:
             self._pending[-1].text += text
 

@@ -28,8 +28,6 @@ _MAX_WINDOW = 32
 
 
 class Decoder(Protocol):
-    """Decodes the tokens of one choice."""
-
     dropped_ids: frozenset[int]  # these tokens leave no text at any position
 
     def feed(self, token_id: int) -> str:
@@ -50,8 +48,6 @@ class VinoTokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Detokenizer:
-    """Makes decoders for one model and one output format."""
-
     raw: Tokenizer | VinoTokenizer
     dropped_ids: frozenset[int]
 
@@ -86,8 +82,6 @@ class Detokenizer:
 
 
 class FastDecoder:
-    """Decodes by a `tokenizers.Tokenizer`."""
-
     def __init__(
         self, tokenizer: Tokenizer, dropped_ids: frozenset[int], context: int | None = None
     ) -> None:

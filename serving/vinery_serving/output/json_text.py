@@ -7,7 +7,7 @@ from its first character on.
 
 import json
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable
 
 from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText, end_of
 
@@ -109,31 +109,22 @@ def read_unquoted(lexer: Lexer, write: Callable[[str], None]) -> Reading[None]:
     lexer.at += 1
 
 
-def read_word(lexer: Lexer) -> Reading[str]:
-    """Read one value. Returns its text when it is complete."""
-    parts: list[str] = []
-    yield from read_value(lexer, parts.append)
-    return "".join(parts)
-
-
-def read_key(lexer: Lexer, allowed: Container[str] | None = None) -> Reading[str | None]:
+def read_key(lexer: Lexer) -> Reading[str | None]:
     """Read up to the value of an object's next member. Returns its key, or None after reading
-    the closing brace.
-
-    Raises `UnexpectedText` for what is no JSON, and for a key that is not `allowed`.
-    """
+    the closing brace. Raises `UnexpectedText` for what is no JSON."""
     first = yield from lexer.peek(_SPACE_AND_COMMAS)
     if first == "}":
         lexer.at += 1
         return None
     if first != '"':
         raise UnexpectedText
-    key = unquote((yield from read_word(lexer))[1:-1])
-    if (allowed is not None and key not in allowed) or (yield from lexer.peek()) != ":":
+    parts: list[str] = []
+    yield from read_value(lexer, parts.append)
+    if (yield from lexer.peek()) != ":":
         raise UnexpectedText
     lexer.at += 1
     yield from lexer.peek()
-    return key
+    return unquote("".join(parts)[1:-1])
 
 
 def unquote(raw: str) -> str:

@@ -11,7 +11,7 @@ a `yield`, except those of the lexer.
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Final, TypeVar
 
@@ -70,14 +70,11 @@ class Literals:
         # Names of a request's tools may be among the strings, so there may be many: all their
         # beginnings would be too many to compare with each token.
         for begin in self._begin.finditer(text, max(0, len(text) - self._max_held)):
-            if self._begins_a_string(text[begin.start() :]):
-                return len(text) - begin.start()
+            held = text[begin.start() :]
+            at = bisect_right(self._sorted, held)
+            if at < len(self._sorted) and self._sorted[at].startswith(held):
+                return len(held)
         return 0
-
-    def _begins_a_string(self, text: str) -> bool:
-        """Whether a string begins with `text`, and is longer."""
-        at = bisect_right(self._sorted, text)
-        return at < len(self._sorted) and self._sorted[at].startswith(text)
 
 
 @cache
@@ -95,8 +92,6 @@ class Tag(Literals):
 
 
 class Lexer:
-    """The text of a parser, and how far it has been read."""
-
     def __init__(self) -> None:
         self.text = ""
         self.at = 0  # what comes next
@@ -109,7 +104,6 @@ class Lexer:
         self.write_rest: Callable[[str], None] | None = None
 
     def take_all(self) -> str:
-        """Read the rest of the text so far."""
         text, at = self.text, self.at
         self.at = len(text)
         return text[at:] if at else text
@@ -201,6 +195,48 @@ class Lexer:
         except EndOfText:
             self.mark = None
             raise
+
+
+class Parser(Lexer):
+    """Runs the generator that `read` returns over text while it arrives.
+
+    The generator writes what it finds to an `EventWriter`, and holds back text that may be syntax.
+    Text that is fed at once gives the same answer as its parts do, with fewer calls of the writer.
+    So streamed and unary answers cannot differ.
+    """
+
+    def __init__(
+        self, read: Callable[[Lexer], Reading[None]], *, is_reasoning: bool = False
+    ) -> None:
+        super().__init__()
+        self.is_reasoning = is_reasoning
+        self._reading = read(self)
+        next(self._reading)
+
+    def feed(self, text: str) -> None:
+        if self.write_rest is not None:
+            self.write_rest(text)
+            return
+        # What has been read and is not marked is dropped.
+        if self.mark is None:
+            rest = self.text[self.at :]
+            self.text = rest + text if rest else text
+            self.at = 0
+        else:
+            self.text = self.text[self.mark :] + text
+            self.at -= self.mark
+            self.mark = 0
+        next(self._reading, None)
+
+    def close(self) -> None:
+        """A closing tag ends what is read, and more text follows it."""
+        self.finish(is_closed=True)
+
+    def finish(self, *, is_closed: bool = False) -> None:
+        """Release what was held back. A call that is cut in its arguments stays open."""
+        with suppress(EndOfText, StopIteration):
+            while True:
+                self._reading.throw(EndOfText(is_closed=is_closed))
 
 
 def end_of(pattern: re.Pattern[str], text: str, at: int) -> int:

@@ -9,7 +9,7 @@ from vinery_serving.core.logprobs import Token, without_leading_spaces
 from vinery_serving.core.request import Repetition
 from vinery_serving.output.attribution import Attribution
 from vinery_serving.output.detokenize import Decoder
-from vinery_serving.output.parser import Parser
+from vinery_serving.output.lexer import Parser
 from vinery_serving.output.stop import RepetitionDetector
 from vinery_serving.output.writer import EventWriter
 

@@ -20,8 +20,7 @@ from vinery_serving.core.request import Tool
 from vinery_serving.core.tools import INPUT
 from vinery_serving.output.attribution import Attribution
 from vinery_serving.output.json_text import read_key, read_unquoted, read_value
-from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText
-from vinery_serving.output.parser import Parser
+from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText
 from vinery_serving.output.stop import StopStrings
 
 # Between the texts of two messages, which clients get as one text.
@@ -72,12 +71,10 @@ class EventWriter:
 
     @property
     def may_stop(self) -> bool:
-        """Whether there are stop strings."""
         return self._stop is not None
 
     @property
     def has_text(self) -> bool:
-        """Whether the answer has any text so far."""
         return self._has_text
 
     def take(self) -> list[Event]:
@@ -124,7 +121,6 @@ class EventWriter:
         self._events.append(ToolCallStarted(self.choice, index, call_id, name, is_custom))
 
     def arguments(self, text: str) -> None:
-        """Add JSON text to the arguments of the open call."""
         if not text or self.is_stopped:
             return
         self._drop_tokens()
@@ -148,13 +144,11 @@ class EventWriter:
         self._reasoning_gap = _GAP if self._has_reasoning else ""
 
     def finish(self) -> None:
-        """Write what was held back. An open call stays open."""
         if self._input is not None:
             self._write_input(self._input.cut())
         self._release()
 
     def write_silent_tokens(self) -> None:
-        """Expose the last tokens, which have no text."""
         tokens = self.attribution.take_silent() if self.attribution is not None else ()
         if tokens:
             append(self._events, TextDelta(self.choice, "", tokens))
@@ -188,7 +182,6 @@ def known_name(written: str, names: Container[str]) -> str:
 
 
 def merged(events: Iterable[Event]) -> list[Event]:
-    """Return all events in order, with neighbouring deltas of the same text as one."""
     result: list[Event] = []
     for event in events:
         append(result, event)
@@ -229,12 +222,10 @@ class _CustomInput:
         self._parser = Parser(self._read)
 
     def feed(self, args: str) -> str:
-        """Return what more arguments add to the input."""
         self._parser.feed(args)
         return self._take()
 
     def end(self) -> str:
-        """Return the rest of the input when the call is complete."""
         undecided = self._parser.text if self._parser.mark is not None else ""
         return undecided + self.cut()
 
@@ -280,7 +271,6 @@ class _CustomInput:
 
 
 def _unquoted_whole(text: str) -> str:
-    """Return what a JSON string contains; other text as it is."""
     try:
         return str(json.loads(text))
     except ValueError:

@@ -16,7 +16,6 @@ _INSTRUCTING: Final = (Role.SYSTEM, Role.DEVELOPER)
 
 
 def arranged(messages: Sequence[Message], capabilities: TemplateCapabilities) -> Sequence[Message]:
-    """Return the messages of a conversation in the order and form that the template renders."""
     messages = _with_instructions(messages, capabilities)
     if capabilities.wants_single_calls:
         messages = _with_single_calls(messages)
@@ -116,7 +115,6 @@ def _with_text(message: Message, sources: Sequence[Message]) -> Message:
 
 
 def _joined(sources: Sequence[Message]) -> list[ContentPart]:
-    """The parts of several messages, with an empty line between their texts."""
     parts: list[ContentPart] = []
     for source in sources:
         if parts and isinstance(last := parts[-1], TextPart):

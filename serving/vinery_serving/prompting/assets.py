@@ -53,7 +53,6 @@ class Prompt:
 
     @property
     def num_tokens(self) -> int:
-        """At least 1."""
         return len(self.token_ids)
 
     @property
@@ -114,13 +113,12 @@ class ModelAssets:
 
     @property
     def fills_in_middle(self) -> bool:
-        """Whether the model takes a `suffix`."""
         return self._infill is not None
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
         """Return the prompt of a chat. Raises `InvalidRequest` for what the model cannot render.
 
-        Ignores a template that came with the request: see `untrusted`.
+        Ignores a template that came with the request: see `render_untrusted`.
         """
         bare_budget = reasoning_settings(conversation.rendering.effort).budget
         if conversation.media:
@@ -196,7 +194,6 @@ class ModelAssets:
         return encoded
 
     def text_of(self, prompt: Prompt) -> str:
-        """Return the prompt's own text, or the text of its tokens."""
         return self.tokenizer.decode(prompt.token_ids) if prompt.text is None else prompt.text
 
     def ids_of_text(self, text: str, encoding: Encoding = _WHOLE) -> Sequence[int]:
@@ -250,7 +247,6 @@ class ModelAssets:
             )
 
     def _check_takes_media(self, conversation: Conversation) -> None:
-        """Raises `InvalidRequest` for media that the model does not take."""
         first = conversation.media[0]
         if self.vision is None:
             raise InvalidRequest(
@@ -296,7 +292,6 @@ class ModelAssets:
                 )
 
     def _with_media(self, prompt: Prompt, conversation: Conversation, encoding: Encoding) -> Prompt:
-        """Return the prompt with the tokens of its media. Raises `InvalidRequest`."""
         assert self._media_tokens is not None
         try:
             token_ids, media = self._media_tokens.expand(
@@ -408,7 +403,6 @@ def _kept(ids: Sequence[int], limit: int, encoding: Encoding) -> Sequence[int]:
 
 
 def _kept_beside(ids: Sequence[int], num_others: int, encoding: Encoding) -> Sequence[int]:
-    """The part of a prefix that fits beside tokens that cannot be cut."""
     if encoding.max_tokens is None or len(ids) + num_others <= encoding.max_tokens:
         return ids
     if num_others >= encoding.max_tokens:
@@ -421,7 +415,6 @@ def _kept_beside(ids: Sequence[int], num_others: int, encoding: Encoding) -> Seq
 
 
 def _around(ids: Sequence[int], plain: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    """The special tokens before and after the tokens of a text."""
     for start in range(len(ids) - len(plain) + 1):
         end = start + len(plain)
         if list(ids[start:end]) == list(plain):

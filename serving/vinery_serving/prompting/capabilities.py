@@ -12,7 +12,7 @@ from typing import Any
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import MediaKind
 from vinery_serving.core.request import Role
-from vinery_serving.prompting.picture_markup import Markup
+from vinery_serving.prompting.vision import Markup
 
 _WORD = "zqword"
 _OTHER = "zqother"
@@ -48,8 +48,6 @@ _BARE_TOOL = _tool()
 
 
 class TemplateCapabilities:
-    """What one chat template can render."""
-
     def __init__(self, text: str, render: Callable[..., str], markup: Markup | None = None) -> None:
         """Renders about thirty small conversations with the template `text`.
 
@@ -110,7 +108,6 @@ class TemplateCapabilities:
                     yield role, kind
 
     def _render_with(self, role: Role, content: list[dict[str, str]]) -> str:
-        """A conversation in which the message of a role has this content."""
         question = self._turn("user", "Hi")
         if role is Role.TOOL:
             _, calling, result = self._usual_call_turns("zqcall", _CALL_ID)
@@ -178,7 +175,6 @@ class TemplateCapabilities:
         return bool(alone) and not beside
 
     def _usual_call_turns(self, name: str, call_id: str) -> list[dict[str, Any]]:
-        """A conversation with a call in the form that the template takes."""
         kind: Any = {_KEY: _VALUE} if self.wants_argument_objects else json.dumps({_KEY: _VALUE})
         return self._call_turns(kind, call_id, null=self.wants_null_content, name=name)
 
@@ -228,13 +224,10 @@ class TemplateCapabilities:
         beside = {"tools": [_TOOL]} if self.calls_need_tools else {}
         return self._render(turns, **{**beside, **variables})
 
-    @property
-    def _no_tools(self) -> list[Any] | None:
-        return [] if self.needs_tool_list else None
-
     def _render(self, turns: Sequence[Turn], **variables: Any) -> str:
         """The text; "" when the template raises."""
-        variables = {"tools": self._no_tools, "documents": None, **variables}
+        no_tools: list[Any] | None = [] if self.needs_tool_list else None
+        variables = {"tools": no_tools, "documents": None, **variables}
         try:
             return self._render_template(
                 messages=list(turns), add_generation_prompt=True, **variables

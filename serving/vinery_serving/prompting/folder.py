@@ -59,8 +59,6 @@ class ChatTemplates:
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A folder that can be served."""
-
     path: Path
     model_type: str | None = None
     # Prompt and output tokens together. None: unknown.

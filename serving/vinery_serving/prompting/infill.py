@@ -78,7 +78,6 @@ class Infill:
         return None
 
     def token_ids(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """Return the prompt, without the special tokens around a text."""
         texts = {_PREFIX: prefix, _SUFFIX: suffix}
         parts = ([part] if isinstance(part, int) else texts[part] for part in self.layout)
         return [id_ for part in parts for id_ in part]

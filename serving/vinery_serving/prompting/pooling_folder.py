@@ -29,8 +29,6 @@ _NUM_SHIFTED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PoolingFolder:
-    """What the files of a folder have about pooling."""
-
     pooling: PoolingMode
     normalizes: bool
     max_tokens: int | None  # of one text; None: unknown

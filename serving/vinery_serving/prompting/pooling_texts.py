@@ -32,8 +32,6 @@ class TokenizedText:
 
 
 class PoolingTexts:
-    """The tokenizer of a pooling model, as its requests use it."""
-
     def __init__(self, assets: ModelAssets, max_tokens: int | None) -> None:
         """The model takes `max_tokens` of one text; None: unknown."""
         self._assets = assets
@@ -41,7 +39,6 @@ class PoolingTexts:
 
     @cached_property
     def _num_around(self) -> int:
-        """How many special tokens are around a text."""
         return len(self._assets.ids_of_text("", Encoding(True, None)))
 
     def text(self, text: str, limit: int | None, *, keeps_start: bool, param: str) -> TokenizedText:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter, cited
 from vinery_serving.core.field_limits import JSON_LEVELS
 from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
 from vinery_serving.core.media import MediaKind, MediaPart
@@ -26,15 +26,19 @@ from vinery_serving.core.request import (
 from vinery_serving.core.tools import INVALID_JSON
 from vinery_serving.prompting.arranging import arranged
 from vinery_serving.prompting.capabilities import TemplateCapabilities
-from vinery_serving.prompting.picture_markup import Markup
+from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.reasoning_effort import reasoning_settings
 from vinery_serving.prompting.template import ChatTemplate
+from vinery_serving.prompting.vision import Markup
 
 # Appended to a message that is to be continued, to find its end in the prompt.
 _END_MARK = "\u2e28vinery:end\u2e29"
 
 # For templates that read the schema of every tool.
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+# Longer than any model's context.
+_MAX_CHARS = 16_000_000
 
 # The length of the ids that Mistral's templates accept.
 _NUM_ID_CHARS = 9
@@ -49,8 +53,6 @@ class Rendered:
 
 
 class ChatRenderer:
-    """Renders conversations with one template."""
-
     def __init__(self, template: ChatTemplate, markup: Markup | None = None) -> None:
         """`markup`: of a vision model."""
         self._template = template
@@ -59,7 +61,6 @@ class ChatRenderer:
 
     @property
     def takes_tools(self) -> bool:
-        """Whether the template shows tools to the model."""
         return self._capabilities.has_tools
 
     def render(self, conversation: Conversation) -> Rendered:
@@ -89,7 +90,6 @@ class ChatRenderer:
         ]
 
     def _unfinished_text(self, conversation: Conversation, variables: Mapping[str, Any]) -> str:
-        """The text up to the end of the last message, without the template's end marks."""
         text = self._text(
             _with_end_mark(conversation), {**variables, "add_generation_prompt": False}
         )
@@ -197,6 +197,31 @@ class ChatRenderer:
 
     def _call_id(self, call_id: str) -> str:
         return short_call_id(call_id) if self._capabilities.wants_short_ids else call_id
+
+
+def render_untrusted(conversation: Conversation, named_tokens: Mapping[str, str]) -> Rendered:
+    """Return the text of a conversation with a chat template of its own, in a worker process.
+
+    Jinja's sandbox keeps such a template from the server's objects, but not from endless loops or
+    texts that fill the memory. A worker process has limits for both, and may be killed. Raises
+    `InvalidRequest` for what the template refuses or cannot do within these limits.
+    """
+    template = conversation.rendering.template
+    assert template is not None
+    try:
+        renderer = ChatRenderer(ChatTemplate(template, named_tokens))
+        rendered = renderer.render(conversation)
+    except UnusableFolder as error:
+        raise _template_refusal(cited(error)) from None
+    except MemoryError:
+        raise _template_refusal("The chat template takes too much memory.") from None
+    if len(rendered.text) > _MAX_CHARS:
+        raise _template_refusal(f"The chat template renders more than {_MAX_CHARS} characters.")
+    return rendered
+
+
+def _template_refusal(reason: str) -> InvalidRequest:
+    return InvalidRequest(reason, param="chat_template")
 
 
 def marked_text(message: Message, markup: Markup | None) -> str:

@@ -67,7 +67,10 @@ def bound_of_fast(raw: RawTokenizer, vocabulary: Iterable[str]) -> TokenBound:
     names = list(vocabulary)
     if factor is None or type(raw.model).__name__ != "BPE":
         return NO_BOUND
-    if any(part["type"] not in _SPLITTERS or _removes(part) for part in splitters):
+    if any(
+        part["type"] not in _SPLITTERS or str(part.get("behavior", "")).lower() == "removed"
+        for part in splitters
+    ):
         return NO_BOUND
     is_byte_level = any(part["type"] == "ByteLevel" for part in splitters)
     if not _knows_all_bytes(set(names), raw, is_byte_level=is_byte_level):
@@ -80,7 +83,6 @@ def bound_of_fast(raw: RawTokenizer, vocabulary: Iterable[str]) -> TokenBound:
 
 
 def bound_of_vino(folder: Path, vocabulary: Iterable[bytes]) -> TokenBound:
-    """Return the bound of OpenVINO's tokenizer in a folder."""
     text = (folder / "openvino_tokenizer.xml").read_text(encoding="utf-8", errors="replace")
     tokens = set(vocabulary)
     is_lossless = 'type="BPETokenizer"' in text and not _LOSSY_OPERATION.search(text)
@@ -108,21 +110,14 @@ def _factor(normalizers: Iterable[dict[str, Any]]) -> int | None:
     """The product of the factors; None: texts may become shorter without a limit."""
     product = 1
     for each in normalizers:
-        if each["type"] == "Replace" and _keeps_length(each):
-            continue
+        if each["type"] == "Replace":
+            found = each["pattern"].get("String")
+            if found is not None and len(each["content"].encode()) >= len(found.encode()):
+                continue  # it keeps the length
         if each["type"] not in _FACTORS:
             return None
         product *= _FACTORS[each["type"]]
     return product
-
-
-def _keeps_length(replace: dict[str, Any]) -> bool:
-    found = replace["pattern"].get("String")
-    return found is not None and len(replace["content"].encode()) >= len(found.encode())
-
-
-def _removes(splitter: dict[str, Any]) -> bool:
-    return str(splitter.get("behavior", "")).lower() == "removed"
 
 
 def _knows_all_bytes(names: set[str], raw: RawTokenizer, *, is_byte_level: bool) -> bool:

@@ -35,8 +35,6 @@ _SHORT_CHARS = 4_000
 
 
 class Tokenizer(ABC):
-    """A tokenizer, whatever library it uses."""
-
     raw: Any  # the library's object, for the decoders in `output`
     vocab_size: int  # ids are smaller than this
     eos_ids: frozenset[int]  # the tokens that end a generation
@@ -83,8 +81,6 @@ def load_tokenizer(folder: ModelFolder) -> Tokenizer:
 
 
 class FastTokenizer(Tokenizer):
-    """A tokenizer from `tokenizer.json`."""
-
     def __init__(self, folder: ModelFolder) -> None:
         self.raw: RawTokenizer = _read_fast(folder.path / FAST_TOKENIZER)
         vocabulary = self.raw.get_vocab(with_added_tokens=True)
@@ -130,8 +126,6 @@ class FastTokenizer(Tokenizer):
 
 
 class VinoTokenizer(Tokenizer):
-    """A tokenizer from `openvino_tokenizer.xml`."""
-
     def __init__(self, folder: ModelFolder) -> None:
         self.raw = _read_vino(folder.path)
         vocabulary = self.raw.get_vocab()

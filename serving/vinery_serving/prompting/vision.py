@@ -10,10 +10,32 @@ from typing import Protocol, Self
 
 from vinery_serving.core.media import Clip, Detail, MediaKind, Picture
 from vinery_serving.prompting.folder import UnusableFolder
-from vinery_serving.prompting.picture_markup import Markup
 from vinery_serving.prompting.tokenizer import Tokenizer
 
 Grid = tuple[int, int, int]  # tokens: frames or pairs of frames, rows, columns
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """The texts by which prompts of a model family show pictures."""
+
+    image: str  # a picture in a rendered prompt
+    video: str | None  # a video; None: the model takes none
+    image_token: str  # in `encoded_image`, the token that is repeated for each part of the picture
+    video_token: str | None
+    # Tokens that the engine takes for pictures wherever they are. No text may have them.
+    reserved: tuple[str, ...]
+    # What replaces `image` before a prompt is encoded; None: nothing does.
+    replacement: str | None = None
+
+    @property
+    def encoded_image(self) -> str:
+        """A picture in the text that is encoded."""
+        return self.replacement or self.image
+
+    def with_encoded_images(self, text: str) -> str:
+        """Return a rendered prompt as it is encoded."""
+        return text if self.replacement is None else text.replace(self.image, self.replacement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +151,6 @@ class MediaTokens:
         return tuple(expanded), tuple(placed)
 
     def grid(self, source: Picture | Clip) -> Grid:
-        """Return the grid of a picture or clip."""
         num_frames = source.num_frames if isinstance(source, Clip) else 0
         return self._processor.grid(source.width, source.height, num_frames)
 
@@ -144,5 +165,4 @@ def _id_of(tokenizer: Tokenizer, name: str) -> int:
 
 
 def kind_of(source: Picture | Clip) -> MediaKind:
-    """Return what the prompt must show for this."""
     return MediaKind.VIDEO if isinstance(source, Clip) else MediaKind.IMAGE

@@ -23,10 +23,10 @@ _DIGITS: Final = int("9" * 400)
 
 def schema_cases() -> Iterator[Case]:
     """Each schema by one name of the field; and the worst of them by all names."""
-    for name, (size, build) in _SCHEMAS.items():
+    for name, (size, build) in SCHEMAS.items():
         yield _case(name, "guided_json", size, build)
     for name in _BY_ALL_NAMES:
-        size, build = _SCHEMAS[name]
+        size, build = SCHEMAS[name]
         for entry in _ENTRIES:
             if entry != "guided_json":
                 yield _case(name, entry, size, build)
@@ -146,7 +146,7 @@ _NUMBERS: Final = (
     "minimum", "maximum", "multipleOf", "exclusiveMinimum", "exclusiveMaximum", "minItems",
     "maxItems",
 )  # fmt: skip
-_SCHEMAS: Final[Mapping[str, tuple[int, Build]]] = {
+SCHEMAS: Final[Mapping[str, tuple[int, Build]]] = {
     **{
         f"{keyword} of depth {depth}": _fixed(_branching(depth, keyword))
         for keyword in ("anyOf", "oneOf", "allOf")

@@ -18,7 +18,7 @@ from vinery_serving.core.request import (
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.output.detokenize import Decoder
-from vinery_serving.output.parser import Parser
+from vinery_serving.output.lexer import Parser
 from vinery_serving.output.parsers.base import PlainParser
 from vinery_serving.output.reader import ChoiceReader
 from vinery_serving.output.writer import EventWriter

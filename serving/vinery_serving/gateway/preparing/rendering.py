@@ -24,7 +24,7 @@ from vinery_serving.core.request import (
 from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
 from vinery_serving.gateway.engines.directory import LoadedModel
 from vinery_serving.prompting.assets import ModelAssets, Prompt
-from vinery_serving.prompting.untrusted import render_untrusted
+from vinery_serving.prompting.render import render_untrusted
 
 # A shortened conversation leaves one part in eight of the context for an answer without a
 # limit. Shortened to the last token, the answer would be cut after its first word.

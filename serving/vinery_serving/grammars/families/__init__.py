@@ -1,2 +1,2 @@
-"""How to force calls and answers in the output of each family of models: one file for each
-family, and the registry, which reads all of them."""
+"""How to force calls and answers of each family of models: a file for each way to write
+arguments, and the registry, which reads all of them."""

@@ -1,14 +1,34 @@
 """The families that write arguments as JSON. Their parsers show what a call is."""
 
 import json
+from typing import Final
 
-from vinery_serving.core.request import Tool, ToolChoice
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 from vinery_serving.grammars.arguments import arguments_tag
-from vinery_serving.grammars.family import CallTag, Family, GrammarFamily, Marks, tag
-from vinery_serving.grammars.grammar.ebnf import StructuralTag
+from vinery_serving.grammars.family import (
+    CallTag,
+    Family,
+    GrammarFamily,
+    Marks,
+    sequence,
+    tag,
+    text,
+)
+from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag
 from vinery_serving.output.lexer import Tag
-from vinery_serving.output.parsers import deepseek, granite, hermes, llama3, mistral, phi4
+from vinery_serving.output.parsers import json_families as parsers
 from vinery_serving.output.parsers.json_calls import json_family
+from vinery_serving.output.parsers.json_families import DEEPSEEK_TAGS, KIMI_K2_TAGS
+from vinery_serving.output.parsers.messages import (
+    CALL,
+    CHANNEL,
+    CONSTRAIN,
+    GPTOSS_REASONING,
+    MESSAGE,
+    NEXT,
+    TO,
+)
+from vinery_serving.output.parsers.messages import GPTOSS as GPTOSS_PARSER
 
 
 def _object_calls(
@@ -25,7 +45,6 @@ def _object_calls(
 
 
 def _named_calls(before: str, after_name: str, after: str = "") -> CallTag:
-    """Calls that are a name and a JSON object."""
 
     def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
         return tag(f"{before}{tool.name}{after_name}", arguments_tag(tool, choice), after)
@@ -34,43 +53,42 @@ def _named_calls(before: str, after_name: str, after: str = "") -> CallTag:
 
 
 def _array(trigger: str, begin: str) -> GrammarFamily:
-    """A family that writes all calls in one array."""
     return GrammarFamily(_object_calls(), trigger, ", ", begin=begin, end="]")
 
 
 def _between(name: str, begin: str, end: str, call: CallTag) -> Family:
-    """A family that writes one array between tags."""
     parser = json_family(Tag(begin), Tag(end))
     grammar = GrammarFamily(call, begin, ", ", begin=f"{begin}[", end=f"]{end}")
     return Family(name, ((begin,),), parser, grammar)
 
 
 def _deepseek(name: str, marks: Marks, call: CallTag, separator: str) -> Family:
-    begin, end = deepseek.CALLS_BEGIN.text, deepseek.CALLS_END.text
+    begin, end = DEEPSEEK_TAGS.begin.text, DEEPSEEK_TAGS.end.text
     grammar = GrammarFamily(call, begin, separator, begin=begin, end=end)
-    return Family(name, marks, deepseek.DEEPSEEK, grammar)
+    return Family(name, marks, parsers.DEEPSEEK, grammar)
 
 
 HERMES = Family(
     "hermes",
     (("<tool_call>",),),
-    hermes.HERMES,
+    parsers.HERMES,
     GrammarFamily(
-        _object_calls(f"{hermes.OPEN.text}\n", f"\n{hermes.CLOSE.text}"), hermes.OPEN.text
+        _object_calls(f"{parsers.HERMES_OPEN.text}\n", f"\n{parsers.HERMES_CLOSE.text}"),
+        parsers.HERMES_OPEN.text,
     ),
 )
 LLAMA3 = Family(
     "llama3",
     (("<|start_header_id|>", "<|python_tag|>"), ("<|start_header_id|>", '"parameters": ')),
-    llama3.LLAMA3,
+    parsers.LLAMA3,
     # Where a grammar holds free text to its calls, the trigger always begins one.
     GrammarFamily(_object_calls(key="parameters"), '{"name": ', "; "),
 )
 GRANITE = Family(
     "granite",
     (("<|start_of_role|>", "<|tool_call|>"),),
-    granite.GRANITE,
-    _array(granite.OPEN.text, f"{granite.OPEN.text}["),
+    parsers.GRANITE,
+    _array(parsers.GRANITE_OPEN.text, f"{parsers.GRANITE_OPEN.text}["),
 )
 # Nemotron Nano on Llama.
 NEMOTRON = _between("nemotron", "<TOOLCALL>", "</TOOLCALL>", _object_calls())
@@ -85,34 +103,95 @@ COHERE = _between(
 PHI4 = Family(
     "phi4",
     (("functools[",), ("<|tool|>", "<|/tool|>")),
-    phi4.PHI4,
-    _array(phi4.OPEN.text, phi4.OPEN.text),
+    parsers.PHI4,
+    _array(parsers.PHI4_OPEN.text, parsers.PHI4_OPEN.text),
 )
 MISTRAL = Family(
     "mistral",
     (("[TOOL_CALLS]",),),
-    mistral.MISTRAL,
-    _array(mistral.OPEN, f"{mistral.OPEN}["),
+    parsers.MISTRAL,
+    _array(parsers.MISTRAL_OPEN, f"{parsers.MISTRAL_OPEN}["),
 )
 DEVSTRAL = Family(
     "devstral",
     (("[TOOL_CALLS]", "[ARGS]"),),
-    mistral.MISTRAL,
-    GrammarFamily(_named_calls(mistral.OPEN, mistral.ARGS), mistral.OPEN, ""),
+    parsers.MISTRAL,
+    GrammarFamily(
+        _named_calls(parsers.MISTRAL_OPEN, parsers.MISTRAL_ARGS),
+        parsers.MISTRAL_OPEN,
+        "",
+    ),
 )
 DEEPSEEK_V3 = _deepseek(
     "deepseek_v3",
     (("<｜tool▁calls▁begin｜>", "```json"),),
     _named_calls(
-        f"{deepseek.CALL_BEGIN.text}function{deepseek.SEPARATOR}",
+        f"{DEEPSEEK_TAGS.call_begin.text}function{parsers.DEEPSEEK_SEPARATOR}",
         "\n```json\n",
-        f"\n```{deepseek.CALL_END.text}",
+        f"\n```{DEEPSEEK_TAGS.call_end.text}",
     ),
     "\n",
 )
 DEEPSEEK_V31 = _deepseek(
     "deepseek_v31",
     (("<｜tool▁calls▁begin｜>",),),
-    _named_calls(deepseek.CALL_BEGIN.text, deepseek.SEPARATOR, deepseek.CALL_END.text),
+    _named_calls(
+        DEEPSEEK_TAGS.call_begin.text, parsers.DEEPSEEK_SEPARATOR, DEEPSEEK_TAGS.call_end.text
+    ),
     "",
+)
+
+
+def _indexed_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
+    index = grammar_tag("root ::= [0-9]{1,3}")
+    content = sequence(index, text(parsers.KIMI_K2_ARGUMENTS), arguments_tag(tool, choice))
+    return tag(
+        f"{KIMI_K2_TAGS.call_begin.text}functions.{tool.name}:", content, KIMI_K2_TAGS.call_end.text
+    )
+
+
+KIMI_K2 = Family(
+    "kimi_k2",
+    (("<|tool_calls_section_begin|>",),),
+    parsers.KIMI_K2,
+    GrammarFamily(
+        _indexed_call,
+        KIMI_K2_TAGS.begin.text,
+        "",
+        begin=KIMI_K2_TAGS.begin.text,
+        end=KIMI_K2_TAGS.end.text,
+    ),
+)
+
+# How the head of a call goes on after its name, the usual form first.
+_HEAD_ENDS: Final = (
+    f" {CONSTRAIN}json{MESSAGE}",
+    f"{CHANNEL}commentary {CONSTRAIN}json{MESSAGE}",
+    f"{CHANNEL}commentary json{MESSAGE}",
+    f" json{MESSAGE}",
+    MESSAGE,
+)
+
+
+def _message(tool: Tool, choice: ToolChoice) -> StructuralTag:
+    """In free text the tag begins at the recipient: what comes before it differs."""
+    name, arguments = f"{TO}{tool.name}", arguments_tag(tool, choice)
+    if choice.mode is not ToolMode.AUTO:
+        return tag(f"{CHANNEL}commentary {name}{_HEAD_ENDS[0]}", arguments, CALL)
+    head_end = {"type": "or", "elements": [text(end) for end in _HEAD_ENDS]}
+    return tag(name, sequence(head_end, arguments), CALL)
+
+
+GPTOSS = Family(
+    "gptoss",
+    ((CHANNEL, MESSAGE),),
+    GPTOSS_PARSER,
+    GrammarFamily(
+        _message,
+        trigger=TO,
+        separator=NEXT,
+        answer_begin=f"{CHANNEL}final{MESSAGE}",
+        reasoning=GPTOSS_REASONING,
+        may_reason_first=True,
+    ),
 )

@@ -25,7 +25,6 @@ from vinery_serving.output.parsers.base import (
 
 
 def _call_families() -> Iterator[Family]:
-    """Yield the families of the other files in this folder."""
     for file in iter_modules(families.__path__, f"{families.__name__}."):
         if file.name != __name__:
             values = vars(import_module(file.name)).values()
@@ -88,5 +87,4 @@ def select_family(name: str, template_text: str | None) -> Family:
 
 
 def family_names() -> tuple[str, ...]:
-    """Return the names of all families, sorted."""
     return tuple(sorted(_BY_NAME))

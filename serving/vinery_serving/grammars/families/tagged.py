@@ -5,11 +5,12 @@ of some texts, or a text of a bounded length. All other values are JSON.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
-from vinery_serving.core.errors import UnsupportedParameter, cited
+from vinery_serving.core.errors import GrammarTooLarge, UnsupportedParameter, cited
 from vinery_serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
 from vinery_serving.core.tools import INPUT
 from vinery_serving.grammars.arguments import (
@@ -22,20 +23,20 @@ from vinery_serving.grammars.arguments import (
 from vinery_serving.grammars.family import ANY_TEXT, Family, GrammarFamily, Marks, sequence, tag
 from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag, quoted
 from vinery_serving.grammars.grammar.rules import plain
-from vinery_serving.grammars.grammar.steps import spend
 from vinery_serving.grammars.json_schema.translator import check_schema, json_tag
 from vinery_serving.grammars.texts import text_tag
-from vinery_serving.output.parsers import glm4, minicpm5, onyx, qwen3coder
+from vinery_serving.output.parsers import messages
+from vinery_serving.output.parsers import tagged as parsers
 from vinery_serving.output.parsers.argument_types import MAX_DEPTH, Kind, kind_of, target, types_of
 from vinery_serving.output.parsers.base import ParserFamily
-from vinery_serving.output.parsers.messages import MESSAGE
+from vinery_serving.output.parsers.messages import MESSAGE, ONYX_REASONING, ONYX_TAGS
 from vinery_serving.output.parsers.tagged import CDATA, TagSyntax
 
 _NOTHING: Final = grammar_tag('root ::= ""')
 # Repetitions are unrolled by the compiler: a longer bound is not worth its cost.
 _MAX_LENGTH: Final = 256
-# Each option has a grammar of its own.
-_STEPS_OF_AN_OPTION: Final = 20
+# As many as the alternatives of a value in JSON: references to the parameter itself double them.
+_MAX_OPTIONS: Final = 500
 _STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
 
 
@@ -73,7 +74,6 @@ def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
 
 
 def _input(syntax: TagSyntax, grammar: TextGrammar) -> StructuralTag:
-    """The only argument of a custom tool."""
     excluded = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
     return _argument_tag(syntax, INPUT, text_tag(grammar, plain, excluded=excluded))
 
@@ -96,32 +96,39 @@ def _value(schema: Any) -> StructuralTag:
     document = schema if isinstance(schema, Mapping) else {}
     if kind_of(types_of(schema, document)) is Kind.JSON:
         return json_tag(schema)
-    options = [_option(each, document) for each in _options_of(schema, document)]
+    found = list(islice(_options_of(schema, document), _MAX_OPTIONS + 1))
+    if len(found) > _MAX_OPTIONS:
+        raise GrammarTooLarge(
+            f"`tools` has a parameter that is too large: use at most {_MAX_OPTIONS} options.",
+            param="tools",
+        )
+    options = [_option(each, document) for each in found]
     return ANY_TEXT if ANY_TEXT in options else _one(options)
 
 
 def _options_of(
     schema: Any, document: Mapping[str, Any], depth: int = 0
-) -> list[Mapping[str, Any]]:
+) -> Iterator[Mapping[str, Any]]:
     """The schemas that a value of `schema`, a part of `document`, has the choice of:
     references are followed, and strings separated from other types. Keywords beside a reference
     or a choice are left out."""
-    spend(_STEPS_OF_AN_OPTION)
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
-        return [{}]
+        yield {}
+        return
     match schema:
         case {"$ref": str(reference)}:
-            return _options_of(target(document, reference), document, depth + 1)
+            yield from _options_of(target(document, reference), document, depth + 1)
         case {"anyOf": [*options]} | {"oneOf": [*options]} if options:
-            return [each for one in options for each in _options_of(one, document, depth + 1)]
+            for each in options:
+                yield from _options_of(each, document, depth + 1)
         case {"allOf": [only]}:
-            return _options_of(only, document, depth + 1)
+            yield from _options_of(only, document, depth + 1)
         case {"type": [*names]} if "string" in names and len(names) > 1:
             others = {word: schema[word] for word in schema if word not in _STRING_WORDS}
             rest = [name for name in names if name != "string"]
-            return [{**schema, "type": "string"}, {**others, "type": rest}]
+            yield from ({**schema, "type": "string"}, {**others, "type": rest})
         case _:
-            return [schema]
+            yield schema
 
 
 def _option(schema: Mapping[str, Any], document: Mapping[str, Any]) -> StructuralTag:
@@ -133,7 +140,6 @@ def _option(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Structura
         return json_tag({**definitions, **schema})
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and values:
-        spend(_STEPS_OF_AN_OPTION * len(values))
         texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
         return grammar_tag(f"root ::= {' | '.join(map(quoted, texts))}")
     return _text(schema) if kind is Kind.TEXT else ANY_TEXT
@@ -155,40 +161,39 @@ def _one(options: Sequence[StructuralTag]) -> StructuralTag:
 
 def _onyx_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     """A forced call begins with the head of its message."""
-    call = _call(onyx.SYNTAX, tool, choice)
+    call = _call(ONYX_TAGS, tool, choice)
     if choice.mode is ToolMode.AUTO:
         return call
     return {**call, "begin": f" to={tool.name}{MESSAGE}{call['begin']}"}
 
 
 def _family(name: str, marks: Marks, parser: ParserFamily, syntax: TagSyntax) -> Family:
-    """A family that differs from others only in its tags."""
     return Family(name, marks, parser, GrammarFamily(partial(_call, syntax), syntax.opening.text))
 
 
 QWEN3CODER = _family(
     "qwen3coder",
     (("<function=", "<parameter="),),
-    qwen3coder.QWEN3CODER,
-    qwen3coder.SYNTAX,
+    parsers.QWEN3CODER,
+    parsers.QWEN3CODER_TAGS,
 )
-GLM4 = _family("glm4", (("<arg_key>",),), glm4.GLM4, glm4.SYNTAX)
+GLM4 = _family("glm4", (("<arg_key>",),), parsers.GLM4, parsers.GLM4_TAGS)
 MINICPM5 = _family(
     "minicpm5",
     (('<function name="', '<param name="'),),
-    minicpm5.MINICPM5,
-    minicpm5.SYNTAX,
+    parsers.MINICPM5,
+    parsers.MINICPM5_TAGS,
 )
 ONYX = Family(
     "onyx",
     (("<atem:",),),
-    onyx.ONYX,
+    messages.ONYX,
     GrammarFamily(
         _onyx_call,
-        trigger=onyx.SYNTAX.opening.text,
-        separator=onyx.REASONING.closing,
+        trigger=ONYX_TAGS.opening.text,
+        separator=ONYX_REASONING.closing,
         answer_begin=f" to=user{MESSAGE}",
-        reasoning=onyx.REASONING,
+        reasoning=ONYX_REASONING,
         may_reason_first=True,
     ),
 )

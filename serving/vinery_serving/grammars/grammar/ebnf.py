@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, assert_never
 
-from vinery_serving.grammars.grammar.steps import spend
-
 _SHORT_TIMES: Final = {(0, None): "*", (1, None): "+", (0, 1): "?"}
 
 # A format of XGrammar's structural tags, as JSON. Formats nest.
@@ -26,8 +24,6 @@ _UTF8_STEPS: Final = (0x80, 0x800, 0x10000)
 # Longer texts stay rules of their own. If each rule repeats the one before twice, inlining
 # doubles the text at every rule.
 _MAX_INLINED_CHARS: Final = 200
-# Each part of an expression is counted, pruned, inlined and written.
-_STEPS_OF_A_NODE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,6 @@ NEVER: Final = Alt(())
 
 
 def seq(*parts: Expr) -> Expr:
-    """Return the parts in order. Adjacent texts become one."""
     flat: list[Expr] = []
     for part in parts:
         for each in part.parts if isinstance(part, Seq) else (part,):
@@ -95,7 +90,6 @@ def seq(*parts: Expr) -> Expr:
 
 
 def alt(options: Iterable[Expr]) -> Expr:
-    """Return the choice between the options, without duplicates."""
     flat: dict[Expr, None] = {}
     for option in options:
         flat |= dict.fromkeys(option.options if isinstance(option, Alt) else (option,))
@@ -103,65 +97,24 @@ def alt(options: Iterable[Expr]) -> Expr:
 
 
 def chars(intervals: tuple[tuple[int, int], ...]) -> Expr:
-    """Return one character of a set."""
     [(first, last), *more] = intervals or ((0, -1),)
     return Text(chr(first)) if first == last and not more else Chars(intervals)
 
 
-@dataclass(slots=True)
-class _Goal:
-    """What can end once `num_missing` of its parts can: a rule, or a part of `parent`."""
-
-    num_missing: int
-    parent: _Goal | None = None
-    rule: str = ""
-
-
 def productive(rules: Mapping[str, Expr]) -> set[str]:
     """Return the names of the rules that some finite text fits."""
-    found: set[str] = set()
-    users: dict[str, list[_Goal]] = {}
-    reached: list[_Goal] = []
+    users: dict[str, list[str]] = {}
     for name, body in rules.items():
-        reached += _goals(body, _Goal(1, rule=name), users)
-    while reached:
-        goal = reached.pop()
-        goal.num_missing -= 1
-        if goal.num_missing != 0:
-            continue
-        if goal.parent is not None:
-            reached.append(goal.parent)
-        else:
-            found.add(goal.rule)
-            reached += users.get(goal.rule, ())
+        for used in set(_names(body)):
+            users.setdefault(used, []).append(name)
+    found: set[str] = set()
+    queue = list(rules)
+    while queue:
+        name = queue.pop()
+        if name not in found and _ends(rules[name], found):
+            found.add(name)
+            queue += users.get(name, ())
     return found
-
-
-def _goals(body: Expr, whole: _Goal, users: dict[str, list[_Goal]]) -> Iterator[_Goal]:
-    """Yield the goals that are reached once more already, and add those of each rule to `users`."""
-    stack = [(body, whole)]
-    num_nodes = 0
-    while stack:
-        num_nodes += 1
-        expr, goal = stack.pop()
-        match expr:
-            case Ref(name):
-                users.setdefault(name, []).append(goal)
-            case Seq(parts):
-                each = _Goal(len(parts), goal)
-                stack += [(part, each) for part in parts]
-            case Alt(options):
-                one = _Goal(1, goal)
-                stack += [(option, one) for option in options]
-            case Repeat(part, least) if least > 0:
-                stack.append((part, goal))
-            case Chars(intervals) if not intervals:
-                pass
-            case Text() | Chars() | Repeat():
-                yield goal
-            case _:
-                assert_never(expr)
-    spend(_STEPS_OF_A_NODE * num_nodes)
 
 
 def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
@@ -170,63 +123,36 @@ def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
     Rules with one short text are inlined. Rules whose name ends with a digit are renumbered in
     the order of their first use, so that equal schemas have equal grammars.
     """
-    kept = productive(rules)
-    if root not in kept:
+    ending = productive(rules)
+    if root not in ending:
         return None
-    bodies = {
-        name: body
-        for name in rules
-        if name in kept and (body := _pruned(rules[name], kept)) is not None
-    }
-    _inline(bodies)
+    bodies: dict[str, Expr] = {}
+    for name in _users_last(rules):
+        if (body := _simplified(rules[name], ending, bodies)) is not None:
+            bodies[name] = body
     names: dict[str, str] = {}
     for name in _reachable(bodies, root):
         names[name] = f"r{len(names)}" if name[-1].isdigit() else name
     return "".join(f"{names[name]} ::= {_written(bodies[name], names)}\n" for name in names)
 
 
-def _inline(bodies: dict[str, Expr]) -> None:
-    """Replace references by short texts and by what they lead to, until nothing changes. Rules
-    come after those that they use, so only rules that use themselves may change again."""
-    order, looping = _users_last(bodies)
-    _ = _inline_each(order, bodies)
-    is_changed = _inline_each(looping, bodies)
-    while is_changed:
-        spend(len(order))
-        is_changed = _inline_each(order, bodies)
-
-
-def _inline_each(names: Iterable[str], bodies: dict[str, Expr]) -> bool:
-    """Return whether anything changed."""
-    is_changed = False
-    for name in names:
-        body = bodies[name]
-        bodies[name] = smaller = _inlined(body, bodies)
-        is_changed = is_changed or (smaller is not body and smaller != body)
-    return is_changed
-
-
-def _users_last(rules: Mapping[str, Expr]) -> tuple[list[str], list[str]]:
-    """The names of the rules, each after those that it uses, as far as there is such an order;
-    and those that use a rule which comes later."""
-    order: dict[str, None] = {}
+def _users_last(rules: Mapping[str, Expr]) -> list[str]:
+    """The names of the rules, each after those that it uses, as far as there is such an order."""
+    order: list[str] = []
     seen: set[str] = set()
-    looping: dict[str, None] = {}
     for root in rules:
         stack = [(root, iter((root,)))]
         while stack:
             user, used = stack[-1]
-            for name in used:
-                if name not in seen:
-                    seen.add(name)
-                    stack.append((name, _names(rules[name])))
-                    break
-                if name not in order:
-                    looping[user] = None
-            else:
-                stack.pop()
-                order[user] = None
-    return list(order), list(looping)
+            name = next((each for each in used if each not in seen), None)
+            if name is not None:
+                seen.add(name)
+                stack.append((name, _names(rules[name])))
+                continue
+            stack.pop()
+            if stack:
+                order.append(user)
+    return order
 
 
 def dead_end(rules: Mapping[str, Expr], root: str) -> list[str]:
@@ -289,19 +215,24 @@ def _ends(expr: Expr, ending: set[str]) -> bool:
             assert_never(expr)
 
 
-def _pruned(expr: Expr, ending: set[str]) -> Expr | None:
-    """The expression without what never ends; None if it never ends itself."""
+def _simplified(expr: Expr, ending: set[str], bodies: Mapping[str, Expr]) -> Expr | None:
+    """The expression without what never ends, and with the short texts of `bodies` instead of
+    references to them; None if it never ends itself."""
     match expr:
         case Ref(name):
-            return expr if name in ending else None
-        case Seq(parts):
-            kept = [each for part in parts if (each := _pruned(part, ending)) is not None]
-            return seq(*kept) if len(kept) == len(parts) else None
-        case Alt(options):
-            kept = [each for part in options if (each := _pruned(part, ending)) is not None]
+            if name not in ending:
+                return None
+            body = bodies.get(name)  # None for a rule that uses itself
+            is_short = isinstance(body, Text) and len(body.text) <= _MAX_INLINED_CHARS
+            return body if isinstance(body, Ref) or is_short else expr
+        case Seq(parts) | Alt(parts):
+            found = [_simplified(part, ending, bodies) for part in parts]
+            kept = [each for each in found if each is not None]
+            if isinstance(expr, Seq):
+                return seq(*kept) if len(kept) == len(parts) else None
             return alt(kept) if kept else None
         case Repeat(part, least, most):
-            body = _pruned(part, ending)
+            body = _simplified(part, ending, bodies)
             if body is None:
                 return EMPTY if least == 0 else None
             return Repeat(body, least, most)
@@ -311,37 +242,6 @@ def _pruned(expr: Expr, ending: set[str]) -> Expr | None:
             return expr
         case _:
             assert_never(expr)
-
-
-def _inlined(expr: Expr, rules: Mapping[str, Expr]) -> Expr:
-    match expr:
-        case Ref():
-            return _led_to(expr, rules)
-        case Seq(parts) | Alt(parts):
-            changed = [_inlined(part, rules) for part in parts]
-            if all(one is other for one, other in zip(parts, changed, strict=True)):
-                return expr
-            return seq(*changed) if isinstance(expr, Seq) else alt(changed)
-        case Repeat(part, least, most):
-            body = _inlined(part, rules)
-            return expr if body is part else Repeat(body, least, most)
-        case Chars() | Text():
-            return expr
-        case _:
-            assert_never(expr)
-
-
-def _led_to(ref: Ref, rules: Mapping[str, Expr]) -> Expr:
-    """The text of a rule if it is short, or the rule at the end of references alone."""
-    name, seen = ref.name, {ref.name}
-    while isinstance(body := rules[name], Ref) and body.name not in seen:
-        spend()
-        name = body.name
-        seen.add(name)
-    is_short = isinstance(body, Text) and len(body.text) <= _MAX_INLINED_CHARS
-    if is_short:
-        return body
-    return ref if name == ref.name else Ref(name)
 
 
 def _written(expr: Expr, names: Mapping[str, str]) -> str:
@@ -374,7 +274,6 @@ def _times(least: int, most: int | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return the text as a string literal of the grammar."""
     if text.isprintable():
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
@@ -429,5 +328,4 @@ def prefixed(grammar: str, prefix: str) -> str:
 
 
 def grammar_tag(text: str) -> StructuralTag:
-    """Return a grammar in EBNF as a structural tag."""
     return {"type": "grammar", "grammar": text}

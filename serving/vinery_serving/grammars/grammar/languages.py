@@ -10,20 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd
 from typing import Final, assert_never
-
-from vinery_serving.grammars.grammar.steps import spend
 
 # Code points as pairs of first and last: sorted, disjoint and not adjacent.
 Intervals = tuple[tuple[int, int], ...]
 
 _LAST: Final = 0x10FFFF
-# What a new derivative, and a new state, take in any case.
-_STEPS_OF_A_DERIVATIVE: Final = 3
-_STEPS_OF_A_STATE: Final = 10
-# A tuple is copied faster than its parts are visited.
-_PARTS_IN_A_STEP: Final = 20
 # JSON text is UTF-8, which has no surrogates.
 ANY_CHARS: Final[Intervals] = ((0, 0xD7FF), (0xE000, _LAST))
 # The states of one automaton. A grammar with more rules compiles slowly.
@@ -40,92 +34,72 @@ class NotRegular(Exception):
 class TooManyStates(NotRegular):
     """An automaton with more than `MAX_STATES` states, or `MAX_WORK` of work."""
 
-    def __init__(self, reason: str = "its automaton is too large") -> None:
-        super().__init__(reason)
+    def __init__(self) -> None:
+        super().__init__("its automaton is too large")
 
 
 class _Expression:
     """What is computed once for each expression: derivatives share most of their parts."""
 
-    __slots__ = ("_hash", "_is_nullable", "_size")
+    @cached_property
+    def _fields(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
 
-    _hash: int
-    _is_nullable: bool
-    _size: int
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._fields)  # the same in each process: unions are written in its order
 
     def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            fields = tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
-            object.__setattr__(self, "_hash", hash(fields))
-            return self._hash
+        return self._hash
 
-    @property
-    def is_nullable(self) -> bool:
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Expression)
+            and type(self) is type(other)
+            and self._hash == other._hash
+            and self._fields == other._fields
+        )
+
+    @cached_property
+    def accepts_empty(self) -> bool:
         """Whether the empty text belongs to the language."""
-        try:
-            return self._is_nullable
-        except AttributeError:
-            object.__setattr__(self, "_is_nullable", _accepts_empty(self))  # type: ignore[arg-type]
-            return self._is_nullable
+        return _accepts_empty(self)  # type: ignore[arg-type]
 
-    @property
+    @cached_property
     def size(self) -> int:
-        """About how many nodes a derivative visits."""
-        try:
-            return self._size
-        except AttributeError:
-            object.__setattr__(self, "_size", _size(self))  # type: ignore[arg-type]
-            return self._size
+        return _size(self)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Chars(_Expression):
     """One character of a set. An empty set: no text at all."""
 
     intervals: Intervals
 
-    __hash__ = _Expression.__hash__
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Cat(_Expression):
     """All parts in order. No parts: the empty text."""
 
     parts: tuple[Language, ...]
 
-    __hash__ = _Expression.__hash__
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Or(_Expression):
-    """The union."""
-
     parts: frozenset[Language]
 
-    __hash__ = _Expression.__hash__
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class And(_Expression):
-    """The intersection."""
-
     parts: frozenset[Language]
 
-    __hash__ = _Expression.__hash__
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Not(_Expression):
-    """The complement of a language."""
-
     part: Language
 
-    __hash__ = _Expression.__hash__
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Times(_Expression):
     """`least` to `most` repetitions. None: no upper bound."""
 
@@ -133,10 +107,8 @@ class Times(_Expression):
     least: int
     most: int | None
 
-    __hash__ = _Expression.__hash__
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Multiple(_Expression):
     """Decimal numerals without a sign of the multiples of `factor` / 10**`num_decimals`.
 
@@ -148,8 +120,6 @@ class Multiple(_Expression):
     num_decimals: int
     remainder: int = 0
     num_left: int | None = None
-
-    __hash__ = _Expression.__hash__
 
 
 _NUMERAL_CHARS: Final[tuple[Intervals, ...]] = tuple(
@@ -165,8 +135,6 @@ ANYTHING: Final = Times(ANY, 0, None)
 
 
 def literal(text: str) -> Language:
-    """Return the language of exactly this text."""
-    spend(1 + len(text))
     return cat(*(Chars(((ord(each), ord(each)),)) for each in text))
 
 
@@ -212,7 +180,6 @@ def _combined(
 
 
 def complement(part: Language) -> Language:
-    """Return all other texts."""
     if isinstance(part, Not):
         return part.part
     return ANYTHING if part == NOTHING else Not(part)
@@ -228,12 +195,10 @@ def times(part: Language, least: int = 0, most: int | None = None) -> Language:
 
 
 def containing(texts: Iterable[str]) -> Language:
-    """Return all texts that contain one of these."""
     return union(cat(ANYTHING, literal(text), ANYTHING) for text in texts)
 
 
 def merged(*sets: Intervals) -> Intervals:
-    """Return the characters of any of the sets."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(each for intervals in sets for each in intervals):
         if joined and first <= joined[-1][1] + 1:
@@ -244,7 +209,6 @@ def merged(*sets: Intervals) -> Intervals:
 
 
 def shared(left: Intervals, right: Intervals) -> Intervals:
-    """Return the characters of both sets."""
     found, at, other = [], 0, 0
     while at < len(left) and other < len(right):
         first, last = max(left[at][0], right[other][0]), min(left[at][1], right[other][1])
@@ -265,23 +229,18 @@ def inverted(intervals: Intervals) -> Intervals:
     return shared(tuple(gaps), ANY_CHARS)
 
 
-def accepts_empty(part: Language) -> bool:
-    """Return whether the empty text belongs to the language."""
-    return part.is_nullable
-
-
 def _accepts_empty(part: Language) -> bool:
     match part:
         case Chars():
             return False
         case Cat(inner) | And(inner):
-            return all(each.is_nullable for each in inner)
+            return all(each.accepts_empty for each in inner)
         case Or(options):
-            return any(each.is_nullable for each in options)
+            return any(each.accepts_empty for each in options)
         case Not(each):
-            return not each.is_nullable
+            return not each.accepts_empty
         case Times(each, least):
-            return least == 0 or each.is_nullable
+            return least == 0 or each.accepts_empty
         case Multiple(factor, num_decimals, remainder, num_left):
             num_zeros = num_decimals if num_left is None else num_left
             return (remainder * int(10**num_zeros)) % factor == 0
@@ -297,42 +256,32 @@ class Derivatives:
         self._known: dict[tuple[Language, int], Language] = {}
 
     def of(self, part: Language, code: int) -> Language:
-        """Return the texts that may follow a character of the language."""
         if isinstance(part, Chars):
-            return self._new(part, code)
-        key = (part, code)
-        found = self._known.get(key)
+            inside = any(first <= code <= last for first, last in part.intervals)
+            return EMPTY if inside else NOTHING
+        found = self._known.get((part, code))
         if found is None:
-            found = self._known[key] = self._new(part, code)
+            found = self._known[part, code] = self._new(part, code)
         return found
 
-    def _new(self, part: Language, code: int) -> Language:
+    def _new(self, part: Cat | Or | And | Not | Times | Multiple, code: int) -> Language:
         match part:
             case Cat(parts):
                 first = _first_parts(parts)
-                spend(_STEPS_OF_A_DERIVATIVE + len(parts) * len(first) // _PARTS_IN_A_STEP)
                 return union(
                     cat(self.of(each, code), *parts[at + 1 :]) for at, each in enumerate(first)
                 )
             case Or(options):
-                spend(_STEPS_OF_A_DERIVATIVE + len(options))
                 return union(self.of(each, code) for each in options)
             case And(demands):
-                spend(_STEPS_OF_A_DERIVATIVE + len(demands))
                 return intersection(*(self.of(each, code) for each in demands))
             case Not(inner):
-                spend(_STEPS_OF_A_DERIVATIVE)
                 return complement(self.of(inner, code))
             case Times(inner, least, most):
-                spend(_STEPS_OF_A_DERIVATIVE)
                 rest = times(inner, max(0, least - 1), None if most is None else most - 1)
                 return cat(self.of(inner, code), rest)
             case Multiple():
-                spend(_STEPS_OF_A_DERIVATIVE)
                 return _after_digit(part, code)
-            case Chars(intervals):
-                inside = any(first <= code <= last for first, last in intervals)
-                return EMPTY if inside else NOTHING
             case _:
                 assert_never(part)
 
@@ -340,7 +289,7 @@ class Derivatives:
 def _first_parts(parts: tuple[Language, ...]) -> tuple[Language, ...]:
     """The parts in which the first character of a text can be."""
     for end, part in enumerate(parts, 1):
-        if not accepts_empty(part):
+        if not part.accepts_empty:
             return parts[:end]
     return parts
 
@@ -364,9 +313,7 @@ def _classes(part: Language) -> list[Intervals]:
     """Disjoint character sets. All characters of one set have the same derivative."""
     sets: dict[Intervals, None] = {ANY_CHARS: None}
     stack: list[Language] = [part]
-    num_parts = 0
     while stack:
-        num_parts += 1
         match each := stack.pop():
             case Chars(intervals):
                 sets[intervals] = None
@@ -380,7 +327,6 @@ def _classes(part: Language) -> list[Intervals]:
                 sets |= dict.fromkeys(_NUMERAL_CHARS)
             case _:
                 assert_never(each)
-    spend(_STEPS_OF_A_STATE + num_parts + sum(map(len, sets)))
     return _atoms(list(sets))
 
 
@@ -424,7 +370,6 @@ class Matcher:
     def matches(self, text: str) -> bool:
         """Return whether the text belongs to the language. Raises `TooManyStates`."""
         part, work = self._language, 0
-        spend(1 + len(text) // 2)
         for character in text:
             work += part.size
             if work > MAX_WORK:
@@ -432,18 +377,20 @@ class Matcher:
             part = self._derivatives.of(part, ord(character))
             if part == NOTHING:
                 return False
-        return part.is_nullable
+        return part.accepts_empty
 
-
-def matches(part: Language, text: str) -> bool:
-    """Return whether the text belongs to the language. Raises `TooManyStates`."""
-    return Matcher(part).matches(text)
+    def may_match(self, text: str) -> bool:
+        """Return the same, and True for a text that takes too much work."""
+        try:
+            return self.matches(text)
+        except TooManyStates:
+            return True
 
 
 def automaton(language: Language) -> dict[Language, list[tuple[Intervals, Language]]]:
     """Return the moves of each state to other states; the first state is `language` itself.
 
-    A state accepts the text if `accepts_empty` is true of it. Raises `TooManyStates`.
+    A state accepts the text if it `accepts_empty`. Raises `TooManyStates`.
     """
     states: dict[Language, list[tuple[Intervals, Language]]] = {language: []}
     derivatives = Derivatives()

@@ -21,13 +21,11 @@ from vinery_serving.grammars.grammar.ebnf import EMPTY, Expr, Ref, Repeat, alt, 
 from vinery_serving.grammars.grammar.languages import ANY_CHARS, Chars, Language, NotRegular, cat
 from vinery_serving.grammars.grammar.patterns import (
     SHORT_QUANTIFIERS,
-    STEPS_OF_A_CHAR,
     InvalidPattern,
     caseless,
     fullmatch_language,
 )
 from vinery_serving.grammars.grammar.rules import RuleSet
-from vinery_serving.grammars.grammar.steps import spend
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -54,7 +52,6 @@ def lark_expression(definition: str, rules: RuleSet) -> Expr:
     """
     if len(definition) > LARK.value:
         raise InvalidLark(f"it is longer than {LARK.value} characters")
-    spend(1 + STEPS_OF_A_CHAR * len(definition))
     try:
         return _Reader(_Module(definition), rules).start()
     except RecursionError:
@@ -62,8 +59,6 @@ def lark_expression(definition: str, rules: RuleSet) -> Expr:
 
 
 class _Module:
-    """The definitions, ignored terminals and imports of a grammar."""
-
     def __init__(self, definition: str) -> None:
         """Raises `InvalidLark`."""
         self.definitions: dict[str, Tree[Token]] = {}
@@ -149,7 +144,6 @@ class _Reader:
 
     def _of(self, tree: Tree[Token], module: str, *, is_lexical: bool) -> Expr:
         """`is_lexical`: the tree is part of a terminal, in which nothing is ignored."""
-        spend(1 + len(tree.children))
 
         def of(each: Any) -> Expr:
             return self._of(each, module, is_lexical=is_lexical)
@@ -224,7 +218,6 @@ def _regular(source: str) -> Language:
 
 
 def _literal(inside: str) -> str:
-    """The text of a string literal. Unknown escapes keep their backslash."""
 
     def meaning(escape: re.Match[str]) -> str:
         code = escape[1] or escape[2] or escape[3]

@@ -23,12 +23,9 @@ from vinery_serving.grammars.grammar.languages import (
     times,
     union,
 )
-from vinery_serving.grammars.grammar.steps import spend
 
 _MAX_TIMES: Final = 10_000
 _MAX_NESTING: Final = 50
-# What parsing takes.
-STEPS_OF_A_CHAR: Final = 4
 # Larger sets are whole scripts: only their ASCII letters get a second case.
 _MAX_CASELESS: Final = 1000
 
@@ -57,11 +54,7 @@ _CLASSES: Final = {
     "S": inverted(_SPACE),
 }
 _CONTROLS: Final = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
-SHORT_QUANTIFIERS: Final = {
-    "*": (0, None),
-    "+": (1, None),
-    "?": (0, 1),
-}
+SHORT_QUANTIFIERS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _QUANTIFIER: Final = re.compile(r"\*|\+|\?|\{(\d+)(?:(,)(\d*))?\}")
 _HEX: Final = {
     "x": re.compile(r"[0-9a-fA-F]{2}"),
@@ -81,18 +74,13 @@ class _Branch:
     is_end_anchored: bool
 
 
+# A schema is checked with the same patterns that it is translated with.
+@lru_cache(maxsize=64)
 def search_language(pattern: str) -> Language:
     """Return the texts in which the pattern is found somewhere, as JSON Schema means it.
 
     Raises `InvalidPattern` or `NotRegular`.
     """
-    spend(1 + STEPS_OF_A_CHAR * len(pattern))
-    return _search_language(pattern)
-
-
-# A schema is checked with the same patterns that it is translated with.
-@lru_cache(maxsize=64)
-def _search_language(pattern: str) -> Language:
     return union(
         cat(
             EMPTY if branch.is_start_anchored else ANYTHING,
@@ -123,7 +111,6 @@ def caseless(intervals: Intervals) -> Intervals:
         codes = range(first, last + 1)
         if len(codes) > _MAX_CASELESS:
             codes = range(max(first, 65), min(last, 122) + 1)
-        spend(1 + len(codes))
         swapped = (chr(code).swapcase() for code in codes)
         found += [((ord(each), ord(each)),) for each in swapped if len(each) == 1]
     return merged(*found)

@@ -24,13 +24,18 @@ from vinery_serving.grammars.grammar.ebnf import (
     seq,
     text_of,
 )
-from vinery_serving.grammars.grammar.languages import ANY_CHARS, Intervals, Language, NotRegular
-from vinery_serving.grammars.grammar.steps import spend
+from vinery_serving.grammars.grammar.languages import (
+    ANY_CHARS,
+    Intervals,
+    Language,
+    NotRegular,
+    TooManyStates,
+)
 
 Spelling = Callable[[Intervals], Expr]
 
-# A rule is built, pruned, inlined and written.
-_STEPS_OF_A_RULE: Final = 5
+# Real grammars have some hundred. More take seconds to translate, and engines longer to compile.
+_MAX_RULES: Final = 20_000
 # XGrammar tries the vocabulary at each position of a set, but once for a shared rule.
 _MAX_COPIES: Final = 4
 # It counts more than 128 repetitions, and then a token takes 100 ms and more. So repetitions come
@@ -39,10 +44,10 @@ _BUNDLE: Final = 40
 
 
 class TooManyRules(NotRegular):
-    """The automata of one grammar have more states together than its rule set accepts."""
+    """A grammar has more rules, or its automata more states together, than its rule set accepts."""
 
     def __init__(self) -> None:
-        super().__init__("its automata are too large together")
+        super().__init__("its rules and automata are too many together")
 
 
 class RuleSet:
@@ -72,13 +77,12 @@ class RuleSet:
         self._shared_rules: dict[Expr, Expr] = {}
 
     def new_name(self) -> str:
-        """Return a name that no other rule has."""
-        spend(_STEPS_OF_A_RULE)
         self._num_names += 1
+        if self._num_names > _MAX_RULES:
+            raise TooManyRules
         return f"t{self._num_names}"
 
     def named(self, body: Expr) -> Expr:
-        """Return a reference to a new rule, for an expression that is used more than once."""
         if body in (EMPTY, NEVER):
             return body
         name = self.new_name()
@@ -91,7 +95,6 @@ class RuleSet:
         Raises `TooManyStates` for a language that is too large, `TooManyRules` for too many.
         """
         allowed = languages.intersection(language, *self._demands)
-        spend(allowed.size)
         expr = self._expression(allowed)
         return self._automaton(allowed) if expr is None else expr
 
@@ -147,7 +150,6 @@ class RuleSet:
         return self._terminals[language]
 
     def text(self, root: Expr) -> str | None:
-        """Return the grammar of `root`; None if no text fits it."""
         self.rules["root"] = root
         return text_of(self.rules, "root")
 
@@ -165,7 +167,7 @@ class RuleSet:
                 return seq(*found) if isinstance(part, languages.Cat) else alt(found)
             case languages.Times(each, least, most):
                 # A repetition of the empty text never ends. An automaton accepts it once.
-                body = None if languages.accepts_empty(each) else self._expression(each)
+                body = None if each.accepts_empty else self._expression(each)
                 return None if body is None else self.repeated(body, least, most)
             case languages.And() | languages.Not() | languages.Multiple():
                 return None
@@ -174,20 +176,26 @@ class RuleSet:
 
     def _automaton(self, language: Language) -> Ref:
         if language not in self._automata:
-            states = languages.automaton(language)
-            self._num_states += len(states)
-            if self._num_states > self._max_states:
-                raise TooManyRules
+            try:
+                states = languages.automaton(language)
+            except TooManyStates:
+                self._count(languages.MAX_STATES)
+                raise
+            self._count(len(states))
             names = {state: self.new_name() for state in states}
             spell = self._shared_set if len(states) > _BUNDLE else self._spell
             for state, moves in states.items():
-                spend(2 * len(moves))
                 options = [seq(spell(chars_), Ref(names[to])) for chars_, to in moves]
-                if languages.accepts_empty(state):
+                if state.accepts_empty:
                     options.append(EMPTY)
                 self.rules[names[state]] = alt(options)
             self._automata[language] = Ref(names[language])
         return self._automata[language]
+
+    def _count(self, num_states: int) -> None:
+        self._num_states += num_states
+        if self._num_states > self._max_states:
+            raise TooManyRules
 
     def _shared_set(self, intervals: Intervals) -> Expr:
         return self._shared(self._spell(intervals))

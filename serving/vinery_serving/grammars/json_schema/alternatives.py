@@ -10,7 +10,6 @@ from itertools import combinations
 from typing import Any, Final
 
 from vinery_serving.core.errors import cited
-from vinery_serving.grammars.grammar.steps import spend
 from vinery_serving.grammars.json_schema.nodes import (
     TYPES,
     SchemaError,
@@ -28,12 +27,6 @@ Alternative = tuple[SchemaNode, ...]
 _MAX_ALTERNATIVES: Final = 500
 # No answer has more items or characters, so a larger maximum is no bound.
 _MAX_COUNT: Final = 1_000_000
-
-# What unfolding a node takes, and how many nodes are copied in one step.
-_STEPS_OF_A_NODE: Final = 5
-_NODES_IN_A_STEP: Final = 8
-_STEPS_OF_A_PAIR: Final = 2
-_STEPS_OF_A_CONSTANT: Final = 4
 
 # Keywords that allow every value.
 _ANNOTATIONS: Final = frozenset(
@@ -59,9 +52,6 @@ _KEYWORDS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
 
 
 class SchemaDocument:
-    """A document whose references are followed inside it. What it finds out about a node, it
-    keeps: many nodes may refer to one."""
-
     def __init__(self, document: Any) -> None:
         self.root = SchemaNode((), document)
         # All nodes with `oneOf` that became alternatives.
@@ -69,8 +59,6 @@ class SchemaDocument:
         self._unfolded: dict[SchemaNode, list[Alternative]] = {}
         # The nodes that are being unfolded.
         self._trail: set[SchemaNode] = set()
-        self._targets: dict[SchemaNode, SchemaNode] = {}
-        self._followed: dict[SchemaNode, SchemaNode] = {}
 
     def alternatives(self, nodes: Iterable[SchemaNode]) -> list[Alternative]:
         """Return the ways to fit all these nodes.
@@ -84,7 +72,6 @@ class SchemaDocument:
         if isinstance(node.schema, bool):
             return [()] if node.schema else []
         if node not in self._unfolded:
-            spend(_STEPS_OF_A_NODE)
             if node in self._trail:
                 raise SchemaError(node.steps, "refers to itself without anything in between")
             self._trail.add(node)
@@ -114,18 +101,11 @@ class SchemaDocument:
         return found
 
     def target(self, node: SchemaNode) -> SchemaNode:
-        """Return the target of a node's `$ref`. Raises `SchemaError`."""
-        if node not in self._targets:
-            self._targets[node] = self._target(node)
-        return self._targets[node]
-
-    def _target(self, node: SchemaNode) -> SchemaNode:
         reference, steps = node.keywords["$ref"], (*node.steps, "$ref")
         if not reference.startswith("#"):
             raise Untranslatable(steps, "must begin with #: other documents are not fetched")
         found = self.root
         for step in reference.removeprefix("#").split("/")[1:]:
-            spend()
             name = step.replace("~1", "/").replace("~0", "~")
             is_index = isinstance(found.schema, list) and name.isdecimal()
             try:
@@ -141,64 +121,43 @@ class SchemaDocument:
     def followed(self, node: SchemaNode) -> SchemaNode:
         """Return the target of a schema with nothing but a reference, so that all references
         to it share one rule."""
-        trail = {node: None}
-        while node not in self._followed and node.keywords.keys() - _ANNOTATIONS == {"$ref"}:
-            spend()
+        trail = {node}
+        while node.keywords.keys() - _ANNOTATIONS == {"$ref"}:
             target = self.target(node)
             if target in trail:
                 return node
+            trail.add(target)
             node = target
-            trail[node] = None
-        end = self._followed.get(node, node)
-        self._followed |= dict.fromkeys(trail, end)
-        return end
+        return node
 
     def overlapping(self, options: Sequence[SchemaNode]) -> Iterator[tuple[SchemaNode, SchemaNode]]:
         """Yield the pairs of which a value may fit both, as far as their types, their constants
         and those of their required properties show. Most unions differ in one of these."""
-        marks = [self._marks(self.followed(node)) for node in options]
-        always = set.intersection(*(set(each) for each in marks))
-        if any(_are_apart([each[steps] for each in marks]) for steps in always):
-            return
-        for left, right in combinations(range(len(options)), 2):
-            spend(_STEPS_OF_A_PAIR + len(marks[left]))
-            ones, others = marks[left], marks[right]
+        marked = [(node, _marks(self.followed(node))) for node in options]
+        for (left, ones), (right, others) in combinations(marked, 2):
             if all(ones[steps] & others[steps] for steps in ones.keys() & others.keys()):
-                yield options[left], options[right]
-
-    def _marks(self, node: SchemaNode) -> Mapping[Steps, frozenset[str]]:
-        """What values of different nodes differ in: their types, the texts of their constants,
-        and of the constants of each required property."""
-        words = node.keywords
-        spend(_STEPS_OF_A_NODE + len(words.get("required", ())))
-        found: dict[Steps, frozenset[str]] = {("type",): _wide_types(node)}
-        properties = words.get("properties", {})
-        named = [(("properties", each), properties.get(each)) for each in words.get("required", ())]
-        for steps, schema in ((("const",), node.schema), *named):
-            if listed := constants_of(schema):
-                spend(_STEPS_OF_A_CONSTANT * len(listed))
-                found[steps] = frozenset(map(canonical, listed))
-        return found
+                yield left, right
 
 
-def _are_apart(sets: Sequence[frozenset[str]]) -> bool:
-    """Whether no two sets share a member."""
-    return len(frozenset().union(*sets)) == sum(map(len, sets))
+def _marks(node: SchemaNode) -> Mapping[Steps, frozenset[str]]:
+    """What values of different nodes differ in: their types, the texts of their constants, and of
+    the constants of each required property."""
+    words = node.keywords
+    kinds = ("number" if kind == "integer" else kind for kind in types_of((node,)))
+    found: dict[Steps, frozenset[str]] = {("type",): frozenset(kinds)}
+    properties = words.get("properties", {})
+    named = [(("properties", each), properties.get(each)) for each in words.get("required", ())]
+    for steps, schema in ((("const",), node.schema), *named):
+        if listed := constants_of(schema):
+            found[steps] = frozenset(map(canonical, listed))
+    return found
 
 
 def _product(choices: Iterable[list[Alternative]]) -> list[Alternative]:
-    """The combinations of one alternative of each choice."""
-    found: list[list[SchemaNode]] = [[]]
+    found: list[Alternative] = [()]
     for options in choices:
         _check_number(len(found) * len(options))
-        num_copied = sum(map(len, options)) * len(found)
-        if len(options) == 1:
-            for nodes in found:
-                nodes += options[0]
-        else:
-            num_copied += sum(map(len, found)) * len(options)
-            found = [[*nodes, *option] for nodes in found for option in options]
-        spend(1 + num_copied // _NODES_IN_A_STEP)
+        found = [(*nodes, *option) for nodes in found for option in options]
     return list(dict.fromkeys(tuple(dict.fromkeys(nodes)) for nodes in found))
 
 
@@ -207,10 +166,6 @@ def _check_number(num_alternatives: int) -> None:
         raise Untranslatable(
             (), f"has a value with more than {_MAX_ALTERNATIVES} combinations of options"
         )
-
-
-def _wide_types(node: SchemaNode) -> frozenset[str]:
-    return frozenset("number" if kind == "integer" else kind for kind in types_of((node,)))
 
 
 def types_of(nodes: Sequence[SchemaNode]) -> list[str]:
@@ -247,7 +202,6 @@ def count_bounds(nodes: Sequence[SchemaNode], what: str) -> tuple[int, int | Non
 
 
 def item_nodes(nodes: Sequence[SchemaNode], index: int) -> list[SchemaNode]:
-    """Return the schemas that the item at an index must fit."""
     found = [node.item(index) for node in nodes]
     return [node for node in found if node is not None and not node.is_free]
 
@@ -272,24 +226,8 @@ def unnamed_member_nodes(
 
 
 def names_in(nodes: Alternative, word: str) -> dict[str, None]:
-    """Return the names that a keyword lists in any of the nodes."""
-    spend(sum(len(node.keywords.get(word, ())) for node in nodes))
     return dict.fromkeys(name for node in nodes for name in node.keywords.get(word, ()))
 
 
-def nodes_about(names: Iterable[str], nodes: Alternative) -> dict[str, list[SchemaNode]]:
-    """Return for each name the nodes that may have a schema for this member, in their order."""
-    about: dict[str, list[SchemaNode]] = {name: [] for name in names}
-    for node in nodes:
-        words = node.keywords
-        is_about_all = words.keys() & {"patternProperties", "additionalProperties"}
-        found = about if is_about_all else words.get("properties", {}).keys() & about.keys()
-        spend(len(found))
-        for name in found:
-            about[name].append(node)
-    return about
-
-
 def at_all(nodes: Alternative, word: str) -> Alternative:
-    """Return the schemas of a keyword of all nodes."""
     return tuple(node.at(word) for node in nodes if word in node.keywords)

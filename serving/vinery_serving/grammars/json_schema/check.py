@@ -1,20 +1,19 @@
-"""Checks all keywords of a JSON schema (2020-12, and draft 7 where it differs): their types, their
-number, and which of them a grammar cannot enforce."""
+"""Checks all keywords of a JSON schema (2020-12, and draft 7 where it differs): their types, and
+which of them a grammar cannot enforce."""
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from vinery_serving.core.field_limits import SCHEMA_ENUM_VALUES, SCHEMA_NAMES, SCHEMA_PROPERTIES
-from vinery_serving.core.json_size import MAX_NUMBER_DIGITS
+from vinery_serving.core.field_limits import SCHEMA_NAMES
+from vinery_serving.core.json_size import MAX_NUMBER_DIGITS, size_of
 from vinery_serving.grammars.grammar.languages import NotRegular
 from vinery_serving.grammars.grammar.patterns import InvalidPattern, search_language
-from vinery_serving.grammars.grammar.steps import spend
 from vinery_serving.grammars.json_schema.nodes import (
     TYPES,
     SchemaError,
     SchemaNode,
-    Steps,
     Unenforceable,
     Untranslatable,
 )
@@ -26,82 +25,43 @@ _UNENFORCED_FORMATS: Final = frozenset(("regex", "uri-template"))
 def check(document: Any) -> list[Unenforceable]:
     """Return the keywords that a grammar cannot enforce, in the order of the document.
 
-    Raises `SchemaError` for a schema that is invalid or exceeds a limit.
+    The limits of properties and values were checked when the request was read. Raises
+    `SchemaError` for a schema that is invalid or has too many characters in names and values.
     """
     found = []
-    size = _Size()
+    num_chars = 0
     nodes = [SchemaNode((), document)]
     while nodes:
         node = nodes.pop()
-        spend()
         if isinstance(node.schema, bool):
             continue
         if not isinstance(node.schema, dict):
             raise SchemaError(node.steps, "must be an object or a boolean")
-        spend(4 + 3 * len(node.schema))
         found += [Unenforceable((*node.steps, word), why) for word, why in _unenforced(node)]
-        size.add(node)
+        num_chars += sum(_num_chars(word, node) for word in _COUNTED & node.keywords.keys())
+        if num_chars > SCHEMA_NAMES.value:
+            reason = f"has more than {SCHEMA_NAMES.value} characters in names and values"
+            raise Untranslatable((), reason)
         nodes += reversed(list(_inside(node)))
     return found
 
 
-class _Size:
-    """What the schemas of a document contain together."""
-
-    def __init__(self) -> None:
-        self._num_properties = 0
-        self._num_required = 0
-        self._num_values = 0
-        self._num_chars = 0
-
-    def add(self, node: SchemaNode) -> None:
-        """Raises `SchemaError` if all schemas so far exceed a limit together."""
-        words = node.keywords
-        properties, required = words.get("properties", ()), words.get("required", ())
-        self._num_properties += len(properties)
-        self._num_required += len(required)
-        if max(self._num_properties, self._num_required) > SCHEMA_PROPERTIES.value:
-            raise Untranslatable((), f"has more than {SCHEMA_PROPERTIES.value} properties in all")
-        self._num_values += len(words.get("enum", ()))
-        if self._num_values > SCHEMA_ENUM_VALUES.value:
-            reason = (
-                f"exceeds the {SCHEMA_ENUM_VALUES.value} values that all `enum` may have together"
-            )
-            raise Untranslatable((*node.steps, "enum"), reason)
-        for names in (properties, words.get("$defs", ()), words.get("definitions", ())):
-            self._num_chars += sum(map(len, names))
-        for word in words.keys() & {"enum", "const"}:
-            self._num_chars += _num_chars(words[word], (*node.steps, word))
-        if self._num_chars > SCHEMA_NAMES.value:
-            reason = f"has more than {SCHEMA_NAMES.value} characters in names and values"
-            raise Untranslatable((), reason)
-
-
-def _num_chars(value: Any, steps: Steps) -> int:
-    """The characters of a value of a schema, not counting blanks. Raises `SchemaError` for a
-    number with too many digits."""
-    num_chars = 0
-    stack = [value]
-    while stack:
-        spend()
-        match each := stack.pop():
-            case str():
-                num_chars += len(each)
-            case list():
-                num_chars += len(each)
-                stack += each
-            case dict():
-                num_chars += sum(map(len, each))
-                stack += each.values()
-            case int() | float() if not _is_short(each):
-                raise SchemaError(steps, f"has a number with more than {MAX_NUMBER_DIGITS} digits")
-            case _:
-                num_chars += 1
-    return num_chars
+def _num_chars(word: str, node: SchemaNode) -> int:
+    """The characters of the names or the values of a keyword. Raises `SchemaError` for a number
+    with too many digits."""
+    value = node.keywords[word]
+    if word in _NAMED:
+        return sum(map(len, value))
+    try:
+        size = size_of(value)
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        reason = f"has a number with more than {MAX_NUMBER_DIGITS} digits"
+        raise SchemaError((*node.steps, word), reason) from None
+    return size.num_chars + size.num_values
 
 
 def _is_short(number: float) -> bool:
-    """Whether a number is finite, also as a double."""
     return math.isfinite(number) if isinstance(number, float) else -_END < number < _END
 
 
@@ -160,7 +120,9 @@ def _inside(node: SchemaNode) -> Iterator[SchemaNode]:
 
 _SCHEMAS: Final = frozenset(("items", "additionalProperties", "additionalItems", "propertyNames"))
 _LISTS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
-_MAPS: Final = frozenset(("properties", "patternProperties", "$defs", "definitions"))
+_NAMED: Final = frozenset(("properties", "$defs", "definitions"))
+_MAPS: Final = _NAMED | {"patternProperties"}
+_COUNTED: Final = _NAMED | {"enum", "const"}
 
 _UNENFORCED_BY_REASON: Final = {
     "a grammar cannot leave out what another schema allows": ("not",),
@@ -195,13 +157,6 @@ def _is_type(value: Any) -> bool:
     )
 
 
-def _are_strings(value: Any) -> bool:
-    if not isinstance(value, list):
-        return False
-    spend(len(value))
-    return all(isinstance(each, str) for each in value)
-
-
 # What a keyword must be, in words and as a test.
 _Form = tuple[str, Callable[[Any], bool]]
 _ANY: Final[_Form] = ("anything", lambda value: True)
@@ -221,7 +176,10 @@ _FORMS: Final[Mapping[str, _Form]] = {
     "type": _TYPES,
     **dict.fromkeys(("enum", *_LISTS), _FILLED_ARRAY),
     **dict.fromkeys((*_MAPS, "dependentRequired", "dependentSchemas", "dependencies"), _OBJECT),
-    "required": ("an array of strings", _are_strings),
+    "required": (
+        "an array of strings",
+        lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+    ),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
     "multipleOf": (
         f"a number above 0 of at most {MAX_NUMBER_DIGITS} digits",

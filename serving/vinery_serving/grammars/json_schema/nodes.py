@@ -23,7 +23,6 @@ class SchemaNode:
     schema: Any = field(compare=False)
 
     def at(self, *steps: str | int) -> SchemaNode:
-        """Return a node further inside. Raises `LookupError` or `TypeError` if there is none."""
         found = self.schema
         for step in steps:
             found = found[step]
@@ -31,7 +30,6 @@ class SchemaNode:
 
     @property
     def keywords(self) -> Mapping[str, Any]:
-        """The keywords; none for a boolean schema."""
         return self.schema if isinstance(self.schema, dict) else {}
 
     @property
@@ -41,18 +39,15 @@ class SchemaNode:
 
     @property
     def num_listed(self) -> int:
-        """How many items the schema describes one by one."""
         items = self.keywords.get("items")
         return len(items if isinstance(items, list) else self.keywords.get("prefixItems", ()))
 
     def further_items(self) -> SchemaNode | None:
-        """Return the schema of the items after the listed ones; None if there is no schema."""
         is_draft_7 = isinstance(self.keywords.get("items"), list)
         word = "additionalItems" if is_draft_7 else "items"
         return self.at(word) if word in self.keywords else None
 
     def item(self, index: int) -> SchemaNode | None:
-        """Return the schema of the item at an index; None if any item fits."""
         if index >= self.num_listed:
             return self.further_items()
         word = "items" if isinstance(self.keywords.get("items"), list) else "prefixItems"

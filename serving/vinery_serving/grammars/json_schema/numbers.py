@@ -45,8 +45,6 @@ _MINUS: Final = literal("-")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of a range."""
-
     value: Decimal
     is_exclusive: bool = False
 
@@ -180,7 +178,6 @@ def _below(bound: Bound) -> Language:
 
 
 def _above(bound: Bound) -> Language:
-    """Sizes from a bound that is not negative."""
     whole = int(bound.value)
     decimals = _decimals(bound.value)
     more = cat(_natural_from(whole + 1), _ANY_DECIMALS)

@@ -19,12 +19,11 @@ has one rule, so schemas may contain themselves.
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
 from typing import Any, Final
 
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.field_limits import SCHEMA_STEPS
-from vinery_serving.grammars.grammar.cache import GrammarCache
 from vinery_serving.grammars.grammar.ebnf import (
     EMPTY,
     NEVER,
@@ -59,7 +58,6 @@ from vinery_serving.grammars.grammar.rules import (
     in_json,
     some_of,
 )
-from vinery_serving.grammars.grammar.steps import OutOfSteps, named_budget, spend, step_budget
 from vinery_serving.grammars.json_schema.alternatives import (
     NUMBER_KEYWORDS,
     Alternative,
@@ -68,7 +66,6 @@ from vinery_serving.grammars.json_schema.alternatives import (
     count_bounds,
     item_nodes,
     names_in,
-    nodes_about,
     types_of,
     unnamed_member_nodes,
 )
@@ -91,15 +88,11 @@ from vinery_serving.grammars.json_schema.values import KnownValues
 
 # Of all automata of a schema. Real schemas stay far below.
 _MAX_STATES: Final = 10_000
-# How much of a schema is read in one step.
-_CHARS_IN_A_STEP: Final = 50
 # The lengths tried for a string with both a pattern and a length. A host name has labels of at
 # most 63 characters.
 _MAX_COUNTED_CHARS: Final = (400, 63)
 # Each pattern doubles the number of rules for other members.
 _MAX_NAME_PATTERNS: Final = 4
-
-CACHE: Final = GrammarCache()
 
 
 def json_tag(
@@ -112,16 +105,16 @@ def json_tag(
     enforce. Both have the path of the keyword.
     """
     source = json.dumps(schema, ensure_ascii=False)
-
-    def translated() -> str:
-        spend(len(source) // _CHARS_IN_A_STEP)
-        return json_grammar(json.loads(source), is_strict=is_strict, is_compact=is_compact)
-
     try:
-        with named_budget(param, source):
-            return grammar_tag(CACHE.grammar(source, (is_strict, is_compact), translated))
+        return grammar_tag(_known_grammar(source, is_strict=is_strict, is_compact=is_compact))
     except SchemaError as error:
         raise _refused(error, param) from None
+
+
+# Clients send the same schema with every request. A worker process that has grown is replaced.
+@lru_cache(maxsize=256)
+def _known_grammar(source: str, *, is_strict: bool, is_compact: bool) -> str:
+    return json_grammar(json.loads(source), is_strict=is_strict, is_compact=is_compact)
 
 
 def check_schema(schema: Any, *, param: str = "tools") -> None:
@@ -150,26 +143,22 @@ def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = Fal
     `is_strict`. Otherwise ignores what it cannot enforce, as OpenAI's `strict: false` does.
     """
     try:
-        with step_budget(SCHEMA_STEPS):
-            unenforced = check(schema)
-            translator = _Translator(schema, is_compact=is_compact)
-            text = translator.text()
-            if is_strict and not unenforced:
-                unenforced = translator.unenforced()
-    except OutOfSteps as error:
-        raise Untranslatable((), f"is too large: {error}") from None
+        unenforced = check(schema)
+        translator = _Translator(schema, is_compact=is_compact)
+        text = translator.text()
+        if is_strict and not unenforced:
+            unenforced = translator.unenforced()
     except RecursionError:
         raise Untranslatable((), "nests too deeply") from None
     except TooManyRules:
-        raise Untranslatable((), "is too large: use fewer patterns and bounds") from None
+        reason = "is too large: use fewer options, properties, patterns and bounds"
+        raise Untranslatable((), reason) from None
     if is_strict and unenforced:
         raise unenforced[0]
     return text
 
 
 class _Translator:
-    """Collects the rules of one schema."""
-
     def __init__(self, document: Any, *, is_compact: bool) -> None:
         self._document = SchemaDocument(document)
         self._values = KnownValues(self._document.target)
@@ -181,7 +170,6 @@ class _Translator:
         self._unenforced: list[Unenforceable] = []
 
     def text(self) -> str:
-        """Return the grammar. Raises `SchemaError` or `TooManyRules`."""
         root = self._value((self._document.root,))
         self._build()
         text = self._rules.text(root)
@@ -217,8 +205,6 @@ class _Translator:
             rules[name] = alt(map(self._alternative, self._document.alternatives(nodes)))
 
     def _alternative(self, nodes: Alternative) -> Expr:
-        for node in nodes:
-            spend(5 + len(node.keywords))
         if any(node.keywords.keys() & {"enum", "const"} for node in nodes):
             return self._constants(nodes)
         return alt(self._of_type(kind, nodes) for kind in types_of(nodes))
@@ -257,10 +243,7 @@ class _Translator:
             self._ignore(nodes, "minProperties", "a grammar does not know which names are new")
         if not allowed and least <= 0 and most is None and other == ANY_MEMBER:
             return Ref("object")
-        members = [
-            (self._member(name, about), name in required)
-            for name, about in nodes_about(allowed, nodes).items()
-        ]
+        members = [(self._member(name, nodes), name in required) for name in allowed]
         return seq(Text("{"), self._members(members, other, least, most), Text("}"))
 
     def _member(self, name: str, nodes: Iterable[SchemaNode]) -> Expr:
@@ -354,10 +337,9 @@ class _Translator:
         if not names or not name_nodes:
             return names
         matcher = Matcher(self._strings(name_nodes))
-        return {name: None for name in names if _may_match(matcher, name)}
+        return {name: None for name in names if matcher.may_match(name)}
 
     def _strings(self, nodes: Alternative) -> Language:
-        """The strings that fit all these nodes."""
         return union(map(string_language, self._document.alternatives(nodes)))
 
     def _array(self, nodes: Alternative) -> Expr:
@@ -379,7 +361,6 @@ class _Translator:
             missing = max(0, least - num_first)
             rest = some_of(item, missing, num_left, is_first=num_first == 0)
         for index in reversed(range(num_first)):
-            spend(len(nodes))
             item = self._value(item_nodes(nodes, index))
             longer = seq(EMPTY if index == 0 else COMMA, item, rest)
             rest = self._rules.named(alt([longer, EMPTY] if index >= least else [longer]))
@@ -390,7 +371,6 @@ class _Translator:
         if most is not None and most < least:
             return NEVER
         demands = string_demands(nodes)
-        spend(1 + sum(each.size for each in demands))
         if demands:
             if any(_is_within(length_bounds(each), least, most) for each in demands):
                 found = self._quoted(intersection(*demands))
@@ -413,7 +393,6 @@ class _Translator:
         return None
 
     def _quoted(self, language: Language) -> Expr | None:
-        """A JSON string of the language; None if its automaton is too large."""
         if language not in self._quoted_rules:
             try:
                 quoted = seq(Text('"'), self._rules.of(language), Text('"'))
@@ -448,20 +427,12 @@ class _Translator:
         if not pairs:
             return []
         self._build()
-        spend(len(self._rules.rules))
         ending = productive(self._rules.rules)
         for rule, (left, right) in pairs:
             if not isinstance(rule, Ref) or rule.name in ending:
                 reason = f"options {left.steps[-1]} and {right.steps[-1]} may both fit: use anyOf"
                 return [Unenforceable((*node.steps, "oneOf"), reason)]
         return []
-
-
-def _may_match(matcher: Matcher, name: str) -> bool:
-    try:
-        return matcher.matches(name)
-    except TooManyStates:
-        return True
 
 
 def _is_within(bounds: tuple[int, int | None], least: int, most: int | None) -> bool:

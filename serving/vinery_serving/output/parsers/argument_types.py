@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any, Final
 
 from vinery_serving.core.request import Tool
+from vinery_serving.output.parsers.string_text import quoted
 from vinery_serving.output.parsers.value_text import json_text_of
 
 _ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
@@ -31,27 +32,21 @@ _MAX_SCHEMAS: Final = 1000
 
 
 class Kind(Enum):
-    """Which values a parameter takes."""
-
     TEXT = "text"  # strings alone
     JSON = "json"  # anything but strings
     EITHER = "either"  # both, or unknown
 
 
 class ParameterTypes:
-    """The types of the parameters of all tools of a request."""
-
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._schemas = {tool.name: tool.parameters or {} for tool in tools}
         self._by_parameter: dict[tuple[str, str], frozenset[str]] = {}
 
     @property
     def tools(self) -> Collection[str]:
-        """The names of all tools."""
         return self._schemas.keys()
 
     def names(self, tool: str) -> frozenset[str]:
-        """Return the names of the parameters that the schema lists."""
         properties = self._schemas.get(tool, {}).get("properties")
         return frozenset(properties if isinstance(properties, dict) else ())
 
@@ -131,11 +126,6 @@ def _type_name(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return "integer"
     return _TYPE_NAMES.get(type(value), "object")
-
-
-def quoted(text: str) -> str:
-    """Return `text` as a JSON string."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def json_of(text: str, types: frozenset[str]) -> str:

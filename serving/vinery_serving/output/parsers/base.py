@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
-from vinery_serving.output.parser import Parser
+from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, Tag, UnexpectedText
 from vinery_serving.output.parsers.drafts import DraftedReasoning
 from vinery_serving.output.writer import EventWriter
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.lexer import Lexer, Reading
-from vinery_serving.output.parser import Parser
+from vinery_serving.output.lexer import Lexer, Parser, Reading
 from vinery_serving.output.writer import EventWriter
 
 

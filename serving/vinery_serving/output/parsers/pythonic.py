@@ -14,10 +14,10 @@ from typing import Final
 
 from vinery_serving.core.request import Tool
 from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
-from vinery_serving.output.parsers.argument_types import quoted
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
 from vinery_serving.output.parsers.drafts import Draft
 from vinery_serving.output.parsers.json_calls import CallTags, read_broken_call, read_residue
+from vinery_serving.output.parsers.string_text import quoted
 from vinery_serving.output.parsers.value_text import PYTHON, Border, ValueText
 from vinery_serving.output.writer import EventWriter
 

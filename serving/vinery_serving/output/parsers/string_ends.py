@@ -60,9 +60,8 @@ _BLANK: Final = re.compile(r"[\s}\]),;\[{]*")
 
 
 class Context(Enum):
-    """What a string is: a key, or a value in an object, in an array, or of a named argument."""
+    """What a string is: a value in an object, in an array, or of a named argument."""
 
-    KEY = auto()
     MEMBER = auto()
     ITEM = auto()
     NAMED = auto()
@@ -146,8 +145,6 @@ class StringContext:
         bare = rest.lstrip(_SPACE)
         if not bare:
             return None
-        if self.context is Context.KEY:
-            return bare[0] == ":"
         if (is_tag := _begins_any(self.tags, bare)) is not False:
             return is_tag
         if bare[0] in "}])":

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Final
 
 from vinery_serving.output.lexer import EndOfText, Lexer, Literals, Reading
-from vinery_serving.output.parsers.string_ends import Context, StringContext, count_brackets
+from vinery_serving.output.parsers.string_ends import StringContext, count_brackets
 
 # Text after a tag in a string is not held back for longer than this.
 _MAX_HELD: Final = 2048
@@ -89,6 +89,11 @@ def inside(text: str) -> str:
     """Return `text` as it is written between the quotes of a JSON string. Half of a surrogate pair
     could not be sent on as UTF-8."""
     return json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False)[1:-1]
+
+
+def quoted(text: str) -> str:
+    """Return `text` as a JSON string."""
+    return f'"{inside(text)}"'
 
 
 def respelled(raw: str, escapes: Escapes) -> str:
@@ -296,7 +301,7 @@ class StringText:
             at = lexer.at + self._num_ahead
             self._read_to(at, at + len(self._quote))
             return True
-        if self._around.context is Context.KEY or not (is_closed or self._tag is not None):
+        if not (is_closed or self._tag is not None):
             return False
         end = len(lexer.text) if self._tag is None else lexer.at + self._tag
         string_end, has_closing = self._end_before(end)

@@ -32,9 +32,9 @@ from vinery_serving.output.parsers.argument_types import (
     ParameterTypes,
     json_of,
     kind_of,
-    quoted,
 )
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
+from vinery_serving.output.parsers.string_text import inside, quoted
 from vinery_serving.output.writer import EventWriter, known_name
 
 _NAME: Final = re.compile(r"[^\s<>\"']{1,256}")
@@ -316,9 +316,82 @@ class _Value:
         if not self._is_text:
             self._held.append(text)
         elif text:
-            self._writer.arguments(self._prefix + quoted(text)[1:-1])
+            self._writer.arguments(self._prefix + inside(text))
             self._prefix = ""
 
     def end(self) -> None:
         rest = '"' if self._is_text else json_of("".join(self._held), self._types)
         self._writer.arguments(self._prefix + rest)
+
+
+# Qwen3-Coder, Qwen3.5 and others that learned from them. The outer tags may be missing: smaller
+# models forget the first one.
+#
+#     <tool_call>
+#     <function=get_weather>
+#     <parameter=city>
+#     Paris
+#     </parameter>
+#     </function>
+#     </tool_call>
+QWEN3CODER_TAGS: Final = TagSyntax(
+    wrapper="<tool_call>",
+    after_wrapper="\n",
+    call_begin="<function=",
+    name_end=">",
+    after_name="\n",
+    key_begin="<parameter=",
+    key_end=">",
+    value_end="</parameter>",
+    after_value="\n",
+    call_end="</function>",
+    wrapper_end="</tool_call>",
+    has_lines=True,
+)
+QWEN3CODER: Final = tagged_family(
+    QWEN3CODER_TAGS, QWEN3CODER_TAGS.wrapper, QWEN3CODER_TAGS.wrapper_end
+)
+
+# GLM-4.5 and later. GLM-4.7 writes the same without line breaks.
+#
+#     <tool_call>get_weather
+#     <arg_key>city</arg_key>
+#     <arg_value>Paris</arg_value>
+#     </tool_call>
+GLM4_TAGS: Final = TagSyntax(
+    call_begin="<tool_call>",
+    name_end="",
+    after_name="\n",
+    key_begin="<arg_key>",
+    key_end="</arg_key>",
+    after_key="\n",
+    value_begin="<arg_value>",
+    value_end="</arg_value>",
+    after_value="\n",
+    call_end="</tool_call>",
+)
+GLM4: Final = tagged_family(
+    GLM4_TAGS,
+    GLM4_TAGS.call_begin,
+    GLM4_TAGS.key_begin,
+    GLM4_TAGS.key_end,
+    GLM4_TAGS.value_begin,
+    GLM4_TAGS.value_end,
+    GLM4_TAGS.call_end,
+)
+
+# MiniCPM5. A value that holds tags or line breaks may be in a CDATA section. The model's tokens
+# are halves of the tags.
+#
+#     <function name="get_weather"><param name="city">Paris</param></function>
+MINICPM5_TAGS: Final = TagSyntax(
+    call_begin='<function name="',
+    name_end='">',
+    key_begin='<param name="',
+    key_end='">',
+    value_end="</param>",
+    call_end="</function>",
+    may_have_lines=True,
+    has_cdata=True,
+)
+MINICPM5: Final = tagged_family(MINICPM5_TAGS, "<function", "</function>", "<param", "</param>")

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedText, literals
-from vinery_serving.output.parser import Parser
+from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText, literals
 from vinery_serving.output.parsers.string_ends import Context, StringContext
-from vinery_serving.output.parsers.string_text import Escapes, StringText, inside, respelled
+from vinery_serving.output.parsers.string_text import Escapes, StringText, quoted, respelled
 
 _WORDS: Final = {
     "True": "true",
@@ -228,7 +227,6 @@ class ValueText:
         return True
 
     def _read_scalar(self) -> Reading[None]:
-        """Read a string or a word."""
         lexer, notation = self._lexer, self._notation
         quote = yield from read_quote(lexer, notation)
         if quote:
@@ -246,7 +244,7 @@ class ValueText:
             lexer.at += len(run) if text is None else 0
             value, run = (value, run) if text is None else (text, word)
         if value is None and word and self._border.has_bare_strings:
-            value = f'"{inside((yield from self._read_bare_string(run)))}"'
+            value = quoted((yield from self._read_bare_string(run)))
         if value is None:
             lexer.at -= len(run)
             raise UnexpectedText
@@ -315,7 +313,7 @@ class ValueText:
             return None
         text = lexer.text[lexer.at : lexer.at + found[0]]
         lexer.at += found[1]
-        return f'"{inside(text)}"'
+        return quoted(text)
 
     def _read_bare_string(self, run: str) -> Reading[str]:
         """Read the rest of a string whose first quote is missing. The last one may be there."""
@@ -429,7 +427,7 @@ def read_key(lexer: Lexer, notation: Notation, quote: str) -> Reading[str]:
     if key is None:
         raise UnexpectedText
     lexer.at = key.end()
-    return f'"{inside(key[1].rstrip())}":'
+    return f"{quoted(key[1].rstrip())}:"
 
 
 def _read_quoted_key(lexer: Lexer, quote: str, escapes: Escapes) -> Reading[str]:
@@ -472,7 +470,7 @@ def _key_without_quote(lexer: Lexer, end: int) -> str:
     if key is None:
         raise UnexpectedText
     lexer.at = key.end()
-    return f'"{inside(key[1])}":'
+    return f"{quoted(key[1])}:"
 
 
 def _number(word: str) -> str | None:

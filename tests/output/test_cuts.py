@@ -11,7 +11,7 @@ from .builders import Folded, a_parser, cut, folded
 from .families import TOOLS, WRITERS, Call
 from .test_every_family import syntax_of
 
-NUM_TEXTS = examples(10_000)
+NUM_TEXTS = examples(1_000)
 MOST_CUTS = 6
 CHARS = [*" \n\"'{}[]()<>=,:;\\|/`", "a", "é", "😀", "\\n", "\\u00", "\\ud83d", "```", '<|"|>']
 WORDS = [
