@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from tests.conftest import until
 from tests.engine.conftest import NO_REASONING, TINY_CHAT, Answer, chat_text, engine_config
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.fair_queue import Lane
@@ -75,7 +76,7 @@ def generation(
 ) -> Generation:
     """Greedy decoding of at most 40 tokens, unless `values` ask for something else."""
     ids = chat(prompt) if isinstance(prompt, str) else prompt
-    asked = {"sampling": messages.SamplingParams(), "max_new_tokens": 40, "deadline_s": 60}
+    asked = {"sampling": Sampling(), "max_new_tokens": 40, "deadline_s": 60}
     prompt_ids = np.array(ids, dtype="<i4").tobytes()
     submit = messages.Submit(1, prompt_ids, logits=logits, **{**asked, **values})
     return handled(Generation.of(None, submit))
@@ -175,7 +176,7 @@ class Loop:
         """Submit a chat or ids. The engine generates as many tokens as it may. Returns the id."""
         id_ = next(self._ids)
         self.answers[id_] = Answer()
-        defaults = {"sampling": messages.SamplingParams(), "deadline_s": 600.0, "ignore_eos": True}
+        defaults = {"sampling": Sampling(), "deadline_s": 600.0, "ignore_eos": True}
         ids = chat(prompt) if isinstance(prompt, str) else prompt
         prompt_ids = np.array(ids, dtype="<i4").tobytes()
         self._receive(messages.Submit(id_, prompt_ids, **{**defaults, **values}))

@@ -12,6 +12,7 @@ import pytest
 from tests.convert.waiting import until
 from tests.engine.conftest import TIMEOUT_S, Answer, Gateway, OwnGateway, StartEngine
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.node import engine_process
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.transport.client import EngineClient, EngineDisconnected, OutputStream
@@ -19,7 +20,6 @@ from vinery_serving.transport.messages import (
     GrammarSpec,
     LogitsSpec,
     Rejected,
-    SamplingParams,
     TokenOutput,
 )
 
@@ -37,7 +37,7 @@ async def test_it_answers_from_the_model_and_otherwise_for_another_seed(gateway:
     assert answer.num_cached_tokens is not None
 
     async def poem(seed: int) -> list[int]:
-        sampling = SamplingParams(temperature=1.8, seed=seed)
+        sampling = Sampling(temperature=1.8, seed=seed)
         submit = gateway.submit("Write a poem.", sampling=sampling, max_new_tokens=60)
         (answer,) = await gateway.ask(submit)
         return answer.tokens

@@ -7,9 +7,10 @@ import pytest
 from tests.engine.conftest import Gateway
 from tests.engine.in_process import Loop, a_loop, random_ids
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.client import GenerationUpdate
-from vinery_serving.transport.messages import GrammarSpec, Rejected, SamplingParams
+from vinery_serving.transport.messages import GrammarSpec, Rejected
 
 pytestmark = pytest.mark.live
 
@@ -32,8 +33,8 @@ def test_hundreds_of_prompts_do_not_delay_another_key(pipeline: Pipeline, tmp_pa
     "values",
     [
         {},
-        {"sampling": SamplingParams(temperature=0.8, seed=3)},
-        {"sampling": SamplingParams(frequency_penalty=0.4)},
+        {"sampling": Sampling(temperature=0.8, seed=3)},
+        {"sampling": Sampling(frequency_penalty=0.4)},
         {"grammar": GrammarSpec("regex", "[0-9 ]{200}")},
     ],
 )

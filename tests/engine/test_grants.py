@@ -10,8 +10,9 @@ from tests.engine.conftest import TINY_CHAT, Answer, Gateway
 from tests.engine.in_process import LOGPROBS, Loop, a_loop, pipeline_of
 from tests.tables import table
 from vinery_serving.core.errors import DeadlineExceeded
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import BeamSpec, GrammarSpec, LogitsSpec, SamplingParams
+from vinery_serving.transport.messages import BeamSpec, GrammarSpec, LogitsSpec
 
 pytestmark = pytest.mark.live
 TEXT = "Count to 100."
@@ -19,7 +20,7 @@ NUM_TOKENS = 120
 # A pause must not change these: sampling, grammars and log-probabilities use earlier tokens.
 REQUESTS: list[dict[str, Any]] = [
     {},
-    {"sampling": SamplingParams(frequency_penalty=0.7, presence_penalty=0.5)},
+    {"sampling": Sampling(frequency_penalty=0.7, presence_penalty=0.5)},
     {"grammar": GrammarSpec("regex", "([a-z]{3,9} ){60}")},
     {"logits": LogitsSpec(bias=((220, 2.0),), bad_words=((11, 220),))},
 ]

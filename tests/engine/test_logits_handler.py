@@ -21,6 +21,7 @@ from tests.engine.in_process import (
     tokens_of,
 )
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
@@ -31,7 +32,6 @@ from vinery_serving.transport.messages import (
     LogitsSpec,
     LogprobsSpec,
     ReasoningBudget,
-    SamplingParams,
 )
 
 pytestmark = pytest.mark.live
@@ -53,7 +53,7 @@ def test_tokens_are_forced_forbidden_and_allowed_and_neighbours_are_as_alone(bat
     assert plain[0] not in tokens(bias=((plain[0], -100.0),))
     assert without[:4] == plain[:4]
     assert word not in set(itertools.pairwise(without)), "a word of several tokens"
-    sampling = SamplingParams(temperature=1.5, seed=3)
+    sampling = Sampling(temperature=1.5, seed=3)
     spec = LogitsSpec(allowed_ids=(60, 61, 62))
     assert set(tokens_of(batch, "hello", spec, sampling=sampling)) <= {60, 61, 62}
 
@@ -150,7 +150,7 @@ def test_a_prompt_is_scored_whole_beside_others_with_a_new_salt_and_its_penalty(
 
     assert scores(second) == pytest.approx(scores(first), abs=0.05)
 
-    sampling = SamplingParams(repetition_penalty=3.0)
+    sampling = Sampling(repetition_penalty=3.0)
     plain = tokens_of(batch, "Count to 15.", sampling=sampling)
     assert plain != tokens_of(batch, "Count to 15.")
     assert tokens_of(batch, "Count to 15.", SCORED, sampling=sampling) == plain

@@ -140,7 +140,7 @@ class Generation:
     def must_replay(self) -> bool:
         """Whether it can only continue by being generated again from its prompt."""
         sampling = self.submit.sampling
-        has_penalty = sampling.frequency_penalty != 0 or sampling.presence_penalty != 0
+        has_penalty = bool(sampling.frequency_penalty or sampling.presence_penalty)
         known = self.submit.known
         is_seeded = known is not None and known.is_replayed
         return has_penalty or is_seeded or self.submit.grammar is not None

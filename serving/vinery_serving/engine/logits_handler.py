@@ -52,7 +52,7 @@ class LogitsHandler:
     ) -> None:
         spec = self._spec = submit.logits or LogitsSpec()
         self._prompt_ids = prompt_ids
-        self._penalty = submit.sampling.repetition_penalty
+        self._penalty = submit.sampling.repetition_penalty or 1.0
         self._editor = LogitsEditor(spec, processors)
         # Set by the batch when it adds the generation.
         self.applies_penalty = False

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from vinery_serving.core import errors
 from vinery_serving.core.events import TokenCounts
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.arrival import ArrivingPixels, PixelsRefused, check_submit
 from vinery_serving.engine.batch import Batch, StepResult
@@ -59,7 +60,6 @@ from vinery_serving.transport.messages import (
     Pong,
     PoolTexts,
     Rejected,
-    SamplingParams,
     Submit,
     TestPictures,
 )
@@ -90,7 +90,7 @@ _TOO_MANY_GRAMMARS: Final = (
 _PROBE: Final = Submit(
     id=0,
     prompt_ids=np.zeros(2, dtype="<i4").tobytes(),
-    sampling=SamplingParams(),
+    sampling=Sampling(),
     max_new_tokens=1,
     deadline_s=60.0,
 )

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.vision import VisionModel
 from vinery_serving.transport.messages import (
     PicturesTested,
-    SamplingParams,
     Submit,
 )
 from vinery_serving.transport.server import Connection
@@ -231,7 +231,7 @@ def _submit(model: VisionModel, pixels: _Pixels, cache_key: bytes) -> Submit:
     return Submit(
         id=0,
         prompt_ids=np.array(ids, "<i4").tobytes(),
-        sampling=SamplingParams(),
+        sampling=Sampling(),
         max_new_tokens=1,
         deadline_s=_TIMEOUT_S,
         ignore_eos=True,

@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from vinery_serving.core.request import GrammarKind
+from vinery_serving.core.request import SAMPLERS, GrammarKind, Sampling
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
 from vinery_serving.engine.compiled_graph import KeptAttention, cache_callbacks
 from vinery_serving.engine.config import EngineConfig
@@ -41,7 +41,6 @@ from vinery_serving.transport.messages import (
     FINISH_STOP,
     BeamSpec,
     GrammarSpec,
-    SamplingParams,
     SpeculationSpec,
     Submit,
 )
@@ -73,6 +72,9 @@ _GRAMMAR_FIELDS: Final = {
     GrammarKind.EBNF: "grammar",
     GrammarKind.STRUCTURAL_TAG: "structural_tags_config",
 }
+
+# GenAI's names of sampling parameters, where they differ.
+_SAMPLER_NAMES: Final = {"seed": "rng_seed"}
 
 # New token ids of a generation, and its finish if they are the last ones. A plain tuple, because
 # one is built for every token.
@@ -243,7 +245,7 @@ class Pipeline:
 
         GenAI looks up the logits of all tokens of the prompt, and salted ids have none.
         """
-        if submit.sampling.repetition_penalty == 1 or submit.beams is not None:
+        if submit.sampling.repetition_penalty in (None, 1) or submit.beams is not None:
             return False
         if self.leaves_sampling(submit):
             return True
@@ -254,7 +256,7 @@ class Pipeline:
 
     def leaves_sampling(self, submit: Submit) -> bool:
         """Whether the caller must sample the request's tokens, see `engine/sampler`."""
-        is_sampled = submit.beams is None and submit.sampling.temperature > 0
+        is_sampled = submit.beams is None and bool(submit.sampling.temperature)
         return is_sampled and self._has_draft_model
 
     def add(
@@ -362,7 +364,7 @@ class Pipeline:
         elif submit.stop_token_ids:
             config.stop_token_ids = set(submit.stop_token_ids) | self._stop_token_ids
         if self.leaves_sampling(submit):
-            _set_sampling(config, SamplingParams())
+            _set_sampling(config, Sampling())
         elif submit.beams is None:
             _set_sampling(config, submit.sampling)
         else:
@@ -374,19 +376,13 @@ class Pipeline:
         return config
 
 
-def _set_sampling(config: Any, sampling: SamplingParams) -> None:
-    config.repetition_penalty = sampling.repetition_penalty
-    config.frequency_penalty = sampling.frequency_penalty
-    config.presence_penalty = sampling.presence_penalty
-    if sampling.temperature <= 0:
-        return
-    config.do_sample = True
-    config.temperature = sampling.temperature
-    config.top_p = sampling.top_p
-    config.min_p = sampling.min_p
-    config.rng_seed = sampling.seed
-    if sampling.top_k > 0:
-        config.top_k = sampling.top_k
+def _set_sampling(config: Any, sampling: Sampling) -> None:
+    config.do_sample = bool(sampling.temperature)
+    for name in SAMPLERS:
+        value = getattr(sampling, name)
+        # Penalties act in greedy decoding, too. A value of 0 has no effect.
+        if value and (config.do_sample or name.endswith("_penalty")):
+            setattr(config, _SAMPLER_NAMES.get(name, name), value)
 
 
 def _default_assist(options: EngineOptions) -> SpeculationSpec | None:

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.logprobs import Row
-from vinery_serving.transport.messages import SamplingParams
 
 # Tokens outside `top_k`, `top_p` and `min_p` are far below the others, but stay possible: a
 # grammar, which GenAI applies later, may forbid all others.
@@ -25,42 +25,45 @@ _UINT64: Final = 2**64
 class TokenSampler:
     """The sampling parameters of one generation."""
 
-    def __init__(self, sampling: SamplingParams) -> None:
+    def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
 
     def prepare(self, row: Row, tokens: Sequence[int]) -> None:
         """Change a row of logits, float32 `(vocab_size,)`, in place, so that its largest value is
         the sample. `tokens` are those generated so far. The temperature must be above 0."""
         self._penalize(row, tokens)
-        row /= np.float32(self._sampling.temperature)
+        row /= np.float32(self._sampling.temperature or 1)
         threshold = self._threshold(row)
         if threshold is not None:
             row[row < threshold] -= _CUT
         row += self._noise(len(row), len(tokens))
 
     def _penalize(self, row: Row, tokens: Sequence[int]) -> None:
-        sampling = self._sampling
-        if not tokens or (sampling.frequency_penalty == 0 and sampling.presence_penalty == 0):
+        presence = self._sampling.presence_penalty or 0.0
+        frequency = self._sampling.frequency_penalty or 0.0
+        if not tokens or (frequency == 0 and presence == 0):
             return
         ids, counts = np.unique(np.array(tokens, np.intp), return_counts=True)
-        penalties = sampling.presence_penalty + sampling.frequency_penalty * counts
+        penalties = presence + frequency * counts
         row[ids] -= penalties.astype(np.float32)
 
     def _threshold(self, row: Row) -> np.float32 | None:
         """Return the least value of a token that may be sampled; None: all may."""
         sampling = self._sampling
         thresholds: list[np.float32] = []
-        if 0 < sampling.top_k < len(row):
+        if sampling.top_k and sampling.top_k < len(row):
             thresholds.append(np.partition(row, -sampling.top_k)[-sampling.top_k])
-        if sampling.top_p < 1:
+        if sampling.top_p and sampling.top_p < 1:
             thresholds.append(_nucleus(row, sampling.top_p))
-        if sampling.min_p > 0:
+        if sampling.min_p:
             thresholds.append(np.float32(row.max() + np.log(sampling.min_p)))
         return max(thresholds) if thresholds else None
 
     def _noise(self, num_values: int, num_tokens: int) -> Row:
         """Return values with a Gumbel distribution, `(num_values,)`."""
-        bits = np.random.Philox(key=self._sampling.seed % _UINT64, counter=[0, num_tokens, 0, 0])
+        bits = np.random.Philox(
+            key=(self._sampling.seed or 0) % _UINT64, counter=[0, num_tokens, 0, 0]
+        )
         draws = np.random.Generator(bits).standard_exponential(num_values, dtype=np.float32)
         # A draw may be 0, whose logarithm would make any token the sample.
         np.maximum(draws, np.finfo(np.float32).tiny, out=draws)

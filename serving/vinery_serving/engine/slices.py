@@ -20,11 +20,11 @@ from typing import Final
 
 from msgspec import structs
 
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.prefix_cache import BLOCK
-from vinery_serving.transport.messages import SamplingParams
 
 # Prompts are cut while another key has used the engine within this time: a person who chats thinks
 # that long between two messages.
@@ -76,7 +76,7 @@ class Slices:
         submit = structs.replace(
             generation.submit,
             id=0,
-            sampling=SamplingParams(),
+            sampling=Sampling(),
             max_new_tokens=1,
             min_new_tokens=0,
             ignore_eos=True,

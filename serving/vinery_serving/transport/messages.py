@@ -12,8 +12,9 @@ import msgspec
 from msgspec import Meta
 
 from vinery_serving.core.events import NO_TOKENS, TokenCounts
+from vinery_serving.core.request import Sampling
 
-PROTOCOL_VERSION = 15
+PROTOCOL_VERSION = 16
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -24,19 +25,6 @@ FINISH_LENGTH = "length"
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A message is a tagged array, so that field names do not travel."""
-
-
-class SamplingParams(msgspec.Struct, frozen=True, array_like=True):
-    """Resolved sampling parameters. Decoding is greedy when `temperature` is 0."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0  # 0: all tokens
-    min_p: float = 0.0
-    seed: int = 0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repetition_penalty: float = 1.0
 
 
 class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -150,7 +138,7 @@ class Submit(_Message, frozen=True):
 
     id: int
     prompt_ids: bytes  # int32 little endian, (num_prompt_tokens,)
-    sampling: SamplingParams
+    sampling: Sampling
     max_new_tokens: Annotated[int, Meta(ge=0)]  # 0: only with `prompt_logprobs`
     deadline_s: float  # from arrival; the engine rejects the generation then
     stop_token_ids: tuple[int, ...] = ()  # beside the model's own end tokens

@@ -7,9 +7,10 @@ generation_config.json, or that of the URL tree, or the neutral value.
 import random
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -17,7 +18,14 @@ from vinery_serving.core.errors import ContextTooLong, InvalidRequest, Unsupport
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.ids import derive_seed
 from vinery_serving.core.media import Clip
-from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
+from vinery_serving.core.request import (
+    NEUTRAL,
+    PROMPT_FIELDS,
+    SAMPLERS,
+    GenerationRequest,
+    Sampling,
+    SpeculativeDecoding,
+)
 from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
 from vinery_serving.gateway.engines.directory import LoadedModel
 from vinery_serving.gateway.engines.parameters import check_parameters, limited, with_returns
@@ -37,7 +45,6 @@ from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.prompting.vision import PromptMedia
 from vinery_serving.transport.messages import (
     MediaInput,
-    SamplingParams,
     SpeculationSpec,
     Submit,
 )
@@ -161,33 +168,26 @@ def _media_input(media: PromptMedia) -> MediaInput:
     )
 
 
-def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:
+def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> Sampling:
     """Return all sampling values. A missing seed is random: the engine's default is constant."""
-    sampling = request.sampling
-    temperature = _temperature(sampling.temperature, defaults)
-    top_k = _first(sampling.top_k, defaults.top_k, request.dialect.default_top_k, 0)
-    return SamplingParams(
-        temperature=0.0 if temperature < _LEAST_TEMPERATURE else temperature,
-        top_p=max(_LEAST_TOP_P, _first(sampling.top_p, defaults.top_p, 1.0)),
-        top_k=max(0, int(top_k)),
-        min_p=min(_MOST_MIN_P, _first(sampling.min_p, defaults.min_p, 0.0)),
-        seed=random.getrandbits(63) if sampling.seed is None else sampling.seed,
-        frequency_penalty=_first(sampling.frequency_penalty, defaults.frequency_penalty, 0.0),
-        presence_penalty=_first(sampling.presence_penalty, defaults.presence_penalty, 0.0),
-        repetition_penalty=_first(sampling.repetition_penalty, defaults.repetition_penalty, 1.0),
-    )
-
-
-def _temperature(requested: float | None, defaults: GenerationDefaults) -> float:
-    if requested is not None:
-        return requested
     if defaults.do_sample is False:
-        return 0.0
-    return _first(defaults.temperature, 1.0)
-
-
-def _first(*values: float | None) -> float:
-    return next(value for value in values if value is not None)
+        defaults = replace(defaults, temperature=0.0)
+    last = replace(
+        NEUTRAL,
+        temperature=1.0,
+        top_k=request.dialect.default_top_k or 0,
+        seed=random.getrandbits(63),
+    )
+    values: dict[str, Any] = {}
+    for name in SAMPLERS:
+        found = (getattr(each, name, None) for each in (request.sampling, defaults, last))
+        values[name] = next((value for value in found if value is not None), None)
+    if values["temperature"] < _LEAST_TEMPERATURE:
+        values["temperature"] = 0.0
+    values["top_p"] = max(_LEAST_TOP_P, values["top_p"])
+    values["top_k"] = max(0, int(values["top_k"]))
+    values["min_p"] = min(_MOST_MIN_P, values["min_p"])
+    return Sampling(**values)
 
 
 def speculation_spec(request: GenerationRequest, model: LoadedModel) -> SpeculationSpec | None:
@@ -363,6 +363,6 @@ def _samples(submit: Submit, num: int) -> list[Submit]:
     answers in one."""
     if submit.beams is not None:
         return [submit]
-    seeds = [derive_seed(submit.sampling.seed, index) for index in range(num)]
-    samplings = [structs.replace(submit.sampling, seed=seed) for seed in seeds]
+    seeds = [derive_seed(submit.sampling.seed or 0, index) for index in range(num)]
+    samplings = [replace(submit.sampling, seed=seed) for seed in seeds]
     return [structs.replace(submit, sampling=sampling) for sampling in samplings]
