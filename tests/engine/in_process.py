@@ -18,6 +18,7 @@ from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
+from vinery_serving.engine.kinds.text import TextEngine
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.option_parsing import parse_options
@@ -148,8 +149,9 @@ class Loop:
     """
 
     def __init__(self, pipeline: Pipeline, home: Path, **options: object) -> None:
-        self.loop = EngineLoop(config_of(TINY_CHAT, home, **options), pipeline)
-        self.loop._grammars = cast("Any", NoChecks())
+        self.kind = TextEngine(config_of(TINY_CHAT, home, **options), pipeline)
+        self.kind._grammars = cast("Any", NoChecks())
+        self.loop = EngineLoop(self.kind)
         self.answers: dict[int, Answer] = {}
         self.ended: list[int] = []  # the ids of generations in the order of their ends
         self.loads: list[messages.Load] = []
@@ -189,7 +191,7 @@ class Loop:
         self._receive(messages.Cancel(id_, num_used))
 
     def turn(self) -> None:
-        self.loop._iterate(cast(SocketServer, self))
+        self.loop.turn(cast(SocketServer, self))
 
     def until(self, is_so: Callable[[], bool]) -> None:
         until(lambda: is_so() or self.turn(), pause_s=0.0)
@@ -204,11 +206,11 @@ class Loop:
 
     def num_generated(self, id_: int) -> int:
         """How many tokens it has, whether they were sent or not."""
-        alive = self.loop._alive.get((id(self), id_))
+        alive = self.kind.requests.get((id(self), id_))
         return len(self.answers[id_].tokens) if alive is None else len(alive.tokens)
 
     def _receive(self, message: messages.Submit | messages.Grant | messages.Cancel) -> None:
-        self.loop._receive(Incoming(cast(Connection, self), message))
+        self.loop.receive(Incoming(cast(Connection, self), message))
 
 
 class NoChecks:
@@ -230,6 +232,6 @@ class NoChecks:
 def a_loop(pipeline: Pipeline, home: Path, **options: object) -> Iterator[Loop]:
     loop = Loop(pipeline, home, **options)
     yield loop
-    loop.loop._disconnect(cast(Connection, loop))
+    loop.kind.disconnect(cast(Connection, loop))
     while pipeline.has_work:
         pipeline.step()

@@ -26,7 +26,7 @@ from tests.tables import table
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.graph import GraphFeatures, _output
-from vinery_serving.engine.loop import EngineLoop
+from vinery_serving.engine.kinds.text import TextEngine
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import salt_prompt
 from vinery_serving.transport.messages import BeamSpec
@@ -214,7 +214,7 @@ def test_a_graph_that_misreads_large_ids_is_not_given_any(is_exact, tmp_path, mo
         monkeypatch.setattr("vinery_serving.engine.graph._modulo", _inexact_modulo)
     pipeline = pipeline_of(TINY_CHAT, tmp_path)
 
-    EngineLoop(config_of(TINY_CHAT, tmp_path), pipeline).warm_up()
+    TextEngine(config_of(TINY_CHAT, tmp_path), pipeline).warm_up()
 
     assert pipeline.has_logits_hook
     assert (pipeline.can_score_prompts, pipeline.supports_cache_salt) == (is_exact, is_exact)

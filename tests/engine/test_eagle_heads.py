@@ -12,7 +12,7 @@ from tests.engine.test_logits_handler import SCORED, scores
 from tests.tables import table
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.loop import EngineLoop
+from vinery_serving.engine.kinds.text import TextEngine
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec
 
@@ -39,7 +39,7 @@ def drafting(expected: list[list[int]], tmp_path_factory: pytest.TempPathFactory
     following = {one: other for each in expected for one, other in pairwise(each)}
     head = write_head(home / "head", following, LAYERS)
     pipeline = in_process.pipeline_of(TINY_CHAT, home, eagle3_head=str(head))
-    EngineLoop(in_process.config_of(TINY_CHAT, home), pipeline).warm_up()
+    TextEngine(in_process.config_of(TINY_CHAT, home), pipeline).warm_up()
     return pipeline
 
 

@@ -142,7 +142,7 @@ def test_a_key_alone_may_use_all_unless_shares_are_strict(pipeline, tmp_path, is
         most = 0
         while len(loop.ended) < len(many):
             loop.turn()
-            most = max(most, len(loop.loop._batch))
+            most = max(most, len(loop.kind._batch))
         assert most == expected
 
 
@@ -162,6 +162,6 @@ def test_the_lowest_priority_is_first_and_a_cancelled_one_frees_its_slot(pipelin
         num_unused = loop.num_generated(endless)
         loop.cancel(endless, 0)
         assert len(loop.ask("hi", max_new_tokens=2).tokens) == 2
-        stats = loop.loop._stats()
+        stats = loop.kind._stats()
         assert (stats.num_running, stats.num_unused_tokens) == (0, num_unused)
         assert stats.tokens.num_output_tokens == 20 + 6 * 2

@@ -25,7 +25,7 @@ from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
-from vinery_serving.engine.process import PipelineBroken
+from vinery_serving.engine.supervision import PipelineBroken
 from vinery_serving.transport.messages import (
     BeamSpec,
     GrammarSpec,

@@ -15,7 +15,7 @@ from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, Prefill, PrefixBlocks, TokenArray, is_exposed
-from vinery_serving.engine.process import PipelineBroken
+from vinery_serving.engine.supervision import PipelineBroken
 
 
 def ids(*numbers: int) -> TokenArray:

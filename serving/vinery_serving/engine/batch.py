@@ -27,8 +27,8 @@ from vinery_serving.engine.logits_handler import LogitsHandler, PromptWasCached
 from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
-from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
+from vinery_serving.engine.supervision import PipelineBroken
 from vinery_serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)

@@ -254,6 +254,16 @@ class Generation:
             encode_s,
         )
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """What names it among the requests of the engine."""
+        return id(self.connection), self.submit.id
+
+    @property
+    def deadline_s(self) -> float:
+        """From its arrival."""
+        return self.submit.deadline_s
+
     def reject(self, code: str | None, message: str, retry_after_s: int = 0) -> None:
         """Send an error with a code of `core.errors`. The generation must have ended."""
         if self.connection is not None:

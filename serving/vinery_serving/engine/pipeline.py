@@ -25,11 +25,11 @@ from vinery_serving.engine.graph import (
     MODEL_FILE,
     GraphFeatures,
     is_vision_folder,
+    kept,
     write_draft_folder,
     write_hooked_folder,
     write_vision_folder,
 )
-from vinery_serving.engine.kept_copy import kept
 from vinery_serving.engine.logits_hook import LogitsHook, StepView
 from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import CacheEviction, SparseAttention

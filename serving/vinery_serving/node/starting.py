@@ -24,7 +24,7 @@ from typing import Final
 from msgspec import structs
 
 from vinery_serving.core.tasks import Task
-from vinery_serving.engine.config import ENGINE_MODULES, EngineConfig
+from vinery_serving.engine.config import ENGINE_MODULE, KINDS, EngineConfig
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.heartbeat import Page
 from vinery_serving.processes.logs.file import open_log
@@ -39,7 +39,7 @@ _CALM_S: Final = 1.0
 _SPARE: Final = "spare"
 _SERVING: Final = Path(__file__).resolve().parents[1]
 # The rooms of which engine processes consist.
-_ROOMS: Final = ("core", "engine", "logs", "pooling", "processes", "transport")
+_ROOMS: Final = ("core", "engine", "processes", "transport")
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
 # Where programs and drivers are, and no secrets.
 _PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME")
@@ -69,15 +69,15 @@ def start_engine(config: EngineConfig, environment: Mapping[str, str], page: Pag
     """Start a process that reads this configuration from its standard input, with the descriptor
     of the page. Raises OSError."""
     with _standard_error(config) as stderr:
-        return _start((ENGINE_MODULES[config.task], config.name), environment, page, stderr)
+        return _start(config.name, KINDS[config.task], environment, page, stderr)
 
 
 def _start(
-    words: tuple[str, str], environment: Mapping[str, str], page: Page, stderr: int | None = None
+    name: str, kind: str, environment: Mapping[str, str], page: Page, stderr: int | None = None
 ) -> ChildProcess:
     """Its session is its own: it is not killed with the processes of its node."""
     return ChildProcess(
-        (sys.executable, "-m", *words),
+        (sys.executable, "-m", ENGINE_MODULE, name, kind),
         "engine",
         environment=environment,
         stdin=PIPE,
@@ -132,9 +132,8 @@ class SpareEngines:
 
     def fill(self) -> None:
         """Start one, for a model that generates text."""
-        words = (ENGINE_MODULES[Task.CHAT], _SPARE)
         try:
-            self._spare = _start(words, engine_environment(), Page(0.0))
+            self._spare = _start(_SPARE, KINDS[Task.CHAT], engine_environment(), Page(0.0))
         except OSError as error:
             log.warning("no spare engine process: %s", error)
 

@@ -229,7 +229,7 @@ class TestPictures(_Message, frozen=True):
 class Keep(_Message, frozen=True):
     """Node to engine: run for as long as this connection does. It gets no reports of the load.
 
-    The node that has started the engine does not need it, see `engine.process`.
+    The node that has started the engine does not need it, see `engine.supervision`.
     """
 
 
