@@ -61,7 +61,6 @@ class Admission:
         self._note_media(generation)
 
     def discard(self, generation: Generation) -> None:
-        """Remove a generation, if it waits."""
         self._queue.discard(generation)
         self._with_media.discard(generation)
         self._slices.discard(generation)
@@ -143,7 +142,6 @@ class Admission:
         self._encoding_waits.note(now, num_encoded=num_encoded, is_waiting=num_encoding > 0)
 
     def report(self) -> Load | None:
-        """Return what gateways should know of the load; None: nothing new, or it is too early."""
         now = time.monotonic()
         if now < self._next_report_at:
             return None

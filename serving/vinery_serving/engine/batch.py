@@ -111,7 +111,6 @@ class Batch:
 
     @property
     def num_to_prefill(self) -> float:
-        """About how many tokens of prompts are still to be computed."""
         num_tokens = 0.0
         for generation in self._exposed:
             if generation.is_decoding:
@@ -138,7 +137,6 @@ class Batch:
         return int(num_left / self._cached.uncached(lane)) if num_left >= BLOCK else 0
 
     def running_lanes(self) -> Counter[Lane]:
-        """Return how many generations of each lane run."""
         return Counter(each.submit.lane for each in self._running if each.connection is not None)
 
     def preempt(self, lane: Lane) -> Generation | None:
@@ -168,7 +166,6 @@ class Batch:
         return generation
 
     def may_encode(self) -> bool:
-        """Whether pictures may be encoded before the next step."""
         return self._encoding.may_encode(
             time.monotonic(),
             num_streams=sum(each.is_decoding for each in self._running),
@@ -192,7 +189,6 @@ class Batch:
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` would do anything."""
         return len(self) > 0 or self._pipeline.has_work
 
     @property
@@ -260,7 +256,6 @@ class Batch:
         return None
 
     def remove(self, generation: Generation) -> None:
-        """Free the slot of a cancelled generation, or do so when its prompt is prefilled."""
         if generation in self._running:
             if self._must_finish_prefill(generation):
                 generation.is_abandoned = True
@@ -272,7 +267,6 @@ class Batch:
             self._suspects.remove(generation)
 
     def step(self) -> StepResult:
-        """Advance every generation. Raises PipelineBroken."""
         result = StepResult()
         self._add_next_suspect(result)
         now = time.monotonic()
@@ -319,7 +313,6 @@ class Batch:
                 num_left -= num_new
 
     def _on_logits(self, view: StepView) -> None:
-        """Called by the hook in the middle of a step."""
         running = self._running
         vision = self._pipeline.vision
         positions = view.positions if vision is None else vision.positions(view.positions)

@@ -29,8 +29,6 @@ _MAX_CHECKER_BYTES: Final = 256 * 2**20
 
 
 class Checker:
-    """The process with the canary."""
-
     def __init__(self, folder: Path, vocab_size: int) -> None:
         self.connection, other = Pipe()
         module = "vinery_serving.engine.canary"
@@ -66,7 +64,6 @@ class Checker:
         return elapsed_s > _MAX_CLOCK_S or self.used_s() > CHECK_TIMEOUT_S
 
     def is_large(self) -> bool:
-        """Whether it has grown too much since its first grammar, which needs tables of its own."""
         num_bytes: int = self._use.memory_info().rss
         if self._base_bytes is None:
             self._base_bytes = num_bytes
@@ -74,7 +71,6 @@ class Checker:
         return self.grown_bytes > _MAX_CHECKER_BYTES
 
     def used_s(self) -> float:
-        """Return the CPU seconds since the newest grammar was sent. Raises psutil.Error."""
         return self._cpu_s() - self._cpu_at_s
 
     def end(self) -> int:

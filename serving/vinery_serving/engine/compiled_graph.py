@@ -69,7 +69,6 @@ class KeptAttention(ov.Op):  # type: ignore[misc]
 
     @classmethod
     def before_compile(cls) -> None:
-        """Call before a model is compiled."""
         cls.heads = None
 
 

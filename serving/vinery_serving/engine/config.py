@@ -36,8 +36,6 @@ FileStates = tuple[tuple[str, int, int, int], ...]
 
 
 class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how an engine logs."""
-
     path: Path
     is_json: bool = False
     level: str = "INFO"
@@ -46,8 +44,6 @@ class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolingConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine makes vectors of the states of tokens."""
-
     pooling: Literal["cls", "mean", "last_token"] = "cls"
     normalizes: bool = True
     pad_id: int = 0  # the token after the end of shorter texts
@@ -82,11 +78,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: bytes) -> EngineConfig:
-        """Raises msgspec.ValidationError."""
         return msgspec.json.decode(text, type=cls, dec_hook=lambda kind, value: kind(value))
 
     def to_line(self) -> bytes:
-        """Return the document that `from_json` reads, as one line."""
         return msgspec.json.encode(self, enc_hook=str) + b"\n"
 
 
@@ -102,7 +96,6 @@ def read_line(fd: int) -> bytes:
 
 
 def file_states(paths: Iterable[Path]) -> FileStates:
-    """Return the states of files, and of the files in folders. Raises OSError."""
     files = sorted(
         each for path in paths for each in (path.iterdir() if path.is_dir() else (path,))
     )

@@ -52,7 +52,6 @@ class StepTimes:
         self._means = tuple(mean + _NEWEST_STEP * (each - mean) for mean, each in pairs)
 
     def num_affordable(self, least: int, most: int) -> int:
-        """Return how many tokens of prompts take as long as the rest of a step."""
         tokens, seconds, squares, products = self._means
         variance, covariance = squares - tokens**2, products - tokens * seconds
         if variance < _LEAST_VARIANCE:
@@ -81,7 +80,6 @@ class StepLimits:
         self._nums[size] = self._nums.get(size, 0) + 1
 
     def limit_s(self, num_tokens: int) -> float:
-        """How long a step of so many tokens may take."""
         size = num_tokens.bit_length()
         longest_s = self._longest_s.get(size)
         if longest_s is not None and self._nums[size] >= _NUM_FIRST:
@@ -114,7 +112,6 @@ class EncodingPace:
         self._num_steps += 1
 
     def note_encoding(self, num_prefill_steps: int, now: float) -> None:
-        """Note that pictures were encoded, whose prompt is prefilled in so many steps."""
         self._num_steps, self._encoded_at = 0, now
         self._num_needed = _STEPS_BETWEEN * num_prefill_steps
 
@@ -155,7 +152,6 @@ class CachedParts:
         self._uncached: OrderedDict[Lane, float] = OrderedDict()  # the most recent last
 
     def uncached(self, lane: Lane) -> float:
-        """Return the part that must be expected to be computed of the lane's next prompt."""
         return max(_LEAST_UNCACHED, self._uncached.get(lane, 1.0))
 
     def note(self, lane: Lane, *, num_cached: int, num_tokens: int) -> None:

@@ -103,7 +103,6 @@ class FairQueue(Generic[ItemT]):
         return None if found is None else found[2][2]
 
     def pop_except(self, lanes: Set[Lane]) -> ItemT | None:
-        """Remove and return the next item of none of these lanes, and charge its lane."""
         item = self.first_except(lanes)
         if item is not None:
             self.take(item)
@@ -120,7 +119,6 @@ class FairQueue(Generic[ItemT]):
         self.discard(item)
 
     def discard(self, item: ItemT) -> None:
-        """Remove an item, if it is in the queue. Its lane is charged nothing."""
         waiting = self._waiting.pop(item, None)
         if waiting is None:
             return
@@ -138,7 +136,6 @@ class FairQueue(Generic[ItemT]):
             key.used += cost
 
     def num_of(self, lane: Lane) -> int:
-        """Return how many items of a lane wait."""
         organization = self._organizations.get(lane[0])
         key = None if organization is None else organization.keys.get(lane[1])
         return 0 if key is None else len(key.entries)

@@ -18,8 +18,6 @@ _NUM_REQUESTS: Final = 200
 
 
 class Sample(NamedTuple):
-    """The counters at one time."""
-
     at_s: float
     tokens: TokenCounts
 
@@ -69,7 +67,6 @@ class Figures:
     def ended(
         self, generated_s: float, num_gaps: int, num_proposed: int, num_accepted: int
     ) -> None:
-        """A request has ended, whose tokens after the first took so long."""
         if num_gaps > 0:
             self._inter_tokens_s.append(generated_s / num_gaps)
         self._num_proposed += num_proposed
@@ -77,7 +74,6 @@ class Figures:
 
     @property
     def tokens_per_s(self) -> tuple[float, float]:
-        """The speeds of prompt and of output tokens."""
         if not self._samples:
             return 0.0, 0.0
         first, tokens = self._samples[0], self.tokens

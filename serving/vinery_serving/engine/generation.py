@@ -121,7 +121,6 @@ class Generation:
 
     @property
     def num_pipeline_tokens(self) -> int:
-        """Tokens that the pipeline has of it."""
         return len(self.added_ids) + len(self.generated)
 
     @property
@@ -133,7 +132,6 @@ class Generation:
 
     @property
     def num_used_tokens(self) -> int:
-        """The tokens that were computed for it so far."""
         return len(self.prompt_ids) - (self.num_cached or 0) + len(self.tokens) * self.num_beams
 
     @property
@@ -147,17 +145,14 @@ class Generation:
 
     @property
     def was_added(self) -> bool:
-        """Whether the pipeline has had it."""
         return len(self.added_ids) > 0
 
     @property
     def is_decoding(self) -> bool:
-        """Whether its prompt is completely prefilled."""
         return bool(self.generated)
 
     @property
     def num_beams(self) -> int:
-        """How many sequences the pipeline extends side by side."""
         return 1 if self.submit.beams is None else self.submit.beams.width
 
     @property
@@ -182,17 +177,14 @@ class Generation:
 
     @property
     def num_pixel_bytes(self) -> int:
-        """The memory that its pictures take."""
         return sum(each.num_bytes for each in self.submit.media)
 
     @property
     def has_media(self) -> bool:
-        """Whether its pictures must be encoded each time that it is added."""
         return bool(self.submit.media)
 
     @property
     def must_score(self) -> bool:
-        """Whether all tokens of its prompt must be computed for their log-probabilities."""
         return self.logits is not None and self.logits.must_score
 
     def next_prompt(self) -> tuple[TokenArray, int]:
@@ -204,7 +196,6 @@ class Generation:
         return np.concatenate([self.prompt_ids, tokens]), max_new_tokens - len(self.tokens)
 
     def rewind(self) -> None:
-        """Prepare to be added to the pipeline again."""
         self.handle = None
         self.is_proven = False
         self.generated = []
@@ -218,7 +209,6 @@ class Generation:
         return token_ids if self.vision is None else self.vision.identities(token_ids)
 
     def prefill(self) -> Prefill:
-        """Return how far the pipeline has prefilled its prompt."""
         key = self.submit.cache_key
         return Prefill(
             self.identities(self.added_ids), self.first_chunk_end, self.num_prefilled, key
@@ -261,7 +251,6 @@ class Generation:
 
     @property
     def deadline_s(self) -> float:
-        """From its arrival."""
         return self.submit.deadline_s
 
     def reject(self, code: str | None, message: str, retry_after_s: int = 0) -> None:

@@ -80,7 +80,6 @@ class SharedCompiler:
         server.watch(self._wake_read, self._receive)
 
     def compile(self, grammar: GrammarSpec, on_compiled: OnChecked) -> None:
-        """Call `on_compiled` from a later `poll` of the server."""
         self._thread.submit(self._compile, grammar, on_compiled)
 
     def close(self) -> None:
@@ -110,8 +109,6 @@ class SharedCompiler:
 
 @dataclass(eq=False, slots=True)
 class _Check:
-    """A grammar that is being checked or compiled, or waits for that."""
-
     grammar: GrammarSpec
     digest: bytes
     callbacks: list[OnChecked] = field(default_factory=list)
@@ -124,16 +121,12 @@ class _Check:
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """The turn of a lane."""
-
     check: _Check
     lane: Lane
 
 
 @dataclass(eq=False, slots=True)
 class _Work:
-    """A checker, and what it does."""
-
     checker: Checker
     check: _Check | None
     idle_since: float = 0.0
@@ -174,7 +167,6 @@ class GrammarChecks:
         self._past_bytes = 0  # how much earlier checkers had grown
 
     def has_room(self, grammar: GrammarSpec, lane: Lane) -> bool:
-        """Whether a grammar is known, or one more of this lane may wait."""
         digest = _digest(grammar)
         if digest in self._refusals or self._to_check.num_of(lane) < _MAX_WAITING_OF_LANE:
             return True
@@ -205,7 +197,6 @@ class GrammarChecks:
 
     @property
     def fullness(self) -> float:
-        """The memory of the engine's compiled grammars, as a part of what it may be."""
         grown_bytes = sum(work.checker.grown_bytes for work in self._works)
         return (self._past_bytes + grown_bytes) / _MAX_COMPILED_BYTES
 
@@ -242,7 +233,6 @@ class GrammarChecks:
             self._checks.pop(check.digest, None)
 
     def _check_next(self) -> None:
-        """Give the next grammars to the checkers that have nothing to do."""
         while len(self._to_check):
             idle = next((work for work in self._works if work.check is None), None)
             if idle is None and len(self._works) >= self._max_checkers:
@@ -253,7 +243,6 @@ class GrammarChecks:
             self._begin(entry.check, entry.lane, idle)
 
     def _lanes_without_turn(self) -> set[Lane]:
-        """Return the lanes that have as many checkers as one may have."""
         busy = Counter(work.check.lane for work in self._works if work.check is not None)
         return {lane for lane, num in busy.items() if num >= max(1, self._max_checkers - 1)}
 
@@ -296,7 +285,6 @@ class GrammarChecks:
         self._settle(check, refusal, used_s)
 
     def _settle(self, check: _Check, refusal: str | None, used_s: float) -> None:
-        """Take the checker's answer, and charge the lane what it has cost."""
         self._to_check.charge(check.lane, used_s - _EXPECTED_S)
         if refusal is None:
             self._to_compile.add(check, check.lane)
@@ -346,7 +334,6 @@ class GrammarChecks:
         self._begin(check, check.lane, None)
 
     def _end_checker(self, work: _Work) -> int:
-        """Returns its exit status."""
         self._works.remove(work)
         self._server.unwatch(work.checker.connection.fileno())
         self._past_bytes += work.checker.grown_bytes

@@ -50,8 +50,6 @@ _CODE: Final = tuple(map(Path, (__file__, openvino.__file__)))
 
 @dataclass(frozen=True, slots=True)
 class GraphFeatures:
-    """What a model's graph supports."""
-
     has_logits_hook: bool = False
     salt_modulus: int = 0  # token ids are taken modulo this; 0: salts are not supported
     is_vision: bool = False
@@ -60,14 +58,11 @@ class GraphFeatures:
 
     @property
     def num_salts(self) -> int:
-        """How many different salts fit into a token id."""
         num_salts = _MAX_TOKEN_ID // self.salt_modulus - 1 if self.salt_modulus else 0
         return min(num_salts, _MAX_EMBEDDED_SALTS) if self.is_vision else num_salts
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """What a copy was made from, and what it supports."""
-
     source: FileStates
     features: GraphFeatures
 
@@ -90,7 +85,6 @@ def kept(folder: Path, target: Path, write: Callable[[], GraphFeatures]) -> Grap
 
 
 def is_vision_folder(folder: Path) -> bool:
-    """Whether GenAI takes the folder for a vision model."""
     return (folder / EMBEDDINGS_FILE).is_file()
 
 
@@ -151,8 +145,6 @@ def _write_copy(folder: Path, target: Path, *nets: _Net) -> None:
 
 
 class _Output(NamedTuple):
-    """An output of a layer; `port` describes it."""
-
     layer: Element
     port: Element
 
@@ -180,7 +172,6 @@ class _Net:
         self._by_id = {layer.attrib["id"]: layer for layer in self._layers}
 
     def parameter(self, name: str) -> _Output | None:
-        """Return the graph's input of this name."""
         outputs = map(_output, self._layers.iterfind("layer[@type='Parameter']"))
         return next((output for output in outputs if output.is_named(name)), None)
 
@@ -191,17 +182,14 @@ class _Net:
         return next((output for output in outputs if output.is_named(name)), None)
 
     def sources(self, layer: Element) -> list[_Output]:
-        """Return the outputs that the layer reads, in the order of its ports."""
         return [self._source(edge) for edge in self._edges_to(layer)]
 
     def readers(self, layer: Element) -> Iterator[tuple[Element, int]]:
-        """Yield the layers that read this layer, each with the index of that input."""
         for edge in self._edges.findall(f"edge[@from-layer='{layer.attrib['id']}']"):
             reader = self._by_id[edge.attrib["to-layer"]]
             yield reader, self._edges_to(reader).index(edge)
 
     def redirect(self, reader: Element, index: int, output: _Output) -> None:
-        """Let a layer read its input `index` from another output."""
         self._edges_to(reader)[index].attrib.update(_edge_from(output))
 
     def add(
@@ -432,7 +420,6 @@ def _modulo(net: _Net, ids: _Output, rows: _Output) -> _Output:
 
 
 def _lookup(net: _Net, ids: _Output) -> tuple[Element, Element] | None:
-    """Return the layer that reads the ids on their way to the embedding, and the embedding."""
     for reader, _ in net.readers(ids.layer):
         following = net.readers(reader) if reader.attrib["type"] == "Convert" else ()
         for layer, index in ((reader, 1), *following):
@@ -442,7 +429,6 @@ def _lookup(net: _Net, ids: _Output) -> tuple[Element, Element] | None:
 
 
 def _is_zero(layer: Element, path: Path) -> bool:
-    """Whether the layer is a constant of zeros, as the axis of a usual look-up is."""
     data = layer.find("data")
     if layer.attrib["type"] != "Const" or data is None:
         return False

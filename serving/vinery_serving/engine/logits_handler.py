@@ -68,7 +68,6 @@ class LogitsHandler:
         return is_asked and len(self.prompt_logprobs) < len(self._prompt_ids) - 1
 
     def restart(self) -> None:
-        """Prepare for a generation that is added to the pipeline again."""
         self._rows = []
         if self.must_score:
             self.prompt_logprobs = []

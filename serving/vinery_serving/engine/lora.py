@@ -145,7 +145,6 @@ def _layers(graph: Path) -> Iterator[tuple[str, _Shape]]:
 
 
 def _last(layer: Element, path: str) -> int:
-    """Return the last size of the first port."""
     port = layer.find(path)
     sizes = [] if port is None else port.findall("dim")
     return int(sizes[-1].text or -1) if sizes else -1

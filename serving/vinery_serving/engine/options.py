@@ -230,7 +230,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def draft_folder(self) -> str:
-        """The folder of the draft model or head; empty: there is none."""
         return self.draft_model or self.eagle3_head
 
     def context_of(self, folder_context: int | None) -> int | None:
@@ -341,7 +340,6 @@ _TASKS: Final = {
 
 
 def tasks_of_option(name: str) -> frozenset[Task]:
-    """Return the tasks of the models that an option has an effect on."""
     return _TASKS.get(name, GENERATION_TASKS)
 
 

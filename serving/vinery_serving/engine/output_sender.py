@@ -44,7 +44,6 @@ class OutputSender:
         self._next_flush_at = 0.0
 
     def accept(self, generation: Generation) -> None:
-        """Report that the generation is valid, and runs or waits."""
         self._accepted += (generation, *generation.other_beams)
 
     def add(self, new: GeneratedTokens) -> None:
@@ -59,12 +58,10 @@ class OutputSender:
             self._delayed[generation] = None
 
     def forget(self, generation: Generation) -> None:
-        """Drop the unsent tokens of a cancelled generation."""
         self._delayed.pop(generation, None)
         self._urgent.pop(generation, None)
 
     def send_acceptances(self) -> None:
-        """Send the acceptances that wait for the next step."""
         for generation in self._accepted:
             if generation.connection is not None:
                 grammar = generation.submit.grammar

@@ -26,8 +26,6 @@ _MAX_EQUAL: Final = 16  # clients of a lane with the same prompt
 
 
 class _Rate:
-    """Tokens by time, the newest first."""
-
     def __init__(self) -> None:
         self._num_tokens = 0.0
         self._duration_s = 0.0
@@ -39,7 +37,6 @@ class _Rate:
 
     @property
     def per_s(self) -> float:
-        """0: not known yet."""
         return self._num_tokens / self._duration_s if self._duration_s >= _LEAST_S else 0.0
 
 
@@ -61,11 +58,9 @@ class Pace:
         self._last_at, self._was_full = now if is_waiting else None, is_full
 
     def note_cost(self, num_tokens: float) -> None:
-        """Note the cost of an admitted request."""
         self.mean_cost = _moved(self.mean_cost, num_tokens)
 
     def note_answer(self, duration_s: float) -> None:
-        """Note how long an answer has taken."""
         self.mean_answer_s = _moved(self.mean_answer_s, duration_s)
 
     def tokens_per_s(self, num_running: int) -> float:

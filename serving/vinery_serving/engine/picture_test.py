@@ -71,7 +71,6 @@ class PictureTest:
         self.result: PictureResult | None = None
 
     def join(self, batch: Batch) -> None:
-        """Add the next picture if none runs and the batch has room, or give up."""
         if self._timeout_s is not None and time.monotonic() > self._begun_at + self._timeout_s:
             if self._running is not None:
                 batch.remove(self._running)
@@ -83,7 +82,6 @@ class PictureTest:
         return generation is self._running
 
     def take(self, token_id: int) -> None:
-        """Take the token behind the picture that runs."""
         generation = self._running
         assert generation is not None
         assert generation.handle is not None
@@ -137,12 +135,10 @@ class PictureTests:
         return self._test is not None
 
     def begin(self, timeout_s: float | None = _TIMEOUT_S) -> None:
-        """Begin a test of a vision model, unless one runs."""
         if self._test is None and self._model is not None:
             self._test = PictureTest(self._model, timeout_s)
 
     def ask(self, connection: Connection, nonce: int) -> None:
-        """Test the model, and send the result to a connection."""
         if self._model is None:
             connection.send(PicturesTested(nonce, _NO_VISION))
             return
@@ -150,17 +146,14 @@ class PictureTests:
         self.begin()
 
     def forget(self, connection: Connection) -> None:
-        """Send no result to a connection that is closed."""
         self._waiting = [each for each in self._waiting if each[0] is not connection]
 
     def join(self) -> None:
-        """Add the next picture to the batch if it has room."""
         if self._test is not None:
             self._test.join(self._batch)
             self._settle(self._test)
 
     def take(self, generation: Generation, token_ids: Sequence[int]) -> None:
-        """Take the token of a generation if it belongs to the test."""
         if self._test is not None and self._test.owns(generation):
             self._test.take(token_ids[0])
             self._settle(self._test)
@@ -203,7 +196,6 @@ def failure_of(seen: Mapping[str, Sequence[_Seen]]) -> str:
 
 
 def drawn(height: int, width: int) -> dict[str, _Pixels]:
-    """Return pictures of a size in pixels by their names."""
     red, blue = (np.zeros((height, width, 3), np.uint8) for _ in range(2))
     red[..., 0] = blue[..., 2] = 255
     left = np.zeros((height, width, 3), np.uint8)

@@ -82,8 +82,6 @@ Output = tuple[list[int], str | None]
 
 
 class Handle:
-    """One generation inside the pipeline."""
-
     def __init__(
         self,
         handle: Any,
@@ -132,16 +130,13 @@ class Handle:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the pipeline gave up this generation because its cache was too small."""
         return bool(self._handle.get_status() == genai.GenerationStatus.IGNORED)
 
     @property
     def num_prompt_tokens(self) -> int:
-        """How many tokens GenAI counts in the prompt."""
         return int(self._handle.get_perf_metrics().get_num_input_tokens())
 
     def cancel(self) -> None:
-        """Let the generation leave the pipeline at the next step."""
         self._handle.cancel()
 
 
@@ -204,11 +199,9 @@ class Pipeline:
 
     @property
     def speculates(self) -> bool:
-        """Whether draft tokens are proposed, and the hook sees them."""
         return self._default_assist is not None and self.has_logits_hook
 
     def max_draft_tokens(self, submit: Submit) -> int:
-        """Return how many draft tokens a step may have for this request."""
         if self._default_assist is None:
             return 0
         return (submit.assist or self._default_assist).num_tokens or self._max_confident_tokens
@@ -413,7 +406,6 @@ def _set_beams(config: Any, beams: BeamSpec, num_returned: int) -> None:
 
 
 def structured_output(grammar: GrammarSpec) -> Any:
-    """Return GenAI's config of a grammar. GenAI compiles it in a step, where it may fail."""
     field = _GRAMMAR_FIELDS[GrammarKind(grammar.kind)]
     return genai.StructuredOutputConfig(**{field: grammar.source})
 
@@ -476,7 +468,6 @@ def _embeds_salts(path: Path, device: str, features: GraphFeatures) -> bool:
 
 
 def _max_step_tokens(options: EngineOptions, vision: VisionModel | None) -> int:
-    """Return how many tokens a step computes, at most."""
     least = 0 if vision is None else vision.least_step_tokens
     return max(options.max_num_batched_tokens, least)
 
@@ -596,7 +587,6 @@ def _draft_folder(config: EngineConfig) -> tuple[Path, GraphFeatures]:
 
 
 def _vocab_size(folder: Path) -> int:
-    """Return the width of the model's logits; 0 if it is dynamic."""
     for name in (MODEL_FILE, LANGUAGE_FILE):
         if (folder / name).exists():
             core = ov.Core()

@@ -23,8 +23,6 @@ _UINT64: Final = 2**64
 
 
 class TokenSampler:
-    """The sampling parameters of one generation."""
-
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
 
@@ -48,7 +46,6 @@ class TokenSampler:
         row[ids] -= penalties.astype(np.float32)
 
     def _threshold(self, row: Row) -> np.float32 | None:
-        """Return the least value of a token that may be sampled; None: all may."""
         sampling = self._sampling
         thresholds: list[np.float32] = []
         if sampling.top_k and sampling.top_k < len(row):

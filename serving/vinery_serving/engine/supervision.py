@@ -38,8 +38,6 @@ class Lifeline:
         self._orphan_since_s: float | None = None
 
     def watch_starter(self, server: SocketServer, fd: int = _STDIN) -> None:
-        """Watch the descriptor that the node which has started this engine holds open."""
-
         def on_readable() -> None:
             if not os.read(fd, 1024):
                 server.unwatch(fd)
@@ -55,14 +53,12 @@ class Lifeline:
         self._note()
 
     def discard(self, connection: Connection) -> None:
-        """A connection has ended, perhaps a node's."""
         if connection in self._keepers:
             self._keepers.discard(connection)
             self._note()
 
     @property
     def has_ended(self) -> bool:
-        """Whether no node has kept this engine for `ORPHAN_S`."""
         since_s = self._orphan_since_s
         return since_s is not None and self._clock() - since_s >= ORPHAN_S
 
@@ -103,7 +99,6 @@ class Liveness:
         self._limits.note(self._num_tokens, time.monotonic() - self._step_began_at)
 
     def begin_request(self) -> None:
-        """A request came. The node sees it before a gateway gets its first answer."""
         self._used_at = time.monotonic()
         self.show(is_busy=True)
 

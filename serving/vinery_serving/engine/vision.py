@@ -116,15 +116,12 @@ class SquareGrid:
             raise ValueError("The frames of a video are not as many as its tokens.")
 
     def smallest(self) -> MediaInput:
-        """Return the least square of at least four tokens that GenAI does not scale."""
         squares = max(2, -(-int(np.ceil(np.sqrt(self.least_pixels))) // self.side))
         return MediaInput(0, (1, squares, squares), squares * self.side, squares * self.side)
 
 
 @dataclass(frozen=True, slots=True)
 class SizedGrid:
-    """The sizes of other families: the tokens of a picture are one row."""
-
     sizes: PictureSizes
 
     def check(self, media: MediaInput) -> None:
@@ -135,7 +132,6 @@ class SizedGrid:
             raise ValueError("The size of a picture is not that of its tokens.")
 
     def smallest(self) -> MediaInput:
-        """Return a picture that GenAI does not scale, as small as the model takes one."""
         width, height = self.sizes.within(1).fit(_MAX_SIDE, _MAX_SIDE, Detail.LOW, 1)
         return MediaInput(0, (1, 1, self.sizes.num_tokens(width, height)), height, width)
 
@@ -189,7 +185,6 @@ class VisionModel:
 
     @property
     def has_rows(self) -> bool:
-        """Whether positions have three rows."""
         return isinstance(self.grid, SquareGrid)
 
     def positions(self, values: npt.NDArray[np.int32]) -> TokenArray:

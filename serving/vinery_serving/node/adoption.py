@@ -71,7 +71,6 @@ class AdoptedEngine(RunningProcess):
         return None
 
     def close(self) -> None:
-        """Keep it no longer."""
         if not self._is_closed:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -100,7 +99,6 @@ def find(run_dir: Path) -> dict[EngineAddress, AdoptedEngine]:
 
 
 def _keep(path: Path) -> AdoptedEngine | None:
-    """Keep the engine that listens there. None: no process does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.setblocking(False)
     try:

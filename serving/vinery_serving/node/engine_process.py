@@ -76,7 +76,6 @@ class EngineProcess:
 
     @property
     def is_draining(self) -> bool:
-        """Whether it takes no new requests, and ends after those that it has."""
         return self._page is not None and self._page.is_draining
 
     @property
@@ -84,12 +83,10 @@ class EngineProcess:
         return None if self._engine is None else self._engine.page
 
     def drain(self) -> None:
-        """Let it finish its requests, take no new ones, and end."""
         if self._engine is not None:
             self._engine.send_signal(DRAIN_SIGNAL)
 
     async def start(self) -> None:
-        """Start the process and wait until it serves. Raises EngineDied."""
         self._remove_temporary()
         try:
             self._temporary.mkdir(mode=0o700)
@@ -132,7 +129,6 @@ class EngineProcess:
         return False
 
     def keep(self, engine: AdoptedEngine) -> None:
-        """Take over a running engine, also one that this node would not start any more."""
         self._engine = engine
         engine.page = Page.of_running(engine.pid)
         self._watch_hangs()
@@ -173,7 +169,6 @@ class EngineProcess:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def end(self) -> None:
-        """Terminate the process, and kill it if it does not end in time."""
         if self._engine is not None:
             await self._engine.end(END_TIMEOUT_S)
         self._engine = None

@@ -30,8 +30,6 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a process has ended: with a result, with an error, or by a signal or mistake."""
-
     result: dict[str, Any] | None = None
     error: str = ""
     text: str = ""  # of an end without result and error

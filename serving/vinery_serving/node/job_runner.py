@@ -123,8 +123,6 @@ class JobRunner:
 
 
 class _Progress:
-    """The newest progress of a process, and its speed."""
-
     def __init__(self) -> None:
         self.stage = ""
         self.done_bytes = 0
@@ -155,7 +153,6 @@ class _Progress:
 
 
 async def _carry_out(job: ModelJob, command: Sequence[str]) -> None:
-    """Run one process of a job, and write what has become of it."""
     started_at = job.started_at or timezone.now()
     num_before = job.num_attempts
     num_attempts = num_before + 1
@@ -185,7 +182,6 @@ async def _carry_out(job: ModelJob, command: Sequence[str]) -> None:
 
 
 async def _finish(job: ModelJob, num_attempts: int, end: JobEnd) -> None:
-    """Write the end of a process: of the job, or of one attempt."""
     error = end.error
     if end.result is not None:
         error = await asyncio.to_thread(_take_result, job, end.result)
@@ -210,7 +206,6 @@ async def _fail(job: ModelJob, error: str) -> None:
 
 
 async def _write_progress(job: ModelJob, progress: _Progress) -> None:
-    """Write what has changed, until this is cancelled."""
     written: dict[str, object] = {}
     while True:
         await asyncio.sleep(_WRITE_INTERVAL_S)
@@ -222,7 +217,6 @@ async def _write_progress(job: ModelJob, progress: _Progress) -> None:
 
 
 async def _discard(job: ModelJob, command: Sequence[str]) -> None:
-    """Delete what a cancelled job has made so far."""
     end = await run_job(_document(job, "discard"), job.log_path, lambda _: None, command)
     _log(job, "job cancelled", discarded=end.text)
 

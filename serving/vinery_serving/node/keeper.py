@@ -102,8 +102,6 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Crash:
-    """The end of an engine that had loaded."""
-
     text: str
 
 
@@ -148,7 +146,6 @@ class Keeper:
         self._task = asyncio.create_task(self._keep_alive(), name=f"engine {spec.name}")
 
     def follow(self, asked: Asked) -> None:
-        """Do what administrators have asked for."""
         self._memory.change(is_pinned=asked.is_pinned, idle_limit_s=asked.idle_limit_s)
         if asked.retried_at != self._retried_at:
             self._retried_at = asked.retried_at
@@ -176,7 +173,6 @@ class Keeper:
         await status.report_pictures(self._subject, failure, asked_at)
 
     async def end(self, reason: str | None = None) -> None:
-        """End the engine. `reason` None: an administrator has asked for it."""
         self._reason = reason
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -261,7 +257,6 @@ class Keeper:
         return await asyncio.to_thread(_need_of, self._spec, self._measured)
 
     async def _run_once(self, files: FolderState) -> _Crash | _WentToSleep | LoadFailure:
-        """Run one engine process to its end."""
         found = self._found
         try:
             config = await asyncio.to_thread(_new_config, self._spec)
@@ -306,7 +301,6 @@ class Keeper:
                 await asyncio.shield(engine.end())
 
     async def _end_found(self) -> None:
-        """End the engine that was found and cannot be kept."""
         found, self._found = self._found, None
         if isinstance(found, EngineProcess):
             await found.end()
@@ -428,7 +422,6 @@ def _folders(spec: ModelSpec) -> Sequence[Path]:
 
 
 def _check_weights(spec: ModelSpec) -> None:
-    """Raises UnusableWeights or OSError."""
     for each in _folders(spec):
         check_weights(each)
 
@@ -445,7 +438,6 @@ def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
 
 
 def _new_config(spec: ModelSpec) -> EngineConfig:
-    """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
     options = parse_options(json.loads(spec.options), spec.task)
     folder = ModelFolder.read(Path(spec.folder))
     pooling = None if spec.task.is_generation else PoolingFolder.read(folder)

@@ -50,7 +50,6 @@ def engine_environment() -> dict[str, str]:
 
 
 def with_digest(config: EngineConfig, environment: Mapping[str, str]) -> EngineConfig:
-    """The same configuration with its digest."""
     plain = structs.replace(config, digest="", heartbeat_fd=None)
     parts = (plain.to_line(), repr(sorted(environment.items())).encode(), _code())
     return structs.replace(config, digest=hashlib.sha256(b"\0".join(parts)).hexdigest())
@@ -102,8 +101,6 @@ def _standard_error(config: EngineConfig) -> Iterator[int | None]:
 
 
 class SpareEngines:
-    """Has at most one of them. Belongs to the event loop."""
-
     def __init__(self) -> None:
         self._spare: ChildProcess | None = None
         self._is_wanted = False
@@ -116,7 +113,6 @@ class SpareEngines:
         return None if spare is None or spare.has_ended else spare.pid
 
     def take(self) -> ChildProcess | None:
-        """Return the process for an engine; None: there is none, or it has ended."""
         spare, self._spare = self._spare, None
         if spare is not None and spare.has_ended:
             spare.close()
@@ -124,21 +120,18 @@ class SpareEngines:
         return spare
 
     def want(self, *, is_wanted: bool) -> None:
-        """Have one soon, or none."""
         self._is_wanted = is_wanted
         has_one = self.pid is not None
         if is_wanted != has_one and (self._following is None or self._following.done()):
             self._following = asyncio.create_task(self._follow(), name="spare engine")
 
     def fill(self) -> None:
-        """Start one, for a model that generates text."""
         try:
             self._spare = _start(_SPARE, KINDS[Task.CHAT], engine_environment(), Page(0.0))
         except OSError as error:
             log.warning("no spare engine process: %s", error)
 
     async def close(self) -> None:
-        """End it, and have none any more."""
         self._is_wanted = False
         if self._following is not None:
             await asyncio.gather(self._following, return_exceptions=True)

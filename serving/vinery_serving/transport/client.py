@@ -119,14 +119,12 @@ class OutputStream:
             self._link.grant(Grant(id_, num_tokens, is_last))
 
     def put(self, update: GenerationUpdate, *, is_end: bool) -> None:
-        """Deliver an update, perhaps the generation's last. Called by the connection."""
         if is_end:
             self._open.discard(update.id)
         self._inbox.append(update)
         self._wake()
 
     def lose(self, lost: EngineDisconnected) -> None:
-        """End the stream. Called by the connection when it breaks."""
         self._open.clear()
         self._lost = lost
         self._wake()
@@ -188,8 +186,6 @@ def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
 
 
 class VectorStream:
-    """The vectors of one request, as they come. One task reads it."""
-
     def __init__(self, link: _Link, id_: int) -> None:
         self._link = link
         self._id = id_
@@ -216,12 +212,10 @@ class VectorStream:
         self._link.cancel_texts(self._id)
 
     def put(self, vectors: TextVectors) -> None:
-        """Deliver vectors. Called by the connection."""
         self._inbox.append(vectors)
         self._wake()
 
     def end(self, end: Rejected | EngineDisconnected) -> None:
-        """End the stream. Called by the connection."""
         self._end = end
         self._wake()
 
@@ -231,8 +225,6 @@ class VectorStream:
 
 
 class _Link(asyncio.Protocol):
-    """One live connection. All methods run in the event loop."""
-
     def __init__(self, on_lost: Callable[[], None], on_draining: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         self._on_lost = on_lost
@@ -282,7 +274,6 @@ class _Link(asyncio.Protocol):
 
     @property
     def num_generations(self) -> int:
-        """Generations, and requests for vectors, that have not ended."""
         return len(self._streams) + len(self._vectors)
 
     def pause_writing(self) -> None:
@@ -293,7 +284,6 @@ class _Link(asyncio.Protocol):
         self._send_part()
 
     def send(self, message: msgspec.Struct) -> int:
-        """Send a message. Returns its bytes. Raises EngineDisconnected."""
         if self._transport is None or self._transport.is_closing():
             raise EngineDisconnected
         frame = pack(message)
@@ -319,7 +309,6 @@ class _Link(asyncio.Protocol):
             self.send_if_open(grant)
 
     def pool(self, texts: PoolTexts) -> VectorStream:
-        """Raises EngineDisconnected."""
         self.send(texts)
         stream = self._vectors[texts.id] = VectorStream(self, texts.id)
         return stream
@@ -388,7 +377,6 @@ class _Link(asyncio.Protocol):
             self._transport.abort()
 
     def leave(self) -> None:
-        """Close the connection on purpose."""
         self._is_planned_end = True
         self.close()
 
@@ -442,7 +430,6 @@ def _fail(
 
 
 def _messages_of(submit: Submit) -> Iterator[MediaPixels | Submit]:
-    """Yield a submission's pixels in parts, and then the submission."""
     for media in submit.media:
         for start in range(0, len(media.pixels), _PART_BYTES):
             yield MediaPixels(submit.id, media.pixels[start : start + _PART_BYTES])
@@ -467,26 +454,21 @@ class EngineClient:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is an engine, if only for the generations that it has."""
         return self._link is not None
 
     @property
     def num_generations(self) -> int:
-        """Those of this process that run or wait there."""
         return 0 if self._link is None else self._link.num_generations
 
     @property
     def load(self) -> Load | None:
-        """The engine's newest report of its load; None: there is none."""
         return None if self._link is None else self._link.load
 
     def open(self) -> None:
-        """Begin to keep a connection up. Needs a running event loop."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name=f"engine-link {self.path.name}")
 
     async def close(self) -> None:
-        """Drop the connection. Its streams raise EngineDisconnected."""
         if self._keeper is not None:
             if self._link is not None:
                 self._link.leave()
@@ -508,14 +490,11 @@ class EngineClient:
         return next(_ids)
 
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
-        """Start generations. Raises EngineDisconnected if no engine is connected, or if it takes
-        no new ones."""
         if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.submit(submits)
 
     def pool(self, texts: PoolTexts) -> VectorStream:
-        """Ask for vectors. Raises EngineDisconnected if no engine is connected."""
         if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.pool(texts)

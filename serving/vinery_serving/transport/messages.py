@@ -53,8 +53,6 @@ class BeamSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SpeculationSpec(msgspec.Struct, frozen=True, array_like=True):
-    """How many draft tokens a draft model or prompt lookup proposes."""
-
     num_tokens: int = 0  # 0: while the draft model is confident
     confidence_threshold: float = 0.0  # of the draft model
     max_ngram_size: int = 0  # the longest n-gram that is looked up in the prompt
@@ -71,8 +69,6 @@ class LogprobsSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReasoningBudget(msgspec.Struct, frozen=True, array_like=True):
-    """After `max_tokens` reasoning tokens the engine forces `closing_ids`."""
-
     max_tokens: int
     is_open: bool  # whether the prompt ends inside reasoning
     start: tuple[int, ...]  # this token sequence opens reasoning; empty: no sequence does
@@ -167,7 +163,6 @@ class Submit(_Message, frozen=True):
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The ids of all sequences that this returns, the likeliest first."""
         return (self.id, *(self.beams.other_ids if self.beams is not None else ()))
 
 
@@ -252,8 +247,6 @@ class Hello(_Message, frozen=True):
 
 
 class Accepted(_Message, frozen=True):
-    """The generation is valid, and runs or waits."""
-
     id: int
     unenforced: str = ""  # of its grammar
 
@@ -282,8 +275,6 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepOutputs(_Message, frozen=True):
-    """The outputs of a step for one connection, in one frame."""
-
     outputs: tuple[TokenOutput, ...]
 
 
@@ -352,8 +343,6 @@ class Pong(_Message, frozen=True):
 
 
 class PicturesTested(_Message, frozen=True):
-    """What the model made of known pictures."""
-
     nonce: int
     failure: str  # a sentence for administrators; empty: the model distinguishes all of them
 

@@ -28,8 +28,6 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class EngineAddress(NamedTuple):
-    """Names one engine of a home."""
-
     model_id: int
     key: str  # of the settings, see `settings_key`
     replica: int = 0
@@ -40,7 +38,6 @@ class EngineAddress(NamedTuple):
 
 
 def settings_key(settings_digest: str) -> str:
-    """Return the part of a digest by which the settings of one model differ."""
     return settings_digest[:_KEY_DIGITS]
 
 
@@ -55,12 +52,10 @@ def engine_socket(run_dir: Path, address: EngineAddress) -> Path:
 
 
 def node_socket(run_dir: Path) -> Path:
-    """Return the path of the node's socket. Raises as `engine_socket`."""
     return _socket(run_dir, "node.sock")
 
 
 def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
-    """Return the sockets that exist. Raises OSError."""
     files = _folder(run_dir).iterdir()
     found = ((re.fullmatch(_ENGINE_NAME, path.name), path) for path in files)
     return {

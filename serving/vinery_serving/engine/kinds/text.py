@@ -144,7 +144,6 @@ class TextEngine(EngineKind[Generation]):
         return True
 
     def _try(self, submit: Submit) -> int:
-        """Generate and return one token. Raises RuntimeError if the probe fails."""
         probe = Generation.of(None, submit, self._pipeline.vision)
         if submit.logits is not None:
             probe.logits = LogitsHandler(submit, probe.prompt_ids)
@@ -249,7 +248,6 @@ class TextEngine(EngineKind[Generation]):
             raise PixelsRefused
 
     def _may_wait(self, generation: Generation) -> bool:
-        """Whether a new generation may wait for its turn. If not, it is rejected."""
         submit = generation.submit
         retry_after_s = self._waiting.check_wait(submit)
         if retry_after_s is not None:
@@ -349,7 +347,6 @@ class TextEngine(EngineKind[Generation]):
             self._fail(failed)
 
     def _must_restart(self) -> bool:
-        """Whether the engine has waited too long for an idle moment to restart in."""
         return self._grammars.fullness > 2
 
     def _end_when_full(self) -> None:
@@ -367,7 +364,6 @@ class TextEngine(EngineKind[Generation]):
         self._end(request)
 
     def _leave(self, generation: Generation) -> None:
-        """Take a generation out of the wait queue or the batch."""
         self._waiting.discard(generation)
         self._checking.pop(generation, _do_nothing)()
         self._batch.remove(generation)
@@ -466,7 +462,6 @@ def _do_nothing() -> None:
 
 
 def _require(failure: FailedGeneration | None) -> None:
-    """Raises RuntimeError if there is a failure of a probe."""
     if failure is not None:
         raise RuntimeError(f"The first token failed: {failure.reason or failure.message}")
 

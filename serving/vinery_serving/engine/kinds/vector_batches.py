@@ -86,8 +86,6 @@ class _Size:
 
 
 class WaitingTexts:
-    """All texts that wait for a batch."""
-
     def __init__(self, max_batch_tokens: int) -> None:
         self._max_batch_tokens = max_batch_tokens
         self._sizes: dict[int, _Size] = {}  # none is empty
@@ -99,7 +97,6 @@ class WaitingTexts:
         return self._nums.total()
 
     def num_of(self, lane: Lane) -> int:
-        """How many texts of this key wait."""
         return self._nums[lane]
 
     def add(self, texts: Iterable[WaitingText]) -> None:

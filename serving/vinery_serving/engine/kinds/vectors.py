@@ -172,7 +172,6 @@ class VectorEngine(EngineKind[_Request]):
         request.num_left -= 1
 
     def _send(self) -> None:
-        """Send what the last batch has made, to each request in one message."""
         for request in [each for each in self.requests.values() if each.vectors]:
             indexes, vectors = zip(*request.vectors, strict=True)
             request.vectors = []
