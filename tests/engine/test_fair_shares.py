@@ -162,6 +162,6 @@ def test_the_lowest_priority_is_first_and_a_cancelled_one_frees_its_slot(pipelin
         num_unused = loop.num_generated(endless)
         loop.cancel(endless, 0)
         assert len(loop.ask("hi", max_new_tokens=2).tokens) == 2
-        stats = loop.kind._stats()
+        stats = loop.kind.stats()
         assert (stats.num_running, stats.num_unused_tokens) == (0, num_unused)
         assert stats.tokens.num_output_tokens == 20 + 6 * 2

@@ -144,7 +144,7 @@ def test_a_paused_generation_is_next_and_a_waiting_one_can_be_ended(pipeline, tm
 def test_a_paused_generation_can_be_cancelled_or_ended_and_has_a_deadline(loop: Loop) -> None:
     id_ = paused(loop)
     loop.cancel(id_, 3)
-    stats = loop.kind._stats()
+    stats = loop.kind.stats()
     assert (stats.num_running, stats.num_waiting, stats.tokens.num_output_tokens) == (0, 0, 3)
 
     id_ = paused(loop)
@@ -152,7 +152,7 @@ def test_a_paused_generation_can_be_cancelled_or_ended_and_has_a_deadline(loop: 
     assert end_of(*loop.finish(id_)) == (5, "length")
 
     id_ = paused(loop)
-    (generation,) = loop.kind._alive.values()
+    (generation,) = loop.kind.requests.values()
     generation.arrived_at -= generation.submit.deadline_s
 
     (answer,) = loop.finish(id_)

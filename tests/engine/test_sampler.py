@@ -7,7 +7,7 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.core.request import Sampling
-from vinery_serving.engine.sampler import TokenSampler
+from vinery_serving.engine.logits_handler import TokenSampler
 
 LOGITS = np.log(np.array([0.4, 0.3, 0.2, 0.1], dtype=np.float32))
 

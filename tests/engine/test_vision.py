@@ -25,9 +25,9 @@ from tests.tables import table
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.estimates import Pace
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.engine.pace import Pace
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport import messages
 

@@ -71,14 +71,13 @@ async def answer(client: EngineClient, asked: PoolTexts) -> Vectors | Rejected:
     stream, found = client.pool(asked), {}
     async with asyncio.timeout(TIMEOUT_S):
         while True:
-            parts = await stream.next()
-            if isinstance(parts, Rejected):
-                return parts
-            for each in parts:
+            for each in await stream.next():
+                if isinstance(each, Rejected):
+                    return each
                 rows = np.frombuffer(each.vectors, "<f4").reshape(len(each.indexes), -1)
                 found.update(zip(each.indexes, rows, strict=True))
-            if parts[-1].is_last:
-                return np.stack([found[index] for index in range(len(asked.texts))])
+                if each.is_last:
+                    return np.stack([found[index] for index in range(len(asked.texts))])
 
 
 IDS = st.lists(st.integers(0, 2000), min_size=1, max_size=60)
@@ -160,8 +159,8 @@ async def test_a_full_queue_refuses_a_cancel_empties_it_and_a_kill_ends_all(tmp_
         stream = client.pool(request(client, *[[5] * 500] * 400))
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(EngineDisconnected) as lost:
-            while isinstance(await stream.next(), list):
-                pass
+            while True:
+                await stream.next()
         assert not lost.value.is_planned
 
 

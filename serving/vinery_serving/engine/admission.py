@@ -12,11 +12,10 @@ from functools import cache
 from typing import Final
 
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.estimates import EncodingWaits
+from vinery_serving.engine.estimates import EncodingWaits, Pace, QueueLimit
 from vinery_serving.engine.fair_queue import FairQueue, Lane, cost_ahead, yielding_lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.engine.pace import Pace, QueueLimit
 from vinery_serving.engine.slices import Slices
 from vinery_serving.transport.messages import Load, Submit
 

@@ -248,7 +248,7 @@ class Pipeline:
         return is_scored or (cache_key is not None and self.has_cache)
 
     def leaves_sampling(self, submit: Submit) -> bool:
-        """Whether the caller must sample the request's tokens, see `engine/sampler`."""
+        """Whether the caller must sample the request's tokens, see `TokenSampler`."""
         is_sampled = submit.beams is None and bool(submit.sampling.temperature)
         return is_sampled and self._has_draft_model
 

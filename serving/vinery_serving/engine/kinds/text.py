@@ -4,6 +4,7 @@ Every generation that arrives gets an answer. It is accepted or rejected at once
 finish or a rejection, whatever happens to the batch or to its gateway, until the process ends.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -120,7 +121,7 @@ class TextEngine(EngineKind[Generation]):
 
     def _show_pictures(self) -> None:
         """Raises RuntimeError if pictures do not have the tokens that they should."""
-        self._picture_tests.begin(timeout_s=None)
+        self._picture_tests.begin(timeout_s=math.inf)
         while self._picture_tests.is_running:
             self._picture_tests.join()
             if self._batch.has_work:
@@ -285,7 +286,7 @@ class TextEngine(EngineKind[Generation]):
             self._end(generation)
             generation.reject(errors.Overloaded.code, _TOO_MANY_GRAMMARS)
             return
-        self._checking[generation] = _do_nothing
+        self._checking[generation] = lambda: None
         forget = self._grammars.check(
             grammar, lambda refusal: self._on_checked(generation, refusal), lane
         )
@@ -365,7 +366,7 @@ class TextEngine(EngineKind[Generation]):
 
     def _leave(self, generation: Generation) -> None:
         self._waiting.discard(generation)
-        self._checking.pop(generation, _do_nothing)()
+        self._checking.pop(generation, lambda: None)()
         self._batch.remove(generation)
 
     def _end(self, generation: Generation) -> None:
@@ -455,10 +456,6 @@ class TextEngine(EngineKind[Generation]):
             inter_token_s=figures.inter_token_s,
             cache_bytes=cache_bytes,
         )
-
-
-def _do_nothing() -> None:
-    """Stop waiting for nothing."""
 
 
 def _require(failure: FailedGeneration | None) -> None:
