@@ -23,13 +23,12 @@ from tests.engine.in_process import (
 )
 from tests.engine.test_logits_handler import LONG_PROMPT, SCORED, scores, searched
 from tests.tables import table
-from vinery_serving.core.request import Sampling
+from vinery_serving.core.request import BeamSearch, Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.graph import GraphFeatures, _output
 from vinery_serving.engine.kinds.text import TextEngine
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import salt_prompt
-from vinery_serving.transport.messages import BeamSpec
 
 VOCAB_SIZES = st.integers(2, 300_000)
 MAX_ID = 2**31 - 1
@@ -195,7 +194,7 @@ def test_without_a_prefix_cache_keys_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.live
 async def test_the_engine_applies_penalties_beside_keys_or_refuses_them(gateway: Gateway) -> None:
     sampling = Sampling(repetition_penalty=3.0)
-    beams = BeamSpec(2, no_repeat_ngram_size=1)
+    beams = BeamSearch(2, no_repeat_ngram_size=1)
     plain, keyed, unlike, refused = await gateway.ask(
         gateway.submit("Count to 15.", sampling=sampling),
         gateway.submit("Count to 15.", sampling=sampling, cache_key=ALICE),

@@ -16,12 +16,7 @@ from vinery_serving.core.request import Sampling
 from vinery_serving.node import engine_process
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.transport.client import EngineClient, EngineDisconnected, OutputStream
-from vinery_serving.transport.messages import (
-    GrammarSpec,
-    LogitsSpec,
-    Rejected,
-    TokenOutput,
-)
+from vinery_serving.transport.messages import GrammarSpec, LogitsSpec, Rejected, TokenOutput
 
 pytestmark = pytest.mark.live
 

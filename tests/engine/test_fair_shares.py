@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.conftest import Gateway
 from tests.engine.in_process import Loop, a_loop, random_ids
 from tests.tables import table
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.client import GenerationUpdate
-from vinery_serving.transport.messages import GrammarSpec, Rejected
+from vinery_serving.transport.messages import GrammarSpec
 
 pytestmark = pytest.mark.live
 
@@ -83,29 +81,6 @@ def test_requests_beyond_the_queue_alone_are_refused(pipeline, tmp_path, options
         assert refused(loop) == [ids[at] for at in expected]
         served = set(ids) - set(refused(loop))
         assert {len(each.tokens) for each in loop.finish(*served)} == {3}
-
-
-async def test_costly_patterns_do_not_hold_up_the_schema_of_another_key(gateway: Gateway) -> None:
-    costly = [
-        gateway.submit(
-            "hi",
-            lane=GREEDY,
-            grammar=GrammarSpec("regex", f"((a{{1,1000}}){{1,1000}}){{1,{500 + number}}}"),
-        )
-        for number in range(30)
-    ]
-    small = GrammarSpec("json_schema", '{"type": "object", "properties": {"a": {}}}')
-    neighbour = gateway.submit("hi", lane=NEIGHBOUR, grammar=small, max_new_tokens=3)
-    stream = gateway.start(*costly, neighbour)
-
-    updates: list[GenerationUpdate] = []
-    while neighbour.id not in [each.id for each in updates]:
-        updates += await gateway.updates(stream)
-    num_refused = sum(isinstance(each, Rejected) for each in updates)
-    stream.cancel({each.id: 0 for each in costly})
-
-    assert num_refused <= 2
-    await gateway.stats_when_idle()
 
 
 def test_the_engine_reports_what_waits(pipeline: Pipeline, tmp_path: Path) -> None:

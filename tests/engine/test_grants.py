@@ -10,9 +10,9 @@ from tests.engine.conftest import TINY_CHAT, Answer, Gateway
 from tests.engine.in_process import LOGPROBS, Loop, a_loop, pipeline_of
 from tests.tables import table
 from vinery_serving.core.errors import DeadlineExceeded
-from vinery_serving.core.request import Sampling
+from vinery_serving.core.request import BeamSearch, Sampling
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import BeamSpec, GrammarSpec, LogitsSpec
+from vinery_serving.transport.messages import GrammarSpec, LogitsSpec
 
 pytestmark = pytest.mark.live
 TEXT = "Count to 100."
@@ -67,7 +67,7 @@ def test_the_last_grant_ends_an_output_there_or_at_once_or_does_nothing(loop: Lo
     assert end_of(*loop.finish(id_)) == (num_generated, "length")
 
     limited = begun(loop, max_new_tokens=7)
-    searched = begun(loop, max_new_tokens=12, beams=BeamSpec(2))
+    searched = begun(loop, max_new_tokens=12, beams=BeamSearch(2))
     for id_, num_tokens in ((limited, 1000), (searched, 3), (12345, 1)):
         loop.grant(id_, num_tokens, is_last=True)
     assert [len(each.tokens) for each in loop.finish(limited, searched)] == [7, 12]

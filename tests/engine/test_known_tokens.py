@@ -32,7 +32,7 @@ def generation(known: list[int] | None = None, **values: Any) -> Generation:
     result = in_process.generation("Count to 60.", **values)
     if known is None:
         return result
-    is_replayed = result.submit.sampling.temperature > 0
+    is_replayed = bool(result.submit.sampling.temperature)
     given = Known(array("i", known).tobytes(), is_replayed)
     return handled(Generation.of(None, structs.replace(result.submit, known=given)))
 

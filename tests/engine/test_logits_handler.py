@@ -21,13 +21,12 @@ from tests.engine.in_process import (
     tokens_of,
 )
 from tests.tables import table
-from vinery_serving.core.request import Sampling
+from vinery_serving.core.request import BeamSearch, Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.supervision import PipelineBroken
 from vinery_serving.transport.messages import (
-    BeamSpec,
     GrammarSpec,
     LogitsSpec,
     LogprobsSpec,
@@ -208,12 +207,13 @@ def test_without_a_prefix_cache_and_with_16_bits_it_can_be_biased_and_scored(opt
         assert len(scores(scored)) == len(LONG_PROMPT) - 1
 
 
-BEAMS = BeamSpec(4, other_ids=(2, 3))
+BEAMS = BeamSearch(4)
 
 
-def searched(prompt: str | list[int], beams: BeamSpec = BEAMS, **values: object) -> Generation:
+def searched(prompt: str | list[int], beams: BeamSearch = BEAMS, **values: object) -> Generation:
     plain = generation(prompt, **values)  # type: ignore[arg-type]
-    return Generation.of(None, structs.replace(plain.submit, beams=beams))
+    others = (2, 3) if beams is BEAMS else ()
+    return Generation.of(None, structs.replace(plain.submit, beams=beams, other_ids=others))
 
 
 @pytest.mark.smoke
@@ -223,7 +223,7 @@ def test_beams_return_their_best_sequences_also_beside_biased_neighbours(batch: 
     assert TOKENIZER.decode(best).strip() == "The capital of France is Paris."
     assert len({tuple(best), tuple(second), tuple(third)}) == 3
 
-    beams = BeamSpec(2, no_repeat_ngram_size=2)
+    beams = BeamSearch(2, no_repeat_ngram_size=2)
     search = done(batch, searched("Count to 15.", beams, max_new_tokens=40))
     pairs = list(itertools.pairwise(search.tokens))
     assert len(pairs) == len(set(pairs))

@@ -24,7 +24,7 @@ from tests.engine.in_process import (
 from tests.engine.test_known_tokens import goes_on
 from tests.engine.test_logits_handler import SCORED, scores
 from tests.tables import table
-from vinery_serving.core.request import GrammarKind, Sampling
+from vinery_serving.core.request import GrammarKind, Sampling, SpeculativeDecoding
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.graph import MAX_DRAFT
@@ -34,7 +34,6 @@ from vinery_serving.transport.messages import (
     LogitsSpec,
     LogprobsSpec,
     ReasoningBudget,
-    SpeculationSpec,
 )
 
 pytestmark = pytest.mark.live
@@ -67,7 +66,7 @@ def plain_batch(plain: Pipeline) -> Iterator[Batch]:
 def steps_of(batch: Batch, threshold: float, values: dict[str, Any]) -> list[int]:
     """Return the number of draft tokens of each step. The text is that without a threshold."""
     expected = done(batch, generation("Count to 30.", **values)).tokens
-    assist = SpeculationSpec(confidence_threshold=threshold)
+    assist = SpeculativeDecoding(confidence_threshold=threshold)
     result = assisted("Count to 30.", assist, **values)
     batch.add(result)
     sums = [0]
@@ -78,7 +77,7 @@ def steps_of(batch: Batch, threshold: float, values: dict[str, Any]) -> list[int
     return [after - before for before, after in pairwise(sums)]
 
 
-def assisted(text: str, assist: SpeculationSpec, **values: Any) -> Generation:
+def assisted(text: str, assist: SpeculativeDecoding, **values: Any) -> Generation:
     submit = generation(text, **values).submit
     return Generation.of(None, structs.replace(submit, assist=assist))
 
@@ -127,8 +126,8 @@ def test_prompts_are_scored_draft_tokens_are_chosen_and_samples_are_as_good(batc
     assert len(scores(scored)) == 299
     assert scored.tokens == first.tokens
 
-    ngram = 3 if batch._pipeline._default_assist == SpeculationSpec(5, max_ngram_size=3) else 0
-    result = assisted("Count to 9.", SpeculationSpec(2, max_ngram_size=ngram))
+    ngram = 3 if batch._pipeline._default_assist == SpeculativeDecoding(5, max_ngram_size=3) else 0
+    result = assisted("Count to 9.", SpeculativeDecoding(2, max_ngram_size=ngram))
     batch.add(result)
     most = 0
     while len(batch):

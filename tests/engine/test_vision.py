@@ -22,7 +22,7 @@ from tests.engine.pictures import (
     vision_model,
 )
 from tests.tables import table
-from vinery_serving.core.request import Sampling
+from vinery_serving.core.request import BeamSearch, Sampling
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.estimates import Pace
@@ -188,8 +188,7 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
     each = answered(batch, QUESTION, ONE, grammar=grammar, ignore_eos=False, max_new_tokens=20)
     assert tokenizer().decode(each.tokens, skip_special_tokens=True) in ("yes", "no")
 
-    beams = messages.BeamSpec(2, other_ids=(2,))
-    each = in_process.done(batch, asked(QUESTION, ONE, beams=beams))
+    each = in_process.done(batch, asked(QUESTION, ONE, beams=BeamSearch(2), other_ids=(2,)))
 
     assert each.tokens
     assert each.other_beams[0].tokens

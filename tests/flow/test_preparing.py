@@ -29,7 +29,6 @@ from vinery_serving.gateway.preparing.prepare import prepare
 from vinery_serving.gateway.preparing.prepared import Draft
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.protocols import parse
-from vinery_serving.transport.messages import SpeculationSpec
 
 NUM_RAW = len(ids_of("Hi there"))
 
@@ -194,7 +193,10 @@ async def test_a_head_proposes_a_number_of_tokens(tmp_path):
 
     prepared = [await prepared_of(engine, each) for each in (HELLO, asked(num_tokens=3))]
 
-    assert [each.submits[0].assist for each in prepared] == [SpeculationSpec(5), SpeculationSpec(3)]
+    assert [each.submits[0].assist for each in prepared] == [
+        req.SpeculativeDecoding(5),
+        req.SpeculativeDecoding(3),
+    ]
     with pytest.raises(UnsupportedParameter, match="served with the option draft_model, which"):
         await prepared_of(engine, asked(confidence_threshold=0.5))
     for tree, fields in (("v1", {"use_beam_search": True}), ("v3", {"best_of": 2})):

@@ -164,32 +164,6 @@ async def test_a_full_queue_refuses_a_cancel_empties_it_and_a_kill_ends_all(tmp_
         assert not lost.value.is_planned
 
 
-async def test_an_engine_that_drains_finishes_what_it_has_and_ends(tmp_path: Path) -> None:
-    async with an_engine(tmp_path) as (process, client):
-        while process.idle_since_s is None:
-            await client.ping(TIMEOUT_S)
-        running = asyncio.create_task(answer(client, request(client, *[[5] * 500] * 100)))
-        while process.idle_since_s is not None:
-            await client.ping(TIMEOUT_S)
-        process.drain()
-        while client.is_connected:
-            await client.ping(TIMEOUT_S)
-        with pytest.raises(EngineDisconnected):
-            client.pool(request(client, [5]))
-
-        assert len(await running) == 100
-        with pytest.raises(EngineDied, match="status 0"):
-            await process.watch()
-        assert process.is_draining
-
-
-async def test_a_batch_that_hangs_ends_the_engine(tmp_path: Path) -> None:
-    async with an_engine(tmp_path) as (process, _):
-        os.kill(process.pid, signal.SIGSTOP)
-        with pytest.raises(EngineDied, match="stood still"):
-            await asyncio.wait_for(process.watch(), TIMEOUT_S)
-
-
 async def test_a_graph_for_another_task_does_not_load(tmp_path: Path) -> None:
     config = config_of(tmp_path, REPOSITORY / "models" / "tiny-rerank")
     process = EngineProcess(config)

@@ -442,7 +442,9 @@ class Handling:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeDecoding:
-    """From OVMS. None: the model's or the server's default."""
+    """From OVMS. In a request, None is the model's or the server's default; in the engine, a value
+    that is None has no effect, and without `num_tokens` the draft model proposes while it is sure.
+    """
 
     num_tokens: int | None = None  # tokens that the draft proposes in a step
     confidence_threshold: float | None = None  # of the draft model; replaces `num_tokens`

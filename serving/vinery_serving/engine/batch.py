@@ -51,6 +51,7 @@ _CANNOT_SALT: Final = (
     "The engine cannot run this request with no_repeat_ngram_size 1 just now. Use 2 or more, or "
     "leave it out."
 )
+_FAILED: Final = "The engine could not run this request."
 _CACHE_TOO_SMALL: Final = (
     "The engine's key-value cache is too small for this request. Shorten the prompt or "
     "lower max_tokens, or ask the administrator for a larger cache_size_gb."
@@ -174,18 +175,18 @@ class Batch:
 
     def may_join(self, generation: Generation) -> bool:
         """Whether it may be added before the next step. If not, it may before a later one."""
-        if generation.has_media and not (self.may_encode() and self._computes_whole(generation)):
-            return False
+        if generation.has_media:
+            assert generation.vision is not None
+            # What must not be divided between two steps is computed in the next one, or waits.
+            num_undivided = generation.vision.num_undivided
+            is_too_much = num_undivided + self._num_due_tokens > self._num_step_tokens
+            if not self.may_encode() or (num_undivided and is_too_much):
+                return False
         if self._blocks is None or generation.must_score:
             return True  # a prompt that is scored uses no cached block
         prompt_ids = generation.identities(generation.next_prompt()[0])
         beside = (each.prefill() for each in self._exposed if not each.is_echoed)
         return self._blocks.can_prefill(prompt_ids, beside)
-
-    def _computes_whole(self, generation: Generation) -> bool:
-        """Whether the next step would compute all of what must not be divided between two."""
-        num_undivided = 0 if generation.vision is None else generation.vision.num_undivided
-        return not num_undivided or num_undivided + self._num_due_tokens <= self._num_step_tokens
 
     @property
     def has_work(self) -> bool:
@@ -268,7 +269,10 @@ class Batch:
 
     def step(self) -> StepResult:
         result = StepResult()
-        self._add_next_suspect(result)
+        is_clear = all(each.is_proven for each in self._running)
+        has_slot = is_clear and len(self._running) < self._limit
+        if self._suspects and has_slot and self.may_join(self._suspects[0]):
+            self._add_again(self._suspects.popleft(), result)
         now = time.monotonic()
         for generation in self._exposed:
             if generation.first_step_at is None:
@@ -450,8 +454,11 @@ class Batch:
         suspects = [each for each in self._running if not each.is_proven] or self._running
         innocents = [each for each in self._running if each not in suspects]
         self._empty_pipeline(reason)
-        if len(suspects) == 1:
-            result.failed.append(_guilty(suspects[0], reason))
+        if len(suspects) == 1 and suspects[0].submit.grammar is not None:
+            message = f"The grammar cannot be used: {reason}"
+            result.failed.append(FailedGeneration(suspects[0], "invalid_grammar", message))
+        elif len(suspects) == 1:
+            result.failed.append(FailedGeneration(suspects[0], "engine_error", _FAILED, reason))
         else:
             for suspect in suspects:
                 suspect.rewind()
@@ -473,12 +480,6 @@ class Batch:
             self._pipeline.step()
         except RuntimeError as error:
             raise PipelineBroken(reason) from error
-
-    def _add_next_suspect(self, result: StepResult) -> None:
-        is_clear = all(each.is_proven for each in self._running)
-        has_slot = is_clear and len(self._running) < self._limit
-        if self._suspects and has_slot and self.may_join(self._suspects[0]):
-            self._add_again(self._suspects.popleft(), result)
 
     def _add_again(self, generation: Generation, result: StepResult) -> None:
         failed = self.add(generation)
@@ -502,14 +503,6 @@ class Batch:
         """Whether a half-prefilled prompt would do harm in the prefix cache."""
         is_partial = generation.first_chunk_end is not None and not generation.is_decoding
         return is_partial and not generation.is_echoed and not self._pipeline.supports_cache_salt
-
-
-def _guilty(generation: Generation, reason: str) -> FailedGeneration:
-    if generation.submit.grammar is not None:
-        message = f"The grammar cannot be used: {reason}"
-        return FailedGeneration(generation, "invalid_grammar", message)
-    message = "The engine could not run this request."
-    return FailedGeneration(generation, "engine_error", message, reason)
 
 
 def _last_line(error: Exception) -> str:

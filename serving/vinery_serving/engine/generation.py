@@ -16,7 +16,6 @@ from vinery_serving.engine.prefix_cache import Prefill, TokenArray
 from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
-    Known,
     Rejected,
     Submit,
     TokenLogprobs,
@@ -106,18 +105,15 @@ class Generation:
         if submit.beams is None:
             generation.num_granted = submit.num_granted
             if submit.known is not None:
-                generation._continue_after(submit.known)
+                tokens = np.frombuffer(submit.known.token_ids, dtype="<i4").tolist()
+                generation.tokens = tokens
+                generation.num_sent = generation.num_known = len(tokens)
+                generation.num_to_replay = len(tokens) if generation.must_replay else 0
         for id_ in submit.ids[1:]:
-            other = structs.replace(submit, id=id_, beams=None)
+            other = structs.replace(submit, id=id_, beams=None, other_ids=())
             # The beams share one prompt, which counts once.
             generation.other_beams.append(cls(connection, other, ids[:0]))
         return generation
-
-    def _continue_after(self, known: Known) -> None:
-        """Raises ValueError if the bytes are not int32 ids."""
-        self.tokens = np.frombuffer(known.token_ids, dtype="<i4").tolist()
-        self.num_sent = self.num_known = len(self.tokens)
-        self.num_to_replay = len(self.tokens) if self.must_replay else 0
 
     @property
     def num_pipeline_tokens(self) -> int:

@@ -86,8 +86,10 @@ class EngineLoop:
             is_busy = kind.is_busy or bool(received)
             self._is_stopping |= liveness.has_drained(server, is_busy=is_busy)
         self._check()
-        if not kind.step(server) and self._must_probe():
-            kind.probe()
+        if not kind.step(server):
+            last = kind.last_token_at
+            if last is None or time.monotonic() - last > PROBE_INTERVAL_S:
+                kind.probe()
         liveness.show(is_busy=kind.is_busy)
 
     def receive(self, incoming: Incoming) -> None:
@@ -118,10 +120,6 @@ class EngineLoop:
             if self._log_file is not None:
                 self._log_file.check()
             self._kind.expire(now)
-
-    def _must_probe(self) -> bool:
-        last = self._kind.last_token_at
-        return last is None or time.monotonic() - last > PROBE_INTERVAL_S
 
     def _hello(self) -> Hello:
         config = self._kind.config

@@ -11,9 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_ty
 import msgspec
 
 from vinery_serving.core.tasks import Task, explanation
-from vinery_serving.engine.option_groups import (
-    OptionGroup,
-)
+from vinery_serving.engine.option_groups import OptionGroup
 from vinery_serving.engine.options import EngineOptions, tasks_of_option
 
 _MAX_SHOWN: Final = 40  # characters of a wrong value in a message

@@ -25,10 +25,7 @@ from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.vision import VisionModel
-from vinery_serving.transport.messages import (
-    PicturesTested,
-    Submit,
-)
+from vinery_serving.transport.messages import PicturesTested, Submit
 from vinery_serving.transport.server import Connection
 
 logger = logging.getLogger(__name__)

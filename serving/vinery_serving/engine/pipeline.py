@@ -14,7 +14,13 @@ import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from vinery_serving.core.request import SAMPLERS, GrammarKind, Sampling
+from vinery_serving.core.request import (
+    SAMPLERS,
+    BeamSearch,
+    GrammarKind,
+    Sampling,
+    SpeculativeDecoding,
+)
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
 from vinery_serving.engine.compiled_graph import KeptAttention, cache_callbacks
 from vinery_serving.engine.config import EngineConfig
@@ -39,9 +45,7 @@ from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     FINISH_STOP,
-    BeamSpec,
     GrammarSpec,
-    SpeculationSpec,
     Submit,
 )
 
@@ -73,6 +77,11 @@ _GRAMMAR_FIELDS: Final = {
     GrammarKind.STRUCTURAL_TAG: "structural_tags_config",
 }
 
+_STOP_CRITERIA: Final = {
+    True: genai.StopCriteria.EARLY,
+    False: genai.StopCriteria.HEURISTIC,
+    None: genai.StopCriteria.NEVER,
+}
 # GenAI's names of sampling parameters, where they differ.
 _SAMPLER_NAMES: Final = {"seed": "rng_seed"}
 
@@ -152,7 +161,8 @@ class Pipeline:
         self._next_id = 0
         self._next_salt = 1
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
-        self.max_step_tokens = _max_step_tokens(config.options, self.vision)
+        least = 0 if self.vision is None else self.vision.least_step_tokens
+        self.max_step_tokens = max(config.options.max_num_batched_tokens, least)
         self._default_assist = _default_assist(config.options)
         self._has_draft_model = bool(config.options.draft_folder)
         self._has_head = bool(config.options.eagle3_head)
@@ -378,29 +388,29 @@ def _set_sampling(config: Any, sampling: Sampling) -> None:
             setattr(config, _SAMPLER_NAMES.get(name, name), value)
 
 
-def _default_assist(options: EngineOptions) -> SpeculationSpec | None:
+def _default_assist(options: EngineOptions) -> SpeculativeDecoding | None:
     """Return the defaults of a request without options: GenAI has none."""
     if options.draft_folder:
-        return SpeculationSpec(num_tokens=NUM_ASSISTANT_TOKENS)
+        return SpeculativeDecoding(num_tokens=NUM_ASSISTANT_TOKENS)
     if options.prompt_lookup:
-        return SpeculationSpec(NUM_ASSISTANT_TOKENS, max_ngram_size=NGRAM_SIZE)
+        return SpeculativeDecoding(NUM_ASSISTANT_TOKENS, max_ngram_size=NGRAM_SIZE)
     return None
 
 
-def _set_assist(config: Any, assist: SpeculationSpec) -> None:
+def _set_assist(config: Any, assist: SpeculativeDecoding) -> None:
     if assist.num_tokens:
         config.num_assistant_tokens = assist.num_tokens
     if assist.confidence_threshold:
         config.assistant_confidence_threshold = max(assist.confidence_threshold, _LEAST_CONFIDENCE)
         config.logprobs = 1  # a greedy token has no confidence without
-    config.max_ngram_size = assist.max_ngram_size
+    config.max_ngram_size = assist.max_ngram_size or 0
 
 
-def _set_beams(config: Any, beams: BeamSpec, num_returned: int) -> None:
+def _set_beams(config: Any, beams: BeamSearch, num_returned: int) -> None:
     config.num_beams = beams.width
     config.num_return_sequences = num_returned
     config.length_penalty = beams.length_penalty
-    config.stop_criteria = getattr(genai.StopCriteria, beams.early_stopping.upper())
+    config.stop_criteria = _STOP_CRITERIA[beams.stops_early]
     if beams.no_repeat_ngram_size:
         config.no_repeat_ngram_size = beams.no_repeat_ngram_size
 
@@ -465,11 +475,6 @@ def _embeds_salts(path: Path, device: str, features: GraphFeatures) -> bool:
         if is_used and len(np.unique(values.astype(np.float32), axis=0)) != len(numbers):
             return False
     return True
-
-
-def _max_step_tokens(options: EngineOptions, vision: VisionModel | None) -> int:
-    least = 0 if vision is None else vision.least_step_tokens
-    return max(options.max_num_batched_tokens, least)
 
 
 def _scheduler(config: EngineConfig, max_step_tokens: int) -> Any:

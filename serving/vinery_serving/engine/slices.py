@@ -81,6 +81,7 @@ class Slices:
             grammar=None,
             logits=None,
             beams=None,
+            other_ids=(),
             assist=None,
             num_granted=None,
             known=None,

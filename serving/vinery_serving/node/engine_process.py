@@ -94,7 +94,8 @@ class EngineProcess:
             raise EngineDied(f"It has no folder for temporary files: {error.strerror}.") from None
         timeout_s = self._config.options.load_timeout_s
         try:
-            engine = self._engine = self._take_spare() or start_engine(
+            spare = None if self._spares is None else self._spares.take()
+            engine = self._engine = spare or start_engine(
                 self._config, self._environment, Page(timeout_s)
             )
         except OSError as error:
@@ -109,9 +110,6 @@ class EngineProcess:
                 await self._wait_ready(engine)
         except TimeoutError:
             raise EngineDied(f"It did not load within {timeout_s:g} s.") from None
-
-    def _take_spare(self) -> ChildProcess | None:
-        return None if self._spares is None else self._spares.take()
 
     async def adopt(self, engine: AdoptedEngine) -> bool:
         """Take over a running engine. Returns False if it has ended, or was ended because this

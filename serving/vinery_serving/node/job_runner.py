@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
@@ -39,9 +39,8 @@ from vinery_serving.models.job_rows import (
 )
 from vinery_serving.models.jobs.progress import JobDocument
 from vinery_serving.models.speed_rows import why_futile
-from vinery_serving.node.starting import engine_environment
+from vinery_serving.node.starting import engine_environment, opened_log
 from vinery_serving.processes.child import ChildProcess
-from vinery_serving.processes.logs.file import open_log
 
 log = logging.getLogger(__name__)
 
@@ -341,7 +340,7 @@ async def run_job(
 ) -> JobEnd:
     """Run a process to its end, which comes with a cancellation, too. Raises OSError if it cannot
     start."""
-    with _log_file(log_path) as stderr:
+    with opened_log(log_path, DEVNULL) as stderr:
         process = ChildProcess(
             (*command, document.kind),
             "job",
@@ -371,16 +370,3 @@ async def _read_to_end(
             end = JobEnd(values.get("result"), values.get("error", ""))
     status = await process.wait()
     return end or JobEnd(text=f"The process ended with status {status}.")
-
-
-@contextlib.contextmanager
-def _log_file(path: Path) -> Iterator[int]:
-    try:
-        fd = open_log(path)
-    except OSError:
-        yield DEVNULL
-        return
-    try:
-        yield fd
-    finally:
-        os.close(fd)

@@ -67,7 +67,8 @@ def _code() -> bytes:
 def start_engine(config: EngineConfig, environment: Mapping[str, str], page: Page) -> ChildProcess:
     """Start a process that reads this configuration from its standard input, with the descriptor
     of the page. Raises OSError."""
-    with _standard_error(config) as stderr:
+    path = None if config.log is None else config.log.path
+    with opened_log(path, None) as stderr:
         return _start(config.name, KINDS[config.task], environment, page, stderr)
 
 
@@ -87,14 +88,14 @@ def _start(
 
 
 @contextlib.contextmanager
-def _standard_error(config: EngineConfig) -> Iterator[int | None]:
-    """The engine's log file. None, which is that of the node: the file cannot be opened."""
+def opened_log(path: Path | None, otherwise: int | None) -> Iterator[int | None]:
+    """The standard error of a process: its log file, or `otherwise` if that cannot be opened."""
     try:
-        fd = None if config.log is None else open_log(config.log.path)
+        fd = None if path is None else open_log(path)
     except OSError:
         fd = None
     try:
-        yield fd
+        yield otherwise if fd is None else fd
     finally:
         if fd is not None:
             os.close(fd)

@@ -478,7 +478,9 @@ class EngineClient:
         while True:
             with contextlib.suppress(OSError, EngineDisconnected):
                 path = str(self.path)
-                _, link = await loop.create_unix_connection(self._new_link, path)
+                _, link = await loop.create_unix_connection(
+                    lambda: _Link(self._lose, self._connected.clear), path
+                )
                 try:
                     self.hello = await link.hello
                     self._link = link
@@ -489,9 +491,6 @@ class EngineClient:
                     self._lose()
                     link.close()
             await asyncio.sleep(_RECONNECT_S)
-
-    def _new_link(self) -> _Link:
-        return _Link(self._lose, self._connected.clear)
 
     def _lose(self) -> None:
         self._link = None

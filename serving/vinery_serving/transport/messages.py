@@ -6,13 +6,13 @@ on its connection. The engine ends each id of a `Submit` exactly once: by a `Tok
 `finish` is set, or by a `Rejected`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from vinery_serving.core.events import NO_TOKENS, TokenCounts
-from vinery_serving.core.request import Sampling
+from vinery_serving.core.request import BeamSearch, Sampling, SpeculativeDecoding
 
 PROTOCOL_VERSION = 16
 
@@ -34,28 +34,6 @@ class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
     source: str
     weaker: "GrammarSpec | None" = None  # for the case that it cannot be compiled
     unenforced: str = ""  # the fields whose schemas it leaves out
-
-
-class BeamSpec(msgspec.Struct, frozen=True, array_like=True):
-    """Beam search. Its outputs come only at its end.
-
-    Each of the best sequences has an id: the likeliest has the `Submit`'s, the next ones have
-    `other_ids`.
-    """
-
-    width: int
-    other_ids: tuple[int, ...] = ()
-    length_penalty: float = 1.0
-    # When to stop: when `width` sequences are complete, when better ones are unlikely, or when
-    # better ones are impossible.
-    early_stopping: Literal["early", "heuristic", "never"] = "heuristic"
-    no_repeat_ngram_size: int = 0  # 0: n-grams may repeat
-
-
-class SpeculationSpec(msgspec.Struct, frozen=True, array_like=True):
-    num_tokens: int = 0  # 0: while the draft model is confident
-    confidence_threshold: float = 0.0  # of the draft model
-    max_ngram_size: int = 0  # the longest n-gram that is looked up in the prompt
 
 
 class LogprobsSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -140,8 +118,9 @@ class Submit(_Message, frozen=True):
     stop_token_ids: tuple[int, ...] = ()  # beside the model's own end tokens
     grammar: GrammarSpec | None = None
     logits: LogitsSpec | None = None
-    beams: BeamSpec | None = None
-    assist: SpeculationSpec | None = None  # None: the engine's default
+    beams: BeamSearch | None = None  # its outputs come only at its end
+    other_ids: tuple[int, ...] = ()  # of the next best sequences of a beam search
+    assist: SpeculativeDecoding | None = None  # None: the engine's default
     min_new_tokens: int = 0  # no end token is sampled before this many tokens
     # The model's end tokens do not end the output. GenAI then ignores `stop_token_ids` too.
     ignore_eos: bool = False
@@ -163,7 +142,7 @@ class Submit(_Message, frozen=True):
 
     @property
     def ids(self) -> tuple[int, ...]:
-        return (self.id, *(self.beams.other_ids if self.beams is not None else ()))
+        return (self.id, *self.other_ids)
 
 
 class PoolTexts(_Message, frozen=True):

@@ -29,7 +29,6 @@ from vinery_serving.engine.logits_handler import LogitsHandler, load_factories, 
 from vinery_serving.engine.output_sender import OutputSender
 from vinery_serving.engine.picture_test import PictureTests
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.engine.prefix_cache import TokenArray
 from vinery_serving.engine.supervision import Liveness, PipelineBroken
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
@@ -186,7 +185,9 @@ class TextEngine(EngineKind[Generation]):
             self._take_step(self._step())
             return True
         self._sender.send(num_streams=0)
-        self._end_when_full()
+        is_full = self._grammars.fullness > 1 and not self.requests
+        if is_full or self._must_restart():
+            raise PipelineBroken("compiled grammars take too much memory; the engine restarts")
         return False
 
     def probe(self) -> None:
@@ -224,7 +225,9 @@ class TextEngine(EngineKind[Generation]):
             generation = Generation.of(connection, submit, self._pipeline.vision, pixels)
             check_submit(submit, generation.prompt_ids, self._pipeline, self.config.max_context)
             if submit.logits is not None:
-                generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
+                args = submit.logits.processor_args
+                processors = [] if args is None else new_processors(self._processors, args)
+                generation.logits = LogitsHandler(submit, generation.prompt_ids, processors)
         except ValueError as error:
             connection.send(Rejected(submit.id, errors.InvalidRequest.code or "", str(error)))
             return
@@ -271,14 +274,6 @@ class TextEngine(EngineKind[Generation]):
         self.drop(yielding)
         yielding.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
         return True
-
-    def _new_handler(
-        self, submit: Submit, spec: LogitsSpec, prompt_ids: TokenArray
-    ) -> LogitsHandler:
-        """Raises ValueError for processors that this engine does not have."""
-        args = spec.processor_args
-        processors = [] if args is None else new_processors(self._processors, args)
-        return LogitsHandler(submit, prompt_ids, processors)
 
     def _check_grammar(self, generation: Generation, grammar: GrammarSpec) -> None:
         lane = generation.submit.lane
@@ -348,12 +343,9 @@ class TextEngine(EngineKind[Generation]):
             self._fail(failed)
 
     def _must_restart(self) -> bool:
+        """Whether compiled grammars take so much memory, which only an exit frees, that the engine
+        waits for no idle moment."""
         return self._grammars.fullness > 2
-
-    def _end_when_full(self) -> None:
-        """Raises PipelineBroken if compiled grammars take memory that only an exit can free."""
-        if self._must_restart() or (self._grammars.fullness > 1 and not self.requests):
-            raise PipelineBroken("compiled grammars take too much memory; the engine restarts")
 
     def expire(self, now: float) -> None:
         self._figures.sample()
@@ -373,18 +365,14 @@ class TextEngine(EngineKind[Generation]):
         if self.requests.pop(generation.key, None) is not None:
             self.liveness.end_request()
         self._waiting.settle(generation)
-        self._note_end(generation)
+        begun_at, last_at = generation.first_token_at, self.last_token_at
+        if begun_at is not None and last_at is not None:
+            # A beam search has all its tokens at once.
+            num_gaps = 0 if generation.submit.beams else len(generation.tokens) - 1
+            num_drafts = generation.num_proposed, generation.num_accepted
+            self._figures.ended(last_at - begun_at, num_gaps, *num_drafts)
         if generation.tokens and generation.connection is not None:
             self._finished.add(generation)
-
-    def _note_end(self, generation: Generation) -> None:
-        begun_at, last_at = generation.first_token_at, self.last_token_at
-        if begun_at is None or last_at is None:
-            return
-        # A beam search has all its tokens at once.
-        num_gaps = 0 if generation.submit.beams else len(generation.tokens) - 1
-        num_drafts = generation.num_proposed, generation.num_accepted
-        self._figures.ended(last_at - begun_at, num_gaps, *num_drafts)
 
     def _fail(self, failed: FailedGeneration) -> None:
         if self._waiting.end_slice(failed.generation) or self._picture_tests.take_failure(failed):
@@ -401,7 +389,8 @@ class TextEngine(EngineKind[Generation]):
         if step.generated:
             self.last_token_at = time.monotonic()
         for new in step.generated:
-            self._count(new.generation, len(new.token_ids))
+            if new.generation.connection is not None:
+                self._count(new.generation, len(new.token_ids))
             self._sender.add(new)
             if new.finish is not None:
                 self._picture_tests.take(new.generation, new.token_ids)
@@ -411,8 +400,6 @@ class TextEngine(EngineKind[Generation]):
             self._fail(failed)
 
     def _count(self, generation: Generation, num_tokens: int) -> None:
-        if generation.connection is None:
-            return
         if not generation.tokens:
             generation.first_token_at = first_at = time.monotonic()
             num_prompt, num_cached = len(generation.prompt_ids), generation.num_cached or 0

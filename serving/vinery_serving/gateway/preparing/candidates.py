@@ -6,7 +6,6 @@ from itertools import groupby
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import NEUTRAL, SAMPLERS, GenerationRequest
 from vinery_serving.core.result import ChoiceResult, Result
-from vinery_serving.transport.messages import BeamSpec
 
 
 def check_beam_search(request: GenerationRequest) -> None:
@@ -44,20 +43,6 @@ def _is_set(sampler: str, value: float | None) -> bool:
     """Whether the value of a request would change which tokens are drawn."""
     is_all = sampler == "top_k" and value == -1
     return not is_all and sampler != "seed" and value not in (None, getattr(NEUTRAL, sampler))
-
-
-def beam_spec(request: GenerationRequest) -> BeamSpec | None:
-    beams = request.beams
-    if beams is None:
-        return None
-    return BeamSpec(
-        width=beams.width,
-        length_penalty=beams.length_penalty,
-        early_stopping=(
-            "never" if beams.stops_early is None else "early" if beams.stops_early else "heuristic"
-        ),
-        no_repeat_ngram_size=beams.no_repeat_ngram_size,
-    )
 
 
 def with_candidates(request: GenerationRequest) -> GenerationRequest:

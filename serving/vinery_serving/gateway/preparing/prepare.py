@@ -30,7 +30,6 @@ from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, Engi
 from vinery_serving.gateway.engines.directory import LoadedModel
 from vinery_serving.gateway.engines.parameters import check_parameters, limited, with_returns
 from vinery_serving.gateway.preparing.candidates import (
-    beam_spec,
     check_beam_search,
     with_candidates,
 )
@@ -45,7 +44,6 @@ from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.prompting.vision import PromptMedia
 from vinery_serving.transport.messages import (
     MediaInput,
-    SpeculationSpec,
     Submit,
 )
 
@@ -151,7 +149,7 @@ def _submits(
         stop_token_ids=(*request.stopping.stop_token_ids, *prompt.end_ids),
         ignore_eos=request.stopping.ignore_eos,
         logits=logits_spec(request, model, prompt, common.sampling),
-        beams=beam_spec(request),
+        beams=request.beams,
         assist=speculation_spec(request, model),
         priority=request.handling.priority,
         cache_key=_cache_key(request, model, organization=common.lane[0]),
@@ -190,7 +188,7 @@ def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -
     return Sampling(**values)
 
 
-def speculation_spec(request: GenerationRequest, model: LoadedModel) -> SpeculationSpec | None:
+def speculation_spec(request: GenerationRequest, model: LoadedModel) -> SpeculativeDecoding | None:
     """Return how many tokens are proposed ahead; None for a model without speculative decoding.
 
     Raises `UnsupportedParameter` for an option that this model does not support.
@@ -201,21 +199,23 @@ def speculation_spec(request: GenerationRequest, model: LoadedModel) -> Speculat
         return _draft_spec(requested, defaults)
     num_tokens = requested.num_tokens or defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS
     if options.eagle3_head:
-        return SpeculationSpec(num_tokens=num_tokens)
+        return SpeculativeDecoding(num_tokens=num_tokens)
     if options.prompt_lookup:
         size = requested.max_ngram_size or defaults.max_ngram_size or NGRAM_SIZE
-        return SpeculationSpec(num_tokens=num_tokens, max_ngram_size=size)
+        return SpeculativeDecoding(num_tokens=num_tokens, max_ngram_size=size)
     return None
 
 
-def _draft_spec(requested: SpeculativeDecoding, defaults: GenerationDefaults) -> SpeculationSpec:
+def _draft_spec(
+    requested: SpeculativeDecoding, defaults: GenerationDefaults
+) -> SpeculativeDecoding:
     if requested.num_tokens is not None:
-        return SpeculationSpec(num_tokens=requested.num_tokens)
+        return SpeculativeDecoding(num_tokens=requested.num_tokens)
     if requested.confidence_threshold is not None:
-        return SpeculationSpec(confidence_threshold=requested.confidence_threshold)
+        return SpeculativeDecoding(confidence_threshold=requested.confidence_threshold)
     if defaults.num_assistant_tokens is None and defaults.assistant_confidence_threshold:
-        return SpeculationSpec(confidence_threshold=defaults.assistant_confidence_threshold)
-    return SpeculationSpec(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)
+        return SpeculativeDecoding(confidence_threshold=defaults.assistant_confidence_threshold)
+    return SpeculativeDecoding(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)
 
 
 def _proposes_tokens(options: EngineOptions) -> bool:
