@@ -66,7 +66,10 @@ class RowLogprobs:
         if spec.temperature != 1:
             values /= np.float32(spec.temperature)
         if spec.top_p < 1:
-            _keep_nucleus(values, spec.top_p)
+            kept = _nucleus(values, spec.top_p)
+            logits = values[kept]
+            values.fill(-np.inf)
+            values[kept] = logits
         self._values = values
         self._log_sum = _log_sum_exp(values)
         best = top_ids(values, spec.num_top)
@@ -125,8 +128,8 @@ def _scratch(size: int) -> Row:
     return np.empty(size, np.float32)
 
 
-def _keep_nucleus(row: Row, top_p: float) -> None:
-    """Make every token outside the smallest set with probability `top_p` impossible."""
+def _nucleus(row: Row, top_p: float) -> npt.NDArray[np.intp]:
+    """Return the ids of the smallest set of tokens with this probability, the likeliest first."""
     probabilities = np.exp(row - row.max())
     total = probabilities.sum(dtype=np.float64)
     # All tokens below this probability hold less than 1 - top_p together, so none of them is in
@@ -135,10 +138,8 @@ def _keep_nucleus(row: Row, top_p: float) -> None:
     order = likely[np.argsort(-row[likely], kind="stable")]
     # In float64: thousands of small values would vanish beside a large float32 sum.
     before = np.cumsum(probabilities[order], dtype=np.float64) - probabilities[order]
-    kept = order[before < top_p * total]
-    values = row[kept]
-    row.fill(-np.inf)
-    row[kept] = values
+    kept: npt.NDArray[np.intp] = order[before < top_p * total]
+    return kept
 
 
 class PromptWasCached(Exception):
@@ -385,7 +386,7 @@ class TokenSampler:
         if sampling.top_k and sampling.top_k < len(row):
             thresholds.append(np.partition(row, -sampling.top_k)[-sampling.top_k])
         if sampling.top_p and sampling.top_p < 1:
-            thresholds.append(_nucleus(row, sampling.top_p))
+            thresholds.append(row[_nucleus(row, sampling.top_p)[-1]])
         if sampling.min_p:
             thresholds.append(np.float32(row.max() + np.log(sampling.min_p)))
         return max(thresholds) if thresholds else None
@@ -399,13 +400,3 @@ class TokenSampler:
         # A draw may be 0, whose logarithm would make any token the sample.
         np.maximum(draws, np.finfo(np.float32).tiny, out=draws)
         return -np.log(draws)
-
-
-def _nucleus(row: Row, top_p: float) -> np.float32:
-    """Return the least logit of the smallest set of tokens whose probabilities add up to
-    `top_p`."""
-    falling = np.sort(row)[::-1]
-    probabilities = np.exp(falling - falling[0], dtype=np.float64)
-    sums = np.cumsum(probabilities)
-    last = int(np.searchsorted(sums, top_p * sums[-1]))
-    return np.float32(falling[min(last, len(falling) - 1)])

@@ -140,14 +140,13 @@ class ModelMemory:
         the id of the one with former settings."""
         if self.phase is Phase.ASLEEP and not self._has_asked:
             return None
+        use = ModelUse(self.id, self.device, self.need.total_bytes, self.phase)
         if self.is_former:
-            return self._use_of_former()
+            # It serves until its keeper ends it, or its successor needs the memory.
+            return replace(use, is_former=True)
         since = [each for each in (wait and wait.since_s, self.wanted_since_s) if each is not None]
-        return ModelUse(
-            id=self.id,
-            device=self.device,
-            need_bytes=self.need.total_bytes,
-            phase=self.phase,
+        return replace(
+            use,
             is_pinned=self.is_pinned,
             is_eager=self.is_eager,
             waiting_since_s=min(since, default=None),
@@ -155,16 +154,6 @@ class ModelMemory:
             idle_since_s=None if self.engine is None else self.engine.idle_since_s,
             idle_limit_s=self.idle_limit_s,
             replaces=replaces,
-        )
-
-    def _use_of_former(self) -> ModelUse:
-        """It stays until its keeper ends it, or the one that replaces it needs its memory."""
-        return ModelUse(
-            id=self.id,
-            device=self.device,
-            need_bytes=self.need.total_bytes,
-            phase=self.phase,
-            is_former=True,
         )
 
     def follow(self, plan: Plan, unfit_text: Callable[[ModelMemory], str]) -> None:

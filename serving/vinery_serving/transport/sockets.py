@@ -48,11 +48,11 @@ def engine_socket(run_dir: Path, address: EngineAddress) -> Path:
     folder is under the system's temporary one and named after `run_dir`, so that two platforms
     never share it. Raises PermissionError if the folder belongs to another user.
     """
-    return _socket(run_dir, address.file_name)
+    return _folder(run_dir) / address.file_name
 
 
 def node_socket(run_dir: Path) -> Path:
-    return _socket(run_dir, "node.sock")
+    return _folder(run_dir) / "node.sock"
 
 
 def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
@@ -63,10 +63,6 @@ def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
         for match, path in found
         if match is not None
     }
-
-
-def _socket(run_dir: Path, name: str) -> Path:
-    return _folder(run_dir) / name
 
 
 def _folder(run_dir: Path) -> Path:
