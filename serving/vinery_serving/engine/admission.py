@@ -157,7 +157,6 @@ class Admission:
         return time.monotonic() - self._reported_at > _CALM_AFTER_S
 
     def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
-        """Yield what was added, the tokens that its lane was charged for, and a failure."""
         now = time.monotonic()
         while self._batch.has_prefill_room():
             first = self._queue.first_except(self._held_back(now), self._waits_to_encode())
@@ -233,6 +232,5 @@ class Admission:
 
 
 def _cost(generation: Generation) -> int:
-    """What a waiting generation costs its lane: nothing if it has run before, except in slices."""
     is_charged = generation.is_charged
     return generation.num_to_charge if is_charged else generation.num_expected_tokens

@@ -98,7 +98,6 @@ class Batch:
 
     @property
     def is_full(self) -> bool:
-        """Whether one more could be added only after another has left."""
         return not self._suspects and len(self._running) >= self._limit
 
     def has_prefill_room(self, *, is_shared: bool = False) -> bool:
@@ -194,13 +193,11 @@ class Batch:
 
     @property
     def num_next_tokens(self) -> int:
-        """How many tokens the next step may compute, without what it proposes; at least one."""
         num_tokens = self._num_due_tokens + len(self._suspects)
         return min(num_tokens, self._pipeline.max_step_tokens) or 1
 
     @property
     def _num_due_tokens(self) -> int:
-        """How many tokens of those that run are to be computed, at most."""
         num_prefill = sum(
             len(each.added_ids) - each.num_prefilled
             for each in self._exposed
@@ -500,11 +497,9 @@ class Batch:
         self._blocks.note_abandoned(generation.prefill())
 
     def _must_finish_prefill(self, generation: Generation) -> bool:
-        """Whether a half-prefilled prompt would do harm in the prefix cache."""
         is_partial = generation.first_chunk_end is not None and not generation.is_decoding
         return is_partial and not generation.is_echoed and not self._pipeline.supports_cache_salt
 
 
 def _last_line(error: Exception) -> str:
-    """Return GenAI's reason, which follows its source locations in the last line."""
     return str(error).strip().splitlines()[-1][:300] if str(error).strip() else "unknown reason"

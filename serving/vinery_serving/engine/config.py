@@ -50,8 +50,6 @@ class PoolingConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of an engine process, which it reads from its standard input."""
-
     name: str
     folder: Path
     device: str

@@ -267,7 +267,6 @@ class QueueLimit:
         return max(1, math.ceil(due_at - now))
 
     def _comes_back(self, name: Hashable, now: float) -> bool:
-        """Whether a request comes back at its time. It does so once."""
         times = self._due_at.get(name)
         if times is None or times[0] > now:
             return False

@@ -76,7 +76,6 @@ class FairQueue(Generic[ItemT]):
         return item in self._waiting
 
     def add(self, item: ItemT, lane: Lane, priority: int = 0) -> None:
-        """Add behind all items of this lane with the same priority."""
         self._insert(item, lane, priority, next(self._numbers))
 
     def put_back(self, item: ItemT, lane: Lane, priority: int = 0) -> None:
@@ -109,7 +108,6 @@ class FairQueue(Generic[ItemT]):
         return item
 
     def take(self, item: ItemT) -> None:
-        """Remove an item that is in the queue, and charge its lane."""
         key, _, cost = self._waiting[item]
         organization = self._organizations[key.lane[0]]
         self._level = max(self._level, organization.used)
@@ -145,7 +143,6 @@ class FairQueue(Generic[ItemT]):
         return Counter({k.lane: math.ceil(k.waiting_cost) for _, k in self._keys() if k.entries})
 
     def last_to_yield(self, lane: Lane) -> ItemT | None:
-        """Return the last item of the lane that must make room for one more of this lane."""
         lanes = Counter({key.lane: len(key.entries) for _, key in self._keys() if key.entries})
         yielding = yielding_lane(lane, lanes)
         if yielding is None:

@@ -59,7 +59,6 @@ class Figures:
             self._samples.popleft()
 
     def first_token(self, wait_s: float, num_prompt_tokens: int, num_cached_tokens: int) -> None:
-        """A request has its first token, so long after it arrived."""
         self._first_tokens_s.append(wait_s)
         self.num_prompt_tokens += num_prompt_tokens
         self.num_cached_tokens += num_cached_tokens

@@ -83,7 +83,6 @@ class FinishedGenerations:
 
 
 def _line(request_id: str, tokens: TokenCounts) -> str:
-    """Return a line as `vinery_accounts/usage/recovery` reads it."""
     counts = tokens.num_prompt_tokens, tokens.num_cached_tokens, tokens.num_output_tokens
     return json.dumps([request_id, *counts]) + "\n"
 

@@ -242,7 +242,6 @@ class Generation:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What names it among the requests of the engine."""
         return id(self.connection), self.submit.id
 
     @property
@@ -277,7 +276,6 @@ class FailedGeneration(NamedTuple):
 def advance(
     generation: Generation, token_ids: list[int], finish: str | None
 ) -> GeneratedTokens | FailedGeneration | None:
-    """Take new tokens; during a replay, compare them with the known ones."""
     generation.generated += token_ids
     if generation.num_drafted:
         generation.num_proposed += generation.num_drafted

@@ -176,7 +176,6 @@ class _Net:
         return next((output for output in outputs if output.is_named(name)), None)
 
     def result(self, name: str) -> _Output | None:
-        """Return the output that becomes the graph's result of this name."""
         results = self._layers.iterfind("layer[@type='Result']")
         outputs = (self.sources(result)[0] for result in results)
         return next((output for output in outputs if output.is_named(name)), None)
@@ -200,7 +199,6 @@ class _Net:
         output: Element | None = None,
         **data: str,
     ) -> Element:
-        """Add a layer with one output like `output`, or without one."""
         id_ = str(1 + max(map(int, self._by_id)))
         attributes = {"id": id_, "name": f"vinery_{id_}", "type": kind, "version": version}
         layer = self._by_id[id_] = SubElement(self._layers, "layer", attributes)
@@ -310,7 +308,6 @@ def _insert_doubt(net: _Net, rows: _Output) -> bool:
 
 
 def _vocab_size(net: _Net) -> int:
-    """Return the width of the logits; 0 if it is not fixed."""
     logits = net.result("logits")
     sizes = [] if logits is None else logits.sizes
     return max(0, int(sizes[-1])) if sizes else 0
@@ -438,7 +435,6 @@ def _is_zero(layer: Element, path: Path) -> bool:
 
 
 def _constant(net: _Net, output: _Output) -> _Output | None:
-    """Return the constant from which an embedding table is decompressed."""
     while output.layer.attrib["type"] != "Const":
         sources = net.sources(output.layer)
         if output.layer.attrib["type"] not in _DECOMPRESSION or not sources:

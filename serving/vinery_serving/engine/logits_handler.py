@@ -89,7 +89,6 @@ class RowLogprobs:
 
 
 def top_ids(row: Row, num: int) -> list[int]:
-    """Return the ids of the `num` greatest values in descending order; equal ones by id."""
     num = min(num, len(row))
     if num == 0:
         return []
@@ -231,7 +230,6 @@ class LogitsEditor:
         self._reasoning = None if spec.budget is None else _ReasoningLimiter(spec.budget)
 
     def edit(self, row: Row, tokens: Sequence[int]) -> None:
-        """Change the row from which the token after `tokens` is sampled."""
         if len(self._bias_ids):
             row[self._bias_ids] += self._bias
         if len(self._banned):

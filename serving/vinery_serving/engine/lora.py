@@ -133,7 +133,6 @@ def _scaling(config: Mapping[str, Any]) -> float:
 
 
 def _layers(graph: Path) -> Iterator[tuple[str, _Shape]]:
-    """Yield the modules of a graph that multiply by weights, by their names in PyTorch."""
     for _, element in iterparse(graph):
         if element.tag != "layer":
             continue

@@ -161,7 +161,6 @@ class Parameters(OptionGroup, frozen=True):
 
     @property
     def named(self) -> dict[str, float]:
-        """The numbers that are set, by the names of the parameters."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: value for name, value in values if value is not None and name in _RANGES}
 

@@ -110,8 +110,6 @@ def _type_name(kind: Any) -> str:
 
 
 class OptionDocument(NamedTuple):
-    """What administrators read about one engine option."""
-
     name: str  # `group.member` for the member of a group
     default: str  # as JSON; empty: the group needs it
     meaning: str

@@ -322,7 +322,6 @@ _OF_GATEWAY: Final = frozenset(
 
 
 def of_engine(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a model's options with which its engine process is started."""
     return {name: value for name, value in values.items() if name not in _OF_GATEWAY}
 
 

@@ -29,8 +29,6 @@ def flush_interval_ms(num_streams: int) -> float:
 
 
 class OutputSender:
-    """Collects outputs on the engine's thread. The loop calls `send` after every step."""
-
     def __init__(self, interval_ms: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`interval_ms` is how long tokens may be delayed, however few streams there are. `clock`
         returns seconds."""

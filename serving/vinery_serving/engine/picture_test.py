@@ -51,8 +51,6 @@ _NO_VISION: Final = "The model takes text only, so there is no picture to show."
 
 
 class PictureTests:
-    """The test of an engine, if one runs, and the connections that wait for its result."""
-
     def __init__(self, model: VisionModel | None, batch: Batch) -> None:
         self._model = model
         self._batch = batch
@@ -154,7 +152,6 @@ class PictureTests:
 
 
 def failure_of(seen: Mapping[str, Sequence[_Seen]]) -> str:
-    """Return the failure for what was seen each time that a picture was shown, by its name."""
     unstable = [
         name for name, (first, *rest) in seen.items() if not all(_are_equal(first, e) for e in rest)
     ]

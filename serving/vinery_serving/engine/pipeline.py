@@ -129,7 +129,6 @@ class Handle:
         return token_ids, finish
 
     def read_beams(self, num: int) -> list[Output]:
-        """Return the best `num` sequences of a beam search; an empty list until its end."""
         if self.is_dropped or self._handle.get_status() == genai.GenerationStatus.RUNNING:
             return []
         return [
@@ -218,7 +217,6 @@ class Pipeline:
 
     @property
     def tokenizer(self) -> Any:
-        """GenAI's tokenizer of this model. It holds the compiled grammars."""
         return self._pipeline.get_tokenizer()
 
     @property
@@ -235,7 +233,6 @@ class Pipeline:
         return self._graph.num_salts if is_usable and self.has_cache else 0
 
     def disable_salts(self) -> None:
-        """Do not use salts: they do not work with this model on this device."""
         self._graph = replace(self._graph, salt_modulus=0)
 
     @property
@@ -582,7 +579,6 @@ def _draft_model(config: EngineConfig, folder: Path) -> Any:
 
 
 def _draft_folder(config: EngineConfig) -> tuple[Path, GraphFeatures]:
-    """Return the draft model's folder, a copy if its graph takes any features, and these."""
     folder = Path(config.options.draft_folder)
     if not (folder / MODEL_FILE).exists():
         raise RuntimeError(f"The draft model's folder {folder} has no {MODEL_FILE}.")

@@ -72,7 +72,6 @@ class Prefill:
 
 
 def is_exposed(num_prompt_tokens: int, num_generated: int) -> bool:
-    """Whether another prompt could still get a block that this prompt has filled."""
     # In half blocks, because a GPU's blocks are that short.
     ends_with_block = num_prompt_tokens % (BLOCK // 2) == 0
     return num_generated < (2 if ends_with_block else 1)

@@ -85,7 +85,6 @@ class Liveness:
         self.is_draining = False  # gateways know it
 
     def promise(self, limit_s: float = LEAST_S) -> None:
-        """Promise the next sign of life within this time."""
         if self._heartbeat is not None and self.is_listening:
             self._heartbeat.beat(limit_s)
 
@@ -106,7 +105,6 @@ class Liveness:
         self._used_at = time.monotonic()
 
     def show(self, *, is_busy: bool) -> None:
-        """Let the node see whether there is a request, and since when there is none."""
         if self._heartbeat is not None:
             self._heartbeat.report_idle(None if is_busy else self._used_at)
 

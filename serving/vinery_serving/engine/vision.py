@@ -188,14 +188,11 @@ class VisionModel:
         return isinstance(self.grid, SquareGrid)
 
     def positions(self, values: npt.NDArray[np.int32]) -> TokenArray:
-        """Return the positions of a step, with their rows one behind the other, as one number each,
-        as `VisionPrompt` has them."""
         positions = values.astype(np.int64)
         return _code(*positions.reshape(_NUM_ROWS, -1)) if self.has_rows else positions
 
     @property
     def num_framing(self) -> int:
-        """How many tokens stand directly before a picture, and how many behind it."""
         return int(self.start_id is not None)
 
     @property
@@ -239,7 +236,6 @@ class VisionModel:
             raise ValueError("A picture does not have as many tokens as the prompt shows.")
 
     def text(self, token_ids: TokenArray, media: Sequence[MediaInput]) -> str:
-        """Return the prompt for GenAI: coded ids, and a short text for each picture."""
         parts: list[str] = []
         at = 0
         for each in media:
@@ -357,7 +353,6 @@ class VisionPrompt:
         return _SAME if self._model.has_rows else 1
 
     def position_at(self, index: int) -> int:
-        """Return the position of the token with this index, behind the prompt, too."""
         codes, next_ = self._codes
         if index < len(codes):
             return int(codes[index])

@@ -84,7 +84,6 @@ class AdoptedEngine(RunningProcess):
 
 
 def find(run_dir: Path) -> dict[EngineAddress, AdoptedEngine]:
-    """Keep the engines that listen on sockets of this run folder. Removes other sockets."""
     if sys.platform != "linux":
         return {}
     try:

@@ -80,7 +80,6 @@ def estimate(folders: Iterable[Path], device: str, options: EngineOptions) -> Ne
 
 
 def unfit_text(need: Need, budget_bytes: float, device: str, pinned_bytes: int) -> str:
-    """Return why a model can never load, and what to do."""
     pinned = f", of which pinned models need {_gb(pinned_bytes)}" if pinned_bytes else ""
     return (
         f"It needs {need}, and models on {device} may use {_gb(int(budget_bytes))}{pinned}. Use "
@@ -109,7 +108,6 @@ def _sizes(path: str) -> Mapping[str, int]:
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
-    """config.json; empty if there is none that can be read."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):

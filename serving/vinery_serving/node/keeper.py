@@ -180,7 +180,6 @@ class Keeper:
         self._scheduler.remove(self._memory)
 
     async def hand_over(self) -> None:
-        """End, because the settings were changed. An engine that serves becomes a former one."""
         engine = self._ready
         if engine is None or engine.is_draining:
             await self.end(CHANGED)
@@ -244,7 +243,6 @@ class Keeper:
             self._reason = self._memory.wake_reason
 
     async def _next_verdict(self, last: Verdict) -> Verdict:
-        """Wait for another verdict. Smaller files may fit where the last ones did not."""
         while last is Verdict.UNFIT:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FILES_INTERVAL_S):
@@ -315,7 +313,6 @@ class Keeper:
         )
 
     async def _keep_measuring(self, engine: EngineProcess, *, is_new: bool) -> None:
-        """Correct what the model needs. `is_new`: it has just loaded."""
         if is_new:
             self._measured = None
         while True:
@@ -366,7 +363,6 @@ class Keeper:
         await self._report(EngineState.LOADING, forgets_error=True)
 
     async def _wait_for_change(self, failed: FolderState) -> None:
-        """Wait until the files differ from those that failed, or an administrator asks."""
         last = failed
         while not await self._is_asked_within(_FILES_INTERVAL_S):
             now = await self._read_files()

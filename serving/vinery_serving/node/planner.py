@@ -77,7 +77,6 @@ class Plan:
 
 
 def make_plan(models: Iterable[ModelUse], rules: Rules, now_s: float) -> Plan:
-    """Return what to do. Models in `wake` fit beside all that hold memory."""
     plan = Plan()
     by_device: dict[str, list[ModelUse]] = {}
     for model in models:
@@ -131,7 +130,6 @@ class _Device:
                 self._plan.look_at(over_at_s)
 
     def _relieve(self) -> None:
-        """Make room if models have grown above the budget. The last one stays."""
         while self._free + self._leaving < 0 and self._may_leave and self._num_staying > 1:
             self._let_sleep(self._may_leave[0])
 
@@ -183,7 +181,6 @@ class _Device:
         return former if is_too_much else None
 
     def _wait_until_more_may_leave(self) -> None:
-        """Too few may make room yet. No other model gets what there is meanwhile."""
         self._free, self._leaving, self._may_leave = 0, 0, []
         for each in self._models:
             may_at_s = each.awake_since_s + self._min_awake_s

@@ -90,7 +90,6 @@ class ModelMemory:
         self._scheduler.note()
 
     async def verdict(self) -> Verdict:
-        """Wait for the next verdict that differs from the last one."""
         await self._has_verdict.wait()
         self._has_verdict.clear()
         assert self._verdict is not None
@@ -251,7 +250,6 @@ class EngineScheduler:
         return models
 
     def _formers(self) -> dict[tuple[int, int], int]:
-        """The ids of the engines that serve with former settings, by model and replica."""
         return {
             (each.model_id, each.replica): each.id
             for each in self._models.values()

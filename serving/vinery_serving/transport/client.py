@@ -297,7 +297,6 @@ class _Link(asyncio.Protocol):
         self._unsent.update((submit.id, None) for submit in submits)
 
     def _send_part(self) -> None:
-        """Send a part of what waits, in turns of the requests, unless the engine is behind."""
         num_bytes = 0
         while self._outboxes and num_bytes < _PART_BYTES and not self._is_paused:
             outbox = self._outboxes.popleft()
@@ -309,7 +308,6 @@ class _Link(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._send_part)
 
     def _send_unsent(self, message: MediaPixels | Submit) -> int:
-        """Send what has waited, unless it was cancelled. Returns its bytes."""
         is_lost = self._transport is None or self._transport.is_closing()
         if is_lost or message.id not in self._unsent:
             return 0

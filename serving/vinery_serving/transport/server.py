@@ -120,7 +120,6 @@ class SocketServer:
         self._selector.unregister(fd)
 
     def poll(self, timeout_s: float) -> list[Incoming]:
-        """Return all messages that arrived. Waits at most `timeout_s` for the first event."""
         incoming: list[Incoming] = []
         for key, events in self._selector.select(0 if self._closed else timeout_s):
             if key.fileobj is self._listener:
@@ -159,7 +158,6 @@ class SocketServer:
 
 
 def _listen(path: Path) -> socket.socket:
-    """Return a new listening socket at `path`, which only the owner may open."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))

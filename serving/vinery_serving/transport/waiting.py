@@ -45,7 +45,6 @@ class WaitingRequests:
 
     @contextlib.contextmanager
     def of(self, model_id: int) -> Iterator[None]:
-        """Count one more request that waits for a model."""
         came_at = self._clock()
         self._came_at.setdefault(model_id, []).append(came_at)
         self._note()
@@ -73,7 +72,6 @@ class WaitingRequests:
             self._reporting = asyncio.create_task(self._report(), name="waiting")
 
     async def _report(self) -> None:
-        """Report for as long as requests wait. A node that is being replaced is looked for."""
         while self._came_at:
             with contextlib.suppress(OSError):
                 path = node_socket(self._run_dir)

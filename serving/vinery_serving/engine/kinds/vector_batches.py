@@ -75,7 +75,6 @@ class _Size:
                 del self._lanes[lane]
 
     def drop(self, owner: object) -> int:
-        """Remove the texts of a request. Returns their number."""
         before = sum(map(len, self._lanes.values()))
         kept = {
             lane: deque(text for text in texts if text.owner is not owner)
@@ -106,14 +105,12 @@ class WaitingTexts:
             self._nums[text.lane] += 1
 
     def drop(self, owner: object, lane: Lane) -> None:
-        """Forget the texts of a request that wait."""
         for size, texts in list(self._sizes.items()):
             self._count(lane, texts.drop(owner))
             if not texts:
                 del self._sizes[size]
 
     def next_batch(self) -> list[WaitingText]:
-        """Remove and return the texts to compute next; none while none waits."""
         if not self._sizes:
             return []
         size = min(self._sizes)

@@ -53,8 +53,6 @@ class _Request:
 
 
 class VectorEngine(EngineKind[_Request]):
-    """Owns the model and the wait queue."""
-
     REFUSAL = "This engine makes vectors of texts: it generates no text."
 
     def __init__(self, config: EngineConfig, model: PoolingModel, liveness: Liveness) -> None:
