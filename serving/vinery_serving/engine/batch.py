@@ -265,6 +265,7 @@ class Batch:
             self._suspects.remove(generation)
 
     def step(self) -> StepResult:
+        """Advance every generation. Raises PipelineBroken."""
         result = StepResult()
         is_clear = all(each.is_proven for each in self._running)
         has_slot = is_clear and len(self._running) < self._limit

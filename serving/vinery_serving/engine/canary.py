@@ -45,6 +45,7 @@ class Canary:
             )
 
     def refusal(self, grammar: GrammarSpec) -> str | None:
+        """Return why the grammar cannot be compiled; None if it can."""
         config = genai.GenerationConfig()
         config.max_new_tokens = 1
         config.ignore_eos = True

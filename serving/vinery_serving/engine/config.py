@@ -76,6 +76,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: bytes) -> EngineConfig:
+        """Raises msgspec.ValidationError."""
         return msgspec.json.decode(text, type=cls, dec_hook=lambda kind, value: kind(value))
 
     def to_line(self) -> bytes:
@@ -94,6 +95,7 @@ def read_line(fd: int) -> bytes:
 
 
 def file_states(paths: Iterable[Path]) -> FileStates:
+    """Raises OSError."""
     files = sorted(
         each for path in paths for each in (path.iterdir() if path.is_dir() else (path,))
     )

@@ -379,6 +379,7 @@ class TokenSampler:
         row[ids] -= penalties.astype(np.float32)
 
     def _threshold(self, row: Row) -> np.float32 | None:
+        """Return the least value of a token that may be sampled; None: all may."""
         sampling = self._sampling
         thresholds: list[np.float32] = []
         if sampling.top_k and sampling.top_k < len(row):

@@ -83,6 +83,7 @@ def _check_members(struct: type[msgspec.Struct], values: Mapping[str, Any], at: 
 
 
 def group_of(kind: Any) -> type[OptionGroup] | None:
+    """None: it is a value of its own."""
     groups = [each for each in get_args(kind) if isinstance(each, type)]
     return next((each for each in groups if issubclass(each, OptionGroup)), None)
 

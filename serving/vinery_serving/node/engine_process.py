@@ -87,6 +87,7 @@ class EngineProcess:
             self._engine.send_signal(DRAIN_SIGNAL)
 
     async def start(self) -> None:
+        """Start the process and wait until it serves. Raises EngineDied."""
         self._remove_temporary()
         try:
             self._temporary.mkdir(mode=0o700)

@@ -173,6 +173,7 @@ class Keeper:
         await status.report_pictures(self._subject, failure, asked_at)
 
     async def end(self, reason: str | None = None) -> None:
+        """`reason` None: an administrator has asked for it."""
         self._reason = reason
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -434,6 +435,7 @@ def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
 
 
 def _new_config(spec: ModelSpec) -> EngineConfig:
+    """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
     options = parse_options(json.loads(spec.options), spec.task)
     folder = ModelFolder.read(Path(spec.folder))
     pooling = None if spec.task.is_generation else PoolingFolder.read(folder)

@@ -41,6 +41,7 @@ class UnusableWeights(Exception):
 
 
 def check_weights(folder: Path) -> None:
+    """Raises UnusableWeights, or OSError for a file that cannot be read."""
     for graph in sorted(folder.glob("openvino_*.xml")):
         needed = _needed_bytes(graph)
         weights = graph.with_suffix(".bin")

@@ -249,6 +249,7 @@ class _Link(asyncio.Protocol):
         self._send_part()
 
     def send(self, message: msgspec.Struct) -> int:
+        """Return the bytes that were sent. Raises EngineDisconnected."""
         if self._transport is None or self._transport.is_closing():
             raise EngineDisconnected
         frame = pack(message)
@@ -445,11 +446,13 @@ class EngineClient:
         return next(_ids)
 
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
+        """Raises EngineDisconnected if no engine is connected, or if it takes no new ones."""
         if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.submit(submits)
 
     def pool(self, texts: PoolTexts) -> VectorStream:
+        """Raises EngineDisconnected if no engine is connected."""
         if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.pool(texts)

@@ -56,6 +56,7 @@ def node_socket(run_dir: Path) -> Path:
 
 
 def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
+    """Raises OSError."""
     files = _folder(run_dir).iterdir()
     found = ((re.fullmatch(_ENGINE_NAME, path.name), path) for path in files)
     return {

@@ -110,6 +110,7 @@ class WaitingServer:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
+        """Listen. Raises OSError."""
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, str(self._path))
         self._path.chmod(0o600)
