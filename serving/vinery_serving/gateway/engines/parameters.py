@@ -8,7 +8,7 @@ them.
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
@@ -65,7 +65,7 @@ def check_parameters(request: GenerationRequest, options: EngineOptions, model: 
 
 def limited(sampling: Sampling, options: EngineOptions) -> Sampling:
     """Return the values within the limits. Those that the request names are already."""
-    moved = {}
+    moved: dict[str, Any] = {}
     for name, least, most in _limits(options):
         value = getattr(sampling, name)
         within = min(max(_rank(name, value), least), most)
