@@ -20,12 +20,13 @@ import numpy as np
 
 from benchmarks.compare import Spread
 from benchmarks.prompts import PromptSource
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import SamplingParams, Submit
+from vinery_serving.transport.messages import Submit
 
 PLAIN: Final = "plain"
 _DEADLINE_S: Final = 3600.0
@@ -134,7 +135,7 @@ def _greedy(prompt_ids: Sequence[int], num_tokens: int) -> Submit:
     return Submit(
         id=0,
         prompt_ids=np.array(prompt_ids, dtype="<i4").tobytes(),
-        sampling=SamplingParams(),
+        sampling=Sampling(),
         max_new_tokens=num_tokens,
         deadline_s=_DEADLINE_S,
     )

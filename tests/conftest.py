@@ -250,8 +250,8 @@ class Running:
     def processes(self, role: str) -> list[psutil.Process]:
         """Its processes of one role: web, node, jobs, engine or pooling engine."""
         marks = {
-            "engine": ("vinery_serving.engine",),
-            "pooling engine": ("vinery_serving.engine.kinds.vectors",),
+            "engine": ("vinery_serving.engine", "text"),
+            "pooling engine": ("vinery_serving.engine", "vectors"),
         }.get(role, ("vinery_platform.cli", role))
         everything = psutil.Process(self.pid).children(recursive=True)
         return [process for process in everything if _has_words(process, marks)]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tokenizers import Tokenizer
 
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node.engine_process import EngineProcess
@@ -86,7 +87,7 @@ class Gateway:
     def submit(self, prompt: str | list[int], **values: Any) -> messages.Submit:
         ids = self.ids(prompt) if isinstance(prompt, str) else prompt
         asked = {"max_new_tokens": 200, "deadline_s": TIMEOUT_S, **values}
-        asked.setdefault("sampling", messages.SamplingParams())
+        asked.setdefault("sampling", Sampling())
         return messages.Submit(self.client.new_id(), array("i", ids).tobytes(), **asked)
 
     def start(self, *submits: messages.Submit) -> OutputStream:

@@ -13,10 +13,12 @@ from tokenizers import Tokenizer
 
 from tests.conftest import until
 from tests.engine.conftest import NO_REASONING, TINY_CHAT, Answer, chat_text, engine_config
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
+from vinery_serving.engine.kinds.text import TextEngine
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.option_parsing import parse_options
@@ -75,7 +77,7 @@ def generation(
 ) -> Generation:
     """Greedy decoding of at most 40 tokens, unless `values` ask for something else."""
     ids = chat(prompt) if isinstance(prompt, str) else prompt
-    asked = {"sampling": messages.SamplingParams(), "max_new_tokens": 40, "deadline_s": 60}
+    asked = {"sampling": Sampling(), "max_new_tokens": 40, "deadline_s": 60}
     prompt_ids = np.array(ids, dtype="<i4").tobytes()
     submit = messages.Submit(1, prompt_ids, logits=logits, **{**asked, **values})
     return handled(Generation.of(None, submit))
@@ -147,8 +149,9 @@ class Loop:
     """
 
     def __init__(self, pipeline: Pipeline, home: Path, **options: object) -> None:
-        self.loop = EngineLoop(config_of(TINY_CHAT, home, **options), pipeline)
-        self.loop._grammars = cast("Any", NoChecks())
+        self.kind = TextEngine(config_of(TINY_CHAT, home, **options), pipeline)
+        self.kind._grammars = cast("Any", NoChecks())
+        self.loop = EngineLoop(self.kind)
         self.answers: dict[int, Answer] = {}
         self.ended: list[int] = []  # the ids of generations in the order of their ends
         self.loads: list[messages.Load] = []
@@ -175,7 +178,7 @@ class Loop:
         """Submit a chat or ids. The engine generates as many tokens as it may. Returns the id."""
         id_ = next(self._ids)
         self.answers[id_] = Answer()
-        defaults = {"sampling": messages.SamplingParams(), "deadline_s": 600.0, "ignore_eos": True}
+        defaults = {"sampling": Sampling(), "deadline_s": 600.0, "ignore_eos": True}
         ids = chat(prompt) if isinstance(prompt, str) else prompt
         prompt_ids = np.array(ids, dtype="<i4").tobytes()
         self._receive(messages.Submit(id_, prompt_ids, **{**defaults, **values}))
@@ -188,7 +191,7 @@ class Loop:
         self._receive(messages.Cancel(id_, num_used))
 
     def turn(self) -> None:
-        self.loop._iterate(cast(SocketServer, self))
+        self.loop.turn(cast(SocketServer, self))
 
     def until(self, is_so: Callable[[], bool]) -> None:
         until(lambda: is_so() or self.turn(), pause_s=0.0)
@@ -203,11 +206,11 @@ class Loop:
 
     def num_generated(self, id_: int) -> int:
         """How many tokens it has, whether they were sent or not."""
-        alive = self.loop._alive.get((id(self), id_))
+        alive = self.kind.requests.get((id(self), id_))
         return len(self.answers[id_].tokens) if alive is None else len(alive.tokens)
 
     def _receive(self, message: messages.Submit | messages.Grant | messages.Cancel) -> None:
-        self.loop._receive(Incoming(cast(Connection, self), message))
+        self.loop.receive(Incoming(cast(Connection, self), message))
 
 
 class NoChecks:
@@ -229,6 +232,6 @@ class NoChecks:
 def a_loop(pipeline: Pipeline, home: Path, **options: object) -> Iterator[Loop]:
     loop = Loop(pipeline, home, **options)
     yield loop
-    loop.loop._disconnect(cast(Connection, loop))
+    loop.kind.disconnect(cast(Connection, loop))
     while pipeline.has_work:
         pipeline.step()

@@ -10,12 +10,13 @@ from tokenizers import Tokenizer
 
 from tests.engine.conftest import TINY_VISION, chat_text
 from tests.engine.in_process import handled
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.vision import VisionModel
-from vinery_serving.transport.messages import MediaInput, SamplingParams, Submit
+from vinery_serving.transport.messages import MediaInput, Submit
 
 SIDE = 28
-GREEDY = {"sampling": SamplingParams(), "ignore_eos": True, "deadline_s": 60.0}
+GREEDY = {"sampling": Sampling(), "ignore_eos": True, "deadline_s": 60.0}
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
 Pixels = npt.NDArray[np.uint8]  # (height, width, 3), of a video (num_frames, height, width, 3)

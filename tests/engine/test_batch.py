@@ -7,9 +7,10 @@ import pytest
 from tests.engine import in_process
 from tests.engine.in_process import BAD_GRAMMAR, done, run, step, tokens_of
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
-from vinery_serving.transport.messages import GrammarSpec, SamplingParams
+from vinery_serving.transport.messages import GrammarSpec
 
 pytestmark = pytest.mark.live
 
@@ -26,7 +27,7 @@ def generation(text: str, **values: Any) -> Generation:
     [
         {},
         {"grammar": GOOD_GRAMMAR},
-        {"sampling": SamplingParams(frequency_penalty=0.7, presence_penalty=0.4)},
+        {"sampling": Sampling(frequency_penalty=0.7, presence_penalty=0.4)},
     ],
 )
 def test_a_grammar_that_fails_the_step_fails_alone(batch: Batch, values: dict[str, Any]) -> None:

@@ -23,12 +23,12 @@ from tests.engine.in_process import (
 )
 from tests.engine.test_logits_handler import LONG_PROMPT, SCORED, scores, searched
 from tests.tables import table
+from vinery_serving.core.request import BeamSearch, Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.graph import GraphFeatures, _output
-from vinery_serving.engine.loop import EngineLoop
+from vinery_serving.engine.kinds.text import TextEngine
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import salt_prompt
-from vinery_serving.transport.messages import BeamSpec, SamplingParams
 
 VOCAB_SIZES = st.integers(2, 300_000)
 MAX_ID = 2**31 - 1
@@ -93,7 +93,7 @@ def test_only_prompts_of_the_same_key_find_a_prompt_in_the_cache_also_after_a_fa
     assert [num_cached(batch, prompt, key) for key in keys] == [0, 0, 0]
     assert all(num_cached(batch, prompt, key) > 400 for key in keys)
 
-    sampling = SamplingParams(repetition_penalty=1.3)
+    sampling = Sampling(repetition_penalty=1.3)
     prompt = [*LONG_PROMPT[300:], 11]
     expected = tokens_of(batch, prompt, sampling=sampling)
     disturbed = generation(prompt, sampling=sampling, cache_key=BOB)
@@ -113,7 +113,7 @@ def test_only_prompts_of_the_same_key_find_a_prompt_in_the_cache_also_after_a_fa
 @table("prompt", [[12, 13], [12, 13, 14, 15, 16, 17]])
 def test_only_prompts_of_the_same_key_find_an_answer_in_the_cache(batch, prompt):
     """The cache holds output tokens too, hashed together with their prompt."""
-    sampling = SamplingParams(temperature=2.0, seed=5)
+    sampling = Sampling(temperature=2.0, seed=5)
     first = done(batch, generation(prompt, sampling=sampling, max_new_tokens=70, cache_key=ALICE))
     assert len(first.tokens) == 70
     whole = [*prompt, *first.tokens, 14]
@@ -127,14 +127,14 @@ def test_only_prompts_of_the_same_key_find_an_answer_in_the_cache(batch, prompt)
 @table(
     "sampling",
     [
-        SamplingParams(),
-        SamplingParams(temperature=1.0, seed=3, top_p=0.9, top_k=20, min_p=0.02),
-        SamplingParams(repetition_penalty=3.0),
-        SamplingParams(repetition_penalty=0.5, temperature=0.7, seed=4),
-        SamplingParams(frequency_penalty=1.5, presence_penalty=-0.5),
+        Sampling(),
+        Sampling(temperature=1.0, seed=3, top_p=0.9, top_k=20, min_p=0.02),
+        Sampling(repetition_penalty=3.0),
+        Sampling(repetition_penalty=0.5, temperature=0.7, seed=4),
+        Sampling(frequency_penalty=1.5, presence_penalty=-0.5),
     ],
 )
-def test_a_cache_key_does_not_change_its_answer(batch: Batch, sampling: SamplingParams) -> None:
+def test_a_cache_key_does_not_change_its_answer(batch: Batch, sampling: Sampling) -> None:
     for prompt in ("Count to 15.", "Tell me a story.", [77]):
         plain = tokens_of(batch, prompt, sampling=sampling)
         assert tokens_of(batch, prompt, sampling=sampling, cache_key=ALICE) == plain
@@ -143,7 +143,7 @@ def test_a_cache_key_does_not_change_its_answer(batch: Batch, sampling: Sampling
 @pytest.mark.live
 def test_a_key_changes_neither_a_scored_prompt_nor_a_search_by_beams(batch: Batch) -> None:
     prompt = [*LONG_PROMPT[200:], 10]
-    sampling = SamplingParams(repetition_penalty=2.0)
+    sampling = Sampling(repetition_penalty=2.0)
     plain = generation(prompt, SCORED, sampling=sampling, max_new_tokens=5)
     keyed = generation(prompt, SCORED, sampling=sampling, max_new_tokens=5, cache_key=ALICE)
 
@@ -166,9 +166,9 @@ def test_a_prompt_with_a_key_may_have_drafts(option: dict[str, object], tmp_path
     assert pipeline.supports_cache_salt
     for batch in emptied(pipeline):
         for sampling in (
-            SamplingParams(),
-            SamplingParams(repetition_penalty=1.2),
-            SamplingParams(frequency_penalty=0.2),
+            Sampling(),
+            Sampling(repetition_penalty=1.2),
+            Sampling(frequency_penalty=0.2),
         ):
             plain, keyed = (
                 done(batch, generation("Count to 30.", sampling=sampling, cache_key=key))
@@ -184,7 +184,7 @@ def test_without_a_prefix_cache_keys_change_nothing(tmp_path: Path) -> None:
     assert pipeline.supports_cache_salt
     for batch in emptied(pipeline):
         each = generation("Count to 9.")
-        sampling = SamplingParams(repetition_penalty=2.0)
+        sampling = Sampling(repetition_penalty=2.0)
         assert not pipeline.leaves_penalty(structs.replace(each.submit, sampling=sampling), ALICE)
         keyed = generation("Count to 9.", cache_key=ALICE)
         assert run(batch, each, keyed) == []
@@ -193,8 +193,8 @@ def test_without_a_prefix_cache_keys_change_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.live
 async def test_the_engine_applies_penalties_beside_keys_or_refuses_them(gateway: Gateway) -> None:
-    sampling = SamplingParams(repetition_penalty=3.0)
-    beams = BeamSpec(2, no_repeat_ngram_size=1)
+    sampling = Sampling(repetition_penalty=3.0)
+    beams = BeamSearch(2, no_repeat_ngram_size=1)
     plain, keyed, unlike, refused = await gateway.ask(
         gateway.submit("Count to 15.", sampling=sampling),
         gateway.submit("Count to 15.", sampling=sampling, cache_key=ALICE),
@@ -213,7 +213,7 @@ def test_a_graph_that_misreads_large_ids_is_not_given_any(is_exact, tmp_path, mo
         monkeypatch.setattr("vinery_serving.engine.graph._modulo", _inexact_modulo)
     pipeline = pipeline_of(TINY_CHAT, tmp_path)
 
-    EngineLoop(config_of(TINY_CHAT, tmp_path), pipeline).warm_up()
+    TextEngine(config_of(TINY_CHAT, tmp_path), pipeline).warm_up()
 
     assert pipeline.has_logits_hook
     assert (pipeline.can_score_prompts, pipeline.supports_cache_salt) == (is_exact, is_exact)

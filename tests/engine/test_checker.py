@@ -16,7 +16,7 @@ pytestmark = pytest.mark.live
 ENGINE = """
 import sys
 from pathlib import Path
-from vinery_serving.engine.checker import Checker
+from vinery_serving.engine.grammars import Checker
 from vinery_serving.transport.messages import GrammarSpec
 checker = Checker(Path(sys.argv[1]), 3072)
 assert checker.receive() is None

@@ -10,10 +10,11 @@ from tests.engine.conftest import TINY_CHAT
 from tests.engine.eagle_heads import write_head
 from tests.engine.test_logits_handler import SCORED, scores
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.loop import EngineLoop
+from vinery_serving.engine.kinds.text import TextEngine
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, SamplingParams
+from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec
 
 pytestmark = pytest.mark.live
 
@@ -38,7 +39,7 @@ def drafting(expected: list[list[int]], tmp_path_factory: pytest.TempPathFactory
     following = {one: other for each in expected for one, other in pairwise(each)}
     head = write_head(home / "head", following, LAYERS)
     pipeline = in_process.pipeline_of(TINY_CHAT, home, eagle3_head=str(head))
-    EngineLoop(in_process.config_of(TINY_CHAT, home), pipeline).warm_up()
+    TextEngine(in_process.config_of(TINY_CHAT, home), pipeline).warm_up()
     return pipeline
 
 
@@ -87,7 +88,7 @@ def test_prompts_are_cached_by_key_and_scored_and_one_seed_gives_one_text(batch:
 
     texts = [
         in_process.tokens_of(
-            batch, "Tell me a story.", sampling=SamplingParams(temperature=1.9, seed=seed)
+            batch, "Tell me a story.", sampling=Sampling(temperature=1.9, seed=seed)
         )
         for seed in (7, 7, 8)
     ]

@@ -12,16 +12,11 @@ import pytest
 from tests.convert.waiting import until
 from tests.engine.conftest import TIMEOUT_S, Answer, Gateway, OwnGateway, StartEngine
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.node import engine_process
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.transport.client import EngineClient, EngineDisconnected, OutputStream
-from vinery_serving.transport.messages import (
-    GrammarSpec,
-    LogitsSpec,
-    Rejected,
-    SamplingParams,
-    TokenOutput,
-)
+from vinery_serving.transport.messages import GrammarSpec, LogitsSpec, Rejected, TokenOutput
 
 pytestmark = pytest.mark.live
 
@@ -37,7 +32,7 @@ async def test_it_answers_from_the_model_and_otherwise_for_another_seed(gateway:
     assert answer.num_cached_tokens is not None
 
     async def poem(seed: int) -> list[int]:
-        sampling = SamplingParams(temperature=1.8, seed=seed)
+        sampling = Sampling(temperature=1.8, seed=seed)
         submit = gateway.submit("Write a poem.", sampling=sampling, max_new_tokens=60)
         (answer,) = await gateway.ask(submit)
         return answer.tokens
@@ -287,7 +282,7 @@ async def test_it_shows_since_when_it_is_idle_but_no_options(start_engine: Start
 
     assert loaded_at_s < idle_since_s <= time.monotonic()
     assert answer.num_cached_tokens == 0, "it is the first of this engine"
-    assert words[1:] == ["-m", "vinery_serving.engine", "tiny-chat"]
+    assert words[1:] == ["-m", "vinery_serving.engine", "tiny-chat", "text"]
 
 
 async def test_it_drains_what_it_has_and_gets_no_new_requests(start_engine: StartEngine) -> None:

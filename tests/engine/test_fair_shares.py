@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.conftest import Gateway
 from tests.engine.in_process import Loop, a_loop, random_ids
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.client import GenerationUpdate
-from vinery_serving.transport.messages import GrammarSpec, Rejected, SamplingParams
+from vinery_serving.transport.messages import GrammarSpec
 
 pytestmark = pytest.mark.live
 
@@ -32,8 +31,8 @@ def test_hundreds_of_prompts_do_not_delay_another_key(pipeline: Pipeline, tmp_pa
     "values",
     [
         {},
-        {"sampling": SamplingParams(temperature=0.8, seed=3)},
-        {"sampling": SamplingParams(frequency_penalty=0.4)},
+        {"sampling": Sampling(temperature=0.8, seed=3)},
+        {"sampling": Sampling(frequency_penalty=0.4)},
         {"grammar": GrammarSpec("regex", "[0-9 ]{200}")},
     ],
 )
@@ -84,29 +83,6 @@ def test_requests_beyond_the_queue_alone_are_refused(pipeline, tmp_path, options
         assert {len(each.tokens) for each in loop.finish(*served)} == {3}
 
 
-async def test_costly_patterns_do_not_hold_up_the_schema_of_another_key(gateway: Gateway) -> None:
-    costly = [
-        gateway.submit(
-            "hi",
-            lane=GREEDY,
-            grammar=GrammarSpec("regex", f"((a{{1,1000}}){{1,1000}}){{1,{500 + number}}}"),
-        )
-        for number in range(30)
-    ]
-    small = GrammarSpec("json_schema", '{"type": "object", "properties": {"a": {}}}')
-    neighbour = gateway.submit("hi", lane=NEIGHBOUR, grammar=small, max_new_tokens=3)
-    stream = gateway.start(*costly, neighbour)
-
-    updates: list[GenerationUpdate] = []
-    while neighbour.id not in [each.id for each in updates]:
-        updates += await gateway.updates(stream)
-    num_refused = sum(isinstance(each, Rejected) for each in updates)
-    stream.cancel({each.id: 0 for each in costly})
-
-    assert num_refused <= 2
-    await gateway.stats_when_idle()
-
-
 def test_the_engine_reports_what_waits(pipeline: Pipeline, tmp_path: Path) -> None:
     with a_loop(pipeline, tmp_path, max_running=1) as loop:
         for lane in [GREEDY] * 6 + [NEIGHBOUR]:
@@ -141,7 +117,7 @@ def test_a_key_alone_may_use_all_unless_shares_are_strict(pipeline, tmp_path, is
         most = 0
         while len(loop.ended) < len(many):
             loop.turn()
-            most = max(most, len(loop.loop._batch))
+            most = max(most, len(loop.kind._batch))
         assert most == expected
 
 
@@ -161,6 +137,6 @@ def test_the_lowest_priority_is_first_and_a_cancelled_one_frees_its_slot(pipelin
         num_unused = loop.num_generated(endless)
         loop.cancel(endless, 0)
         assert len(loop.ask("hi", max_new_tokens=2).tokens) == 2
-        stats = loop.loop._stats()
+        stats = loop.kind.stats()
         assert (stats.num_running, stats.num_unused_tokens) == (0, num_unused)
         assert stats.tokens.num_output_tokens == 20 + 6 * 2

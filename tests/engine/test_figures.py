@@ -3,22 +3,24 @@
 import pytest
 
 from tests.fakes.clock import FakeClock
-from vinery_serving.core.events import NO_TOKENS, TokenCounts
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.engine.figures import Figures
 
 
-def counts(num_prompt: int, num_output: int) -> TokenCounts:
-    return TokenCounts(num_prompt, num_output_tokens=num_output)
+def set_counts(figures: Figures, num_prompt: int, num_output: int) -> None:
+    figures.num_prompt_tokens, figures.num_output_tokens = num_prompt, num_output
 
 
 def test_speeds_are_those_of_the_last_ten_seconds_and_waits_have_quantiles() -> None:
     clock = FakeClock()
     figures = Figures(clock)
     for second in range(30):
-        figures.sample(counts(100 * second, 20 * second if second < 15 else 300))
+        set_counts(figures, 100 * second, 20 * second if second < 15 else 300)
+        figures.sample()
         clock.pass_s(1.0)
 
-    prompt, output = figures.tokens_per_s(counts(3000, 300))
+    set_counts(figures, 3000, 300)
+    prompt, output = figures.tokens_per_s
 
     assert prompt == pytest.approx(100)
     assert output == 0
@@ -26,24 +28,27 @@ def test_speeds_are_those_of_the_last_ten_seconds_and_waits_have_quantiles() -> 
     clock = FakeClock()
     figures = Figures(clock)
     for _ in range(100):
-        figures.sample(NO_TOKENS)
+        figures.sample()
     clock.pass_s(2.0)
-    assert figures.tokens_per_s(counts(20, 10)) == (10, 5)
+    set_counts(figures, 20, 10)
+    assert figures.tokens_per_s == (10, 5)
     assert len(figures._samples) == 1
 
     figures = Figures(FakeClock())
-    assert figures.tokens_per_s(NO_TOKENS) == (0, 0)
+    assert figures.tokens_per_s == (0, 0)
     assert figures.first_token_s is figures.inter_token_s is None
     figures.ended(0.0, 0, 0, 0)
     assert figures.inter_token_s is None, "an answer of one token has no time between tokens"
 
     for number in range(1, 102):
-        figures.first_token(number / 100)
+        figures.first_token(number / 100, 9, 2)
         figures.ended(number * 10.0, 10, 4, 3)
 
     assert figures.first_token_s == (0.51, 0.96)
     assert figures.inter_token_s == (51.0, 96.0)
-    assert (figures.num_proposed, figures.num_accepted) == (404, 303)
+    assert figures.tokens == TokenCounts(
+        909, num_cached_tokens=202, num_proposed_tokens=404, num_accepted_tokens=303
+    )
     for _ in range(200):
-        figures.first_token(1.5)
+        figures.first_token(1.5, 0, 0)
     assert figures.first_token_s == (1.5, 1.5), "only the last requests count"

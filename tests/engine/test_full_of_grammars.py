@@ -6,14 +6,14 @@ import pytest
 
 from tests.engine.in_process import Loop, NoChecks, a_loop
 from vinery_serving.engine.generation import Generation
-from vinery_serving.engine.loop import _PROBE
-from vinery_serving.engine.process import PipelineBroken
+from vinery_serving.engine.kinds.text import PROBE
+from vinery_serving.engine.supervision import PipelineBroken
 
 pytestmark = pytest.mark.live
 
 
 def fill(loop: Loop, fullness: float) -> None:
-    cast("NoChecks", loop.loop._grammars).fullness = fullness
+    cast("NoChecks", loop.kind._grammars).fullness = fullness
 
 
 def restarts(loop: Loop) -> None:
@@ -32,13 +32,13 @@ def test_it_restarts_when_idle_and_admits_until_it_is_twice_as_full(pipeline, tm
 
         fill(loop, 0.9)
         loop.turn()  # with a probe
-        loop.until(lambda: not loop.loop._batch.has_work)
+        loop.until(lambda: not loop.kind._batch.has_work)
         fill(loop, 1.1)
         restarts(loop)
 
-        waiting: Any = loop.loop._waiting
+        waiting: Any = loop.kind._waiting
         for fullness, is_admitted in ((1.5, True), (2.5, False)):
             fill(loop, fullness)
-            waiting.add(Generation.of(None, _PROBE))
-            loop.loop._admit()
+            waiting.add(Generation.of(None, PROBE))
+            loop.kind._admit()
             assert (len(waiting) == 0) == is_admitted

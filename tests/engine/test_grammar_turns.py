@@ -9,7 +9,6 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.engine import grammars
-from vinery_serving.engine.grammar_work import is_too_much
 from vinery_serving.engine.grammars import UNDECIDED, GrammarChecks, OnChecked
 from vinery_serving.transport.messages import GrammarSpec
 
@@ -39,6 +38,8 @@ class FakeChecker:
 
     def __init__(self, *_: object) -> None:
         self.connection = self
+        self.check: object = None
+        self.is_long_idle = False
         self.is_ready = False
         self.is_late = self.is_starved = False
         self.sent: list[GrammarSpec] = []
@@ -235,21 +236,6 @@ def test_what_depends_on_time_or_a_lost_process_is_no_verdict() -> None:
     assert len(bench.checks._refusals) == 1
 
 
-@table(
-    "kind, source, expected",
-    [
-        ("regex", "((a{1,1000}){1,1000}){1,500}", True),
-        ("ebnf", "root ::= (([a-z]{1,90}){1,90} | x){0,2}", True),
-        ("structural_tag", '{"content": [{"grammar": "root ::= ([ab]{90}){90}"}]}', True),
-        ("ebnf", "root ::= x{1,90}\nx ::= [a-z]{1,90}", False),
-        ("ebnf", 'root ::= "((a{99}){99}){99}" [({9}] ")" )', False),
-        ("structural_tag", "{", False),
-    ],
-)
-def test_work_is_counted_in_the_text_of_a_grammar(kind, source, expected) -> None:
-    assert is_too_much(GrammarSpec(kind, source), 3000) == expected
-
-
 def test_few_grammars_of_one_key_may_wait_and_none_of_a_client_that_left() -> None:
     bench = Bench(max_checkers=1)
     bench.ask(SMALL, EVIL)
@@ -281,7 +267,7 @@ def test_few_grammars_of_one_key_may_wait_and_none_of_a_client_that_left() -> No
     assert len(bench.results) == 1
 
 
-def test_checkers_start_when_needed_and_end_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkers_start_when_needed_and_end_when_idle() -> None:
     bench = Bench(max_checkers=4)
     lanes = [(number, number) for number in range(6)]
     for number, lane in enumerate(lanes):
@@ -290,13 +276,14 @@ def test_checkers_start_when_needed_and_end_when_idle(monkeypatch: pytest.Monkey
     assert len(all_checkers) == 4
     for checker in all_checkers:
         bench.wake(checker)
-    while busy := [work for work in bench.checks._works if work.check is not None]:
-        bench.wake(busy[0].checker, None)  # type: ignore[arg-type]
+    while busy := [each for each in bench.checks._checkers if each.check is not None]:
+        bench.wake(busy[0], None)  # type: ignore[arg-type]
     assert sorted(one.source for one in bench.sent) == sorted(costly(at).source for at in range(6))
     assert len(bench.compiler.compiled) == 6
     bench.checks.tick()
     assert len(bench.server.callbacks) == 4
-    monkeypatch.setattr(grammars, "_MAX_IDLE_S", -1.0)
+    for checker in all_checkers:
+        checker.is_long_idle = True
     bench.checks.tick()
     assert len(bench.server.callbacks) == 1, "the first stays"
 

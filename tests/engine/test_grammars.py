@@ -12,7 +12,7 @@ from tests.engine.conftest import TIMEOUT_S, TINY_CHAT, Gateway
 from tests.engine.test_grammar_turns import Compiler
 from tests.tables import table
 from vinery_serving.core.request import GrammarKind
-from vinery_serving.engine import checker, grammars
+from vinery_serving.engine import grammars
 from vinery_serving.engine.canary import Canary
 from vinery_serving.engine.grammars import GrammarChecks, OnChecked, SharedCompiler
 from vinery_serving.transport.messages import GrammarSpec, Pong
@@ -99,14 +99,14 @@ def of_name(number: int) -> GrammarSpec:
 def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(server, monkeypatch):
     """GenAI frees compiled grammars only with their process."""
     limit = 2 * 2**20
-    monkeypatch.setattr(checker, "_MAX_CHECKER_BYTES", limit)
+    monkeypatch.setattr(grammars, "_MAX_CHECKER_BYTES", limit)
     checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, Compiler())  # type: ignore[arg-type]
     monkeypatch.setattr(grammars, "_MAX_WAITING_OF_LANE", 200)
     pids, grown = set(), [0]
 
     def note(refusal: str | None, results: list[str | None]) -> None:
         results.append(refusal)
-        for each in [work.checker for work in checks._works]:
+        for each in checks._checkers.copy():
             if each._base_bytes is not None:
                 pids.add(each._process.pid)
                 grown.append(each._use.memory_info().rss - each._base_bytes)

@@ -10,8 +10,9 @@ from tests.engine.conftest import TINY_CHAT, Answer, Gateway
 from tests.engine.in_process import LOGPROBS, Loop, a_loop, pipeline_of
 from tests.tables import table
 from vinery_serving.core.errors import DeadlineExceeded
+from vinery_serving.core.request import BeamSearch, Sampling
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import BeamSpec, GrammarSpec, LogitsSpec, SamplingParams
+from vinery_serving.transport.messages import GrammarSpec, LogitsSpec
 
 pytestmark = pytest.mark.live
 TEXT = "Count to 100."
@@ -19,7 +20,7 @@ NUM_TOKENS = 120
 # A pause must not change these: sampling, grammars and log-probabilities use earlier tokens.
 REQUESTS: list[dict[str, Any]] = [
     {},
-    {"sampling": SamplingParams(frequency_penalty=0.7, presence_penalty=0.5)},
+    {"sampling": Sampling(frequency_penalty=0.7, presence_penalty=0.5)},
     {"grammar": GrammarSpec("regex", "([a-z]{3,9} ){60}")},
     {"logits": LogitsSpec(bias=((220, 2.0),), bad_words=((11, 220),))},
 ]
@@ -62,11 +63,11 @@ def test_the_last_grant_ends_an_output_there_or_at_once_or_does_nothing(loop: Lo
 
     loop.grant(id_, 10, is_last=True)
 
-    assert not len(loop.loop._batch)
+    assert not len(loop.kind._batch)
     assert end_of(*loop.finish(id_)) == (num_generated, "length")
 
     limited = begun(loop, max_new_tokens=7)
-    searched = begun(loop, max_new_tokens=12, beams=BeamSpec(2))
+    searched = begun(loop, max_new_tokens=12, beams=BeamSearch(2))
     for id_, num_tokens in ((limited, 1000), (searched, 3), (12345, 1)):
         loop.grant(id_, num_tokens, is_last=True)
     assert [len(each.tokens) for each in loop.finish(limited, searched)] == [7, 12]
@@ -143,7 +144,7 @@ def test_a_paused_generation_is_next_and_a_waiting_one_can_be_ended(pipeline, tm
 def test_a_paused_generation_can_be_cancelled_or_ended_and_has_a_deadline(loop: Loop) -> None:
     id_ = paused(loop)
     loop.cancel(id_, 3)
-    stats = loop.loop._stats()
+    stats = loop.kind.stats()
     assert (stats.num_running, stats.num_waiting, stats.tokens.num_output_tokens) == (0, 0, 3)
 
     id_ = paused(loop)
@@ -151,7 +152,7 @@ def test_a_paused_generation_can_be_cancelled_or_ended_and_has_a_deadline(loop: 
     assert end_of(*loop.finish(id_)) == (5, "length")
 
     id_ = paused(loop)
-    (generation,) = loop.loop._alive.values()
+    (generation,) = loop.kind.requests.values()
     generation.arrived_at -= generation.submit.deadline_s
 
     (answer,) = loop.finish(id_)

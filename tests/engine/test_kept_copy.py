@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables import table
-from vinery_serving.engine.graph import GraphFeatures
-from vinery_serving.engine.kept_copy import kept
+from vinery_serving.engine.graph import GraphFeatures, kept
 
 FEATURES = GraphFeatures(has_logits_hook=True, salt_modulus=7)
 

@@ -10,18 +10,19 @@ from tests.engine import in_process
 from tests.engine.in_process import LOGPROBS, done, handled, logprobs, run
 from tests.tables import table
 from vinery_serving.core.errors import NotContinued
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
-from vinery_serving.transport.messages import GrammarSpec, Known, SamplingParams
+from vinery_serving.transport.messages import GrammarSpec, Known
 
 pytestmark = pytest.mark.live
 
 DIGITS = GrammarSpec("regex", "([0-9]{1,2} ){12}x")
 SETTINGS: list[dict[str, Any]] = [
     {},
-    {"sampling": SamplingParams(temperature=0.9, seed=5)},
-    {"sampling": SamplingParams(frequency_penalty=0.3, presence_penalty=0.2)},
-    {"sampling": SamplingParams(repetition_penalty=1.2)},
+    {"sampling": Sampling(temperature=0.9, seed=5)},
+    {"sampling": Sampling(frequency_penalty=0.3, presence_penalty=0.2)},
+    {"sampling": Sampling(repetition_penalty=1.2)},
     {"grammar": DIGITS},
 ]
 
@@ -31,7 +32,7 @@ def generation(known: list[int] | None = None, **values: Any) -> Generation:
     result = in_process.generation("Count to 60.", **values)
     if known is None:
         return result
-    is_replayed = result.submit.sampling.temperature > 0
+    is_replayed = bool(result.submit.sampling.temperature)
     given = Known(array("i", known).tobytes(), is_replayed)
     return handled(Generation.of(None, structs.replace(result.submit, known=given)))
 
@@ -54,8 +55,8 @@ def test_the_rest_is_what_the_lost_engine_would_have_generated(batch, num_known,
 @table(
     "values",
     [
-        {"sampling": SamplingParams(temperature=0.9, seed=5)},
-        {"sampling": SamplingParams(frequency_penalty=0.3)},
+        {"sampling": Sampling(temperature=0.9, seed=5)},
+        {"sampling": Sampling(frequency_penalty=0.3)},
         {"grammar": DIGITS},
     ],
 )

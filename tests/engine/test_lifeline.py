@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from tests.fakes.engine import HELLO
-from vinery_serving.engine.process import ORPHAN_S, Lifeline
+from vinery_serving.engine.supervision import ORPHAN_S, Lifeline
 from vinery_serving.transport.server import Connection, SocketServer
 
 

@@ -21,17 +21,16 @@ from tests.engine.in_process import (
     tokens_of,
 )
 from tests.tables import table
+from vinery_serving.core.request import BeamSearch, Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
-from vinery_serving.engine.process import PipelineBroken
+from vinery_serving.engine.supervision import PipelineBroken
 from vinery_serving.transport.messages import (
-    BeamSpec,
     GrammarSpec,
     LogitsSpec,
     LogprobsSpec,
     ReasoningBudget,
-    SamplingParams,
 )
 
 pytestmark = pytest.mark.live
@@ -53,7 +52,7 @@ def test_tokens_are_forced_forbidden_and_allowed_and_neighbours_are_as_alone(bat
     assert plain[0] not in tokens(bias=((plain[0], -100.0),))
     assert without[:4] == plain[:4]
     assert word not in set(itertools.pairwise(without)), "a word of several tokens"
-    sampling = SamplingParams(temperature=1.5, seed=3)
+    sampling = Sampling(temperature=1.5, seed=3)
     spec = LogitsSpec(allowed_ids=(60, 61, 62))
     assert set(tokens_of(batch, "hello", spec, sampling=sampling)) <= {60, 61, 62}
 
@@ -150,7 +149,7 @@ def test_a_prompt_is_scored_whole_beside_others_with_a_new_salt_and_its_penalty(
 
     assert scores(second) == pytest.approx(scores(first), abs=0.05)
 
-    sampling = SamplingParams(repetition_penalty=3.0)
+    sampling = Sampling(repetition_penalty=3.0)
     plain = tokens_of(batch, "Count to 15.", sampling=sampling)
     assert plain != tokens_of(batch, "Count to 15.")
     assert tokens_of(batch, "Count to 15.", SCORED, sampling=sampling) == plain
@@ -208,12 +207,13 @@ def test_without_a_prefix_cache_and_with_16_bits_it_can_be_biased_and_scored(opt
         assert len(scores(scored)) == len(LONG_PROMPT) - 1
 
 
-BEAMS = BeamSpec(4, other_ids=(2, 3))
+BEAMS = BeamSearch(4)
 
 
-def searched(prompt: str | list[int], beams: BeamSpec = BEAMS, **values: object) -> Generation:
+def searched(prompt: str | list[int], beams: BeamSearch = BEAMS, **values: object) -> Generation:
     plain = generation(prompt, **values)  # type: ignore[arg-type]
-    return Generation.of(None, structs.replace(plain.submit, beams=beams))
+    others = (2, 3) if beams is BEAMS else ()
+    return Generation.of(None, structs.replace(plain.submit, beams=beams, other_ids=others))
 
 
 @pytest.mark.smoke
@@ -223,7 +223,7 @@ def test_beams_return_their_best_sequences_also_beside_biased_neighbours(batch: 
     assert TOKENIZER.decode(best).strip() == "The capital of France is Paris."
     assert len({tuple(best), tuple(second), tuple(third)}) == 3
 
-    beams = BeamSpec(2, no_repeat_ngram_size=2)
+    beams = BeamSearch(2, no_repeat_ngram_size=2)
     search = done(batch, searched("Count to 15.", beams, max_new_tokens=40))
     pairs = list(itertools.pairwise(search.tokens))
     assert len(pairs) == len(set(pairs))

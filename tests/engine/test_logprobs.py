@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from vinery_serving.engine.logprobs import RowLogprobs, top_ids
+from vinery_serving.engine.logits_handler import RowLogprobs, top_ids
 from vinery_serving.transport.messages import LogprobsSpec
 
 numbers = st.floats(-60, 60, width=32)

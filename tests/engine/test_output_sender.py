@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.generation import GeneratedTokens, Generation
 from vinery_serving.engine.output_sender import OutputSender, flush_interval_ms
-from vinery_serving.transport.messages import SamplingParams, Submit
+from vinery_serving.transport.messages import Submit
 from vinery_serving.transport.server import Connection
 
 
@@ -32,7 +33,7 @@ def sending_times_s(step_ms: float, *, num_streams: int, num_steps: int) -> list
     connection = Recording()
     sender = OutputSender(0.0, connection.clock)
     prompt = np.zeros(1, dtype="<i4").tobytes()
-    submit = Submit(1, prompt, SamplingParams(), max_new_tokens=1000, deadline_s=60.0)
+    submit = Submit(1, prompt, Sampling(), max_new_tokens=1000, deadline_s=60.0)
     generations = [Generation.of(cast(Connection, connection), submit) for _ in range(num_streams)]
     for generation in generations:
         generation.has_sent_output = True

@@ -4,8 +4,8 @@ import pytest
 from msgspec import structs
 
 from tests.engine.in_process import generation
+from vinery_serving.engine.estimates import Pace, QueueLimit
 from vinery_serving.engine.fair_queue import Lane
-from vinery_serving.engine.pace import Pace, QueueLimit
 from vinery_serving.transport.messages import Submit
 
 

@@ -6,16 +6,17 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.core.media import MAX_MEDIA_BYTES
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.arrival import ArrivingPixels, PixelsRefused
 from vinery_serving.engine.estimates import EncodingPace, EncodingWaits
-from vinery_serving.transport.messages import MediaInput, MediaPixels, SamplingParams, Submit
+from vinery_serving.transport.messages import MediaInput, MediaPixels, Submit
 
 ONE, OTHER = cast("Any", object()), cast("Any", object())  # connections
 
 
 def a_submit(id_: int, *sizes: tuple[int, int]) -> Submit:
     media = tuple(MediaInput(1, (1, 1, 1), height, width) for height, width in sizes)
-    return Submit(id_, bytes(8), SamplingParams(), 1, 60.0, media=media)
+    return Submit(id_, bytes(8), Sampling(), 1, 60.0, media=media)
 
 
 def test_pixels_are_kept_apart_dropped_with_their_requests_and_bounded() -> None:

@@ -10,12 +10,12 @@ import pytest
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT, chat_text
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, Prefill, PrefixBlocks, TokenArray, is_exposed
-from vinery_serving.engine.process import PipelineBroken
-from vinery_serving.transport.messages import SamplingParams
+from vinery_serving.engine.supervision import PipelineBroken
 
 
 def ids(*numbers: int) -> TokenArray:
@@ -211,7 +211,7 @@ def test_without_salts_prompts_are_prefilled_to_their_end_or_a_step_fails(tmp_pa
 @pytest.mark.live
 @table("penalty", [0.5, 1.0, 3.0])
 def test_another_key_changes_no_answer(batch: Batch, slow_batch: Batch, penalty: float) -> None:
-    sampling = SamplingParams(repetition_penalty=penalty)
+    sampling = Sampling(repetition_penalty=penalty)
     prompt = f"Penalty {penalty}:{FRANCE}"
     abandoned, again, elsewhere = (generation(prompt, 20, sampling=sampling) for _ in range(3))
     slow_batch.add(abandoned)

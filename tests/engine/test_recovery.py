@@ -12,11 +12,12 @@ import pytest
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT, chat_text
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK
-from vinery_serving.transport.messages import GrammarSpec, SamplingParams
+from vinery_serving.transport.messages import GrammarSpec
 
 pytestmark = pytest.mark.live
 
@@ -70,8 +71,8 @@ def fail_a_step(batch: Batch) -> tuple[Generation, list[FailedGeneration]]:
     "values",
     [
         {},
-        {"sampling": SamplingParams(frequency_penalty=0.3, presence_penalty=0.2)},
-        {"sampling": SamplingParams(temperature=1.5, seed=7)},
+        {"sampling": Sampling(frequency_penalty=0.3, presence_penalty=0.2)},
+        {"sampling": Sampling(temperature=1.5, seed=7)},
         {"grammar": GrammarSpec("regex", "([0-9]{1,2} ){12}x")},
     ],
 )

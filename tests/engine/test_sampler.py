@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.tables import table
-from vinery_serving.engine.sampler import TokenSampler
-from vinery_serving.transport.messages import SamplingParams
+from vinery_serving.core.request import Sampling
+from vinery_serving.engine.logits_handler import TokenSampler
 
 LOGITS = np.log(np.array([0.4, 0.3, 0.2, 0.1], dtype=np.float32))
 
@@ -20,7 +20,7 @@ def draws(num: int = 1000, logits: np.ndarray = LOGITS, **values: float) -> dict
 
 def draw(logits: np.ndarray = LOGITS, tokens: tuple[int, ...] = (), **values: float) -> int:
     row = logits.copy()
-    sampling = SamplingParams(**({"temperature": 1.0} | values))  # type: ignore[arg-type]
+    sampling = Sampling(**({"temperature": 1.0} | values))  # type: ignore[arg-type]
     TokenSampler(sampling).prepare(row, tokens)
     return int(row.argmax())
 
@@ -60,9 +60,9 @@ def test_only_the_likely_tokens_are_drawn(values: dict[str, float], expected: se
 
 def test_a_draw_depends_on_penalties_what_is_forbidden_the_seed_and_the_number_of_tokens() -> None:
     tokens, row = (1, 1, 2), LOGITS.copy()
-    sampling = SamplingParams(temperature=1.0, presence_penalty=0.5, frequency_penalty=0.25)
+    sampling = Sampling(temperature=1.0, presence_penalty=0.5, frequency_penalty=0.25)
     plain = LOGITS.copy()
-    TokenSampler(SamplingParams(temperature=1.0)).prepare(plain, tokens)
+    TokenSampler(Sampling(temperature=1.0)).prepare(plain, tokens)
 
     TokenSampler(sampling).prepare(row, tokens)
 
@@ -73,7 +73,7 @@ def test_a_draw_depends_on_penalties_what_is_forbidden_the_seed_and_the_number_o
     assert set(draws(logits=logits)) == {1, 2, 3}
 
     row = LOGITS.copy()
-    TokenSampler(SamplingParams(temperature=1.0, top_k=1)).prepare(row, ())
+    TokenSampler(Sampling(temperature=1.0, top_k=1)).prepare(row, ())
     row[:3] = -np.inf
     assert np.isfinite(row[3])
 

@@ -7,10 +7,10 @@ import pytest
 from tests.engine.conftest import TINY_DRAFT
 from tests.engine.in_process import LOGPROBS, done, generation, generation_of, logprobs, run, served
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import SamplingParams
 
 pytestmark = pytest.mark.live
 
@@ -79,7 +79,7 @@ def test_its_cache_changes_and_short_answers_do_not(home, plain, plain_bytes, op
 )
 def test_each_way_to_evict_generates_long_sampled_answers(home, members, size):
     evicting = served(home, **UNCACHED, cache_eviction={**EVICTION, **members}, **size)
-    sampling = SamplingParams(temperature=0.9, seed=3, repetition_penalty=1.1)
+    sampling = Sampling(temperature=0.9, seed=3, repetition_penalty=1.1)
 
     def sampled() -> list[int]:
         asked = generation(FILLER, LOGPROBS, max_new_tokens=50, sampling=sampling)

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from tests.engine.in_process import emptied, generation_of, random_ids, run
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.estimates import StepTimes
@@ -18,7 +19,7 @@ from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.slices import Slices
-from vinery_serving.transport.messages import Known, SamplingParams
+from vinery_serving.transport.messages import Known
 
 pytestmark = pytest.mark.live
 
@@ -169,8 +170,8 @@ def test_a_slice_takes_as_long_as_the_rest_of_its_step() -> None:
     "values",
     [
         {},
-        {"sampling": SamplingParams(temperature=0.9, seed=5)},
-        {"sampling": SamplingParams(repetition_penalty=1.2)},
+        {"sampling": Sampling(temperature=0.9, seed=5)},
+        {"sampling": Sampling(repetition_penalty=1.2)},
         {"cache_key": bytes(range(16))},
     ],
 )

@@ -24,7 +24,7 @@ from tests.engine.in_process import (
 from tests.engine.test_known_tokens import goes_on
 from tests.engine.test_logits_handler import SCORED, scores
 from tests.tables import table
-from vinery_serving.core.request import GrammarKind
+from vinery_serving.core.request import GrammarKind, Sampling, SpeculativeDecoding
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.graph import MAX_DRAFT
@@ -34,14 +34,12 @@ from vinery_serving.transport.messages import (
     LogitsSpec,
     LogprobsSpec,
     ReasoningBudget,
-    SamplingParams,
-    SpeculationSpec,
 )
 
 pytestmark = pytest.mark.live
 
 QUESTIONS = ["Count to 30.", "What is the capital of France?", "Tell me a story.", "hello"]
-SEEDED = SamplingParams(temperature=1.2, seed=7)
+SEEDED = Sampling(temperature=1.2, seed=7)
 WAYS = [{"draft_model": str(TINY_DRAFT)}, {"prompt_lookup": True}]
 
 
@@ -68,7 +66,7 @@ def plain_batch(plain: Pipeline) -> Iterator[Batch]:
 def steps_of(batch: Batch, threshold: float, values: dict[str, Any]) -> list[int]:
     """Return the number of draft tokens of each step. The text is that without a threshold."""
     expected = done(batch, generation("Count to 30.", **values)).tokens
-    assist = SpeculationSpec(confidence_threshold=threshold)
+    assist = SpeculativeDecoding(confidence_threshold=threshold)
     result = assisted("Count to 30.", assist, **values)
     batch.add(result)
     sums = [0]
@@ -79,7 +77,7 @@ def steps_of(batch: Batch, threshold: float, values: dict[str, Any]) -> list[int
     return [after - before for before, after in pairwise(sums)]
 
 
-def assisted(text: str, assist: SpeculationSpec, **values: Any) -> Generation:
+def assisted(text: str, assist: SpeculativeDecoding, **values: Any) -> Generation:
     submit = generation(text, **values).submit
     return Generation.of(None, structs.replace(submit, assist=assist))
 
@@ -128,8 +126,8 @@ def test_prompts_are_scored_draft_tokens_are_chosen_and_samples_are_as_good(batc
     assert len(scores(scored)) == 299
     assert scored.tokens == first.tokens
 
-    ngram = 3 if batch._pipeline._default_assist == SpeculationSpec(5, max_ngram_size=3) else 0
-    result = assisted("Count to 9.", SpeculationSpec(2, max_ngram_size=ngram))
+    ngram = 3 if batch._pipeline._default_assist == SpeculativeDecoding(5, max_ngram_size=3) else 0
+    result = assisted("Count to 9.", SpeculativeDecoding(2, max_ngram_size=ngram))
     batch.add(result)
     most = 0
     while len(batch):
@@ -141,7 +139,7 @@ def test_prompts_are_scored_draft_tokens_are_chosen_and_samples_are_as_good(batc
     assert has_sampled_well(batch, plain_batch, 1.2, num_seeds=8)
 
     grammar = GrammarSpec(GrammarKind.REGEX.value, "([0-9]{2} ){8}x")
-    samplings = [SamplingParams(temperature=1.5, top_p=0.5, seed=seed) for seed in range(3)]
+    samplings = [Sampling(temperature=1.5, top_p=0.5, seed=seed) for seed in range(3)]
     results = [generation("hello", sampling=each, grammar=grammar) for each in samplings]
     assert run(batch, *results) == []
     for each in results:
@@ -155,7 +153,7 @@ def has_sampled_well(batch: Batch, plain_batch: Batch, temperature: float, num_s
     def num_right(on: Batch) -> int:
         num = 0
         for seed in range(num_seeds):  # one after the other: more prompts are cached then
-            sampling = SamplingParams(temperature=temperature, seed=seed)
+            sampling = Sampling(temperature=temperature, seed=seed)
             asked = generation("Count to 60.", sampling=sampling, max_new_tokens=len(beginning))
             num += done(on, asked).tokens == beginning
         return num
@@ -177,7 +175,7 @@ def has_sampled_well(batch: Batch, plain_batch: Batch, temperature: float, num_s
     ],
 )
 def test_each_parameter_gives_one_text_for_one_seed(batch: Batch, values: dict[str, Any]) -> None:
-    sampling = SamplingParams(temperature=1.1, seed=5, **values)
+    sampling = Sampling(temperature=1.1, seed=5, **values)
     first, again = (generation("Tell me a story.", sampling=sampling) for _ in range(2))
     assert run(batch, first, again) == []
     assert first.tokens == again.tokens
@@ -187,7 +185,7 @@ def test_a_low_threshold_drafts_more_than_a_high_one_and_at_most_16_tokens_a_ste
     tmp_path: Path,
 ) -> None:
     for batch in emptied(pipeline_of(TINY_CHAT, tmp_path, draft_model=str(TINY_DRAFT))):
-        for sampling in (SamplingParams(), SEEDED):
+        for sampling in (Sampling(), SEEDED):
             values = {"sampling": sampling, "max_new_tokens": 80}
             steps = {each: steps_of(batch, each, values) for each in (1e-6, 0.9, 0.999)}
             assert len(steps[1e-6]) <= len(steps[0.9]) < len(steps[0.999])

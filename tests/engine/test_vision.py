@@ -22,11 +22,12 @@ from tests.engine.pictures import (
     vision_model,
 )
 from tests.tables import table
+from vinery_serving.core.request import BeamSearch, Sampling
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.estimates import Pace
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.engine.pace import Pace
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport import messages
 
@@ -170,7 +171,7 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
         assert logprob.others[0] == (token_id, pytest.approx(logprob.logprob))
 
     # GenAI does not know the prompt's tokens.
-    sampling = messages.SamplingParams(repetition_penalty=1e6)
+    sampling = Sampling(repetition_penalty=1e6)
 
     each = answered(batch, f"{LONG}{IMAGE}", ONE, sampling=sampling, max_new_tokens=20)
 
@@ -178,7 +179,7 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
     assert len(set(each.tokens)) == 20
 
     def sampled(seed: int) -> list[int]:
-        sampling = messages.SamplingParams(temperature=1.0, seed=seed)
+        sampling = Sampling(temperature=1.0, seed=seed)
         return answered(batch, QUESTION, ONE, sampling=sampling).tokens
 
     assert sampled(1) == sampled(1) != sampled(2)
@@ -187,8 +188,7 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
     each = answered(batch, QUESTION, ONE, grammar=grammar, ignore_eos=False, max_new_tokens=20)
     assert tokenizer().decode(each.tokens, skip_special_tokens=True) in ("yes", "no")
 
-    beams = messages.BeamSpec(2, other_ids=(2,))
-    each = in_process.done(batch, asked(QUESTION, ONE, beams=beams))
+    each = in_process.done(batch, asked(QUESTION, ONE, beams=BeamSearch(2), other_ids=(2,)))
 
     assert each.tokens
     assert each.other_beams[0].tokens

@@ -1,5 +1,6 @@
 """Gemma 3, LLaVA, LLaVA-NeXT, InternVL and Qwen 2 VL in GenAI's pipeline: small models."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,7 @@ def test_pictures_are_counted_look_different_and_are_refused_in_other_sizes(batc
         assert each.handle.num_prompt_tokens == len(each.prompt_ids)
 
     tests = PictureTests(model, batch)
-    tests.begin(None)
+    tests.begin(math.inf)
     while tests.is_running:
         tests.join()
         for new in batch.step().generated:

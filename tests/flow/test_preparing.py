@@ -19,6 +19,7 @@ from vinery_serving.core.errors import (
     InvalidRequest,
     UnsupportedParameter,
 )
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.gateway.engines.directory import Engine
@@ -28,7 +29,6 @@ from vinery_serving.gateway.preparing.prepare import prepare
 from vinery_serving.gateway.preparing.prepared import Draft
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.protocols import parse
-from vinery_serving.transport.messages import SamplingParams, SpeculationSpec
 
 NUM_RAW = len(ids_of("Hi there"))
 
@@ -193,7 +193,10 @@ async def test_a_head_proposes_a_number_of_tokens(tmp_path):
 
     prepared = [await prepared_of(engine, each) for each in (HELLO, asked(num_tokens=3))]
 
-    assert [each.submits[0].assist for each in prepared] == [SpeculationSpec(5), SpeculationSpec(3)]
+    assert [each.submits[0].assist for each in prepared] == [
+        req.SpeculativeDecoding(5),
+        req.SpeculativeDecoding(3),
+    ]
     with pytest.raises(UnsupportedParameter, match="served with the option draft_model, which"):
         await prepared_of(engine, asked(confidence_threshold=0.5))
     for tree, fields in (("v1", {"use_beam_search": True}), ("v3", {"best_of": 2})):
@@ -320,7 +323,7 @@ def test_a_conversation_that_may_be_shortened_keeps_room_for_an_answer(tmp_path)
 # -- Defaults and limits that an administrator sets for a model --------------------------
 
 
-async def sampling_of(engine: Engine, **asked: Any) -> SamplingParams:
+async def sampling_of(engine: Engine, **asked: Any) -> Sampling:
     prepared = await prepared_of(engine, replace(HELLO, sampling=req.Sampling(**asked)))
     return prepared.submits[0].sampling
 

@@ -11,13 +11,12 @@ from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts,
 from vinery_serving.engine.pipeline import _set_sampling
 from vinery_serving.gateway.preparing.prepare import resolve_sampling
 from vinery_serving.prompting.folder import GenerationDefaults
-from vinery_serving.transport.messages import SamplingParams
 
 NO_DEFAULTS = GenerationDefaults()
 PART = st.floats(0, 1)
 
 
-def resolved(defaults: GenerationDefaults = NO_DEFAULTS, **asked: Any) -> SamplingParams:
+def resolved(defaults: GenerationDefaults = NO_DEFAULTS, **asked: Any) -> Sampling:
     request = GenerationRequest(Endpoint.COMPLETIONS, None, RawPrompts(("a",)), Sampling(**asked))
     return resolve_sampling(request, defaults)
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 from tests.fakes.engine import Gateway, InMemoryEngine
 from vinery_serving.core import request as req
 from vinery_serving.core.events import Event, TextDelta
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.engines.directory import Engine, ModelEntry
 from vinery_serving.gateway.engines.meter import Meter
@@ -19,7 +20,7 @@ from vinery_serving.gateway.running.generate import stream
 from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.client import EngineClient
-from vinery_serving.transport.messages import SamplingParams, Submit
+from vinery_serving.transport.messages import Submit
 from vinery_serving.transport.waiting import WaitingRequests
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
@@ -31,7 +32,7 @@ HELLO = req.GenerationRequest(
     prompt=req.Conversation((req.Message(req.Role.USER, (req.TextPart("Hello!"),)),)),
 )
 RAW = req.GenerationRequest(req.Endpoint.COMPLETIONS, "tiny-chat", req.RawPrompts(("Hi there",)))
-SUBMIT = Submit(id=0, prompt_ids=b"", sampling=SamplingParams(), max_new_tokens=9, deadline_s=9.0)
+SUBMIT = Submit(id=0, prompt_ids=b"", sampling=Sampling(), max_new_tokens=9, deadline_s=9.0)
 
 
 def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> Engine:

@@ -22,7 +22,7 @@ from vinery_serving.models.hub.objects import S3File
 from vinery_serving.models.hub.origins import ArchiveOrigin
 from vinery_serving.models.hub.transfer import Patience
 from vinery_serving.models.jobs.progress import JobDocument
-from vinery_serving.node.job_process import run_job
+from vinery_serving.node.job_runner import run_job
 
 URL = "s3://models/chat/tiny.tar.gz"
 

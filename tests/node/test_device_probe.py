@@ -21,9 +21,8 @@ async def test_openvino_lists_the_processor_with_the_memory_of_the_machine() -> 
     "script, timeout_s, reason",
     [
         ("echo 'a driver crashed' >&2; exit 1", 60, "not list the devices: a driver crashed"),
-        ("kill -ALRM $$", 60, "did not list the devices within"),
         ("kill -SEGV $$", 60, "could not list the devices"),
-        ("exec sleep 600", 0, "did not list the devices within"),  # no signal of its own ends it
+        ("exec sleep 600", 0, "did not list the devices within"),
     ],
 )
 async def test_a_crash_or_a_hang_has_its_reason(tmp_path, monkeypatch, script, timeout_s, reason):
@@ -32,7 +31,6 @@ async def test_a_crash_or_a_hang_has_its_reason(tmp_path, monkeypatch, script, t
     python.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.setattr(device_probe, "TIMEOUT_S", timeout_s)
-    monkeypatch.setattr(device_probe, "_GRACE_S", 0.1 if timeout_s == 0 else 60.0)
 
     with pytest.raises(ProbeFailed, match=reason):
         await device_probe.find()

@@ -5,13 +5,7 @@ import json
 from pathlib import Path
 
 from tests.tables import table
-from vinery_serving.node.load_errors import (
-    Backoff,
-    FailureKind,
-    LoadAttempts,
-    killed,
-    load_failure,
-)
+from vinery_serving.node.load_errors import Backoff, FailureKind, LoadAttempts, killed, load_failure
 
 ERRORS = json.loads(Path(__file__).with_name("load_errors.json").read_text())
 

@@ -12,13 +12,14 @@ from vinery_accounts.captures.quarantine_queue import QuarantineQueue
 from vinery_accounts.captures.quarantine_store import FatalRequest
 from vinery_platform.operations.health.metrics import _of_process
 from vinery_serving.core.errors import RequestQuarantined
+from vinery_serving.core.request import Sampling
 from vinery_serving.gateway.state import runtime as runtime_module
 from vinery_serving.gateway.state.runtime import Runtime, _repeat
-from vinery_serving.transport.messages import SamplingParams, Submit
+from vinery_serving.transport.messages import Submit
 
 MODEL = "tiny-chat"
-REQUEST = Submit(1, b"", SamplingParams(), 9, 9.0, lane=(3, 12), request_id="req_1")
-OTHER, ANOTHER = (Submit(1, bytes([at, 0, 0, 0]), SamplingParams(), 9, 9.0) for at in (1, 2))
+REQUEST = Submit(1, b"", Sampling(), 9, 9.0, lane=(3, 12), request_id="req_1")
+OTHER, ANOTHER = (Submit(1, bytes([at, 0, 0, 0]), Sampling(), 9, 9.0) for at in (1, 2))
 
 
 class Database:

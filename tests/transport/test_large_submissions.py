@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from tests.fakes.engine import FakeEngine, Gateway
+from vinery_serving.core.request import Sampling
 from vinery_serving.transport import messages
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.sockets import pack
@@ -65,7 +66,7 @@ async def client(slow: SlowEngine, tmp_path: Path) -> AsyncIterator[EngineClient
 
 
 def submit(client: EngineClient, prompt: bytes, **values: Any) -> messages.Submit:
-    return messages.Submit(client.new_id(), prompt, messages.SamplingParams(), 1, 60.0, **values)
+    return messages.Submit(client.new_id(), prompt, Sampling(), 1, 60.0, **values)
 
 
 def prompts(client: EngineClient, num: int) -> list[messages.Submit]:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.transport import sockets
 from vinery_serving.transport.messages import (
     FromEngine,
     Rejected,
-    SamplingParams,
     StepOutputs,
     Submit,
     ToEngine,
@@ -66,7 +66,7 @@ def test_frames_come_out_whole_wherever_they_are_cut(texts: list[bytes], cuts: l
 
 
 def test_messages_survive_the_wire_and_wrong_frames_are_refused() -> None:
-    submit = Submit(7, b"\x01\x00\x00\x00", SamplingParams(top_p=0.5), 9, 1.5, (3, 4))
+    submit = Submit(7, b"\x01\x00\x00\x00", Sampling(top_p=0.5), 9, 1.5, (3, 4))
     outputs = StepOutputs((TokenOutput(7, (1, 2), "stop", 0.25, 32), TokenOutput(8, (5,))))
     assert msgspec.msgpack.decode(pack(submit)[4:], type=ToEngine) == submit
     assert msgspec.msgpack.decode(pack(outputs)[4:], type=FromEngine) == outputs

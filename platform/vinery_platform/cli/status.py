@@ -41,7 +41,6 @@ _ANSWERS: Final = {
 # The words of a command line that show a process's role, and the role.
 _ROLES: Final = {
     "vinery_serving.engine": "engine",
-    "vinery_serving.engine.kinds.vectors": "engine",
     "web": "web",
     "node": "node",
     "jobs": "jobs",

@@ -5,7 +5,7 @@ model's `generation_config.json` decides, then the engine's default.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import chain
@@ -313,7 +313,11 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is sampled. Temperature 0 is greedy decoding."""
+    """How the next token is sampled. Temperature 0 is greedy decoding.
+
+    The struct travels from the request to the pipeline. In a request, None means that the client
+    did not send the value; in the engine, a value that is None has no effect.
+    """
 
     temperature: float | None = None
     top_p: float | None = None
@@ -323,6 +327,11 @@ class Sampling:
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     repetition_penalty: float | None = None
+
+
+SAMPLERS: Final = tuple(each.name for each in fields(Sampling))
+# The values that have no effect, and greedy decoding.
+NEUTRAL: Final = Sampling(0.0, 1.0, 0, 0.0, 0, 0.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +442,9 @@ class Handling:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeDecoding:
-    """From OVMS. None: the model's or the server's default."""
+    """From OVMS. In a request, None is the model's or the server's default; in the engine, a value
+    that is None has no effect, and without `num_tokens` the draft model proposes while it is sure.
+    """
 
     num_tokens: int | None = None  # tokens that the draft proposes in a step
     confidence_threshold: float | None = None  # of the draft model; replaces `num_tokens`

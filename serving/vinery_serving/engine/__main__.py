@@ -1,40 +1,108 @@
-"""`python -m vinery_serving.engine NAME`: one engine process of a model that generates text.
+"""`python -m vinery_serving.engine NAME KIND`: one engine process from its start to its end.
 
 Its configuration is the first line of standard input: all users of the machine can see arguments.
-The name is for those who list processes.
+The name is for those who list processes. The file of `engine.kinds`, if it is named, is imported
+before the configuration comes: a spare process has it when its model wakes, see `node.starting`.
+
+It writes JSON lines to standard output: one when it serves, one if it cannot load, and one if its
+pipeline breaks. It ends with its node until it serves, and then as `engine.supervision` has it.
 """
 
-import importlib
+import contextlib
+import json
+import logging
 import os
 import signal
+import sys
+import tempfile
+import time
+from importlib import metadata
 
-from vinery_serving.engine.compiled_cache import alone
-from vinery_serving.engine.config import EngineConfig, read_line
-from vinery_serving.engine.process import Loop, Supervision, serve
+from vinery_serving.engine.config import KINDS, EngineConfig, read_line
+from vinery_serving.engine.kinds import kind_named
+from vinery_serving.engine.log import EngineLogFile
+from vinery_serving.engine.loop import EngineLoop
+from vinery_serving.engine.supervision import Lifeline, Liveness, PipelineBroken
 from vinery_serving.processes import parent
+from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Heartbeat
+from vinery_serving.processes.upkeep import freeze_heap
+from vinery_serving.transport.server import SocketServer
+
+logger = logging.getLogger("vinery_serving.engine")
 
 
 def main(config: EngineConfig) -> int:
-    """Return the exit status of `serve`."""
+    """Return 0 when stopped, 1 if the model cannot be loaded, 3 if the pipeline broke."""
+    reports = os.fdopen(os.dup(1), "w", buffering=1)
+    log_file = EngineLogFile(config)
+    if config.temporary_dir is not None:
+        os.environ["TMPDIR"], tempfile.tempdir = str(config.temporary_dir), None
+    began_at = time.monotonic()
+    logger.info("loading", extra={"fields": _fields(config)})
+    heartbeat = None if config.heartbeat_fd is None else Heartbeat(config.heartbeat_fd)
+    if heartbeat is not None:
+        heartbeat.allow_stacks()
+    try:
+        liveness = Liveness(heartbeat, config.options.step_timeout_s)
+        kind = kind_named(KINDS[config.task]).load(config, liveness)
+        freeze_heap()
+    except (RuntimeError, OSError, MemoryError) as error:
+        text = str(error) or repr(error)
+        logger.error("the model does not load: %s", text)
+        print(json.dumps({"event": "failed", "error": text[:2000]}), file=reports)
+        return 1
+    lifeline = Lifeline()
+    loop = EngineLoop(kind, lifeline, log_file)
 
-    def load(supervision: Supervision) -> Loop:
-        from vinery_serving.engine.loop import EngineLoop
-        from vinery_serving.engine.pipeline import Pipeline
+    def on_listening(server: SocketServer) -> None:
+        lifeline.watch_starter(server)
+        _wake_on_signals(server)
+        # Until now no other node could have found it by its socket.
+        parent.signal_at_its_end(0)
+        loaded_s = round(time.monotonic() - began_at, 1)
+        logger.info("ready", extra={"fields": {"model": config.name, "loaded_s": loaded_s}})
+        print(json.dumps({"event": "ready", **kind.report()}), file=reports)
 
-        heartbeat, lifeline = supervision.heartbeat, supervision.lifeline
-        with alone(config.cache_dir):
-            pipeline = Pipeline(config)
-        loop = EngineLoop(config, pipeline, heartbeat, lifeline, supervision.log_file)
-        loop.warm_up()
-        return loop
+    signal.signal(signal.SIGTERM, lambda *_: loop.stop())
+    signal.signal(DRAIN_SIGNAL, lambda *_: loop.drain())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        loop.run(on_listening)
+    except PipelineBroken as error:
+        logger.error("the pipeline broke: %s", error)
+        with contextlib.suppress(OSError):  # the node that has started it is dead
+            print(json.dumps({"event": "broken", "error": str(error)}), file=reports)
+        return 3
+    logger.info("stopped")
+    return 0
 
-    return serve(config, load)
+
+def _fields(config: EngineConfig) -> dict[str, object]:
+    return {
+        "model": config.name,
+        "folder": config.folder,
+        "device": config.device,
+        "openvino": metadata.version("openvino"),
+        "pid": os.getpid(),
+    }
+
+
+def _wake_on_signals(server: SocketServer) -> None:
+    """Let a signal end a wait for messages: Python itself goes on waiting after its handler."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def on_readable() -> None:
+        os.read(reader, 1024)
+
+    server.watch(reader, on_readable)
 
 
 if __name__ == "__main__":
     parent.signal_at_its_end(signal.SIGKILL)
-    # A spare process has these when its model comes, see `node.starting`.
-    importlib.import_module("vinery_serving.engine.loop")
+    for name in sys.argv[2:]:
+        kind_named(name)
     # An empty line: the node ended before it had written one.
     status = main(EngineConfig.from_json(line)) if (line := read_line(0)) else 1
     # Without destructors: they would only warn about objects that die with the process anyway.

@@ -12,11 +12,10 @@ from functools import cache
 from typing import Final
 
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.estimates import EncodingWaits
+from vinery_serving.engine.estimates import EncodingWaits, Pace, QueueLimit
 from vinery_serving.engine.fair_queue import FairQueue, Lane, cost_ahead, yielding_lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.engine.pace import Pace, QueueLimit
 from vinery_serving.engine.slices import Slices
 from vinery_serving.transport.messages import Load, Submit
 
@@ -61,7 +60,6 @@ class Admission:
         self._note_media(generation)
 
     def discard(self, generation: Generation) -> None:
-        """Remove a generation, if it waits."""
         self._queue.discard(generation)
         self._with_media.discard(generation)
         self._slices.discard(generation)
@@ -143,7 +141,6 @@ class Admission:
         self._encoding_waits.note(now, num_encoded=num_encoded, is_waiting=num_encoding > 0)
 
     def report(self) -> Load | None:
-        """Return what gateways should know of the load; None: nothing new, or it is too early."""
         now = time.monotonic()
         if now < self._next_report_at:
             return None
@@ -160,7 +157,6 @@ class Admission:
         return time.monotonic() - self._reported_at > _CALM_AFTER_S
 
     def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
-        """Yield what was added, the tokens that its lane was charged for, and a failure."""
         now = time.monotonic()
         while self._batch.has_prefill_room():
             first = self._queue.first_except(self._held_back(now), self._waits_to_encode())
@@ -236,6 +232,5 @@ class Admission:
 
 
 def _cost(generation: Generation) -> int:
-    """What a waiting generation costs its lane: nothing if it has run before, except in slices."""
     is_charged = generation.is_charged
     return generation.num_to_charge if is_charged else generation.num_expected_tokens

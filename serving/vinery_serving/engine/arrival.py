@@ -8,11 +8,12 @@ from vinery_serving.core.media import MAX_MEDIA_BYTES
 from vinery_serving.engine.logits_handler import check_ids
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import TokenArray
-from vinery_serving.transport.messages import LogitsSpec, MediaPixels, Submit
+from vinery_serving.transport.messages import MediaPixels, Submit
 from vinery_serving.transport.server import Connection
 
 # Of all requests that are still arriving.
 _MAX_ARRIVING_BYTES: Final = 1 << 30
+_CACHED_UNSCORED: Final = "This model's prompts cannot be scored while enable_prefix_caching is on."
 
 
 class PixelsRefused(Exception):
@@ -85,8 +86,13 @@ def check_submit(submit: Submit, ids: TokenArray, pipeline: Pipeline, max_contex
         raise ValueError("This model takes text only.")
     if submit.cache_key is not None:
         _check_salt(submit, pipeline)
-    if submit.logits is not None:
-        _check_logits(submit.logits, pipeline)
+    spec = submit.logits
+    if spec is not None:
+        if not pipeline.has_logits_hook:
+            raise ValueError("The logits of this model cannot be read or changed.")
+        if spec.prompt_logprobs is not None and not pipeline.can_score_prompts:
+            raise ValueError(_CACHED_UNSCORED)
+        check_ids(spec, pipeline.vocab_size)
 
 
 def _check_undivided(num_tokens: int, max_step_tokens: int) -> None:
@@ -109,11 +115,3 @@ def _check_salt(submit: Submit, pipeline: Pipeline) -> None:
     # GenAI would write to the logits of salted ids, which have none.
     if submit.beams is not None and submit.beams.no_repeat_ngram_size:
         raise ValueError("no_repeat_ngram_size does not work with a cache_salt.")
-
-
-def _check_logits(spec: LogitsSpec, pipeline: Pipeline) -> None:
-    if not pipeline.has_logits_hook:
-        raise ValueError("The logits of this model cannot be read or changed.")
-    if spec.prompt_logprobs is not None and not pipeline.can_score_prompts:
-        raise ValueError("This model's prompts cannot be scored while enable_prefix_caching is on.")
-    check_ids(spec, pipeline.vocab_size)

@@ -27,8 +27,8 @@ from vinery_serving.engine.logits_handler import LogitsHandler, PromptWasCached
 from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
-from vinery_serving.engine.process import PipelineBroken
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
+from vinery_serving.engine.supervision import PipelineBroken
 from vinery_serving.transport.messages import FINISH_STOP
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ _CANNOT_SALT: Final = (
     "The engine cannot run this request with no_repeat_ngram_size 1 just now. Use 2 or more, or "
     "leave it out."
 )
+_FAILED: Final = "The engine could not run this request."
 _CACHE_TOO_SMALL: Final = (
     "The engine's key-value cache is too small for this request. Shorten the prompt or "
     "lower max_tokens, or ask the administrator for a larger cache_size_gb."
@@ -97,7 +98,6 @@ class Batch:
 
     @property
     def is_full(self) -> bool:
-        """Whether one more could be added only after another has left."""
         return not self._suspects and len(self._running) >= self._limit
 
     def has_prefill_room(self, *, is_shared: bool = False) -> bool:
@@ -111,7 +111,6 @@ class Batch:
 
     @property
     def num_to_prefill(self) -> float:
-        """About how many tokens of prompts are still to be computed."""
         num_tokens = 0.0
         for generation in self._exposed:
             if generation.is_decoding:
@@ -138,7 +137,6 @@ class Batch:
         return int(num_left / self._cached.uncached(lane)) if num_left >= BLOCK else 0
 
     def running_lanes(self) -> Counter[Lane]:
-        """Return how many generations of each lane run."""
         return Counter(each.submit.lane for each in self._running if each.connection is not None)
 
     def preempt(self, lane: Lane) -> Generation | None:
@@ -168,7 +166,6 @@ class Batch:
         return generation
 
     def may_encode(self) -> bool:
-        """Whether pictures may be encoded before the next step."""
         return self._encoding.may_encode(
             time.monotonic(),
             num_streams=sum(each.is_decoding for each in self._running),
@@ -177,33 +174,30 @@ class Batch:
 
     def may_join(self, generation: Generation) -> bool:
         """Whether it may be added before the next step. If not, it may before a later one."""
-        if generation.has_media and not (self.may_encode() and self._computes_whole(generation)):
-            return False
+        if generation.has_media:
+            assert generation.vision is not None
+            # What must not be divided between two steps is computed in the next one, or waits.
+            num_undivided = generation.vision.num_undivided
+            is_too_much = num_undivided + self._num_due_tokens > self._num_step_tokens
+            if not self.may_encode() or (num_undivided and is_too_much):
+                return False
         if self._blocks is None or generation.must_score:
             return True  # a prompt that is scored uses no cached block
         prompt_ids = generation.identities(generation.next_prompt()[0])
         beside = (each.prefill() for each in self._exposed if not each.is_echoed)
         return self._blocks.can_prefill(prompt_ids, beside)
 
-    def _computes_whole(self, generation: Generation) -> bool:
-        """Whether the next step would compute all of what must not be divided between two."""
-        num_undivided = 0 if generation.vision is None else generation.vision.num_undivided
-        return not num_undivided or num_undivided + self._num_due_tokens <= self._num_step_tokens
-
     @property
     def has_work(self) -> bool:
-        """Whether `step` would do anything."""
         return len(self) > 0 or self._pipeline.has_work
 
     @property
     def num_next_tokens(self) -> int:
-        """How many tokens the next step may compute, without what it proposes; at least one."""
         num_tokens = self._num_due_tokens + len(self._suspects)
         return min(num_tokens, self._pipeline.max_step_tokens) or 1
 
     @property
     def _num_due_tokens(self) -> int:
-        """How many tokens of those that run are to be computed, at most."""
         num_prefill = sum(
             len(each.added_ids) - each.num_prefilled
             for each in self._exposed
@@ -260,7 +254,6 @@ class Batch:
         return None
 
     def remove(self, generation: Generation) -> None:
-        """Free the slot of a cancelled generation, or do so when its prompt is prefilled."""
         if generation in self._running:
             if self._must_finish_prefill(generation):
                 generation.is_abandoned = True
@@ -274,7 +267,10 @@ class Batch:
     def step(self) -> StepResult:
         """Advance every generation. Raises PipelineBroken."""
         result = StepResult()
-        self._add_next_suspect(result)
+        is_clear = all(each.is_proven for each in self._running)
+        has_slot = is_clear and len(self._running) < self._limit
+        if self._suspects and has_slot and self.may_join(self._suspects[0]):
+            self._add_again(self._suspects.popleft(), result)
         now = time.monotonic()
         for generation in self._exposed:
             if generation.first_step_at is None:
@@ -319,7 +315,6 @@ class Batch:
                 num_left -= num_new
 
     def _on_logits(self, view: StepView) -> None:
-        """Called by the hook in the middle of a step."""
         running = self._running
         vision = self._pipeline.vision
         positions = view.positions if vision is None else vision.positions(view.positions)
@@ -457,8 +452,11 @@ class Batch:
         suspects = [each for each in self._running if not each.is_proven] or self._running
         innocents = [each for each in self._running if each not in suspects]
         self._empty_pipeline(reason)
-        if len(suspects) == 1:
-            result.failed.append(_guilty(suspects[0], reason))
+        if len(suspects) == 1 and suspects[0].submit.grammar is not None:
+            message = f"The grammar cannot be used: {reason}"
+            result.failed.append(FailedGeneration(suspects[0], "invalid_grammar", message))
+        elif len(suspects) == 1:
+            result.failed.append(FailedGeneration(suspects[0], "engine_error", _FAILED, reason))
         else:
             for suspect in suspects:
                 suspect.rewind()
@@ -481,12 +479,6 @@ class Batch:
         except RuntimeError as error:
             raise PipelineBroken(reason) from error
 
-    def _add_next_suspect(self, result: StepResult) -> None:
-        is_clear = all(each.is_proven for each in self._running)
-        has_slot = is_clear and len(self._running) < self._limit
-        if self._suspects and has_slot and self.may_join(self._suspects[0]):
-            self._add_again(self._suspects.popleft(), result)
-
     def _add_again(self, generation: Generation, result: StepResult) -> None:
         failed = self.add(generation)
         if failed is not None:
@@ -506,19 +498,9 @@ class Batch:
         self._blocks.note_abandoned(generation.prefill())
 
     def _must_finish_prefill(self, generation: Generation) -> bool:
-        """Whether a half-prefilled prompt would do harm in the prefix cache."""
         is_partial = generation.first_chunk_end is not None and not generation.is_decoding
         return is_partial and not generation.is_echoed and not self._pipeline.supports_cache_salt
 
 
-def _guilty(generation: Generation, reason: str) -> FailedGeneration:
-    if generation.submit.grammar is not None:
-        message = f"The grammar cannot be used: {reason}"
-        return FailedGeneration(generation, "invalid_grammar", message)
-    message = "The engine could not run this request."
-    return FailedGeneration(generation, "engine_error", message, reason)
-
-
 def _last_line(error: Exception) -> str:
-    """Return GenAI's reason, which follows its source locations in the last line."""
     return str(error).strip().splitlines()[-1][:300] if str(error).strip() else "unknown reason"

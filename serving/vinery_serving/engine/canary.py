@@ -32,8 +32,6 @@ _PROPERTIES: Final = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
 
 
 class Canary:
-    """A pipeline with the tiny model. It loads in a fraction of a second."""
-
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
         """Raises RuntimeError or ValueError if it cannot load.
 
@@ -63,7 +61,6 @@ class Canary:
 
 
 def main(folder: Path, vocab_size: int, fd: int) -> None:
-    """Run the checker until the other end of the pipe is closed."""
     encode, decoder = msgspec.msgpack.encode, msgspec.msgpack.Decoder(GrammarSpec)
     with Connection(fd) as engine:
         canary = Canary(genai.Tokenizer(str(folder), **_PROPERTIES), vocab_size)

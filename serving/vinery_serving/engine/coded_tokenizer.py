@@ -26,7 +26,6 @@ _FIRST: Final = ord("0")  # the 64 characters from here to `o` do not begin any 
 
 
 def coded(token_ids: TokenArray) -> str:
-    """Return the text of ids from 0 to 2^48 - 1."""
     shifts = np.arange(_NUM_CHARS, dtype=np.int64) * _BITS
     digits = (token_ids[:, None] >> shifts) & (2**_BITS - 1)
     return (digits + _FIRST).astype(np.uint8).tobytes().decode("ascii")

@@ -42,8 +42,6 @@ _INPUTS: Final = (
 
 
 class _Heads(NamedTuple):
-    """The names are those of the plugin."""
-
     num_k_heads: int
     k_head_size: int
     num_v_heads: int
@@ -69,7 +67,6 @@ class KeptAttention(ov.Op):  # type: ignore[misc]
 
     @classmethod
     def before_compile(cls) -> None:
-        """Call before a model is compiled."""
         cls.heads = None
 
 

@@ -1,27 +1,41 @@
-"""The configuration of an engine process. The process reads no environment and no database."""
+"""The configuration of an engine process, and the folder of what it compiles.
+
+The process reads no environment and no database.
+
+OpenVINO names a compiled graph by what it compiles, but leaves out the numbers in LoRA adapters
+(2026.4.1): two adapters of one form had one name, and one answered as the other. So the folder of
+compiled graphs is named by all files and options of the engine. Folders of earlier ones are
+removed, since each may be as large as the weights.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
+from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import Final, Literal
 
 import msgspec
 
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
-from vinery_serving.engine.compiled_cache import compiled_folder
 from vinery_serving.engine.options import EngineOptions
 
-# The modules that run as engine processes.
-ENGINE_MODULES: Final = {
-    **dict.fromkeys(GENERATION_TASKS, "vinery_serving.engine"),
-    **dict.fromkeys(POOLING_TASKS, "vinery_serving.engine.kinds.vectors"),
+# What runs as an engine process.
+ENGINE_MODULE: Final = "vinery_serving.engine"
+# The files of `engine.kinds` whose class loads the models of a task.
+KINDS: Final = {
+    **dict.fromkeys(GENERATION_TASKS, "text"),
+    **dict.fromkeys(POOLING_TASKS, "vectors"),
 }
+# The path, size, modification time in ns and inode of each file.
+FileStates = tuple[tuple[str, int, int, int], ...]
 
 
 class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how an engine logs."""
-
     path: Path
     is_json: bool = False
     level: str = "INFO"
@@ -30,16 +44,12 @@ class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolingConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine makes vectors of the states of tokens."""
-
     pooling: Literal["cls", "mean", "last_token"] = "cls"
     normalizes: bool = True
     pad_id: int = 0  # the token after the end of shorter texts
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of an engine process, which it reads from its standard input."""
-
     name: str
     folder: Path
     device: str
@@ -62,7 +72,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         options = self.options
         named = (options.draft_model, *(each.path for each in options.adapters))
         files = [self.folder, *(Path(each) for each in named if each)]
-        return compiled_folder(self.cache_dir, files, (self.device, options))
+        return _compiled_folder(self.cache_dir, files, (self.device, options))
 
     @classmethod
     def from_json(cls, text: bytes) -> EngineConfig:
@@ -70,7 +80,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(text, type=cls, dec_hook=lambda kind, value: kind(value))
 
     def to_line(self) -> bytes:
-        """Return the document that `from_json` reads, as one line."""
         return msgspec.json.encode(self, enc_hook=str) + b"\n"
 
 
@@ -83,3 +92,37 @@ def read_line(fd: int) -> bytes:
             return bytes(line)
         line += byte
     return b""
+
+
+def file_states(paths: Iterable[Path]) -> FileStates:
+    """Raises OSError."""
+    files = sorted(
+        each for path in paths for each in (path.iterdir() if path.is_dir() else (path,))
+    )
+    stats = [(str(file), file.stat()) for file in files]
+    return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
+
+
+def _compiled_folder(cache_dir: Path, files: Iterable[Path], options: object) -> Path:
+    """Return the folder for what is compiled from these files and options, and remove those of
+    others. Raises RuntimeError if the files cannot be found."""
+    try:
+        states = file_states(files)
+    except OSError as error:
+        raise RuntimeError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    source = msgspec.json.encode((states, options))
+    folder = cache_dir / "compiled" / sha256(source).hexdigest()[:16]
+    if folder.parent.is_dir():
+        for other in set(folder.parent.iterdir()) - {folder}:
+            rmtree(other) if other.is_dir() else other.unlink()
+    return folder
+
+
+@contextmanager
+def alone(cache_dir: Path) -> Iterator[None]:
+    """Let no other engine write to the folder meanwhile: engines of one model may start side by
+    side. Raises OSError."""
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with (cache_dir / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        yield

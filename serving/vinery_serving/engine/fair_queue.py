@@ -76,7 +76,6 @@ class FairQueue(Generic[ItemT]):
         return item in self._waiting
 
     def add(self, item: ItemT, lane: Lane, priority: int = 0) -> None:
-        """Add behind all items of this lane with the same priority."""
         self._insert(item, lane, priority, next(self._numbers))
 
     def put_back(self, item: ItemT, lane: Lane, priority: int = 0) -> None:
@@ -103,14 +102,12 @@ class FairQueue(Generic[ItemT]):
         return None if found is None else found[2][2]
 
     def pop_except(self, lanes: Set[Lane]) -> ItemT | None:
-        """Remove and return the next item of none of these lanes, and charge its lane."""
         item = self.first_except(lanes)
         if item is not None:
             self.take(item)
         return item
 
     def take(self, item: ItemT) -> None:
-        """Remove an item that is in the queue, and charge its lane."""
         key, _, cost = self._waiting[item]
         organization = self._organizations[key.lane[0]]
         self._level = max(self._level, organization.used)
@@ -120,7 +117,6 @@ class FairQueue(Generic[ItemT]):
         self.discard(item)
 
     def discard(self, item: ItemT) -> None:
-        """Remove an item, if it is in the queue. Its lane is charged nothing."""
         waiting = self._waiting.pop(item, None)
         if waiting is None:
             return
@@ -138,7 +134,6 @@ class FairQueue(Generic[ItemT]):
             key.used += cost
 
     def num_of(self, lane: Lane) -> int:
-        """Return how many items of a lane wait."""
         organization = self._organizations.get(lane[0])
         key = None if organization is None else organization.keys.get(lane[1])
         return 0 if key is None else len(key.entries)
@@ -148,7 +143,6 @@ class FairQueue(Generic[ItemT]):
         return Counter({k.lane: math.ceil(k.waiting_cost) for _, k in self._keys() if k.entries})
 
     def last_to_yield(self, lane: Lane) -> ItemT | None:
-        """Return the last item of the lane that must make room for one more of this lane."""
         lanes = Counter({key.lane: len(key.entries) for _, key in self._keys() if key.entries})
         yielding = yielding_lane(lane, lanes)
         if yielding is None:

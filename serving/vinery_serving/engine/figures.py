@@ -18,8 +18,6 @@ _NUM_REQUESTS: Final = 200
 
 
 class Sample(NamedTuple):
-    """The counters at one time."""
-
     at_s: float
     tokens: TokenCounts
 
@@ -31,36 +29,53 @@ class Figures:
         self._samples: deque[Sample] = deque()
         self._first_tokens_s: deque[float] = deque(maxlen=_NUM_REQUESTS)
         self._inter_tokens_s: deque[float] = deque(maxlen=_NUM_REQUESTS)
-        self.num_proposed = 0  # draft tokens
-        self.num_accepted = 0
+        # Since the start of the process.
+        self.num_steps = 0
+        self.num_prompt_tokens = 0
+        self.num_cached_tokens = 0  # of them
+        self.num_output_tokens = 0
+        self.num_unused_tokens = 0
+        self._num_proposed = 0  # draft tokens
+        self._num_accepted = 0
 
-    def sample(self, tokens: TokenCounts) -> None:
+    @property
+    def tokens(self) -> TokenCounts:
+        """The counters. Draft tokens count at the end of a request."""
+        return TokenCounts(
+            num_prompt_tokens=self.num_prompt_tokens,
+            num_cached_tokens=self.num_cached_tokens,
+            num_output_tokens=self.num_output_tokens,
+            num_proposed_tokens=self._num_proposed,
+            num_accepted_tokens=self._num_accepted,
+        )
+
+    def sample(self) -> None:
         """Note the counters, unless they were noted a moment ago."""
         now_s = self._clock()
         if self._samples and now_s - self._samples[-1].at_s < _SAMPLE_INTERVAL_S:
             return
-        self._samples.append(Sample(now_s, tokens))
+        self._samples.append(Sample(now_s, self.tokens))
         while len(self._samples) > 1 and self._samples[1].at_s <= now_s - _WINDOW_S:
             self._samples.popleft()
 
-    def first_token(self, wait_s: float) -> None:
-        """A request has its first token, so long after it arrived."""
+    def first_token(self, wait_s: float, num_prompt_tokens: int, num_cached_tokens: int) -> None:
         self._first_tokens_s.append(wait_s)
+        self.num_prompt_tokens += num_prompt_tokens
+        self.num_cached_tokens += num_cached_tokens
 
     def ended(
         self, generated_s: float, num_gaps: int, num_proposed: int, num_accepted: int
     ) -> None:
-        """A request has ended, whose tokens after the first took so long."""
         if num_gaps > 0:
             self._inter_tokens_s.append(generated_s / num_gaps)
-        self.num_proposed += num_proposed
-        self.num_accepted += num_accepted
+        self._num_proposed += num_proposed
+        self._num_accepted += num_accepted
 
-    def tokens_per_s(self, tokens: TokenCounts) -> tuple[float, float]:
-        """Return the speeds of prompt and of output tokens, from the counters of now."""
+    @property
+    def tokens_per_s(self) -> tuple[float, float]:
         if not self._samples:
             return 0.0, 0.0
-        first = self._samples[0]
+        first, tokens = self._samples[0], self.tokens
         passed_s = max(self._clock() - first.at_s, _SAMPLE_INTERVAL_S)
         return (
             (tokens.num_prompt_tokens - first.tokens.num_prompt_tokens) / passed_s,

@@ -27,8 +27,6 @@ _RESERVED_BYTES: Final = 1024 * 1024
 
 
 class FinishedGenerations:
-    """The counts of the last 10,000 finished generations, by connection and id."""
-
     def __init__(self, usage_dir: Path | None) -> None:
         """`usage_dir` has the gateways' usage journals; None: there are none."""
         self._usage_dir = usage_dir
@@ -61,7 +59,6 @@ class FinishedGenerations:
         return num_unused
 
     def write_lost(self, connection: object) -> None:
-        """Write the counts of a lost connection. All its generations must have ended."""
         keys = [key for key in self._counts if key[0] == id(connection)]
         lost = [self._counts.pop(key) for key in keys]
         used = [_line(*each) for each in lost if each[0] and each[1].num_output_tokens]
@@ -86,7 +83,6 @@ class FinishedGenerations:
 
 
 def _line(request_id: str, tokens: TokenCounts) -> str:
-    """Return a line as `vinery_accounts/usage/recovery` reads it."""
     counts = tokens.num_prompt_tokens, tokens.num_cached_tokens, tokens.num_output_tokens
     return json.dumps([request_id, *counts]) + "\n"
 

@@ -16,7 +16,6 @@ from vinery_serving.engine.prefix_cache import Prefill, TokenArray
 from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
-    Known,
     Rejected,
     Submit,
     TokenLogprobs,
@@ -106,22 +105,18 @@ class Generation:
         if submit.beams is None:
             generation.num_granted = submit.num_granted
             if submit.known is not None:
-                generation._continue_after(submit.known)
+                tokens = np.frombuffer(submit.known.token_ids, dtype="<i4").tolist()
+                generation.tokens = tokens
+                generation.num_sent = generation.num_known = len(tokens)
+                generation.num_to_replay = len(tokens) if generation.must_replay else 0
         for id_ in submit.ids[1:]:
-            other = structs.replace(submit, id=id_, beams=None)
+            other = structs.replace(submit, id=id_, beams=None, other_ids=())
             # The beams share one prompt, which counts once.
             generation.other_beams.append(cls(connection, other, ids[:0]))
         return generation
 
-    def _continue_after(self, known: Known) -> None:
-        """Raises ValueError if the bytes are not int32 ids."""
-        self.tokens = np.frombuffer(known.token_ids, dtype="<i4").tolist()
-        self.num_sent = self.num_known = len(self.tokens)
-        self.num_to_replay = len(self.tokens) if self.must_replay else 0
-
     @property
     def num_pipeline_tokens(self) -> int:
-        """Tokens that the pipeline has of it."""
         return len(self.added_ids) + len(self.generated)
 
     @property
@@ -133,31 +128,27 @@ class Generation:
 
     @property
     def num_used_tokens(self) -> int:
-        """The tokens that were computed for it so far."""
         return len(self.prompt_ids) - (self.num_cached or 0) + len(self.tokens) * self.num_beams
 
     @property
     def must_replay(self) -> bool:
         """Whether it can only continue by being generated again from its prompt."""
         sampling = self.submit.sampling
-        has_penalty = sampling.frequency_penalty != 0 or sampling.presence_penalty != 0
+        has_penalty = bool(sampling.frequency_penalty or sampling.presence_penalty)
         known = self.submit.known
         is_seeded = known is not None and known.is_replayed
         return has_penalty or is_seeded or self.submit.grammar is not None
 
     @property
     def was_added(self) -> bool:
-        """Whether the pipeline has had it."""
         return len(self.added_ids) > 0
 
     @property
     def is_decoding(self) -> bool:
-        """Whether its prompt is completely prefilled."""
         return bool(self.generated)
 
     @property
     def num_beams(self) -> int:
-        """How many sequences the pipeline extends side by side."""
         return 1 if self.submit.beams is None else self.submit.beams.width
 
     @property
@@ -182,17 +173,14 @@ class Generation:
 
     @property
     def num_pixel_bytes(self) -> int:
-        """The memory that its pictures take."""
         return sum(each.num_bytes for each in self.submit.media)
 
     @property
     def has_media(self) -> bool:
-        """Whether its pictures must be encoded each time that it is added."""
         return bool(self.submit.media)
 
     @property
     def must_score(self) -> bool:
-        """Whether all tokens of its prompt must be computed for their log-probabilities."""
         return self.logits is not None and self.logits.must_score
 
     def next_prompt(self) -> tuple[TokenArray, int]:
@@ -204,7 +192,6 @@ class Generation:
         return np.concatenate([self.prompt_ids, tokens]), max_new_tokens - len(self.tokens)
 
     def rewind(self) -> None:
-        """Prepare to be added to the pipeline again."""
         self.handle = None
         self.is_proven = False
         self.generated = []
@@ -218,7 +205,6 @@ class Generation:
         return token_ids if self.vision is None else self.vision.identities(token_ids)
 
     def prefill(self) -> Prefill:
-        """Return how far the pipeline has prefilled its prompt."""
         key = self.submit.cache_key
         return Prefill(
             self.identities(self.added_ids), self.first_chunk_end, self.num_prefilled, key
@@ -254,6 +240,14 @@ class Generation:
             encode_s,
         )
 
+    @property
+    def key(self) -> tuple[int, int]:
+        return id(self.connection), self.submit.id
+
+    @property
+    def deadline_s(self) -> float:
+        return self.submit.deadline_s
+
     def reject(self, code: str | None, message: str, retry_after_s: int = 0) -> None:
         """Send an error with a code of `core.errors`. The generation must have ended."""
         if self.connection is not None:
@@ -282,7 +276,6 @@ class FailedGeneration(NamedTuple):
 def advance(
     generation: Generation, token_ids: list[int], finish: str | None
 ) -> GeneratedTokens | FailedGeneration | None:
-    """Take new tokens; during a replay, compare them with the known ones."""
     generation.generated += token_ids
     if generation.num_drafted:
         generation.num_proposed += generation.num_drafted

@@ -6,9 +6,8 @@ started when it is first needed. Then `SharedCompiler` compiles it on a thread, 
 a canary that shares the pipeline's tokenizer. GenAI keeps compiled grammars with the tokenizer, so
 the pipeline's step finds the grammar compiled. GenAI releases the GIL while it compiles.
 
-GenAI keeps every compiled grammar for as long as its tokenizer lives (see
-`engine/checker`). The growth of all checkers shows how much the engine's own tokenizer
-holds, and when the engine must be replaced.
+GenAI keeps every compiled grammar for as long as its tokenizer lives (see `Checker`). The growth of
+all checkers shows how much the engine's own tokenizer holds, and when the engine must be replaced.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -23,14 +23,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
+import msgspec
+import psutil
+
 from vinery_serving.engine.canary import Canary
-from vinery_serving.engine.checker import CHECK_TIMEOUT_S, Checker
 from vinery_serving.engine.fair_queue import FairQueue, Lane
-from vinery_serving.engine.grammar_work import is_too_much
+from vinery_serving.processes.child import ChildProcess
 from vinery_serving.transport.messages import GrammarSpec
 from vinery_serving.transport.server import SocketServer
 
@@ -39,6 +42,12 @@ log = logging.getLogger(__name__)
 # Gets the reason why a grammar is refused; None: it can be used.
 OnChecked = Callable[[str | None], None]
 
+# CPU seconds of the checker: on a busy machine an ordinary grammar takes longer by the clock.
+CHECK_TIMEOUT_S: Final = 2.0
+_MAX_CLOCK_S: Final = 10.0
+_START_TIMEOUT_S: Final = 30.0
+# How much a checker may grow before it is replaced, which takes a second.
+_MAX_CHECKER_BYTES: Final = 256 * 2**20
 # More would take memory, and the engine needs the cores too.
 _MAX_CHECKERS: Final = 4
 # A further checker that had nothing to do for so long is ended.
@@ -66,6 +75,86 @@ UNDECIDED: Final = frozenset((_TOO_SLOW, _NO_CHECKER, _CHECKER_LOST))
 _CRASHES: Final = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
 
 
+@dataclass(eq=False, slots=True)
+class _Check:
+    grammar: GrammarSpec
+    digest: bytes
+    callbacks: list[OnChecked] = field(default_factory=list)
+    lanes: list[Lane] = field(default_factory=list)  # that have asked for it, each with a turn
+    lane: Lane = (0, 0)  # that pays for it
+    has_begun: bool = False
+    was_lost: bool = False  # with its checker
+
+
+class Checker:
+    """The process with the canary, and its limits.
+
+    GenAI keeps every compiled grammar for as long as its tokenizer lives (2026.4.1): 60 KiB for an
+    object of six members with a vocabulary of 3,000 tokens, 0.3 MiB with 32,000 and 1.4 MiB with
+    150,000. So a checker that has grown large is replaced.
+    """
+
+    def __init__(self, folder: Path, vocab_size: int) -> None:
+        self.connection, other = Pipe()
+        module = "vinery_serving.engine.canary"
+        command = (sys.executable, "-m", module, str(folder), str(vocab_size))
+        with other:
+            fd = other.fileno()
+            ends = (str(fd), str(os.getpid()))
+            self._process = ChildProcess(
+                (*command, *ends), "the checker of grammars", fds=(fd,), leads_group=False
+            )
+        self._use = psutil.Process(self._process.pid)
+        self.check: _Check | None = None
+        self.idle_since = 0.0
+        self.is_ready = False  # whether it has sent its first message
+        self._sent_at = time.monotonic()  # the newest grammar; at first: of the start
+        self._cpu_at_s = 0.0  # the process's CPU seconds at that time
+        self._base_bytes: int | None = None  # its memory after its first grammar
+        self.grown_bytes = 0  # how much it has grown since
+
+    def send(self, grammar: GrammarSpec) -> None:
+        """Raises OSError if the process has died."""
+        self._sent_at, self._cpu_at_s = time.monotonic(), self._cpu_s()
+        self.connection.send_bytes(msgspec.msgpack.encode(grammar))
+
+    def receive(self) -> str | None:
+        """Return why the grammar is refused. Raises EOFError or OSError if the process died."""
+        return msgspec.msgpack.decode(self.connection.recv_bytes(), type=str | None)
+
+    def is_too_late(self) -> bool:
+        elapsed_s = time.monotonic() - self._sent_at
+        if not self.is_ready:
+            return elapsed_s > _START_TIMEOUT_S
+        if elapsed_s <= CHECK_TIMEOUT_S:
+            return False
+        return elapsed_s > _MAX_CLOCK_S or self.used_s() > CHECK_TIMEOUT_S
+
+    def is_large(self) -> bool:
+        num_bytes: int = self._use.memory_info().rss
+        if self._base_bytes is None:
+            self._base_bytes = num_bytes
+        self.grown_bytes = max(self.grown_bytes, num_bytes - self._base_bytes)
+        return self.grown_bytes > _MAX_CHECKER_BYTES
+
+    @property
+    def is_long_idle(self) -> bool:
+        return time.monotonic() - self.idle_since > _MAX_IDLE_S
+
+    def used_s(self) -> float:
+        return self._cpu_s() - self._cpu_at_s
+
+    def end(self) -> int:
+        """Returns the exit status, negative for a signal: its own if it had ended before."""
+        self._process.kill()
+        self.connection.close()
+        return self._process.reap()
+
+    def _cpu_s(self) -> float:
+        times = self._use.cpu_times()
+        return float(times.user + times.system)
+
+
 class SharedCompiler:
     """Compiles approved grammars for the pipeline, one at a time, on a thread of its own."""
 
@@ -80,7 +169,6 @@ class SharedCompiler:
         server.watch(self._wake_read, self._receive)
 
     def compile(self, grammar: GrammarSpec, on_compiled: OnChecked) -> None:
-        """Call `on_compiled` from a later `poll` of the server."""
         self._thread.submit(self._compile, grammar, on_compiled)
 
     def close(self) -> None:
@@ -108,41 +196,6 @@ class SharedCompiler:
             return None
 
 
-@dataclass(eq=False, slots=True)
-class _Check:
-    """A grammar that is being checked or compiled, or waits for that."""
-
-    grammar: GrammarSpec
-    digest: bytes
-    callbacks: list[OnChecked] = field(default_factory=list)
-    # One for each lane that has asked for it, so that it waits as its first lane does.
-    entries: list[_Entry] = field(default_factory=list)
-    lane: Lane = (0, 0)  # that pays for it
-    has_begun: bool = False
-    was_lost: bool = False  # with its checker
-
-
-@dataclass(eq=False, slots=True)
-class _Entry:
-    """The turn of a lane."""
-
-    check: _Check
-    lane: Lane
-
-
-@dataclass(eq=False, slots=True)
-class _Work:
-    """A checker, and what it does."""
-
-    checker: Checker
-    check: _Check | None
-    idle_since: float = 0.0
-
-    @property
-    def is_long_idle(self) -> bool:
-        return time.monotonic() - self.idle_since > _MAX_IDLE_S
-
-
 class GrammarChecks:
     """Checks grammars, of each lane in turn, and remembers the results. Nothing here waits.
 
@@ -167,19 +220,18 @@ class GrammarChecks:
         self._max_checkers = max_checkers or min(_MAX_CHECKERS, max(2, os.cpu_count() or 1))
         self._refusals: OrderedDict[bytes, str | None] = OrderedDict()  # by digest
         self._checks: dict[bytes, _Check] = {}  # by digest, until they are concluded
-        self._to_check: FairQueue[_Entry] = FairQueue(lambda _: _EXPECTED_S)
+        self._to_check: FairQueue[tuple[_Check, Lane]] = FairQueue(lambda _: _EXPECTED_S)
         self._to_compile: FairQueue[_Check] = FairQueue(lambda _: _EXPECTED_S)
         self._is_compiling = False
-        self._works: list[_Work] = []
+        self._checkers: list[Checker] = []
         self._past_bytes = 0  # how much earlier checkers had grown
 
     def has_room(self, grammar: GrammarSpec, lane: Lane) -> bool:
-        """Whether a grammar is known, or one more of this lane may wait."""
         digest = _digest(grammar)
         if digest in self._refusals or self._to_check.num_of(lane) < _MAX_WAITING_OF_LANE:
             return True
         check = self._checks.get(digest)
-        return check is not None and (check.has_begun or _has_entry(check, lane))
+        return check is not None and (check.has_begun or lane in check.lanes)
 
     def check(
         self, grammar: GrammarSpec, on_checked: OnChecked, lane: Lane = (0, 0)
@@ -193,110 +245,99 @@ class GrammarChecks:
         if digest in self._refusals:
             self._refusals.move_to_end(digest)
             on_checked(self._refusals[digest])
-            return _do_nothing
+            return lambda: None
         check = self._checks.setdefault(digest, _Check(grammar, digest))
         check.callbacks.append(on_checked)
-        if not check.has_begun and not _has_entry(check, lane):
-            entry = _Entry(check, lane)
-            check.entries.append(entry)
-            self._to_check.add(entry, lane)
+        if not check.has_begun and lane not in check.lanes:
+            check.lanes.append(lane)
+            self._to_check.add((check, lane), lane)
             self._check_next()
         return lambda: self._forget(check, on_checked)
 
     @property
     def fullness(self) -> float:
-        """The memory of the engine's compiled grammars, as a part of what it may be."""
-        grown_bytes = sum(work.checker.grown_bytes for work in self._works)
+        grown_bytes = sum(each.grown_bytes for each in self._checkers)
         return (self._past_bytes + grown_bytes) / _MAX_COMPILED_BYTES
 
     def tick(self) -> None:
         """End checkers that take too long, or are idle. Called in every iteration of the loop."""
-        for work in list(self._works):
-            checker, check = work.checker, work.check
+        for checker in list(self._checkers):
+            check = checker.check
             if check is not None and checker.is_too_late():
-                reason = self._reason_of_delay(work)
-                self._end_checker(work)
+                reason = _TOO_SLOW if checker.is_ready else _NO_CHECKER
+                # On a busy machine the clock alone is no verdict.
+                if checker.is_ready and checker.used_s() > CHECK_TIMEOUT_S:
+                    reason = _TOO_COSTLY
+                self._end_checker(checker)
                 self._settle(check, reason, CHECK_TIMEOUT_S)
-            elif check is None and len(self._works) > 1 and work.is_long_idle:
-                self._end_checker(work)
-
-    def _reason_of_delay(self, work: _Work) -> str:
-        if not work.checker.is_ready or work.check is None:
-            return _NO_CHECKER
-        # On a busy machine the clock alone is no verdict.
-        has_tried = work.checker.used_s() > CHECK_TIMEOUT_S
-        is_costly = has_tried and is_too_much(work.check.grammar, self._vocab_size)
-        return _TOO_COSTLY if is_costly else _TOO_SLOW
+            elif check is None and len(self._checkers) > 1 and checker.is_long_idle:
+                self._end_checker(checker)
 
     def close(self) -> None:
-        for work in list(self._works):
-            self._end_checker(work)
+        for checker in list(self._checkers):
+            self._end_checker(checker)
         self._compiler.close()
 
     def _forget(self, check: _Check, on_checked: OnChecked) -> None:
         if on_checked in check.callbacks:
             check.callbacks.remove(on_checked)
         if not check.callbacks and not check.has_begun:
-            for entry in check.entries:
-                self._to_check.discard(entry)
+            self._take_turns(check)
             self._checks.pop(check.digest, None)
 
+    def _take_turns(self, check: _Check) -> None:
+        for lane in check.lanes:
+            self._to_check.discard((check, lane))
+
     def _check_next(self) -> None:
-        """Give the next grammars to the checkers that have nothing to do."""
         while len(self._to_check):
-            idle = next((work for work in self._works if work.check is None), None)
-            if idle is None and len(self._works) >= self._max_checkers:
+            idle = next((each for each in self._checkers if each.check is None), None)
+            if idle is None and len(self._checkers) >= self._max_checkers:
                 return
-            entry = self._to_check.pop_except(self._lanes_without_turn())
-            if entry is None:
+            busy = Counter(each.check.lane for each in self._checkers if each.check is not None)
+            most = max(1, self._max_checkers - 1)
+            turn = self._to_check.pop_except({lane for lane, num in busy.items() if num >= most})
+            if turn is None:
                 return
-            self._begin(entry.check, entry.lane, idle)
+            self._begin(*turn, idle)
 
-    def _lanes_without_turn(self) -> set[Lane]:
-        """Return the lanes that have as many checkers as one may have."""
-        busy = Counter(work.check.lane for work in self._works if work.check is not None)
-        return {lane for lane, num in busy.items() if num >= max(1, self._max_checkers - 1)}
-
-    def _begin(self, check: _Check, lane: Lane, idle: _Work | None) -> None:
+    def _begin(self, check: _Check, lane: Lane, idle: Checker | None) -> None:
         check.has_begun, check.lane = True, lane
-        for entry in check.entries:
-            self._to_check.discard(entry)
+        self._take_turns(check)
+        checker = idle or Checker(self._folder, self._vocab_size)
+        checker.check = check
         if idle is not None:
-            idle.check = check
             self._send(idle)
             return
-        work = _Work(Checker(self._folder, self._vocab_size), check)
-        self._works.append(work)
-        self._server.watch(work.checker.connection.fileno(), lambda: self._receive(work))
+        self._checkers.append(checker)
+        self._server.watch(checker.connection.fileno(), lambda: self._receive(checker))
 
-    def _send(self, work: _Work) -> None:
-        assert work.check is not None
+    def _send(self, checker: Checker) -> None:
+        assert checker.check is not None
         try:
-            work.checker.send(work.check.grammar)
+            checker.send(checker.check.grammar)
         except OSError:
-            self._lose_checker(work)
+            self._lose_checker(checker)
 
-    def _receive(self, work: _Work) -> None:
-        checker = work.checker
+    def _receive(self, checker: Checker) -> None:
         try:
             refusal = checker.receive()
         except (EOFError, OSError):
-            self._lose_checker(work)
+            self._lose_checker(checker)
             return
         if not checker.is_ready:
             checker.is_ready = True
-            self._send(work)
+            self._send(checker)
             return
-        check, work.check = work.check, None
-        work.idle_since = time.monotonic()
+        check, checker.check = checker.check, None
+        checker.idle_since = time.monotonic()
         assert check is not None
         used_s = checker.used_s()
         if checker.is_large():
-            self._end_checker(work)
+            self._end_checker(checker)
         self._settle(check, refusal, used_s)
 
     def _settle(self, check: _Check, refusal: str | None, used_s: float) -> None:
-        """Take the checker's answer, and charge the lane what it has cost."""
         self._to_check.charge(check.lane, used_s - _EXPECTED_S)
         if refusal is None:
             self._to_compile.add(check, check.lane)
@@ -330,10 +371,10 @@ class GrammarChecks:
         for on_checked in check.callbacks.copy():
             on_checked(refusal)
 
-    def _lose_checker(self, work: _Work) -> None:
+    def _lose_checker(self, checker: Checker) -> None:
         """The checker died, perhaps of its grammar, which another one tries once more."""
-        check = work.check
-        status = self._end_checker(work)
+        check = checker.check
+        status = self._end_checker(checker)
         log.warning("a grammar checker ended", extra={"fields": {"status": status}})
         if check is None:
             return
@@ -345,21 +386,12 @@ class GrammarChecks:
         self._to_check.charge(check.lane, CHECK_TIMEOUT_S - _EXPECTED_S)
         self._begin(check, check.lane, None)
 
-    def _end_checker(self, work: _Work) -> int:
-        """Returns its exit status."""
-        self._works.remove(work)
-        self._server.unwatch(work.checker.connection.fileno())
-        self._past_bytes += work.checker.grown_bytes
-        return work.checker.end()
-
-
-def _has_entry(check: _Check, lane: Lane) -> bool:
-    return any(entry.lane == lane for entry in check.entries)
+    def _end_checker(self, checker: Checker) -> int:
+        self._checkers.remove(checker)
+        self._server.unwatch(checker.connection.fileno())
+        self._past_bytes += checker.grown_bytes
+        return checker.end()
 
 
 def _digest(grammar: GrammarSpec) -> bytes:
     return sha256(f"{grammar.kind}\0{grammar.source}".encode(errors="surrogatepass")).digest()
-
-
-def _do_nothing() -> None:
-    """Forget a grammar that is known."""

@@ -12,16 +12,26 @@ model has a graph of its own for the embeddings of tokens, and gets another toke
   in the prefix cache (`engine/prefix_cache`). In a vision model the cache sees embeddings,
   not ids. There an id that was raised n times has an embedding that is larger by n / 2^23, which
   is in the last bits of its numbers.
+
+The copy is kept for the next start: to read and write a graph takes a sixth of the time in which a
+small model wakes. Beside the copy is a note of what it was made from. The note is removed before
+the copy is written anew, so one that was begun and not finished has none.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element, ParseError, SubElement, parse
+
+import msgspec
+import openvino
+
+from vinery_serving.engine.config import FileStates, file_states
 
 MODEL_FILE: Final = "openvino_model.xml"
 LANGUAGE_FILE: Final = "openvino_language_model.xml"  # of a vision model
@@ -34,12 +44,12 @@ _MAX_TOKEN_ID: Final = 2**31 - 1
 MAX_DRAFT: Final = 16
 # So many that no number of an embedding changes by more than 1/32768 of it.
 _MAX_EMBEDDED_SALTS: Final = 255
+# What a copy depends on beside its folder: it is tried on a device.
+_CODE: Final = tuple(map(Path, (__file__, openvino.__file__)))
 
 
 @dataclass(frozen=True, slots=True)
 class GraphFeatures:
-    """What a model's graph supports."""
-
     has_logits_hook: bool = False
     salt_modulus: int = 0  # token ids are taken modulo this; 0: salts are not supported
     is_vision: bool = False
@@ -48,13 +58,33 @@ class GraphFeatures:
 
     @property
     def num_salts(self) -> int:
-        """How many different salts fit into a token id."""
         num_salts = _MAX_TOKEN_ID // self.salt_modulus - 1 if self.salt_modulus else 0
         return min(num_salts, _MAX_EMBEDDED_SALTS) if self.is_vision else num_salts
 
 
+class _Note(msgspec.Struct, frozen=True):
+    source: FileStates
+    features: GraphFeatures
+
+
+def kept(folder: Path, target: Path, write: Callable[[], GraphFeatures]) -> GraphFeatures:
+    """Return what the copy `target` of a folder supports, which `write` makes if the folder or this
+    code has changed. `write` makes none of a graph that supports nothing."""
+    note_path, source = target.with_name(f"{target.name}.json"), file_states((folder, *_CODE))
+    with suppress(OSError, msgspec.MsgspecError):
+        note = msgspec.json.decode(note_path.read_bytes(), type=_Note)
+        if note.source == source:
+            return note.features
+    note_path.unlink(missing_ok=True)
+    features = write()
+    if target.is_dir():
+        draft = note_path.with_suffix(".draft")
+        draft.write_bytes(msgspec.json.encode(_Note(source, features)))
+        draft.rename(note_path)
+    return features
+
+
 def is_vision_folder(folder: Path) -> bool:
-    """Whether GenAI takes the folder for a vision model."""
     return (folder / EMBEDDINGS_FILE).is_file()
 
 
@@ -115,8 +145,6 @@ def _write_copy(folder: Path, target: Path, *nets: _Net) -> None:
 
 
 class _Output(NamedTuple):
-    """An output of a layer; `port` describes it."""
-
     layer: Element
     port: Element
 
@@ -144,28 +172,23 @@ class _Net:
         self._by_id = {layer.attrib["id"]: layer for layer in self._layers}
 
     def parameter(self, name: str) -> _Output | None:
-        """Return the graph's input of this name."""
         outputs = map(_output, self._layers.iterfind("layer[@type='Parameter']"))
         return next((output for output in outputs if output.is_named(name)), None)
 
     def result(self, name: str) -> _Output | None:
-        """Return the output that becomes the graph's result of this name."""
         results = self._layers.iterfind("layer[@type='Result']")
         outputs = (self.sources(result)[0] for result in results)
         return next((output for output in outputs if output.is_named(name)), None)
 
     def sources(self, layer: Element) -> list[_Output]:
-        """Return the outputs that the layer reads, in the order of its ports."""
         return [self._source(edge) for edge in self._edges_to(layer)]
 
     def readers(self, layer: Element) -> Iterator[tuple[Element, int]]:
-        """Yield the layers that read this layer, each with the index of that input."""
         for edge in self._edges.findall(f"edge[@from-layer='{layer.attrib['id']}']"):
             reader = self._by_id[edge.attrib["to-layer"]]
             yield reader, self._edges_to(reader).index(edge)
 
     def redirect(self, reader: Element, index: int, output: _Output) -> None:
-        """Let a layer read its input `index` from another output."""
         self._edges_to(reader)[index].attrib.update(_edge_from(output))
 
     def add(
@@ -176,7 +199,6 @@ class _Net:
         output: Element | None = None,
         **data: str,
     ) -> Element:
-        """Add a layer with one output like `output`, or without one."""
         id_ = str(1 + max(map(int, self._by_id)))
         attributes = {"id": id_, "name": f"vinery_{id_}", "type": kind, "version": version}
         layer = self._by_id[id_] = SubElement(self._layers, "layer", attributes)
@@ -286,7 +308,6 @@ def _insert_doubt(net: _Net, rows: _Output) -> bool:
 
 
 def _vocab_size(net: _Net) -> int:
-    """Return the width of the logits; 0 if it is not fixed."""
     logits = net.result("logits")
     sizes = [] if logits is None else logits.sizes
     return max(0, int(sizes[-1])) if sizes else 0
@@ -396,7 +417,6 @@ def _modulo(net: _Net, ids: _Output, rows: _Output) -> _Output:
 
 
 def _lookup(net: _Net, ids: _Output) -> tuple[Element, Element] | None:
-    """Return the layer that reads the ids on their way to the embedding, and the embedding."""
     for reader, _ in net.readers(ids.layer):
         following = net.readers(reader) if reader.attrib["type"] == "Convert" else ()
         for layer, index in ((reader, 1), *following):
@@ -406,7 +426,6 @@ def _lookup(net: _Net, ids: _Output) -> tuple[Element, Element] | None:
 
 
 def _is_zero(layer: Element, path: Path) -> bool:
-    """Whether the layer is a constant of zeros, as the axis of a usual look-up is."""
     data = layer.find("data")
     if layer.attrib["type"] != "Const" or data is None:
         return False
@@ -416,7 +435,6 @@ def _is_zero(layer: Element, path: Path) -> bool:
 
 
 def _constant(net: _Net, output: _Output) -> _Output | None:
-    """Return the constant from which an embedding table is decompressed."""
     while output.layer.attrib["type"] != "Const":
         sources = net.sources(output.layer)
         if output.layer.attrib["type"] not in _DECOMPRESSION or not sources:

@@ -45,7 +45,6 @@ class EngineLogFile:
         os.dup2(_STDERR, _STDOUT)
 
     def check(self) -> None:
-        """Rotate the file when it is full, and open a new one if it was removed."""
         if self._file is not None:
             self._file.check()
         if not os.path.samestat(os.fstat(_STDOUT), os.fstat(_STDERR)):

@@ -12,17 +12,18 @@ function changes in place.
 """
 
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.logits_hook import StepView
-from vinery_serving.engine.logprobs import Row, RowLogprobs
 from vinery_serving.engine.prefix_cache import TokenArray
-from vinery_serving.engine.sampler import TokenSampler
 from vinery_serving.engine.step_layout import ScheduledSequence, Span
 from vinery_serving.transport.messages import (
     LogitsSpec,
@@ -32,11 +33,112 @@ from vinery_serving.transport.messages import (
     TokenLogprobs,
 )
 
+Row = npt.NDArray[np.float32]  # (vocab_size,)
 # Changes a row in place. Gets the tokens generated so far.
 Processor = Callable[[Sequence[int], Row], None]
 Factory = Callable[[Mapping[str, Any]], Processor | None]
 
 _FORBIDDEN = np.float32(-np.inf)
+
+# The top tokens of a row are searched in its best blocks: the maximum of each block is found at
+# memory speed, while a partition of the whole row is twenty times slower. A block is a column of
+# the row laid out in this many lines, because numpy compares whole lines at once. Measured
+# between 32 and 128, the number makes little difference.
+_BLOCK: Final = 64
+# JSON has no infinity. vLLM also writes this number for an impossible token.
+_IMPOSSIBLE: Final = -9999.0
+# Tokens outside `top_k`, `top_p` and `min_p` are far below the others, but stay possible: a
+# grammar, which GenAI applies later, may forbid all others.
+_CUT: Final = np.float32(1e6)
+_UINT64: Final = 2**64
+
+
+class RowLogprobs:
+    """The distribution of one row, kept until the sampler has chosen a token.
+
+    It is the model's own, before bias, penalties, grammar and temperature, unless the request asks
+    for another one (`LogprobsSpec`).
+    """
+
+    def __init__(self, row: Row, spec: LogprobsSpec) -> None:
+        """Copies the row, so the caller may change it afterwards."""
+        values = row.astype(np.float32)
+        if spec.temperature != 1:
+            values /= np.float32(spec.temperature)
+        if spec.top_p < 1:
+            kept = _nucleus(values, spec.top_p)
+            logits = values[kept]
+            values.fill(-np.inf)
+            values[kept] = logits
+        self._values = values
+        self._log_sum = _log_sum_exp(values)
+        best = top_ids(values, spec.num_top)
+        others = [id_ for id_ in spec.token_ids if id_ not in best]
+        self._reported_ids = (*best, *others)
+
+    def of(self, token_id: int) -> TokenLogprobs:
+        """Return what is reported if the sampler chose this token."""
+        value = self._values[token_id]
+        rank = 1 + int(np.count_nonzero(self._values > value))
+        others = tuple((id_, self._logprob(id_)) for id_ in self._reported_ids)
+        return TokenLogprobs(self._logprob(token_id), rank, others)
+
+    def _logprob(self, token_id: int) -> float:
+        logprob = float(self._values[token_id]) - self._log_sum
+        return logprob if math.isfinite(logprob) else _IMPOSSIBLE
+
+
+def top_ids(row: Row, num: int) -> list[int]:
+    num = min(num, len(row))
+    if num == 0:
+        return []
+    candidates = _candidates(row, num)
+    order = np.lexsort((candidates, -row[candidates]))
+    return [int(id_) for id_ in candidates[order[:num]]]
+
+
+def _candidates(row: Row, num: int) -> npt.NDArray[np.intp]:
+    """Return the ids of the `num` greatest values, and of all that equal the last of them."""
+    num_blocks = len(row) // _BLOCK
+    if num_blocks <= num:
+        return np.flatnonzero(row >= np.partition(row, -num)[-num])
+    blocks = row[: num_blocks * _BLOCK].reshape(_BLOCK, num_blocks)
+    bests = blocks.max(axis=0)
+    # At least `num` values are as great as this one: the maxima of `num` blocks.
+    threshold = np.partition(bests, -num)[-num]
+    chosen = np.flatnonzero(bests >= threshold)
+    ids = (np.arange(_BLOCK)[:, None] * num_blocks + chosen).reshape(-1)
+    ids = np.concatenate((ids, np.arange(num_blocks * _BLOCK, len(row))))
+    candidates: npt.NDArray[np.intp] = ids[row[ids] >= threshold]
+    return candidates
+
+
+def _log_sum_exp(row: Row) -> float:
+    top = row.max()
+    scratch = _scratch(len(row))
+    np.subtract(row, top, out=scratch)
+    np.exp(scratch, out=scratch)
+    return float(top) + math.log(float(scratch.sum()))
+
+
+@lru_cache(maxsize=1)
+def _scratch(size: int) -> Row:
+    """Return memory that the only thread reuses: touching fresh pages would take longer."""
+    return np.empty(size, np.float32)
+
+
+def _nucleus(row: Row, top_p: float) -> npt.NDArray[np.intp]:
+    """Return the ids of the smallest set of tokens with this probability, the likeliest first."""
+    probabilities = np.exp(row - row.max())
+    total = probabilities.sum(dtype=np.float64)
+    # All tokens below this probability hold less than 1 - top_p together, so none of them is in
+    # the set. The few others are sorted quickly.
+    likely = np.flatnonzero(probabilities >= (1 - top_p) * total / len(row))
+    order = likely[np.argsort(-row[likely], kind="stable")]
+    # In float64: thousands of small values would vanish beside a large float32 sum.
+    before = np.cumsum(probabilities[order], dtype=np.float64) - probabilities[order]
+    kept: npt.NDArray[np.intp] = order[before < top_p * total]
+    return kept
 
 
 class PromptWasCached(Exception):
@@ -52,7 +154,7 @@ class LogitsHandler:
     ) -> None:
         spec = self._spec = submit.logits or LogitsSpec()
         self._prompt_ids = prompt_ids
-        self._penalty = submit.sampling.repetition_penalty
+        self._penalty = submit.sampling.repetition_penalty or 1.0
         self._editor = LogitsEditor(spec, processors)
         # Set by the batch when it adds the generation.
         self.applies_penalty = False
@@ -68,7 +170,6 @@ class LogitsHandler:
         return is_asked and len(self.prompt_logprobs) < len(self._prompt_ids) - 1
 
     def restart(self) -> None:
-        """Prepare for a generation that is added to the pipeline again."""
         self._rows = []
         if self.must_score:
             self.prompt_logprobs = []
@@ -129,7 +230,6 @@ class LogitsEditor:
         self._reasoning = None if spec.budget is None else _ReasoningLimiter(spec.budget)
 
     def edit(self, row: Row, tokens: Sequence[int]) -> None:
-        """Change the row from which the token after `tokens` is sampled."""
         if len(self._bias_ids):
             row[self._bias_ids] += self._bias
         if len(self._banned):
@@ -243,3 +343,59 @@ class _ReasoningLimiter:
 
 def _ends_with(tokens: Sequence[int], mark: Sequence[int]) -> bool:
     return bool(mark) and tuple(tokens[-len(mark) :]) == tuple(mark)
+
+
+class TokenSampler:
+    """Samples where the pipeline must not: beside a draft model.
+
+    GenAI 2026.4.1 reads one row too far after a draft token that it rejects, unless it decodes
+    greedily: the text loses tokens, or the step fails (openvinotoolkit/openvino.genai#4190). So the
+    pipeline decodes greedily there, and each row gets noise that makes its largest logit a sample
+    of the model's distribution (the Gumbel-max trick). The noise depends on the seed and on the
+    number of tokens before it: a row behind a rejected draft token wastes nothing, and an answer
+    that goes on elsewhere goes on with the same noise.
+    """
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling = sampling
+
+    def prepare(self, row: Row, tokens: Sequence[int]) -> None:
+        """Change a row of logits, float32 `(vocab_size,)`, in place, so that its largest value is
+        the sample. `tokens` are those generated so far. The temperature must be above 0."""
+        self._penalize(row, tokens)
+        row /= np.float32(self._sampling.temperature or 1)
+        threshold = self._threshold(row)
+        if threshold is not None:
+            row[row < threshold] -= _CUT
+        row += self._noise(len(row), len(tokens))
+
+    def _penalize(self, row: Row, tokens: Sequence[int]) -> None:
+        presence = self._sampling.presence_penalty or 0.0
+        frequency = self._sampling.frequency_penalty or 0.0
+        if not tokens or (frequency == 0 and presence == 0):
+            return
+        ids, counts = np.unique(np.array(tokens, np.intp), return_counts=True)
+        penalties = presence + frequency * counts
+        row[ids] -= penalties.astype(np.float32)
+
+    def _threshold(self, row: Row) -> np.float32 | None:
+        """Return the least value of a token that may be sampled; None: all may."""
+        sampling = self._sampling
+        thresholds: list[np.float32] = []
+        if sampling.top_k and sampling.top_k < len(row):
+            thresholds.append(np.partition(row, -sampling.top_k)[-sampling.top_k])
+        if sampling.top_p and sampling.top_p < 1:
+            thresholds.append(row[_nucleus(row, sampling.top_p)[-1]])
+        if sampling.min_p:
+            thresholds.append(np.float32(row.max() + np.log(sampling.min_p)))
+        return max(thresholds) if thresholds else None
+
+    def _noise(self, num_values: int, num_tokens: int) -> Row:
+        """Return values with a Gumbel distribution, `(num_values,)`."""
+        bits = np.random.Philox(
+            key=(self._sampling.seed or 0) % _UINT64, counter=[0, num_tokens, 0, 0]
+        )
+        draws = np.random.Generator(bits).standard_exponential(num_values, dtype=np.float32)
+        # A draw may be 0, whose logarithm would make any token the sample.
+        np.maximum(draws, np.finfo(np.float32).tiny, out=draws)
+        return -np.log(draws)

@@ -43,7 +43,6 @@ class LogitsHook(ov.Op):  # type: ignore[misc]
 
     @classmethod
     def before_compile(cls) -> None:
-        """Call before a model is compiled."""
         cls._compiled = None
 
     @classmethod

@@ -1,225 +1,68 @@
-"""The engine's only thread: read the socket, admit, step, send.
+"""The engine's only thread, whatever its model does: read the socket, step, report."""
 
-Every generation that arrives gets an answer. It is accepted or rejected at once, and ends with a
-finish or a rejection, whatever happens to the batch or to its gateway, until the process ends.
-"""
-
-import logging
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Final, assert_never
-
-import numpy as np
-from msgspec import structs
+from collections.abc import Callable
+from typing import Any, Final
 
 from vinery_serving.core import errors
-from vinery_serving.core.events import TokenCounts
-from vinery_serving.engine.admission import Admission
-from vinery_serving.engine.arrival import ArrivingPixels, PixelsRefused, check_submit
-from vinery_serving.engine.batch import Batch, StepResult
-from vinery_serving.engine.config import EngineConfig
-from vinery_serving.engine.estimates import LEAST_S, StepLimits
-from vinery_serving.engine.fair_queue import Lane
-from vinery_serving.engine.figures import Figures
-from vinery_serving.engine.finished import FinishedGenerations
-from vinery_serving.engine.generation import (
-    FailedGeneration,
-    GeneratedTokens,
-    Generation,
-)
-from vinery_serving.engine.grammars import UNDECIDED, GrammarChecks, SharedCompiler
+from vinery_serving.engine.kinds import EngineKind
 from vinery_serving.engine.log import EngineLogFile
-from vinery_serving.engine.logits_handler import (
-    LogitsHandler,
-    load_factories,
-    new_processors,
-)
-from vinery_serving.engine.output_sender import OutputSender
-from vinery_serving.engine.picture_test import PictureTests
-from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.engine.prefix_cache import TokenArray
-from vinery_serving.engine.process import Lifeline, PipelineBroken
-from vinery_serving.engine.use import DRAIN_WAIT_S, Use
-from vinery_serving.processes.heartbeat import Heartbeat
+from vinery_serving.engine.supervision import Lifeline
 from vinery_serving.transport.messages import (
-    FINISH_LENGTH,
     PROTOCOL_VERSION,
     Cancel,
-    EngineStats,
-    GrammarSpec,
-    Grant,
     Hello,
     Keep,
     Leaving,
-    LogitsSpec,
-    MediaPixels,
     Ping,
     Pong,
-    PoolTexts,
     Rejected,
-    SamplingParams,
-    Submit,
     TestPictures,
 )
-from vinery_serving.transport.server import Connection, Incoming, SocketServer
+from vinery_serving.transport.server import Incoming, SocketServer
 
-logger = logging.getLogger(__name__)
-
-# An idle engine generates a token this often, to know that it still can.
+# An idle engine computes a token this often, to know that it still can.
 PROBE_INTERVAL_S: Final = 10.0
-# How long the engine waits for messages before it checks deadlines, and for how long without any
-# generation and with nothing to report. Each time that it wakes up takes 0.3 ms.
-_IDLE_WAIT_S: Final = 0.2
-_CALM_WAIT_S: Final = 1.0
+# How long an engine that drains waits for requests that were on their way.
+_DRAIN_WAIT_S: Final = 0.02
 # Deadlines are minutes long, so not every step checks them.
-_EXPIRY_INTERVAL_S: Final = 0.2
-_QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
-_WOULD_WAIT: Final = "The request would wait longer than {:g} s for its turn. Try again in {} s."
-# Of all requests that wait or run. Each may have 48 MB, and wait among a thousand others.
-_MAX_PIXEL_BYTES: Final = 2**30
-_TOO_MANY_PIXELS: Final = (
-    "The engine has too many pictures to read; try again shortly, or send smaller ones."
-)
-_TOO_MANY_GRAMMARS: Final = (
-    "Too many new schemas, patterns or grammars of this API key are being compiled; try again "
-    "shortly, or use fewer different ones."
-)
-# An EAGLE-3 head needs a prompt of two tokens.
-_PROBE: Final = Submit(
-    id=0,
-    prompt_ids=np.zeros(2, dtype="<i4").tobytes(),
-    sampling=SamplingParams(),
-    max_new_tokens=1,
-    deadline_s=60.0,
-)
+_CHECK_INTERVAL_S: Final = 0.2
 
 
 class EngineLoop:
-    """Owns the batch, the wait queue and the socket."""
+    """Owns the socket, and lets the kind work."""
 
     def __init__(
         self,
-        config: EngineConfig,
-        pipeline: Pipeline,
-        heartbeat: Heartbeat | None = None,
+        kind: EngineKind[Any],
         lifeline: Lifeline | None = None,
         log_file: EngineLogFile | None = None,
     ) -> None:
-        self._config = config
-        self._log_file = log_file
+        self._kind = kind
+        self._liveness = kind.liveness
         self._lifeline = lifeline or Lifeline()
-        self._heartbeat = heartbeat
-        self._step_limits = StepLimits(config.options.step_timeout_s)
-        self._pipeline = pipeline
-        self._batch = Batch(
-            pipeline,
-            config.options.max_running,
-            num_step_tokens=self._pipeline.max_step_tokens,
-        )
-        self._batch.on_encoding = lambda: self._promise(config.options.step_timeout_s)
-        self._processors = load_factories(config.options.logits_processors)
-        self._waiting = Admission(config.options, self._batch)
-        # Whose grammars are being checked, and how to stop waiting for that.
-        self._checking: dict[Generation, Callable[[], None]] = {}
-        self._alive: dict[tuple[int, int], Generation] = {}  # by `_key`
-        self._pixels = ArrivingPixels()
-        self._sender = OutputSender(config.options.flush_interval_ms)
-        self._finished = FinishedGenerations(config.usage_dir)
-        self._next_expiry_at = 0.0
-        self._last_token_at: float | None = None
-        self._num_steps = 0
-        self._num_prompt_tokens = 0
-        self._num_cached_tokens = 0
-        self._num_output_tokens = 0
-        self._num_unused_tokens = 0
-        self._figures = Figures()
-        self._picture_tests = PictureTests(pipeline.vision, self._batch)
-        self._is_listening = False  # until then the load has its own limit
+        self._log_file = log_file
+        self._next_check_at = 0.0
         self._is_stopping = False
-        self._use = Use(heartbeat)
-
-    def warm_up(self) -> None:
-        """Generate the first tokens; test hook and salts. Raises PipelineBroken or RuntimeError."""
-        self._probe(_PROBE)
-        forced = [
-            structs.replace(_PROBE, logits=LogitsSpec(allowed_ids=(token_id,)))
-            for token_id in (0, 1)
-        ]
-        if self._pipeline.has_logits_hook and list(map(self._probe, forced)) != [0, 1]:
-            # The sampler does not see what the hook writes, as on a device with its own copy of
-            # the logits. Then the engine offers nothing that needs the hook.
-            self._pipeline.has_logits_hook = False
-        if self._pipeline.vision is not None:
-            self._show_pictures()
-        is_text = self._pipeline.vision is None
-        if is_text and self._pipeline.num_salts and not self._understands_salts():
-            self._pipeline.disable_salts()
-
-    @property
-    def _picture_failure(self) -> str:
-        """Why the newest test with known pictures has failed; empty: it has not, or there is
-        none."""
-        newest = self._picture_tests.newest
-        return "" if newest is None else newest.failure
-
-    def _show_pictures(self) -> None:
-        """Raises RuntimeError if pictures do not have the tokens that they should."""
-        self._picture_tests.begin(timeout_s=None)
-        while self._picture_tests.is_running:
-            self._picture_tests.join()
-            if self._batch.has_work:
-                self._take_step(self._step())
-        result = self._picture_tests.newest
-        assert result is not None
-        if not result.is_finished:
-            raise RuntimeError(result.failure)
-
-    def _understands_salts(self) -> bool:
-        """Whether the plugin computes with large token ids exactly: plugins differ in that."""
-        # An odd number is the first to be rounded, and this key has the largest salt.
-        ids = np.ones(2, dtype="<i4").tobytes()
-        largest = (self._pipeline.num_salts - 1).to_bytes(16)
-        try:
-            self._probe(
-                structs.replace(_PROBE, prompt_ids=ids, cache_key=largest, logits=LogitsSpec())
-            )
-        except RuntimeError:
-            return False
-        return True
-
-    def _probe(self, submit: Submit) -> int:
-        """Generate and return one token. Raises RuntimeError if the probe fails."""
-        probe = Generation.of(None, submit, self._pipeline.vision)
-        if submit.logits is not None:
-            probe.logits = LogitsHandler(submit, probe.prompt_ids)
-        _require(self._batch.add(probe))
-        while self._batch.has_work:
-            step = self._step()
-            for failed in step.failed:
-                _require(failed)
-            self._take_step(step)
-        return probe.tokens[0]
 
     def run(self, on_listening: Callable[[SocketServer], None]) -> None:
         """Serve until `stop`, or until no node is left.
 
         Raises PipelineBroken if the process must be replaced.
         """
-        server = SocketServer(self._config.socket_path, self._hello)
-        vocab_size = self._pipeline.vocab_size
-        compiler = SharedCompiler(self._pipeline.tokenizer, vocab_size, server)
-        self._grammars = GrammarChecks(self._config.folder, vocab_size, server, compiler)
+        kind = self._kind
+        server = SocketServer(kind.config.socket_path, self._hello)
+        kind.open(server)
         on_listening(server)
-        self._is_listening = True
+        self._liveness.is_listening = True
         try:
             while not (self._is_stopping or self._lifeline.has_ended):
-                self._iterate(server)
-            self._sender.send(num_streams=0, at_once=True)
+                self.turn(server)
+            kind.finish()
             server.broadcast(Leaving())
         finally:
-            self._grammars.close()
+            kind.close()
             server.close()
 
     def stop(self) -> None:
@@ -229,370 +72,63 @@ class EngineLoop:
     def drain(self) -> None:
         """Finish what there is, let gateways send no more, and leave `run`. Safe to call from a
         signal handler."""
-        self._use.must_drain = True
+        self._liveness.must_drain = True
 
-    def report(self) -> Mapping[str, Any]:
-        """Return what the node gets with the report that the engine is ready."""
-        return {"picture_failure": self._picture_failure}
-
-    def _iterate(self, server: SocketServer) -> None:
-        self._promise(LEAST_S)
-        is_admitting = bool(self._waiting) and self._batch.has_free_slot
-        has_work = self._batch.has_work or is_admitting or self._picture_tests.is_running
-        is_calm = not self._alive and self._waiting.is_calm
-        idle_wait_s = _CALM_WAIT_S if is_calm else _IDLE_WAIT_S
-        if self._use.must_drain:
-            idle_wait_s = DRAIN_WAIT_S
-        received = server.poll(0 if has_work else idle_wait_s)
+    def turn(self, server: SocketServer) -> None:
+        """Take what has come, and do one step. Raises PipelineBroken."""
+        kind, liveness = self._kind, self._liveness
+        liveness.promise()
+        wait_s = kind.wait_s
+        received = server.poll(min(wait_s, _DRAIN_WAIT_S) if liveness.must_drain else wait_s)
         for incoming in received:
-            self._receive(incoming)
-        if self._use.must_drain and self._use.has_drained(
-            server, is_busy=self._is_busy or bool(received)
-        ):
-            self._is_stopping = True
-        self._grammars.tick()
-        self._expire()
-        self._picture_tests.join()
-        self._admit()
-        if (load := self._waiting.report()) is not None:
-            server.broadcast(load)
-        if self._batch.has_work:
-            self._take_step(self._step())
-        else:
-            self._sender.send(num_streams=0)
-            self._end_when_full()
-            self._probe_when_idle()
-        self._use.report(is_busy=self._is_busy)
+            self.receive(incoming)
+        if liveness.must_drain:
+            is_busy = kind.is_busy or bool(received)
+            self._is_stopping |= liveness.has_drained(server, is_busy=is_busy)
+        self._check()
+        if not kind.step(server):
+            last = kind.last_token_at
+            if last is None or time.monotonic() - last > PROBE_INTERVAL_S:
+                kind.probe()
+        liveness.show(is_busy=kind.is_busy)
 
-    @property
-    def _is_busy(self) -> bool:
-        return bool(self._alive) or self._picture_tests.is_running
-
-    def _step(self) -> StepResult:
-        num_tokens = self._batch.num_next_tokens
-        self._promise(self._step_limits.limit_s(num_tokens))
-        began_at = time.monotonic()
-        step = self._batch.step()
-        self._step_limits.note(num_tokens, time.monotonic() - began_at)
-        return step
-
-    def _promise(self, limit_s: float) -> None:
-        """Promise the node a sign of life within this time."""
-        if self._heartbeat is not None and self._is_listening:
-            self._heartbeat.beat(limit_s)
-
-    # Messages
-
-    def _receive(self, incoming: Incoming) -> None:
-        match incoming.message:
+    def receive(self, incoming: Incoming) -> None:
+        """Take one message, or the end of a connection."""
+        connection, message = incoming
+        match message:
             case None:
-                self._disconnect(incoming.connection)
-            case Submit():
-                self._submit(incoming.connection, incoming.message)
-            case MediaPixels():
-                self._pixels.add(incoming.connection, incoming.message)
+                self._lifeline.discard(connection)
+                self._kind.disconnect(connection)
             case Cancel(id=id_, num_used=num_used):
-                self._pixels.drop(incoming.connection, id_)
-                self._cancel(incoming.connection, id_, num_used)
-            case Grant():
-                self._grant(incoming.connection, incoming.message)
+                self._kind.cancel(connection, id_, num_used)
             case Ping(nonce=nonce):
-                incoming.connection.send(Pong(nonce, self._stats()))
-            case TestPictures(nonce=nonce):
-                self._picture_tests.ask(incoming.connection, nonce)
+                connection.send(Pong(nonce, self._kind.stats()))
             case Keep():
-                self._lifeline.add(incoming.connection)
-            case PoolTexts(id=id_):
-                what = "This engine generates text: it makes no vectors."
-                incoming.connection.send(Rejected(id_, errors.InvalidRequest.code or "", what))
+                self._lifeline.add(connection)
+            case _ if self._kind.receive(connection, message):
+                pass
+            case TestPictures():
+                pass  # the node does not test a model without pictures
             case _:
-                assert_never(incoming.message)
+                code = errors.InvalidRequest.code or ""
+                connection.send(Rejected(message.id, code, self._kind.REFUSAL))
 
-    def _submit(self, connection: Connection, submit: Submit) -> None:
-        try:
-            pixels = self._pixels.take(connection, submit)
-            self._check_room(submit, len(pixels))
-            generation = Generation.of(connection, submit, self._pipeline.vision, pixels)
-            check_submit(submit, generation.prompt_ids, self._pipeline, self._config.max_context)
-            if submit.logits is not None:
-                generation.logits = self._new_handler(submit, submit.logits, generation.prompt_ids)
-        except ValueError as error:
-            connection.send(Rejected(submit.id, errors.InvalidRequest.code or "", str(error)))
-            return
-        except PixelsRefused:
-            connection.send(Rejected(submit.id, errors.Overloaded.code or "", _TOO_MANY_PIXELS))
-            return
-        if submit.known is None and not self._may_wait(generation):  # else it had its room before
-            return
-        self._alive[_key(generation)] = generation
-        self._use.begin()
-        if submit.grammar is None:
-            self._accept(generation)
-        else:
-            self._check_grammar(generation, submit.grammar)
-
-    def _check_room(self, submit: Submit, num_bytes: int) -> None:
-        """Raises PixelsRefused if the pictures of all requests would take too much memory."""
-        if num_bytes == 0 or submit.known is not None:
-            return
-        num_held = sum(each.num_pixel_bytes for each in self._alive.values())
-        if num_held + num_bytes > _MAX_PIXEL_BYTES:
-            raise PixelsRefused
-
-    def _may_wait(self, generation: Generation) -> bool:
-        """Whether a new generation may wait for its turn. If not, it is rejected."""
-        submit = generation.submit
-        retry_after_s = self._waiting.check_wait(submit)
-        if retry_after_s is not None:
-            late = _WOULD_WAIT.format(submit.max_queue_s, retry_after_s)
-            generation.reject(errors.Overloaded.code, late, retry_after_s)
-            return False
-        if not self._has_room(submit.lane):
-            generation.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
-            return False
-        return True
-
-    def _has_room(self, lane: Lane) -> bool:
-        """Whether one more of this lane may wait. A lane that holds the most slots may lose one."""
-        checking = Counter(each.submit.lane for each in self._checking)
-        if self._waiting.has_room(lane, checking):
-            return True
-        yielding = self._waiting.last_to_yield(lane, checking)
-        if yielding is None:
-            return False
-        self._drop(yielding)
-        yielding.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
-        return True
-
-    def _new_handler(
-        self, submit: Submit, spec: LogitsSpec, prompt_ids: TokenArray
-    ) -> LogitsHandler:
-        """Raises ValueError for processors that this engine does not have."""
-        args = spec.processor_args
-        processors = [] if args is None else new_processors(self._processors, args)
-        return LogitsHandler(submit, prompt_ids, processors)
-
-    def _check_grammar(self, generation: Generation, grammar: GrammarSpec) -> None:
-        lane = generation.submit.lane
-        if not self._grammars.has_room(grammar, lane):
-            self._end(generation)
-            generation.reject(errors.Overloaded.code, _TOO_MANY_GRAMMARS)
-            return
-        self._checking[generation] = _do_nothing
-        forget = self._grammars.check(
-            grammar, lambda refusal: self._on_checked(generation, refusal), lane
-        )
-        if generation in self._checking:  # the grammar is not known yet
-            self._checking[generation] = forget
-
-    def _on_checked(self, generation: Generation, refusal: str | None) -> None:
-        if self._checking.pop(generation, None) is None:
-            return  # cancelled meanwhile
-        grammar = generation.submit.grammar
-        if refusal is None:
-            self._accept(generation)
-        elif grammar is not None and grammar.weaker is not None:
-            generation.submit = structs.replace(generation.submit, grammar=grammar.weaker)
-            self._check_grammar(generation, grammar.weaker)
-        else:
-            self._end(generation)
-            error = errors.Overloaded if refusal in UNDECIDED else errors.InvalidGrammar
-            generation.reject(error.code, f"The grammar cannot be compiled: {refusal}")
-
-    def _accept(self, generation: Generation) -> None:
-        self._waiting.add(generation)
-        self._sender.accept(generation)
-
-    def _cancel(self, connection: Connection, id_: int, num_used: int) -> None:
-        generation = self._alive.get((id(connection), id_))
-        if generation is not None:
-            self._drop(generation)
-        num_unused = self._finished.take_unused(connection, id_, num_used)
-        self._num_output_tokens -= num_unused
-        self._num_unused_tokens += num_unused
-
-    def _grant(self, connection: Connection, grant: Grant) -> None:
-        generation = self._alive.get((id(connection), grant.id))
-        if generation is None or generation.submit.beams is not None:
-            return
-        generation.num_granted, generation.is_last_grant = grant.num_tokens, grant.is_last
-        if len(generation.tokens) < grant.num_tokens:
-            if generation.is_paused:
-                generation.is_paused = False
-                generation.rewind()
-                self._waiting.put_back(generation)
-        elif grant.is_last:
-            self._leave(generation)
-            self._sender.add(GeneratedTokens(generation, [], FINISH_LENGTH, []))
-            self._end(generation)
-
-    def _disconnect(self, connection: Connection) -> None:
-        self._pixels.drop_all(connection)
-        self._picture_tests.forget(connection)
-        self._lifeline.discard(connection)
-        for generation in [each for each in self._alive.values() if each.connection is connection]:
-            self._drop(generation)
-        self._finished.write_lost(connection)
-
-    # Admission and ends
-
-    def _admit(self) -> None:
-        if self._must_restart():
-            return  # gateways will submit the waiting generations to the next process
-        for failed in self._waiting.admit():
-            self._fail(failed)
-
-    def _must_restart(self) -> bool:
-        """Whether the engine has waited too long for an idle moment to restart in."""
-        return self._grammars.fullness > 2
-
-    def _end_when_full(self) -> None:
-        """Raises PipelineBroken if compiled grammars take memory that only an exit can free."""
-        if self._must_restart() or (self._grammars.fullness > 1 and not self._alive):
-            raise PipelineBroken("compiled grammars take too much memory; the engine restarts")
-
-    def _expire(self) -> None:
+    def _check(self) -> None:
         now = time.monotonic()
-        if now < self._next_expiry_at:
-            return
-        self._next_expiry_at = now + _EXPIRY_INTERVAL_S
-        self._figures.sample(self._tokens)
-        if self._log_file is not None:
-            self._log_file.check()
-        for generation in list(self._alive.values()):
-            deadline_s = generation.submit.deadline_s
-            if generation.arrived_at + deadline_s < now:
-                self._drop(generation)
-                message = f"The request ran longer than {deadline_s:g} s."
-                generation.reject(errors.DeadlineExceeded.code, message)
-
-    def _drop(self, generation: Generation) -> None:
-        """End a generation without an answer."""
-        self._leave(generation)
-        self._sender.forget(generation)
-        self._end(generation)
-
-    def _leave(self, generation: Generation) -> None:
-        """Take a generation out of the wait queue or the batch."""
-        self._waiting.discard(generation)
-        self._checking.pop(generation, _do_nothing)()
-        self._batch.remove(generation)
-
-    def _end(self, generation: Generation) -> None:
-        if self._alive.pop(_key(generation), None) is not None:
-            self._use.end()
-        self._waiting.settle(generation)
-        self._note_end(generation)
-        if generation.tokens and generation.connection is not None:
-            self._finished.add(generation)
-
-    def _note_end(self, generation: Generation) -> None:
-        begun_at, last_at = generation.first_token_at, self._last_token_at
-        if begun_at is None or last_at is None:
-            return
-        # A beam search has all its tokens at once.
-        num_gaps = 0 if generation.submit.beams else len(generation.tokens) - 1
-        num_drafts = generation.num_proposed, generation.num_accepted
-        self._figures.ended(last_at - begun_at, num_gaps, *num_drafts)
-
-    def _fail(self, failed: FailedGeneration) -> None:
-        if self._waiting.end_slice(failed.generation) or self._picture_tests.take_failure(failed):
-            return
-        if failed.generation.connection is None:
-            raise PipelineBroken(f"the engine's own probe failed: {failed.message}")
-        self._end(failed.generation)
-        failed.generation.reject(failed.code, failed.message)
-
-    # Output
-
-    def _take_step(self, step: StepResult) -> None:
-        self._num_steps += 1
-        if step.generated:
-            self._last_token_at = time.monotonic()
-        for new in step.generated:
-            self._count(new.generation, len(new.token_ids))
-            self._sender.add(new)
-            if new.finish is not None:
-                self._picture_tests.take(new.generation, new.token_ids)
-                self._end(new.generation)
-        self._sender.send(num_streams=len(self._batch), at_once=bool(step.failed))
-        for failed in step.failed:
-            self._fail(failed)
-
-    def _count(self, generation: Generation, num_tokens: int) -> None:
-        if generation.connection is None:
-            return
-        if not generation.tokens:
-            generation.first_token_at = first_at = time.monotonic()
-            self._figures.first_token(first_at - generation.arrived_at)
-            self._num_prompt_tokens += len(generation.prompt_ids)
-            self._num_cached_tokens += generation.num_cached or 0
-        self._num_output_tokens += num_tokens
-
-    def _probe_when_idle(self) -> None:
-        last = self._last_token_at
-        if last is None or time.monotonic() - last > PROBE_INTERVAL_S:
-            self._batch.add(Generation.of(None, _PROBE, self._pipeline.vision))
-
-    # Reports
+        if now >= self._next_check_at:
+            self._next_check_at = now + _CHECK_INTERVAL_S
+            if self._log_file is not None:
+                self._log_file.check()
+            self._kind.expire(now)
 
     def _hello(self) -> Hello:
+        config = self._kind.config
         return Hello(
             protocol_version=PROTOCOL_VERSION,
             pid=os.getpid(),
-            max_context=self._config.max_context,
-            max_running=self._config.options.max_running,
-            has_logits_hook=self._pipeline.has_logits_hook,
-            can_score_prompts=self._pipeline.can_score_prompts,
-            has_processors=bool(self._processors),
-            supports_cache_salt=self._pipeline.supports_cache_salt,
-            digest=self._config.digest,
-            takes_pictures=self._pipeline.vision is not None,
-            is_draining=self._use.is_draining,
-            picture_failure=self._picture_failure,
+            max_context=config.max_context,
+            max_running=config.options.max_running,
+            digest=config.digest,
+            is_draining=self._liveness.is_draining,
+            **self._kind.abilities(),
         )
-
-    @property
-    def _tokens(self) -> TokenCounts:
-        return TokenCounts(
-            num_prompt_tokens=self._num_prompt_tokens,
-            num_cached_tokens=self._num_cached_tokens,
-            num_output_tokens=self._num_output_tokens,
-            num_proposed_tokens=self._figures.num_proposed,
-            num_accepted_tokens=self._figures.num_accepted,
-        )
-
-    def _stats(self) -> EngineStats:
-        last, figures = self._last_token_at, self._figures
-        tokens = self._tokens
-        prompt_tokens_per_s, output_tokens_per_s = figures.tokens_per_s(tokens)
-        cache_usage, cache_bytes = self._pipeline.cache
-        return EngineStats(
-            num_running=len(self._batch),
-            num_waiting=len(self._waiting) + len(self._checking),
-            num_steps=self._num_steps,
-            tokens=tokens,
-            num_unused_tokens=self._num_unused_tokens,
-            num_recoveries=self._batch.num_recoveries,
-            cache_usage=cache_usage,
-            last_token_age_s=None if last is None else time.monotonic() - last,
-            prompt_tokens_per_s=prompt_tokens_per_s,
-            output_tokens_per_s=output_tokens_per_s,
-            first_token_s=figures.first_token_s,
-            inter_token_s=figures.inter_token_s,
-            cache_bytes=cache_bytes,
-        )
-
-
-def _do_nothing() -> None:
-    """Stop waiting for nothing."""
-
-
-def _key(generation: Generation) -> tuple[int, int]:
-    return id(generation.connection), generation.submit.id
-
-
-def _require(failure: FailedGeneration | None) -> None:
-    """Raises RuntimeError if there is a failure of a probe."""
-    if failure is not None:
-        raise RuntimeError(f"The first token failed: {failure.reason or failure.message}")

@@ -133,7 +133,6 @@ def _scaling(config: Mapping[str, Any]) -> float:
 
 
 def _layers(graph: Path) -> Iterator[tuple[str, _Shape]]:
-    """Yield the modules of a graph that multiply by weights, by their names in PyTorch."""
     for _, element in iterparse(graph):
         if element.tag != "layer":
             continue
@@ -145,7 +144,6 @@ def _layers(graph: Path) -> Iterator[tuple[str, _Shape]]:
 
 
 def _last(layer: Element, path: str) -> int:
-    """Return the last size of the first port."""
     port = layer.find(path)
     sizes = [] if port is None else port.findall("dim")
     return int(sizes[-1].text or -1) if sizes else -1

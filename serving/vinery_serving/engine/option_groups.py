@@ -17,7 +17,6 @@ class OptionGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Members with descriptions for administrators. One without a default is required."""
 
     def require_positive(self, *names: str) -> None:
-        """Raises ValueError."""
         for name in names:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive")
@@ -106,8 +105,6 @@ class SparseAttention(OptionGroup, frozen=True):
 
 
 class DraftScheduler(OptionGroup, frozen=True):
-    """What the draft model has of its own."""
-
     cache_size_gb: Annotated[
         int, "memory for the draft model's KV cache, in GB; 0: it grows as needed"
     ] = 0
@@ -120,8 +117,6 @@ class DraftScheduler(OptionGroup, frozen=True):
 
 
 class Adapter(OptionGroup, frozen=True):
-    """A LoRA adapter."""
-
     path: Annotated[
         str, "absolute path of a folder with adapter_model.safetensors, or of such a file"
     ]
@@ -166,7 +161,6 @@ class Parameters(OptionGroup, frozen=True):
 
     @property
     def named(self) -> dict[str, float]:
-        """The numbers that are set, by the names of the parameters."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: value for name, value in values if value is not None and name in _RANGES}
 

@@ -11,9 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_ty
 import msgspec
 
 from vinery_serving.core.tasks import Task, explanation
-from vinery_serving.engine.option_groups import (
-    OptionGroup,
-)
+from vinery_serving.engine.option_groups import OptionGroup
 from vinery_serving.engine.options import EngineOptions, tasks_of_option
 
 _MAX_SHOWN: Final = 40  # characters of a wrong value in a message
@@ -85,7 +83,7 @@ def _check_members(struct: type[msgspec.Struct], values: Mapping[str, Any], at: 
 
 
 def group_of(kind: Any) -> type[OptionGroup] | None:
-    """Return the group of an option's type; None: it is a value of its own."""
+    """None: it is a value of its own."""
     groups = [each for each in get_args(kind) if isinstance(each, type)]
     return next((each for each in groups if issubclass(each, OptionGroup)), None)
 
@@ -113,8 +111,6 @@ def _type_name(kind: Any) -> str:
 
 
 class OptionDocument(NamedTuple):
-    """What administrators read about one engine option."""
-
     name: str  # `group.member` for the member of a group
     default: str  # as JSON; empty: the group needs it
     meaning: str

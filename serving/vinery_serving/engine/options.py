@@ -230,7 +230,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def draft_folder(self) -> str:
-        """The folder of the draft model or head; empty: there is none."""
         return self.draft_model or self.eagle3_head
 
     def context_of(self, folder_context: int | None) -> int | None:
@@ -323,7 +322,6 @@ _OF_GATEWAY: Final = frozenset(
 
 
 def of_engine(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a model's options with which its engine process is started."""
     return {name: value for name, value in values.items() if name not in _OF_GATEWAY}
 
 
@@ -341,7 +339,6 @@ _TASKS: Final = {
 
 
 def tasks_of_option(name: str) -> frozenset[Task]:
-    """Return the tasks of the models that an option has an effect on."""
     return _TASKS.get(name, GENERATION_TASKS)
 
 

@@ -29,8 +29,6 @@ def flush_interval_ms(num_streams: int) -> float:
 
 
 class OutputSender:
-    """Collects outputs on the engine's thread. The loop calls `send` after every step."""
-
     def __init__(self, interval_ms: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`interval_ms` is how long tokens may be delayed, however few streams there are. `clock`
         returns seconds."""
@@ -44,7 +42,6 @@ class OutputSender:
         self._next_flush_at = 0.0
 
     def accept(self, generation: Generation) -> None:
-        """Report that the generation is valid, and runs or waits."""
         self._accepted += (generation, *generation.other_beams)
 
     def add(self, new: GeneratedTokens) -> None:
@@ -59,12 +56,10 @@ class OutputSender:
             self._delayed[generation] = None
 
     def forget(self, generation: Generation) -> None:
-        """Drop the unsent tokens of a cancelled generation."""
         self._delayed.pop(generation, None)
         self._urgent.pop(generation, None)
 
     def send_acceptances(self) -> None:
-        """Send the acceptances that wait for the next step."""
         for generation in self._accepted:
             if generation.connection is not None:
                 grammar = generation.submit.grammar

@@ -8,6 +8,7 @@ The pictures run in the batch, one at a time and beside requests of clients.
 """
 
 import logging
+import math
 import os
 import time
 from collections import defaultdict
@@ -20,14 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.vision import VisionModel
-from vinery_serving.transport.messages import (
-    PicturesTested,
-    SamplingParams,
-    Submit,
-)
+from vinery_serving.transport.messages import PicturesTested, Submit
 from vinery_serving.transport.server import Connection
 
 logger = logging.getLogger(__name__)
@@ -52,94 +50,31 @@ class PictureResult:
 _NO_VISION: Final = "The model takes text only, so there is no picture to show."
 
 
-class PictureTest:
-    """One run over the pictures. `result` is set at its end."""
-
-    def __init__(self, model: VisionModel, timeout_s: float | None = None) -> None:
-        """None: it takes as long as it takes."""
-        self._model = model
-        self._timeout_s = timeout_s
-        self._begun_at = time.monotonic()
-        # Of this run: what the prefix cache has of an earlier one proves nothing.
-        self._cache_key = os.urandom(16)
-        size = model.grid.smallest()
-        pictures = drawn(size.height, size.width).items()
-        self._left = [(name, pixels) for name, pixels in pictures for _ in range(_TIMES)]
-        self._seen: defaultdict[str, list[_Seen]] = defaultdict(list)
-        self._shown = ""  # the name of the picture that runs
-        self._running: Generation | None = None
-        self.result: PictureResult | None = None
-
-    def join(self, batch: Batch) -> None:
-        """Add the next picture if none runs and the batch has room, or give up."""
-        if self._timeout_s is not None and time.monotonic() > self._begun_at + self._timeout_s:
-            if self._running is not None:
-                batch.remove(self._running)
-            self._end(f"The test did not end within {self._timeout_s:g} s. Try it again.")
-        elif self._running is None and batch.has_free_slot:
-            self._show_next(batch)
-
-    def owns(self, generation: Generation) -> bool:
-        return generation is self._running
-
-    def take(self, token_id: int) -> None:
-        """Take the token behind the picture that runs."""
-        generation = self._running
-        assert generation is not None
-        assert generation.handle is not None
-        num_counted, num_tokens = generation.handle.num_prompt_tokens, len(generation.prompt_ids)
-        if num_counted != num_tokens:
-            self._end(
-                f"OpenVINO GenAI counts {num_counted} tokens where Vinery counts {num_tokens}: "
-                "the sizes in the folder's preprocessor_config.json do not fit."
-            )
-            return
-        logprob = generation.handle.logprob
-        self._seen[self._shown].append((token_id, logprob or 0.0))
-        self._running = None
-        if not self._left:
-            self.result = PictureResult(failure_of(self._seen))
-
-    def fail(self, failed: FailedGeneration) -> None:
-        self._end(f"A test picture failed: {failed.reason or failed.message}")
-
-    def _show_next(self, batch: Batch) -> None:
-        name, pixels = self._left[0]
-        generation = Generation.of(
-            None, _submit(self._model, pixels, self._cache_key), self._model, pixels.tobytes()
-        )
-        generation.is_picture_test = True
-        if not batch.may_join(generation):
-            return
-        del self._left[0]
-        self._shown, self._running = name, generation
-        failed = batch.add(generation)
-        if failed is not None:
-            self.fail(failed)
-
-    def _end(self, reason: str) -> None:
-        self._running = None
-        self.result = PictureResult(reason, is_finished=False)
-
-
 class PictureTests:
-    """The tests of an engine, one at a time, and the connections that wait for a result."""
-
     def __init__(self, model: VisionModel | None, batch: Batch) -> None:
         self._model = model
         self._batch = batch
-        self._test: PictureTest | None = None
+        self._ends_at = math.inf  # of the monotonic clock
+        # Of one test: what the prefix cache has of an earlier one proves nothing.
+        self._cache_key = b""
+        self._left: list[tuple[str, _Pixels]] = []
+        self._seen: defaultdict[str, list[_Seen]] = defaultdict(list)
+        self._shown = ""  # the name of the picture that runs
+        self._generation: Generation | None = None  # its answer
         self._waiting: list[tuple[Connection, int]] = []
+        self.is_running = False
         self.newest: PictureResult | None = None  # None: of a text model
 
-    @property
-    def is_running(self) -> bool:
-        return self._test is not None
-
-    def begin(self, timeout_s: float | None = _TIMEOUT_S) -> None:
-        """Begin a test of a vision model, unless one runs."""
-        if self._test is None and self._model is not None:
-            self._test = PictureTest(self._model, timeout_s)
+    def begin(self, timeout_s: float = _TIMEOUT_S) -> None:
+        if self.is_running or self._model is None:
+            return
+        size = self._model.grid.smallest()
+        pictures = drawn(size.height, size.width).items()
+        self._left = [(name, pixels) for name, pixels in pictures for _ in range(_TIMES)]
+        self._seen.clear()
+        self._cache_key = os.urandom(16)
+        self._ends_at = time.monotonic() + timeout_s
+        self.is_running = True
 
     def ask(self, connection: Connection, nonce: int) -> None:
         """Test the model, and send the result to a connection."""
@@ -150,34 +85,63 @@ class PictureTests:
         self.begin()
 
     def forget(self, connection: Connection) -> None:
-        """Send no result to a connection that is closed."""
         self._waiting = [each for each in self._waiting if each[0] is not connection]
 
     def join(self) -> None:
-        """Add the next picture to the batch if it has room."""
-        if self._test is not None:
-            self._test.join(self._batch)
-            self._settle(self._test)
+        """Add the next picture if none runs and the batch has room, or give up."""
+        if not self.is_running:
+            return
+        if time.monotonic() > self._ends_at:
+            if self._generation is not None:
+                self._batch.remove(self._generation)
+            self._give_up(f"The test did not end within {_TIMEOUT_S:g} s. Try it again.")
+        elif self._generation is None and self._batch.has_free_slot:
+            self._show_next()
 
     def take(self, generation: Generation, token_ids: Sequence[int]) -> None:
-        """Take the token of a generation if it belongs to the test."""
-        if self._test is not None and self._test.owns(generation):
-            self._test.take(token_ids[0])
-            self._settle(self._test)
+        """Take the token behind a picture, if the generation is of the test."""
+        if generation is not self._generation:
+            return
+        assert generation.handle is not None
+        num_counted, num_tokens = generation.handle.num_prompt_tokens, len(generation.prompt_ids)
+        if num_counted != num_tokens:
+            self._give_up(
+                f"OpenVINO GenAI counts {num_counted} tokens where Vinery counts {num_tokens}: "
+                "the sizes in the folder's preprocessor_config.json do not fit."
+            )
+            return
+        self._seen[self._shown].append((token_ids[0], generation.handle.logprob or 0.0))
+        self._generation = None
+        if not self._left:
+            self._settle(PictureResult(failure_of(self._seen)))
 
     def take_failure(self, failed: FailedGeneration) -> bool:
         """Return whether the failed generation belongs to the test, which it then ends."""
-        if self._test is None or not self._test.owns(failed.generation):
-            return False
-        self._test.fail(failed)
-        self._settle(self._test)
-        return True
+        is_own = failed.generation is self._generation
+        if is_own:
+            self._give_up(f"A test picture failed: {failed.reason or failed.message}")
+        return is_own
 
-    def _settle(self, test: PictureTest) -> None:
-        result = test.result
-        if result is None:
+    def _show_next(self) -> None:
+        assert self._model is not None
+        name, pixels = self._left[0]
+        submit = _submit(self._model, pixels, self._cache_key)
+        generation = Generation.of(None, submit, self._model, pixels.tobytes())
+        generation.is_picture_test = True
+        if not self._batch.may_join(generation):
             return
-        self._test = None
+        del self._left[0]
+        self._shown, self._generation = name, generation
+        failed = self._batch.add(generation)
+        if failed is not None:
+            self.take_failure(failed)
+
+    def _give_up(self, reason: str) -> None:
+        self._generation = None
+        self._settle(PictureResult(reason, is_finished=False))
+
+    def _settle(self, result: PictureResult) -> None:
+        self.is_running = False
         log = logger.warning if result.failure else logger.info
         log("picture test", extra={"fields": asdict(result)})
         if result.is_finished or self.newest is None:
@@ -188,7 +152,6 @@ class PictureTests:
 
 
 def failure_of(seen: Mapping[str, Sequence[_Seen]]) -> str:
-    """Return the failure for what was seen each time that a picture was shown, by its name."""
     unstable = [
         name for name, (first, *rest) in seen.items() if not all(_are_equal(first, e) for e in rest)
     ]
@@ -203,7 +166,6 @@ def failure_of(seen: Mapping[str, Sequence[_Seen]]) -> str:
 
 
 def drawn(height: int, width: int) -> dict[str, _Pixels]:
-    """Return pictures of a size in pixels by their names."""
     red, blue = (np.zeros((height, width, 3), np.uint8) for _ in range(2))
     red[..., 0] = blue[..., 2] = 255
     left = np.zeros((height, width, 3), np.uint8)
@@ -231,7 +193,7 @@ def _submit(model: VisionModel, pixels: _Pixels, cache_key: bytes) -> Submit:
     return Submit(
         id=0,
         prompt_ids=np.array(ids, "<i4").tobytes(),
-        sampling=SamplingParams(),
+        sampling=Sampling(),
         max_new_tokens=1,
         deadline_s=_TIMEOUT_S,
         ignore_eos=True,

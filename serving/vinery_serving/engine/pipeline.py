@@ -14,7 +14,13 @@ import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from vinery_serving.core.request import GrammarKind
+from vinery_serving.core.request import (
+    SAMPLERS,
+    BeamSearch,
+    GrammarKind,
+    Sampling,
+    SpeculativeDecoding,
+)
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
 from vinery_serving.engine.compiled_graph import KeptAttention, cache_callbacks
 from vinery_serving.engine.config import EngineConfig
@@ -25,11 +31,11 @@ from vinery_serving.engine.graph import (
     MODEL_FILE,
     GraphFeatures,
     is_vision_folder,
+    kept,
     write_draft_folder,
     write_hooked_folder,
     write_vision_folder,
 )
-from vinery_serving.engine.kept_copy import kept
 from vinery_serving.engine.logits_hook import LogitsHook, StepView
 from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import CacheEviction, SparseAttention
@@ -39,10 +45,7 @@ from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     FINISH_STOP,
-    BeamSpec,
     GrammarSpec,
-    SamplingParams,
-    SpeculationSpec,
     Submit,
 )
 
@@ -74,14 +77,20 @@ _GRAMMAR_FIELDS: Final = {
     GrammarKind.STRUCTURAL_TAG: "structural_tags_config",
 }
 
+_STOP_CRITERIA: Final = {
+    True: genai.StopCriteria.EARLY,
+    False: genai.StopCriteria.HEURISTIC,
+    None: genai.StopCriteria.NEVER,
+}
+# GenAI's names of sampling parameters, where they differ.
+_SAMPLER_NAMES: Final = {"seed": "rng_seed"}
+
 # New token ids of a generation, and its finish if they are the last ones. A plain tuple, because
 # one is built for every token.
 Output = tuple[list[int], str | None]
 
 
 class Handle:
-    """One generation inside the pipeline."""
-
     def __init__(
         self,
         handle: Any,
@@ -120,7 +129,6 @@ class Handle:
         return token_ids, finish
 
     def read_beams(self, num: int) -> list[Output]:
-        """Return the best `num` sequences of a beam search; an empty list until its end."""
         if self.is_dropped or self._handle.get_status() == genai.GenerationStatus.RUNNING:
             return []
         return [
@@ -130,16 +138,13 @@ class Handle:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the pipeline gave up this generation because its cache was too small."""
         return bool(self._handle.get_status() == genai.GenerationStatus.IGNORED)
 
     @property
     def num_prompt_tokens(self) -> int:
-        """How many tokens GenAI counts in the prompt."""
         return int(self._handle.get_perf_metrics().get_num_input_tokens())
 
     def cancel(self) -> None:
-        """Let the generation leave the pipeline at the next step."""
         self._handle.cancel()
 
 
@@ -155,7 +160,8 @@ class Pipeline:
         self._next_id = 0
         self._next_salt = 1
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
-        self.max_step_tokens = _max_step_tokens(config.options, self.vision)
+        least = 0 if self.vision is None else self.vision.least_step_tokens
+        self.max_step_tokens = max(config.options.max_num_batched_tokens, least)
         self._default_assist = _default_assist(config.options)
         self._has_draft_model = bool(config.options.draft_folder)
         self._has_head = bool(config.options.eagle3_head)
@@ -202,18 +208,15 @@ class Pipeline:
 
     @property
     def speculates(self) -> bool:
-        """Whether draft tokens are proposed, and the hook sees them."""
         return self._default_assist is not None and self.has_logits_hook
 
     def max_draft_tokens(self, submit: Submit) -> int:
-        """Return how many draft tokens a step may have for this request."""
         if self._default_assist is None:
             return 0
         return (submit.assist or self._default_assist).num_tokens or self._max_confident_tokens
 
     @property
     def tokenizer(self) -> Any:
-        """GenAI's tokenizer of this model. It holds the compiled grammars."""
         return self._pipeline.get_tokenizer()
 
     @property
@@ -230,7 +233,6 @@ class Pipeline:
         return self._graph.num_salts if is_usable and self.has_cache else 0
 
     def disable_salts(self) -> None:
-        """Do not use salts: they do not work with this model on this device."""
         self._graph = replace(self._graph, salt_modulus=0)
 
     @property
@@ -243,7 +245,7 @@ class Pipeline:
 
         GenAI looks up the logits of all tokens of the prompt, and salted ids have none.
         """
-        if submit.sampling.repetition_penalty == 1 or submit.beams is not None:
+        if submit.sampling.repetition_penalty in (None, 1) or submit.beams is not None:
             return False
         if self.leaves_sampling(submit):
             return True
@@ -253,8 +255,8 @@ class Pipeline:
         return is_scored or (cache_key is not None and self.has_cache)
 
     def leaves_sampling(self, submit: Submit) -> bool:
-        """Whether the caller must sample the request's tokens, see `engine/sampler`."""
-        is_sampled = submit.beams is None and submit.sampling.temperature > 0
+        """Whether the caller must sample the request's tokens, see `TokenSampler`."""
+        is_sampled = submit.beams is None and bool(submit.sampling.temperature)
         return is_sampled and self._has_draft_model
 
     def add(
@@ -362,7 +364,7 @@ class Pipeline:
         elif submit.stop_token_ids:
             config.stop_token_ids = set(submit.stop_token_ids) | self._stop_token_ids
         if self.leaves_sampling(submit):
-            _set_sampling(config, SamplingParams())
+            _set_sampling(config, Sampling())
         elif submit.beams is None:
             _set_sampling(config, submit.sampling)
         else:
@@ -374,50 +376,43 @@ class Pipeline:
         return config
 
 
-def _set_sampling(config: Any, sampling: SamplingParams) -> None:
-    config.repetition_penalty = sampling.repetition_penalty
-    config.frequency_penalty = sampling.frequency_penalty
-    config.presence_penalty = sampling.presence_penalty
-    if sampling.temperature <= 0:
-        return
-    config.do_sample = True
-    config.temperature = sampling.temperature
-    config.top_p = sampling.top_p
-    config.min_p = sampling.min_p
-    config.rng_seed = sampling.seed
-    if sampling.top_k > 0:
-        config.top_k = sampling.top_k
+def _set_sampling(config: Any, sampling: Sampling) -> None:
+    config.do_sample = bool(sampling.temperature)
+    for name in SAMPLERS:
+        value = getattr(sampling, name)
+        # Penalties act in greedy decoding, too. A value of 0 has no effect.
+        if value and (config.do_sample or name.endswith("_penalty")):
+            setattr(config, _SAMPLER_NAMES.get(name, name), value)
 
 
-def _default_assist(options: EngineOptions) -> SpeculationSpec | None:
+def _default_assist(options: EngineOptions) -> SpeculativeDecoding | None:
     """Return the defaults of a request without options: GenAI has none."""
     if options.draft_folder:
-        return SpeculationSpec(num_tokens=NUM_ASSISTANT_TOKENS)
+        return SpeculativeDecoding(num_tokens=NUM_ASSISTANT_TOKENS)
     if options.prompt_lookup:
-        return SpeculationSpec(NUM_ASSISTANT_TOKENS, max_ngram_size=NGRAM_SIZE)
+        return SpeculativeDecoding(NUM_ASSISTANT_TOKENS, max_ngram_size=NGRAM_SIZE)
     return None
 
 
-def _set_assist(config: Any, assist: SpeculationSpec) -> None:
+def _set_assist(config: Any, assist: SpeculativeDecoding) -> None:
     if assist.num_tokens:
         config.num_assistant_tokens = assist.num_tokens
     if assist.confidence_threshold:
         config.assistant_confidence_threshold = max(assist.confidence_threshold, _LEAST_CONFIDENCE)
         config.logprobs = 1  # a greedy token has no confidence without
-    config.max_ngram_size = assist.max_ngram_size
+    config.max_ngram_size = assist.max_ngram_size or 0
 
 
-def _set_beams(config: Any, beams: BeamSpec, num_returned: int) -> None:
+def _set_beams(config: Any, beams: BeamSearch, num_returned: int) -> None:
     config.num_beams = beams.width
     config.num_return_sequences = num_returned
     config.length_penalty = beams.length_penalty
-    config.stop_criteria = getattr(genai.StopCriteria, beams.early_stopping.upper())
+    config.stop_criteria = _STOP_CRITERIA[beams.stops_early]
     if beams.no_repeat_ngram_size:
         config.no_repeat_ngram_size = beams.no_repeat_ngram_size
 
 
 def structured_output(grammar: GrammarSpec) -> Any:
-    """Return GenAI's config of a grammar. GenAI compiles it in a step, where it may fail."""
     field = _GRAMMAR_FIELDS[GrammarKind(grammar.kind)]
     return genai.StructuredOutputConfig(**{field: grammar.source})
 
@@ -477,12 +472,6 @@ def _embeds_salts(path: Path, device: str, features: GraphFeatures) -> bool:
         if is_used and len(np.unique(values.astype(np.float32), axis=0)) != len(numbers):
             return False
     return True
-
-
-def _max_step_tokens(options: EngineOptions, vision: VisionModel | None) -> int:
-    """Return how many tokens a step computes, at most."""
-    least = 0 if vision is None else vision.least_step_tokens
-    return max(options.max_num_batched_tokens, least)
 
 
 def _scheduler(config: EngineConfig, max_step_tokens: int) -> Any:
@@ -590,7 +579,6 @@ def _draft_model(config: EngineConfig, folder: Path) -> Any:
 
 
 def _draft_folder(config: EngineConfig) -> tuple[Path, GraphFeatures]:
-    """Return the draft model's folder, a copy if its graph takes any features, and these."""
     folder = Path(config.options.draft_folder)
     if not (folder / MODEL_FILE).exists():
         raise RuntimeError(f"The draft model's folder {folder} has no {MODEL_FILE}.")
@@ -600,7 +588,6 @@ def _draft_folder(config: EngineConfig) -> tuple[Path, GraphFeatures]:
 
 
 def _vocab_size(folder: Path) -> int:
-    """Return the width of the model's logits; 0 if it is dynamic."""
     for name in (MODEL_FILE, LANGUAGE_FILE):
         if (folder / name).exists():
             core = ov.Core()

@@ -64,8 +64,6 @@ def salt_prompt(prompt_ids: TokenArray, key: bytes, modulus: int, num_salts: int
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """A prompt inside the pipeline that is not completely prefilled."""
-
     token_ids: TokenArray
     # Tokens that were computed after the first step with this prompt; None: no step had it.
     first_chunk_end: int | None
@@ -74,7 +72,6 @@ class Prefill:
 
 
 def is_exposed(num_prompt_tokens: int, num_generated: int) -> bool:
-    """Whether another prompt could still get a block that this prompt has filled."""
     # In half blocks, because a GPU's blocks are that short.
     ends_with_block = num_prompt_tokens % (BLOCK // 2) == 0
     return num_generated < (2 if ends_with_block else 1)
@@ -103,12 +100,10 @@ class PrefixBlocks:
         return True
 
     def _shortest_end(self, token_ids: TokenArray) -> int:
-        """Return the length of the shortest earlier sequence that is a prefix of this prompt."""
         hashes = _prefix_hashes(token_ids).tolist() if self._ends else ()
         return next((length for length, each in enumerate(hashes, 1) if each in self._ends), _NEVER)
 
     def note_added(self, token_ids: TokenArray) -> None:
-        """Note that a cached sequence may end with this prompt."""
         self._note_ends(_prefix_hashes(token_ids)[-1:])
 
     def note_abandoned(self, prefill: Prefill) -> None:

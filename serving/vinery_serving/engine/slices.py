@@ -20,11 +20,11 @@ from typing import Final
 
 from msgspec import structs
 
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.prefix_cache import BLOCK
-from vinery_serving.transport.messages import SamplingParams
 
 # Prompts are cut while another key has used the engine within this time: a person who chats thinks
 # that long between two messages.
@@ -34,8 +34,6 @@ _MAX_SLICES: Final = 64
 
 
 class Slices:
-    """The slices that are in a batch, and whose they are."""
-
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._owners: dict[Generation, Generation] = {}  # by slice
@@ -43,7 +41,6 @@ class Slices:
         self._used_at: dict[Lane, float] = {}
 
     def note_use(self, lane: Lane, now: float) -> None:
-        """Note that a request of a lane has arrived, or gets its slot."""
         self._used_at.pop(lane, None)
         self._used_at[lane] = now
         if len(self._used_at) > 2:
@@ -76,7 +73,7 @@ class Slices:
         submit = structs.replace(
             generation.submit,
             id=0,
-            sampling=SamplingParams(),
+            sampling=Sampling(),
             max_new_tokens=1,
             min_new_tokens=0,
             ignore_eos=True,
@@ -84,6 +81,7 @@ class Slices:
             grammar=None,
             logits=None,
             beams=None,
+            other_ids=(),
             assist=None,
             num_granted=None,
             known=None,
@@ -94,12 +92,10 @@ class Slices:
         return beginning
 
     def is_shared(self, lane: Lane, now: float) -> bool:
-        """Whether another lane uses the engine, too."""
         others = (at for each, at in self._used_at.items() if each != lane)
         return any(now - at <= _SHARED_S for at in others)
 
     def begin(self, beginning: Generation, owner: Generation) -> None:
-        """Note that a slice was added."""
         self._owners[beginning] = owner
 
     def end(self, beginning: Generation) -> Generation | None:
@@ -120,7 +116,6 @@ class Slices:
         return owner
 
     def discard(self, owner: Generation) -> None:
-        """Take the slice of a generation out of the batch, if it has one there."""
         for beginning in [beginning for beginning, each in self._owners.items() if each is owner]:
             del self._owners[beginning]
             self._batch.remove(beginning)

@@ -146,7 +146,6 @@ class _Step:
         return spans if is_complete else None
 
     def _possible_lengths(self, index: int, sequence: ScheduledSequence) -> Iterator[int]:
-        """Yield the possible lengths of a decoding generation here, the longest first."""
         if self._are_last_tokens(index, sequence):
             last = sequence.num_pipeline_tokens - 1
             length = 1

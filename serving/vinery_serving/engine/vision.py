@@ -116,15 +116,12 @@ class SquareGrid:
             raise ValueError("The frames of a video are not as many as its tokens.")
 
     def smallest(self) -> MediaInput:
-        """Return the least square of at least four tokens that GenAI does not scale."""
         squares = max(2, -(-int(np.ceil(np.sqrt(self.least_pixels))) // self.side))
         return MediaInput(0, (1, squares, squares), squares * self.side, squares * self.side)
 
 
 @dataclass(frozen=True, slots=True)
 class SizedGrid:
-    """The sizes of other families: the tokens of a picture are one row."""
-
     sizes: PictureSizes
 
     def check(self, media: MediaInput) -> None:
@@ -135,7 +132,6 @@ class SizedGrid:
             raise ValueError("The size of a picture is not that of its tokens.")
 
     def smallest(self) -> MediaInput:
-        """Return a picture that GenAI does not scale, as small as the model takes one."""
         width, height = self.sizes.within(1).fit(_MAX_SIDE, _MAX_SIDE, Detail.LOW, 1)
         return MediaInput(0, (1, 1, self.sizes.num_tokens(width, height)), height, width)
 
@@ -189,18 +185,14 @@ class VisionModel:
 
     @property
     def has_rows(self) -> bool:
-        """Whether positions have three rows."""
         return isinstance(self.grid, SquareGrid)
 
     def positions(self, values: npt.NDArray[np.int32]) -> TokenArray:
-        """Return the positions of a step, with their rows one behind the other, as one number each,
-        as `VisionPrompt` has them."""
         positions = values.astype(np.int64)
         return _code(*positions.reshape(_NUM_ROWS, -1)) if self.has_rows else positions
 
     @property
     def num_framing(self) -> int:
-        """How many tokens stand directly before a picture, and how many behind it."""
         return int(self.start_id is not None)
 
     @property
@@ -244,7 +236,6 @@ class VisionModel:
             raise ValueError("A picture does not have as many tokens as the prompt shows.")
 
     def text(self, token_ids: TokenArray, media: Sequence[MediaInput]) -> str:
-        """Return the prompt for GenAI: coded ids, and a short text for each picture."""
         parts: list[str] = []
         at = 0
         for each in media:
@@ -362,7 +353,6 @@ class VisionPrompt:
         return _SAME if self._model.has_rows else 1
 
     def position_at(self, index: int) -> int:
-        """Return the position of the token with this index, behind the prompt, too."""
         codes, next_ = self._codes
         if index < len(codes):
             return int(codes[index])

@@ -15,13 +15,11 @@ from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from vinery_serving.engine.config import ENGINE_MODULES
+from vinery_serving.engine.config import ENGINE_MODULE
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.processes.logs.folder import engine_name, log_path
 from vinery_serving.processes.logs.reading import LogFollower, last_lines
 
-# A word of the command line of each engine process.
-_ENGINES: Final = frozenset(map(str.encode, ENGINE_MODULES.values()))
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -229,7 +227,7 @@ def _memory_bytes(pid: int) -> int | None:
         num_pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except OSError:
         return None
-    return int(num_pages) * _PAGE_BYTES if _ENGINES.intersection(words) else None
+    return int(num_pages) * _PAGE_BYTES if ENGINE_MODULE.encode() in words else None
 
 
 # -- Log lines of a model's engine and of its jobs

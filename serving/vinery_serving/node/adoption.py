@@ -71,7 +71,6 @@ class AdoptedEngine(RunningProcess):
         return None
 
     def close(self) -> None:
-        """Keep it no longer."""
         if not self._is_closed:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -85,7 +84,6 @@ class AdoptedEngine(RunningProcess):
 
 
 def find(run_dir: Path) -> dict[EngineAddress, AdoptedEngine]:
-    """Keep the engines that listen on sockets of this run folder. Removes other sockets."""
     if sys.platform != "linux":
         return {}
     try:
@@ -100,7 +98,6 @@ def find(run_dir: Path) -> dict[EngineAddress, AdoptedEngine]:
 
 
 def _keep(path: Path) -> AdoptedEngine | None:
-    """Keep the engine that listens there. None: no process does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.setblocking(False)
     try:

@@ -16,12 +16,11 @@ import msgspec
 
 from vinery_serving.models.devices import Device
 from vinery_serving.node.starting import engine_environment
+from vinery_serving.processes import parent
 from vinery_serving.processes.child import ChildProcess
 
 # A driver that takes longer hangs.
 TIMEOUT_S: Final = 60
-# The process ends itself in time, unless the kernel holds it.
-_GRACE_S: Final = 5
 _END_WITHIN_S: Final = 1
 # Engines that start at the same time go first.
 _NICENESS: Final = 10
@@ -58,19 +57,16 @@ async def find() -> list[Device]:
 
 
 async def _output_of(process: ChildProcess) -> bytes:
-    too_late = ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.")
     try:
-        async with asyncio.timeout(TIMEOUT_S + _GRACE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             output = await (await process.output()).read()
-            status = await process.wait()
+            await process.wait()
     except TimeoutError:
-        raise too_late from None
+        raise ProbeFailed(f"OpenVINO did not list the devices within {TIMEOUT_S} s.") from None
     finally:
         process.kill()
         await process.ends_within(_END_WITHIN_S)  # one that the kernel holds is left to itself
         process.close()
-    if status == -signal.SIGALRM:
-        raise too_late
     return output
 
 
@@ -106,7 +102,7 @@ def _machine_memory_bytes() -> int:
 
 if __name__ == "__main__":
     os.nice(_NICENESS)
-    signal.alarm(TIMEOUT_S)
+    parent.signal_at_its_end(signal.SIGKILL)
     reports = os.dup(1)
     os.dup2(2, 1)  # libraries may print to standard output
     os.write(reports, msgspec.json.encode(_list_devices()))

@@ -76,7 +76,6 @@ class EngineProcess:
 
     @property
     def is_draining(self) -> bool:
-        """Whether it takes no new requests, and ends after those that it has."""
         return self._page is not None and self._page.is_draining
 
     @property
@@ -84,7 +83,6 @@ class EngineProcess:
         return None if self._engine is None else self._engine.page
 
     def drain(self) -> None:
-        """Let it finish its requests, take no new ones, and end."""
         if self._engine is not None:
             self._engine.send_signal(DRAIN_SIGNAL)
 
@@ -97,7 +95,8 @@ class EngineProcess:
             raise EngineDied(f"It has no folder for temporary files: {error.strerror}.") from None
         timeout_s = self._config.options.load_timeout_s
         try:
-            engine = self._engine = self._take_spare() or start_engine(
+            spare = None if self._spares is None else self._spares.take()
+            engine = self._engine = spare or start_engine(
                 self._config, self._environment, Page(timeout_s)
             )
         except OSError as error:
@@ -112,9 +111,6 @@ class EngineProcess:
                 await self._wait_ready(engine)
         except TimeoutError:
             raise EngineDied(f"It did not load within {timeout_s:g} s.") from None
-
-    def _take_spare(self) -> ChildProcess | None:
-        return None if self._spares is None else self._spares.take()
 
     async def adopt(self, engine: AdoptedEngine) -> bool:
         """Take over a running engine. Returns False if it has ended, or was ended because this
@@ -132,7 +128,6 @@ class EngineProcess:
         return False
 
     def keep(self, engine: AdoptedEngine) -> None:
-        """Take over a running engine, also one that this node would not start any more."""
         self._engine = engine
         engine.page = Page.of_running(engine.pid)
         self._watch_hangs()
@@ -173,7 +168,6 @@ class EngineProcess:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def end(self) -> None:
-        """Terminate the process, and kill it if it does not end in time."""
         if self._engine is not None:
             await self._engine.end(END_TIMEOUT_S)
         self._engine = None

@@ -34,8 +34,6 @@ _OTHER_BYTES: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The memory of a model's engine process, in bytes."""
-
     loaded_bytes: int  # after it had loaded
     peak_bytes: int
 
@@ -70,7 +68,6 @@ class Need:
 
 
 def estimate(folders: Iterable[Path], device: str, options: EngineOptions) -> Need:
-    """Return what a model needs. `folders`: its own first, then that of its draft model."""
     folders = list(folders)
     weights_bytes = sum(map(weights_bytes_of, folders))
     if options.cache_size_gb:
@@ -83,7 +80,6 @@ def estimate(folders: Iterable[Path], device: str, options: EngineOptions) -> Ne
 
 
 def unfit_text(need: Need, budget_bytes: float, device: str, pinned_bytes: int) -> str:
-    """Return why a model can never load, and what to do."""
     pinned = f", of which pinned models need {_gb(pinned_bytes)}" if pinned_bytes else ""
     return (
         f"It needs {need}, and models on {device} may use {_gb(int(budget_bytes))}{pinned}. Use "
@@ -107,13 +103,11 @@ def measure(pid: int, loaded_bytes: int | None = None) -> Measured | None:
 
 
 def _sizes(path: str) -> Mapping[str, int]:
-    """The sizes in bytes that a file of the kernel names in kB."""
     rows = (line.split() for line in Path(path).read_text(encoding="ascii").splitlines())
     return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if row[-1] == "kB"}
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
-    """config.json; empty if there is none that can be read."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):

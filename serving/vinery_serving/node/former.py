@@ -40,14 +40,11 @@ class _Former:
 
 
 class FormerEngines:
-    """Those of this node, by their addresses. Belongs to its event loop."""
-
     def __init__(self, scheduler: EngineScheduler) -> None:
         self._scheduler = scheduler
         self._formers: dict[EngineAddress, _Former] = {}
 
     def add(self, address: EngineAddress, engine: EngineProcess, memory: ModelMemory) -> None:
-        """Watch an engine that serves, to its end."""
         memory.is_former = True
         former = self._formers[address] = _Former(engine, memory)
         watching = self._watch(address, former)
@@ -55,11 +52,9 @@ class FormerEngines:
         self._scheduler.note()
 
     def serves(self, model_id: int, replica: int) -> bool:
-        """Whether a former engine takes requests."""
         return any(each.serves for each in self._of(model_id, replica))
 
     def retire(self, model_id: int, replica: int) -> None:
-        """The new engine serves."""
         for each in self._of(model_id, replica):
             if not each.is_retiring:
                 each.is_retiring = True
@@ -84,7 +79,6 @@ class FormerEngines:
         await self._end([each for each in self._formers if (each[0], each.replica) not in replicas])
 
     async def end(self) -> None:
-        """End all."""
         await self._end(list(self._formers))
 
     async def _end(self, addresses: Collection[EngineAddress]) -> None:

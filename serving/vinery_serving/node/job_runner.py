@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any, Final
 
 from django.conf import settings
@@ -34,7 +39,8 @@ from vinery_serving.models.job_rows import (
 )
 from vinery_serving.models.jobs.progress import JobDocument
 from vinery_serving.models.speed_rows import why_futile
-from vinery_serving.node.job_process import COMMAND, JobEnd, run_job
+from vinery_serving.node.starting import engine_environment, opened_log
+from vinery_serving.processes.child import ChildProcess
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +55,14 @@ _MAX_ATTEMPTS: Final = 5
 _PAUSES_S: Final = (1.0, 5.0, 20.0, 60.0)
 # Measurements disturb each other.
 _TURNS: Final[Mapping[str, str]] = {JobKind.TUNE: JobKind.BENCH}
+COMMAND: Final = (sys.executable, "-m", "vinery_serving.models.jobs")
+# How long a process has to end by itself when it is asked to.
+_END_TIMEOUT_S: Final = 5.0
+# A line of progress is short; a result may have a table.
+_MAX_LINE_BYTES: Final = 1 << 20
+# Settings of the libraries that fetch and install, beside those of engines.
+_PASSED_ON: Final = ("HF_", "AWS_", "PIP_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "VINERY_JOB_")
+_PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
 
 class JobRunner:
@@ -123,8 +137,6 @@ class JobRunner:
 
 
 class _Progress:
-    """The newest progress of a process, and its speed."""
-
     def __init__(self) -> None:
         self.stage = ""
         self.done_bytes = 0
@@ -155,7 +167,6 @@ class _Progress:
 
 
 async def _carry_out(job: ModelJob, command: Sequence[str]) -> None:
-    """Run one process of a job, and write what has become of it."""
     started_at = job.started_at or timezone.now()
     num_before = job.num_attempts
     num_attempts = num_before + 1
@@ -185,7 +196,6 @@ async def _carry_out(job: ModelJob, command: Sequence[str]) -> None:
 
 
 async def _finish(job: ModelJob, num_attempts: int, end: JobEnd) -> None:
-    """Write the end of a process: of the job, or of one attempt."""
     error = end.error
     if end.result is not None:
         error = await asyncio.to_thread(_take_result, job, end.result)
@@ -210,7 +220,6 @@ async def _fail(job: ModelJob, error: str) -> None:
 
 
 async def _write_progress(job: ModelJob, progress: _Progress) -> None:
-    """Write what has changed, until this is cancelled."""
     written: dict[str, object] = {}
     while True:
         await asyncio.sleep(_WRITE_INTERVAL_S)
@@ -222,7 +231,6 @@ async def _write_progress(job: ModelJob, progress: _Progress) -> None:
 
 
 async def _discard(job: ModelJob, command: Sequence[str]) -> None:
-    """Delete what a cancelled job has made so far."""
     end = await run_job(_document(job, "discard"), job.log_path, lambda _: None, command)
     _log(job, "job cancelled", discarded=end.text)
 
@@ -305,3 +313,60 @@ def _take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
 
 def _log(job: ModelJob, event: str, **fields: object) -> None:
     log.info(event, extra={"fields": {"job": str(job), "id": job.pk, **fields}})
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    result: dict[str, Any] | None = None
+    error: str = ""
+    text: str = ""  # of an end without result and error
+
+
+def job_environment() -> dict[str, str]:
+    """Return the variables of the node that the libraries of jobs read, tokens of hubs included."""
+    passed_on = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(_PASSED_ON) or name.lower() in _PROXIES
+    }
+    return engine_environment() | passed_on
+
+
+async def run_job(
+    document: JobDocument,
+    log_path: Path,
+    on_progress: Callable[[dict[str, Any]], None],
+    command: Sequence[str] = COMMAND,
+) -> JobEnd:
+    """Run a process to its end, which comes with a cancellation, too. Raises OSError if it cannot
+    start."""
+    with opened_log(log_path, DEVNULL) as stderr:
+        process = ChildProcess(
+            (*command, document.kind),
+            "job",
+            environment=job_environment(),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=stderr,
+        )
+    try:
+        await process.write(document.to_json())
+        process.close_input()
+        return await _read_to_end(process, on_progress)
+    finally:
+        # First the one, which may clean up, then its own children.
+        await asyncio.shield(process.end(_END_TIMEOUT_S))
+
+
+async def _read_to_end(
+    process: ChildProcess, on_progress: Callable[[dict[str, Any]], None]
+) -> JobEnd:
+    output, end = await process.output(_MAX_LINE_BYTES), None
+    while line := await output.readline():
+        values = json.loads(line)
+        if "stage" in values:
+            on_progress(values)
+        else:
+            end = JobEnd(values.get("result"), values.get("error", ""))
+    status = await process.wait()
+    return end or JobEnd(text=f"The process ended with status {status}.")

@@ -102,8 +102,6 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Crash:
-    """The end of an engine that had loaded."""
-
     text: str
 
 
@@ -148,7 +146,6 @@ class Keeper:
         self._task = asyncio.create_task(self._keep_alive(), name=f"engine {spec.name}")
 
     def follow(self, asked: Asked) -> None:
-        """Do what administrators have asked for."""
         self._memory.change(is_pinned=asked.is_pinned, idle_limit_s=asked.idle_limit_s)
         if asked.retried_at != self._retried_at:
             self._retried_at = asked.retried_at
@@ -176,7 +173,7 @@ class Keeper:
         await status.report_pictures(self._subject, failure, asked_at)
 
     async def end(self, reason: str | None = None) -> None:
-        """End the engine. `reason` None: an administrator has asked for it."""
+        """`reason` None: an administrator has asked for it."""
         self._reason = reason
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -184,7 +181,6 @@ class Keeper:
         self._scheduler.remove(self._memory)
 
     async def hand_over(self) -> None:
-        """End, because the settings were changed. An engine that serves becomes a former one."""
         engine = self._ready
         if engine is None or engine.is_draining:
             await self.end(CHANGED)
@@ -248,7 +244,6 @@ class Keeper:
             self._reason = self._memory.wake_reason
 
     async def _next_verdict(self, last: Verdict) -> Verdict:
-        """Wait for another verdict. Smaller files may fit where the last ones did not."""
         while last is Verdict.UNFIT:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FILES_INTERVAL_S):
@@ -261,7 +256,6 @@ class Keeper:
         return await asyncio.to_thread(_need_of, self._spec, self._measured)
 
     async def _run_once(self, files: FolderState) -> _Crash | _WentToSleep | LoadFailure:
-        """Run one engine process to its end."""
         found = self._found
         try:
             config = await asyncio.to_thread(_new_config, self._spec)
@@ -306,7 +300,6 @@ class Keeper:
                 await asyncio.shield(engine.end())
 
     async def _end_found(self) -> None:
-        """End the engine that was found and cannot be kept."""
         found, self._found = self._found, None
         if isinstance(found, EngineProcess):
             await found.end()
@@ -321,7 +314,6 @@ class Keeper:
         )
 
     async def _keep_measuring(self, engine: EngineProcess, *, is_new: bool) -> None:
-        """Correct what the model needs. `is_new`: it has just loaded."""
         if is_new:
             self._measured = None
         while True:
@@ -372,7 +364,6 @@ class Keeper:
         await self._report(EngineState.LOADING, forgets_error=True)
 
     async def _wait_for_change(self, failed: FolderState) -> None:
-        """Wait until the files differ from those that failed, or an administrator asks."""
         last = failed
         while not await self._is_asked_within(_FILES_INTERVAL_S):
             now = await self._read_files()
@@ -428,7 +419,6 @@ def _folders(spec: ModelSpec) -> Sequence[Path]:
 
 
 def _check_weights(spec: ModelSpec) -> None:
-    """Raises UnusableWeights or OSError."""
     for each in _folders(spec):
         check_weights(each)
 

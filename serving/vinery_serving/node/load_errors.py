@@ -23,8 +23,6 @@ _STABLE_AFTER_S: Final = 3.0
 
 
 class FailureKind(Enum):
-    """Why a model did not load, as far as it matters for the next attempt."""
-
     FINAL = auto()  # files, options or a device: another attempt ends in the same way
     PASSING = auto()  # memory or disk that may be free later, and what is unknown
     KILLED = auto()  # a signal ended the engine; the model is not the cause
@@ -40,8 +38,6 @@ _PAUSES_S: Final[Mapping[FailureKind, tuple[float, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class LoadFailure:
-    """Why a model did not load."""
-
     kind: FailureKind
     text: str  # for administrators: what happened and what to do; then the original, if it differs
 
@@ -151,14 +147,11 @@ def load_failure(original: str) -> LoadFailure:
 
 
 def killed(original: str) -> LoadFailure:
-    """Return the failure of an engine that a signal ended before it had loaded."""
     sentence = "The engine was killed while it loaded, as a system does that runs out of memory."
     return LoadFailure(FailureKind.KILLED, f"{sentence}\n\n{original}")
 
 
 class Backoff:
-    """The delays between the engines of one model that had loaded."""
-
     def __init__(self) -> None:
         self._next_s = _FIRST_S
 
@@ -171,8 +164,6 @@ class Backoff:
 
 
 class LoadAttempts:
-    """One series of attempts to load a model."""
-
     def __init__(self) -> None:
         self.num_failed = 0
         self.max = 0  # attempts in all, by the last failure; 0 before the first one

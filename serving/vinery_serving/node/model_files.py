@@ -29,7 +29,6 @@ def _files(folder: Path) -> list[tuple[str, int, int, int]]:
 
 
 def _stamps(entry: os.DirEntry[str]) -> tuple[int, int, int]:
-    """Return those of the file to which a link leads; zeros if it leads nowhere."""
     try:
         found = entry.stat()
     except OSError:
@@ -42,7 +41,7 @@ class UnusableWeights(Exception):
 
 
 def check_weights(folder: Path) -> None:
-    """Raises `UnusableWeights`, or OSError for a file that cannot be read."""
+    """Raises UnusableWeights, or OSError for a file that cannot be read."""
     for graph in sorted(folder.glob("openvino_*.xml")):
         needed = _needed_bytes(graph)
         weights = graph.with_suffix(".bin")

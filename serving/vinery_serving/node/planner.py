@@ -30,8 +30,6 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ModelUse:
-    """What the plan needs to know of a model. Times are in seconds."""
-
     id: int
     device: str
     need_bytes: int
@@ -67,8 +65,6 @@ class Rules:
 
 @dataclass(slots=True)
 class Plan:
-    """What to do now, by the ids of models."""
-
     wake: list[int] = field(default_factory=list)
     sleep: list[int] = field(default_factory=list)
     # These can never load, beside the pinned models of their device.
@@ -77,12 +73,10 @@ class Plan:
     next_at_s: float | None = None
 
     def look_at(self, at_s: float) -> None:
-        """Plan again at this time, at the latest."""
         self.next_at_s = at_s if self.next_at_s is None else min(self.next_at_s, at_s)
 
 
 def make_plan(models: Iterable[ModelUse], rules: Rules, now_s: float) -> Plan:
-    """Return what to do. Models in `wake` fit beside all that hold memory."""
     plan = Plan()
     by_device: dict[str, list[ModelUse]] = {}
     for model in models:
@@ -93,8 +87,6 @@ def make_plan(models: Iterable[ModelUse], rules: Rules, now_s: float) -> Plan:
 
 
 class _Device:
-    """The models of one device, and what becomes of its memory."""
-
     def __init__(
         self,
         models: Sequence[ModelUse],
@@ -126,7 +118,6 @@ class _Device:
                 self._wake(each)
 
     def _end_idle(self) -> None:
-        """Let models sleep whose idle time is over."""
         for each in self._models:
             limit_s, idle_since_s = each.idle_limit_s, each.idle_since_s
             is_idle = each.phase is Phase.AWAKE and each.waiting_since_s is None
@@ -139,7 +130,6 @@ class _Device:
                 self._plan.look_at(over_at_s)
 
     def _relieve(self) -> None:
-        """Make room if models have grown above the budget. The last one stays."""
         while self._free + self._leaving < 0 and self._may_leave and self._num_staying > 1:
             self._let_sleep(self._may_leave[0])
 
@@ -164,7 +154,6 @@ class _Device:
         return is_unfit
 
     def _make_room(self, model: ModelUse) -> None:
-        """Wake a model if there is room. Otherwise let others sleep, and keep what there is."""
         if model.need_bytes <= self._free:
             self._wake(model)
             return
@@ -192,7 +181,6 @@ class _Device:
         return former if is_too_much else None
 
     def _wait_until_more_may_leave(self) -> None:
-        """Too few may make room yet. No other model gets what there is meanwhile."""
         self._free, self._leaving, self._may_leave = 0, 0, []
         for each in self._models:
             may_at_s = each.awake_since_s + self._min_awake_s

@@ -110,7 +110,6 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
 
 
 async def _find_devices() -> None:
-    """Store the devices of this machine for the other processes."""
     try:
         found = await device_probe.find()
         devices.write(Path(settings.VINERY_RUN_DIR), found)
@@ -121,7 +120,6 @@ async def _find_devices() -> None:
 
 
 async def _follow_waits(scheduler: EngineScheduler) -> None:
-    """Let the scheduler know which requests wait, and store it for administrators."""
     changed = asyncio.Event()
 
     def on_change() -> None:
@@ -149,7 +147,6 @@ async def _follow_waits(scheduler: EngineScheduler) -> None:
 
 
 async def _wait(wake: asyncio.Event, stop: asyncio.Event) -> None:
-    """Wait for a change or the end, at most for the interval."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_POLL_INTERVAL_S):
             await wake.wait()
@@ -287,13 +284,11 @@ class EngineOutput:
         self._find(is_first=True)
 
     async def follow(self) -> None:
-        """Repeat until it is cancelled."""
         while True:
             await asyncio.sleep(until_next(_OUTPUT_INTERVAL_S))
             self.read()
 
     def read(self) -> None:
-        """Repeat what has come since."""
         self._find(is_first=False)
         for follower in self._followers.values():
             with contextlib.suppress(OSError):

@@ -32,26 +32,18 @@ _ids = itertools.count(1)
 
 
 class AwakeEngine(Protocol):
-    """An engine that serves."""
-
     @property
     def idle_since_s(self) -> float | None:
         """When its last request ended, in seconds of the monotonic clock; None: it is busy."""
         ...
 
     @property
-    def is_draining(self) -> bool:
-        """Whether it ends after the requests that it has."""
-        ...
+    def is_draining(self) -> bool: ...
 
-    def drain(self) -> None:
-        """Let it finish what it has, take no more, and end."""
-        ...
+    def drain(self) -> None: ...
 
 
 class Verdict(Enum):
-    """What became of a model that has asked for memory."""
-
     GRANTED = auto()
     ASLEEP = auto()  # there is no room, until a request comes
     UNFIT = auto()  # it can never fit
@@ -86,7 +78,6 @@ class ModelMemory:
         self._has_verdict = asyncio.Event()
 
     def hold(self, need: Need) -> None:
-        """Take memory for an engine that runs already."""
         self.need, self.phase = need, Phase.LOADING
         self._scheduler.note()
 
@@ -99,7 +90,6 @@ class ModelMemory:
         self._scheduler.note()
 
     async def verdict(self) -> Verdict:
-        """Wait for the next verdict that differs from the last one."""
         await self._has_verdict.wait()
         self._has_verdict.clear()
         assert self._verdict is not None
@@ -112,7 +102,6 @@ class ModelMemory:
             self._scheduler.note()
 
     def wake(self, engine: AwakeEngine) -> None:
-        """The engine serves."""
         self.engine = engine
         self.phase = Phase.LEAVING if engine.is_draining else Phase.AWAKE
         self.awake_since_s = time.monotonic()
@@ -120,22 +109,18 @@ class ModelMemory:
         self._scheduler.note()
 
     def correct(self, need: Need) -> None:
-        """The engine was measured."""
         self.need = need
         self._scheduler.note()
 
     def lose_engine(self) -> None:
-        """The engine has ended, and the next one starts at once: the memory stays taken."""
         self.phase, self.engine = Phase.LOADING, None
 
     def give_back(self) -> None:
-        """No engine runs, and none starts."""
         self.phase, self.engine, self._has_asked = Phase.ASLEEP, None, False
         self.wanted_since_s = None
         self._scheduler.note()
 
     def change(self, *, is_pinned: bool, idle_limit_s: float | None) -> None:
-        """Follow its settings."""
         if (self.is_pinned, self.idle_limit_s) != (is_pinned, idle_limit_s):
             self.is_pinned, self.idle_limit_s = is_pinned, idle_limit_s
             self._scheduler.note()
@@ -147,7 +132,6 @@ class ModelMemory:
 
     @property
     def is_held(self) -> bool:
-        """Whether memory is taken for it."""
         return self.phase is not Phase.ASLEEP
 
     def use(self, wait: Wait | None, replaces: int | None = None) -> ModelUse | None:
@@ -155,14 +139,13 @@ class ModelMemory:
         the id of the one with former settings."""
         if self.phase is Phase.ASLEEP and not self._has_asked:
             return None
+        use = ModelUse(self.id, self.device, self.need.total_bytes, self.phase)
         if self.is_former:
-            return self._use_of_former()
+            # It serves until its keeper ends it, or its successor needs the memory.
+            return replace(use, is_former=True)
         since = [each for each in (wait and wait.since_s, self.wanted_since_s) if each is not None]
-        return ModelUse(
-            id=self.id,
-            device=self.device,
-            need_bytes=self.need.total_bytes,
-            phase=self.phase,
+        return replace(
+            use,
             is_pinned=self.is_pinned,
             is_eager=self.is_eager,
             waiting_since_s=min(since, default=None),
@@ -172,18 +155,7 @@ class ModelMemory:
             replaces=replaces,
         )
 
-    def _use_of_former(self) -> ModelUse:
-        """It stays until its keeper ends it, or the one that replaces it needs its memory."""
-        return ModelUse(
-            id=self.id,
-            device=self.device,
-            need_bytes=self.need.total_bytes,
-            phase=self.phase,
-            is_former=True,
-        )
-
     def follow(self, plan: Plan, unfit_text: Callable[[ModelMemory], str]) -> None:
-        """Do what the plan has for this model."""
         if self.id in plan.sleep and self.engine is not None:
             self.phase = Phase.LEAVING
             self.sleep_reason = self._sleep_reason(self.engine.idle_since_s)
@@ -229,22 +201,18 @@ class EngineScheduler:
         self.spares = SpareEngines()
 
     def add(self, model_id: int, replica: int, name: str, device: str) -> ModelMemory:
-        """Return the memory of an engine that does not run yet."""
         memory = ModelMemory(self, model_id, replica, name, device)
         self._models[memory.id] = memory
         return memory
 
     def remove(self, memory: ModelMemory) -> None:
-        """Its engine has ended, and none starts."""
         self._models.pop(memory.id, None)
         self.note()
 
     def note(self) -> None:
-        """Something has changed: plan again."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Plan until cancelled."""
         while True:
             await asyncio.sleep(_SETTLE_S)
             self._changed.clear()
@@ -254,7 +222,6 @@ class EngineScheduler:
                     await self._changed.wait()
 
     def plan(self) -> Plan:
-        """Plan now, and follow the plan."""
         plan = make_plan(self._uses(), self._rules, time.monotonic())
         for each in list(self._models.values()):
             each.follow(plan, self._unfit_text)
@@ -283,7 +250,6 @@ class EngineScheduler:
         return models
 
     def _formers(self) -> dict[tuple[int, int], int]:
-        """The ids of the engines that serve with former settings, by model and replica."""
         return {
             (each.model_id, each.replica): each.id
             for each in self._models.values()
@@ -333,5 +299,4 @@ def _beside(use: ModelUse, memory: ModelMemory, engines: Sequence[ModelMemory]) 
 
 
 def _latest(times_s: Sequence[float], num: int) -> float | None:
-    """Return the latest of so many times; None: some are missing."""
     return max(times_s) if times_s and len(times_s) == num else None

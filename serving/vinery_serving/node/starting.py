@@ -24,7 +24,7 @@ from typing import Final
 from msgspec import structs
 
 from vinery_serving.core.tasks import Task
-from vinery_serving.engine.config import ENGINE_MODULES, EngineConfig
+from vinery_serving.engine.config import ENGINE_MODULE, KINDS, EngineConfig
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.heartbeat import Page
 from vinery_serving.processes.logs.file import open_log
@@ -39,7 +39,7 @@ _CALM_S: Final = 1.0
 _SPARE: Final = "spare"
 _SERVING: Final = Path(__file__).resolve().parents[1]
 # The rooms of which engine processes consist.
-_ROOMS: Final = ("core", "engine", "logs", "pooling", "processes", "transport")
+_ROOMS: Final = ("core", "engine", "processes", "transport")
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
 # Where programs and drivers are, and no secrets.
 _PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME")
@@ -50,7 +50,6 @@ def engine_environment() -> dict[str, str]:
 
 
 def with_digest(config: EngineConfig, environment: Mapping[str, str]) -> EngineConfig:
-    """The same configuration with its digest."""
     plain = structs.replace(config, digest="", heartbeat_fd=None)
     parts = (plain.to_line(), repr(sorted(environment.items())).encode(), _code())
     return structs.replace(config, digest=hashlib.sha256(b"\0".join(parts)).hexdigest())
@@ -68,16 +67,17 @@ def _code() -> bytes:
 def start_engine(config: EngineConfig, environment: Mapping[str, str], page: Page) -> ChildProcess:
     """Start a process that reads this configuration from its standard input, with the descriptor
     of the page. Raises OSError."""
-    with _standard_error(config) as stderr:
-        return _start((ENGINE_MODULES[config.task], config.name), environment, page, stderr)
+    path = None if config.log is None else config.log.path
+    with opened_log(path, None) as stderr:
+        return _start(config.name, KINDS[config.task], environment, page, stderr)
 
 
 def _start(
-    words: tuple[str, str], environment: Mapping[str, str], page: Page, stderr: int | None = None
+    name: str, kind: str, environment: Mapping[str, str], page: Page, stderr: int | None = None
 ) -> ChildProcess:
     """Its session is its own: it is not killed with the processes of its node."""
     return ChildProcess(
-        (sys.executable, "-m", *words),
+        (sys.executable, "-m", ENGINE_MODULE, name, kind),
         "engine",
         environment=environment,
         stdin=PIPE,
@@ -88,22 +88,20 @@ def _start(
 
 
 @contextlib.contextmanager
-def _standard_error(config: EngineConfig) -> Iterator[int | None]:
-    """The engine's log file. None, which is that of the node: the file cannot be opened."""
+def opened_log(path: Path | None, otherwise: int | None) -> Iterator[int | None]:
+    """The standard error of a process: its log file, or `otherwise` if that cannot be opened."""
     try:
-        fd = None if config.log is None else open_log(config.log.path)
+        fd = None if path is None else open_log(path)
     except OSError:
         fd = None
     try:
-        yield fd
+        yield otherwise if fd is None else fd
     finally:
         if fd is not None:
             os.close(fd)
 
 
 class SpareEngines:
-    """Has at most one of them. Belongs to the event loop."""
-
     def __init__(self) -> None:
         self._spare: ChildProcess | None = None
         self._is_wanted = False
@@ -116,7 +114,6 @@ class SpareEngines:
         return None if spare is None or spare.has_ended else spare.pid
 
     def take(self) -> ChildProcess | None:
-        """Return the process for an engine; None: there is none, or it has ended."""
         spare, self._spare = self._spare, None
         if spare is not None and spare.has_ended:
             spare.close()
@@ -124,22 +121,18 @@ class SpareEngines:
         return spare
 
     def want(self, *, is_wanted: bool) -> None:
-        """Have one soon, or none."""
         self._is_wanted = is_wanted
         has_one = self.pid is not None
         if is_wanted != has_one and (self._following is None or self._following.done()):
             self._following = asyncio.create_task(self._follow(), name="spare engine")
 
     def fill(self) -> None:
-        """Start one, for a model that generates text."""
-        words = (ENGINE_MODULES[Task.CHAT], _SPARE)
         try:
-            self._spare = _start(words, engine_environment(), Page(0.0))
+            self._spare = _start(_SPARE, KINDS[Task.CHAT], engine_environment(), Page(0.0))
         except OSError as error:
             log.warning("no spare engine process: %s", error)
 
     async def close(self) -> None:
-        """End it, and have none any more."""
         self._is_wanted = False
         if self._following is not None:
             await asyncio.gather(self._following, return_exceptions=True)

@@ -34,8 +34,6 @@ _BEST_FIRST: Final = (
 
 
 class Subject(NamedTuple):
-    """What a report is about: an engine of a model with these settings."""
-
     model_id: int
     settings_digest: str
     replica: int = 0
@@ -43,8 +41,6 @@ class Subject(NamedTuple):
 
 
 class ReplicaStates:
-    """The last report of each engine of this node."""
-
     def __init__(self) -> None:
         self._engines: dict[int, dict[int, tuple[Subject, Mapping[str, Any]]]] = {}  # by model
 
@@ -162,12 +158,10 @@ def _end_test(subject: Subject, failure: str, asked_at: datetime) -> None:
 
 
 async def report_former(model_id: int, *, is_serving: bool) -> None:
-    """Write whether an engine with former settings serves."""
     await _try_to_change({model_id: {"has_former": is_serving}})
 
 
 async def report_memory(model_id: int, measured: Measured, needed_bytes: int) -> None:
-    """Write what an engine was measured to have, and what its model is expected to need."""
     values = {
         "loaded_bytes": measured.loaded_bytes,
         "peak_bytes": measured.peak_bytes,
@@ -189,12 +183,10 @@ async def report_waits(waits: Mapping[int, Wait]) -> None:
 
 
 async def _try_to_change(changes: Mapping[int, Mapping[str, object]]) -> None:
-    """Write columns that are no change of the state."""
     await _try_to({"model_ids": list(changes)}, _change, changes)
 
 
 async def _try_to(named: Mapping[str, object], write: Callable[..., None], *values: object) -> None:
-    """Write in the thread. A failure is logged with these names."""
     try:
         await asyncio.get_running_loop().run_in_executor(_thread, write, *values)
     except DatabaseError as failure:

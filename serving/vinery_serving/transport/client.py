@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Final, assert_never, cast
+from typing import Any, Final, Generic, TypeVar, assert_never, cast
 
 import msgspec
 from msgspec import structs
@@ -56,6 +56,7 @@ _ids = itertools.count(1)
 
 # A message about one generation. Its `id` is the generation's.
 GenerationUpdate = Accepted | TokenOutput | Rejected
+UpdateT = TypeVar("UpdateT", bound=GenerationUpdate | TextVectors)
 
 
 class EngineDisconnected(Exception):
@@ -67,45 +68,42 @@ class EngineDisconnected(Exception):
         """Whether the engine was ended, or left, on purpose. Otherwise it may have crashed."""
 
 
-class OutputStream:
-    """The outputs of the generations that were submitted together: the choices of a request.
-
-    One task reads it. The inbox is bounded by what the engine may send: at most
-    `max_new_tokens` outputs for each generation.
-    """
+class _Stream(Generic[UpdateT]):
+    """What an engine sends about the requests of some ids. One task reads it."""
 
     def __init__(self, link: _Link, ids: Iterable[int]) -> None:
         self._link = link
         self._open = set(ids)
-        self._inbox: list[GenerationUpdate] = []
+        self._inbox: list[UpdateT] = []
         self._waiter: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0  # seconds of the loop's clock
         self._lost: EngineDisconnected | None = None
 
-    async def next(self, timeout_s: float | None = None) -> list[GenerationUpdate]:
-        """Return all updates since the last call; wait for the first if there is none.
-
-        Outputs of one generation that have come meanwhile are joined, so that a gateway that is
-        behind has less to do. Returns an empty list after `timeout_s` without updates. Raises
-        EngineDisconnected.
-        """
+    async def next(self, timeout_s: float | None = None) -> list[UpdateT]:
+        """Return all updates since the last call; wait for the first if there is none. Returns an
+        empty list after `timeout_s` without updates. Raises EngineDisconnected."""
         if not self._inbox and self._lost is None:
             await self._wait(timeout_s)
         if self._inbox:
             updates, self._inbox = self._inbox, []
-            return updates if len(updates) == 1 else _joined(updates)
+            return updates if len(updates) == 1 else self._joined(updates)
         if self._lost is not None:
             raise self._lost
         return []
 
-    def cancel(self, num_used: Mapping[int, int]) -> None:
-        """Free the engine's slots of these generations.
+    def _joined(self, updates: list[UpdateT]) -> list[UpdateT]:
+        return updates
+
+    def cancel(self, num_used: Mapping[int, int] | None = None) -> None:
+        """Free what the engine has of these requests; None: of all that have not ended.
 
         `num_used` has the tokens that the client used, by id. A generation that has ended
         meanwhile may have generated more.
         """
+        if num_used is None:
+            num_used = dict.fromkeys(self._open, 0)
         for id_, num_tokens in num_used.items():
             self._open.discard(id_)
             if self._lost is None:
@@ -113,20 +111,13 @@ class OutputStream:
         if not self._open and self._timer is not None:
             self._timer.cancel()
 
-    def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
-        """Let a generation have `num_tokens` in all. It pauses there, or ends if `is_last`."""
-        if id_ in self._open:
-            self._link.grant(Grant(id_, num_tokens, is_last))
-
-    def put(self, update: GenerationUpdate, *, is_end: bool) -> None:
-        """Deliver an update, perhaps the generation's last. Called by the connection."""
+    def put(self, update: UpdateT, *, is_end: bool) -> None:
         if is_end:
             self._open.discard(update.id)
         self._inbox.append(update)
         self._wake()
 
     def lose(self, lost: EngineDisconnected) -> None:
-        """End the stream. Called by the connection when it breaks."""
         self._open.clear()
         self._lost = lost
         self._wake()
@@ -155,21 +146,36 @@ class OutputStream:
             self._waiter.set_result(None)
 
 
-def _joined(updates: Sequence[GenerationUpdate]) -> list[GenerationUpdate]:
-    """The same updates, with all outputs of a generation as one, where the first of them was."""
-    joined: list[GenerationUpdate] = []
-    outputs: dict[int, list[TokenOutput]] = {}
-    for update in updates:
-        if not isinstance(update, TokenOutput):
-            joined += map(_joined_output, outputs.values())
-            outputs.clear()
-            joined.append(update)
-        elif update.id in outputs:
-            outputs[update.id].append(update)
-        else:
-            outputs[update.id] = [update]
-    joined += map(_joined_output, outputs.values())
-    return joined
+class OutputStream(_Stream[GenerationUpdate]):
+    """The outputs of the generations that were submitted together: the choices of a request.
+
+    The inbox is bounded by what the engine may send: at most `max_new_tokens` outputs for each
+    generation.
+    """
+
+    def _joined(self, updates: list[GenerationUpdate]) -> list[GenerationUpdate]:
+        """Join the outputs of a generation, where the first of them was: a gateway that is behind
+        has less to do."""
+        joined: list[GenerationUpdate] = []
+        outputs: dict[int, list[TokenOutput]] = {}
+        for update in updates:
+            if not isinstance(update, TokenOutput):
+                joined += map(_joined_output, outputs.values())
+                outputs.clear()
+                joined.append(update)
+            else:
+                outputs.setdefault(update.id, []).append(update)
+        joined += map(_joined_output, outputs.values())
+        return joined
+
+    def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
+        """Let a generation have `num_tokens` in all. It pauses there, or ends if `is_last`."""
+        if id_ in self._open:
+            self._link.grant(Grant(id_, num_tokens, is_last))
+
+
+class VectorStream(_Stream[TextVectors | Rejected]):
+    """The vectors of one request, as they come, or the refusal."""
 
 
 def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
@@ -187,52 +193,7 @@ def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
     )
 
 
-class VectorStream:
-    """The vectors of one request, as they come. One task reads it."""
-
-    def __init__(self, link: _Link, id_: int) -> None:
-        self._link = link
-        self._id = id_
-        self._inbox: list[TextVectors] = []
-        self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._end: Rejected | EngineDisconnected | None = None
-
-    async def next(self) -> list[TextVectors] | Rejected:
-        """Return all vectors since the last call, at least one, or the refusal. Raises
-        EngineDisconnected."""
-        await self._changed
-        if self._inbox:
-            vectors, self._inbox = self._inbox, []
-            if self._end is None:
-                self._changed = asyncio.get_running_loop().create_future()
-            return vectors
-        if isinstance(self._end, EngineDisconnected):
-            raise self._end
-        assert self._end is not None
-        return self._end
-
-    def cancel(self) -> None:
-        """Let the engine forget what waits of the request, if it has not ended."""
-        self._link.cancel_texts(self._id)
-
-    def put(self, vectors: TextVectors) -> None:
-        """Deliver vectors. Called by the connection."""
-        self._inbox.append(vectors)
-        self._wake()
-
-    def end(self, end: Rejected | EngineDisconnected) -> None:
-        """End the stream. Called by the connection."""
-        self._end = end
-        self._wake()
-
-    def _wake(self) -> None:
-        if not self._changed.done():
-            self._changed.set_result(None)
-
-
 class _Link(asyncio.Protocol):
-    """One live connection. All methods run in the event loop."""
-
     def __init__(self, on_lost: Callable[[], None], on_draining: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         self._on_lost = on_lost
@@ -240,8 +201,7 @@ class _Link(asyncio.Protocol):
         self._frames = FrameReader()
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
         self._transport: asyncio.Transport | None = None
-        self._streams: dict[int, OutputStream] = {}  # by generation id
-        self._vectors: dict[int, VectorStream] = {}  # by the id of the request
+        self._streams: dict[int, _Stream[Any]] = {}  # by the ids of requests that have not ended
         self._answers: dict[int, asyncio.Future[Pong | PicturesTested]] = {}  # by nonce
         # What waits for the next part, by request, and the last grants of these generations.
         self._outboxes: deque[Iterator[MediaPixels | Submit]] = deque()
@@ -264,9 +224,6 @@ class _Link(asyncio.Protocol):
         streams, self._streams = set(self._streams.values()), {}
         for stream in streams:
             stream.lose(EngineDisconnected(is_planned=self._is_planned_end))
-        pending, self._vectors = self._vectors, {}
-        for each in pending.values():
-            each.end(EngineDisconnected(is_planned=self._is_planned_end))
         for answer in self._answers.values():
             _fail(answer, EngineDisconnected())
         _fail(self.hello, EngineDisconnected())
@@ -282,8 +239,7 @@ class _Link(asyncio.Protocol):
 
     @property
     def num_generations(self) -> int:
-        """Generations, and requests for vectors, that have not ended."""
-        return len(self._streams) + len(self._vectors)
+        return len(self._streams)
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -293,7 +249,7 @@ class _Link(asyncio.Protocol):
         self._send_part()
 
     def send(self, message: msgspec.Struct) -> int:
-        """Send a message. Returns its bytes. Raises EngineDisconnected."""
+        """Return the bytes that were sent. Raises EngineDisconnected."""
         if self._transport is None or self._transport.is_closing():
             raise EngineDisconnected
         frame = pack(message)
@@ -319,14 +275,9 @@ class _Link(asyncio.Protocol):
             self.send_if_open(grant)
 
     def pool(self, texts: PoolTexts) -> VectorStream:
-        """Raises EngineDisconnected."""
         self.send(texts)
-        stream = self._vectors[texts.id] = VectorStream(self, texts.id)
+        stream = self._streams[texts.id] = VectorStream(self, (texts.id,))
         return stream
-
-    def cancel_texts(self, id_: int) -> None:
-        if self._vectors.pop(id_, None) is not None:
-            self.send_if_open(Cancel(id_, 0))
 
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
         ids = [id_ for submit in submits for id_ in submit.ids]
@@ -347,7 +298,6 @@ class _Link(asyncio.Protocol):
         self._unsent.update((submit.id, None) for submit in submits)
 
     def _send_part(self) -> None:
-        """Send a part of what waits, in turns of the requests, unless the engine is behind."""
         num_bytes = 0
         while self._outboxes and num_bytes < _PART_BYTES and not self._is_paused:
             outbox = self._outboxes.popleft()
@@ -359,7 +309,6 @@ class _Link(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._send_part)
 
     def _send_unsent(self, message: MediaPixels | Submit) -> int:
-        """Send what has waited, unless it was cancelled. Returns its bytes."""
         is_lost = self._transport is None or self._transport.is_closing()
         if is_lost or message.id not in self._unsent:
             return 0
@@ -388,7 +337,6 @@ class _Link(asyncio.Protocol):
             self._transport.abort()
 
     def leave(self) -> None:
-        """Close the connection on purpose."""
         self._is_planned_end = True
         self.close()
 
@@ -399,12 +347,8 @@ class _Link(asyncio.Protocol):
                     self._deliver(output, is_end=output.finish is not None)
             case Accepted():
                 self._deliver(message, is_end=False)
-            case TextVectors(id=id_, is_last=is_last):
-                vectors = self._vectors.pop(id_, None) if is_last else self._vectors.get(id_)
-                if vectors is not None:  # else it was cancelled meanwhile
-                    vectors.put(message)
-            case Rejected(id=id_) if id_ in self._vectors:
-                self._vectors.pop(id_).end(message)
+            case TextVectors(is_last=is_last):
+                self._deliver(message, is_end=is_last)
             case Rejected():
                 self._deliver(message, is_end=True)
             case Load():
@@ -427,7 +371,7 @@ class _Link(asyncio.Protocol):
             case _:
                 assert_never(message)
 
-    def _deliver(self, update: GenerationUpdate, *, is_end: bool) -> None:
+    def _deliver(self, update: GenerationUpdate | TextVectors, *, is_end: bool) -> None:
         stream = self._streams.pop(update.id, None) if is_end else self._streams.get(update.id)
         if stream is not None:  # else it was cancelled meanwhile
             stream.put(update, is_end=is_end)
@@ -442,7 +386,6 @@ def _fail(
 
 
 def _messages_of(submit: Submit) -> Iterator[MediaPixels | Submit]:
-    """Yield a submission's pixels in parts, and then the submission."""
     for media in submit.media:
         for start in range(0, len(media.pixels), _PART_BYTES):
             yield MediaPixels(submit.id, media.pixels[start : start + _PART_BYTES])
@@ -467,26 +410,21 @@ class EngineClient:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is an engine, if only for the generations that it has."""
         return self._link is not None
 
     @property
     def num_generations(self) -> int:
-        """Those of this process that run or wait there."""
         return 0 if self._link is None else self._link.num_generations
 
     @property
     def load(self) -> Load | None:
-        """The engine's newest report of its load; None: there is none."""
         return None if self._link is None else self._link.load
 
     def open(self) -> None:
-        """Begin to keep a connection up. Needs a running event loop."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name=f"engine-link {self.path.name}")
 
     async def close(self) -> None:
-        """Drop the connection. Its streams raise EngineDisconnected."""
         if self._keeper is not None:
             if self._link is not None:
                 self._link.leave()
@@ -508,14 +446,13 @@ class EngineClient:
         return next(_ids)
 
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
-        """Start generations. Raises EngineDisconnected if no engine is connected, or if it takes
-        no new ones."""
+        """Raises EngineDisconnected if no engine is connected, or if it takes no new ones."""
         if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.submit(submits)
 
     def pool(self, texts: PoolTexts) -> VectorStream:
-        """Ask for vectors. Raises EngineDisconnected if no engine is connected."""
+        """Raises EngineDisconnected if no engine is connected."""
         if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.pool(texts)
@@ -542,7 +479,9 @@ class EngineClient:
         while True:
             with contextlib.suppress(OSError, EngineDisconnected):
                 path = str(self.path)
-                _, link = await loop.create_unix_connection(self._new_link, path)
+                _, link = await loop.create_unix_connection(
+                    lambda: _Link(self._lose, self._connected.clear), path
+                )
                 try:
                     self.hello = await link.hello
                     self._link = link
@@ -553,9 +492,6 @@ class EngineClient:
                     self._lose()
                     link.close()
             await asyncio.sleep(_RECONNECT_S)
-
-    def _new_link(self) -> _Link:
-        return _Link(self._lose, self._connected.clear)
 
     def _lose(self) -> None:
         self._link = None

@@ -6,14 +6,15 @@ on its connection. The engine ends each id of a `Submit` exactly once: by a `Tok
 `finish` is set, or by a `Rejected`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from vinery_serving.core.events import NO_TOKENS, TokenCounts
+from vinery_serving.core.request import BeamSearch, Sampling, SpeculativeDecoding
 
-PROTOCOL_VERSION = 15
+PROTOCOL_VERSION = 16
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -26,19 +27,6 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A message is a tagged array, so that field names do not travel."""
 
 
-class SamplingParams(msgspec.Struct, frozen=True, array_like=True):
-    """Resolved sampling parameters. Decoding is greedy when `temperature` is 0."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0  # 0: all tokens
-    min_p: float = 0.0
-    seed: int = 0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-
-
 class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
     """A constraint on the output. `kind` is a `core.request.GrammarKind` value."""
 
@@ -46,30 +34,6 @@ class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
     source: str
     weaker: "GrammarSpec | None" = None  # for the case that it cannot be compiled
     unenforced: str = ""  # the fields whose schemas it leaves out
-
-
-class BeamSpec(msgspec.Struct, frozen=True, array_like=True):
-    """Beam search. Its outputs come only at its end.
-
-    Each of the best sequences has an id: the likeliest has the `Submit`'s, the next ones have
-    `other_ids`.
-    """
-
-    width: int
-    other_ids: tuple[int, ...] = ()
-    length_penalty: float = 1.0
-    # When to stop: when `width` sequences are complete, when better ones are unlikely, or when
-    # better ones are impossible.
-    early_stopping: Literal["early", "heuristic", "never"] = "heuristic"
-    no_repeat_ngram_size: int = 0  # 0: n-grams may repeat
-
-
-class SpeculationSpec(msgspec.Struct, frozen=True, array_like=True):
-    """How many draft tokens a draft model or prompt lookup proposes."""
-
-    num_tokens: int = 0  # 0: while the draft model is confident
-    confidence_threshold: float = 0.0  # of the draft model
-    max_ngram_size: int = 0  # the longest n-gram that is looked up in the prompt
 
 
 class LogprobsSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -83,8 +47,6 @@ class LogprobsSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReasoningBudget(msgspec.Struct, frozen=True, array_like=True):
-    """After `max_tokens` reasoning tokens the engine forces `closing_ids`."""
-
     max_tokens: int
     is_open: bool  # whether the prompt ends inside reasoning
     start: tuple[int, ...]  # this token sequence opens reasoning; empty: no sequence does
@@ -150,14 +112,15 @@ class Submit(_Message, frozen=True):
 
     id: int
     prompt_ids: bytes  # int32 little endian, (num_prompt_tokens,)
-    sampling: SamplingParams
+    sampling: Sampling
     max_new_tokens: Annotated[int, Meta(ge=0)]  # 0: only with `prompt_logprobs`
     deadline_s: float  # from arrival; the engine rejects the generation then
     stop_token_ids: tuple[int, ...] = ()  # beside the model's own end tokens
     grammar: GrammarSpec | None = None
     logits: LogitsSpec | None = None
-    beams: BeamSpec | None = None
-    assist: SpeculationSpec | None = None  # None: the engine's default
+    beams: BeamSearch | None = None  # its outputs come only at its end
+    other_ids: tuple[int, ...] = ()  # of the next best sequences of a beam search
+    assist: SpeculativeDecoding | None = None  # None: the engine's default
     min_new_tokens: int = 0  # no end token is sampled before this many tokens
     # The model's end tokens do not end the output. GenAI then ignores `stop_token_ids` too.
     ignore_eos: bool = False
@@ -179,8 +142,7 @@ class Submit(_Message, frozen=True):
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The ids of all sequences that this returns, the likeliest first."""
-        return (self.id, *(self.beams.other_ids if self.beams is not None else ()))
+        return (self.id, *self.other_ids)
 
 
 class PoolTexts(_Message, frozen=True):
@@ -241,7 +203,7 @@ class TestPictures(_Message, frozen=True):
 class Keep(_Message, frozen=True):
     """Node to engine: run for as long as this connection does. It gets no reports of the load.
 
-    The node that has started the engine does not need it, see `engine.process`.
+    The node that has started the engine does not need it, see `engine.supervision`.
     """
 
 
@@ -264,8 +226,6 @@ class Hello(_Message, frozen=True):
 
 
 class Accepted(_Message, frozen=True):
-    """The generation is valid, and runs or waits."""
-
     id: int
     unenforced: str = ""  # of its grammar
 
@@ -294,8 +254,6 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepOutputs(_Message, frozen=True):
-    """The outputs of a step for one connection, in one frame."""
-
     outputs: tuple[TokenOutput, ...]
 
 
@@ -364,8 +322,6 @@ class Pong(_Message, frozen=True):
 
 
 class PicturesTested(_Message, frozen=True):
-    """What the model made of known pictures."""
-
     nonce: int
     failure: str  # a sentence for administrators; empty: the model distinguishes all of them
 

@@ -42,7 +42,6 @@ class Connection:
         self.gets_broadcasts = True
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send a message, or buffer the part that the socket does not take now."""
         if not self.is_open:
             return
         frame = pack(message)
@@ -68,7 +67,6 @@ class Connection:
         return []
 
     def flush(self) -> None:
-        """Send more of the buffer. Called when the socket is writable."""
         del self._unsent[: self._write(bytes(self._unsent))]
         if not self._unsent:
             self._watch(selectors.EVENT_READ)
@@ -106,8 +104,6 @@ class Incoming(NamedTuple):
 
 
 class SocketServer:
-    """Listens on a Unix socket and collects the messages of all gateways."""
-
     def __init__(self, path: Path, greeting: Callable[[], msgspec.Struct]) -> None:
         """`greeting` makes the first message of each connection."""
         self._greeting = greeting
@@ -124,7 +120,6 @@ class SocketServer:
         self._selector.unregister(fd)
 
     def poll(self, timeout_s: float) -> list[Incoming]:
-        """Return all messages that arrived. Waits at most `timeout_s` for the first event."""
         incoming: list[Incoming] = []
         for key, events in self._selector.select(0 if self._closed else timeout_s):
             if key.fileobj is self._listener:
@@ -142,7 +137,6 @@ class SocketServer:
         return incoming
 
     def broadcast(self, message: msgspec.Struct) -> None:
-        """Send a message to all gateways."""
         for key in list(self._selector.get_map().values()):
             if isinstance(key.data, Connection) and key.data.gets_broadcasts:
                 key.data.send(message)
@@ -164,7 +158,6 @@ class SocketServer:
 
 
 def _listen(path: Path) -> socket.socket:
-    """Return a new listening socket at `path`, which only the owner may open."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))

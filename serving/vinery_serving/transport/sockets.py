@@ -28,8 +28,6 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class EngineAddress(NamedTuple):
-    """Names one engine of a home."""
-
     model_id: int
     key: str  # of the settings, see `settings_key`
     replica: int = 0
@@ -40,7 +38,6 @@ class EngineAddress(NamedTuple):
 
 
 def settings_key(settings_digest: str) -> str:
-    """Return the part of a digest by which the settings of one model differ."""
     return settings_digest[:_KEY_DIGITS]
 
 
@@ -51,16 +48,15 @@ def engine_socket(run_dir: Path, address: EngineAddress) -> Path:
     folder is under the system's temporary one and named after `run_dir`, so that two platforms
     never share it. Raises PermissionError if the folder belongs to another user.
     """
-    return _socket(run_dir, address.file_name)
+    return _folder(run_dir) / address.file_name
 
 
 def node_socket(run_dir: Path) -> Path:
-    """Return the path of the node's socket. Raises as `engine_socket`."""
-    return _socket(run_dir, "node.sock")
+    return _folder(run_dir) / "node.sock"
 
 
 def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
-    """Return the sockets that exist. Raises OSError."""
+    """Raises OSError."""
     files = _folder(run_dir).iterdir()
     found = ((re.fullmatch(_ENGINE_NAME, path.name), path) for path in files)
     return {
@@ -68,10 +64,6 @@ def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
         for match, path in found
         if match is not None
     }
-
-
-def _socket(run_dir: Path, name: str) -> Path:
-    return _folder(run_dir) / name
 
 
 def _folder(run_dir: Path) -> Path:

@@ -25,8 +25,6 @@ _READ_BYTES: Final = 1 << 16
 
 
 class Wait(NamedTuple):
-    """The requests that wait for one model."""
-
     num_requests: int
     since_s: float  # Unix time at which the oldest of them came
 
@@ -38,8 +36,6 @@ class _Report(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WaitingRequests:
-    """The requests of one gateway that wait. Belongs to the event loop."""
-
     def __init__(self, run_dir: Path, clock: Callable[[], float] = time.time) -> None:
         self._run_dir = run_dir
         self._clock = clock
@@ -49,7 +45,6 @@ class WaitingRequests:
 
     @contextlib.contextmanager
     def of(self, model_id: int) -> Iterator[None]:
-        """Count one more request that waits for a model."""
         came_at = self._clock()
         self._came_at.setdefault(model_id, []).append(came_at)
         self._note()
@@ -64,7 +59,6 @@ class WaitingRequests:
 
     @property
     def waits(self) -> Mapping[int, Wait]:
-        """What waits now, by model id."""
         return {id_: Wait(len(times), times[0]) for id_, times in self._came_at.items()}
 
     async def close(self) -> None:
@@ -78,7 +72,6 @@ class WaitingRequests:
             self._reporting = asyncio.create_task(self._report(), name="waiting")
 
     async def _report(self) -> None:
-        """Report for as long as requests wait. A node that is being replaced is looked for."""
         while self._came_at:
             with contextlib.suppress(OSError):
                 path = node_socket(self._run_dir)
@@ -93,7 +86,6 @@ class WaitingRequests:
     async def _send_changes(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Send until nothing waits, or the node has ended."""
         ended = asyncio.create_task(reader.read())
         try:
             while self._came_at and not ended.done():
@@ -110,8 +102,6 @@ class WaitingRequests:
 
 
 class WaitingServer:
-    """The node's end: what waits at all gateways."""
-
     def __init__(self, run_dir: Path, on_change: Callable[[], None]) -> None:
         self._path = node_socket(run_dir)
         self._on_change = on_change
@@ -126,7 +116,6 @@ class WaitingServer:
         self._path.chmod(0o600)
 
     def close(self) -> None:
-        """Listen no more, and end all connections."""
         if self._server is not None:
             self._server.close()
         for writer in self._writers:
@@ -134,7 +123,6 @@ class WaitingServer:
 
     @property
     def waits(self) -> Mapping[int, Wait]:
-        """What waits at all gateways, by model id."""
         found: dict[int, Wait] = {}
         for report in self._reports.values():
             for id_, num_requests, since_s in report.waits:

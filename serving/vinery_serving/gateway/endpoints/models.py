@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from vinery_serving.core.request import SAMPLERS
 from vinery_serving.core.tasks import Task
 from vinery_serving.gateway.engines.directory import Engine, ModelEntry, ModelState
 from vinery_serving.gateway.preparing.abilities import Abilities, abilities_of
 
 # OpenRouter's names of the parameters that every model takes.
 _PARAMETERS: Final = (
-    "frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "min_p",
-    "presence_penalty", "repetition_penalty", "response_format", "seed", "stop",
-    "structured_outputs", "temperature", "top_k", "top_logprobs", "top_p",
+    *SAMPLERS, "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "response_format",
+    "stop", "structured_outputs", "top_logprobs",
 )  # fmt: skip
 _OF_TOOLS: Final = ("parallel_tool_calls", "tool_choice", "tools")
 _OF_REASONING: Final = ("include_reasoning", "reasoning", "reasoning_effort")

@@ -8,15 +8,12 @@ them.
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
-
-from msgspec import structs
+from typing import Any, Final
 
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts
+from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.prompting.folder import GenerationDefaults
-from vinery_serving.transport.messages import SamplingParams
 
 _FIELD_NAMES: Final = {"max_tokens": "max_new_tokens"}
 
@@ -66,15 +63,15 @@ def check_parameters(request: GenerationRequest, options: EngineOptions, model: 
             )
 
 
-def limited(sampling: SamplingParams, options: EngineOptions) -> SamplingParams:
+def limited(sampling: Sampling, options: EngineOptions) -> Sampling:
     """Return the values within the limits. Those that the request names are already."""
-    moved = {}
+    moved: dict[str, Any] = {}
     for name, least, most in _limits(options):
         value = getattr(sampling, name)
         within = min(max(_rank(name, value), least), most)
         if within != _rank(name, value):
             moved[name] = int(within) if name == "top_k" else within
-    return structs.replace(sampling, **moved) if moved else sampling
+    return replace(sampling, **moved) if moved else sampling
 
 
 def _limits(options: EngineOptions) -> Iterator[tuple[str, float, float]]:

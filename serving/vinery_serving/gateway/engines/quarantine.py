@@ -6,7 +6,7 @@ and fields that no engine sees, do not change the hash.
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
@@ -86,7 +86,7 @@ def _without_client(submit: Work) -> Work:
     return structs.replace(
         submit,
         id=0,
-        sampling=structs.replace(submit.sampling, seed=0),
+        sampling=replace(submit.sampling, seed=0),
         deadline_s=0.0,
         cache_key=None,
         request_id="",

@@ -4,9 +4,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import GenerationRequest
+from vinery_serving.core.request import NEUTRAL, SAMPLERS, GenerationRequest
 from vinery_serving.core.result import ChoiceResult, Result
-from vinery_serving.transport.messages import BeamSpec
 
 
 def check_beam_search(request: GenerationRequest) -> None:
@@ -14,16 +13,10 @@ def check_beam_search(request: GenerationRequest) -> None:
     nothing, and neither grammars nor changed logits affect its candidates."""
     if request.beams is None:
         return
-    sampling, stopping, logprobs = request.sampling, request.stopping, request.logprobs
+    stopping, logprobs = request.stopping, request.logprobs
     grammar_param = None if request.grammar is None else request.grammar.param
     for param, is_set in (
-        ("temperature", bool(sampling.temperature)),
-        ("top_p", sampling.top_p not in (None, 1)),
-        ("top_k", sampling.top_k not in (None, 0, -1)),
-        ("min_p", bool(sampling.min_p)),
-        ("presence_penalty", bool(sampling.presence_penalty)),
-        ("frequency_penalty", bool(sampling.frequency_penalty)),
-        ("repetition_penalty", sampling.repetition_penalty not in (None, 1)),
+        *((name, _is_set(name, getattr(request.sampling, name))) for name in SAMPLERS),
         (grammar_param, request.grammar is not None),
         ("tool_choice", request.must_call),
         ("logprobs", logprobs.num_top is not None),
@@ -46,18 +39,10 @@ def check_beam_search(request: GenerationRequest) -> None:
         )
 
 
-def beam_spec(request: GenerationRequest) -> BeamSpec | None:
-    beams = request.beams
-    if beams is None:
-        return None
-    return BeamSpec(
-        width=beams.width,
-        length_penalty=beams.length_penalty,
-        early_stopping=(
-            "never" if beams.stops_early is None else "early" if beams.stops_early else "heuristic"
-        ),
-        no_repeat_ngram_size=beams.no_repeat_ngram_size,
-    )
+def _is_set(sampler: str, value: float | None) -> bool:
+    """Whether the value of a request would change which tokens are drawn."""
+    is_all = sampler == "top_k" and value == -1
+    return not is_all and sampler != "seed" and value not in (None, getattr(NEUTRAL, sampler))
 
 
 def with_candidates(request: GenerationRequest) -> GenerationRequest:

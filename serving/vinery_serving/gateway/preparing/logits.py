@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts
+from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, Sampling
 from vinery_serving.gateway.engines.directory import LoadedModel
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.tokenizer import Tokenizer
@@ -14,7 +14,6 @@ from vinery_serving.transport.messages import (
     LogitsSpec,
     LogprobsSpec,
     ReasoningBudget,
-    SamplingParams,
 )
 
 _CACHED_UNSCORED: Final = (
@@ -26,7 +25,7 @@ _PICTURES_UNSCORED: Final = (
 
 
 def logits_spec(
-    request: GenerationRequest, model: LoadedModel, prompt: Prompt, sampling: SamplingParams
+    request: GenerationRequest, model: LoadedModel, prompt: Prompt, sampling: Sampling
 ) -> LogitsSpec | None:
     """Return the instructions for the engine's logits hook; None for the many requests that do
     not need it. Raises `InvalidRequest` for a token outside the vocabulary."""
@@ -101,16 +100,16 @@ def _first_field(request: GenerationRequest) -> str | None:
 
 
 def _logprobs_spec(
-    num_top: int | None, options: LogprobsOptions, sampling: SamplingParams
+    num_top: int | None, options: LogprobsOptions, sampling: Sampling
 ) -> LogprobsSpec | None:
     if num_top is None:
         return None
-    is_scaled = options.is_temperature_scaled and sampling.temperature > 0
     return LogprobsSpec(
         num_top=num_top,
         token_ids=options.token_ids,
-        temperature=sampling.temperature if is_scaled else 1.0,
-        top_p=sampling.top_p if options.is_top_p_normalized else 1.0,
+        # Greedy decoding has a temperature of 0, which scales nothing.
+        temperature=(options.is_temperature_scaled and sampling.temperature) or 1.0,
+        top_p=(options.is_top_p_normalized and sampling.top_p) or 1.0,
     )
 
 

@@ -7,9 +7,10 @@ generation_config.json, or that of the URL tree, or the neutral value.
 import random
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -17,12 +18,18 @@ from vinery_serving.core.errors import ContextTooLong, InvalidRequest, Unsupport
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.ids import derive_seed
 from vinery_serving.core.media import Clip
-from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
+from vinery_serving.core.request import (
+    NEUTRAL,
+    PROMPT_FIELDS,
+    SAMPLERS,
+    GenerationRequest,
+    Sampling,
+    SpeculativeDecoding,
+)
 from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
 from vinery_serving.gateway.engines.directory import LoadedModel
 from vinery_serving.gateway.engines.parameters import check_parameters, limited, with_returns
 from vinery_serving.gateway.preparing.candidates import (
-    beam_spec,
     check_beam_search,
     with_candidates,
 )
@@ -37,8 +44,6 @@ from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.prompting.vision import PromptMedia
 from vinery_serving.transport.messages import (
     MediaInput,
-    SamplingParams,
-    SpeculationSpec,
     Submit,
 )
 
@@ -144,7 +149,7 @@ def _submits(
         stop_token_ids=(*request.stopping.stop_token_ids, *prompt.end_ids),
         ignore_eos=request.stopping.ignore_eos,
         logits=logits_spec(request, model, prompt, common.sampling),
-        beams=beam_spec(request),
+        beams=request.beams,
         assist=speculation_spec(request, model),
         priority=request.handling.priority,
         cache_key=_cache_key(request, model, organization=common.lane[0]),
@@ -161,36 +166,29 @@ def _media_input(media: PromptMedia) -> MediaInput:
     )
 
 
-def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:
+def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> Sampling:
     """Return all sampling values. A missing seed is random: the engine's default is constant."""
-    sampling = request.sampling
-    temperature = _temperature(sampling.temperature, defaults)
-    top_k = _first(sampling.top_k, defaults.top_k, request.dialect.default_top_k, 0)
-    return SamplingParams(
-        temperature=0.0 if temperature < _LEAST_TEMPERATURE else temperature,
-        top_p=max(_LEAST_TOP_P, _first(sampling.top_p, defaults.top_p, 1.0)),
-        top_k=max(0, int(top_k)),
-        min_p=min(_MOST_MIN_P, _first(sampling.min_p, defaults.min_p, 0.0)),
-        seed=random.getrandbits(63) if sampling.seed is None else sampling.seed,
-        frequency_penalty=_first(sampling.frequency_penalty, defaults.frequency_penalty, 0.0),
-        presence_penalty=_first(sampling.presence_penalty, defaults.presence_penalty, 0.0),
-        repetition_penalty=_first(sampling.repetition_penalty, defaults.repetition_penalty, 1.0),
-    )
-
-
-def _temperature(requested: float | None, defaults: GenerationDefaults) -> float:
-    if requested is not None:
-        return requested
     if defaults.do_sample is False:
-        return 0.0
-    return _first(defaults.temperature, 1.0)
+        defaults = replace(defaults, temperature=0.0)
+    last = replace(
+        NEUTRAL,
+        temperature=1.0,
+        top_k=request.dialect.default_top_k or 0,
+        seed=random.getrandbits(63),
+    )
+    values: dict[str, Any] = {}
+    for name in SAMPLERS:
+        found = (getattr(each, name, None) for each in (request.sampling, defaults, last))
+        values[name] = next((value for value in found if value is not None), None)
+    if values["temperature"] < _LEAST_TEMPERATURE:
+        values["temperature"] = 0.0
+    values["top_p"] = max(_LEAST_TOP_P, values["top_p"])
+    values["top_k"] = max(0, int(values["top_k"]))
+    values["min_p"] = min(_MOST_MIN_P, values["min_p"])
+    return Sampling(**values)
 
 
-def _first(*values: float | None) -> float:
-    return next(value for value in values if value is not None)
-
-
-def speculation_spec(request: GenerationRequest, model: LoadedModel) -> SpeculationSpec | None:
+def speculation_spec(request: GenerationRequest, model: LoadedModel) -> SpeculativeDecoding | None:
     """Return how many tokens are proposed ahead; None for a model without speculative decoding.
 
     Raises `UnsupportedParameter` for an option that this model does not support.
@@ -201,21 +199,23 @@ def speculation_spec(request: GenerationRequest, model: LoadedModel) -> Speculat
         return _draft_spec(requested, defaults)
     num_tokens = requested.num_tokens or defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS
     if options.eagle3_head:
-        return SpeculationSpec(num_tokens=num_tokens)
+        return SpeculativeDecoding(num_tokens=num_tokens)
     if options.prompt_lookup:
         size = requested.max_ngram_size or defaults.max_ngram_size or NGRAM_SIZE
-        return SpeculationSpec(num_tokens=num_tokens, max_ngram_size=size)
+        return SpeculativeDecoding(num_tokens=num_tokens, max_ngram_size=size)
     return None
 
 
-def _draft_spec(requested: SpeculativeDecoding, defaults: GenerationDefaults) -> SpeculationSpec:
+def _draft_spec(
+    requested: SpeculativeDecoding, defaults: GenerationDefaults
+) -> SpeculativeDecoding:
     if requested.num_tokens is not None:
-        return SpeculationSpec(num_tokens=requested.num_tokens)
+        return SpeculativeDecoding(num_tokens=requested.num_tokens)
     if requested.confidence_threshold is not None:
-        return SpeculationSpec(confidence_threshold=requested.confidence_threshold)
+        return SpeculativeDecoding(confidence_threshold=requested.confidence_threshold)
     if defaults.num_assistant_tokens is None and defaults.assistant_confidence_threshold:
-        return SpeculationSpec(confidence_threshold=defaults.assistant_confidence_threshold)
-    return SpeculationSpec(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)
+        return SpeculativeDecoding(confidence_threshold=defaults.assistant_confidence_threshold)
+    return SpeculativeDecoding(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)
 
 
 def _proposes_tokens(options: EngineOptions) -> bool:
@@ -363,6 +363,6 @@ def _samples(submit: Submit, num: int) -> list[Submit]:
     answers in one."""
     if submit.beams is not None:
         return [submit]
-    seeds = [derive_seed(submit.sampling.seed, index) for index in range(num)]
-    samplings = [structs.replace(submit.sampling, seed=seed) for seed in seeds]
+    seeds = [derive_seed(submit.sampling.seed or 0, index) for index in range(num)]
+    samplings = [replace(submit.sampling, seed=seed) for seed in seeds]
     return [structs.replace(submit, sampling=sampling) for sampling in samplings]

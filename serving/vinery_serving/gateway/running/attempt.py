@@ -23,7 +23,7 @@ from vinery_serving.core.events import (
     TextDelta,
     TokensGenerated,
 )
-from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
+from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts
 from vinery_serving.gateway.preparing.prepared import PreparedRequest
 from vinery_serving.gateway.running.grants import TokenGrants
 from vinery_serving.output.detokenize import Decoder
@@ -61,12 +61,8 @@ def started(prepared: PreparedRequest) -> Started:
         texts,
         tuple(map(len, own_texts)),
         sum(prompt.num_tokens for prompt in prompts),
-        _in_force(prepared) if request.endpoint is Endpoint.RESPONSES else None,
+        prepared.submits[0].sampling if request.endpoint is Endpoint.RESPONSES else None,
     )
-
-
-def _in_force(prepared: PreparedRequest) -> Sampling:
-    return Sampling(**structs.asdict(prepared.submits[0].sampling))
 
 
 class IntervalBuffer:
@@ -191,7 +187,7 @@ class AnswersReader:
         return structs.replace(
             submit,
             known=Known(
-                token_ids.tobytes(), is_replayed=has_seed and submit.sampling.temperature > 0
+                token_ids.tobytes(), is_replayed=has_seed and bool(submit.sampling.temperature)
             ),
             logits=logits,
             grammar=grammar,

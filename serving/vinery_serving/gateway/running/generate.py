@@ -301,4 +301,4 @@ def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
     if submit.beams is None:
         return submit
     others = tuple(client.new_id() for _ in range(n - 1))
-    return structs.replace(submit, beams=structs.replace(submit.beams, other_ids=others))
+    return structs.replace(submit, other_ids=others)

@@ -211,21 +211,20 @@ class _Pooling:
         self._engine.suspects.submitted(self._run, client)
         is_complete = False
         while not is_complete:
-            found = await self._stream.next()
-            if isinstance(found, Rejected):
-                raise error_from_code(found.code, found.message)
-            self._take(found, missing)
-            is_complete = found[-1].is_last
+            for each in await self._stream.next():
+                if isinstance(each, Rejected):
+                    raise error_from_code(each.code, each.message)
+                self._take(each, missing)
+                is_complete = each.is_last
 
-    def _take(self, found: Sequence[TextVectors], missing: Sequence[int]) -> None:
+    def _take(self, found: TextVectors, missing: Sequence[int]) -> None:
         meter = self._prepared.meter
-        for each in found:
-            width = len(each.vectors) // len(each.indexes)
-            for row, index in enumerate(each.indexes):
-                self._vectors[missing[index]] = each.vectors[row * width : (row + 1) * width]
-            if not meter.has_begun:
-                meter.has_begun = True
-                meter.queue_s = each.queue_s
+        width = len(found.vectors) // len(found.indexes)
+        for row, index in enumerate(found.indexes):
+            self._vectors[missing[index]] = found.vectors[row * width : (row + 1) * width]
+        if not meter.has_begun:
+            meter.has_begun = True
+            meter.queue_s = found.queue_s
         if self._run.has_turn:
             self._engine.suspects.generated(self._run)
 

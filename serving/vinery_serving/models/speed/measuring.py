@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
+from vinery_serving.core.request import Sampling
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import (
     Accepted,
     Rejected,
-    SamplingParams,
     Submit,
     TokenOutput,
 )
@@ -123,7 +123,7 @@ class Engine:
         return Submit(
             id=self.client.new_id(),
             prompt_ids=np.array(prompt, dtype="<i4").tobytes(),
-            sampling=SamplingParams(),
+            sampling=Sampling(),
             max_new_tokens=num_tokens,
             deadline_s=_DEADLINE_S,
             ignore_eos=True,

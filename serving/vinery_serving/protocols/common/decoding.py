@@ -11,6 +11,7 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import InvalidRequest, cited
 from vinery_serving.core.request import (
+    SAMPLERS,
     BeamSearch,
     LogprobsOptions,
     Sampling,
@@ -79,18 +80,13 @@ class SamplingFields(Wire):
     def sampling(self) -> Sampling:
         """Return the sampling options. `top_p` 0 becomes `top_k` 1, because engines refuse an
         empty nucleus."""
-        is_greedy = self.top_p == 0
-        return Sampling(
-            temperature=self.temperature,
-            top_p=1.0 if is_greedy else self.top_p,
-            top_k=1 if is_greedy else self.top_k,
-            min_p=self.min_p,
+        values = {name: getattr(self, name) for name in SAMPLERS}
+        if self.top_p == 0:
+            values |= {"top_p": 1.0, "top_k": 1}
+        if self.seed is not None:
             # Engines take no negative seeds. The modulus keeps equal seeds equal.
-            seed=None if self.seed is None else self.seed % 2**63,
-            frequency_penalty=self.frequency_penalty,
-            presence_penalty=self.presence_penalty,
-            repetition_penalty=self.repetition_penalty,
-        )
+            values["seed"] = self.seed % 2**63
+        return Sampling(**values)
 
 
 class SearchFields(Wire):

@@ -75,7 +75,6 @@ class _Size:
                 del self._lanes[lane]
 
     def drop(self, owner: object) -> int:
-        """Remove the texts of a request. Returns their number."""
         before = sum(map(len, self._lanes.values()))
         kept = {
             lane: deque(text for text in texts if text.owner is not owner)
@@ -86,8 +85,6 @@ class _Size:
 
 
 class WaitingTexts:
-    """All texts that wait for a batch."""
-
     def __init__(self, max_batch_tokens: int) -> None:
         self._max_batch_tokens = max_batch_tokens
         self._sizes: dict[int, _Size] = {}  # none is empty
@@ -99,7 +96,6 @@ class WaitingTexts:
         return self._nums.total()
 
     def num_of(self, lane: Lane) -> int:
-        """How many texts of this key wait."""
         return self._nums[lane]
 
     def add(self, texts: Iterable[WaitingText]) -> None:
@@ -109,14 +105,12 @@ class WaitingTexts:
             self._nums[text.lane] += 1
 
     def drop(self, owner: object, lane: Lane) -> None:
-        """Forget the texts of a request that wait."""
         for size, texts in list(self._sizes.items()):
             self._count(lane, texts.drop(owner))
             if not texts:
                 del self._sizes[size]
 
     def next_batch(self) -> list[WaitingText]:
-        """Remove and return the texts to compute next; none while none waits."""
         if not self._sizes:
             return []
         size = min(self._sizes)

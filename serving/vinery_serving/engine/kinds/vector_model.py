@@ -15,7 +15,7 @@ import openvino as ov
 
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig
-from vinery_serving.engine.kinds.vectors.batches import WaitingText
+from vinery_serving.engine.kinds.vector_batches import WaitingText
 
 Vectors = npt.NDArray[np.float32]
 
@@ -29,6 +29,8 @@ _VECTORS: Final = ("sentence_embedding", "last_hidden_state", "token_embeddings"
 _SCORES: Final = ("logits",)
 # Shapes that differ by a token would each be prepared anew by the plugin.
 _WIDTH_STEP: Final = 8
+# One token.
+PROBE: Final = WaitingText(None, 0, (0, 0), np.zeros(1, np.int32))
 
 
 class PoolingModel:
@@ -45,11 +47,7 @@ class PoolingModel:
         self._request = compiled.create_infer_request()
         self.vocab_size = _vocab_size(config.folder)
         # Also the first step of all: it prepares the graph.
-        self.num_dimensions = self.vectors([_probe()]).shape[1]
-
-    def probe(self) -> None:
-        """Compute one token, to know that the engine still can. Raises RuntimeError."""
-        self.vectors([_probe()])
+        self.num_dimensions = self.vectors([PROBE]).shape[1]
 
     def vectors(self, texts: Sequence[WaitingText]) -> Vectors:
         """Return one row for each text: (texts, num_dimensions). Raises RuntimeError."""
@@ -111,10 +109,6 @@ def _scores(logits: Vectors) -> Vectors:
     relevance = logits[:, 1:] - logits[:, :1] if logits.shape[1] == 2 else logits
     scores: Vectors = (1 / (1 + np.exp(-relevance.astype(np.float64)))).astype(np.float32)
     return scores
-
-
-def _probe() -> WaitingText:
-    return WaitingText(None, 0, (0, 0), np.zeros(1, np.int32))
 
 
 def _properties(config: EngineConfig) -> dict[str, Any]:
