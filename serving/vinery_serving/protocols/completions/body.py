@@ -11,7 +11,13 @@ from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFor
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import Limited, Text
 from vinery_serving.protocols.common.metadata import ArrivalFields
-from vinery_serving.protocols.common.parameters import NO_LIMIT, TokenId, TopLogprobs, parameter
+from vinery_serving.protocols.common.parameters import (
+    EVERY_SYSTEM,
+    NO_LIMIT,
+    TokenId,
+    TopLogprobs,
+    parameter,
+)
 from vinery_serving.protocols.common.reading import invalid, refusal
 
 Prompt = str | tuple[int, ...]
@@ -77,47 +83,34 @@ class CompletionsBody(ArrivalFields, GenerationBody):
 
     prompt: Prompts | None = parameter(
         "A text, several texts, token ids, or several lists of token ids.",
-        "oAVF",
-        wrong=[
-            (5, _NO_PROMPT),
-            ([], "must not be empty"),
-            ([[]], "must not have an empty array of token ids"),
-            (["a", 1], _ONE_KIND),
-            ([1, True], _ONE_KIND),
-            ([-1], _ONE_KIND),
-            ([2**31], _ONE_KIND),
-            ([[1], "a"], _ONE_KIND),
-        ],
+        of=EVERY_SYSTEM,
     )
-    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, "VF")
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of="vLLM, FastDeploy")
     prompt_token_ids: TokenIdPrompts | None = parameter(
         "One or more lists of token ids, which replace `prompt`.",
-        "F",
-        wrong=[("a", "must be one or more arrays of token ids")],
+        of="FastDeploy",
     )
     suffix: Text | None = parameter(
         "The text after the answer, for models with tokens to fill in the middle; refused for "
         "other models.",
-        "Av",
+        of="OpenAI, vLLM",
     )
     parse_output: bool | None = parameter(
         "Whether the answer has `reasoning_content` and `tool_calls` apart from its text, as in "
         "FastDeploy; not with `suffix` or a format of the answer. Calls that have no tag of their "
         "own stay text. Default: that of the model's options, else false.",
-        wrong=[(5, "must be true or false")],
     )
-    echo: bool | None = parameter("The answer begins with its prompt.", "OAVF")
+    echo: bool | None = parameter("The answer begins with its prompt.", of=EVERY_SYSTEM)
     logprobs: TopLogprobs | None = parameter(
         "The number of alternatives for each token of the answer, from 0 to 20, from the "
         "model's own distribution; also in streams.",
-        "oAVF",
+        of=EVERY_SYSTEM,
     )
     # Clients that only want to score the prompt send 0.
     max_tokens: Annotated[int, Field(ge=NO_LIMIT, le=2**32 - 1)] | None = parameter(
         "The limit of output tokens; -1 is no limit but those of the model. Default: 16 on /v1, "
         "none on /v3. 0 needs `echo` or `prompt_logprobs`.",
-        "OAVF",
-        wrong=[(0, "must be at least 1 unless `echo` is true")],
+        of=EVERY_SYSTEM,
     )
 
     @property

@@ -12,17 +12,20 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.pooling import PoolingInput, PoolingRequest, PoolingResult, TextRole
 from vinery_serving.core.unused import Unused
-from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.body_fields import read_body
+from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.limited import TEXT_LIMIT, Identifier, Limited, refuse_long
-from vinery_serving.protocols.common.parameters import TokenId, parameter
+from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, TokenId, parameter
 from vinery_serving.protocols.common.reading import invalid
-from vinery_serving.protocols.pooling.common import PoolingBody, read_pooling_body, usage
+from vinery_serving.protocols.pooling.common import (
+    PoolingBody,
+    PoolingUsage,
+    usage,
+)
 
 _MAX_TOKEN_ID: Final = 2**31 - 1  # engines take int32
 _INPUTS: Final = Limited(field_limits.PROMPTS)
 _INPUT_IDS: Final = Limited(field_limits.PROMPT_IDS)
-_NO_INPUT: Final = "must be a string, an array of strings, or one or more arrays of token ids"
-_EMPTY: Final = "must not have an empty text"
 _ONE_KIND: Final = "must have only strings or only token ids: integers from 0"
 _ROLES: Final = {
     "query": TextRole.QUERY,
@@ -37,7 +40,7 @@ def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list):
-        raise invalid(_NO_INPUT)
+        raise invalid("must be a string, an array of strings, or one or more arrays of token ids")
     if not value:
         raise invalid("must not be empty")
     if all(isinstance(entry, int) for entry in value):
@@ -45,7 +48,7 @@ def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
     _INPUTS.check(value)
     if all(isinstance(entry, str) for entry in value):
         if "" in value:
-            raise invalid(_EMPTY)
+            raise invalid("must not have an empty text")
         return tuple(value)
     if all(isinstance(entry, list) for entry in value):
         return tuple(map(_token_ids, value))
@@ -77,26 +80,17 @@ class EmbeddingsBody(PoolingBody):
 
     input: Inputs = parameter(
         "A text, several texts, token ids, or several lists of token ids.",
-        "OAVF",
-        wrong=[
-            (5, _NO_INPUT),
-            ([], "must not be empty"),
-            (["a", ""], _EMPTY),
-            ([[]], "must not have an empty array of token ids"),
-            (["a", 1], _ONE_KIND),
-            ([1, True], _ONE_KIND),
-            ([-1], _ONE_KIND),
-        ],
+        of=EVERY_SYSTEM,
         is_required=True,
     )
     encoding_format: Literal["float", "base64"] | None = parameter(
         "`base64`: each vector as the base64 text of 32-bit floats, little-endian. Default: "
         "`float`.",
-        "OAVF",
+        of=EVERY_SYSTEM,
     )
     dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
         "The first numbers of each vector, scaled to length 1 again. Default: all numbers.",
-        "AVF",
+        of="OpenAI, vLLM, FastDeploy",
     )
     input_type: (
         Literal["query", "document", "passage", "search_query", "search_document"] | None
@@ -123,6 +117,21 @@ class EmbeddingsBody(PoolingBody):
         return request
 
 
+class Embedding(Answer, kw_only=True):
+    """The vector of one text: numbers, or their 32-bit floats in base64."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class Embeddings(Answer, kw_only=True):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: PoolingUsage
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddingsExchange:
     request: PoolingRequest
@@ -134,8 +143,7 @@ class EmbeddingsExchange:
         for index, vector in enumerate(result.vectors):
             if index:
                 yield b","
-            entry = {"object": "embedding", "index": index, "embedding": self._written(vector)}
-            yield json_bytes(entry)
+            yield json_bytes(Embedding(index=index, embedding=self._written(vector)))
         yield b"]," + json_bytes({"model": model, "usage": usage(result.num_tokens)})[1:]
 
     def _written(self, vector: bytes) -> str | list[float]:
@@ -146,5 +154,5 @@ class EmbeddingsExchange:
 
 def parse_embeddings(body: bytes) -> EmbeddingsExchange:
     """Read the body of `/embeddings`. Raises `InvalidRequest`."""
-    wire, unused = read_pooling_body(PoolingEndpoint.EMBEDDINGS, EmbeddingsBody, body)
+    wire, unused = read_body(PoolingEndpoint.EMBEDDINGS, EmbeddingsBody, body)
     return EmbeddingsExchange(wire.request(unused), wire.encoding_format == "base64")
