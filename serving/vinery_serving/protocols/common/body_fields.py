@@ -20,10 +20,10 @@ from pydantic import BaseModel
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.endpoints import AnyEndpoint
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import Endpoint
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common.aliases import SYNONYMS, Alias
 from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, Harmless
+from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.reading import (
     WireT,
     read_model,
@@ -87,8 +87,8 @@ class _Fields:
                 self._take_foreign(name, value)
 
     def _take_foreign(self, name: str, value: Any) -> None:
-        is_generation = isinstance(self.endpoint, Endpoint)
-        foreign = FOREIGN_BY_NAME.get(name) if is_generation else None
+        generates = issubclass(self.model, GenerationBody)
+        foreign = FOREIGN_BY_NAME.get(name) if generates else None
         match None if foreign is None else foreign.fate:
             case Alias() as alias:
                 self.aliases.append((name, value, alias))
