@@ -30,20 +30,7 @@ def rows_of(name: str) -> list[tuple[AnyEndpoint, Row]]:
     ]
 
 
-DEEP_JSON = '{"a":' * 200 + "1" + "}" * 200
-DEEPER = "must not nest more than 100 levels"
-ROWS = [
-    *rows_of("bodies"),
-    (
-        CHAT,
-        {
-            "fields": {"structured_outputs": {"json": DEEP_JSON}},
-            "param": "structured_outputs.json",
-            "code": "invalid_value",
-            "message": f"`structured_outputs.json` {DEEPER}.",
-        },
-    ),
-]
+ROWS = rows_of("bodies")
 # For each JSON type, values of other types.
 OTHERS: dict[str, tuple[Any, ...]] = {
     "boolean": ("yes", 1),
