@@ -22,27 +22,18 @@ from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
 from vinery_serving.protocols.common.media import check_media
 from vinery_serving.protocols.common.messages import WireMessage
 from vinery_serving.protocols.common.parameters import MODEL, ModelName, PromptIds, parameter
-from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
+from vinery_serving.protocols.common.prompting import ManyTexts, TemplateFields, read_texts
+from vinery_serving.protocols.common.reading import Wire, read_model, read_object, refusal
 from vinery_serving.protocols.common.tools import TOOLS, WireTools, clients_tools
 
 
 def _read_texts(value: object) -> str | tuple[str, ...]:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise invalid("must be a string or an array of strings")
-    if not value:
-        raise invalid("must not be empty")
-    return tuple(value)
+    return value if isinstance(value, str) else read_texts(value)
 
 
-_TEXTS = Limited(field_limits.PROMPTS)
-_ManyTexts = Annotated[list[str], Field(min_length=1), _TEXTS]
 Texts = Annotated[
     str | tuple[str, ...],
-    PlainValidator(_read_texts, json_schema_input_type=Text | _ManyTexts),
-    _TEXTS,
+    PlainValidator(_read_texts, json_schema_input_type=Text | ManyTexts),
 ]
 _Messages = Annotated[
     list[WireMessage],

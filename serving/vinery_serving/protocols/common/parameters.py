@@ -20,7 +20,8 @@ MODEL: Final = (
     "A served model or an alias. If it is absent, the alias `default` answers, or else the only "
     "model for the endpoint that is loaded."
 )
-TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]  # engines take int32
+MAX_TOKEN_ID: Final = 2**31 - 1  # engines take int32
+TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 PromptIds = Annotated[TokenIds, Limited(field_limits.PROMPT_IDS)]
 # A limit of output tokens. LM Studio's clients and those of llama.cpp send it for no limit.

@@ -1,4 +1,4 @@
-"""The parameters of prompts: the chat template, special tokens, truncation."""
+"""Prompts and their parameters: texts, token ids, the chat template, special tokens, truncation."""
 
 from typing import Annotated, Literal
 
@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import ALL_THAT_FIT, Effort, Encoding, Rendering
 from vinery_serving.protocols.common.limited import AnyObject, Args, Limited
-from vinery_serving.protocols.common.parameters import parameter
+from vinery_serving.protocols.common.parameters import MAX_TOKEN_ID, TokenId, parameter
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 # The variables that the renderer sets itself.
@@ -45,6 +45,53 @@ TruncateTo = Annotated[
     Field(ge=-1, le=2**31 - 1, json_schema_extra={"not": {"const": 0}}),
     AfterValidator(_not_zero),
 ]
+
+
+Prompt = str | tuple[int, ...]
+_PROMPTS = Limited(field_limits.PROMPTS)
+_PROMPT_IDS = Limited(field_limits.PROMPT_IDS)
+ManyTexts = Annotated[list[str], Field(min_length=1), _PROMPTS]
+Ids = Annotated[list[TokenId], Field(min_length=1), _PROMPT_IDS]
+ManyIds = Annotated[list[Ids], Field(min_length=1), _PROMPTS]
+
+
+def read_prompts(value: object) -> tuple[Prompt, ...]:
+    """Read a text, several texts, token ids, or several lists of token ids."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list):
+        raise invalid("must be a string, an array of strings, or one or more arrays of token ids")
+    if not value:
+        raise invalid("must not be empty")
+    if all(isinstance(entry, str) for entry in value):
+        _PROMPTS.check(value)
+        return tuple(value)
+    if all(isinstance(entry, list) for entry in value):
+        _PROMPTS.check(value)
+        return tuple(_token_ids(entry) for entry in value)
+    return (_token_ids(value),)
+
+
+def _token_ids(value: list[object]) -> tuple[int, ...]:
+    if not value:
+        raise invalid("must not have an empty array of token ids")
+    _PROMPT_IDS.check(value)
+    ids = tuple(entry for entry in value if type(entry) is int and 0 <= entry <= MAX_TOKEN_ID)
+    if len(ids) != len(value):
+        raise invalid("must have only strings or only token ids: integers from 0")
+    return ids
+
+
+def read_texts(value: object) -> tuple[str, ...]:
+    """Read one text or several."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise invalid("must be a string or an array of strings")
+    if not value:
+        raise invalid("must not be empty")
+    _PROMPTS.check(value)
+    return tuple(value)
 
 
 class TemplateFields(Wire):

@@ -9,7 +9,7 @@ from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.request import RawPrompts
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.limited import Limited, Text
+from vinery_serving.protocols.common.limited import Text
 from vinery_serving.protocols.common.metadata import ArrivalFields
 from vinery_serving.protocols.common.parameters import (
     EVERY_SYSTEM,
@@ -18,63 +18,33 @@ from vinery_serving.protocols.common.parameters import (
     TopLogprobs,
     parameter,
 )
+from vinery_serving.protocols.common.prompting import (
+    Ids,
+    ManyIds,
+    ManyTexts,
+    Prompt,
+    read_prompts,
+)
 from vinery_serving.protocols.common.reading import invalid, refusal
-
-Prompt = str | tuple[int, ...]
-
-_MAX_TOKEN_ID = 2**31 - 1  # engines take int32
-_PROMPTS = Limited(field_limits.PROMPTS)
-_PROMPT_IDS = Limited(field_limits.PROMPT_IDS)
-_NO_PROMPT = "must be a string, an array of strings, or one or more arrays of token ids"
-_ONE_KIND = "must have only strings or only token ids: integers from 0"
-
-
-def _read_prompts(value: object) -> tuple[Prompt, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list):
-        raise invalid(_NO_PROMPT)
-    if not value:
-        raise invalid("must not be empty")
-    if all(isinstance(entry, str) for entry in value):
-        _PROMPTS.check(value)
-        return tuple(value)
-    if all(isinstance(entry, list) for entry in value):
-        _PROMPTS.check(value)
-        return tuple(_token_ids(entry) for entry in value)
-    return (_token_ids(value),)
-
-
-def _token_ids(value: list[object]) -> tuple[int, ...]:
-    if not value:
-        raise invalid("must not have an empty array of token ids")
-    _PROMPT_IDS.check(value)
-    ids = tuple(entry for entry in value if type(entry) is int and 0 <= entry <= _MAX_TOKEN_ID)
-    if len(ids) != len(value):
-        raise invalid(_ONE_KIND)
-    return ids
 
 
 def _read_token_ids(value: object) -> tuple[Prompt, ...]:
     """Read one or more prompts. FastDeploy's clients send [] for none."""
     if value == []:
         return ()
-    prompts = _read_prompts(value)
+    prompts = read_prompts(value)
     if any(isinstance(prompt, str) for prompt in prompts):
         raise invalid("must be one or more arrays of token ids")
     return prompts
 
 
-_Texts = Annotated[list[str], Field(min_length=1), _PROMPTS]
-_Ids = Annotated[list[TokenId], Field(min_length=1), _PROMPT_IDS]
-_ManyIds = Annotated[list[_Ids], Field(min_length=1), _PROMPTS]
 Prompts = Annotated[
     tuple[Prompt, ...],
-    PlainValidator(_read_prompts, json_schema_input_type=Text | _Texts | _Ids | _ManyIds),
+    PlainValidator(read_prompts, json_schema_input_type=Text | ManyTexts | Ids | ManyIds),
 ]
 TokenIdPrompts = Annotated[
     tuple[Prompt, ...],
-    PlainValidator(_read_token_ids, json_schema_input_type=list[TokenId] | _ManyIds),
+    PlainValidator(_read_token_ids, json_schema_input_type=list[TokenId] | ManyIds),
 ]
 
 

@@ -15,7 +15,8 @@ from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.limited import TEXT_LIMIT, Identifier, Limited, refuse_long
-from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, TokenId, parameter
+from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, parameter
+from vinery_serving.protocols.common.prompting import Ids, ManyIds, read_prompts
 from vinery_serving.protocols.common.reading import invalid
 from vinery_serving.protocols.pooling.common import (
     PoolingBody,
@@ -23,10 +24,6 @@ from vinery_serving.protocols.pooling.common import (
     usage,
 )
 
-_MAX_TOKEN_ID: Final = 2**31 - 1  # engines take int32
-_INPUTS: Final = Limited(field_limits.PROMPTS)
-_INPUT_IDS: Final = Limited(field_limits.PROMPT_IDS)
-_ONE_KIND: Final = "must have only strings or only token ids: integers from 0"
 _ROLES: Final = {
     "query": TextRole.QUERY,
     "search_query": TextRole.QUERY,
@@ -37,41 +34,17 @@ _ROLES: Final = {
 
 
 def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, list):
-        raise invalid("must be a string, an array of strings, or one or more arrays of token ids")
-    if not value:
-        raise invalid("must not be empty")
-    if all(isinstance(entry, int) for entry in value):
-        return (_token_ids(value),)
-    _INPUTS.check(value)
-    if all(isinstance(entry, str) for entry in value):
-        if "" in value:
-            raise invalid("must not have an empty text")
-        return tuple(value)
-    if all(isinstance(entry, list) for entry in value):
-        return tuple(map(_token_ids, value))
-    raise invalid(_ONE_KIND)
-
-
-def _token_ids(value: list[object]) -> tuple[int, ...]:
-    if not value:
-        raise invalid("must not have an empty array of token ids")
-    _INPUT_IDS.check(value)
-    ids = tuple(entry for entry in value if type(entry) is int and 0 <= entry <= _MAX_TOKEN_ID)
-    if len(ids) != len(value):
-        raise invalid(_ONE_KIND)
-    return ids
+    inputs = read_prompts(value)
+    if "" in inputs:
+        raise invalid("must not have an empty text")
+    return inputs
 
 
 _Text = Annotated[str, Field(min_length=1), TEXT_LIMIT]
-_Texts = Annotated[list[_Text], Field(min_length=1), _INPUTS]
-_Ids = Annotated[list[TokenId], Field(min_length=1), _INPUT_IDS]
-_ManyIds = Annotated[list[_Ids], Field(min_length=1), _INPUTS]
+_Texts = Annotated[list[_Text], Field(min_length=1), Limited(field_limits.PROMPTS)]
 Inputs = Annotated[
     tuple[PoolingInput, ...],
-    PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | _Ids | _ManyIds),
+    PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | Ids | ManyIds),
 ]
 
 

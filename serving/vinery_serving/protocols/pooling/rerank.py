@@ -16,6 +16,7 @@ from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
 from vinery_serving.protocols.common.parameters import parameter
+from vinery_serving.protocols.common.prompting import ManyTexts, read_texts
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 from vinery_serving.protocols.pooling.common import (
     PoolingBody,
@@ -58,17 +59,6 @@ def _read_document(value: object) -> Document:
     raise invalid(_NO_DOCUMENTS)
 
 
-def _read_texts(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise invalid("must be a string or an array of strings")
-    if not value:
-        raise invalid("must not be empty")
-    _LIMIT.check(value)
-    return tuple(value)
-
-
 class _DocumentObject(Wire):
     """The schema of a document that is an object."""
 
@@ -79,9 +69,8 @@ _Documents = Annotated[list[Text | _DocumentObject], Field(min_length=1), _LIMIT
 Documents = Annotated[
     tuple[Document, ...], PlainValidator(_read_documents, json_schema_input_type=_Documents)
 ]
-_ManyTexts = Annotated[list[str], Field(min_length=1), _LIMIT]
 Texts = Annotated[
-    tuple[str, ...], PlainValidator(_read_texts, json_schema_input_type=Text | _ManyTexts)
+    tuple[str, ...], PlainValidator(read_texts, json_schema_input_type=Text | ManyTexts)
 ]
 
 
