@@ -84,7 +84,7 @@ def check_offsets(text: str, tokens: Sequence[Token]) -> None:
     """Each token is in the text at its offset."""
     logprobs = TextLogprobs().of(tokens)
     assert b"".join(token.raw for token in tokens).decode() == text
-    for token, offset in zip(tokens, logprobs["text_offset"], strict=True):  # type: ignore[call-overload]
+    for token, offset in zip(tokens, logprobs.text_offset, strict=True):
         if token.raw:
             assert text[offset:].startswith(token.text)
 

@@ -122,7 +122,8 @@ def prompt_logprobs(tokens: Sequence[Token]) -> PromptLogprobs:
 
 def _ranked(token: Token) -> dict[str, RankedToken]:
     others = sorted(token.others, key=lambda other: -other.logprob)
-    ranks = [(token, token.rank), *((other, rank) for rank, other in enumerate(others, start=1))]
+    ranks: list[tuple[Token | TopLogprob, int | None]] = [(token, token.rank)]
+    ranks += [(other, rank) for rank, other in enumerate(others, start=1)]
     entries: dict[str, RankedToken] = {}
     for each, rank in ranks:
         entry = RankedToken(logprob=each.logprob, rank=rank, decoded_token=each.text)

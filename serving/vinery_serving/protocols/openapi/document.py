@@ -163,7 +163,8 @@ def _description(max_body_mb: int) -> str:
 
 
 def _schemas() -> Mapping[str, Schema]:
-    models = (*BODIES.values(), CountBody, TokenizeBody, DetokenizeBody, *_answers(Answer))
+    models: list[type[BaseModel] | Form] = [*BODIES.values(), *_answers(Answer)]
+    models += [CountBody, TokenizeBody, DetokenizeBody]
     schemas = component_schemas(models)
     bodies = [*BODIES.items()]
     bodies.append((Endpoint.MESSAGES, CountBody))

@@ -282,7 +282,7 @@ def _format(sent: TextFormat | None) -> EchoedFormat:
         # Strict clients need a name, but some clients send none.
         name=sent.name or "response",
         description=sent.description,
-        schema=sent.schema_,
+        schema=UNSET if sent.schema_ is None else sent.schema_,
         strict=sent.strict,
     )
 

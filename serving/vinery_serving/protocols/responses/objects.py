@@ -166,7 +166,7 @@ class EchoedFunction(Answer, kw_only=True):
     type: Literal["function"] = "function"
     name: str
     description: str | None
-    parameters: dict[str, Any] | None
+    parameters: Members | None
     strict: bool | None
 
 
