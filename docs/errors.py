@@ -1,29 +1,19 @@
-"""Renders `docs/errors.md` from the error classes, the parameters and the tables."""
+"""Renders `docs/errors.md`: each code, and what a client does about it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from pydantic import BaseModel
-
-from docs.failures import BEFORE_THE_BODY, WITH_OTHER_TASKS, WITH_THE_MODEL, Failure
 from docs.markdown import code, table
-from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake, wrong
-from docs.wrong_values import wrong_values
 from vinery_serving.core import errors
-from vinery_serving.core.endpoints import ALL_ENDPOINTS, Endpoint, PoolingEndpoint
-from vinery_serving.core.errors import ClientError, LimitReached, Overloaded, ServingError
+from vinery_serving.core.errors import ClientError, ServingError
 from vinery_serving.media import rules
-from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.refused import REFUSED
-from vinery_serving.protocols.openapi.document import BODIES
-from vinery_serving.protocols.pooling.common import PoolingBody
 
 _INTRODUCTION = """\
 # Errors
 
-*Generated from the code by `make docs`. Every row is tested on both URL trees.*
+*Generated from the code by `make docs`.*
 
 Every error has this body and the header `x-request-id`. Some also have the headers
 `Retry-After` and `x-should-retry`:
@@ -37,6 +27,10 @@ The message is for people: it states what to change. `param` is the path of the 
 `messages[2].content`. Programs should compare `code`. A stream that has begun has the status
 200 and ends with the error: in chats and completions with a last event that has this body, in
 Responses with the events `error` and `response.failed`.
+
+Many clients retry 429 and every status from 500 by themselves: `Retry-After` says when, and
+`x-should-retry: false` that it does not help. [Parameters](parameters.md) has the fields that are
+refused, and the limits of the others.
 """
 _INTERRUPTED = """\
 An engine may be killed, crash or hang, or be replaced, while it runs a request. The next engine
@@ -67,175 +61,79 @@ outcome `interrupted`. Connections that were not accepted yet wait for the next 
 [Deployment](guides/deployment.md#restarts-and-what-clients-notice) has what clients notice of \
 restarts.
 """
-_MAX_VALUE_CHARS = 100
-_ALL = "all that generate text"
-# Errors that are no classes of their own: status, type, code, retry, when.
-_WITHOUT_A_CLASS = (
-    (
-        "400",
-        code("invalid_request_error"),
-        code("invalid_json"),
-        "after a change",
-        "The body is not a JSON object, or cannot be read as one.",
-    ),
-    (
-        "429",
-        code("insufficient_quota"),
-        code("insufficient_quota"),
-        "never",
-        "A quota is used up. The message names it, and when it resets.",
-    ),
-    ("500", code("server_error"), code("null"), "unchanged", "An unexpected error."),
+_NULL: Final = "null"
+_TRY_LATER: Final = "Send it again after `Retry-After`."
+# What to do about each code.
+_HINTS: Final[Mapping[str, str]] = {
+    "invalid_value": "Change the field that `param` names, as the message says.",
+    "missing_required_parameter": "Send the field that `param` names.",
+    "unsupported_parameter": "Leave the field out, or use what the message names instead.",
+    "unknown_parameter": "Leave the field out, or correct its name.",
+    "request_quarantined": "Change the request. An administrator can release it: "
+    "`vinery quarantine`.",
+    "invalid_grammar": "Correct or simplify the schema, pattern or grammar. In a schema, `param` "
+    "names the keyword.",
+    "context_length_exceeded": "Shorten the prompt, ask for fewer tokens, or let the server "
+    "shorten it: `truncation`, `truncate_prompt_tokens`.",
+    "media_denied": "Use a URL that the media rules allow, send the file as a data URL, or ask an "
+    "administrator for a rule.",
+    "media_not_fetched": "Check that the server can reach the URL, or send the file as a data URL.",
+    "invalid_api_key": "Send a whole, valid key as `Authorization: Bearer KEY`.",
+    "permission_denied": "Use another key, or ask for the permission that the message names.",
+    "not_found": "Correct the URL: a base URL ends in `/v1` or `/v3`.",
+    "model_not_found": "Use a name of `GET /v1/models`.",
+    "method_not_allowed": "Use the method in the header `Allow`.",
+    "request_too_large": "Send less, such as smaller files; `VINERY_MAX_BODY_MB` is the limit.",
+    "unsupported_media_type": "Send `Content-Type: application/json`.",
+    "rate_limit_exceeded": "Wait as long as the headers say.",
+    "too_many_bodies": "Send fewer large requests at once.",
+    "engine_error": "Send it again. If it fails again, the log has the reason under the id of "
+    "`x-request-id`.",
+    "engine_lost": "Send it again. If it was alone at fault, it becomes `request_quarantined`.",
+    "not_continued": "Send it again.",
+    "deadline_exceeded": "Ask for fewer tokens, or ask the administrator for more time.",
+    "unavailable": _TRY_LATER,
+    "overloaded": _TRY_LATER,
+    "model_not_ready": _TRY_LATER,
+    "shutting_down": _TRY_LATER,
+    "usage_not_recorded": "An administrator must free space on the disk.",
+    "invalid_json": "Send one JSON object in UTF-8; the message says where it breaks.",
+    "insufficient_quota": "Wait until the quota resets, or ask for a larger one.",
+    _NULL: "Send it again. The log has the reason under the id of `x-request-id`.",
+}
+# Errors that are no classes of their own: status, type, code and meaning.
+_WITHOUT_A_CLASS: Final = (
+    (400, "invalid_request_error", "invalid_json", "The body is no JSON object that can be read."),
+    (429, "insufficient_quota", "insufficient_quota", "A quota is used up: the message names it."),
+    (500, "server_error", _NULL, "An unexpected error."),
 )
 
 
 def errors_page() -> str:
     """Return the whole page."""
-    return "\n".join(
-        (
-            _INTRODUCTION,
-            "## All codes\n",
-            _codes(),
-            "## Answers that are interrupted\n",
-            _INTERRUPTED,
-            "## Before the body is read\n",
-            _failures(BEFORE_THE_BODY),
-            "## Fields of every endpoint that generates text\n",
-            "Status 400, type `invalid_request_error`, code `invalid_value`. Responses "
-            "refuse a few of these fields with any value.\n",
-            _everywhere(GenerationBody),
-            "## Fields of embeddings, rerank and score\n",
-            "Status 400, type `invalid_request_error`, code `invalid_value`.\n",
-            _everywhere(PoolingBody),
-            *_each_endpoint(),
-            "## Errors that depend on the model\n",
-            "Type `invalid_request_error`. The rows are those of a model with a context of 2048 "
-            "tokens, a vocabulary of 3072, and a template without documents.\n",
-            _failures(WITH_THE_MODEL),
-            "The rows are those of an embeddings model that takes 512 tokens of one text, has a "
-            "vocabulary of 2048 and vectors of 96 numbers, and of a rerank model.\n",
-            _failures(WITH_OTHER_TASKS),
-            "## Fields that are refused\n",
-            f"Status 400, type `invalid_request_error`, code `{UNSUPPORTED}`; `param` is the "
-            "field. Null, and the values that ask for the default, are accepted.\n",
-            _refused(),
-            "## Bodies that are accepted\n",
-            "Other servers refuse or misread them.\n",
-            _accepted(),
-        )
-    )
+    sections = ("## All codes\n", _codes(), "## Answers that are interrupted\n", _INTERRUPTED)
+    return "\n".join((_INTRODUCTION, *sections))
 
 
 def _codes() -> str:
-    rows = [
-        (
-            str(kind.status),
-            code(kind.type),
-            code(kind.code or "null"),
-            _retry(kind),
-            " ".join((kind.__doc__ or "").split("\n\n")[0].split()),
-        )
-        for kind in _kinds(ServingError)
-        if kind not in (ServingError, ClientError)
-    ]
-    return table(("status", "type", "code", "retry", "when"), [*rows, *_WITHOUT_A_CLASS])
-
-
-def _kinds(root: type[ServingError]) -> Iterator[type[ServingError]]:
-    yield root
-    for kind in root.__subclasses__():
-        if kind.__module__ in (errors.__name__, rules.__name__):
-            yield from _kinds(kind)
-
-
-def _retry(kind: type[ServingError]) -> str:
-    if kind.should_retry is False:
-        return "never"
-    if kind is LimitReached:
-        return "after the time in its headers"
-    if issubclass(kind, Overloaded):
-        return "when there is room"
-    if kind.retry_after_s is not None:
-        return f"after {kind.retry_after_s} s"
-    return "unchanged" if kind.status >= 500 else "after a change"
-
-
-def _failures(failures: Iterable[Failure]) -> str:
-    rows = [
-        (
-            f"{each.method} {code(each.path)}",
-            _short(each.mistake),
-            str(each.status),
-            code(each.code),
-            "" if each.param is None else code(each.param),
-            each.message,
-        )
-        for each in failures
-    ]
-    return table(("request", "mistake", "status", "code", "param", "message"), rows)
-
-
-def _everywhere(body: type[BaseModel]) -> str:
-    rows = [
-        (code(field), code(_value(value)), f"`{field}` {sentence}.")
-        for field, value, sentence in wrong_values(body)
-    ]
-    return table(("param", "value", "message"), rows)
-
-
-def _each_endpoint() -> Iterator[str]:
-    for endpoint, body in BODIES.items():
-        base = PoolingBody if isinstance(endpoint, PoolingEndpoint) else GenerationBody
-        values = wrong_values(body, without=base)
-        single = [wrong(name, {name: value}, sentence) for name, value, sentence in values]
-        yield f"## {endpoint}\n"
-        yield "Status 400, type `invalid_request_error`.\n"
-        yield _endpoint([*single, *MISTAKES[endpoint]])
-
-
-def _endpoint(rows: Sequence[Mistake]) -> str:
-    ordered = sorted(rows, key=lambda row: row.code != INVALID)
-    return table(
-        ("body", "trees", "code", "param", "message"),
-        [
-            (
-                code(_value(dict(row.fields))),
-                ", ".join(row.trees),
-                code(row.code),
-                code(_short(row.param)),
-                _short(row.message, 400),
-            )
-            for row in ordered
-        ],
+    rows = {(kind.status, kind.type, kind.code or _NULL): _meaning(kind) for kind in _kinds()}
+    rows |= {(status, type_, code_): text for status, type_, code_, text in _WITHOUT_A_CLASS}
+    cells = (
+        (str(status), code(type_), code(code_), meaning, _HINTS[code_])
+        for (status, type_, code_), meaning in sorted(rows.items(), key=lambda row: row[0][0])
     )
+    return table(("status", "type", "code", "meaning", "what to do"), cells)
 
 
-def _refused() -> str:
-    messages: dict[tuple[str, str], list[str]] = {}
-    for endpoint in ALL_ENDPOINTS:
-        for name, refused in REFUSED[endpoint].items():
-            messages.setdefault((name, refused.message(name)), []).append(str(endpoint))
-    rows = [
-        (code(name), _names(where), message) for (name, message), where in sorted(messages.items())
-    ]
-    return table(("param", "endpoints", "message"), rows)
+def _meaning(kind: type[ServingError]) -> str:
+    return " ".join((kind.__doc__ or "").split("\n\n")[0].split())
 
 
-def _accepted() -> str:
-    rows = [
-        (_names(endpoints), code(_value(dict(fields))), meaning)
-        for endpoints, fields, meaning in ACCEPTED
-    ]
-    return table(("endpoints", "body", "meaning"), rows)
-
-
-def _names(endpoints: Sequence[str]) -> str:
-    return _ALL if len(endpoints) == len(Endpoint) else ", ".join(endpoints)
-
-
-def _value(value: object) -> str:
-    return _short(json.dumps(value, ensure_ascii=False))
-
-
-def _short(text: str, limit: int = _MAX_VALUE_CHARS) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}…"
+def _kinds(root: type[ServingError] = ServingError) -> Iterator[type[ServingError]]:
+    """Yield the classes of errors that clients get. Of those with one code, the root counts."""
+    for kind in root.__subclasses__():
+        if kind.__module__ not in (errors.__name__, rules.__name__):
+            continue
+        if kind is not ClientError and kind.code != root.code:
+            yield kind
+        yield from _kinds(kind)

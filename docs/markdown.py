@@ -2,25 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
-
-# The columns of systems. Their letters are those of `parameter(..., systems)`.
-SYSTEMS: Final[Mapping[str, str]] = {
-    "O": "OpenVINO Model Server",
-    "A": "OpenAI",
-    "V": "vLLM",
-    "F": "FastDeploy",
-}
-
-
-def marks(systems: str) -> Iterator[str]:
-    """Yield a mark for each system: ✓ for an upper-case letter, ~ for a lower-case one."""
-    for letter in SYSTEMS:
-        if letter in systems:
-            yield "✓"
-        else:
-            yield "~" if letter.lower() in systems else "-"
+from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

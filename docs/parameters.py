@@ -1,4 +1,4 @@
-"""Renders `docs/parameters.md`: each parameter of four systems, and what Vinery does with it."""
+"""Renders `docs/parameters.md`: each parameter, and what Vinery does with it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from docs.answers import ANSWERS
-from docs.markdown import SYSTEMS, code, marks, table
-from docs.parts import PARTS, Part
-from vinery_serving.core.dialects import V1
+from docs.markdown import code, table
 from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, Endpoint, PoolingEndpoint
-from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.gateway.preparing.clamping import CLIENT_DEFAULTS
-from vinery_serving.protocols import parse
-from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.foreign import FOREIGN
 from vinery_serving.protocols.common.parameters import parameter_of
 from vinery_serving.protocols.common.refused import REFUSED
@@ -38,9 +32,9 @@ Model Server's. The row states where they differ. A parameter is
 - **refused**: the server answers with status 400, the parameter's name and the reason in the
   row. Null, and values that ask for the default, are accepted.
 
-✓ the system documents it, ~ the system implements a part of it or ignores it, - the system
-does not have it. The server's OpenAPI document at `/openapi.json` has the same names, types and
-limits. [errors.md](errors.md) lists wrong values and their errors.
+The second column names the systems whose documents have it; OVMS is OpenVINO Model Server. The
+server's OpenAPI document at `/openapi.json` has the same names, the types and limits, and the
+answers. [errors.md](errors.md) has the codes of errors.
 """
 _LIMITS = """\
 The server checks these limits before it does any work with a field, and refuses a request above
@@ -74,10 +68,9 @@ The header has at most sixteen names; names with other characters than letters, 
 and `-` are only counted. `vinery_ignored_fields_total` in `/metrics` counts the requests.
 """
 _MESSAGES = """\
-Anthropic's protocol. The other systems' parameters work here, too, unless the last table of
-[errors.md](errors.md) refuses them. What Anthropic documents and the table lacks, in the body, in
-blocks and in tools, is refused by name if it would change the answer; the rest is named in
-`x-vinery-ignored`:
+Anthropic's protocol. The other systems' parameters work here, too, unless the table refuses them.
+What Anthropic documents and the table lacks, in the body, in blocks and in tools, is refused by
+name if it would change the answer; the rest is named in `x-vinery-ignored`:
 
 - blocks: `text`, `image`, `document` with each source but stored files, `search_result` (its title,
   its source and its texts), `tool_use`, `tool_result` and `thinking` are sent to the model. A
@@ -132,10 +125,10 @@ _REFUSED = "Refused: "
 
 
 class Row(NamedTuple):
-    """One parameter of one endpoint. `systems` holds letters as in `parameter`."""
+    """One parameter of one endpoint."""
 
     name: str
-    systems: str
+    of: str  # the systems that document it
     state: str
     description: str
 
@@ -157,9 +150,6 @@ def parameters_page() -> str:
             "## Limits of fields\n",
             _LIMITS,
             _limits(),
-            "## Messages, their parts, and items of `input`\n",
-            _table("kind", ((each.name, each.systems, _meaning(each)) for each in PARTS)),
-            *_answers(),
         )
     )
 
@@ -175,10 +165,9 @@ def rows_of(endpoint: AnyEndpoint) -> Iterator[Row]:
         state = "accepted" if described.changes_nothing else "honoured"
         if description.startswith(_REFUSED):
             state, description = "refused", description.removeprefix(_REFUSED)
-        yield Row(name, described.systems_of(endpoint), state, description)
+        yield Row(name, described.of, state, description)
     for name, each in refused.items():
-        if systems := each.systems_of(endpoint):
-            yield Row(name, systems, "refused", each.message(name))
+        yield Row(name, each.of, "refused", each.message(name))
 
 
 def parameters(model: type[BaseModel], path: str = "") -> Iterable[tuple[str, FieldInfo]]:
@@ -203,15 +192,13 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
 def _endpoints() -> Iterator[str]:
     for endpoint in ALL_ENDPOINTS:
         yield f"## {endpoint}\n"
-        rows = rows_of(endpoint)
         if endpoint in _NOTES:
             yield _NOTES[endpoint]
-        if endpoint is Endpoint.MESSAGES:
-            cells = ((code(row.name), f"**{row.state}**: {row.description}") for row in rows)
-            yield table(("parameter", "Vinery"), cells)
-        else:
-            each = ((row.name, row.systems, f"**{row.state}**: {row.description}") for row in rows)
-            yield _table("parameter", each)
+        cells = (
+            (code(row.name), row.of, f"**{row.state}**: {row.description}")
+            for row in rows_of(endpoint)
+        )
+        yield table(("parameter", "of", "Vinery"), cells)
 
 
 def _client_defaults() -> str:
@@ -228,22 +215,6 @@ def _foreign() -> str:
     return table(("parameter", "of", "Vinery"), rows)
 
 
-def _meaning(part: Part) -> str:
-    if part.meaning is not None:
-        return f"**honoured**: {part.meaning}"
-    try:
-        parse(part.endpoint, json_bytes(dict(part.fields)), V1)
-    except InvalidRequest as error:
-        return f"**refused**: {error.message}"
-    raise ValueError(f"{part.name} is accepted, but has no meaning in docs/parts.py")
-
-
-def _answers() -> Iterator[str]:
-    for kind, members in ANSWERS.items():
-        yield f"## The answer: {kind.__name__}\n"
-        yield _table("member", ((each.path, each.systems, each.text) for each in members))
-
-
 def _limits() -> str:
     rows = (
         (
@@ -256,8 +227,3 @@ def _limits() -> str:
         for limit in FIELD_LIMITS
     )
     return table(("field", "what is counted", "default", "number of", "setting"), rows)
-
-
-def _table(head: str, rows: Iterable[tuple[str, str, str]]) -> str:
-    cells = ((code(name), *marks(systems), text) for name, systems, text in rows)
-    return table((head, *SYSTEMS.values(), "Vinery"), cells)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -63,6 +65,12 @@ def table(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
         return loop
 
     return decorate
+
+
+def golden_errors(name: str) -> list[dict[str, Any]]:
+    """The rows of a file of wrong requests and their errors, or of others."""
+    path = Path(__file__).parent / "golden" / "errors" / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _row_of(fields: list[str], row: Any) -> _Row:

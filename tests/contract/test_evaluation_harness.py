@@ -12,7 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.tables import table
-from vinery_serving.protocols.openapi.answers import ANSWERS
+from vinery_serving.protocols.models import TokenizerInfo
 
 from .tiny_chat import CONTEXT, MODEL, ask, ids_of, numbers
 
@@ -105,7 +105,7 @@ def test_tokenizer_info_describes_the_tokenizer(raw: httpx.Client, root: str) ->
     assert info["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert info["added_tokens_decoder"]["2"]["content"] == "<|im_end|>"
     assert info["added_tokens_decoder"]["2"]["special"] is True
-    TypeAdapter(ANSWERS["TokenizerInfo"]).validate_json(answer.content)
+    TypeAdapter(TokenizerInfo).validate_json(answer.content)
     assert "<|im_start|>" in info["chat_template"]
     assert raw.get(f"{root}/tokenizer_info", params={"model": MODEL}).json() == info
 

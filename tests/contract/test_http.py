@@ -6,9 +6,8 @@ from typing import Any
 import httpx
 import openai
 
-from docs.failures import BEFORE_THE_BODY, WITH_THE_MODEL, Failure
 from tests.conftest import Running
-from tests.tables import table
+from tests.tables import golden_errors, table
 
 from .conftest import TREES
 from .tiny_chat import CONTEXT, MODEL, OPENAI
@@ -75,35 +74,14 @@ def test_a_model_is_found_with_its_context_and_abilities(raw: httpx.Client, tree
     )
 
 
-NO_OBJECTS = (b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": NaN}')
 AS_JSON = {"content-type": "application/json"}
 UNKNOWN = {"code": "model_not_found"}
-INVALID = {"type": "invalid_request_error"}
 SCHEMA = {"type": "object", "properties": {"a": {"$ref": "#/none"}}}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
-# The tests of the parsers try every field; these show that its name reaches the client.
-BAD_VALUES: list[tuple[str, str, Any]] = [
-    ("chat/completions", "messages", []),
-    ("chat/completions", "temperature", "hot"),
-    ("chat/completions", "stream_options", {"include_usage": True}),
-    ("completions", "prompt", [1, -5]),
-    ("completions", "prompt", [1, 10**9]),
-    ("responses", "max_output_tokens", -2),
-    ("responses", "input", None),
-]
 # A method and a path, what is sent, and the status and members of the error.
 WRONG: list[tuple[str, dict[str, Any], int, dict[str, Any]]] = [
     ("GET models/org%2Fnone", {}, 404, UNKNOWN),
     ("POST chat/completions", {"json": {**CHAT, "model": "org/none"}}, 404, UNKNOWN),
-    *(
-        (f"POST {endpoint}", {"content": body, "headers": AS_JSON}, 400, INVALID)
-        for endpoint in OPENAI
-        for body in NO_OBJECTS
-    ),
-    *(
-        (f"POST {endpoint}", {"json": {**BODIES[endpoint], name: value}}, 400, {"param": name})
-        for endpoint, name, value in BAD_VALUES
-    ),
     (
         "POST chat/completions",
         {"json": {**CHAT, "tools": [TOOL], "tool_choice": "required"}},
@@ -292,29 +270,67 @@ def test_all_models_may_be_listed_and_another_value_of_all_is_refused(
     assert refused.json()["error"]["param"] == "all"
 
 
-# -- Every documented error that needs a server ------------------------------------------------
+# -- Errors that need a server ---------------------------------------------------------------
+
+
+def too_long(path: str, param: str, prompt: int, output: int, **body: Any) -> dict[str, Any]:
+    message = (
+        f"This model's maximum context length is {CONTEXT} tokens. However, you requested "
+        f"{prompt + output} tokens ({prompt} in the {param}, {output} in the completion). "
+        f"Please reduce the length of the {param} or completion."
+    )
+    code = "context_length_exceeded"
+    sent = {"model": MODEL, **body}
+    return {"path": path, "body": sent, "param": param, "code": code, "message": message}
+
+
+# A row has a path, what is sent, and the error; POST and 400 go without saying.
+ERRORS: list[dict[str, Any]] = [
+    {
+        "method": "GET",
+        "path": "responses/resp_1",
+        "status": 404,
+        "code": "not_found",
+        "message": "Response with id 'resp_1' not found.",
+    },
+    {
+        "path": "completions",
+        "content": lambda: bytes(64 * 2**20 + 1),
+        "status": 413,
+        "code": "request_too_large",
+        "message": "The request body is larger than 64 MB.",
+    },
+    {
+        "path": "completions",
+        "content": b"",
+        "code": "invalid_json",
+        "message": "The request body cannot be read: it is empty.",
+    },
+    too_long("chat/completions", "messages", 3000, 2, messages=[5] * 3000, max_tokens=2),
+    too_long("completions", "prompt", 3000, 0, prompt=[5] * 3000),
+    too_long("completions", "prompt", 2000, 100, prompt=[5] * 2000, max_tokens=100),
+    too_long("responses", "input", 3013, 0, input="Hi " * 3000),
+    *golden_errors("tiny-chat"),
+]
 
 
 @both_trees
-@table("row", (*BEFORE_THE_BODY, *WITH_THE_MODEL))
-def test_the_error_is_the_one_in_the_table(running: Running, row: Failure, tree: str) -> None:
-    response = sent(running, row, tree)
-
-    assert response.status_code == row.status, response.text
-    error = {"type": "invalid_request_error", "param": row.param, "code": row.code}
-    message = row.message.replace("{tree}", tree)
-    assert response.json() == {"error": {"message": message, **error}}
-    assert response.headers["x-request-id"]
-
-
-def sent(running: Running, row: Failure, tree: str) -> httpx.Response:
-    key = {"authorization": f"Bearer {running.api_key}"} if row.has_key else {}
-    content = row.body() if callable(row.body) else row.body
-    body: dict[str, Any] = {"content" if isinstance(content, bytes) else "json": content}
-    return httpx.request(
-        row.method,
-        running.base_url + row.path.replace("{tree}", tree),
-        headers={**key, **row.headers},
+@table("row", ERRORS)
+def test_the_error_is_the_one_in_the_table(
+    raw: httpx.Client, tree: str, row: dict[str, Any]
+) -> None:
+    content = row.get("content")
+    sent = content() if callable(content) else content
+    body: dict[str, Any] = {"json": row.get("body")} if sent is None else {"content": sent}
+    response = raw.request(
+        row.get("method", "POST"),
+        f"/{tree}/{row['path']}",
+        headers=AS_JSON,
         timeout=60,
         **body,
     )
+
+    assert response.status_code == row.get("status", 400), response.text
+    error = {"type": "invalid_request_error", "param": row.get("param"), "code": row["code"]}
+    assert response.json() == {"error": {"message": row["message"], **error}}
+    assert response.headers["x-request-id"]

@@ -244,15 +244,6 @@ def test_a_search_result_is_read_by_the_model_as_its_text_is(claude: anthropic.A
     assert num_read(of_text) == num_read(of_result) > 20
 
 
-def test_a_block_of_anthropics_own_tools_is_refused_by_name(claude: anthropic.Anthropic) -> None:
-    use: Any = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
-
-    with pytest.raises(
-        anthropic.BadRequestError, match="is of type server_tool_use, which belongs"
-    ):
-        asked(claude, messages=[*QUESTION, {"role": "assistant", "content": [use]}, *QUESTION])
-
-
 def test_the_models_are_listed(claude: anthropic.Anthropic) -> None:
     [model] = claude.models.list().data
 

@@ -145,14 +145,6 @@ def test_a_prompt_can_lack_the_template_and_the_start_of_the_answer(
     assert tiny.text_of(bare) != tiny.text_of(opened)
 
 
-def test_a_variable_of_the_template_cannot_replace_the_messages(raw: httpx.Client) -> None:
-    path, variables = "/v1/chat/completions", {"messages": []}
-
-    error = tiny.refusal(raw, path, messages=tiny.QUESTION, chat_template_kwargs=variables)
-
-    assert error["param"] == "chat_template_kwargs"
-
-
 # Efforts
 
 

@@ -281,19 +281,3 @@ def test_a_budget_goes_with_a_schema_and_one_of_0_means_no_reasoning(raw: httpx.
     message = chat(raw, **THINKING, thinking_token_budget=0)["choices"][0]["message"]
     assert not message.get("reasoning")
     assert message["content"]
-
-
-REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    ({"logit_bias": {"5": 101}}, "logit_bias[5]", "at most 100"),
-    ({"allowed_token_ids": [3072]}, "allowed_token_ids", "ids go from 0 to"),
-    ({"bad_words_token_ids": [[5, 99999]]}, "bad_words_token_ids", "does not have"),
-]
-
-
-@table("fields, param, words", REFUSED)
-def test_impossible_combinations_are_refused(
-    fields: dict[str, Any], param: str, words: str, raw: httpx.Client
-) -> None:
-    error = tiny.refusal(raw, CHAT, messages=tiny.QUESTION, **fields)
-    assert error["param"] == param
-    assert words in error["message"]

@@ -84,7 +84,7 @@ def check_offsets(text: str, tokens: Sequence[Token]) -> None:
     """Each token is in the text at its offset."""
     logprobs = TextLogprobs().of(tokens)
     assert b"".join(token.raw for token in tokens).decode() == text
-    for token, offset in zip(tokens, logprobs["text_offset"], strict=True):  # type: ignore[call-overload]
+    for token, offset in zip(tokens, logprobs.text_offset, strict=True):
         if token.raw:
             assert text[offset:].startswith(token.text)
 
@@ -124,7 +124,7 @@ def test_an_answer_keeps_its_first_space_unless_it_begins_a_text(kind):
 def test_parts_of_characters_have_offsets_too(kind, ids):
     text, tokens = answer(completion(kind), ids)
     assert [token.id for token in tokens] == ids
-    offsets: list[int] = TextLogprobs().of(tokens)["text_offset"]  # type: ignore[assignment]
+    offsets = TextLogprobs().of(tokens).text_offset
     assert offsets == sorted(offsets)
     assert offsets[-1] <= len(text)
 

@@ -11,10 +11,10 @@ from vinery_serving.core.dialects import V3
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import Endpoint
 from vinery_serving.core.unused import Unused
+from vinery_serving.protocols.common.body_fields import unknown_fields
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.foreign import FOREIGN, Foreign, Harmless
 from vinery_serving.protocols.common.refused import REFUSED, Refused
-from vinery_serving.protocols.common.unknown_fields import unknown_fields
 from vinery_serving.protocols.openapi.document import BODIES
 
 from . import exchanges

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from msgspec import to_builtins
+
 from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core import errors
@@ -104,7 +106,7 @@ def test_a_failed_stream_ends_with_anthropics_error() -> None:
     ],
 )
 def test_each_error_has_anthropics_type(error: errors.ServingError, kind: str) -> None:
-    assert error_object(error, "req_1") == {
+    assert to_builtins(error_object(error, "req_1")) == {
         "type": "error",
         "error": {"type": kind, "message": error.message},
         "request_id": "req_1",
@@ -133,7 +135,8 @@ def test_a_prompt_that_is_too_long_is_refused_with_anthropics_sentence(
     error = errors.ContextTooLong(**fields, param=param, is_bound=is_bound)
 
     for each in (error, decode_refusal(encode_refusal(error))):
-        assert error_object(each)["error"] == {"type": "invalid_request_error", "message": sentence}
+        details = error_object(each).error
+        assert (details.type, details.message) == ("invalid_request_error", sentence)
 
 
 def test_an_answer_is_json_without_line_separators() -> None:

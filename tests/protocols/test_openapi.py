@@ -19,11 +19,14 @@ from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, PoolingEnd
 from vinery_serving.core.errors import EngineLost, InvalidRequest
 from vinery_serving.core.events import Failed, Started, TextDelta
 from vinery_serving.core.request import Endpoint
-from vinery_serving.protocols.common.encoding import error_body
+from vinery_serving.protocols.chat.exchange import ChatCompletion, ChatCompletionChunk
+from vinery_serving.protocols.common.encoding import Answer, Error, error_body
 from vinery_serving.protocols.common.refused import REFUSED
-from vinery_serving.protocols.openapi.answers import ANSWERS
+from vinery_serving.protocols.completions.exchange import Completion
+from vinery_serving.protocols.messages.answer import MessageAnswer, MessageEvent
 from vinery_serving.protocols.openapi.document import BODIES, document
 from vinery_serving.protocols.openapi.schema import PREFIX
+from vinery_serving.protocols.responses.objects import Response, ResponseEvent
 from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
 from . import exchanges
@@ -35,17 +38,17 @@ DOCUMENT = document(version="1.2.3", max_body_mb=64)
 PATHS: dict[str, Any] = DOCUMENT["paths"]
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
-WHOLE = {
-    Endpoint.CHAT: ANSWERS["ChatCompletion"],
-    Endpoint.COMPLETIONS: ANSWERS["Completion"],
-    Endpoint.RESPONSES: ANSWERS["Response"],
-    Endpoint.MESSAGES: ANSWERS["MessageAnswer"],
+WHOLE: dict[Endpoint, type[Answer]] = {
+    Endpoint.CHAT: ChatCompletion,
+    Endpoint.COMPLETIONS: Completion,
+    Endpoint.RESPONSES: Response,
+    Endpoint.MESSAGES: MessageAnswer,
 }
-EVENT = {
-    Endpoint.CHAT: ANSWERS["ChatCompletionChunk"],
-    Endpoint.COMPLETIONS: ANSWERS["Completion"],
-    Endpoint.RESPONSES: ANSWERS["ResponseEvent"],
-    Endpoint.MESSAGES: ANSWERS["MessageEvent"],
+EVENT: dict[Endpoint, type[Answer]] = {
+    Endpoint.CHAT: ChatCompletionChunk,
+    Endpoint.COMPLETIONS: Completion,
+    Endpoint.RESPONSES: ResponseEvent,
+    Endpoint.MESSAGES: MessageEvent,
 }
 
 
@@ -215,7 +218,7 @@ def hold_against(kind: Any, answer: object) -> None:
 def hold_stream(endpoint: Endpoint, stream: bytes) -> None:
     for event in payloads(stream):
         is_error = set(event) == {"error"}
-        hold_against(ANSWERS["Error"] if is_error else EVENT[endpoint], event)
+        hold_against(Error if is_error else EVENT[endpoint], event)
 
 
 @table("path", sorted(GOLDEN.iterdir()))
@@ -268,4 +271,4 @@ def test_the_error_of_a_stream_and_what_a_request_adds_are_as_described(endpoint
 
 
 def test_every_error_is_as_described() -> None:
-    hold_against(ANSWERS["Error"], json.loads(error_body(InvalidRequest("Change it.", param="n"))))
+    hold_against(Error, json.loads(error_body(InvalidRequest("Change it.", param="n"))))

@@ -6,23 +6,29 @@ from base64 import b64decode
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from tests.tables import table
 from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Truncation
-from vinery_serving.protocols.openapi.answers import ANSWERS
+from vinery_serving.protocols.pooling import parse_pooling
 from vinery_serving.protocols.pooling.common import PoolingExchange
-from vinery_serving.protocols.pooling.embeddings import EmbeddingsExchange, parse_embeddings
-from vinery_serving.protocols.pooling.parsing import parse_pooling
+from vinery_serving.protocols.pooling.embeddings import (
+    Embeddings,
+    EmbeddingsExchange,
+    parse_embeddings,
+)
 from vinery_serving.protocols.pooling.rerank import (
+    Rerank,
     RerankExchange,
     ScoreExchange,
+    Scores,
     parse_rerank,
     parse_score,
 )
 
-_TYPES = {EmbeddingsExchange: "Embeddings", RerankExchange: "Rerank", ScoreExchange: "Scores"}
+_TYPES = {EmbeddingsExchange: Embeddings, RerankExchange: Rerank, ScoreExchange: Scores}
 SEVEN = {"truncate_prompt_tokens": 7}
 
 
@@ -37,7 +43,7 @@ def vector(*numbers: float) -> bytes:
 def answer(exchange: PoolingExchange, *vectors: bytes, num_tokens: int = 9) -> dict[str, Any]:
     parts = exchange.body(PoolingResult(vectors, num_tokens), "m", "req_1")
     found: dict[str, Any] = json.loads(b"".join(parts))
-    ANSWERS[_TYPES[type(exchange)]].model_validate(found)
+    TypeAdapter(_TYPES[type(exchange)]).validate_python(found)
     return found
 
 

@@ -36,11 +36,11 @@ def test_each_part_of_a_character_has_a_name_of_its_own() -> None:
     token = Token(0, "\ufffd", parts[0], logprob=0.0, rank=1, others=tuple(others))
     by_number = Token(7, "token_id:7", b"\xf0", logprob=0.0, rank=1)
 
-    found: Any = TextLogprobs().of([token, by_number])
+    found = TextLogprobs().of([token, by_number])
 
     names = [r"bytes:\xf0\x9f", r"bytes:\xf0", r"bytes:\x98\x80", "\ufffd", "a"]
-    assert [*found["top_logprobs"][0]] == names
-    assert found["tokens"] == [names[0], "token_id:7"]
+    assert [*(found.top_logprobs[0] or ())] == names
+    assert found.tokens == [names[0], "token_id:7"]
 
 
 def offsets(

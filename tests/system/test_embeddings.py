@@ -11,14 +11,13 @@ import pytest
 from numpy import array, dot
 from numpy.linalg import norm
 
-from docs.failures import WITH_OTHER_TASKS, Failure
 from tests.conftest import Running, until
 from tests.pooling_models import pooling_models
 from tests.system import clients
 from tests.system.clients import openai_of, served, vinery
 from tests.system.ledger import is_written, metric, rows
 from tests.system.limiting import limit, num_tokens, remove_limits, stopped
-from tests.tables import table
+from tests.tables import golden_errors, table
 
 pytestmark = pytest.mark.system
 
@@ -116,16 +115,16 @@ def test_a_large_request_has_equal_vectors(platform: Running, client: openai.Ope
     assert together.data[123].embedding == pytest.approx(alone.data[0].embedding, abs=2e-2)
 
 
-@table("row", WITH_OTHER_TASKS)
-def test_what_cannot_be_done_is_refused_as_documented(platform: Running, row: Failure) -> None:
+@table("row", golden_errors("pooling"))
+def test_what_cannot_be_done_is_refused_as_documented(
+    platform: Running, row: dict[str, Any]
+) -> None:
     for tree in ("v1", "v3"):
-        path = row.path.replace("{tree}", tree)
-        assert isinstance(row.body, dict)
-        answer = post(platform, path, **row.body)
+        answer = post(platform, f"/{tree}/{row['path']}", **row["body"])
 
-        assert answer.status_code == row.status, answer.text
-        error = {"type": "invalid_request_error", "param": row.param, "code": row.code}
-        assert answer.json()["error"] == {"message": row.message, **error}
+        assert answer.status_code == row["status"], answer.text
+        error = {"type": "invalid_request_error", "param": row["param"], "code": row["code"]}
+        assert answer.json()["error"] == {"message": row["message"], **error}
 
 
 def test_the_only_model_for_a_task_is_meant_and_cuts_texts_as_asked(platform: Running) -> None:

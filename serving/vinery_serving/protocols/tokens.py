@@ -4,6 +4,7 @@ vLLM's body has `prompt` or `messages`, and its answer has counts and tokens. OV
 `text`, one or several, and its answer has only tokens.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
@@ -15,33 +16,24 @@ from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.request import Conversation, Encoding, PartsOf
 from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
-from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.body_fields import unknown_fields, unused_fields
+from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
 from vinery_serving.protocols.common.media import check_media
 from vinery_serving.protocols.common.messages import WireMessage
 from vinery_serving.protocols.common.parameters import MODEL, ModelName, PromptIds, parameter
-from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, invalid, read_model, read_object, refusal
+from vinery_serving.protocols.common.prompting import ManyTexts, TemplateFields, read_texts
+from vinery_serving.protocols.common.reading import Wire, read_model, read_object, refusal
 from vinery_serving.protocols.common.tools import TOOLS, WireTools, clients_tools
-from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_fields
 
 
 def _read_texts(value: object) -> str | tuple[str, ...]:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise invalid("must be a string or an array of strings")
-    if not value:
-        raise invalid("must not be empty")
-    return tuple(value)
+    return value if isinstance(value, str) else read_texts(value)
 
 
-_TEXTS = Limited(field_limits.PROMPTS)
-_ManyTexts = Annotated[list[str], Field(min_length=1), _TEXTS]
 Texts = Annotated[
     str | tuple[str, ...],
-    PlainValidator(_read_texts, json_schema_input_type=Text | _ManyTexts),
-    _TEXTS,
+    PlainValidator(_read_texts, json_schema_input_type=Text | ManyTexts),
 ]
 _Messages = Annotated[
     list[WireMessage],
@@ -138,6 +130,28 @@ class TokenizeBody(TemplateFields):
             raise refusal(given[1], f"cannot go with `{given[0]}`: send one of them")
 
 
+_Ids = Sequence[int]
+
+
+class CountedTokens(Answer, kw_only=True):
+    """The answer to a `prompt` or to `messages`."""
+
+    count: int
+    max_model_len: Annotated[int | None, Field(description="The model's context, in tokens.")]
+    tokens: _Ids
+    token_strs: Sequence[str] | None
+
+
+class Tokens(Answer, kw_only=True):
+    """The answer to a `text`, or to several."""
+
+    tokens: _Ids | Sequence[_Ids]
+
+
+class Detokenized(Answer, kw_only=True):
+    prompt: str
+
+
 @dataclass(frozen=True, slots=True)
 class TokenizeExchange:
     """A request to tokenize, and the form of its answer."""
@@ -155,15 +169,14 @@ class TokenizeExchange:
         """Return the JSON of the answer, in the form of the body's system."""
         ids, strings = tokenized.token_ids, tokenized.token_strings
         if self.is_ovms:
-            return json_bytes({"tokens": ids if self.has_many else ids[0]})
-        return json_bytes(
-            {
-                "count": len(ids[0]),
-                "max_model_len": tokenized.max_context,
-                "tokens": ids[0],
-                "token_strs": None if strings is None else strings[0],
-            }
+            return json_bytes(Tokens(tokens=ids if self.has_many else ids[0]))
+        counted = CountedTokens(
+            count=len(ids[0]),
+            max_model_len=tokenized.max_context,
+            tokens=ids[0],
+            token_strs=None if strings is None else strings[0],
         )
+        return json_bytes(counted)
 
 
 def parse_tokenize(body: bytes, dialect: Dialect = V1) -> TokenizeExchange:
@@ -193,7 +206,7 @@ class DetokenizeExchange:
 
     def body(self, text: str) -> bytes:
         """Return the JSON of the answer for the text of these tokens."""
-        return json_bytes({"prompt": text})
+        return json_bytes(Detokenized(prompt=text))
 
 
 def parse_detokenize(body: bytes) -> DetokenizeExchange:

@@ -9,14 +9,15 @@ to errors and streams, too.
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
 from django.http import HttpRequest, JsonResponse
+from msgspec import to_builtins
 
 from vinery_serving.core.errors import ServingError
 from vinery_serving.core.ids import new_id_token
-from vinery_serving.protocols.common.encoding import error_headers, error_object, json_bytes
+from vinery_serving.protocols.common.encoding import Answer, error_headers, error_object, json_bytes
 from vinery_serving.protocols.messages import errors as anthropic
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ def speaks_anthropic(scope: Scope) -> bool:
     return is_path or header(scope, _ANTHROPIC_VERSION) is not None
 
 
-def _error_object(error: ServingError, scope: Scope) -> Mapping[str, object]:
+def _error_object(error: ServingError, scope: Scope) -> Answer:
     if speaks_anthropic(scope):
         return anthropic.error_object(error, scope.get(REQUEST_ID))
     return error_object(error)
@@ -137,7 +138,8 @@ def error_response(error: ServingError, request: HttpRequest) -> JsonResponse:
     """Return an error in the form of the client, as a Django response."""
     scope = getattr(request, "scope", None)  # WSGI requests have none
     body = error_object(error) if scope is None else _error_object(error, scope)
-    return JsonResponse(body, status=error.status, headers=error_headers(error))
+    headers = error_headers(error)
+    return JsonResponse(to_builtins(body), status=error.status, headers=headers)
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

@@ -30,8 +30,8 @@ from vinery_serving.gateway.running.pooling import draft as draft_pooling
 from vinery_serving.gateway.workers.pool import Worker, WorkerPool
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.messages import exchange as messages
+from vinery_serving.protocols.pooling import parse_pooling
 from vinery_serving.protocols.pooling.common import PoolingExchange
-from vinery_serving.protocols.pooling.parsing import parse_pooling
 from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.tokens import (
     DetokenizeExchange,

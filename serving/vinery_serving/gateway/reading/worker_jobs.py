@@ -53,14 +53,14 @@ from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.chat.exchange import ChatExchange
-from vinery_serving.protocols.common.calls import FunctionCall, ToolCalls
+from vinery_serving.protocols.common.chunks import FunctionCall, ToolCalls
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.common.limited import refuse_long
 from vinery_serving.protocols.completions.exchange import CompletionsExchange
 from vinery_serving.protocols.messages.exchange import MessagesExchange
+from vinery_serving.protocols.pooling import parse_pooling
 from vinery_serving.protocols.pooling.common import PoolingExchange
 from vinery_serving.protocols.pooling.embeddings import EmbeddingsExchange
-from vinery_serving.protocols.pooling.parsing import parse_pooling
 from vinery_serving.protocols.pooling.rerank import Document, RerankExchange, ScoreExchange
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 from vinery_serving.transport import messages

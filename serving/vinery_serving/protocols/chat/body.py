@@ -14,7 +14,7 @@ from vinery_serving.protocols.common.messages import AssistantMessage, Content, 
 from vinery_serving.protocols.common.metadata import ArrivalFields
 from vinery_serving.protocols.common.parameters import (
     EFFORT,
-    EFFORTS,
+    EVERY_SYSTEM,
     Effort,
     PromptIds,
     TopLogprobs,
@@ -26,7 +26,6 @@ from vinery_serving.protocols.common.tools import (
     PARALLEL_CALLS,
     TOOL_CHOICE,
     TOOLS,
-    WRONG_TOOL_CHOICES,
     WireFunctions,
     WireToolChoice,
     WireTools,
@@ -39,9 +38,11 @@ from vinery_serving.protocols.common.tools import (
 class Prediction(Wire):
     """`prediction`: an expected answer. It never changes the answer."""
 
-    type: Literal["content"] = parameter("`content`.", "A", is_required=True, changes_nothing=True)
+    type: Literal["content"] = parameter(
+        "`content`.", of="OpenAI", is_required=True, changes_nothing=True
+    )
     content: Content = parameter(
-        "A text, or text parts.", "A", is_required=True, changes_nothing=True
+        "A text, or text parts.", of="OpenAI", is_required=True, changes_nothing=True
     )
 
 
@@ -64,39 +65,37 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
     messages: MessagesOrIds | None = parameter(
         "The conversation, or as in FastDeploy a list of token ids. With `prefix` true, as in "
         "Mistral's API, the answer continues the last message.",
-        "OAVF",
-        wrong=[([], "must not be empty"), ("Hi", "must be an array")],
+        of=EVERY_SYSTEM,
     )
     prompt_token_ids: PromptIds | None = parameter(
-        "Token ids that replace the rendered `messages`.", "F"
+        "Token ids that replace the rendered `messages`.", of="FastDeploy"
     )
     echo: bool | None = parameter(
-        "The answer begins with the last message, if the assistant wrote it.", "V"
+        "The answer begins with the last message, if the assistant wrote it.", of="vLLM"
     )
-    tools: WireTools | None = parameter(TOOLS, "OAVF")
-    tool_choice: WireToolChoice = parameter(TOOL_CHOICE, "OAV", wrong=WRONG_TOOL_CHOICES)
+    tools: WireTools | None = parameter(TOOLS, of=EVERY_SYSTEM)
+    tool_choice: WireToolChoice = parameter(TOOL_CHOICE, of="OVMS, OpenAI, vLLM")
     functions: WireFunctions | None = parameter(
-        "The deprecated form of `tools`; the answer has `function_call`.", "A"
+        "The deprecated form of `tools`; the answer has `function_call`.", of="OpenAI"
     )
-    function_call: WireToolChoice = parameter("The deprecated form of `tool_choice`.", "A")
-    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, "AV")
-    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, "OAVF")
-    reasoning_effort: Effort | None = parameter(EFFORT, "AV", wrong=[("extreme", EFFORTS)])
+    function_call: WireToolChoice = parameter("The deprecated form of `tool_choice`.", of="OpenAI")
+    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, of="OpenAI, vLLM")
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of=EVERY_SYSTEM)
+    reasoning_effort: Effort | None = parameter(EFFORT, of="OpenAI, vLLM")
     prediction: Prediction | None = parameter(
-        "A hint for speed. It never changes the answer.", "Av", changes_nothing=True
+        "A hint for speed. It never changes the answer.", of="OpenAI, vLLM", changes_nothing=True
     )
     verbosity: Literal["low", "medium", "high"] | None = parameter(
-        "A hint. The served models have no such setting.", "Av", changes_nothing=True
+        "A hint. The served models have no such setting.", of="OpenAI, vLLM", changes_nothing=True
     )
     logprobs: bool | None = parameter(
         "Returns the log-probability of each token of the answer, from the model's own "
         "distribution; also in streams.",
-        "oAVF",
+        of=EVERY_SYSTEM,
     )
     top_logprobs: TopLogprobs | None = parameter(
         "The number of alternatives for each token, from 0 to 20.",
-        "AVF",
-        wrong=[(5, "needs `logprobs` to be true")],
+        of="OpenAI, vLLM, FastDeploy",
     )
 
     @property

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, UnsetType
+from pydantic import Field
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.events import (
@@ -15,19 +19,130 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import Endpoint, ToolCall
+from vinery_serving.core.request import Endpoint
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.chat.body import ChatBody
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.calls import FunctionCall, ToolCalls
-from vinery_serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
-from vinery_serving.protocols.common.encoding import json_members, json_text
+from vinery_serving.protocols.common.chunks import (
+    CalledFunction,
+    CalledFunctionDelta,
+    Chunk,
+    ChunkExchange,
+    CustomToolCall,
+    FunctionCall,
+    FunctionToolCall,
+    Members,
+    OtherDelta,
+    StopReason,
+    ToolCallChunk,
+    ToolCalls,
+    Usage,
+)
+from vinery_serving.protocols.common.encoding import Answer, json_members, json_text, one_of
 from vinery_serving.protocols.common.logprobs import (
+    PromptLogprobs,
+    TokenLogprob,
     completion_tokens,
     content_logprobs,
     prompt_logprobs,
     prompt_tokens,
 )
+
+_FINISH_REASON = one_of("stop", "length", "tool_calls", "function_call")
+_PROMPT_TEXT = Field(description="The text of the prompt's tokens.")
+_RAW_TEXT = Field(description="Their text, with special tokens, reasoning and tool calls.")
+
+
+class ChatLogprobs(Answer, kw_only=True):
+    """The tokens of a chat's answer, or of a chunk."""
+
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class ChatMessage(Answer, kw_only=True):
+    """The model's answer. Reasoning has two names, because clients read one or the other."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    tool_calls: list[FunctionToolCall | CustomToolCall] | UnsetType = UNSET
+    function_call: CalledFunction | UnsetType = UNSET
+    # FastDeploy's members, for requests with `return_token_ids`.
+    prompt_token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_tokens: Annotated[str, _PROMPT_TEXT] | UnsetType = UNSET
+    completion_token_ids: Sequence[int] | UnsetType = UNSET
+    completion_tokens: Annotated[str, _RAW_TEXT] | UnsetType = UNSET
+
+
+class ChatChoice(Answer, kw_only=True):
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: Annotated[str, _FINISH_REASON]
+    stop_reason: StopReason
+    token_ids: Sequence[int] | UnsetType = UNSET
+    arrival_time: float | UnsetType = UNSET
+
+
+class ChatCompletion(Answer, kw_only=True):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str | None
+    service_tier: str | UnsetType = UNSET
+    metadata: dict[str, str] | UnsetType = UNSET
+    choices: list[ChatChoice]
+    usage: Usage
+    prompt_token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+
+
+class ChatDelta(Answer, kw_only=True):
+    """More of an answer. The role comes in the first chunk."""
+
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: (
+        Annotated[str | None, Field(description="Null in the first chunk under /v3.")] | UnsetType
+    ) = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    tool_calls: list[ToolCallChunk] | UnsetType = UNSET
+    function_call: CalledFunctionDelta | UnsetType = UNSET
+    prompt_token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_tokens: Annotated[str, _PROMPT_TEXT] | UnsetType = UNSET
+    completion_token_ids: Sequence[int] | UnsetType = UNSET
+    completion_tokens: Annotated[str, _RAW_TEXT] | UnsetType = UNSET
+
+
+class ChatChunkChoice(Answer, kw_only=True):
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: Annotated[str, _FINISH_REASON] | None
+    stop_reason: StopReason | UnsetType = UNSET
+    token_ids: Sequence[int] | UnsetType = UNSET
+    arrival_time: float | UnsetType = UNSET
+
+
+class ChatCompletionChunk(Answer, kw_only=True):
+    """An event of a streamed chat. The event with the total usage has no choices."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    system_fingerprint: str | None
+    service_tier: str | UnsetType = UNSET
+    choices: list[ChatChunkChoice]
+    prompt_token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
+    usage: Usage | UnsetType | None = UNSET
+    obfuscation: str | UnsetType = UNSET
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ChatExchange:
@@ -67,31 +182,29 @@ class ChatExchange(ChunkExchange):
 
     calls: ToolCalls = field(default_factory=ToolCalls)
 
-    def content(self, choice: ChoiceResult, result: Result) -> Members:
-        calls = choice.tool_calls
-        message: dict[str, object] = {
-            "role": "assistant",
-            "content": choice.text or (None if calls else ""),
-            "refusal": None,
-        }
-        if choice.reasoning:
-            # A client reads one of the two names.
-            message |= {"reasoning_content": choice.reasoning, "reasoning": choice.reasoning}
-        if calls:
-            message |= self.calls.member(calls)
+    def choice(self, choice: ChoiceResult, result: Result) -> ChatChoice:
+        calls, reasoning = choice.tool_calls, choice.reasoning or UNSET
+        tokens: Members = {}
         if self.request.wants_token_ids:
-            message |= prompt_tokens(result.prompt_ids[0], result.prompt_texts[0])
-            message |= completion_tokens(choice.token_ids, choice.raw_text)
-        return {"message": message}
+            tokens = {
+                **prompt_tokens(result.prompt_ids[0], result.prompt_texts[0]),
+                **completion_tokens(choice.token_ids, choice.raw_text),
+            }
+        message = ChatMessage(
+            content=choice.text or (None if calls else ""),
+            # A client reads one of the two names.
+            reasoning_content=reasoning,
+            reasoning=reasoning,
+            **(self.calls.member(calls) if calls else {}),
+            **tokens,
+        )
+        ids = choice.token_ids if self.request.wants_token_ids else UNSET
+        return ChatChoice(message=message, token_ids=ids, **self.ended(choice, result))
 
-    def choice_extras(self, choice: ChoiceResult, result: Result) -> Members:
-        return {"token_ids": choice.token_ids} if self.request.wants_token_ids else {}
-
-    def answer_extras(self, result: Result) -> Members:
-        members = self._prompt(result)
+    def answer(self, result: Result, **members: Any) -> ChatCompletion:
         if self.request.logprobs.num_top_of_prompt is not None:
             members["prompt_logprobs"] = prompt_logprobs(result.scored_prompts[0])
-        return members
+        return ChatCompletion(**members, **self._prompt(result))
 
     def finish_reason(self, reason: FinishReason) -> str:
         return self.calls.reason(reason)
@@ -102,17 +215,17 @@ class ChatExchange(ChunkExchange):
         def logprobs(tokens: Sequence[Token]) -> object:
             if is_streamed and not tokens:
                 return None
-            return {"content": content_logprobs(tokens), "refusal": None}
+            return ChatLogprobs(content=content_logprobs(tokens))
 
         return logprobs
 
     def start(self, event: Started, choice: int) -> Chunk:
         """Every choice has a first chunk. Clients expect the choices in order."""
-        shows_first_token = self.request.dialect.shows_first_token
-        content = None if shows_first_token else ""
-        delta: dict[str, object] = {"role": "assistant", "content": content}
+        tokens: Members = {}
         if self.request.wants_token_ids:
-            delta |= prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
+            tokens = prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
+        content = None if self.request.dialect.shows_first_token else ""
+        delta = ChatDelta(role="assistant", content=content, **tokens)
         return Chunk(json_members(delta), chunk_extras=self._prompt(event))
 
     def delta(self, event: OtherDelta) -> bytes:
@@ -123,16 +236,15 @@ class ChatExchange(ChunkExchange):
             case ToolCallDelta():
                 return self.calls.delta(event)
             case ToolCallStarted():
-                call = ToolCall(event.id, event.name, "", event.is_custom)
-                return self.calls.start(event.index, call)
+                return self.calls.start(event)
 
     def tokens(self, event: TokensGenerated) -> Chunk:
-        delta = completion_tokens(event.token_ids, event.text)
+        delta = ChatDelta(**completion_tokens(event.token_ids, event.text))
         return Chunk(json_members(delta), {"token_ids": event.token_ids})
 
-    def _prompt(self, source: Started | Result) -> dict[str, object]:
+    def _prompt(self, source: Started | Result) -> Members:
         """Return the ids and the text of the prompt. A chat has one prompt."""
-        members: dict[str, object] = {}
+        members: dict[str, Any] = {}
         if self.request.wants_token_ids:
             members["prompt_token_ids"] = source.prompt_ids[0]
         if self.request.wants_prompt_text:

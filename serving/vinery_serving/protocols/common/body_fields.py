@@ -2,29 +2,37 @@
 
 A field is one of the endpoint's own, or refused, or that of another server (see `foreign`), or
 unknown. Unknown ones are ignored, as clients expect, and reported.
+
+OpenAI's clients keep data of their own in messages, items and tools. So what is unknown in the
+entries of lists is named, but never refused. The members of Anthropic's messages are searched in
+`protocols/messages/members.py`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
 from typing import Any, Final, Generic, NamedTuple
 
 from pydantic import BaseModel
 
-from vinery_serving.core.dialects import Dialect
+from vinery_serving.core.dialects import V1, Dialect
+from vinery_serving.core.endpoints import AnyEndpoint
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import Endpoint
-from vinery_serving.core.unused import Unused
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common.aliases import SYNONYMS, Alias
 from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, Harmless
-from vinery_serving.protocols.common.numbers import with_numbers
-from vinery_serving.protocols.common.reading import WireT, read_model, read_object, refusal
-from vinery_serving.protocols.common.refused import REFUSED, Refused
-from vinery_serving.protocols.common.unknown_fields import (
-    known_fields,
-    unknown_fields,
-    unused_fields,
+from vinery_serving.protocols.common.generation import GenerationBody
+from vinery_serving.protocols.common.reading import (
+    WireT,
+    read_model,
+    read_object,
+    refusal,
+    with_numbers,
 )
+from vinery_serving.protocols.common.refused import REFUSED, Refused
+from vinery_serving.protocols.common.tools import HostedTool
 
 _END_OF_NAME: Final = re.compile(r"[.\[]")
 
@@ -36,7 +44,9 @@ class Body(NamedTuple, Generic[WireT]):
     unused: Unused
 
 
-def read_body(endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dialect) -> Body[WireT]:
+def read_body(
+    endpoint: AnyEndpoint, model: type[WireT], body: bytes, dialect: Dialect = V1
+) -> Body[WireT]:
     """Read a body as `model`. Raises `UnsupportedParameter` for the first refused parameter,
     then `InvalidRequest` for the first error."""
     fields = _Fields(endpoint, model)
@@ -56,7 +66,7 @@ def read_body(endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dial
 class _Fields:
     """Collects the fields of one body."""
 
-    endpoint: Endpoint
+    endpoint: AnyEndpoint
     model: type[BaseModel]
     members: dict[str, Any] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
@@ -77,7 +87,8 @@ class _Fields:
                 self._take_foreign(name, value)
 
     def _take_foreign(self, name: str, value: Any) -> None:
-        foreign = FOREIGN_BY_NAME.get(name)
+        generates = issubclass(self.model, GenerationBody)
+        foreign = FOREIGN_BY_NAME.get(name) if generates else None
         match None if foreign is None else foreign.fate:
             case Alias() as alias:
                 self.aliases.append((name, value, alias))
@@ -133,3 +144,65 @@ class _Fields:
 def _are_equal(value: object, other: object) -> bool:
     """As in JSON, false is not 0."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+# The members that choose a model.
+_TAGS: Final = frozenset(("type", "role"))
+# Unknown names that are kept, and of each so many characters.
+_MAX_NAMES: Final = 32
+_MAX_NAME_CHARS: Final = 128
+
+
+def unused_of(unknown: Iterable[str], harmless: Iterable[str] = ()) -> Unused:
+    """Return the report on the names of unknown and harmless fields."""
+    names = list(unknown)
+    unused = Unused(_few(names), len(names), _few(harmless))
+    return unused if unused != NOTHING_UNUSED else NOTHING_UNUSED
+
+
+def unused_fields(unknown: Mapping[str, bool], harmless: Iterable[str] = ()) -> Unused:
+    """Return the report on `unknown_fields` and others that are harmless."""
+    kept = [path for path, is_in_list in unknown.items() if is_in_list]
+    return unused_of((path for path in unknown if not unknown[path]), (*harmless, *kept))
+
+
+def _few(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name[:_MAX_NAME_CHARS] for name in islice(names, _MAX_NAMES))
+
+
+def unknown_fields(wire: BaseModel, members: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the paths of all members that the models in `wire` do not have, without indices.
+
+    `members` became `wire`. True: the member is in an entry of a list.
+    """
+    return dict(_unknown_in(wire, members, ""))
+
+
+def _unknown_in(
+    value: object, sent: object, path: str, *, is_in_list: bool = False
+) -> Iterator[tuple[str, bool]]:
+    if isinstance(value, list | tuple) and isinstance(sent, list):
+        for each, one in zip(value, sent, strict=False):
+            yield from _unknown_in(each, one, path, is_in_list=True)
+    elif isinstance(value, BaseModel) and isinstance(sent, dict) and not _is_open(value):
+        known = known_fields(type(value))
+        for name, member in sent.items():
+            inner = f"{path}.{name}" if path else name
+            if name in known:
+                own = getattr(value, known[name])
+                yield from _unknown_in(own, member, inner, is_in_list=is_in_list)
+            elif member is not None and name not in _TAGS:
+                yield inner, is_in_list
+
+
+def _is_open(value: BaseModel) -> bool:
+    """Whether others know the members: those of Anthropic's messages are reported elsewhere, tags
+    are checked by the grammar compiler, and OpenAI's hosted tools are reported as a whole."""
+    is_tag = getattr(value, "tag", None) is not None
+    return is_tag or isinstance(value, HostedTool) or value.model_config.get("extra") == "allow"
+
+
+@cache
+def known_fields(model: type[BaseModel]) -> Mapping[str, str]:
+    """The names of the fields, by those that clients send."""
+    return {field.alias or name: name for name, field in model.model_fields.items()}

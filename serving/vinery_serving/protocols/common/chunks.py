@@ -1,4 +1,4 @@
-"""The chunks of chats and completions, and their constant members.
+"""The choices of chats and completions: their usage, their tool calls, and their chunks.
 
 The constant parts of a stream are encoded once, so that a delta costs one join.
 """
@@ -6,7 +6,9 @@ The constant parts of a stream are encoded once, so that a delta costs one join.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, assert_never
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, assert_never
+
+from msgspec import UNSET, UnsetType
 
 from vinery_serving.core.events import (
     Arrived,
@@ -29,23 +31,30 @@ from vinery_serving.core.events import (
 )
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import GenerationRequest
+from vinery_serving.core.request import GenerationRequest, ToolCall
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common.encoding import (
     DONE,
     KEEP_ALIVE,
+    Answer,
     error_body,
     frame,
     json_bytes,
     json_members,
     json_text,
+    one_of,
 )
 from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
 
 # The deltas that are not answer text.
 OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta
 
-Members = Mapping[str, object]
+Members = Mapping[str, Any]
+
+
+# The stop string or stop token that ended the answer, `repetition_detected` or `quota_exceeded`.
+# Null: another reason.
+StopReason = str | int | None
 
 
 class Chunk(NamedTuple):
@@ -56,35 +65,161 @@ class Chunk(NamedTuple):
     chunk_extras: Members = {}
 
 
-def usage_object(usage: TokenCounts) -> dict[str, object]:
+class PromptDetails(Answer, kw_only=True):
+    """Part of the prompt's tokens: those from the prefix cache, and those of pictures and of
+    videos, if the prompt has any."""
+
+    cached_tokens: int
+    image_tokens: int | UnsetType = UNSET
+    video_tokens: int | UnsetType = UNSET
+
+
+class OutputDetails(Answer, kw_only=True):
+    """Part of the answer's tokens: those of predictions only with speculative decoding."""
+
+    reasoning_tokens: int
+    accepted_prediction_tokens: int | UnsetType = UNSET
+    rejected_prediction_tokens: int | UnsetType = UNSET
+
+
+class Usage(Answer, kw_only=True):
+    """Tokens of the whole request, with all its answers."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    completion_tokens_details: OutputDetails
+
+
+def usage_object(usage: TokenCounts) -> Usage:
     """Return OpenAI's `usage` of chats and completions."""
-    return {
-        "prompt_tokens": usage.num_prompt_tokens,
-        "completion_tokens": usage.num_output_tokens,
-        "total_tokens": usage.num_tokens,
-        "prompt_tokens_details": {
-            "cached_tokens": usage.num_cached_tokens,
-            **media_details(usage),
-        },
-        "completion_tokens_details": output_details(usage),
-    }
+    return Usage(
+        prompt_tokens=usage.num_prompt_tokens,
+        completion_tokens=usage.num_output_tokens,
+        total_tokens=usage.num_tokens,
+        prompt_tokens_details=PromptDetails(
+            cached_tokens=usage.num_cached_tokens,
+            image_tokens=usage.num_image_tokens or UNSET,
+            video_tokens=usage.num_video_tokens or UNSET,
+        ),
+        completion_tokens_details=output_details(usage),
+    )
 
 
-def media_details(usage: TokenCounts) -> dict[str, int]:
-    """Return the counts of the tokens of pictures and of videos, each only if there are any."""
-    counts = {"image_tokens": usage.num_image_tokens, "video_tokens": usage.num_video_tokens}
-    return {name: count for name, count in counts.items() if count}
+def output_details(usage: TokenCounts) -> OutputDetails:
+    """Return OpenAI's details of the output tokens."""
+    if not usage.num_proposed_tokens:
+        return OutputDetails(reasoning_tokens=usage.num_reasoning_tokens)
+    return OutputDetails(
+        reasoning_tokens=usage.num_reasoning_tokens,
+        accepted_prediction_tokens=usage.num_accepted_tokens,
+        rejected_prediction_tokens=usage.num_proposed_tokens - usage.num_accepted_tokens,
+    )
 
 
-def output_details(usage: TokenCounts) -> dict[str, int]:
-    """Return OpenAI's details of the output tokens: the counts of predicted tokens only with
-    speculative decoding."""
-    details = {"reasoning_tokens": usage.num_reasoning_tokens}
-    if usage.num_proposed_tokens:
-        accepted = usage.num_accepted_tokens
-        details["accepted_prediction_tokens"] = accepted
-        details["rejected_prediction_tokens"] = usage.num_proposed_tokens - accepted
-    return details
+class CalledFunction(Answer, kw_only=True):
+    name: str
+    arguments: str
+
+
+class CalledCustomTool(Answer, kw_only=True):
+    name: str
+    input: str
+
+
+class FunctionToolCall(Answer, kw_only=True):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class CustomToolCall(Answer, kw_only=True):
+    id: str
+    type: Literal["custom"] = "custom"
+    custom: CalledCustomTool
+
+
+class CalledFunctionDelta(Answer, kw_only=True):
+    """More of a call: its name first, then parts of its arguments."""
+
+    name: str | UnsetType = UNSET
+    arguments: str
+
+
+class CalledCustomToolDelta(Answer, kw_only=True):
+    """More of a call: its name first, then parts of its input."""
+
+    name: str | UnsetType = UNSET
+    input: str
+
+
+class ToolCallChunk(Answer, kw_only=True):
+    """More of a call. Its id and type come in its first chunk."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: Annotated[str, one_of("function", "custom")] | UnsetType = UNSET
+    function: CalledFunctionDelta | UnsetType = UNSET
+    custom: CalledCustomToolDelta | UnsetType = UNSET
+
+
+class ToolCalls:
+    """The calls of an answer as `tool_calls`: any number, each with an id and an index."""
+
+    def member(self, calls: Sequence[ToolCall]) -> Members:
+        """Return the member of a message for its calls, at least one."""
+        return {"tool_calls": [_call(call) for call in calls]}
+
+    def start(self, event: ToolCallStarted) -> bytes:
+        """Return the members of a delta for the start of a call."""
+        name, opened = event.name, ToolCallChunk(index=event.index, id=event.id)
+        if event.is_custom:
+            opened.type, opened.custom = "custom", CalledCustomToolDelta(name=name, input="")
+        else:
+            opened.type, opened.function = "function", CalledFunctionDelta(name=name, arguments="")
+        return b'"tool_calls":[%b]' % json_bytes(opened)
+
+    def delta(self, event: ToolCallDelta) -> bytes:
+        """Return the members of a delta for more arguments or input of a call."""
+        member = b'"custom":{"input":' if event.is_custom else b'"function":{"arguments":'
+        return b'"tool_calls":[{"index":%d,%b%b}}]' % (event.index, member, json_text(event.text))
+
+    def reason(self, reason: FinishReason) -> str:
+        return reason.value
+
+
+class FunctionCall(ToolCalls):
+    """The answer's first call as `function_call`, for requests with the deprecated `functions`.
+    It has no id. The form has no further calls and no custom tools."""
+
+    def member(self, calls: Sequence[ToolCall]) -> Members:
+        return {"function_call": _function(calls[0])}
+
+    def start(self, event: ToolCallStarted) -> bytes:
+        if event.index:
+            return b""
+        called = CalledFunctionDelta(name=event.name, arguments="")
+        return b'"function_call":%b' % json_bytes(called)
+
+    def delta(self, event: ToolCallDelta) -> bytes:
+        if event.index or event.is_custom:
+            return b""
+        return b'"function_call":{"arguments":%b}' % json_text(event.text)
+
+    def reason(self, reason: FinishReason) -> str:
+        return "function_call" if reason is FinishReason.TOOL_CALLS else reason.value
+
+
+def _call(call: ToolCall) -> FunctionToolCall | CustomToolCall:
+    if call.is_custom:
+        custom = CalledCustomTool(name=call.name, input=call.arguments)
+        return CustomToolCall(id=call.id, custom=custom)
+    return FunctionToolCall(id=call.id, function=_function(call))
+
+
+def _function(call: ToolCall) -> CalledFunction:
+    return CalledFunction(name=call.name, arguments=call.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +249,10 @@ class ChunkExchange(ABC):
         return Obfuscated(encoder, identity) if self.is_obfuscated else encoder
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
-        answer = {
-            **self._head(identity, self.kind),
-            **self.metadata,
-            "choices": [self._choice(choice, result) for choice in result.choices],
-            "usage": usage_object(result.usage),
-            **self.answer_extras(result),
-        }
-        return json_bytes(answer)
+        usage = usage_object(result.usage)
+        choices = [self.choice(choice, result) for choice in result.choices]
+        members = {**self._head(identity, self.kind), **self.metadata, "usage": usage}
+        return json_bytes(self.answer(result, **members, choices=choices))
 
     def _head(self, identity: AnswerIdentity, kind: str) -> Members:
         return {
@@ -132,31 +263,25 @@ class ChunkExchange(ABC):
             **self.head,
         }
 
-    def _choice(self, choice: ChoiceResult, result: Result) -> Members:
-        has_logprobs = self.request.logprobs.num_top is not None
+    def ended(self, choice: ChoiceResult, result: Result) -> Members:
+        """Return the members of a choice that chats and completions have."""
         elapsed_s = choice.elapsed_s
         write = self.logprobs(result, choice.index, is_streamed=False)
         return {
             "index": choice.index,
-            **self.content(choice, result),
-            "logprobs": write(choice.tokens) if has_logprobs else None,
+            "logprobs": None if self.request.logprobs.num_top is None else write(choice.tokens),
             "finish_reason": self.finish_reason(choice.finish_reason),
             "stop_reason": choice.cause,
-            **self.choice_extras(choice, result),
-            **({} if elapsed_s is None else {"arrival_time": round(elapsed_s, 6)}),
+            "arrival_time": UNSET if elapsed_s is None else round(elapsed_s, 6),
         }
 
     @abstractmethod
-    def content(self, choice: ChoiceResult, result: Result) -> Members:
-        """Return the member of a choice with its message or text."""
+    def choice(self, choice: ChoiceResult, result: Result) -> Answer:
+        """Return a choice of a whole answer."""
 
     @abstractmethod
-    def choice_extras(self, choice: ChoiceResult, result: Result) -> Members:
-        """Return the last members of a choice."""
-
-    def answer_extras(self, result: Result) -> Members:
-        """Return the last members of the answer."""
-        return {}
+    def answer(self, result: Result, **members: Any) -> Answer:
+        """Return the whole answer. `members` are those that chats and completions have."""
 
     @abstractmethod
     def finish_reason(self, reason: FinishReason) -> str:

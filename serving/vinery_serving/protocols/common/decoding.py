@@ -19,7 +19,13 @@ from vinery_serving.core.request import (
     Steering,
 )
 from vinery_serving.protocols.common.limited import Args, Limited
-from vinery_serving.protocols.common.parameters import TokenId, TokenIds, TopLogprobs, parameter
+from vinery_serving.protocols.common.parameters import (
+    EVERY_SYSTEM,
+    TokenId,
+    TokenIds,
+    TopLogprobs,
+    parameter,
+)
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
@@ -39,42 +45,41 @@ class SamplingFields(Wire):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = parameter(
         "0 and values below 0.00001 are greedy. Default: the model's generation_config.json, "
         "else 1.",
-        "OAVF OAVF OAV",
+        of=EVERY_SYSTEM,
     )
     top_p: Probability | None = parameter(
-        "0 keeps only the most likely token. Default: the model's, else 1.", "OAVF OAVF OAV"
+        "0 keeps only the most likely token. Default: the model's, else 1.", of=EVERY_SYSTEM
     )
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = parameter(
         "0 and -1 keep all tokens. Default: the model's, else all on /v1 and 40 on /v3.",
-        "OVF OVF OV",
+        of="OVMS, vLLM, FastDeploy",
     )
     min_p: Probability | None = parameter(
         "Excludes tokens with a probability below this fraction of the most likely token's; 1 "
         "keeps only the most likely. Default: the model's.",
-        "OVF OVF OV",
+        of="OVMS, vLLM, FastDeploy",
     )
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = parameter(
         "Equal seeds give equal answers. Negative seeds are mapped to the engine's range. "
         "Default: random.",
-        "OAVF OAVF OV",
+        of=EVERY_SYSTEM,
     )
     frequency_penalty: Penalty | None = parameter(
         "Grows with the number of times that a token was generated. Default: the model's.",
-        "OAVF OAVF OV",
+        of=EVERY_SYSTEM,
     )
     presence_penalty: Penalty | None = parameter(
-        "Applies to tokens that were generated before. Default: the model's.", "OAVF OAVF OV"
+        "Applies to tokens that were generated before. Default: the model's.", of=EVERY_SYSTEM
     )
     # The engine computes with float16, and refuses 0: smaller values would become 0.
     repetition_penalty: Annotated[float, Field(ge=0.01, le=1000)] | None = parameter(
         "Applies to tokens of the prompt, too; 1 is none. Default: the model's.",
-        "OVF OVF OV",
-        wrong=[(5e-324, "must be at least 0.01")],
+        of="OVMS, vLLM, FastDeploy",
     )
     n: NumSamples | None = parameter(
         "The number of answers. Each is sampled with its own seed and streamed while it is "
         "generated; `best_of` is not needed.",
-        "OAVF OAVF O",
+        of=EVERY_SYSTEM,
     )
 
     def sampling(self) -> Sampling:
@@ -99,17 +104,17 @@ class SearchFields(Wire):
     best_of: NumSamples | None = parameter(
         "On /v3 the beam width. On /v1 the number of sampled answers, of which the `n` with the "
         "best mean log-probability are returned; not in streams.",
-        "O OAF O",
+        of="OVMS, OpenAI, FastDeploy",
     )
     use_beam_search: bool | None = parameter(
-        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64.", "V V -"
+        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64.", of="vLLM"
     )
     length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = parameter(
         "Beam search: the exponent of the answer's length. A score is divided by that power.",
-        "OV OV O",
+        of="OVMS, vLLM",
     )
     early_stopping: bool | Literal["never"] | None = parameter(
-        "Beam search: when the search ends; true, false or `never`.", "v v -"
+        "Beam search: when the search ends; true, false or `never`.", of="vLLM"
     )
     no_repeat_ngram_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
         "Beam search: no sequence of this many tokens occurs twice."
@@ -177,15 +182,15 @@ class SpeculationFields(Wire):
     num_assistant_tokens: DraftTokens | None = parameter(
         "The number of tokens that a draft model, head or prompt lookup proposes in a step, for "
         "models served with one. Default: generation_config.json, else 5.",
-        "O O O",
+        of="OVMS",
     )
     assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
         "A draft model ends its proposal with a token of less confidence, and with the 16th; not "
         "with `num_assistant_tokens`. A head takes none.",
-        "O O O",
+        of="OVMS",
     )
     max_ngram_size: DraftTokens | None = parameter(
-        "The longest sequence of tokens that a prompt lookup searches for. Default: 3.", "O O O"
+        "The longest sequence of tokens that a prompt lookup searches for. Default: 3.", of="OVMS"
     )
 
     def speculation(self) -> SpeculativeDecoding:
@@ -271,43 +276,44 @@ class TokenFields(Wire):
 
     logit_bias: LogitBias | None = parameter(
         "Added to the logits of these token ids; from -100 to 100.",
-        "AV AV V",
-        wrong=[({"cat": 1}, "must have token ids as keys; 'cat' is no token id")],
+        of="OpenAI, vLLM",
     )
     bad_words: Words | None = parameter(
-        "Words that the model does not generate at the start of a text or after a space.", "VF VF -"
+        "Words that the model does not generate at the start of a text or after a space.",
+        of="vLLM, FastDeploy",
     )
     bad_words_token_ids: WordsOfIds | None = parameter(
-        "Token ids, or sequences of token ids, that the model does not generate.", "F F -"
+        "Token ids, or sequences of token ids, that the model does not generate.", of="FastDeploy"
     )
     allowed_token_ids: AllowedIds | None = parameter(
-        "The model generates only these tokens.", "V V -"
+        "The model generates only these tokens.", of="vLLM"
     )
     logits_processors_args: EngineArgs | None = parameter(
         "Arguments for the administrator's logits processors; refused if the model has none.",
-        "F F -",
+        of="FastDeploy",
     )
     vllm_xargs: EngineArgs | None = parameter(
-        "vLLM's name of `logits_processors_args`; not with that.", "V V V"
+        "vLLM's name of `logits_processors_args`; not with that.", of="vLLM"
     )
     # vLLM's limit too. For completions OpenAI has 5.
     prompt_logprobs: TopLogprobs | None = parameter(
-        "The number of alternatives for each token of the prompt; not in streams.", "V V -"
+        "The number of alternatives for each token of the prompt; not in streams.", of="vLLM"
     )
     logprob_token_ids: LogprobIds | None = parameter(
-        "Tokens whose log-probabilities are always returned.", "V V -"
+        "Tokens whose log-probabilities are always returned.", of="vLLM"
     )
     temp_scaled_logprobs: bool | None = parameter(
-        "Log-probabilities after division of the logits by the temperature.", "F F -"
+        "Log-probabilities after division of the logits by the temperature.", of="FastDeploy"
     )
     top_p_normalized_logprobs: bool | None = parameter(
-        "Log-probabilities among the tokens that `top_p` keeps.", "F F -"
+        "Log-probabilities among the tokens that `top_p` keeps.", of="FastDeploy"
     )
     return_token_ids: bool | None = parameter(
-        "Returns the ids of all tokens of the prompt and the answer, and their text.", "VF VF -"
+        "Returns the ids of all tokens of the prompt and the answer, and their text.",
+        of="vLLM, FastDeploy",
     )
     return_tokens_as_token_ids: bool | None = parameter(
-        "Writes the tokens of log-probabilities as `token_id:5`.", "V V -"
+        "Writes the tokens of log-probabilities as `token_id:5`.", of="vLLM"
     )
 
     @property

@@ -5,12 +5,31 @@
 same ids, because the ids derive from the identity.
 """
 
-from typing import ClassVar, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, assert_never
 
-from vinery_serving.core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
+from vinery_serving.core.errors import ServingError
+from vinery_serving.core.events import (
+    Arrived,
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    FirstToken,
+    Progress,
+    PromptScored,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    TokensGenerated,
+    ToolCallDelta,
+    ToolCallStarted,
+)
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import GenerationRequest
 from vinery_serving.core.result import Result
+from vinery_serving.protocols.common.encoding import Answer
 
 
 class Encoder(Protocol):
@@ -39,6 +58,98 @@ class Exchange(Protocol):
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         """Return the JSON body of a whole answer."""
+
+
+class OpenItem(ABC):
+    """The item of a response, or the block of a message, that a stream is writing."""
+
+    # What it is made of; None for a tool call.
+    deltas: ClassVar[type[TextDelta | ReasoningDelta] | None] = None
+    # The bytes of a delta's frame before its text.
+    delta_open: bytes
+    # Of a tool call: its start.
+    start: ToolCallStarted | None = None
+
+    @abstractmethod
+    def opening(self) -> Iterable[Answer]:
+        """Yield the events before the first delta."""
+
+
+_TEXTS = TextDelta | ReasoningDelta
+ItemT = TypeVar("ItemT", bound=OpenItem)
+
+
+class ItemEncoder(ABC, Generic[ItemT]):
+    """Encodes the events of one stream, whose answer is a row of items: the start of an item
+    closes the one before. The choices must come one after the other."""
+
+    def __init__(self) -> None:
+        self._open: ItemT | None = None
+
+    def feed(self, event: Event) -> bytes:
+        item = self._open
+        # First what comes for every token.
+        if isinstance(event, _TEXTS) and item is not None and item.deltas is type(event):
+            return self._delta(item, event)
+        return self._encode(event)
+
+    def _encode(self, event: Event) -> bytes:
+        item = self._open
+        match event:
+            case TextDelta() | ReasoningDelta():
+                return self._begin(event) + self.feed(event)
+            case ToolCallDelta():
+                if item is None or item.start is None or item.start.index != event.index:
+                    raise ValueError("a delta of a tool call that is not the open item")
+                return self._delta(item, event)
+            case ToolCallStarted():
+                return self._begin(event)
+            case Started():
+                return self._start(event)
+            case Finished():
+                return self._finish(event)
+            case Progress() | Arrived() | PromptScored() | FirstToken() | TokensGenerated():
+                return b""
+            case Completed():
+                return self._complete(event)
+            case Failed():
+                return self._fail(event.error)
+            case _:
+                assert_never(event)
+
+    def _begin(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> bytes:
+        end = self._close()
+        self._open = item = self._new(event)
+        return end + self._frames(item.opening())
+
+    def _frames(self, events: Iterable[Answer]) -> bytes:
+        return b"".join(map(self._frame, events))
+
+    @abstractmethod
+    def _new(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> ItemT:
+        """Return the item that begins with `event`."""
+
+    @abstractmethod
+    def _delta(self, item: ItemT, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bytes: ...
+
+    @abstractmethod
+    def _close(self) -> bytes:
+        """Return the end of the open item; b"" if none is open."""
+
+    @abstractmethod
+    def _frame(self, event: Any) -> bytes: ...
+
+    @abstractmethod
+    def _start(self, event: Started) -> bytes: ...
+
+    @abstractmethod
+    def _finish(self, event: Finished) -> bytes: ...
+
+    @abstractmethod
+    def _complete(self, event: Completed) -> bytes: ...
+
+    @abstractmethod
+    def _fail(self, error: ServingError) -> bytes: ...
 
 
 # `stream_options.include_obfuscation`: the size of a delta's frame is a multiple of this number

@@ -26,8 +26,8 @@ from vinery_serving.protocols.common.limited import (
     JsonSchemaObject,
     Limited,
 )
-from vinery_serving.protocols.common.parameters import parameter
-from vinery_serving.protocols.common.reading import Wire, invalid, refuse_if
+from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, parameter
+from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusing
 
 RESPONSE_FORMAT = (
     "Text, a JSON object, a JSON schema or an XGrammar tag. A format that cannot be compiled is "
@@ -37,18 +37,9 @@ _ANY_OBJECT = {"type": "object"}
 
 # The types of XGrammar's structural tags.
 _TAG_TYPES = (
-    "structural_tag",
-    "any_text",
-    "const_string",
-    "grammar",
-    "or",
-    "qwen_xml_parameter",
-    "regex",
-    "sequence",
-    "tag",
-    "tags_with_separator",
-    "triggered_tags",
-)
+    "structural_tag", "any_text", "const_string", "grammar", "or", "qwen_xml_parameter", "regex",
+    "sequence", "tag", "tags_with_separator", "triggered_tags",
+)  # fmt: skip
 _OWN_TYPES = ("text", "json_object", "json_schema")
 
 
@@ -76,10 +67,10 @@ _STRICT = (
 class JsonSchema(Wire):
     """A schema with its name."""
 
-    name: Identifier | None = parameter("Repeated by Responses.", "OAVF VF O")
-    description: Description | None = parameter("Repeated by Responses.", "AV V -")
-    schema_: JsonSchemaObject | None = parameter(_KEY_ORDER, "OAVF VF O", alias="schema")
-    strict: bool | None = parameter(_STRICT, "AV V -")
+    name: Identifier | None = parameter("Repeated by Responses.", of=EVERY_SYSTEM)
+    description: Description | None = parameter("Repeated by Responses.", of="OpenAI, vLLM")
+    schema_: JsonSchemaObject | None = parameter(_KEY_ORDER, of=EVERY_SYSTEM, alias="schema")
+    strict: bool | None = parameter(_STRICT, of="OpenAI, vLLM")
 
 
 def _with_tag(value: Any) -> Any:
@@ -97,42 +88,36 @@ def _or_a_tag(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [own, {"type": "object", **tag}]
 
 
-class ResponseFormat(Wire):
-    """Chat's `response_format`."""
+class _Format(Wire):
+    """What both formats have."""
 
     model_config = ConfigDict(json_schema_extra=_or_a_tag)
 
     type: FormatType = parameter(
-        "`text`, `json_object`, `json_schema`, or the type of a tag.", "OAVF VF O", is_required=True
-    )
-    json_schema: JsonSchema | None = parameter("The schema and its name.", "OAVF VF O")
-    schema_: JsonSchemaObject | None = parameter(
-        "With `json_object`: the schema of the object, as in llama.cpp.", "- - -", alias="schema"
+        "`text`, `json_object`, `json_schema`, or the type of a tag.",
+        of=EVERY_SYSTEM,
+        is_required=True,
     )
     tag: SkipJsonSchema[JsonSchemaObject | None] = None
 
     _keep_tag = model_validator(mode="before")(_with_tag)
+
+
+class ResponseFormat(_Format):
+    """Chat's `response_format`."""
+
+    json_schema: JsonSchema | None = parameter("The schema and its name.", of=EVERY_SYSTEM)
+    schema_: JsonSchemaObject | None = parameter(
+        "With `json_object`: the schema of the object, as in llama.cpp.", alias="schema"
+    )
 
     def grammar(self) -> Grammar | None:
         """Return the constraint on the answer. None for plain text."""
         return _grammar(self, self.json_schema, "response_format", "json_schema.schema")
 
 
-class TextFormat(JsonSchema):
+class TextFormat(JsonSchema, _Format):
     """The `text.format` of Responses. Its members are those of `json_schema`."""
-
-    model_config = ConfigDict(json_schema_extra=_or_a_tag)
-
-    type: FormatType = parameter(
-        "`text`, `json_object`, `json_schema`, or the type of a tag.", "oAV", is_required=True
-    )
-    name: Identifier | None = parameter("Repeated.", "AV")
-    description: Description | None = parameter("Repeated.", "AV")
-    schema_: JsonSchemaObject | None = parameter(_KEY_ORDER, "AV", alias="schema")
-    strict: bool | None = parameter(_STRICT, "AV")
-    tag: SkipJsonSchema[JsonSchemaObject | None] = None
-
-    _keep_tag = model_validator(mode="before")(_with_tag)
 
     def grammar(self) -> Grammar | None:
         """Return the constraint on the answer. None for plain text."""
@@ -159,13 +144,6 @@ def _read_schema(value: object) -> object:
     return SCHEMA_LIMITS.check(value)
 
 
-_refuse_whitespace = refuse_if(
-    lambda value: value is not None,
-    "is not supported: the answer has at most one space after a comma or colon",
-)
-_refuse_closing = refuse_if(
-    bool, "is not supported: set additionalProperties to false in the schema"
-)
 _SchemaText = Annotated[str, _SCHEMA_TEXT]
 Schema = Annotated[
     Any, PlainValidator(_read_schema, json_schema_input_type=JsonSchemaObject | _SchemaText)
@@ -192,53 +170,55 @@ class StructuredOutputs(Wire):
 
     model_config = ConfigDict(extra="forbid")
 
-    json_: Schema | None = parameter(_SCHEMA_OR_TEXT, "V V V", alias="json")
-    regex: PatternText | None = parameter(_REGEX, "V V V")
-    choice: SomeChoices | None = parameter(_CHOICE, "V V V")
-    grammar: GrammarText | None = parameter(_EBNF, "V V V")
-    structural_tag: Schema | None = parameter(_TAG_OR_TEXT, "V V V")
-    json_object: bool | None = parameter(_OBJECT, "V V V")
-    disable_any_whitespace: bool | None = parameter("JSON without whitespace.", "V V V")
+    json_: Schema | None = parameter(_SCHEMA_OR_TEXT, of="vLLM", alias="json")
+    regex: PatternText | None = parameter(_REGEX, of="vLLM")
+    choice: SomeChoices | None = parameter(_CHOICE, of="vLLM")
+    grammar: GrammarText | None = parameter(_EBNF, of="vLLM")
+    structural_tag: Schema | None = parameter(_TAG_OR_TEXT, of="vLLM")
+    json_object: bool | None = parameter(_OBJECT, of="vLLM")
+    disable_any_whitespace: bool | None = parameter("JSON without whitespace.", of="vLLM")
     disable_additional_properties: Annotated[
-        bool | None, BeforeValidator(_refuse_closing, json_schema_input_type=Literal[False] | None)
-    ] = parameter("Only false: set `additionalProperties` in the schema.", "V V V")
+        bool | None,
+        refusing(
+            bool,
+            "is not supported: set additionalProperties to false in the schema",
+            Literal[False] | None,
+        ),
+    ] = parameter("Only false: set `additionalProperties` in the schema.", of="vLLM")
     whitespace_pattern: Annotated[
-        None, BeforeValidator(_refuse_whitespace, json_schema_input_type=None)
-    ] = parameter("Refused: the answer has at most one space after a comma or colon.", "V V V")
+        None,
+        only_null("is not supported: the answer has at most one space after a comma or colon"),
+    ] = parameter("Refused: the answer has at most one space after a comma or colon.", of="vLLM")
     disable_fallback: bool | None = parameter(
-        "No effect: the server has one grammar compiler and no fallback.", "V V V"
+        "No effect: the server has one grammar compiler and no fallback.", of="vLLM"
     )
 
     def grammars(self) -> Iterator[Grammar]:
         """Yield a constraint for each member that sets one."""
-        is_compact = bool(self.disable_any_whitespace)
-        path = "structured_outputs"
-        if self.json_ is not None:
-            yield schema_grammar(self.json_, f"{path}.json", is_compact=is_compact)
-        if self.json_object:
-            yield schema_grammar(_ANY_OBJECT, f"{path}.json_object", is_compact=is_compact)
-        if self.regex is not None:
-            yield Grammar(GrammarKind.REGEX, self.regex, f"{path}.regex")
-        if self.choice is not None:
-            yield _choice(self.choice, f"{path}.choice")
-        if self.grammar is not None:
-            yield Grammar(GrammarKind.EBNF, self.grammar, f"{path}.grammar")
-        if self.structural_tag is not None:
-            yield _tag(self.structural_tag, f"{path}.structural_tag")
+        yield from _grammars(
+            "structured_outputs.",
+            json=self.json_,
+            json_object=self.json_object,
+            regex=self.regex,
+            choice=self.choice,
+            grammar=self.grammar,
+            tag=self.structural_tag,
+            is_compact=bool(self.disable_any_whitespace),
+        )
 
 
 class FormatFields(Wire):
     """The format parameters that all endpoints have."""
 
     structured_outputs: StructuredOutputs | None = parameter(
-        "One constraint on the answer, with vLLM's names.", "V V V"
+        "One constraint on the answer, with vLLM's names.", of="vLLM"
     )
-    structural_tag: Schema | None = parameter(_TAG_OR_TEXT, "F - -")
-    guided_json: Schema | None = parameter(_SCHEMA_OR_TEXT, "Fv Fv -")
-    guided_regex: PatternText | None = parameter(_REGEX, "Fv Fv -")
-    guided_choice: Choices | None = parameter(_CHOICE, "Fv Fv -")
-    guided_grammar: GrammarText | None = parameter(_EBNF, "Fv Fv -")
-    guided_json_object: bool | None = parameter(_OBJECT, "v v -")
+    structural_tag: Schema | None = parameter(_TAG_OR_TEXT, of="FastDeploy")
+    guided_json: Schema | None = parameter(_SCHEMA_OR_TEXT, of="vLLM, FastDeploy")
+    guided_regex: PatternText | None = parameter(_REGEX, of="vLLM, FastDeploy")
+    guided_choice: Choices | None = parameter(_CHOICE, of="vLLM, FastDeploy")
+    guided_grammar: GrammarText | None = parameter(_EBNF, of="vLLM, FastDeploy")
+    guided_json_object: bool | None = parameter(_OBJECT, of="vLLM")
 
     def constraint(
         self, *formats: ResponseFormat | TextFormat | None, others: Iterable[Grammar] = ()
@@ -262,16 +242,40 @@ class FormatFields(Wire):
             yield from self.structured_outputs.grammars()
         if self.structural_tag is not None:
             yield _tag(self.structural_tag, "structural_tag")
-        if self.guided_json is not None:
-            yield schema_grammar(self.guided_json, "guided_json")
-        if self.guided_json_object:
-            yield schema_grammar(_ANY_OBJECT, "guided_json_object")
-        if self.guided_regex is not None:
-            yield Grammar(GrammarKind.REGEX, self.guided_regex, "guided_regex")
-        if self.guided_choice:
-            yield _choice(self.guided_choice, "guided_choice")
-        if self.guided_grammar is not None:
-            yield Grammar(GrammarKind.EBNF, self.guided_grammar, "guided_grammar")
+        yield from _grammars(
+            "guided_",
+            json=self.guided_json,
+            json_object=self.guided_json_object,
+            regex=self.guided_regex,
+            choice=self.guided_choice or None,
+            grammar=self.guided_grammar,
+        )
+
+
+def _grammars(
+    prefix: str,
+    *,
+    json: Any,
+    json_object: bool | None,
+    regex: str | None,
+    choice: Choices | None,
+    grammar: str | None,
+    tag: Any = None,
+    is_compact: bool = False,
+) -> Iterator[Grammar]:
+    """Yield a constraint for each that is set. `prefix` is before the name of each field."""
+    if json is not None:
+        yield schema_grammar(json, f"{prefix}json", is_compact=is_compact)
+    if json_object:
+        yield schema_grammar(_ANY_OBJECT, f"{prefix}json_object", is_compact=is_compact)
+    if regex is not None:
+        yield Grammar(GrammarKind.REGEX, regex, f"{prefix}regex")
+    if choice is not None:
+        yield Grammar(GrammarKind.CHOICE, _source(choice), f"{prefix}choice")
+    if grammar is not None:
+        yield Grammar(GrammarKind.EBNF, grammar, f"{prefix}grammar")
+    if tag is not None:
+        yield _tag(tag, f"{prefix}structural_tag")
 
 
 def _grammar(
@@ -301,10 +305,6 @@ def schema_grammar(
 
 def _tag(tag: Any, path: str) -> Grammar:
     return Grammar(GrammarKind.STRUCTURAL_TAG, _source(tag), path, is_strict=True)
-
-
-def _choice(choices: Choices, path: str) -> Grammar:
-    return Grammar(GrammarKind.CHOICE, _source(choices), path)
 
 
 def _source(value: Any) -> str:

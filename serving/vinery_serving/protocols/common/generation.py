@@ -44,19 +44,18 @@ class GenerationBody(
     mm_hashes: MediaHashes | None = parameter(
         "The SHA-256 of each picture, video and file, in their order, as 64 hex digits. A file "
         "with another one is refused; usage records have them.",
-        "F F -",
-        wrong=[(["0" * 64], "must have one entry for each picture, video and file: 0")],
+        of="FastDeploy",
     )
     include_reasoning: bool | None = parameter(
-        "False leaves the reasoning out of the answer. Its tokens still count.", "V - -"
+        "False leaves the reasoning out of the answer. Its tokens still count.", of="vLLM"
     )
     skip_special_tokens: bool | None = parameter(
         "False shows special tokens in the text. Reasoning and tool calls are then not parsed.",
-        "OV OV OV",
+        of="OVMS, vLLM",
     )
     spaces_between_special_tokens: bool | None = parameter(
         "No effect: only tokenizers that decode word by word add such spaces.",
-        "V V -",
+        of="vLLM",
         changes_nothing=True,
     )
 

@@ -1,9 +1,11 @@
 """Single tokens in answers: log-probabilities, token ids, and the tokens' text."""
 
 from codecs import getincrementaldecoder
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from vinery_serving.core.logprobs import Token, TopLogprob
+from vinery_serving.protocols.common.encoding import Answer
 
 # The value of OpenAI and vLLM for an unknown log-probability.
 _UNKNOWN = -9999.0
@@ -11,17 +13,54 @@ _UNKNOWN = -9999.0
 _REPLACED = "\ufffd"
 
 
-def content_logprobs(tokens: Sequence[Token]) -> list[dict[str, object]]:
+class TokenChance(Answer, kw_only=True):
+    token: str
+    logprob: float | None
+    bytes: list[int]
+
+
+class TokenLogprob(TokenChance, kw_only=True):
+    top_logprobs: list[TokenChance]
+
+
+class CompletionLogprobs(Answer, kw_only=True):
+    """The tokens of a completion, or of a chunk, as parallel lists."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class RankedToken(Answer, kw_only=True):
+    """The log-probability of a token of the prompt, and its rank; 1 is the most likely."""
+
+    logprob: float | None
+    rank: int | None
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, RankedToken] | None]
+
+
+def content_logprobs(tokens: Sequence[Token]) -> list[TokenLogprob]:
     """Return the `logprobs.content` of chats, which is the `logprobs` of Responses."""
     return [
-        {**_logprob(token), "top_logprobs": [_logprob(other) for other in token.others]}
+        TokenLogprob(
+            token=token.text,
+            logprob=_known(token.logprob),
+            bytes=list(token.raw),
+            top_logprobs=[
+                TokenChance(token=other.text, logprob=_known(other.logprob), bytes=list(other.raw))
+                for other in token.others
+            ],
+        )
         for token in tokens
     ]
 
 
-def _logprob(token: Token | TopLogprob) -> dict[str, object]:
-    logprob = _UNKNOWN if token.logprob is None else token.logprob
-    return {"token": token.text, "logprob": logprob, "bytes": list(token.raw)}
+def _known(logprob: float | None) -> float:
+    return _UNKNOWN if logprob is None else logprob
 
 
 class TextLogprobs:
@@ -33,14 +72,14 @@ class TextLogprobs:
         self._num_chars = num_chars_before
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
-    def of(self, tokens: Sequence[Token]) -> dict[str, object]:
+    def of(self, tokens: Sequence[Token]) -> CompletionLogprobs:
         """Return the `logprobs` of the choice's next tokens."""
-        return {
-            "tokens": [_name(token) for token in tokens],
-            "token_logprobs": [token.logprob for token in tokens],
-            "top_logprobs": [_others_by_text(token) for token in tokens],
-            "text_offset": [self._offset(token.raw) for token in tokens],
-        }
+        return CompletionLogprobs(
+            tokens=[_name(token) for token in tokens],
+            token_logprobs=[token.logprob for token in tokens],
+            top_logprobs=[_others_by_text(token) for token in tokens],
+            text_offset=[self._offset(token.raw) for token in tokens],
+        )
 
     def _offset(self, raw: bytes) -> int:
         """Return the number of characters before a token. A token that begins inside of a
@@ -53,7 +92,7 @@ class TextLogprobs:
         return offset
 
 
-def _others_by_text(token: Token) -> Mapping[str, float] | None:
+def _others_by_text(token: Token) -> dict[str, float] | None:
     """As in OpenAI's answers, the token itself is included: one more entry if it is not
     among the most likely."""
     if token.logprob is None:
@@ -75,30 +114,30 @@ def _name(token: Token | TopLogprob) -> str:
     return token.text
 
 
-def prompt_logprobs(tokens: Sequence[Token]) -> list[dict[str, object] | None]:
+def prompt_logprobs(tokens: Sequence[Token]) -> PromptLogprobs:
     """Return vLLM's `prompt_logprobs`: for each token of the prompt an object by token id, with
     the token itself first; None for the first token, which has no log-probability."""
     return [None if token.logprob is None else _ranked(token) for token in tokens]
 
 
-def _ranked(token: Token) -> dict[str, object]:
+def _ranked(token: Token) -> dict[str, RankedToken]:
     others = sorted(token.others, key=lambda other: -other.logprob)
-    entries: dict[str, object] = {
-        str(token.id): {"logprob": token.logprob, "rank": token.rank, "decoded_token": token.text}
-    }
-    for rank, other in enumerate(others, start=1):
-        entry = {"logprob": other.logprob, "rank": rank, "decoded_token": other.text}
-        entries.setdefault(str(other.id), entry)
+    ranks: list[tuple[Token | TopLogprob, int | None]] = [(token, token.rank)]
+    ranks += [(other, rank) for rank, other in enumerate(others, start=1)]
+    entries: dict[str, RankedToken] = {}
+    for each, rank in ranks:
+        entry = RankedToken(logprob=each.logprob, rank=rank, decoded_token=each.text)
+        entries.setdefault(str(each.id), entry)
     return entries
 
 
-def prompt_tokens(token_ids: Sequence[int], text: str) -> dict[str, object]:
+def prompt_tokens(token_ids: Sequence[int], text: str) -> dict[str, Any]:
     """Return FastDeploy's members of `return_token_ids` for the prompt. vLLM has
     `prompt_token_ids` too, in the same or another object."""
     return {"prompt_token_ids": token_ids, "prompt_tokens": text}
 
 
-def completion_tokens(token_ids: Sequence[int], text: str) -> dict[str, object]:
+def completion_tokens(token_ids: Sequence[int], text: str) -> dict[str, Any]:
     """Return FastDeploy's members of `return_token_ids` for the answer. `text` includes special
     tokens, reasoning and tool calls. vLLM's name is `token_ids`."""
     return {"completion_token_ids": token_ids, "completion_tokens": text}

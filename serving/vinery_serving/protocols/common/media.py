@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -41,7 +40,7 @@ from vinery_serving.core.media import (
 )
 from vinery_serving.core.request import Conversation, RawPrompts
 from vinery_serving.protocols.common.limited import Limited
-from vinery_serving.protocols.common.reading import Wire, invalid, missing, refusal, refuse_if
+from vinery_serving.protocols.common.reading import Wire, invalid, missing, only_null, refusal
 
 
 def _hash(value: object) -> str:
@@ -106,10 +105,6 @@ def _read_file_data(value: object) -> MediaSource:
     return InlineSource(_decoded(value, decode))
 
 
-def no_stored_file(instead: str) -> BeforeValidator:
-    return BeforeValidator(refuse_if(lambda value: value is not None, _NO_FILES + instead))
-
-
 Source = Annotated[
     Any, PlainValidator(_read_source, json_schema_input_type=Annotated[str, Field(min_length=1)])
 ]
@@ -158,7 +153,7 @@ class WireImage(WireMedia):
     type: Literal["image_url", "input_image"]
     image_url: _UrlOrObject | None = None
     detail: _Detail | None = None
-    file_id: Annotated[None, no_stored_file("the file in a data URL, or its URL")] = None
+    file_id: Annotated[None, only_null(_NO_FILES + "the file in a data URL, or its URL")] = None
 
     @model_validator(mode="after")
     def _has_a_picture(self) -> Self:
@@ -200,7 +195,7 @@ class WireFileContents(Wire):
     file_data: FileData | None = None
     file_url: Source | None = None
     filename: Filename | None = None
-    file_id: Annotated[None, no_stored_file("its contents as `file_data`")] = None
+    file_id: Annotated[None, only_null(_NO_FILES + "its contents as `file_data`")] = None
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:

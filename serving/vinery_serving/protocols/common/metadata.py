@@ -12,8 +12,8 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.request import Handling
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Identifier, Limited
-from vinery_serving.protocols.common.parameters import MODEL, ModelName, parameter
-from vinery_serving.protocols.common.reading import Wire, invalid, refuse_if
+from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, MODEL, ModelName, parameter
+from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusing
 
 
 def _from_zero(value: int) -> int:
@@ -40,48 +40,43 @@ class StreamOptions(Wire):
     include_usage: bool | None = parameter(
         "A last chunk has the total usage, and `usage` is null before it. Responses always end "
         "with their usage.",
-        "OAVF OAVF -",
+        of=EVERY_SYSTEM,
     )
     include_obfuscation: bool | None = parameter(
-        "Pads deltas to equal sizes. Default: false.", "Av Av Av"
+        "Pads deltas to equal sizes. Default: false.", of="OpenAI, vLLM"
     )
     continuous_usage_stats: bool | None = parameter(
-        "With `include_usage`, every chunk has the usage so far.", "V V -"
+        "With `include_usage`, every chunk has the usage so far.", of="vLLM"
     )
 
 
 class DeliveryFields(Wire):
     """Which model answers, and how the answer is sent: `Handling` and the streaming options."""
 
-    model: ModelName | None = parameter(MODEL, "OAVF OAVF OAV")
+    model: ModelName | None = parameter(MODEL, of=EVERY_SYSTEM)
     stream: bool | None = parameter(
-        "Sends the answer as server-sent events; the last is `data: [DONE]`.", "OAVF OAVF OAV"
+        "Sends the answer as server-sent events; the last is `data: [DONE]`.", of=EVERY_SYSTEM
     )
     stream_options: StreamOptions | None = parameter(
         "Options of a stream; only with `stream`.",
-        "OAVF OAVF Av",
-        wrong=[({"include_usage": True}, "is only allowed when `stream` is true")],
+        of=EVERY_SYSTEM,
     )
     stream_interval: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "The least number of tokens in a chunk, except the first and the last.", "V V -"
+        "The least number of tokens in a chunk, except the first and the last.", of="vLLM"
     )
     max_streaming_response_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "FastDeploy's name of `stream_interval`, which replaces it.", "F F -"
+        "FastDeploy's name of `stream_interval`, which replaces it.", of="FastDeploy"
     )
     priority: Priority | None = parameter(
         "Of one key's waiting requests, those with a lower number start first. At least 0, the "
         "default.",
-        "V V V",
-        wrong=[
-            (-1, "must be at least 0: a request cannot move ahead of the default priority"),
-            (2**63, "must be at most 9223372036854775807"),
-        ],
+        of="vLLM",
     )
-    request_id: RequestId | None = parameter("A part of the answer's id.", "V V V")
+    request_id: RequestId | None = parameter("A part of the answer's id.", of="vLLM")
     cache_salt: CacheSalt | None = parameter(
         "Only prompts of the same organisation with the same salt share the prefix cache, unless "
         "the model lets organisations share it.",
-        "V V V",
+        of="vLLM",
     )
 
     @property
@@ -139,18 +134,17 @@ AnyMetadata = Annotated[
 ]
 
 
-_refuse_prewarming = refuse_if(
-    lambda value: value is True,
-    "must be false: to fill the cache, send a request for one token",
-)
-_refuse_comparison = refuse_if(
-    lambda value: value is not None,
-    "names a stored response, but this server stores none. Leave it out",
-)
 Prewarm = Annotated[
-    bool, BeforeValidator(_refuse_prewarming, json_schema_input_type=Literal[False])
+    bool,
+    refusing(
+        lambda value: value is True,
+        "must be false: to fill the cache, send a request for one token",
+        Literal[False],
+    ),
 ]
-Comparison = Annotated[str, BeforeValidator(_refuse_comparison, json_schema_input_type=None)]
+Comparison = Annotated[
+    str, only_null("names a stored response, but this server stores none. Leave it out")
+]
 
 _REPEATED = "Responses repeats it; it has no other effect."
 _END_USER = (
@@ -166,16 +160,16 @@ class PromptCacheOptions(Wire):
     """`prompt_cache_options`. The last two would change the answer, so they are refused."""
 
     mode: Literal["implicit", "explicit"] | None = parameter(
-        _REPEATED, "A - A", changes_nothing=True
+        _REPEATED, of="OpenAI", changes_nothing=True
     )
-    ttl: Literal["30m", "12h"] | None = parameter(_REPEATED, "A - A", changes_nothing=True)
+    ttl: Literal["30m", "12h"] | None = parameter(_REPEATED, of="OpenAI", changes_nothing=True)
     prewarm: Prewarm | None = parameter(
         "Only false: to fill the cache, send a request for one token.",
-        "A - A",
+        of="OpenAI",
         changes_nothing=True,
     )
     comparison_response_id: Comparison | None = parameter(
-        "Only null: this server stores no responses.", "A - A", changes_nothing=True
+        "Only null: this server stores no responses.", of="OpenAI", changes_nothing=True
     )
 
 
@@ -204,33 +198,29 @@ class MetadataFields(Wire):
     """Data about the client and its request. The engine does not need them."""
 
     service_tier: Identifier | None = parameter(
-        "Only one tier exists; the answer has `default`.", "Av - Av", changes_nothing=True
+        "Only one tier exists; the answer has `default`.", of="OpenAI, vLLM", changes_nothing=True
     )
     user: User | None = parameter(
         f"A text, or an object with its `id`. {_END_USER}",
-        "AvF AvF AV",
+        of="OpenAI, vLLM, FastDeploy",
         changes_nothing=True,
-        wrong=[
-            (5, "must be a string"),
-            ({"name": "a"}, "must be a string, or an object with the string `id`"),
-        ],
     )
     safety_identifier: SafetyIdentifier | None = parameter(
-        f"{_END_USER} It comes before `user`.", "Av - Av", changes_nothing=True
+        f"{_END_USER} It comes before `user`.", of="OpenAI, vLLM", changes_nothing=True
     )
     metadata: AnyMetadata | None = parameter(
-        "The answer repeats it; at most 16 pairs.", "AvF - oAV", changes_nothing=True
+        "The answer repeats it; at most 16 pairs.", of=EVERY_SYSTEM, changes_nothing=True
     )
     store: bool | None = parameter(
         "This server stores no answers, and each answer has `store` false.",
-        "Av - oAV",
+        of="OVMS, OpenAI, vLLM",
         changes_nothing=True,
     )
     prompt_cache_key: Identifier | None = parameter(
-        f"Responses repeats it. {_AUTOMATIC_CACHE}", "Av - Av", changes_nothing=True
+        f"Responses repeats it. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
     )
     session_id: Identifier | None = parameter(
-        f"A hint for caches. {_AUTOMATIC_CACHE}", "V V -", changes_nothing=True
+        f"A hint for caches. {_AUTOMATIC_CACHE}", of="vLLM", changes_nothing=True
     )
 
     @property
@@ -240,8 +230,8 @@ class MetadataFields(Wire):
 
     # The spelling with a hyphen is that of OpenAI's first description.
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = parameter(
-        f"Responses repeats it. {_AUTOMATIC_CACHE}", "Av - Av", changes_nothing=True
+        f"Responses repeats it. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
     )
     prompt_cache_options: PromptCacheOptions | None = parameter(
-        f"Responses repeats it. {_AUTOMATIC_CACHE}", "Av - A", changes_nothing=True
+        f"Responses repeats it. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
     )

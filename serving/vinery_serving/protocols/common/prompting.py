@@ -1,4 +1,4 @@
-"""The parameters of prompts: the chat template, special tokens, truncation."""
+"""Prompts and their parameters: texts, token ids, the chat template, special tokens, truncation."""
 
 from typing import Annotated, Literal
 
@@ -7,35 +7,19 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import ALL_THAT_FIT, Effort, Encoding, Rendering
 from vinery_serving.protocols.common.limited import AnyObject, Args, Limited
-from vinery_serving.protocols.common.parameters import parameter
+from vinery_serving.protocols.common.parameters import MAX_TOKEN_ID, TokenId, parameter
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 # The variables that the renderer sets itself.
 _RESERVED_KWARGS = frozenset(
-    {
-        "add_generation_prompt",
-        "bos_token",
-        "chat_template",
-        "cls_token",
-        "continue_final_message",
-        "conversation",
-        "eos_token",
-        "mask_token",
-        "max_length",
-        "messages",
-        "pad_token",
-        "padding",
-        "return_assistant_tokens_mask",
-        "return_dict",
-        "return_tensors",
-        "sep_token",
-        "tokenize",
-        "tokenizer_kwargs",
-        "tools",
-        "truncation",
+    (
+        "add_generation_prompt", "bos_token", "chat_template", "cls_token",
+        "continue_final_message", "conversation", "eos_token", "mask_token", "max_length",
+        "messages", "pad_token", "padding", "return_assistant_tokens_mask", "return_dict",
+        "return_tensors", "sep_token", "tokenize", "tokenizer_kwargs", "tools", "truncation",
         "unk_token",
-    }
-)
+    )
+)  # fmt: skip
 
 
 def _without_reserved_names(value: object) -> object:
@@ -63,6 +47,53 @@ TruncateTo = Annotated[
 ]
 
 
+Prompt = str | tuple[int, ...]
+_PROMPTS = Limited(field_limits.PROMPTS)
+_PROMPT_IDS = Limited(field_limits.PROMPT_IDS)
+ManyTexts = Annotated[list[str], Field(min_length=1), _PROMPTS]
+Ids = Annotated[list[TokenId], Field(min_length=1), _PROMPT_IDS]
+ManyIds = Annotated[list[Ids], Field(min_length=1), _PROMPTS]
+
+
+def read_prompts(value: object) -> tuple[Prompt, ...]:
+    """Read a text, several texts, token ids, or several lists of token ids."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list):
+        raise invalid("must be a string, an array of strings, or one or more arrays of token ids")
+    if not value:
+        raise invalid("must not be empty")
+    if all(isinstance(entry, str) for entry in value):
+        _PROMPTS.check(value)
+        return tuple(value)
+    if all(isinstance(entry, list) for entry in value):
+        _PROMPTS.check(value)
+        return tuple(_token_ids(entry) for entry in value)
+    return (_token_ids(value),)
+
+
+def _token_ids(value: list[object]) -> tuple[int, ...]:
+    if not value:
+        raise invalid("must not have an empty array of token ids")
+    _PROMPT_IDS.check(value)
+    ids = tuple(entry for entry in value if type(entry) is int and 0 <= entry <= MAX_TOKEN_ID)
+    if len(ids) != len(value):
+        raise invalid("must have only strings or only token ids: integers from 0")
+    return ids
+
+
+def read_texts(value: object) -> tuple[str, ...]:
+    """Read one text or several."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise invalid("must be a string or an array of strings")
+    if not value:
+        raise invalid("must not be empty")
+    _PROMPTS.check(value)
+    return tuple(value)
+
+
 class TemplateFields(Wire):
     """The fields of `Rendering`, for chats, Responses and `/tokenize`. Whether the template
     uses a variable is known only to the process that has the model."""
@@ -70,27 +101,23 @@ class TemplateFields(Wire):
     chat_template: Template | None = parameter(
         "A template that replaces the model's, for models with `trust_request_chat_template`. "
         "It runs in a sandbox with limits of time and memory.",
-        "VF - -",
+        of="vLLM, FastDeploy",
     )
     chat_template_kwargs: TemplateKwargs | None = parameter(
         "Variables for the template. A variable that the server sets is refused.",
-        "OVF - OV",
-        wrong=[
-            ({"messages": []}, "must not set `messages`: the server sets it itself"),
-            ({"eos_token": "</s>"}, "must not set `eos_token`: the server sets it itself"),
-        ],
+        of="OVMS, vLLM, FastDeploy",
     )
     disable_chat_template: bool | None = parameter(
-        "The prompt is the text of the messages, without a template.", "F - -"
+        "The prompt is the text of the messages, without a template.", of="FastDeploy"
     )
     add_generation_prompt: bool | None = parameter(
-        "Whether the prompt ends with the start of an answer. Default: true.", "oV - -"
+        "Whether the prompt ends with the start of an answer. Default: true.", of="OVMS, vLLM"
     )
     continue_final_message: bool | None = parameter(
-        "The answer continues the last message.", "V - -"
+        "The answer continues the last message.", of="vLLM"
     )
     documents: Documents | None = parameter(
-        "Documents for the template; refused if the template uses none.", "V - -"
+        "Documents for the template; refused if the template uses none.", of="vLLM"
     )
 
     def rendering(self, effort: str | None = None) -> Rendering:
@@ -137,19 +164,18 @@ class EncodingFields(Wire):
     add_special_tokens: bool | None = parameter(
         "Whether the tokenizer adds tokens such as BOS. Default: only for raw prompts, because "
         "chat templates write their own.",
-        "V V -",
+        of="vLLM",
     )
     truncate_prompt_tokens: TruncateTo | None = parameter(
         "Keeps this many tokens of the prompt; -1: as many as fit into the context with the "
         "answer.",
-        "V V -",
-        wrong=[(0, "must be at least 1, or -1 for as many tokens as fit into the context")],
+        of="vLLM",
     )
     truncation_side: Literal["left", "right"] | None = parameter(
-        "The side of the prompt that truncation removes. Default: `left`.", "V V -"
+        "The side of the prompt that truncation removes. Default: `left`.", of="vLLM"
     )
     return_prompt_text: bool | None = parameter(
-        "Returns the text of the prompt that the model read.", "V V -"
+        "Returns the text of the prompt that the model read.", of="vLLM"
     )
 
     def encoding(self) -> Encoding:

@@ -6,12 +6,16 @@ Every error is an `InvalidRequest`. Its `param` is the path of the field, such a
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from vinery_serving.core.dialects import V3, Dialect
 from vinery_serving.core.errors import InvalidRequest, MissingParameter, UnsupportedParameter, cited
 from vinery_serving.core.field_limits import JSON_LEVELS
 from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
@@ -74,15 +78,23 @@ def refusal(param: str, sentence: str) -> InvalidRequest:
     return InvalidRequest(f"`{param}` {sentence}.", param=param)
 
 
-def refuse_if(is_refused: Callable[[object], bool], sentence: str) -> Callable[[object], object]:
-    """Return a function for `BeforeValidator` that refuses some values as unsupported."""
+def refusing(
+    is_refused: Callable[[object], bool], sentence: str, accepted: Any = None
+) -> BeforeValidator:
+    """Return the annotation that refuses some values as unsupported. `accepted` is the type of the
+    others in the document."""
 
     def check(value: object) -> object:
         if is_refused(value):
             raise unsupported(sentence)
         return value
 
-    return check
+    return BeforeValidator(check, json_schema_input_type=accepted)
+
+
+def only_null(sentence: str) -> BeforeValidator:
+    """Return the annotation of a member whose values are all unsupported."""
+    return refusing(lambda value: value is not None, sentence)
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -196,3 +208,56 @@ def _path(location: tuple[int | str, ...]) -> str:
         elif not step.startswith("<") and step != "[key]":
             path += f".{step}" if path else step
     return path
+
+
+# As JSON writes numbers, with at most as many digits as any limit has.
+_NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?\Z")
+
+
+def with_numbers(
+    model: type[BaseModel], members: dict[str, Any], dialect: Dialect
+) -> dict[str, Any]:
+    """Return the members of a body, with the numbers that the fields of `model` expect.
+
+    `8.0` is an integer in JSON, and clients without integers send it. Under `/v3` a number may
+    also be a text, as OpenVINO Model Server's users send it. Inside of schemas, messages and
+    arguments a value stays as it was sent.
+    """
+    kinds, reads_text = _kinds(model), dialect.name == V3.name
+    others = {
+        name: _number(value, kinds[name], reads_text=reads_text)
+        for name, value in members.items()
+        if name in kinds and type(value) is not kinds[name]
+    }
+    return {**members, **others} if others else members
+
+
+def _number(value: object, kind: type, *, reads_text: bool) -> object:
+    number = value
+    if reads_text and isinstance(number, str) and _NUMBER.match(number):
+        number = float(number) if "." in number else int(number)
+    if isinstance(number, float) and kind is int:
+        number = int(number) if number.is_integer() else value
+    return number
+
+
+@cache
+def _kinds(model: type[BaseModel]) -> Mapping[str, type]:
+    """The fields that hold one number, by the name that clients send: `int` or `float`."""
+    kinds: dict[str, type] = {}
+    for name, field in model.model_fields.items():
+        types = _types(field.annotation)
+        kind = next((each for each in (float, int) if each in types), None)
+        if kind is not None and str not in types:
+            kinds[field.alias or name] = kind
+    return kinds
+
+
+def _types(annotation: Any) -> set[Any]:
+    """The types of a union, without their annotations."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _types(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return set().union(*map(_types, get_args(annotation)))
+    return {annotation}

@@ -10,29 +10,24 @@ from dataclasses import dataclass
 
 from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.core.errors import UnsupportedParameter
-from vinery_serving.protocols.common.parameters import Parameter
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A parameter that the server refuses.
 
-    `reason` follows "is not supported by this server". `systems` is as for `parameter`.
-    `harmless` holds the values that ask for the default; the server accepts them, and null.
+    `reason` follows "is not supported by this server". `harmless` holds the values that ask for
+    the default; the server accepts them, and null. `of` is as for `parameter`.
     """
 
     reason: str
-    systems: str = ""
     harmless: tuple[object, ...] = ()
+    of: str = ""
 
     def message(self, name: str) -> str:
         """Return the error message for a request with the parameter `name`."""
         or_default = f", or set it to {json.dumps(self.harmless[0])}" if self.harmless else ""
         return f"`{name}` is not supported by this server: {self.reason}. Leave it out{or_default}."
-
-    def systems_of(self, endpoint: AnyEndpoint) -> str:
-        """Return the letters of the systems that document the parameter at `endpoint`."""
-        return Parameter(self.systems).systems_of(endpoint)
 
     def check(self, path: str, value: object) -> None:
         """Raises `UnsupportedParameter` unless `value` asks for the default."""
@@ -57,100 +52,111 @@ _NO_MEMBER = "the answer of this endpoint has no member for {}; use `{}`"
 _EVERYWHERE: Refusals = {
     "return_token_offsets": Refused(
         "vLLM's endpoints that only render prompts use it; use `/tokenize` with "
-        "`return_token_strs`", "V V -", (False,)
+        "`return_token_strs`",
+        (False,),
+        of="vLLM",
     ),
     "return_weight_versions": Refused(
-        "the weights of a model do not change while it is served", "V V -", (False,)
+        "the weights of a model do not change while it is served", (False,), of="vLLM"
     ),
     "routed_experts_prompt_start": Refused(
-        "the engine does not report which experts computed a token", "V V -", (0,)
+        "the engine does not report which experts computed a token", (0,), of="vLLM"
     ),
     "include_draft_logprobs": Refused(
-        "the engine does not report the log-probabilities of a draft model", "F F -", (False,)
+        "the engine does not report the log-probabilities of a draft model",
+        (False,),
+        of="FastDeploy",
     ),
-    "watermarking": Refused("the engine samples tokens without a watermark", "V V -", (False,)),
+    "watermarking": Refused("the engine samples tokens without a watermark", (False,), of="vLLM"),
     "logits_processors": Refused(
         "a request cannot contain code; an administrator registers processors, and "
-        "`logits_processors_args` passes arguments to them", "v v -", ([],)
+        "`logits_processors_args` passes arguments to them",
+        ([],),
+        of="vLLM",
     ),
     "detokenize": Refused(
-        "answers are text; use `return_token_ids` for the token ids", "v v -", (True,)
+        "answers are text; use `return_token_ids` for the token ids", (True,), of="vLLM"
     ),
     "prompt_embeds": Refused(
-        "the engine takes the tokens of a prompt, not their embeddings; send text", "- V -", ([],)
+        "the engine takes the tokens of a prompt, not their embeddings; send text", ([],), of="vLLM"
     ),
     "kv_transfer_params": Refused(
-        "each engine computes its own prompts and sends its cache to no other engine", "V V -",
-        ({},)
+        "each engine computes its own prompts and sends its cache to no other engine",
+        ({},),
+        of="vLLM",
     ),
     "ec_transfer_params": Refused(
-        "pictures and videos are encoded where they are used", "V V -", ({},)
+        "pictures and videos are encoded where they are used", ({},), of="vLLM"
     ),
-    "mm_payload": Refused("pictures and videos are parts of messages", "V - -", ({},)),
-    "mm_processor_kwargs": Refused(_OWN_PIXELS, "V - V", ({},)),
-    "media_io_kwargs": Refused(_OWN_PIXELS, "V - V", ({},)),
-}  # fmt: skip
+    "mm_payload": Refused("pictures and videos are parts of messages", ({},), of="vLLM"),
+    "mm_processor_kwargs": Refused(_OWN_PIXELS, ({},), of="vLLM"),
+    "media_io_kwargs": Refused(_OWN_PIXELS, ({},), of="vLLM"),
+}
 
 _IN_CONVERSATIONS: Refusals = {
-    "modalities": Refused(_WRITES_TEXT, "oAv - -", (["text"], [])),
-    "audio": Refused(_WRITES_TEXT, "oAv - -"),
-    "chunk_frames": Refused(_WRITES_TEXT, "o - -"),
-    "moderation": Refused("it has no moderation model", "Av - A"),
+    "modalities": Refused(_WRITES_TEXT, (["text"], []), of="OVMS, OpenAI, vLLM"),
+    "audio": Refused(_WRITES_TEXT, of="OVMS, OpenAI, vLLM"),
+    "chunk_frames": Refused(_WRITES_TEXT, of="OVMS"),
+    "moderation": Refused("it has no moderation model", of="OpenAI, vLLM"),
     "web_search_options": Refused(
-        "it has no web search; give the model a function that searches", "Av - -"
+        "it has no web search; give the model a function that searches", of="OpenAI, vLLM"
     ),
 }
 
 _IN_RESPONSES: Refusals = {
     "prompt_logprobs": Refused(_NO_MEMBER.format("them", "completions")),
-    "return_token_ids": Refused(_NO_MEMBER.format("them", "completions"), "", (False,)),
-    "return_prompt_text": Refused(_NO_MEMBER.format("it", "chat/completions"), "", (False,)),
-    "return_arrival_time": Refused(_NO_MEMBER.format("it", "chat/completions"), "", (False,)),
-    "echo": Refused(_NO_MEMBER.format("a prompt", "completions"), "", (False,)),
+    "return_token_ids": Refused(_NO_MEMBER.format("them", "completions"), (False,)),
+    "return_prompt_text": Refused(_NO_MEMBER.format("it", "chat/completions"), (False,)),
+    "return_arrival_time": Refused(_NO_MEMBER.format("it", "chat/completions"), (False,)),
+    "echo": Refused(_NO_MEMBER.format("a prompt", "completions"), (False,)),
     "prompt_token_ids": Refused(
-        "this endpoint reads `input`; use `chat/completions` or `completions`", "", ([],)
+        "this endpoint reads `input`; use `chat/completions` or `completions`", ([],)
     ),
-    "access_programs": Refused("they belong to OpenAI's own models", "A"),
-    "background": Refused(_NOT_STORED, "AV", (False,)),
-    "background_options": Refused(_NOT_STORED, "A"),
-    "context_management": Refused("it stores no conversations", "A", ([],)),
+    "access_programs": Refused("they belong to OpenAI's own models", of="OpenAI"),
+    "background": Refused(_NOT_STORED, (False,), of="OpenAI, vLLM"),
+    "background_options": Refused(_NOT_STORED, of="OpenAI"),
+    "context_management": Refused("it stores no conversations", ([],), of="OpenAI"),
     "conversation": Refused(
-        "it stores no conversations; send the whole conversation in `input`", "A"
+        "it stores no conversations; send the whole conversation in `input`", of="OpenAI"
     ),
     "enable_response_messages": Refused(
-        _NO_MEMBER.format("the model's literal input and output", "completions"), "V", (False,)
+        _NO_MEMBER.format("the model's literal input and output", "completions"),
+        (False,),
+        of="vLLM",
     ),
     "previous_input_messages": Refused(
         "their format belongs to one family of models; send the whole conversation in `input`",
-        "V", ([],)
+        ([],),
+        of="vLLM",
     ),
     "personality": Refused(
-        "the presets belong to OpenAI's own models; use `instructions`", "A"
+        "the presets belong to OpenAI's own models; use `instructions`", of="OpenAI"
     ),
     "previous_response_id": Refused(
         f"{_NOT_STORED}; set `store: false` in the client, or send the whole conversation in "
-        "`input`", "AV"
+        "`input`",
+        of="OpenAI, vLLM",
     ),
-    "prompt": Refused("it stores no prompts; use `instructions` and `input`", "A"),
-}  # fmt: skip
+    "prompt": Refused("it stores no prompts; use `instructions` and `input`", of="OpenAI"),
+}
 
 _IN_MESSAGES: Refusals = {
-    "stop": Refused("this endpoint reads `stop_sequences`", "", ([], "")),
-    "n": Refused("a message is one answer", "", (1,)),
-    "logprobs": Refused(_NO_MEMBER.format("them", "chat/completions"), "", (False, 0)),
-    "top_logprobs": Refused(_NO_MEMBER.format("them", "chat/completions"), "", (0,)),
+    "stop": Refused("this endpoint reads `stop_sequences`", ([], "")),
+    "n": Refused("a message is one answer", (1,)),
+    "logprobs": Refused(_NO_MEMBER.format("them", "chat/completions"), (False, 0)),
+    "top_logprobs": Refused(_NO_MEMBER.format("them", "chat/completions"), (0,)),
     "prompt_logprobs": Refused(_NO_MEMBER.format("them", "completions")),
-    "return_token_ids": Refused(_NO_MEMBER.format("them", "completions"), "", (False,)),
-    "return_prompt_text": Refused(_NO_MEMBER.format("it", "chat/completions"), "", (False,)),
-    "return_arrival_time": Refused(_NO_MEMBER.format("it", "chat/completions"), "", (False,)),
-    "echo": Refused(_NO_MEMBER.format("a prompt", "completions"), "", (False,)),
+    "return_token_ids": Refused(_NO_MEMBER.format("them", "completions"), (False,)),
+    "return_prompt_text": Refused(_NO_MEMBER.format("it", "chat/completions"), (False,)),
+    "return_arrival_time": Refused(_NO_MEMBER.format("it", "chat/completions"), (False,)),
+    "echo": Refused(_NO_MEMBER.format("a prompt", "completions"), (False,)),
     "prompt_token_ids": Refused(
-        "this endpoint reads `messages`; use `chat/completions` or `completions`", "", ([],)
+        "this endpoint reads `messages`; use `chat/completions` or `completions`", ([],)
     ),
     "response_format": Refused("this endpoint reads `output_config.format` instead"),
     "container": Refused("it runs no code; give the model a tool that does"),
-    "mcp_servers": Refused("it calls no tools; give the model tools", "", ([],)),
-}  # fmt: skip
+    "mcp_servers": Refused("it calls no tools; give the model tools", ([],)),
+}
 
 _SCALED = "how vectors are scaled is an option of the served model"
 _TOKENS = "send token ids to choose the special tokens of a text"
@@ -161,36 +167,38 @@ _PADDED = "the engine pads the texts of a batch itself"
 _TEXTS_ONLY = "its models of this kind read text only"
 
 _WITH_VECTORS: Refusals = {
-    "messages": Refused("this endpoint reads `input`; send the texts of the messages in it", "V"),
-    "add_special_tokens": Refused(_TOKENS, "VF", (True,)),
-    "normalize": Refused(_SCALED, "F"),
-    "use_activation": Refused(_SCALED, "V"),
-    "padding": Refused(_PADDED, "V", ("do_not_pad",)),
-    "mm_processor_kwargs": Refused(_TEXTS_ONLY, "V", ({},)),
-    "embed_dtype": Refused(_FLOATS, "V", ("float32",)),
-    "endianness": Refused(f"{_FLOATS} in little-endian order", "V", ("native", "little")),
-    "output_dtype": Refused(_FLOATS, "", ("float",)),
+    "messages": Refused(
+        "this endpoint reads `input`; send the texts of the messages in it", of="vLLM"
+    ),
+    "add_special_tokens": Refused(_TOKENS, (True,), of="vLLM, FastDeploy"),
+    "normalize": Refused(_SCALED, of="FastDeploy"),
+    "use_activation": Refused(_SCALED, of="vLLM"),
+    "padding": Refused(_PADDED, ("do_not_pad",), of="vLLM"),
+    "mm_processor_kwargs": Refused(_TEXTS_ONLY, ({},), of="vLLM"),
+    "embed_dtype": Refused(_FLOATS, ("float32",), of="vLLM"),
+    "endianness": Refused(f"{_FLOATS} in little-endian order", ("native", "little"), of="vLLM"),
+    "output_dtype": Refused(_FLOATS, ("float",)),
     "output_dimension": Refused("`dimensions` is the number of numbers of a vector"),
     "embedding_type": Refused(
-        "its vectors are `float` or `base64`, as `encoding_format` asks", "", ("float",)
+        "its vectors are `float` or `base64`, as `encoding_format` asks", ("float",)
     ),
     "task": Refused("`input_type` and `prompt_name` choose the text before an input"),
-    "late_chunking": Refused("each text of `input` is a text of its own", "", (False,)),
+    "late_chunking": Refused("each text of `input` is a text of its own", (False,)),
 }
 
 _WITH_SCORES: Refusals = {
-    "add_special_tokens": Refused(_PAIR_TOKENS, "", (True,)),
-    "use_activation": Refused(_SCORES, "- V V", (True,)),
-    "padding": Refused(_PADDED, "- V V", ("do_not_pad",)),
-    "mm_processor_kwargs": Refused(_TEXTS_ONLY, "- V V", ({},)),
+    "add_special_tokens": Refused(_PAIR_TOKENS, (True,)),
+    "use_activation": Refused(_SCORES, (True,), of="vLLM"),
+    "padding": Refused(_PADDED, ("do_not_pad",), of="vLLM"),
+    "mm_processor_kwargs": Refused(_TEXTS_ONLY, ({},), of="vLLM"),
     "instruction": Refused("send it as the beginning of the query"),
 }
 
 _WITH_RANKS: Refusals = {
     **_WITH_SCORES,
-    "rank_fields": Refused("a document is ranked by its `text`", "", (["text"],)),
+    "rank_fields": Refused("a document is ranked by its `text`", (["text"],)),
     "top_k": Refused("`top_n` is the number of documents in the answer"),
-    "raw_scores": Refused(_SCORES, "", (False,)),
+    "raw_scores": Refused(_SCORES, (False,)),
 }
 
 REFUSED: Mapping[AnyEndpoint, Refusals] = {

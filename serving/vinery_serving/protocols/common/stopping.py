@@ -10,8 +10,8 @@ from vinery_serving.core.field_limits import FieldLimit
 from vinery_serving.core.request import Repetition, Stopping
 from vinery_serving.protocols.common.limited import Limited
 from vinery_serving.protocols.common.parameters import (
+    EVERY_SYSTEM,
     NO_LIMIT,
-    WRONG_LIMITS,
     MaxTokens,
     TokenIds,
     parameter,
@@ -53,13 +53,13 @@ class RepetitionDetection(Wire):
     and a `min_pattern_size` of 0 is 1."""
 
     max_pattern_size: PatternSize = parameter(
-        "The longest repeated pattern, in tokens; 0 detects nothing.", "V V -", default=0
+        "The longest repeated pattern, in tokens; 0 detects nothing.", of="vLLM", default=0
     )
     min_pattern_size: PatternSize = parameter(
-        "The shortest repeated pattern, in tokens. Default: 1.", "V V -", default=0
+        "The shortest repeated pattern, in tokens. Default: 1.", of="vLLM", default=0
     )
     min_count: Annotated[int, Field(ge=0, le=2**31 - 1)] = parameter(
-        "The number of repetitions that end the answer; at least 2.", "V V -", default=0
+        "The number of repetitions that end the answer; at least 2.", of="vLLM", default=0
     )
 
     def repetition(self) -> Repetition | None:
@@ -91,50 +91,44 @@ class StoppingFields(Wire):
         "The limit of output tokens; -1 is no limit but those of the model. Default for "
         "completions: 16 on /v1, none on /v3. Completions accept 0 with `echo` or "
         "`prompt_logprobs`.",
-        "OAVF OAVF -",
-        wrong=WRONG_LIMITS,
+        of=EVERY_SYSTEM,
     )
     max_completion_tokens: MaxTokens | None = parameter(
-        "The same as `max_tokens`, and replaces it.", "OAVF - -", wrong=WRONG_LIMITS
+        "The same as `max_tokens`, and replaces it.", of=EVERY_SYSTEM
     )
     max_output_tokens: MaxTokens | None = parameter(
         "The same as `max_tokens` and `max_completion_tokens`, and replaces both.",
-        "- - OAV",
-        wrong=WRONG_LIMITS,
+        of="OVMS, OpenAI, vLLM",
     )
     min_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = parameter(
-        "With fewer output tokens, only the limit ends an answer.", "VF VF -"
+        "With fewer output tokens, only the limit ends an answer.", of="vLLM, FastDeploy"
     )
     stop: Stop | None = parameter(
         "One or more stop strings: at most 4 on /v1, 16 on /v3. A stop string may begin and end "
         "inside of tokens. An empty text is none.",
-        "OAVF OAVF OV",
-        wrong=[
-            (5, "must be a string or an array of strings"),
-            ({}, "must be a string or an array of strings"),
-        ],
+        of=EVERY_SYSTEM,
     )
     include_stop_str_in_output: bool | None = parameter(
         "Whether the answer ends with the stop string. Default: false, but true for streams on "
         "/v3.",
-        "OVF OVF OV",
+        of="OVMS, vLLM, FastDeploy",
     )
     stop_token_ids: StopIds | None = parameter(
-        "Tokens that end an answer, in addition to the model's end tokens.", "VF VF V"
+        "Tokens that end an answer, in addition to the model's end tokens.", of="vLLM, FastDeploy"
     )
     ignore_eos: bool | None = parameter(
-        "The model's end tokens do not end an answer; `stop_token_ids` still do.", "OV OV OV"
+        "The model's end tokens do not end an answer; `stop_token_ids` still do.", of="OVMS, vLLM"
     )
     thinking_token_budget: ReasoningTokens | None = parameter(
         "Ends the reasoning after this many tokens; -1 is no budget. For models that end their "
         "reasoning with one token.",
-        "V - -",
+        of="vLLM",
     )
     reasoning_max_tokens: ReasoningTokens | None = parameter(
-        "FastDeploy's name of `thinking_token_budget`, which replaces it.", "F - -"
+        "FastDeploy's name of `thinking_token_budget`, which replaces it.", of="FastDeploy"
     )
     repetition_detection: RepetitionDetection | None = parameter(
-        "Ends an answer that repeats a pattern of tokens.", "V V -"
+        "Ends an answer that repeats a pattern of tokens.", of="vLLM"
     )
 
     def stopping(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag
+from pydantic import Discriminator, Field, PlainValidator, Tag
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
@@ -17,9 +17,9 @@ from vinery_serving.protocols.common.limited import (
     JsonSchemaObject,
     Limited,
 )
-from vinery_serving.protocols.common.reading import Wire, invalid, refusal, refuse_if
+from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusal
 
-# The descriptions of parameters that chats and Responses have, and their wrong values.
+# The descriptions of parameters that chats and Responses have.
 TOOLS: Final = (
     "Functions and custom tools, in the nested form of chats or the flat form of Responses. The "
     "input of a custom tool is constrained to its `format`, a regular expression or a Lark "
@@ -32,39 +32,9 @@ TOOL_CHOICE: Final = (
     "enforces required calls in every output format."
 )
 PARALLEL_CALLS: Final = "False allows one call."
-_NO_CHOICE: Final = "must be none, auto, required or an object that names a tool"
-_NO_TOOL: Final = "asks for a tool call, but `tools` has no tool that the model can call"
-_UNKNOWN_TOOL: Final = "names a tool that is not in `tools`"
-WRONG_TOOL_CHOICES: Final = (
-    ("any", _NO_CHOICE),
-    (5, _NO_CHOICE),
-    ({"type": "function"}, _NO_CHOICE),
-    ({"type": "web_search"}, _NO_CHOICE),
-    ("required", _NO_TOOL),
-    ({"type": "custom", "custom": {"name": "f"}}, _UNKNOWN_TOOL),
-    (
-        {"type": "allowed_tools", "allowed_tools": {}},
-        "must have a `allowed_tools.mode` that is auto or required",
-    ),
-    (
-        {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}},
-        "must have `allowed_tools.tools`, an array that names at least one tool",
-    ),
-    (
-        {"type": "allowed_tools", "mode": "auto", "tools": []},
-        "must have `tools`, an array that names at least one tool",
-    ),
-)
 
 # OpenAI's characters, and the dot that tool servers use in names.
 _NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
-
-
-_refuse_input_schema = refuse_if(
-    lambda value: value is not None,
-    "is Anthropic's name. Send the schema as `parameters`",
-)
-InputSchema = Annotated[None, BeforeValidator(_refuse_input_schema, json_schema_input_type=None)]
 
 
 class WireFunction(Wire):
@@ -73,7 +43,9 @@ class WireFunction(Wire):
     name: Annotated[str, Field(pattern=_NAME_PATTERN)]
     description: Description | None = None
     parameters: JsonSchemaObject | None = None
-    input_schema: InputSchema = None
+    input_schema: Annotated[
+        None, only_null("is Anthropic's name. Send the schema as `parameters`")
+    ] = None
     strict: bool | None = None
 
     def to_core(self, path: str) -> Tool:
@@ -279,7 +251,7 @@ def _read_choice(value: Any) -> ToolChoice | None:
             return _allowed(value, "")
     name = _named(value)
     if name is None:
-        raise invalid(_NO_CHOICE)
+        raise invalid("must be none, auto, required or an object that names a tool")
     return ToolChoice(ToolMode.NAMED, name)
 
 
@@ -342,11 +314,14 @@ def resolve_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoi
         case None:
             return ToolChoice()
         case ToolChoice(mode=ToolMode.REQUIRED) if not tools:
-            raise refusal("tool_choice", _NO_TOOL)
+            raise refusal(
+                "tool_choice",
+                "asks for a tool call, but `tools` has no tool that the model can call",
+            )
         case ToolChoice(mode=ToolMode.NAMED, name=str(name)):
             matches = set(ToolIndex(tools).find(name))
             if len(matches) != 1:
-                raise refusal("tool_choice", _UNKNOWN_TOOL)
+                raise refusal("tool_choice", "names a tool that is not in `tools`")
             return ToolChoice(ToolMode.NAMED, matches.pop())
         case ToolChoice(mode=mode, allowed=tuple(names)):
             index = ToolIndex(tools)

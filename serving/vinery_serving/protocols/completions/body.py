@@ -9,66 +9,42 @@ from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.request import RawPrompts
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.limited import Limited, Text
+from vinery_serving.protocols.common.limited import Text
 from vinery_serving.protocols.common.metadata import ArrivalFields
-from vinery_serving.protocols.common.parameters import NO_LIMIT, TokenId, TopLogprobs, parameter
+from vinery_serving.protocols.common.parameters import (
+    EVERY_SYSTEM,
+    NO_LIMIT,
+    TokenId,
+    TopLogprobs,
+    parameter,
+)
+from vinery_serving.protocols.common.prompting import (
+    Ids,
+    ManyIds,
+    ManyTexts,
+    Prompt,
+    read_prompts,
+)
 from vinery_serving.protocols.common.reading import invalid, refusal
-
-Prompt = str | tuple[int, ...]
-
-_MAX_TOKEN_ID = 2**31 - 1  # engines take int32
-_PROMPTS = Limited(field_limits.PROMPTS)
-_PROMPT_IDS = Limited(field_limits.PROMPT_IDS)
-_NO_PROMPT = "must be a string, an array of strings, or one or more arrays of token ids"
-_ONE_KIND = "must have only strings or only token ids: integers from 0"
-
-
-def _read_prompts(value: object) -> tuple[Prompt, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list):
-        raise invalid(_NO_PROMPT)
-    if not value:
-        raise invalid("must not be empty")
-    if all(isinstance(entry, str) for entry in value):
-        _PROMPTS.check(value)
-        return tuple(value)
-    if all(isinstance(entry, list) for entry in value):
-        _PROMPTS.check(value)
-        return tuple(_token_ids(entry) for entry in value)
-    return (_token_ids(value),)
-
-
-def _token_ids(value: list[object]) -> tuple[int, ...]:
-    if not value:
-        raise invalid("must not have an empty array of token ids")
-    _PROMPT_IDS.check(value)
-    ids = tuple(entry for entry in value if type(entry) is int and 0 <= entry <= _MAX_TOKEN_ID)
-    if len(ids) != len(value):
-        raise invalid(_ONE_KIND)
-    return ids
 
 
 def _read_token_ids(value: object) -> tuple[Prompt, ...]:
     """Read one or more prompts. FastDeploy's clients send [] for none."""
     if value == []:
         return ()
-    prompts = _read_prompts(value)
+    prompts = read_prompts(value)
     if any(isinstance(prompt, str) for prompt in prompts):
         raise invalid("must be one or more arrays of token ids")
     return prompts
 
 
-_Texts = Annotated[list[str], Field(min_length=1), _PROMPTS]
-_Ids = Annotated[list[TokenId], Field(min_length=1), _PROMPT_IDS]
-_ManyIds = Annotated[list[_Ids], Field(min_length=1), _PROMPTS]
 Prompts = Annotated[
     tuple[Prompt, ...],
-    PlainValidator(_read_prompts, json_schema_input_type=Text | _Texts | _Ids | _ManyIds),
+    PlainValidator(read_prompts, json_schema_input_type=Text | ManyTexts | Ids | ManyIds),
 ]
 TokenIdPrompts = Annotated[
     tuple[Prompt, ...],
-    PlainValidator(_read_token_ids, json_schema_input_type=list[TokenId] | _ManyIds),
+    PlainValidator(_read_token_ids, json_schema_input_type=list[TokenId] | ManyIds),
 ]
 
 
@@ -77,47 +53,34 @@ class CompletionsBody(ArrivalFields, GenerationBody):
 
     prompt: Prompts | None = parameter(
         "A text, several texts, token ids, or several lists of token ids.",
-        "oAVF",
-        wrong=[
-            (5, _NO_PROMPT),
-            ([], "must not be empty"),
-            ([[]], "must not have an empty array of token ids"),
-            (["a", 1], _ONE_KIND),
-            ([1, True], _ONE_KIND),
-            ([-1], _ONE_KIND),
-            ([2**31], _ONE_KIND),
-            ([[1], "a"], _ONE_KIND),
-        ],
+        of=EVERY_SYSTEM,
     )
-    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, "VF")
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of="vLLM, FastDeploy")
     prompt_token_ids: TokenIdPrompts | None = parameter(
         "One or more lists of token ids, which replace `prompt`.",
-        "F",
-        wrong=[("a", "must be one or more arrays of token ids")],
+        of="FastDeploy",
     )
     suffix: Text | None = parameter(
         "The text after the answer, for models with tokens to fill in the middle; refused for "
         "other models.",
-        "Av",
+        of="OpenAI, vLLM",
     )
     parse_output: bool | None = parameter(
         "Whether the answer has `reasoning_content` and `tool_calls` apart from its text, as in "
         "FastDeploy; not with `suffix` or a format of the answer. Calls that have no tag of their "
         "own stay text. Default: that of the model's options, else false.",
-        wrong=[(5, "must be true or false")],
     )
-    echo: bool | None = parameter("The answer begins with its prompt.", "OAVF")
+    echo: bool | None = parameter("The answer begins with its prompt.", of=EVERY_SYSTEM)
     logprobs: TopLogprobs | None = parameter(
         "The number of alternatives for each token of the answer, from 0 to 20, from the "
         "model's own distribution; also in streams.",
-        "oAVF",
+        of=EVERY_SYSTEM,
     )
     # Clients that only want to score the prompt send 0.
     max_tokens: Annotated[int, Field(ge=NO_LIMIT, le=2**32 - 1)] | None = parameter(
         "The limit of output tokens; -1 is no limit but those of the model. Default: 16 on /v1, "
         "none on /v3. 0 needs `echo` or `prompt_logprobs`.",
-        "OAVF",
-        wrong=[(0, "must be at least 1 unless `echo` is true")],
+        of=EVERY_SYSTEM,
     )
 
     @property

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import UNSET, UnsetType
+from pydantic import Field
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.events import (
@@ -20,13 +23,24 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import Endpoint, ToolCall
+from vinery_serving.core.request import Endpoint
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.calls import ToolCalls
-from vinery_serving.protocols.common.chunks import Chunk, ChunkExchange, Members, OtherDelta
-from vinery_serving.protocols.common.encoding import json_text
+from vinery_serving.protocols.common.chunks import (
+    Chunk,
+    ChunkExchange,
+    FunctionToolCall,
+    Members,
+    OtherDelta,
+    StopReason,
+    ToolCallChunk,
+    ToolCalls,
+    Usage,
+)
+from vinery_serving.protocols.common.encoding import Answer, json_text, one_of
 from vinery_serving.protocols.common.logprobs import (
+    CompletionLogprobs,
+    PromptLogprobs,
     TextLogprobs,
     completion_tokens,
     prompt_logprobs,
@@ -35,6 +49,48 @@ from vinery_serving.protocols.common.logprobs import (
 from vinery_serving.protocols.completions.body import CompletionsBody
 
 _CALLS: Final = ToolCalls()
+
+
+class CompletionChoice(Answer, kw_only=True):
+    """One answer, or more of one."""
+
+    index: int
+    text: str
+    # With `parse_output`, as the calls.
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallChunk | FunctionToolCall] | UnsetType = UNSET
+    logprobs: CompletionLogprobs | None
+    finish_reason: Annotated[str, one_of("stop", "length", "tool_calls")] | None
+    stop_reason: StopReason | UnsetType = UNSET
+    # FastDeploy's members, for requests with `return_token_ids`, and vLLM's.
+    prompt_token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_tokens: (
+        Annotated[str, Field(description="The text of the prompt's tokens.")] | UnsetType
+    ) = UNSET
+    completion_token_ids: Sequence[int] | UnsetType = UNSET
+    completion_tokens: (
+        Annotated[
+            str, Field(description="Their text, with special tokens, reasoning and tool calls.")
+        ]
+        | UnsetType
+    ) = UNSET
+    token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    arrival_time: float | UnsetType = UNSET
+
+
+class Completion(Answer, kw_only=True):
+    """The whole answer to a completion, and each event of a streamed one."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str | None
+    choices: list[CompletionChoice]
+    usage: Usage | UnsetType | None = UNSET
+    obfuscation: str | UnsetType = UNSET
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> CompletionsExchange:
@@ -64,20 +120,24 @@ class CompletionsExchange(ChunkExchange):
     text_open = b'"text":'
     no_text = b'"text":""'
 
-    def content(self, choice: ChoiceResult, result: Result) -> Members:
-        members: dict[str, object] = {"text": choice.text}
-        if choice.reasoning:
-            members["reasoning_content"] = choice.reasoning
-        return members | (_CALLS.member(choice.tool_calls) if choice.tool_calls else {})
-
-    def choice_extras(self, choice: ChoiceResult, result: Result) -> Members:
-        prompt = choice.index // self.request.n
+    def choice(self, choice: ChoiceResult, result: Result) -> CompletionChoice:
+        prompt, calls = choice.index // self.request.n, choice.tool_calls
         has_ids = self.request.wants_token_ids
         generated = _tokens(choice.token_ids, choice.raw_text) if has_ids else {}
-        members = self._prompt(result, prompt, generated)
+        scored: Members = {}
         if self.request.logprobs.num_top_of_prompt is not None:
-            members["prompt_logprobs"] = prompt_logprobs(result.scored_prompts[prompt])
-        return members
+            scored = {"prompt_logprobs": prompt_logprobs(result.scored_prompts[prompt])}
+        return CompletionChoice(
+            text=choice.text,
+            reasoning_content=choice.reasoning or UNSET,
+            **(_CALLS.member(calls) if calls else {}),
+            **self._prompt(result, prompt, generated),
+            **scored,
+            **self.ended(choice, result),
+        )
+
+    def answer(self, result: Result, **members: Any) -> Completion:
+        return Completion(**members)
 
     def finish_reason(self, reason: FinishReason) -> str:
         return reason.value
@@ -99,8 +159,7 @@ class CompletionsExchange(ChunkExchange):
             case ToolCallDelta():
                 member = _CALLS.delta(event)
             case ToolCallStarted():
-                call = ToolCall(event.id, event.name, "", event.is_custom)
-                member = _CALLS.start(event.index, call)
+                member = _CALLS.start(event)
         return b"%b,%b" % (self.no_text, member)
 
     def tokens(self, event: TokensGenerated) -> Chunk:
@@ -108,9 +167,9 @@ class CompletionsExchange(ChunkExchange):
 
     def _prompt(
         self, source: Started | Result, prompt: int, generated: Members | None = None
-    ) -> dict[str, object]:
+    ) -> Members:
         """Return the ids of a prompt, the `generated` ones, and the text of the prompt."""
-        members: dict[str, object] = {}
+        members: dict[str, Any] = {}
         if self.request.wants_token_ids:
             members |= prompt_tokens(source.prompt_ids[prompt], source.prompt_texts[prompt])
         members |= generated or {}

@@ -24,11 +24,10 @@ from vinery_serving.protocols.common.media import FileData, Filename, Source
 from vinery_serving.protocols.common.reading import (
     Wire,
     invalid,
-    refuse_if,
+    refusing,
     unsupported,
 )
-from vinery_serving.protocols.messages.members import Reported
-from vinery_serving.protocols.messages.refused_blocks import wrong_type
+from vinery_serving.protocols.messages.members import Reported, wrong_type
 
 _NO_FILES: Final = (
     "names a stored file, but this server stores none: send its contents as `base64`, or its `url`"
@@ -123,19 +122,17 @@ ImageSource = Annotated[
 ]
 
 
-def _refuse_error(value: object) -> object:
-    if value == "error":
-        raise unsupported("must be downsize: a picture that is too large is scaled down")
-    return value
-
-
 class Transformations(Reported):
     """`transformations` of a picture."""
 
     oversized_image: (
         Annotated[
             Literal["downsize"],
-            BeforeValidator(_refuse_error, json_schema_input_type=Literal["downsize"]),
+            refusing(
+                lambda value: value == "error",
+                "must be downsize: a picture that is too large is scaled down",
+                Literal["downsize"],
+            ),
         ]
         | None
     ) = None
@@ -215,9 +212,10 @@ class Citations(Reported):
     enabled: (
         Annotated[
             bool,
-            BeforeValidator(
-                refuse_if(lambda value: value is True, "must be false: answers have no citations"),
-                json_schema_input_type=Literal[False],
+            refusing(
+                lambda value: value is True,
+                "must be false: answers have no citations",
+                Literal[False],
             ),
         ]
         | None

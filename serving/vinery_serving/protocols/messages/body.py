@@ -22,7 +22,7 @@ from vinery_serving.protocols.common.limited import JsonSchemaObject, Limited
 from vinery_serving.protocols.common.metadata import AnyMetadata
 from vinery_serving.protocols.common.parameters import EFFORT, Effort, parameter
 from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, refuse_if, unsupported
+from vinery_serving.protocols.common.reading import Wire, only_null, unsupported
 from vinery_serving.protocols.common.stopping import Stop
 from vinery_serving.protocols.messages.blocks import TextBlocks
 from vinery_serving.protocols.messages.conversation import Turns, messages_of, system_messages
@@ -65,20 +65,18 @@ class JsonFormat(Wire):
         return schema_grammar(self.schema_, f"{path}.schema", is_strict=False)
 
 
-_refuse_budget = refuse_if(
-    lambda value: value is not None,
-    "is not supported by this server: its models do not know budgets of tasks. Use `max_tokens`",
-)
-
-
 class OutputConfig(Wire):
     """`output_config`."""
 
     effort: Effort | None = parameter(EFFORT)
     format: JsonFormat | None = parameter("A JSON schema that the answer fits.")
-    task_budget: Annotated[None, BeforeValidator(_refuse_budget, json_schema_input_type=None)] = (
-        parameter("Refused: models of this server do not know budgets of tasks.")
-    )
+    task_budget: Annotated[
+        None,
+        only_null(
+            "is not supported by this server: its models do not know budgets of tasks. Use "
+            "`max_tokens`"
+        ),
+    ] = parameter("Refused: models of this server do not know budgets of tasks.")
 
 
 def _keeps_all(value: object) -> object:
@@ -111,12 +109,10 @@ class MessagesBody(TemplateFields, GenerationBody):
     messages: Turns = parameter(
         "The turns of the conversation. Consecutive turns of one role are one. An answer to a "
         "last turn of the assistant continues it.",
-        wrong=[("Hi", "must be an array")],
         is_required=True,
     )
     system: TextBlocks | None = parameter(
         "A system message: a text, or blocks of text.",
-        wrong=[(5, "must be a string or an array of content blocks")],
     )
     stop: Stop | None = parameter(
         "At most 16 stop strings. A stop string may begin and end inside of tokens.",

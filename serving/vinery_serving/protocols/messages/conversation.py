@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
 from vinery_serving.protocols.common.limited import Limited
-from vinery_serving.protocols.common.reading import refusal, refuse_if
+from vinery_serving.protocols.common.reading import only_null, refusal, refusing
 from vinery_serving.protocols.messages.blocks import (
     Block,
     Blocks,
@@ -28,15 +28,6 @@ from vinery_serving.protocols.messages.blocks import (
 )
 from vinery_serving.protocols.messages.members import Reported
 
-_refuse_clearing = refuse_if(
-    lambda value: value not in (None, "never"),
-    "must be never: this server keeps no conversations. Leave the message out of later requests",
-)
-_refuse_output = refuse_if(
-    lambda value: value is not None,
-    "is not supported by this server: an answer has the `output_config` of its request",
-)
-
 
 class Turn(Reported):
     """A message of the user or the assistant, or an instruction between them."""
@@ -45,11 +36,19 @@ class Turn(Reported):
     content: Blocks
     clear_at: Annotated[
         Literal["never"] | None,
-        BeforeValidator(_refuse_clearing, json_schema_input_type=Literal["never"] | None),
+        refusing(
+            lambda value: value not in (None, "never"),
+            "must be never: this server keeps no conversations. Leave the message out of later "
+            "requests",
+            Literal["never"] | None,
+        ),
     ] = None
-    output_config: Annotated[None, BeforeValidator(_refuse_output, json_schema_input_type=None)] = (
-        None
-    )
+    output_config: Annotated[
+        None,
+        only_null(
+            "is not supported by this server: an answer has the `output_config` of its request"
+        ),
+    ] = None
 
 
 Turns = Annotated[list[Turn], Field(min_length=1, fail_fast=True), Limited(field_limits.MESSAGES)]

@@ -6,9 +6,12 @@ which load balancers do not know; the type is `overloaded_error` in any case.
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final, Literal
+
+from msgspec import UNSET, UnsetType
 
 from vinery_serving.core.errors import ContextTooLong, ServingError
+from vinery_serving.protocols.common.encoding import Answer, one_of
 
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -24,11 +27,23 @@ _TYPES: Final[Mapping[int, str]] = {
 _NUMBERS: Final = re.compile(r"length is (\d+) tokens.* \((\d+) in .*, (\d+) in the completion\)")
 
 
-def error_object(error: ServingError, request_id: str | None = None) -> dict[str, object]:
+class MessageErrorDetails(Answer, kw_only=True):
+    type: Annotated[str, one_of("invalid_request_error", *_TYPES.values(), "api_error")]
+    message: str
+
+
+class MessageError(Answer, kw_only=True):
+    """The body of every error of this endpoint, in Anthropic's form."""
+
+    type: Literal["error"] = "error"
+    error: MessageErrorDetails
+    request_id: str | UnsetType = UNSET
+
+
+def error_object(error: ServingError, request_id: str | None = None) -> MessageError:
     """Return the body of an error, or the data of an `error` event, which has no request id."""
-    named = {} if request_id is None else {"request_id": request_id}
-    details = {"type": _type_of(error.status), "message": _message(error)}
-    return {"type": "error", "error": details, **named}
+    details = MessageErrorDetails(type=_type_of(error.status), message=_message(error))
+    return MessageError(error=details, request_id=UNSET if request_id is None else request_id)
 
 
 def _message(error: ServingError) -> str:

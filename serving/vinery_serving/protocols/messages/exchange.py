@@ -13,7 +13,7 @@ from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
-from vinery_serving.protocols.messages.answer import block, ending, message, usage_object
+from vinery_serving.protocols.messages.answer import MessageTokens, block, ending, message
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody
 from vinery_serving.protocols.messages.encoder import PING, MessagesEncoder
 
@@ -58,7 +58,7 @@ class MessagesExchange:
             is_context_full=choice.is_context_full,
         )
         content = [block(item) for item in choice.items]
-        return json_bytes(message(identity, content, usage_object(result.usage), ended))
+        return json_bytes(message(identity, content, result.usage, ended))
 
 
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
@@ -70,4 +70,4 @@ def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
 
 def count_body(num_tokens: int) -> bytes:
     """Return the answer of `POST messages/count_tokens`."""
-    return json_bytes({"input_tokens": num_tokens})
+    return json_bytes(MessageTokens(input_tokens=num_tokens))

@@ -16,7 +16,7 @@ from vinery_serving.protocols.common.limited import (
     JsonSchemaObject,
     Limited,
 )
-from vinery_serving.protocols.common.reading import Wire, missing, refuse_if, unsupported
+from vinery_serving.protocols.common.reading import Wire, missing, refusing, unsupported
 from vinery_serving.protocols.common.tools import refuse_too_much, resolve_choice
 from vinery_serving.protocols.messages.members import Reported
 
@@ -47,12 +47,6 @@ def _custom(value: object) -> object:
     return value
 
 
-_refuse_other_callers = refuse_if(
-    lambda value: isinstance(value, list) and _DIRECT not in value,
-    "must have direct: this server runs no code that could call the tool",
-)
-
-
 class ClientTool(Reported):
     """A tool that the client runs. The model gets every tool at once, and each part of its input
     is streamed when it is there."""
@@ -71,7 +65,11 @@ class ClientTool(Reported):
     strict: bool | None = None
     allowed_callers: Annotated[
         Callers | None,
-        BeforeValidator(_refuse_other_callers, json_schema_input_type=Callers | None),
+        refusing(
+            lambda value: isinstance(value, list) and _DIRECT not in value,
+            "must have direct: this server runs no code that could call the tool",
+            Callers | None,
+        ),
     ] = None
     input_examples: Examples | None = None
 

@@ -1,6 +1,8 @@
 """The OpenAPI 3.1 document of the inference API, from the types that parse requests."""
 
-from collections.abc import Iterable, Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -9,10 +11,15 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.protocols.chat.body import ChatBody
+from vinery_serving.protocols.chat.exchange import ChatCompletion, ChatCompletionChunk
+from vinery_serving.protocols.common.encoding import Answer, Error
 from vinery_serving.protocols.common.parameters import MODEL
 from vinery_serving.protocols.completions.body import CompletionsBody
+from vinery_serving.protocols.completions.exchange import Completion
+from vinery_serving.protocols.messages.answer import MessageAnswer, MessageEvent, MessageTokens
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody
-from vinery_serving.protocols.openapi.answers import ANSWERS
+from vinery_serving.protocols.messages.errors import MessageError
+from vinery_serving.protocols.models import Model, ModelList, TokenizerInfo, Version
 from vinery_serving.protocols.openapi.schema import (
     PREFIX,
     Schema,
@@ -20,10 +27,17 @@ from vinery_serving.protocols.openapi.schema import (
     add_refused,
     component_schemas,
 )
-from vinery_serving.protocols.pooling.embeddings import EmbeddingsBody
-from vinery_serving.protocols.pooling.rerank import RerankBody, ScoreBody
+from vinery_serving.protocols.pooling.embeddings import Embeddings, EmbeddingsBody
+from vinery_serving.protocols.pooling.rerank import Rerank, RerankBody, ScoreBody, Scores
 from vinery_serving.protocols.responses.body import ResponsesBody
-from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
+from vinery_serving.protocols.responses.objects import InputTokens, Response, ResponseEvent
+from vinery_serving.protocols.tokens import (
+    CountedTokens,
+    DetokenizeBody,
+    Detokenized,
+    TokenizeBody,
+    Tokens,
+)
 
 Document = dict[str, Any]
 
@@ -92,9 +106,10 @@ _HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+Form = type[Answer]
 # The forms of errors.
-_OPENAI: Final = "Error"
-_ANTHROPIC: Final = "MessageError"
+_OPENAI: Final = Error
+_ANTHROPIC: Final = MessageError
 
 
 def document(*, version: str, max_body_mb: int) -> Document:
@@ -121,7 +136,7 @@ def document(*, version: str, max_body_mb: int) -> Document:
                 for name, text in {**_HEADERS, **_HEADERS_OF_BODIES}.items()
             },
             "responses": {
-                f"{form}{status}": {
+                f"{form.__name__}{status}": {
                     **_json(why, form),
                     "headers": _headers("x-request-id", *_HEADERS_OF_ERRORS.get(status, ())),
                 }
@@ -148,8 +163,8 @@ def _description(max_body_mb: int) -> str:
 
 
 def _schemas() -> Mapping[str, Schema]:
-    models: list[type[BaseModel]] = [*BODIES.values(), CountBody, TokenizeBody, DetokenizeBody]
-    models += ANSWERS.values()
+    models: list[type[BaseModel] | Form] = [*BODIES.values(), *_answers(Answer)]
+    models += [CountBody, TokenizeBody, DetokenizeBody]
     schemas = component_schemas(models)
     bodies = [*BODIES.items()]
     bodies.append((Endpoint.MESSAGES, CountBody))
@@ -161,27 +176,22 @@ def _schemas() -> Mapping[str, Schema]:
     return _reachable(schemas, [model.__name__ for model in models])
 
 
-def _reachable(schemas: Mapping[str, Schema], names: Iterable[str]) -> Mapping[str, Schema]:
-    """Return the schemas `names` and all that they refer to, by name."""
+def _reachable(schemas: Mapping[str, Schema], names: list[str]) -> Mapping[str, Schema]:
+    """Return the schemas `names` and all that they refer to, by name. Others only refuse values."""
     found: dict[str, Schema] = {}
-    pending = list(names)
-    while pending:
-        name = pending.pop()
+    while names:
+        name = names.pop()
         if name not in found:
             found[name] = schemas[name]
-            pending += _references(schemas[name])
+            names += re.findall(rf'"{PREFIX}(\w+)"', json.dumps(schemas[name]))
     return dict(sorted(found.items()))
 
 
-def _references(value: Any) -> Iterable[str]:
-    if isinstance(value, dict):
-        if isinstance(value.get("$ref"), str):
-            yield value["$ref"].removeprefix(PREFIX)
-        for each in value.values():
-            yield from _references(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _references(each)
+def _answers(kind: Form) -> Iterator[Form]:
+    """Yield the types of all answers, and of what is in them."""
+    for each in kind.__subclasses__():
+        yield each
+        yield from _answers(each)
 
 
 _READ_ERRORS: Final = ("401", "403", "405", "429", "503")
@@ -203,9 +213,9 @@ def _paths() -> Document:
 def _generation(tree: str) -> Document:
     chat = _body(ChatBody, "messages", "prompt_token_ids")
     completions = _body(CompletionsBody, "prompt", "prompt_token_ids")
-    chunks = _streamed("ChatCompletion", "ChatCompletionChunk")
-    texts = _streamed("Completion", "Completion")
-    events = _streamed("Response", "ResponseEvent")
+    chunks = _streamed(ChatCompletion, ChatCompletionChunk)
+    texts = _streamed(Completion, Completion)
+    events = _streamed(Response, ResponseEvent)
     return {
         f"/{tree}/chat/completions": _post(
             tree, "createChatCompletion", "Answer a conversation", chat, chunks
@@ -221,14 +231,14 @@ def _generation(tree: str) -> Document:
             "countInputTokens",
             "Count the tokens of a response's prompt",
             _body(ResponsesBody, "input", "instructions"),
-            _json("The count.", "InputTokens"),
+            _json("The count.", InputTokens),
         ),
     }
 
 
 def _pooling(tree: str) -> Document:
     embeddings = _body(EmbeddingsBody)
-    vectors = _json("The vectors.", "Embeddings")
+    vectors = _json("The vectors.", Embeddings)
     return {
         f"/{tree}/embeddings": _post(
             tree, "createEmbeddings", "Turn texts into vectors", embeddings, vectors
@@ -240,7 +250,7 @@ def _pooling(tree: str) -> Document:
 def _ranking(tree: str, prefix: str) -> Document:
     """Jina's and vLLM's clients send these paths without a tree."""
     root = f"/{prefix}" if prefix else ""
-    ranked, scores = _json("The documents.", "Rerank"), _json("The scores.", "Scores")
+    ranked, scores = _json("The documents.", Rerank), _json("The scores.", Scores)
     return {
         f"{root}/rerank": _post(
             tree, "rerank", "Order documents by relevance", _body(RerankBody), ranked
@@ -257,7 +267,7 @@ def _messages(tree: str) -> Document:
             "createMessage",
             "Answer a conversation, for Anthropic's clients",
             _body(MessagesBody),
-            _streamed("MessageAnswer", "MessageEvent", form=_ANTHROPIC),
+            _streamed(MessageAnswer, MessageEvent, form=_ANTHROPIC),
             _ANTHROPIC,
         ),
         f"/{tree}/messages/count_tokens": _post(
@@ -265,7 +275,7 @@ def _messages(tree: str) -> Document:
             "countMessageTokens",
             "Count the tokens of a message's prompt",
             _body(CountBody),
-            _json("The count.", "MessageTokens"),
+            _json("The count.", MessageTokens),
             _ANTHROPIC,
         ),
     }
@@ -273,8 +283,8 @@ def _messages(tree: str) -> Document:
 
 def _models(tree: str) -> Document:
     first = _link(tree, "retrieveModel", id="$response.body#/data/0/id")
-    models = _json("The models.", "ModelList") | {"links": {"first": first}}
-    model = _json("The model.", "Model")
+    models = _json("The models.", ModelList) | {"links": {"first": first}}
+    model = _json("The model.", Model)
     name = {
         "name": "id",
         "in": "path",
@@ -306,10 +316,10 @@ def _tokenizers(tree: str) -> Document:
     root = f"/{tree}" if tree else ""
     back = _link(tree, "detokenize") | {"requestBody": {"tokens": "$response.body#/tokens"}}
     forth = _link(tree, "tokenize") | {"requestBody": {"prompt": "$response.body#/prompt"}}
-    tokens = _json("Their tokens.", "Tokenized") | {"links": {"back": back}}
-    text = _json("Their text.", "Detokenized") | {"links": {"forth": forth}}
+    tokens = _json("Their tokens.", CountedTokens, Tokens) | {"links": {"back": back}}
+    text = _json("Their text.", Detokenized) | {"links": {"forth": forth}}
     sources = _body(TokenizeBody, "prompt", "messages", "text")
-    info = _json("The tokenizer.", "TokenizerInfo")
+    info = _json("The tokenizer.", TokenizerInfo)
     model = {
         "name": "model",
         "in": "query",
@@ -336,7 +346,7 @@ def _documents() -> Document:
         "description": "This document.",
         "content": {"application/json": {"schema": {"type": "object"}}},
     }
-    version = _json("The version.", "Version")
+    version = _json("The version.", Version)
     paths = {
         "/version": _get("", "version", "Return the server's version", version, ("405",)),
         "/openapi.json": _get("", "openapi", "Describe this API", openapi, ("405",)),
@@ -346,13 +356,13 @@ def _documents() -> Document:
     return paths
 
 
-def _streamed(whole: str, event: str, form: str = _OPENAI) -> Document:
+def _streamed(whole: Form, event: Form, form: Form = _OPENAI) -> Document:
     answer = _json("The whole answer, or events if `stream` is true.", whole)
-    names = (event, form) if form == _OPENAI else (event,)
-    schema = {"anyOf": [{"$ref": PREFIX + name} for name in names]}
+    kinds = (event, form) if form is _OPENAI else (event,)
+    schema = {"anyOf": [_reference(kind) for kind in kinds]}
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": schema}
-    last = " The data of the last one is `[DONE]`." if form == _OPENAI else ""
-    kinds = [data, {"const": "[DONE]"}] if form == _OPENAI else [data]
+    last = " The data of the last one is `[DONE]`." if form is _OPENAI else ""
+    contents = [data, {"const": "[DONE]"}] if form is _OPENAI else [data]
     # The schema of one event. OpenAPI has no keyword for streams before 3.2.
     answer["content"]["text/event-stream"] = {
         "schema": {
@@ -360,7 +370,7 @@ def _streamed(whole: str, event: str, form: str = _OPENAI) -> Document:
             "description": f"A server-sent event.{last}",
             "properties": {
                 "event": {"type": "string"},
-                "data": {"anyOf": kinds},
+                "data": {"anyOf": contents},
             },
             "required": ["data"],
         }
@@ -370,7 +380,7 @@ def _streamed(whole: str, event: str, form: str = _OPENAI) -> Document:
 
 def _body(model: type[BaseModel], *sources: str) -> Document:
     """Return the schema of a body that needs one of the fields `sources`."""
-    reference = {"$ref": PREFIX + model.__name__}
+    reference = _reference(model)
     if not sources:
         return reference
     empty: Document = {"not": {"enum": [None, []]}}
@@ -381,7 +391,7 @@ def _body(model: type[BaseModel], *sources: str) -> Document:
 
 
 def _post(
-    tree: str, name: str, summary: str, body: Document, answer: Document, form: str = _OPENAI
+    tree: str, name: str, summary: str, body: Document, answer: Document, form: Form = _OPENAI
 ) -> Document:
     """`form` is that of its errors."""
     content = {"application/json": {"schema": body}}
@@ -402,7 +412,7 @@ def _operation(
     summary: str,
     answer: Document,
     errors: Iterable[str],
-    form: str = _OPENAI,
+    form: Form = _OPENAI,
 ) -> Document:
     return {
         "operationId": _id(tree, name),
@@ -410,7 +420,10 @@ def _operation(
         "tags": [tree or "server"],
         "responses": {
             "200": {**answer, "headers": _headers("x-request-id")},
-            **{status: {"$ref": f"#/components/responses/{form}{status}"} for status in errors},
+            **{
+                status: {"$ref": f"#/components/responses/{form.__name__}{status}"}
+                for status in errors
+            },
         },
     }
 
@@ -423,10 +436,15 @@ def _link(tree: str, name: str, **parameters: str) -> Document:
     return {"operationId": _id(tree, name), "parameters": parameters}
 
 
-def _json(description: str, name: str) -> Document:
-    """Return the response with the schema `name`."""
-    content = {"application/json": {"schema": {"$ref": PREFIX + name}}}
-    return {"description": description, "content": content}
+def _json(description: str, *forms: Form) -> Document:
+    """Return the response with one of these forms."""
+    schemas = [_reference(form) for form in forms]
+    schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _reference(model: type[BaseModel | Answer]) -> Document:
+    return {"$ref": PREFIX + model.__name__}
 
 
 def _headers(*names: str) -> Document:

@@ -8,11 +8,12 @@ The schemas leave out members that exist only to refuse a value.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from vinery_serving.core.endpoints import AnyEndpoint
+from vinery_serving.protocols.common.encoding import Answer
 from vinery_serving.protocols.common.foreign import FOREIGN
 from vinery_serving.protocols.common.refused import REFUSED
 
@@ -34,6 +35,12 @@ class _Generator(GenerateJsonSchema):
         ]
         return {"anyOf": members}
 
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        """Later versions may add members to answers."""
+        found = super().typed_dict_schema(schema)
+        found.pop("additionalProperties", None)
+        return found
+
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
@@ -48,10 +55,10 @@ class _Generator(GenerateJsonSchema):
         return {"allOf": [inner], "properties": {mark: {"const": value}}, "required": [mark]}
 
 
-def component_schemas(models: Iterable[type[BaseModel]]) -> dict[str, Schema]:
+def component_schemas(models: Iterable[type[BaseModel | Answer]]) -> dict[str, Schema]:
     """Return the schemas of `models` and of the models in them, by name."""
-    _, definitions = models_json_schema(
-        [(model, "validation") for model in models],
+    _, definitions = TypeAdapter.json_schemas(
+        [(model, "validation", TypeAdapter(model)) for model in models],
         ref_template=PREFIX + "{model}",
         schema_generator=_Generator,
     )

@@ -6,37 +6,27 @@ from typing import Annotated, Final, Literal, Protocol, get_args
 
 from pydantic import BeforeValidator, Field
 
-from vinery_serving.core.dialects import V1
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.pooling import PoolingRequest, PoolingResult, Truncation
-from vinery_serving.core.unused import Unused
+from vinery_serving.protocols.common.encoding import Answer
 from vinery_serving.protocols.common.limited import Identifier
 from vinery_serving.protocols.common.metadata import Priority, RequestId
-from vinery_serving.protocols.common.numbers import with_numbers
-from vinery_serving.protocols.common.parameters import MODEL, ModelName, parameter
+from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, MODEL, ModelName, parameter
 from vinery_serving.protocols.common.reading import (
     Wire,
-    WireT,
     invalid,
-    read_model,
-    read_object,
     refusal,
 )
-from vinery_serving.protocols.common.refused import REFUSED
-from vinery_serving.protocols.common.unknown_fields import unknown_fields, unused_fields
 
 # Of vLLM: as many tokens as the model takes.
 _ALL_THAT_FIT: Final = -1
 # Cohere's words for the side that is cut, in upper case.
 Side = Literal["NONE", "START", "END"]
-_NO_SIDE: Final = "must be true, false, 'NONE', 'START' or 'END'"
-_BELOW_ZERO: Final = "must be at least 0: a request cannot move ahead of the default priority"
 
 
 def _check_truncate(value: object) -> object:
     """One sentence for both types: a union would name each of them."""
     if not (value is None or isinstance(value, bool) or value in get_args(Side)):
-        raise invalid(_NO_SIDE)
+        raise invalid("must be true, false, 'NONE', 'START' or 'END'")
     return value
 
 
@@ -54,9 +44,11 @@ class PoolingExchange(Protocol):
 class PoolingBody(Wire):
     """The parameters of all three."""
 
-    model: ModelName | None = parameter(MODEL, "OAVF OV V")
+    model: ModelName | None = parameter(MODEL, of=EVERY_SYSTEM)
     user: Identifier | None = parameter(
-        "The end user, for limits and reports of usage.", "AVF V V", changes_nothing=True
+        "The end user, for limits and reports of usage.",
+        of="OpenAI, vLLM, FastDeploy",
+        changes_nothing=True,
     )
     truncate: Annotated[bool | Side, BeforeValidator(_check_truncate)] | None = parameter(
         "What happens to a text that is too long: refused (false, `NONE`, the default), or cut "
@@ -68,24 +60,22 @@ class PoolingBody(Wire):
     truncate_prompt_tokens: Annotated[int, Field(ge=_ALL_THAT_FIT, le=2**31 - 1)] | None = (
         parameter(
             "Cuts each text to this many tokens; -1: to as many as the model takes.",
-            "VF V V",
-            wrong=[(0, "must be at least 1, or -1 for as many as the model takes")],
+            of="vLLM, FastDeploy",
         )
     )
     truncation_side: Literal["left", "right"] | None = parameter(
-        "The side that is cut. Default: `right`.", "V V V"
+        "The side that is cut. Default: `right`.", of="vLLM"
     )
     priority: Priority | None = parameter(
         "The keys take turns, whatever it is.",
-        "VF V V",
-        wrong=[(-1, _BELOW_ZERO)],
+        of="vLLM, FastDeploy",
         changes_nothing=True,
     )
     request_id: RequestId | None = parameter(
-        "The client's id of the request.", "VF V V", changes_nothing=True
+        "The client's id of the request.", of="vLLM, FastDeploy", changes_nothing=True
     )
     cache_salt: Identifier | None = parameter(
-        "Vectors and scores are not cached.", "V V V", changes_nothing=True
+        "Vectors and scores are not cached.", of="vLLM", changes_nothing=True
     )
 
     def truncation(self) -> Truncation | None:
@@ -108,28 +98,16 @@ class PoolingBody(Wire):
         return Truncation(limit, keeps_start=keeps_start)
 
 
-def read_pooling_body(
-    endpoint: PoolingEndpoint, model: type[WireT], body: bytes
-) -> tuple[WireT, Unused]:
-    """Return a body as `model`, and what of it takes no effect.
-
-    Raises `UnsupportedParameter` for the first refused parameter, then `InvalidRequest` for the
-    first error.
-    """
-    sent, refused = read_object(body), REFUSED[endpoint]
-    for name, value in sent.items():
-        if name in refused:
-            refused[name].check(name, value)
-    members = {name: value for name, value in sent.items() if name not in refused}
-    wire = read_model(model, with_numbers(model, members, V1))
-    return wire, unused_fields(unknown_fields(wire, members))
-
-
 def float_of(vector: bytes) -> float:
     """Return the number of a vector that has one."""
     (number,) = array("f", vector)
     return number
 
 
-def usage(num_tokens: int) -> dict[str, int]:
-    return {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+class PoolingUsage(Answer, kw_only=True):
+    prompt_tokens: int
+    total_tokens: int
+
+
+def usage(num_tokens: int) -> PoolingUsage:
+    return PoolingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)

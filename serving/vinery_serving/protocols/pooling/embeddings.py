@@ -12,18 +12,18 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.pooling import PoolingInput, PoolingRequest, PoolingResult, TextRole
 from vinery_serving.core.unused import Unused
-from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.body_fields import read_body
+from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.limited import TEXT_LIMIT, Identifier, Limited, refuse_long
-from vinery_serving.protocols.common.parameters import TokenId, parameter
+from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, parameter
+from vinery_serving.protocols.common.prompting import Ids, ManyIds, read_prompts
 from vinery_serving.protocols.common.reading import invalid
-from vinery_serving.protocols.pooling.common import PoolingBody, read_pooling_body, usage
+from vinery_serving.protocols.pooling.common import (
+    PoolingBody,
+    PoolingUsage,
+    usage,
+)
 
-_MAX_TOKEN_ID: Final = 2**31 - 1  # engines take int32
-_INPUTS: Final = Limited(field_limits.PROMPTS)
-_INPUT_IDS: Final = Limited(field_limits.PROMPT_IDS)
-_NO_INPUT: Final = "must be a string, an array of strings, or one or more arrays of token ids"
-_EMPTY: Final = "must not have an empty text"
-_ONE_KIND: Final = "must have only strings or only token ids: integers from 0"
 _ROLES: Final = {
     "query": TextRole.QUERY,
     "search_query": TextRole.QUERY,
@@ -34,41 +34,17 @@ _ROLES: Final = {
 
 
 def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, list):
-        raise invalid(_NO_INPUT)
-    if not value:
-        raise invalid("must not be empty")
-    if all(isinstance(entry, int) for entry in value):
-        return (_token_ids(value),)
-    _INPUTS.check(value)
-    if all(isinstance(entry, str) for entry in value):
-        if "" in value:
-            raise invalid(_EMPTY)
-        return tuple(value)
-    if all(isinstance(entry, list) for entry in value):
-        return tuple(map(_token_ids, value))
-    raise invalid(_ONE_KIND)
-
-
-def _token_ids(value: list[object]) -> tuple[int, ...]:
-    if not value:
-        raise invalid("must not have an empty array of token ids")
-    _INPUT_IDS.check(value)
-    ids = tuple(entry for entry in value if type(entry) is int and 0 <= entry <= _MAX_TOKEN_ID)
-    if len(ids) != len(value):
-        raise invalid(_ONE_KIND)
-    return ids
+    inputs = read_prompts(value)
+    if "" in inputs:
+        raise invalid("must not have an empty text")
+    return inputs
 
 
 _Text = Annotated[str, Field(min_length=1), TEXT_LIMIT]
-_Texts = Annotated[list[_Text], Field(min_length=1), _INPUTS]
-_Ids = Annotated[list[TokenId], Field(min_length=1), _INPUT_IDS]
-_ManyIds = Annotated[list[_Ids], Field(min_length=1), _INPUTS]
+_Texts = Annotated[list[_Text], Field(min_length=1), Limited(field_limits.PROMPTS)]
 Inputs = Annotated[
     tuple[PoolingInput, ...],
-    PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | _Ids | _ManyIds),
+    PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | Ids | ManyIds),
 ]
 
 
@@ -77,26 +53,17 @@ class EmbeddingsBody(PoolingBody):
 
     input: Inputs = parameter(
         "A text, several texts, token ids, or several lists of token ids.",
-        "OAVF",
-        wrong=[
-            (5, _NO_INPUT),
-            ([], "must not be empty"),
-            (["a", ""], _EMPTY),
-            ([[]], "must not have an empty array of token ids"),
-            (["a", 1], _ONE_KIND),
-            ([1, True], _ONE_KIND),
-            ([-1], _ONE_KIND),
-        ],
+        of=EVERY_SYSTEM,
         is_required=True,
     )
     encoding_format: Literal["float", "base64"] | None = parameter(
         "`base64`: each vector as the base64 text of 32-bit floats, little-endian. Default: "
         "`float`.",
-        "OAVF",
+        of=EVERY_SYSTEM,
     )
     dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
         "The first numbers of each vector, scaled to length 1 again. Default: all numbers.",
-        "AVF",
+        of="OpenAI, vLLM, FastDeploy",
     )
     input_type: (
         Literal["query", "document", "passage", "search_query", "search_document"] | None
@@ -123,6 +90,21 @@ class EmbeddingsBody(PoolingBody):
         return request
 
 
+class Embedding(Answer, kw_only=True):
+    """The vector of one text: numbers, or their 32-bit floats in base64."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class Embeddings(Answer, kw_only=True):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: PoolingUsage
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddingsExchange:
     request: PoolingRequest
@@ -134,8 +116,7 @@ class EmbeddingsExchange:
         for index, vector in enumerate(result.vectors):
             if index:
                 yield b","
-            entry = {"object": "embedding", "index": index, "embedding": self._written(vector)}
-            yield json_bytes(entry)
+            yield json_bytes(Embedding(index=index, embedding=self._written(vector)))
         yield b"]," + json_bytes({"model": model, "usage": usage(result.num_tokens)})[1:]
 
     def _written(self, vector: bytes) -> str | list[float]:
@@ -146,5 +127,5 @@ class EmbeddingsExchange:
 
 def parse_embeddings(body: bytes) -> EmbeddingsExchange:
     """Read the body of `/embeddings`. Raises `InvalidRequest`."""
-    wire, unused = read_pooling_body(PoolingEndpoint.EMBEDDINGS, EmbeddingsBody, body)
+    wire, unused = read_body(PoolingEndpoint.EMBEDDINGS, EmbeddingsBody, body)
     return EmbeddingsExchange(wire.request(unused), wire.encoding_format == "base64")

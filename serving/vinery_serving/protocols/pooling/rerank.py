@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
+from msgspec import UNSET, UnsetType
 from pydantic import Field, PlainValidator
 
 from vinery_serving.core import field_limits
@@ -11,21 +12,22 @@ from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.pooling import PoolingRequest, PoolingResult, TextPair
 from vinery_serving.core.unused import Unused
-from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.body_fields import read_body
+from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
 from vinery_serving.protocols.common.parameters import parameter
+from vinery_serving.protocols.common.prompting import ManyTexts, read_texts
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 from vinery_serving.protocols.pooling.common import (
     PoolingBody,
+    PoolingUsage,
     float_of,
-    read_pooling_body,
     usage,
 )
 
 COHERES_DOCUMENT_TOKENS: Final = 4096  # the default of the second version of its API
 _LIMIT: Final = Limited(field_limits.PROMPTS)
 _NO_DOCUMENTS: Final = "must be an array of strings, or of objects with `text`"
-_NO_TEXTS: Final = "must be a string or an array of strings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +59,6 @@ def _read_document(value: object) -> Document:
     raise invalid(_NO_DOCUMENTS)
 
 
-def _read_texts(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise invalid(_NO_TEXTS)
-    if not value:
-        raise invalid("must not be empty")
-    _LIMIT.check(value)
-    return tuple(value)
-
-
 class _DocumentObject(Wire):
     """The schema of a document that is an object."""
 
@@ -78,35 +69,26 @@ _Documents = Annotated[list[Text | _DocumentObject], Field(min_length=1), _LIMIT
 Documents = Annotated[
     tuple[Document, ...], PlainValidator(_read_documents, json_schema_input_type=_Documents)
 ]
-_ManyTexts = Annotated[list[str], Field(min_length=1), _LIMIT]
 Texts = Annotated[
-    tuple[str, ...], PlainValidator(_read_texts, json_schema_input_type=Text | _ManyTexts)
+    tuple[str, ...], PlainValidator(read_texts, json_schema_input_type=Text | ManyTexts)
 ]
 
 
 class RerankBody(PoolingBody):
     """The parameters of rerank."""
 
-    query: Text = parameter("What the documents are ranked for.", "OV", is_required=True)
+    query: Text = parameter("What the documents are ranked for.", of="OVMS, vLLM", is_required=True)
     documents: Documents = parameter(
         "Texts, or objects with `text`. Other members of an object have no effect; the answer "
         "repeats them if it has the documents.",
-        "oV",
-        wrong=[
-            ("a", _NO_DOCUMENTS),
-            (5, _NO_DOCUMENTS),
-            ({}, _NO_DOCUMENTS),
-            ([], "must not be empty"),
-            ([5], _NO_DOCUMENTS),
-            ([{"title": "a"}], _NO_DOCUMENTS),
-        ],
+        of="OVMS, vLLM",
         is_required=True,
     )
     top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "How many documents the answer has, the most relevant ones. Default: all.", "OV"
+        "How many documents the answer has, the most relevant ones. Default: all.", of="OVMS, vLLM"
     )
     return_documents: bool | None = parameter(
-        "Whether the answer repeats the documents. Default: false.", "O"
+        "Whether the answer repeats the documents. Default: false.", of="OVMS"
     )
 
     max_tokens_per_doc: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
@@ -130,6 +112,61 @@ class RerankBody(PoolingBody):
         )
 
 
+class RankedDocument(Answer, kw_only=True):
+    """A document, and how relevant it is: 0 to 1."""
+
+    index: Annotated[int, Field(description="In `documents` of the request.")]
+    relevance_score: float
+    document: Mapping[str, Any] | UnsetType = UNSET
+
+
+class ApiVersion(Answer, kw_only=True):
+    """The version of Cohere's API that the answer has."""
+
+    version: str = "2"
+
+
+class BilledTokens(Answer, kw_only=True):
+    """The tokens of all texts, with Cohere's names."""
+
+    input_tokens: int
+    output_tokens: int = 0
+
+
+class RerankMeta(Answer, kw_only=True):
+    """Cohere's data about the answer."""
+
+    api_version: ApiVersion
+    tokens: BilledTokens
+
+
+class Rerank(Answer, kw_only=True):
+    """The most relevant documents, the best one first."""
+
+    id: str
+    model: str
+    object: Literal["list"] = "list"
+    results: list[RankedDocument]
+    usage: PoolingUsage
+    meta: RerankMeta
+
+
+class Score(Answer, kw_only=True):
+    """How well two texts fit: 0 to 1."""
+
+    index: int
+    object: Literal["score"] = "score"
+    score: float
+
+
+class Scores(Answer, kw_only=True):
+    id: str
+    object: Literal["list"] = "list"
+    model: str
+    data: list[Score]
+    usage: PoolingUsage
+
+
 @dataclass(frozen=True, slots=True)
 class RerankExchange:
     request: PoolingRequest
@@ -140,30 +177,25 @@ class RerankExchange:
         """Yield the answer's JSON: the members of Cohere's answers and of Jina's together."""
         scores = list(map(float_of, result.vectors))
         order = sorted(range(len(scores)), key=lambda index: -scores[index])[: self.top_n]
-        yield json_bytes(
-            {
-                "id": request_id,
-                "model": model,
-                "object": "list",
-                "results": [self._entry(index, scores[index]) for index in order],
-                "usage": usage(result.num_tokens),
-                "meta": {
-                    "api_version": {"version": "2"},
-                    "tokens": {"input_tokens": result.num_tokens, "output_tokens": 0},
-                },
-            }
+        answer = Rerank(
+            id=request_id,
+            model=model,
+            results=[self._entry(index, scores[index]) for index in order],
+            usage=usage(result.num_tokens),
+            meta=RerankMeta(
+                api_version=ApiVersion(), tokens=BilledTokens(input_tokens=result.num_tokens)
+            ),
         )
+        yield json_bytes(answer)
 
-    def _entry(self, index: int, score: float) -> dict[str, Any]:
-        entry: dict[str, Any] = {"index": index, "relevance_score": score}
-        if self.documents is not None:
-            entry["document"] = self.documents[index].as_object
-        return entry
+    def _entry(self, index: int, score: float) -> RankedDocument:
+        document = UNSET if self.documents is None else self.documents[index].as_object
+        return RankedDocument(index=index, relevance_score=score, document=document)
 
 
 def parse_rerank(body: bytes, max_document_tokens: int | None = None) -> RerankExchange:
     """Read the body of `/rerank`, which may set another limit. Raises `InvalidRequest`."""
-    wire, unused = read_pooling_body(PoolingEndpoint.RERANK, RerankBody, body)
+    wire, unused = read_body(PoolingEndpoint.RERANK, RerankBody, body)
     documents = wire.documents if wire.return_documents else None
     return RerankExchange(wire.request(unused, max_document_tokens), wire.top_n, documents)
 
@@ -174,20 +206,15 @@ _SOURCES: Final = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "d
 class ScoreBody(PoolingBody):
     """The parameters of score: one text and several, or as many of each."""
 
-    text_1: Texts | None = parameter("One text, or several.", "V", wrong=[(5, _NO_TEXTS)])
+    text_1: Texts | None = parameter("One text, or several.", of="vLLM")
     text_2: Texts | None = parameter(
         "The texts beside them: as many, or any number beside one text.",
-        "V",
-        wrong=[(5, _NO_TEXTS)],
+        of="vLLM",
     )
-    queries: Texts | None = parameter(
-        "The same as `text_1`.", "V", wrong=[([], "must not be empty")]
-    )
-    documents: Texts | None = parameter(
-        "The same as `text_2`.", "V", wrong=[([], "must not be empty")]
-    )
-    data_1: Texts | None = parameter("The same as `text_1`.", "V")
-    data_2: Texts | None = parameter("The same as `text_2`.", "V")
+    queries: Texts | None = parameter("The same as `text_1`.", of="vLLM")
+    documents: Texts | None = parameter("The same as `text_2`.", of="vLLM")
+    data_1: Texts | None = parameter("The same as `text_1`.", of="vLLM")
+    data_2: Texts | None = parameter("The same as `text_2`.", of="vLLM")
 
     def request(self, unused: Unused) -> PoolingRequest:
         """Raises `InvalidRequest`."""
@@ -229,22 +256,17 @@ class ScoreExchange:
 
     def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
         """Yield the answer's JSON."""
-        scores = map(float_of, result.vectors)
-        yield json_bytes(
-            {
-                "id": request_id,
-                "object": "list",
-                "model": model,
-                "data": [
-                    {"index": index, "object": "score", "score": score}
-                    for index, score in enumerate(scores)
-                ],
-                "usage": usage(result.num_tokens),
-            }
+        scores = enumerate(map(float_of, result.vectors))
+        answer = Scores(
+            id=request_id,
+            model=model,
+            data=[Score(index=index, score=score) for index, score in scores],
+            usage=usage(result.num_tokens),
         )
+        yield json_bytes(answer)
 
 
 def parse_score(body: bytes) -> ScoreExchange:
     """Read the body of `/score`. Raises `InvalidRequest`."""
-    wire, unused = read_pooling_body(PoolingEndpoint.SCORE, ScoreBody, body)
+    wire, unused = read_body(PoolingEndpoint.SCORE, ScoreBody, body)
     return ScoreExchange(wire.request(unused))

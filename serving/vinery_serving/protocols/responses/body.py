@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from msgspec import UNSET, to_builtins
+from pydantic import Field
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1, Dialect
@@ -21,7 +22,7 @@ from vinery_serving.core.request import (
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.limited import Limited, Text
-from vinery_serving.protocols.common.metadata import Metadata, PromptCacheOptions
+from vinery_serving.protocols.common.metadata import Metadata
 from vinery_serving.protocols.common.parameters import (
     EFFORT,
     NO_LIMIT,
@@ -30,12 +31,11 @@ from vinery_serving.protocols.common.parameters import (
     parameter,
 )
 from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, refuse_if
+from vinery_serving.protocols.common.reading import Wire, refusing
 from vinery_serving.protocols.common.tools import (
     PARALLEL_CALLS,
     TOOL_CHOICE,
     TOOLS,
-    WRONG_TOOL_CHOICES,
     CallableTool,
     HostedTool,
     NamespaceTool,
@@ -48,44 +48,55 @@ from vinery_serving.protocols.common.tools import (
 )
 from vinery_serving.protocols.responses.conversation import without_old_reasoning
 from vinery_serving.protocols.responses.input import Input, messages_of
+from vinery_serving.protocols.responses.objects import (
+    EchoedCacheOptions,
+    EchoedCustomTool,
+    EchoedFormat,
+    EchoedFunction,
+    EchoedInputFormat,
+    EchoedNamespace,
+    EchoedReasoning,
+    EchoedText,
+    Members,
+)
 
 Summary = Literal["auto", "concise", "detailed"]
 
-_refuse_pro = refuse_if(
-    lambda value: value == "pro",
-    "must be standard: the served models have one reasoning mode",
-)
-Mode = Annotated[
-    Literal["standard"], BeforeValidator(_refuse_pro, json_schema_input_type=Literal["standard"])
-]
-
 # The values about hosted tools and images have no effect: this server has neither.
 Includable = Literal[
-    "reasoning.encrypted_content",
-    "message.output_text.logprobs",
-    "message.input_image.image_url",
-    "file_search_call.results",
-    "web_search_call.results",
-    "web_search_call.action.sources",
-    "computer_call_output.output.image_url",
-    "code_interpreter_call.outputs",
-]
+    "reasoning.encrypted_content", "message.output_text.logprobs", "message.input_image.image_url",
+    "file_search_call.results", "web_search_call.results", "web_search_call.action.sources",
+    "computer_call_output.output.image_url", "code_interpreter_call.outputs",
+]  # fmt: skip
 Include = Annotated[list[Includable], Field(fail_fast=True), Limited(field_limits.INCLUDE)]
 
 
 class ReasoningOptions(Wire):
     """`reasoning`."""
 
-    effort: Effort | None = parameter(EFFORT, "oAV")
+    effort: Effort | None = parameter(EFFORT, of="OVMS, OpenAI, vLLM")
     summary: Summary | None = parameter(
-        "The answer has the whole reasoning, whichever summary is asked for.", "oAV"
+        "The answer has the whole reasoning, whichever summary is asked for.",
+        of="OVMS, OpenAI, vLLM",
     )
-    generate_summary: Summary | None = parameter("The deprecated name of `summary`.", "A")
+    generate_summary: Summary | None = parameter("The deprecated name of `summary`.", of="OpenAI")
     context: Literal["auto", "current_turn", "all_turns"] | None = parameter(
-        "Which earlier reasoning the template gets. The template selects what it shows.", "A"
+        "Which earlier reasoning the template gets. The template selects what it shows.",
+        of="OpenAI",
     )
-    mode: Mode | None = parameter(
-        "Only `standard`; `pro` is refused, because the served models have one reasoning mode.", "A"
+    mode: (
+        Annotated[
+            Literal["standard"],
+            refusing(
+                lambda value: value == "pro",
+                "must be standard: the served models have one reasoning mode",
+                Literal["standard"],
+            ),
+        ]
+        | None
+    ) = parameter(
+        "Only `standard`; `pro` is refused, because the served models have one reasoning mode.",
+        of="OpenAI",
     )
 
 
@@ -93,10 +104,11 @@ class TextOptions(Wire):
     """`text`."""
 
     format: TextFormat | None = parameter(
-        "The format of the answer: the `response_format` of chats without the inner object.", "oAV"
+        "The format of the answer: the `response_format` of chats without the inner object.",
+        of="OVMS, OpenAI, vLLM",
     )
     verbosity: Literal["low", "medium", "high"] | None = parameter(
-        "Repeated. The served models have no such setting.", "Av", changes_nothing=True
+        "Repeated. The served models have no such setting.", of="OpenAI, vLLM", changes_nothing=True
     )
 
 
@@ -105,52 +117,42 @@ class ResponsesBody(TemplateFields, GenerationBody):
 
     input: Input | None = parameter(
         "A text, or items: messages, reasoning, tool calls and their outputs.",
-        "OAV",
-        wrong=[
-            ("", "must not be empty"),
-            ([], "must not be empty"),
-            (5, "must be a string or an array of items"),
-        ],
+        of="OVMS, OpenAI, vLLM",
     )
-    instructions: Text | None = parameter("A system message before all others.", "AV")
-    tools: WireTools | None = parameter(TOOLS, "oAV")
-    tool_choice: WireToolChoice = parameter(TOOL_CHOICE, "OAV", wrong=WRONG_TOOL_CHOICES)
-    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, "oAV")
+    instructions: Text | None = parameter("A system message before all others.", of="OpenAI, vLLM")
+    tools: WireTools | None = parameter(TOOLS, of="OVMS, OpenAI, vLLM")
+    tool_choice: WireToolChoice = parameter(TOOL_CHOICE, of="OVMS, OpenAI, vLLM")
+    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, of="OVMS, OpenAI, vLLM")
     reasoning: ReasoningOptions | None = parameter(
-        "How to reason, and what to return of it.", "oAV"
+        "How to reason, and what to return of it.", of="OVMS, OpenAI, vLLM"
     )
-    text: TextOptions | None = parameter("The format of the answer.", "oAV")
-    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, "O")
+    text: TextOptions | None = parameter("The format of the answer.", of="OVMS, OpenAI, vLLM")
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of="OVMS")
     include: Include | None = parameter(
         "`message.output_text.logprobs` and `reasoning.encrypted_content` add members to the "
         "answer. The values about hosted tools have no effect.",
-        "AV",
+        of="OpenAI, vLLM",
     )
     max_tool_calls: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
         "Repeated. A limit for hosted tools, which this server does not have.",
-        "AV",
+        of="OpenAI, vLLM",
         changes_nothing=True,
     )
     logprobs: bool | None = parameter(
-        "Returns the log-probability of each token of the answer, as OVMS and `include` do.", "o"
+        "Returns the log-probability of each token of the answer, as OVMS and `include` do.",
+        of="OVMS",
     )
     top_logprobs: TopLogprobs | None = parameter(
-        "The number of alternatives for each token, from 0 to 20.", "AV"
+        "The number of alternatives for each token, from 0 to 20.", of="OpenAI, vLLM"
     )
     truncation: Literal["auto", "disabled"] | None = parameter(
         "`auto` leaves out the oldest messages until the prompt fits into the context; "
         "`disabled` refuses a longer prompt.",
-        "oAV",
+        of="OVMS, OpenAI, vLLM",
     )
     metadata: Metadata | None = parameter(
         "The answer repeats it; at most 16 pairs.",
-        "oAV",
-        wrong=[
-            (
-                {str(at): "" for at in range(17)},
-                field_limits.METADATA.sentence(17),
-            )
-        ],
+        of="OVMS, OpenAI, vLLM",
         changes_nothing=True,
     )
 
@@ -200,14 +202,10 @@ class ResponsesBody(TemplateFields, GenerationBody):
         return (Message(Role.SYSTEM, (TextPart(self.instructions),)), *messages)
 
 
-Members = dict[str, object]
-
-
 def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
-    """Return the members of the answer that repeat the request, with OpenAI's defaults except
-    for the sampling. `tools`
-    are the tools that the client runs."""
-    return {
+    """Return the members of the answer that repeat the request, as plain JSON values, with
+    OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
+    echoed = {
         "instructions": wire.instructions,
         "max_output_tokens": _limit(wire),
         "max_tool_calls": wire.max_tool_calls,
@@ -233,8 +231,14 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         "safety_identifier": wire.safety_identifier,
         "prompt_cache_key": wire.prompt_cache_key,
         "prompt_cache_retention": _retention(wire.prompt_cache_retention),
-        **_cache_options(wire.prompt_cache_options),
     }
+    if wire.prompt_cache_options is not None:
+        # Strict clients need both members or none of the object.
+        mode, ttl = wire.prompt_cache_options.mode, wire.prompt_cache_options.ttl
+        cache = EchoedCacheOptions(mode=mode or "implicit", ttl=ttl or "30m")
+        echoed["prompt_cache_options"] = cache
+    plain: Members = to_builtins(echoed)
+    return plain
 
 
 def _limit(wire: ResponsesBody) -> int | None:
@@ -246,23 +250,18 @@ def _retention(sent: str | None) -> str | None:
     return "in_memory" if sent == "in-memory" else sent
 
 
-def _cache_options(sent: PromptCacheOptions | None) -> Members:
-    """Strict clients need both members or none of the object."""
-    if sent is None:
-        return {}
-    options = {"mode": sent.mode or "implicit", "ttl": sent.ttl or "30m"}
-    return {"prompt_cache_options": options}
+def _reasoning(sent: ReasoningOptions) -> EchoedReasoning:
+    return EchoedReasoning(
+        effort=sent.effort,
+        summary=sent.summary or sent.generate_summary,
+        context=sent.context or UNSET,
+        mode=sent.mode or UNSET,
+    )
 
 
-def _reasoning(sent: ReasoningOptions) -> Members:
-    echoed: Members = {"effort": sent.effort, "summary": sent.summary or sent.generate_summary}
-    others = {"context": sent.context, "mode": sent.mode}
-    return echoed | {name: value for name, value in others.items() if value is not None}
-
-
-def _text(sent: TextOptions, chat_format: ResponseFormat | None) -> Members:
+def _text(sent: TextOptions, chat_format: ResponseFormat | None) -> EchoedText:
     text_format = sent.format or _flattened(chat_format)
-    return {"format": _format(text_format), "verbosity": sent.verbosity or "medium"}
+    return EchoedText(format=_format(text_format), verbosity=sent.verbosity or "medium")
 
 
 def _flattened(chat_format: ResponseFormat | None) -> TextFormat | None:
@@ -273,47 +272,43 @@ def _flattened(chat_format: ResponseFormat | None) -> TextFormat | None:
     return TextFormat.model_validate({"type": chat_format.type, **members})
 
 
-def _format(sent: TextFormat | None) -> Members:
+def _format(sent: TextFormat | None) -> EchoedFormat:
     if sent is None or sent.tag is not None:
-        return {"type": "text"}  # strict clients refuse tags
+        return EchoedFormat(type="text")  # strict clients refuse tags
     if sent.type != "json_schema":
-        return {"type": sent.type}
-    return {
-        "type": "json_schema",
+        return EchoedFormat(type=sent.type)
+    return EchoedFormat(
+        type="json_schema",
         # Strict clients need a name, but some clients send none.
-        "name": sent.name or "response",
-        "description": sent.description,
-        "schema": sent.schema_,
-        "strict": sent.strict,
-    }
+        name=sent.name or "response",
+        description=sent.description,
+        schema=UNSET if sent.schema_ is None else sent.schema_,
+        strict=sent.strict,
+    )
 
 
-def _tool(tool: NamespaceTool | CallableTool) -> Members:
+def _tool(
+    tool: NamespaceTool | CallableTool,
+) -> EchoedFunction | EchoedCustomTool | EchoedNamespace:
     if not isinstance(tool, NamespaceTool):
         return _member(tool.to_core(""))
-    return {
-        "type": "namespace",
-        "name": tool.name,
-        "description": tool.description or "",
-        "tools": [_member(each) for each in tool.members("")],
-    }
+    tools = [_member(each) for each in tool.members("")]
+    return EchoedNamespace(name=tool.name, description=tool.description or "", tools=tools)
 
 
-def _member(tool: Tool) -> Members:
+def _member(tool: Tool) -> EchoedFunction | EchoedCustomTool:
+    name, description = tool.name, tool.description
     if tool.is_custom:
-        named = {"type": "custom", "name": tool.name, "description": tool.description}
-        return {**named, "format": _input_format(tool.input_grammar)}
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": tool.strict,
-    }
+        written = _input_format(tool.input_grammar)
+        return EchoedCustomTool(name=name, description=description, format=written)
+    return EchoedFunction(
+        name=name, description=description, parameters=tool.parameters, strict=tool.strict
+    )
 
 
-def _input_format(grammar: TextGrammar | None) -> Members:
+def _input_format(grammar: TextGrammar | None) -> EchoedInputFormat:
     if grammar is None:
-        return {"type": "text"}
-    syntax, definition = grammar.syntax.value, grammar.definition
-    return {"type": "grammar", "syntax": syntax, "definition": definition}
+        return EchoedInputFormat(type="text")
+    return EchoedInputFormat(
+        type="grammar", syntax=grammar.syntax.value, definition=grammar.definition
+    )

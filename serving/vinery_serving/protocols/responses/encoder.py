@@ -1,30 +1,21 @@
-"""The encoder of a streamed response.
+"""The encoder of a streamed response."""
 
-The items of a response are written one after the other: the start of an item closes the one
-before.
-"""
-
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import ClassVar, assert_never
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from vinery_serving.core.errors import ServingError
 from vinery_serving.core.events import (
-    Arrived,
     Completed,
     Event,
-    Failed,
     Finished,
     FinishReason,
     FirstToken,
     OfChoice,
-    Progress,
-    PromptScored,
     ReasoningDelta,
     Started,
     TextDelta,
-    TokensGenerated,
     ToolCallDelta,
     ToolCallStarted,
 )
@@ -33,7 +24,7 @@ from vinery_serving.core.request import ToolCall
 from vinery_serving.core.result import Item as CoreItem
 from vinery_serving.core.result import ReasoningItem, TextItem
 from vinery_serving.protocols.common.encoding import DONE, json_bytes, json_text, named_frame
-from vinery_serving.protocols.common.exchange import Encoder
+from vinery_serving.protocols.common.exchange import Encoder, ItemEncoder, OpenItem
 from vinery_serving.protocols.common.logprobs import content_logprobs
 from vinery_serving.protocols.responses.objects import (
     COMPLETED,
@@ -41,49 +32,47 @@ from vinery_serving.protocols.responses.objects import (
     INCOMPLETE,
     Cause,
     Item,
+    Members,
+    Response,
+    ResponseEvent,
     ResponseObjects,
-    reasoning_part,
+    SummaryText,
+    ThoughtText,
     text_part,
 )
 
-# The name of an event, and its members without `type` and `sequence_number`.
-NamedEvent = tuple[str, Mapping[str, object]]
 
-
-class OpenItem(ABC):
+class _OpenItem(OpenItem):
     """The item that the stream is writing, with the events around its deltas."""
 
     prefix: ClassVar[str]
     # The name of the events, before `.delta` and `.done`.
     event: ClassVar[str]
     # The members of a delta that are the same in all items of the kind.
-    position_in_item: ClassVar[Mapping[str, object]] = {}
+    position_in_item: ClassVar[Members] = {}
     # The bytes of a delta's frame between its text and its sequence number.
     delta_close: ClassVar[bytes] = b',"sequence_number":'
 
-    def __init__(self, objects: ResponseObjects, index: int, **position: object) -> None:
+    def __init__(self, objects: ResponseObjects, index: int, **position: Any) -> None:
         self._objects = objects
         self._index = index
         item_id = objects.identity.item_id(self.prefix, index)
         self._item_position = {"item_id": item_id, "output_index": index}
-        self.position = {**self._item_position, **self.position_in_item, **position}
+        self.position: Members = {**self._item_position, **self.position_in_item, **position}
         name = f"{self.event}.delta"
         members = json_bytes({"type": name, **self.position})[:-1]
-        # The bytes of a delta's frame before its text.
         self.delta_open = b'event: %b\ndata: %b,"delta":' % (name.encode(), members)
         self.texts: list[str] = []
 
-    def opening(self) -> Iterable[NamedEvent]:
-        """Yield the events before the first delta."""
+    def opening(self) -> Iterable[ResponseEvent]:
         item = self._objects.item(self._index, self._core_item(""), IN_PROGRESS, is_empty=True)
-        yield "response.output_item.added", {"output_index": self._index, "item": item}
+        yield ResponseEvent(type="response.output_item.added", output_index=self._index, item=item)
         yield from self._part_opening()
 
-    def closing(self, status: str) -> Iterable[NamedEvent]:
-        """Yield the events after the last delta."""
+    def closing(self, item: Item) -> Iterable[ResponseEvent]:
+        """Yield the events after the last delta of `item`."""
         yield from self._part_closing("".join(self.texts))
-        done = {"output_index": self._index, "item": self.item(status)}
-        yield "response.output_item.done", done
+        yield ResponseEvent(type="response.output_item.done", output_index=self._index, item=item)
 
     def item(self, status: str) -> Item:
         """Return the item with all deltas so far."""
@@ -92,77 +81,73 @@ class OpenItem(ABC):
     @abstractmethod
     def _core_item(self, text: str) -> CoreItem: ...
 
-    def _part_opening(self) -> Iterable[NamedEvent]:
+    def _part_opening(self) -> Iterable[ResponseEvent]:
         return ()
 
     @abstractmethod
-    def _part_closing(self, text: str) -> Iterable[NamedEvent]: ...
+    def _part_closing(self, text: str) -> Iterable[ResponseEvent]: ...
+
+    def _event(self, event: str, /, **members: Any) -> ResponseEvent:
+        return ResponseEvent(type=f"response.{event}", **self.position, **members)
 
 
-class OpenMessage(OpenItem):
+class _OpenMessage(_OpenItem):
     """A message with its one text part."""
 
+    deltas = TextDelta
     prefix = "msg_"
     event = "response.output_text"
-    position_in_item: ClassVar[Mapping[str, object]] = {"content_index": 0}
+    position_in_item: ClassVar[Members] = {"content_index": 0}
     delta_close = b',"logprobs":[],"sequence_number":'
 
     def __init__(self, objects: ResponseObjects, index: int) -> None:
         super().__init__(objects, index)
         self._tokens: list[Token] = []
 
-    def add(self, text: str, tokens: Sequence[Token]) -> NamedEvent:
+    def scored(self, event: TextDelta) -> ResponseEvent:
         """Add a delta with log-probabilities, and return its event."""
-        self.texts.append(text)
-        self._tokens += tokens
-        members = {**self.position, "delta": text, "logprobs": content_logprobs(tokens)}
-        return f"{self.event}.delta", members
+        self.texts.append(event.text)
+        self._tokens += event.tokens
+        logprobs = content_logprobs(event.tokens)
+        return self._event("output_text.delta", delta=event.text, logprobs=logprobs)
 
     def _core_item(self, text: str) -> CoreItem:
         return TextItem(text, tuple(self._tokens))
 
-    def _part_opening(self) -> Iterable[NamedEvent]:
-        yield "response.content_part.added", {**self.position, "part": text_part("")}
+    def _part_opening(self) -> Iterable[ResponseEvent]:
+        yield self._event("content_part.added", part=text_part(""))
 
-    def _part_closing(self, text: str) -> Iterable[NamedEvent]:
+    def _part_closing(self, text: str) -> Iterable[ResponseEvent]:
         part = text_part(text, self._tokens)
-        done = {**self.position, "text": text, "logprobs": part["logprobs"]}
-        yield f"{self.event}.done", done
-        yield "response.content_part.done", {**self.position, "part": part}
+        yield self._event("output_text.done", text=text, logprobs=part.logprobs)
+        yield self._event("content_part.done", part=part)
 
 
-class OpenReasoning(OpenItem):
+class _OpenReasoning(_OpenItem):
     """Reasoning. Its deltas are those of a summary, which every client reads. Its content
     follows in one part."""
 
+    deltas = ReasoningDelta
     prefix = "rs_"
     event = "response.reasoning_summary_text"
-    position_in_item: ClassVar[Mapping[str, object]] = {"summary_index": 0}
+    position_in_item: ClassVar[Members] = {"summary_index": 0}
 
     def _core_item(self, text: str) -> CoreItem:
         return ReasoningItem(text)
 
-    def _part_opening(self) -> Iterable[NamedEvent]:
-        part = reasoning_part("summary_text", "")
-        yield "response.reasoning_summary_part.added", {**self.position, "part": part}
+    def _part_opening(self) -> Iterable[ResponseEvent]:
+        yield self._event("reasoning_summary_part.added", part=SummaryText(text=""))
 
-    def _part_closing(self, text: str) -> Iterable[NamedEvent]:
-        content = {**self._item_position, "content_index": 0}
-        part = reasoning_part("summary_text", text)
-        yield f"{self.event}.done", {**self.position, "text": text}
-        yield "response.reasoning_summary_part.done", {**self.position, "part": part}
-        yield (
-            "response.content_part.added",
-            {**content, "part": reasoning_part("reasoning_text", "")},
-        )
-        yield "response.reasoning_text.done", {**content, "text": text}
-        yield (
-            "response.content_part.done",
-            {**content, "part": reasoning_part("reasoning_text", text)},
-        )
+    def _part_closing(self, text: str) -> Iterable[ResponseEvent]:
+        yield self._event("reasoning_summary_text.done", text=text)
+        yield self._event("reasoning_summary_part.done", part=SummaryText(text=text))
+        self.position = {**self._item_position, "content_index": 0}
+        yield self._event("content_part.added", part=ThoughtText(text=""))
+        yield self._event("reasoning_text.done", text=text)
+        yield self._event("content_part.done", part=ThoughtText(text=text))
 
 
-class OpenCall(OpenItem):
+class _OpenCall(_OpenItem):
     """A call of a function."""
 
     prefix = "fc_"
@@ -172,142 +157,106 @@ class OpenCall(OpenItem):
         # `call_id` is from OVMS.
         super().__init__(objects, index, **({} if start.is_custom else {"call_id": start.id}))
         self.start = start
+        self._call = ToolCall(start.id, start.name, "", start.is_custom)
 
     def _core_item(self, text: str) -> CoreItem:
-        return ToolCall(self.start.id, self.start.name, text, self.start.is_custom)
+        return replace(self._call, arguments=text)
 
-    def _part_closing(self, text: str) -> Iterable[NamedEvent]:
-        names = self._objects.name(self.start.name)
-        yield f"{self.event}.done", {**self.position, **names, "arguments": text}
+    def _part_closing(self, text: str) -> Iterable[ResponseEvent]:
+        names = self._objects.name(self._call.name)
+        yield self._event("function_call_arguments.done", **names, arguments=text)
 
 
-class OpenCustomCall(OpenCall):
+class _OpenCustomCall(_OpenCall):
     """A call of a custom tool."""
 
     prefix = "ctc_"
     event = "response.custom_tool_call_input"
 
-    def _part_closing(self, text: str) -> Iterable[NamedEvent]:
-        yield f"{self.event}.done", {**self.position, "input": text}
+    def _part_closing(self, text: str) -> Iterable[ResponseEvent]:
+        yield self._event("custom_tool_call_input.done", input=text)
 
 
-class ResponsesEncoder:
-    """Encodes the events of one stream. The choices must come one after the other."""
+class ResponsesEncoder(ItemEncoder[_OpenItem]):
+    """Encodes the events of one stream."""
 
     def __init__(self, objects: ResponseObjects) -> None:
+        super().__init__()
         self._objects = objects
         self._sequence_number = 0
         self._items: list[Item] = []
-        self._open: OpenItem | None = None
         self._cuts: list[Cause] = []
         self._is_in_progress = True
 
-    def feed(self, event: Event) -> bytes:
+    def _encode(self, event: Event) -> bytes:
         if not self._is_in_progress and isinstance(event, OfChoice):
-            return self._progress() + self.feed(event)
-        match event:
-            case TextDelta():
-                start = b"" if isinstance(self._open, OpenMessage) else self._begin(OpenMessage)
-                return start + (self._scored(event) if event.tokens else self._delta(event.text))
-            case ReasoningDelta():
-                start = b"" if isinstance(self._open, OpenReasoning) else self._begin(OpenReasoning)
-                return start + self._delta(event.text)
-            case ToolCallDelta():
-                return self._call_delta(event)
-            case ToolCallStarted():
-                call = OpenCustomCall if event.is_custom else OpenCall
-                return self._begin(partial(call, start=event))
-            case Started():
-                return self._start(event)
-            case Finished():
-                return self._finish(event)
-            case Progress() | Arrived() | PromptScored() | FirstToken() | TokensGenerated():
-                return b""
-            case Completed():
-                return self._complete(event)
-            case Failed():
-                return self._fail(event.error)
-            case _:
-                assert_never(event)
+            return self._progress() + super()._encode(event)
+        return super()._encode(event)
 
     def _start(self, event: Started) -> bytes:
         self._objects = self._objects.with_sampling(event.sampling)
-        created = self._event("response.created", {"response": self._objects.started()})
+        created = self._state("response.created", self._objects.started())
         self._is_in_progress = False
         return created if self._objects.dialect.shows_first_token else created + self._progress()
 
     def _progress(self) -> bytes:
         self._is_in_progress = True
-        return self._event("response.in_progress", {"response": self._objects.started()})
+        return self._state("response.in_progress", self._objects.started())
 
-    def _begin(self, kind: Callable[[ResponseObjects, int], OpenItem]) -> bytes:
-        end = self._close(COMPLETED)
-        self._open = kind(self._objects, len(self._items))
-        return end + self._events(self._open.opening())
+    def _new(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> _OpenItem:
+        index = len(self._items)
+        match event:
+            case TextDelta():
+                return _OpenMessage(self._objects, index)
+            case ReasoningDelta():
+                return _OpenReasoning(self._objects, index)
+            case ToolCallStarted():
+                kind = _OpenCustomCall if event.is_custom else _OpenCall
+                return kind(self._objects, index, event)
 
-    def _call_delta(self, event: ToolCallDelta) -> bytes:
-        item = self._open
-        if not isinstance(item, OpenCall) or item.start.index != event.index:
-            raise ValueError("a delta of a tool call that is not the open item")
-        return self._delta(event.text)
-
-    def _delta(self, text: str) -> bytes:
-        item = self._open
-        assert item is not None, "a delta outside of any item"
-        item.texts.append(text)
-        frame = b"%b%b%b%d}\n\n" % (
-            item.delta_open,
-            json_text(text),
-            item.delta_close,
-            self._sequence_number,
-        )
+    def _delta(self, item: _OpenItem, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bytes:
+        if isinstance(event, TextDelta) and event.tokens and isinstance(item, _OpenMessage):
+            return self._frame(item.scored(event))
+        item.texts.append(event.text)
+        text, number = json_text(event.text), self._sequence_number
         self._sequence_number += 1
-        return frame
+        return b"%b%b%b%d}\n\n" % (item.delta_open, text, item.delta_close, number)
 
-    def _scored(self, event: TextDelta) -> bytes:
-        item = self._open
-        assert isinstance(item, OpenMessage), "text outside of a message"
-        name, members = item.add(event.text, event.tokens)
-        return self._event(name, members)
-
-    def _close(self, status: str) -> bytes:
-        item = self._open
-        if item is None:
+    def _close(self, status: str = COMPLETED) -> bytes:
+        opened, self._open = self._open, None
+        if opened is None:
             return b""
-        self._open = None
-        self._items.append(item.item(status))
-        return self._events(item.closing(status))
+        item = opened.item(status)
+        self._items.append(item)
+        return self._frames(opened.closing(item))
 
-    def _finish(self, finished: Finished) -> bytes:
-        if finished.reason is not FinishReason.LENGTH:
-            return self._close(COMPLETED)
-        self._cuts.append(finished.cause)
+    def _finish(self, event: Finished) -> bytes:
+        if event.reason is not FinishReason.LENGTH:
+            return self._close()
+        self._cuts.append(event.cause)
         return self._close(INCOMPLETE)
 
     def _complete(self, event: Completed) -> bytes:
         response = self._objects.finished(self._items, event.usage, event.at, cuts=self._cuts)
-        return self._event(f"response.{response['status']}", {"response": response}) + DONE
+        return self._state(f"response.{response.status}", response) + DONE
 
     def _fail(self, error: ServingError) -> bytes:
         # Clients ignore events before the one that creates the response.
         start = self._start(Started()) if self._sequence_number == 0 else b""
-        flat = {"code": error.code, "message": error.message, "param": error.param}
+        flat = ResponseEvent(
+            type="error", code=error.code, message=error.message, param=error.param
+        )
         unfinished = [] if self._open is None else [self._open.item(INCOMPLETE)]
         response = self._objects.failed([*self._items, *unfinished], error)
-        return (
-            start
-            + self._event("error", flat)
-            + self._event("response.failed", {"response": response})
-            + DONE
-        )
+        return start + self._frame(flat) + self._state("response.failed", response) + DONE
 
-    def _events(self, events: Iterable[NamedEvent]) -> bytes:
-        return b"".join([self._event(name, members) for name, members in events])
+    def _state(self, name: str, response: Response) -> bytes:
+        return self._frame(ResponseEvent(type=name, response=response))
 
-    def _event(self, name: str, members: Mapping[str, object]) -> bytes:
-        numbered = {"type": name, **members, "sequence_number": self._sequence_number}
+    def _frame(self, event: ResponseEvent) -> bytes:
+        event.sequence_number = self._sequence_number
         self._sequence_number += 1
-        return named_frame(name, json_bytes(numbered))
+        return named_frame(event.type, json_bytes(event))
 
 
 class ChoicesInOrder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +16,13 @@ from vinery_serving.protocols.common.encoding import KEEP_ALIVE, json_bytes
 from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
 from vinery_serving.protocols.responses.encoder import ChoicesInOrder, ResponsesEncoder
-from vinery_serving.protocols.responses.objects import Names, ResponseObjects, names_of
+from vinery_serving.protocols.responses.objects import (
+    InputTokens,
+    Members,
+    Names,
+    ResponseObjects,
+    names_of,
+)
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ResponsesExchange:
@@ -47,7 +52,7 @@ class ResponsesExchange:
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
 
     request: GenerationRequest
-    echo: Mapping[str, object]
+    echo: Members
     names: Names
     packs_reasoning: bool = False
     is_obfuscated: bool = False
@@ -81,4 +86,4 @@ def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
 
 def count_body(num_tokens: int) -> bytes:
     """Return the answer of `POST responses/input_tokens`."""
-    return json_bytes({"object": "response.input_tokens", "input_tokens": num_tokens})
+    return json_bytes(InputTokens(input_tokens=num_tokens))

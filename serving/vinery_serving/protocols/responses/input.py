@@ -94,22 +94,25 @@ class ReplayedCall(Wire):
         return self.call_id or self.id or ""
 
 
-class FunctionCall(WireFunctionCall, ReplayedCall):
+class NamedCall(ReplayedCall):
+    """A call of a tool that the client named, perhaps in a namespace."""
+
+    namespace: Identifier | None = None
+
+    @abstractmethod
+    def to_core(self, call_id: str) -> ToolCall: ...
+
+    def to_call(self) -> ToolCall:
+        call = self.to_core(self.known_id)
+        return replace(call, name=qualified_name(self.namespace, call.name))
+
+
+class FunctionCall(WireFunctionCall, NamedCall):
     """`function_call`."""
 
-    namespace: Identifier | None = None
 
-    def to_call(self) -> ToolCall:
-        return replace(self.to_core(self.known_id), name=qualified_name(self.namespace, self.name))
-
-
-class CustomCall(WireCustomCall, ReplayedCall):
+class CustomCall(WireCustomCall, NamedCall):
     """`custom_tool_call`: a call of a custom tool."""
-
-    namespace: Identifier | None = None
-
-    def to_call(self) -> ToolCall:
-        return replace(self.to_core(self.known_id), name=qualified_name(self.namespace, self.name))
 
 
 class LocalShellCall(ReplayedCall):

@@ -2,7 +2,10 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, Self, assert_never
+from typing import Annotated, Any, Final, Literal, Self, assert_never
+
+from msgspec import UNSET, UnsetType
+from pydantic import Field
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import ServingError
@@ -12,11 +15,12 @@ from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Sampling, Tool, ToolCall
 from vinery_serving.core.result import ChoiceResult, ReasoningItem, TextItem
 from vinery_serving.core.result import Item as CoreItem
-from vinery_serving.protocols.common.chunks import media_details, output_details
-from vinery_serving.protocols.common.logprobs import content_logprobs
+from vinery_serving.protocols.common.chunks import OutputDetails, output_details
+from vinery_serving.protocols.common.encoding import Answer, one_of
+from vinery_serving.protocols.common.logprobs import TokenLogprob, content_logprobs
 from vinery_serving.protocols.common.messages import pack_reasoning
 
-Item = dict[str, object]
+Members = Mapping[str, Any]
 # The members that name the tool of a call, by the name that the model uses.
 Names = Mapping[str, Mapping[str, str]]
 Cause = str | int | None  # see `core.events.Finished`
@@ -26,6 +30,248 @@ _DEFAULTS: Final = Sampling(1.0, 1.0, presence_penalty=0.0, frequency_penalty=0.
 IN_PROGRESS = "in_progress"
 COMPLETED = "completed"
 INCOMPLETE = "incomplete"
+
+
+_EVENTS: Final = one_of(
+    "response.created", "response.in_progress", "response.output_item.added",
+    "response.output_item.done", "response.content_part.added", "response.content_part.done",
+    "response.output_text.delta", "response.output_text.done",
+    "response.reasoning_summary_part.added", "response.reasoning_summary_part.done",
+    "response.reasoning_summary_text.delta", "response.reasoning_summary_text.done",
+    "response.reasoning_text.done", "response.function_call_arguments.delta",
+    "response.function_call_arguments.done", "response.custom_tool_call_input.delta",
+    "response.custom_tool_call_input.done", "response.completed", "response.incomplete",
+    "response.failed", "error",
+)  # fmt: skip
+_STATUS: Final = one_of(IN_PROGRESS, COMPLETED, INCOMPLETE)
+
+
+class OutputText(Answer, kw_only=True):
+    type: Literal["output_text"] = "output_text"
+    text: str
+    annotations: tuple[Any, ...] = ()
+    logprobs: list[TokenLogprob]
+
+
+class SummaryText(Answer, kw_only=True):
+    """The whole reasoning."""
+
+    type: Literal["summary_text"] = "summary_text"
+    text: str
+
+
+class ThoughtText(Answer, kw_only=True):
+    """The whole reasoning."""
+
+    type: Literal["reasoning_text"] = "reasoning_text"
+    text: str
+
+
+class OutputMessage(Answer, kw_only=True):
+    id: str
+    type: Literal["message"] = "message"
+    status: Annotated[str, _STATUS]
+    role: Literal["assistant"] = "assistant"
+    content: list[OutputText]
+
+
+class OutputReasoning(Answer, kw_only=True):
+    """Reasoning of the model. `summary` and `content` have the same text: some clients read the
+    one, others the other."""
+
+    id: str
+    type: Literal["reasoning"] = "reasoning"
+    status: Annotated[str, _STATUS]
+    summary: list[SummaryText]
+    content: list[ThoughtText]
+    encrypted_content: str | None
+
+
+class OutputCall(Answer, kw_only=True):
+    id: str
+    type: Literal["function_call"] = "function_call"
+    status: Annotated[str, _STATUS]
+    call_id: str
+    name: str
+    namespace: str | UnsetType = UNSET
+    arguments: str
+
+
+class OutputCustomCall(Answer, kw_only=True):
+    id: str
+    type: Literal["custom_tool_call"] = "custom_tool_call"
+    status: Annotated[str, _STATUS]
+    call_id: str
+    name: str
+    namespace: str | UnsetType = UNSET
+    input: str
+
+
+Item = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
+
+
+class InputDetails(Answer, kw_only=True):
+    """Part of the prompt's tokens: those from the prefix cache, and those of pictures and of
+    videos, if the prompt has any."""
+
+    cached_tokens: int
+    cache_write_tokens: int = 0
+    image_tokens: int | UnsetType = UNSET
+    video_tokens: int | UnsetType = UNSET
+
+
+class ResponseUsage(Answer, kw_only=True):
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class ResponseError(Answer, kw_only=True):
+    code: Annotated[str, one_of("rate_limit_exceeded", "invalid_prompt", "server_error")]
+    message: str
+
+
+class IncompleteDetails(Answer, kw_only=True):
+    """`max_output_tokens` on /v1, `max_tokens` on /v3."""
+
+    reason: Annotated[str, one_of("max_output_tokens", "max_tokens")]
+    stop_reason: (
+        Annotated[
+            str,
+            one_of(QUOTA),
+            Field(description="A quota of the client was used up before that limit."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class EchoedInputFormat(Answer, kw_only=True):
+    """The `format` of a custom tool, repeated. A grammar comes with its members."""
+
+    type: Annotated[str, one_of("text", "grammar")]
+    syntax: Annotated[str, one_of("lark", "regex")] | UnsetType = UNSET
+    definition: str | UnsetType = UNSET
+
+
+class EchoedCustomTool(Answer, kw_only=True):
+    type: Literal["custom"] = "custom"
+    name: str
+    description: str | None
+    format: EchoedInputFormat
+
+
+class EchoedFunction(Answer, kw_only=True):
+    type: Literal["function"] = "function"
+    name: str
+    description: str | None
+    parameters: Members | None
+    strict: bool | None
+
+
+class EchoedNamespace(Answer, kw_only=True):
+    type: Literal["namespace"] = "namespace"
+    name: str
+    description: str
+    tools: list[EchoedFunction | EchoedCustomTool]
+
+
+class EchoedReasoning(Answer, kw_only=True):
+    effort: str | None
+    summary: str | None
+    context: str | UnsetType = UNSET
+    mode: str | UnsetType = UNSET
+
+
+class EchoedFormat(Answer, kw_only=True):
+    """`text.format`, repeated. A schema comes with its members."""
+
+    type: str
+    name: str | UnsetType = UNSET
+    description: str | UnsetType | None = UNSET
+    schema: dict[str, Any] | UnsetType = UNSET
+    strict: bool | UnsetType | None = UNSET
+
+
+class EchoedText(Answer, kw_only=True):
+    format: EchoedFormat
+    verbosity: Annotated[str, one_of("low", "medium", "high")]
+
+
+class EchoedCacheOptions(Answer, kw_only=True):
+    mode: str
+    ttl: str
+
+
+class Response(Answer, kw_only=True):
+    """A response in any state. Members that repeat the request have OpenAI's defaults."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    status: Annotated[str, one_of(IN_PROGRESS, COMPLETED, INCOMPLETE, "failed")]
+    completed_at: int | None = None
+    error: ResponseError | None = None
+    incomplete_details: IncompleteDetails | None = None
+    model: str
+    output: Sequence[Item]
+    usage: ResponseUsage | None = None
+    instructions: str | None
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    previous_response_id: None
+    tools: list[EchoedFunction | EchoedCustomTool | EchoedNamespace]
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any]
+    parallel_tool_calls: bool
+    reasoning: EchoedReasoning
+    text: EchoedText
+    temperature: float
+    top_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    top_logprobs: int
+    truncation: Literal["auto", "disabled"]
+    service_tier: str
+    store: bool
+    background: bool
+    metadata: dict[str, str]
+    user: str | None
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+    prompt_cache_retention: str | None
+    prompt_cache_options: EchoedCacheOptions | UnsetType = UNSET
+
+
+class ResponseEvent(Answer, kw_only=True):
+    """An event of a streamed response. Its members depend on its type."""
+
+    type: Annotated[str, _EVENTS]
+    response: Response | UnsetType = UNSET
+    item_id: str | UnsetType = UNSET
+    output_index: int | UnsetType = UNSET
+    content_index: int | UnsetType = UNSET
+    summary_index: int | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    namespace: str | UnsetType = UNSET
+    item: Item | UnsetType = UNSET
+    part: OutputText | SummaryText | ThoughtText | UnsetType = UNSET
+    delta: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+    input: str | UnsetType = UNSET
+    logprobs: list[TokenLogprob] | UnsetType = UNSET
+    code: Annotated[str | None, Field(description="Of the event `error`.")] | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+    param: str | UnsetType | None = UNSET
+    sequence_number: int = 0
+    obfuscation: str | UnsetType = UNSET
+
+
+class InputTokens(Answer, kw_only=True):
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
 
 
 def names_of(tools: Iterable[Tool]) -> Names:
@@ -45,7 +291,7 @@ class ResponseObjects:
     """
 
     identity: AnswerIdentity
-    echo: Mapping[str, object]
+    echo: Members
     names: Names
     dialect: Dialect
     packs_reasoning: bool = False
@@ -58,7 +304,7 @@ class ResponseObjects:
         values = {name: getattr(in_force, name) for name in missing}
         return replace(self, echo={**self.echo, **values})
 
-    def started(self) -> Item:
+    def started(self) -> Response:
         """Return a response without output."""
         return self._response(IN_PROGRESS, ())
 
@@ -69,51 +315,46 @@ class ResponseObjects:
         completed_at: int,
         *,
         cuts: Collection[Cause],
-    ) -> Item:
+    ) -> Response:
         """Return a completed response, or an incomplete one if choices reached a limit.
 
         `cuts` holds the causes of these choices. As in chats, the `stop_reason` is that of a
         quota.
         """
-        counts = {
-            "input_tokens": usage.num_prompt_tokens,
-            "input_tokens_details": {
-                "cached_tokens": usage.num_cached_tokens,
-                "cache_write_tokens": 0,
-                **media_details(usage),
-            },
-            "output_tokens": usage.num_output_tokens,
-            "output_tokens_details": output_details(usage),
-            "total_tokens": usage.num_tokens,
-        }
+        counts = ResponseUsage(
+            input_tokens=usage.num_prompt_tokens,
+            input_tokens_details=InputDetails(
+                cached_tokens=usage.num_cached_tokens,
+                image_tokens=usage.num_image_tokens or UNSET,
+                video_tokens=usage.num_video_tokens or UNSET,
+            ),
+            output_tokens=usage.num_output_tokens,
+            output_tokens_details=output_details(usage),
+            total_tokens=usage.num_tokens,
+        )
         if not cuts:
             return self._response(COMPLETED, items, usage=counts, completed_at=completed_at)
-        details = {"reason": self.dialect.length_reason}
-        if QUOTA in cuts:
-            details["stop_reason"] = QUOTA
+        details = IncompleteDetails(
+            reason=self.dialect.length_reason, stop_reason=QUOTA if QUOTA in cuts else UNSET
+        )
         return self._response(INCOMPLETE, items, usage=counts, incomplete_details=details)
 
-    def failed(self, items: Sequence[Item], error: ServingError) -> Item:
+    def failed(self, items: Sequence[Item], error: ServingError) -> Response:
         """Return a response that ended with an error, with the items before it."""
-        details = {"code": _error_code(error), "message": error.message}
+        details = ResponseError(code=_error_code(error), message=error.message)
         return self._response("failed", items, error=details)
 
-    def _response(self, status: str, items: Sequence[Item], **members: object) -> Item:
+    def _response(self, status: str, items: Sequence[Item], **members: Any) -> Response:
         """Return the response. `members` replace the nulls."""
-        return {
-            "id": self.identity.id("resp_"),
-            "object": "response",
-            "created_at": self.identity.created_at,
-            "status": status,
-            "completed_at": None,
-            "error": None,
-            "incomplete_details": None,
-            "model": self.identity.model,
-            "output": items,
-            "usage": None,
+        return Response(
+            id=self.identity.id("resp_"),
+            created_at=self.identity.created_at,
+            status=status,
+            model=self.identity.model,
+            output=items,
             **self.echo,
             **members,
-        }
+        )
 
     def items(self, choices: Iterable[ChoiceResult]) -> Sequence[Item]:
         """Return the items of a finished answer, choice after choice. The last item of a choice
@@ -122,32 +363,34 @@ class ResponseObjects:
         for choice in choices:
             items += [self.item(len(items) + at, each) for at, each in enumerate(choice.items)]
             if choice.items and choice.finish_reason is FinishReason.LENGTH:
-                items[-1]["status"] = INCOMPLETE
+                items[-1].status = INCOMPLETE
         return items
 
     def item(
         self, index: int, item: CoreItem, status: str = COMPLETED, *, is_empty: bool = False
     ) -> Item:
         """Return item `index` of the response. An empty item has no content parts yet."""
+        id_ = self.identity.item_id
         match item:
             case TextItem(text=text, tokens=tokens):
-                content = () if is_empty else (text_part(text, tokens),)
-                head = self._head("msg_", index, "message", status)
-                return {**head, "role": "assistant", "content": content}
+                content = [] if is_empty else [text_part(text, tokens)]
+                return OutputMessage(id=id_("msg_", index), status=status, content=content)
             case ReasoningItem(text=text):
-                # Some clients read the summary, others the content, so both have the text.
-                texts = () if is_empty else (text,)
+                texts = [] if is_empty else [text]
                 is_packed = self.packs_reasoning and not is_empty
-                return {
-                    **self._head("rs_", index, "reasoning", status),
-                    "summary": [reasoning_part("summary_text", each) for each in texts],
-                    "content": [reasoning_part("reasoning_text", each) for each in texts],
-                    "encrypted_content": pack_reasoning(text) if is_packed else None,
-                }
-            case ToolCall(id=call_id, name=name, arguments=text, is_custom=is_custom):
-                kind = ("ctc_", "custom_tool_call") if is_custom else ("fc_", "function_call")
-                head = {**self._head(kind[0], index, kind[1], status), "call_id": call_id}
-                return {**head, **self.name(name), "input" if is_custom else "arguments": text}
+                return OutputReasoning(
+                    id=id_("rs_", index),
+                    status=status,
+                    summary=[SummaryText(text=each) for each in texts],
+                    content=[ThoughtText(text=each) for each in texts],
+                    encrypted_content=pack_reasoning(text) if is_packed else None,
+                )
+            case ToolCall(id=call_id, name=name, arguments=text, is_custom=True):
+                called: Members = {"status": status, "call_id": call_id, **self.name(name)}
+                return OutputCustomCall(id=id_("ctc_", index), input=text, **called)
+            case ToolCall(id=call_id, name=name, arguments=text):
+                called = {"status": status, "call_id": call_id, **self.name(name)}
+                return OutputCall(id=id_("fc_", index), arguments=text, **called)
             case _:
                 assert_never(item)
 
@@ -155,19 +398,10 @@ class ResponseObjects:
         """Return the members of a call that name its tool."""
         return self.names.get(name) or {"name": name}
 
-    def _head(self, prefix: str, index: int, kind: str, status: str) -> Item:
-        return {"id": self.identity.item_id(prefix, index), "type": kind, "status": status}
 
-
-def text_part(text: str, tokens: Sequence[Token] = ()) -> Item:
+def text_part(text: str, tokens: Sequence[Token] = ()) -> OutputText:
     """Return the part of a message."""
-    logprobs = content_logprobs(tokens)
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
-
-
-def reasoning_part(kind: Literal["summary_text", "reasoning_text"], text: str) -> Item:
-    """Return the part of a summary, or of the content of reasoning."""
-    return {"type": kind, "text": text}
+    return OutputText(text=text, logprobs=content_logprobs(tokens))
 
 
 def _error_code(error: ServingError) -> str:
