@@ -25,7 +25,6 @@ def ensure_first_admin(username: str = "admin") -> tuple[User, str | None]:
 
 @transaction.atomic
 def ensure_first_key(owner: User) -> str | None:
-    """Create a key for `owner` and return its secret; None if any key exists."""
     if ApiKey.objects.exists():
         return None
     return create_key(owner=owner, name="first key").secret

@@ -47,7 +47,6 @@ def delete_expired_sessions() -> None:
 
 @shared_task(name="vinery_accounts.tasks.check_quotas")
 def check_quotas() -> None:
-    """Write alerts of quotas that have reached a threshold, and schedule their delivery."""
     if thresholds.check_quotas(
         datetime.now(UTC), settings.VINERY_ALERT_AT, has_email=settings.VINERY_HAS_EMAIL
     ):
@@ -63,5 +62,4 @@ def sweep_deliveries() -> None:
 
 @shared_task(name="vinery_accounts.tasks.deliver")
 def deliver(delivery_id: int) -> None:
-    """Send one message, if it is still due."""
     deliveries.deliver(delivery_id, datetime.now(UTC))

@@ -246,7 +246,6 @@ class Access:
         return condition
 
     def _scoped_condition(self) -> Q:
-        """Rows of the platform, and those that hold where the caller has a role."""
         if self.user_id is None:
             return Q(pk__in=())
         of_all = Q(organization=None)

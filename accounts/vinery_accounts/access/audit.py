@@ -143,7 +143,6 @@ def snapshot(row: models.Model) -> dict[str, Any]:
 
 
 def kind_of(row: models.Model) -> str:
-    """The kind of a row in the log: the name of its model, or a shorter word."""
     named = {
         "apikey": "key",
         "servedmodel": "model",
@@ -166,7 +165,6 @@ def hash_of(entry: AuditEntry) -> str:
 
 
 def search(entries: EntriesT, text: str) -> EntriesT:
-    """The entries with the text in the actor, action, target, address or values."""
     in_words = Q(actor__icontains=text) | Q(action__icontains=text) | Q(target__icontains=text)
     found = in_words | Q(target_id=text) | _in_values(text)
     texts = {f"{name}_text": Cast(name, models.TextField()) for name in _VALUES}
@@ -229,7 +227,6 @@ def verify(expected: str | None = None) -> Verdict:
 
 
 def _break_at(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int, str] | None:
-    """What is wrong with an entry that should have this number and previous hash, if anything."""
     if entry.number > number:
         last = entry.number - 1
         which = f"Entry {number} is" if last == number else f"Entries {number} to {last} are"

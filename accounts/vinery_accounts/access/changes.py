@@ -137,7 +137,6 @@ def _owned_by(row: Model) -> Iterator[Model]:
 
 
 def _scoped_rows_of(row: Organization | Project) -> Iterator[Model]:
-    """The rows of other apps that hold for this organisation or project."""
     relations: Any = row._meta.get_fields(include_hidden=True)
     for relation in relations:
         table = relation.related_model
@@ -217,7 +216,6 @@ def membership_of(user: User, scope: Organization | Project, role: str) -> Membe
 
 
 def known_membership(user: User, scope: Organization | Project) -> Membership | None:
-    """The stored membership with a role in exactly this organisation or project."""
     if isinstance(scope, Project):
         return user.memberships.filter(project=scope).first()
     return user.memberships.filter(organization=scope, project=None).first()
@@ -276,7 +274,6 @@ def accept(invitation: Invitation) -> Membership:
 
 
 def set_active(row: RowT, is_active: bool) -> RowT:  # noqa: FBT001
-    """Activate or deactivate a user, a project or an organisation, and with it its keys."""
     return switch(row, "activate" if is_active else "deactivate", is_active=is_active)
 
 

@@ -69,18 +69,15 @@ def _schedule(alert: Alert, people: Iterable[User], now: datetime) -> None:
 
 
 def reachable() -> QuerySet[User]:
-    """Return the users who can receive e-mails."""
     return User.objects.filter(is_active=True).exclude(email="")
 
 
 def lead(scope: Q) -> Q:
-    """Return the condition that a user is an owner or admin in the scope of a membership."""
     leading = Membership.objects.filter(scope, role__in=(Role.OWNER, Role.ADMIN)).order_by()
     return Q(pk__in=leading.values("user_id"))
 
 
 def due_ids(now: datetime) -> list[int]:
-    """Return the ids of deliveries that are due, the oldest first, at most `_AT_ONCE`."""
     due = Delivery.objects.filter(state=DeliveryState.PENDING, due_at__lte=now).order_by("due_at")
     return list(due.values_list("pk", flat=True)[:_AT_ONCE])
 
@@ -139,7 +136,6 @@ def _end(delivery: Delivery, state: DeliveryState, **values: object) -> Delivery
 
 
 def retry_failed(webhook: Webhook) -> int:
-    """Make the failed messages to a webhook due, with all tries again. Returns their number."""
     failed = Delivery.objects.filter(webhook=webhook, state=DeliveryState.FAILED)
     return failed.update(state=DeliveryState.PENDING, due_at=timezone.now(), num_tries=0, error="")
 
@@ -157,7 +153,6 @@ def delete_before(moment: datetime, *, batch_size: int = ROWS_IN_A_BATCH) -> int
 
 
 def mail_of(alert: Alert) -> tuple[str, str]:
-    """Return the subject, always one line, and the plain text."""
     whose = " ".join(f"{_scope(alert)} {alert.whose}".split())
     metric = Metric(alert.metric).label
     subject = f"{alert.percent} % of {whose}'s {metric} are used"

@@ -57,12 +57,10 @@ class Quota:
 
     @property
     def percent(self) -> int:
-        """The used part of the amount in percent, rounded down."""
         return self.num_used * 100 // self.limit.amount
 
 
 def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
-    """Return the quotas among the limits, in their order. Invalid limits are skipped."""
     now_s = now.timestamp()
     rules = {limit: rule for limit, rule in valid_rules(limits).items() if rule.is_quota}
     windows = {rule: quota_window(rule, now_s) for rule in rules.values()}
@@ -118,7 +116,6 @@ def runs_out_at(use: Use, now_s: float) -> float | None:
 
 
 def _pace(use: Use, now_s: float) -> float:
-    """Return the pace in units a second."""
     pace_before = use.num_before / BEFORE_S
     if use.end_s is None:
         return pace_before

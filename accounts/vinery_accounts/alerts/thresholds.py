@@ -43,7 +43,6 @@ def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> lis
 
 
 def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bool) -> Alert | None:
-    """Write an alert and its messages. Returns None if another process was faster."""
     limit = quota.limit
     owner = limit.owner()
     alert = Alert(
@@ -82,7 +81,6 @@ def people_for(owner: models.Model | None, organization_id: int | None) -> model
 
 
 def _bound_by(owner: models.Model | None) -> Q:
-    """Return the limited users. A service account reads no mail."""
     match owner:
         case ApiKey():
             holder = Q(pk=owner.owner_id, is_service=False)

@@ -52,7 +52,6 @@ def new_secret() -> str:
 def make(
     name: str, url: str, organization: Organization | None = None, **columns: Any
 ) -> tuple[Webhook, str]:
-    """Return an unsaved webhook, and its secret, which is shown only once."""
     secret = new_secret()
     known = {"name": name, "url": url, "organization": organization, **columns}
     return Webhook(**known, secret=_encrypted(secret)), secret
@@ -82,7 +81,6 @@ def rotate(webhook: Webhook, grace: timedelta) -> str:
 
 
 def sign(secret: str, event_id: str, timestamp_s: int, body: bytes) -> str:
-    """Return one value of `webhook-signature`."""
     key = base64.b64decode(secret.removeprefix(_PREFIX))
     signed = f"{event_id}.{timestamp_s}.".encode() + body
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()

@@ -27,7 +27,6 @@ _NO_FIELD: Final = ("non_field_errors", "__all__", "detail")
 
 
 def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Return the response to an error; None for an error of the server itself."""
     response = _response(error, context.get("view"))
     if response is not None:
         set_rollback()
@@ -64,7 +63,6 @@ def _response(error: Exception, view: Any) -> Response | None:
 
 
 def _scopes(view: Any) -> str:
-    """Return the scopes that allow the request, for a message."""
     read_scope = getattr(view, "read_scope", None)
     may_read = read_scope is not None and view.request.method in SAFE_METHODS
     first = f"`{read_scope}`, " if may_read else ""
@@ -72,7 +70,6 @@ def _scopes(view: Any) -> str:
 
 
 def _not_found(view: Any) -> str:
-    """Return the message about the row that the address of the request names."""
     resource = getattr(view, "resource", None)
     if resource is None:
         return "Not found."
@@ -97,7 +94,6 @@ def _invalid(detail: Any) -> Response:
 
 
 def _with_api_names(detail: Any, view: Any) -> Any:
-    """Replace the names of columns by those of the API's fields."""
     resource = getattr(view, "resource", None)
     if resource is None or not isinstance(detail, Mapping):
         return detail

@@ -41,7 +41,6 @@ class Pages(CursorPagination):
     max_page_size = MAX_PAGE
 
     def get_ordering(self, request: Request, queryset: Any, view: Any) -> tuple[str, ...]:
-        """Return the order of the resource, and the id last, so that the order is total."""
         return (*view.resource.ordering, "id")
 
     def encode_cursor(self, cursor: Cursor) -> str:
@@ -58,7 +57,6 @@ class Pages(CursorPagination):
             ) from None
 
     def get_paginated_response(self, data: Any) -> Response:
-        """Return `{"object": "list", "data": [...], ...}`."""
         return Response(
             {
                 "object": "list",

@@ -17,7 +17,6 @@ ROWS_IN_A_BATCH: Final = 2000
 
 class StampedQuerySet(models.QuerySet[RowT, RowT]):
     def update(self, **kwargs: Any) -> int:
-        """Update like Django does, with `updated_at` set to now unless the caller gives it."""
         return super().update(**{"updated_at": timezone.now(), **kwargs})
 
     # Keeps templates from calling it.
@@ -33,7 +32,6 @@ class Stamped(models.Model):
         abstract = True
 
     def save(self, **kwargs: Any) -> None:
-        """Save like Django does; a save of some fields also saves `updated_at`."""
         if kwargs.get("update_fields"):
             kwargs["update_fields"] = {*kwargs["update_fields"], "updated_at"}
         super().save(**kwargs)

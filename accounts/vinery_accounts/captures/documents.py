@@ -50,7 +50,6 @@ def _stream(document: bytes, redactor: Redactor, *, is_cut: bool) -> tuple[bytes
 
 
 def _frames(document: bytes) -> Iterator[tuple[bytes, Any]]:
-    """Yield the bytes before an event's data, and the data. A cut event at the end is skipped."""
     for frame in document.split(b"\n\n"):
         head, mark, data = frame.rpartition(b"data: ")
         if mark and data == b"[DONE]":
@@ -69,7 +68,6 @@ def _joined(frames: list[tuple[bytes, Any]]) -> bytes:
 def _gather(
     value: Any, channel: tuple[object, ...], runs: dict[tuple[object, ...], list[_Field]]
 ) -> None:
-    """Collect the texts that continue from event to event."""
     match value:
         case dict():
             for name, inner in value.items():
@@ -85,7 +83,6 @@ def _gather(
 
 
 def _is_of_block(name: str, channel: tuple[object, ...]) -> bool:
-    """Whether the text is in the `delta` object of a message's block."""
     return "delta" in channel and name != "type"
 
 

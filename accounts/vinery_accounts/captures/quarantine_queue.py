@@ -37,11 +37,9 @@ class QuarantineQueue:
 
     @property
     def waiting(self) -> frozenset[str]:
-        """The digests of the requests that are not stored yet."""
         return frozenset(each.digest for each in self._waiting.copy())
 
     def put(self, found: FatalRequest) -> None:
-        """Add a request, or drop it if the queue is full."""
         if len(self._waiting) < self._max_waiting:
             self._waiting.append(found)
         else:

@@ -64,7 +64,6 @@ def _row(found: FatalRequest, expires_at: datetime) -> QuarantinedRequest:
 
 
 def digests_in_force() -> frozenset[str]:
-    """Return the digests of the requests in quarantine, the newest ones. One query."""
     return frozenset(QuarantinedRequest.objects.values_list("digest", flat=True)[:_MAX_DIGESTS])
 
 

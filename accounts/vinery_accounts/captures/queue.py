@@ -41,7 +41,6 @@ class CaptureQueue:
         return len(self._waiting)
 
     def put(self, taken: CapturedRequest) -> None:
-        """Add a capture, or drop it if the queue is full."""
         with self._lock:
             num_bytes = self._num_bytes + taken.num_kept_bytes
             if len(self._waiting) >= self._max_captures or num_bytes > self._max_bytes:

@@ -62,7 +62,6 @@ def store_captured(taken: Sequence[CapturedRequest]) -> bool:
 def _policies(
     ids: Iterable[int], *, is_locked: bool = False
 ) -> Mapping[int, tuple[int, Sequence[str]]]:
-    """Return the hours and the redactions of each project that captures."""
     projects = Project.objects.filter(pk__in=ids).order_by("pk")
     if is_locked:
         projects = projects.select_for_update(no_key=True)

@@ -49,7 +49,6 @@ class KeyFilterForm(forms.Form):
 
     @cached_property
     def wanted(self) -> dict[str, str]:
-        """The valid filters that are set."""
         self.is_valid()
         return {name: value for name, value in self.cleaned_data.items() if value}
 
@@ -111,7 +110,6 @@ class NewKeyForm(KeyForm):
             del self.fields["owner"]
 
     def clean_owner(self) -> User | None:
-        """Return the owner, None for the user. Raises ValidationError for an unknown name."""
         name = self.cleaned_data["owner"]
         owner = self._access.rows(User).filter(username=name).first()
         if name and owner is None:
@@ -123,12 +121,10 @@ class KeysPage(Page):
     name = "keys"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the address of the list, and the query string that forms carry for it."""
         context = {"list": self.list_address(), "view": self.view()}
         return super().get_context_data(**kwargs) | context
 
     def view(self, **changes: str) -> str:
-        """Return the filters and the page of the list as a query string, which may be empty."""
         kept = {name: self.request.GET.get(name, "") for name in _VIEW} | changes
         query = urlencode({name: value for name, value in kept.items() if value})
         return f"?{query}" if query else ""
@@ -137,7 +133,6 @@ class KeysPage(Page):
         return reverse("console:keys") + self.view()
 
     def show_once(self, new: Issued) -> HttpResponse:
-        """Return the page with the secret, which is not stored."""
         context = {
             "key": new.row,
             "secret": new.secret,
@@ -149,7 +144,6 @@ class KeysPage(Page):
         return render(self.request, "console/key_made.html", page)
 
     def _model(self, key: ApiKey) -> str:
-        """Return the first model that answers chats with the key, so that the example works."""
         allowed = key.allowed_models
         names = (each.name for each in served_to(key.project_id) if each.answers_chats)
         usable = (name for name in names if not allowed or name in allowed)
@@ -232,7 +226,6 @@ class MakeKey(KeysPage, FormPage):
         return super().get_context_data(**kwargs) | {"may_make": self.projects.exists()}
 
     def save(self, form: NewKeyForm) -> HttpResponse:
-        """Create the key and show it, unless this form has created one already."""
         session = self.request.session
         once, sent = form.cleaned_data["once"], session.get(_SENT, [])
         if once in sent:
@@ -251,7 +244,6 @@ class OneKeyPage(KeysPage):
 
     @cached_property
     def key(self) -> ApiKey:
-        """The key. Raises `Http404` for one that the user may not see."""
         return get_object_or_404(KEYS.rows(self.access), pk=self.kwargs["row_id"])
 
 
@@ -289,7 +281,6 @@ class ActOnKey(OneKeyPage):
         return super().get_context_data(**kwargs) | {"key": self.key, "graces": GRACES}
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Run the action, and show the secret of a new key or return to the list."""
         values = {"grace_s": grace_of(request)} if self.does == "rotate" else {}
         try:
             result = KEYS.act(self.access, KEYS.action(self.does), self.key, **values)
@@ -306,14 +297,12 @@ class SwitchKey(ActOnKey):
     """`/console/keys/<id>/pause/` and `resume/`, without a confirmation: both can be undone."""
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Return to the list: after sign-in, a button pressed without a session leads here."""
         text = f"Nothing was changed yet. To {self.does} {self.key.name}, press the button again."
         messages.info(request, text)
         return HttpResponseRedirect(self.list_address())
 
 
 def projects_for(access: Access, user: User) -> Any:
-    """Return the projects in which the user may create keys of their own."""
     active = access.rows(Project).filter(is_active=True, organization__is_active=True)
     rows = active.select_related("organization")
     return rows.filter(

@@ -37,7 +37,6 @@ class MemberFilterForm(forms.Form):
     role = forms.ChoiceField(required=False, choices=[("", "any"), *Role.choices])
 
     def wanted(self) -> Iterator[tuple[str, Any]]:
-        """Yield the lookup and the value of each valid filter that is set."""
         self.is_valid()
         yield from ((name, value) for name, value in self.cleaned_data.items() if value)
         if (project_id := id_of(self.data.get("project", ""))) is not None:
@@ -62,7 +61,6 @@ class Members(ListPage):
 
     @cached_property
     def owns(self) -> bool:
-        """Whether the user may give roles somewhere."""
         roles = {*self.access.organizations.values(), *self.access.projects.values()}
         return self.access.is_superuser or Role.OWNER in roles
 
@@ -151,7 +149,6 @@ class NewMember(FormPage):
         return NewMemberForm(self.access, data)
 
     def save(self, form: NewMemberForm) -> HttpResponse:
-        """Create the user, and show the link with which a person sets a password."""
         scope = form.cleaned_data["where"]
         values = {**form.columns, scope._meta.model_name: scope}
         user = USERS.create(self.access, values)
@@ -247,7 +244,6 @@ class LinkForMember(RowPage):
 
 
 def show_link(page: Page, user: User) -> HttpResponse:
-    """Return the page with the link, which is stored nowhere."""
     link = USERS.act(page.access, USERS.action("link"), user)
     text = (
         "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "

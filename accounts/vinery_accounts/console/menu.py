@@ -72,7 +72,6 @@ _GROUPS: Final = (
 
 
 def menu_of(access: Access) -> list[Group]:
-    """Return the groups with the pages that the user may open. Empty groups are left out."""
     groups = [
         Group(group.name, [each for each in group.entries if each.may_open(access)])
         for group in _GROUPS
@@ -81,7 +80,6 @@ def menu_of(access: Access) -> list[Group]:
 
 
 def may_open(access: Access, name: str) -> bool:
-    """Return whether the user may open the page, and the pages below it."""
     entries = (entry for group in _GROUPS for entry in group.entries)
     return all(entry.may_open(access) for entry in entries if entry.name == name)
 
@@ -121,7 +119,6 @@ _PAGES: Final = {
 
 
 def guarded(response: ResponseT) -> ResponseT:
-    """Return the response with the headers of every page of the console."""
     response.headers["Content-Security-Policy"] = _POLICY
     response.headers["Cache-Control"] = "no-store, private"
     response.headers["Referrer-Policy"] = "same-origin"
@@ -133,13 +130,11 @@ def is_console(request: HttpRequest) -> bool:
 
 
 def error_page(request: HttpRequest, status: int) -> HttpResponse:
-    """Return the page of a status: 400, 403, 404, 500 or 503."""
     # After a server error the user can perhaps not be read.
     return _page(None if status >= 500 else request, status, *_PAGES[status])
 
 
 def old_form_page(request: HttpRequest) -> HttpResponse:
-    """Return the page for a form whose CSRF token is invalid."""
     advice = (
         "Or it was sent from another site, or without cookies. Nothing was changed: go back, "
         "reload the page, and send it again."
@@ -183,6 +178,5 @@ def _head(name: str) -> tuple[str, str]:
 
 @register.simple_tag
 def state(is_active: bool, otherwise: str) -> SafeString:  # noqa: FBT001
-    """Return the mark and the word of an active row, or the word for another one."""
     kind, word = ("state state-active", "active") if is_active else ("state", otherwise)
     return format_html('<span class="{}">{}</span>', kind, word)

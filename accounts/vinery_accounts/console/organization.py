@@ -54,7 +54,6 @@ class ScopeField(forms.Field):
         self.widget.choices = scope_choices(access)
 
     def to_python(self, value: Any) -> Organization | Project | None:
-        """Return the row. Raises ValidationError for one that the user may not see."""
         kind, _, row_id = (value or "").partition(":")
         pk = id_of(row_id)
         if not value or kind not in _KINDS or pk is None:
@@ -95,7 +94,6 @@ _CAPTURES: Final = ("capture_hours", "capture_redactions")
 
 
 def led_organizations(access: Access) -> Any:
-    """Return the active organisations in which the user may create projects."""
     rows = access.rows(Organization).filter(is_active=True).order_by("name")
     led = [row.pk for row in rows if access.leads(row.pk)]
     return rows.filter(pk__in=led)
@@ -130,7 +128,6 @@ class NewProject(FormPage):
     heading, button = "Create a project", "Create"
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
-        """Return the form. Raises `PermissionDenied` for a user who may create no project."""
         organizations = led_organizations(self.access)
         if not organizations.exists():
             raise PermissionDenied
@@ -247,7 +244,6 @@ _COPY: Final = (
 
 
 def show_secret(page: FormPage | RowPage, new: Issued) -> HttpResponse:
-    """Return the page with the secret, which is never shown again."""
     context = page.get_context_data() | {
         "heading": new.row.name,
         "text": mark_safe(_COPY),

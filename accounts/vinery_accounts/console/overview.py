@@ -104,13 +104,11 @@ class Overview(UsagePage):
 
 
 def before(question: Question) -> Question:
-    """Return the question about the period of the same length before."""
     length = question.until - question.since
     return replace(question, since=question.since - length, until=question.since)
 
 
 def _change(now: int, earlier: int) -> str:
-    """Return the change against the period before; empty if that had nothing."""
     return f"{100 * (now - earlier) / earlier:+,.0f} % vs previous period" if earlier else ""
 
 

@@ -50,7 +50,6 @@ class Page(LoginRequiredMixin, TemplateView):
         return context | {"page": self.name, "menu": menu, "whose": self._whose()}
 
     def base_url(self) -> str:
-        """Return the URL of the server that clients and other users use, without a path."""
         public_url: str = settings.VINERY_PUBLIC_URL
         return public_url or self.request.build_absolute_uri("/").rstrip("/")
 
@@ -120,7 +119,6 @@ class UsagePage(Page):
     dimensions: ClassVar[frozenset[Dimension]] = frozenset(Dimension)  # that it filters by
 
     def follows(self, name: str, value: str) -> bool:
-        """Return whether a parameter that only this page has is valid."""
         return False
 
     @cached_property
@@ -133,7 +131,6 @@ class UsagePage(Page):
 
     @cached_property
     def filters(self) -> Conditions:
-        """The filters `user=7`, `model=tiny-chat` and so on. Invalid ones are ignored."""
         return {
             dimension: frozenset(values)
             for dimension in Dimension
@@ -179,7 +176,6 @@ class UsagePage(Page):
         }
 
     def address(self, **changes: str | None) -> str:
-        """Return the address of this page with other parameters; None removes one."""
         query = self.request.GET.copy()
         for name, value in changes.items():
             if value is None:
@@ -201,12 +197,10 @@ class UsagePage(Page):
 
 
 def value_of(key: int | str | None) -> str:
-    """Return the value of a group as the parameter of a filter."""
     return _NO_ID if key is None else str(key)
 
 
 def _values(dimension: Dimension, texts: list[str]) -> list[Any]:
-    """Return the valid values among texts."""
     if dimension is Dimension.STATUS:
         known = [text for text in texts if text in (*STATUS_CLASSES, NO_STATUS)]
         return [None if text == NO_STATUS else text for text in known]

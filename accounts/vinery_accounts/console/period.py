@@ -73,13 +73,11 @@ class PeriodForm(forms.Form):
 
     @classmethod
     def of(cls, query: Any) -> PeriodForm:
-        """Return the form of a query string, with defaults for absent values."""
         asked = {name: query.get(name, "") for name in cls.base_fields}
         usual = OWN if asked["since"] or asked["until"] else _USUAL
         return cls(asked | {"period": asked["period"] or usual, "zone": asked["zone"] or "UTC"})
 
     def clean(self) -> dict[str, Any]:
-        """Raise ValidationError for a period that cannot be drawn."""
         super().clean()
         values = self.cleaned_data
         values["found"] = found = self._found(values)
@@ -95,7 +93,6 @@ class PeriodForm(forms.Form):
 
     @property
     def found(self) -> Period:
-        """The period of a valid form, else the last day."""
         if self.is_valid():
             period: Period = self.cleaned_data["found"]
             return period

@@ -88,7 +88,6 @@ class AuditFilterForm(forms.Form):
     until = _day("To")
 
     def wanted(self) -> Iterator[tuple[str, Any]]:
-        """Yield the lookup and the value of each valid filter that is set."""
         self.is_valid()
         for name, value in self.cleaned_data.items():
             if not value:
@@ -120,7 +119,6 @@ class AuditLog(ListPage):
 
 
 def changes_of(entry: AuditEntry) -> list[tuple[str, str, str]]:
-    """Return each column that the entry reports, with its values before and after."""
     before, after = entry.before or {}, entry.after or {}
     names = sorted({*before, *after})
     return [(name, _value(before, name), _value(after, name)) for name in names]
@@ -137,7 +135,6 @@ def _value(values: dict[str, Any], name: str) -> str:
 
 
 def num_quarantined(access: Access) -> int:
-    """Return how many requests in quarantine the user sees."""
     return QUARANTINE.rows(access).count()
 
 
@@ -219,7 +216,6 @@ class Refusals(UsagePage):
         }
 
     def _matching(self) -> QuerySet[RefusedRequest]:
-        """Return the events of the period that the filters of the address match."""
         rows = REFUSALS.rows(self.access).filter(
             created_at__gte=self.period.since, created_at__lt=self.period.until
         )
@@ -243,7 +239,6 @@ class Refusals(UsagePage):
 
 
 def _most_refused(rows: QuerySet[RefusedRequest]) -> list[dict[str, Any]]:
-    """Return the users and limits with the most events, if there are several."""
     columns = ("user_id", "username", "limit_id", "scope", "metric", "window")
     sums = rows.order_by().values(*columns).annotate(num_events=Count("id"))
     found = list(sums.order_by("-num_events")[:_MOST])

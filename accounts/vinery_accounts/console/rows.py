@@ -26,7 +26,6 @@ GRACES: Final = [
 
 
 def grace_of(request: HttpRequest) -> int:
-    """Return the grace of a form in seconds; 0 for an invalid one."""
     grace = request.POST.get("grace", "")
     return int(grace) if grace in dict(GRACES) else 0
 
@@ -37,7 +36,6 @@ class ResourcePage(Page):
     resource: ClassVar[Resource[Any]]
 
     def to_list(self, message: str) -> HttpResponse:
-        """Return to the list, with a message about what was done."""
         messages.success(self.request, message)
         return redirect(f"console:{self.name}")
 
@@ -53,7 +51,6 @@ class ListPage(ResourcePage):
         return self.resource.rows(self.access)
 
     def shown(self, row: Any) -> Any:
-        """Return what the template gets for a row."""
         return row
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -72,7 +69,6 @@ class RowPage(ResourcePage):
 
     @cached_property
     def row(self) -> Any:
-        """The row. Raises `Http404` for one that the user may not see."""
         return get_object_or_404(self.resource.rows(self.access), pk=self.kwargs["row_id"])
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -107,7 +103,6 @@ class ActPage(RowPage):
         return f"The {self.row} is {self.resource.action(self.does).done}."
 
     def back_address(self) -> str:
-        """Return the address that the page leads to, whatever the answer."""
         return reverse(f"console:{self.name}")
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -145,7 +140,6 @@ class ConfirmPage(ActPage):
         return ""
 
     def check(self) -> None:
-        """Raises `PermissionDenied` for a user who may not do it."""
         remove = self.does == "remove"
         permission = self.resource.removal if remove else self.resource.action(self.does).permission
         require(self.access, permission, self.row)
@@ -163,7 +157,6 @@ class ConfirmPage(ActPage):
 
 
 def page_of(rows: QuerySet[Any], request: HttpRequest) -> dict[str, Any]:
-    """Return the rows of the page that the address names, and the addresses beside it."""
     page = Paginator(rows, ROWS_ON_A_PAGE).get_page(request.GET.get("page"))
     return {
         "rows": list(page.object_list),

@@ -69,7 +69,6 @@ def reset(rule: Rule, level: Level | None) -> str:
 
 
 def runs_out(seconds: float) -> str:
-    """Return when a quota may be used up at its current rate."""
     return f"May be used up in {in_time(max(1.0, seconds))}, at the current rate"
 
 

@@ -38,7 +38,6 @@ def create_key(*, owner: User, project: Project | None = None, **columns: Any) -
 
 
 def change_key(key: ApiKey, **values: object) -> ApiKey:
-    """Set fields of a key. Raises `ValidationError` for values that are not valid."""
     with audit.writing():
         stored = ApiKey.objects.get(pk=key.pk)
         whole = rotation.with_expiry(stored, values, timezone.now())
@@ -85,7 +84,6 @@ def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
 
 
 def _with_secret(key: ApiKey) -> NewKey:
-    """Generate the secret of a key that is otherwise complete, and store the key."""
     key.expires_at = rotation.expiry_of_new(vars(key), timezone.now())
     secret = new_secret(_ADMIN if key.is_for_administration else _LIVE)
     peppers = key_peppers()
@@ -135,13 +133,11 @@ def find_key(secret: str) -> ApiKey:
 
 
 def _has(key: ApiKey, field: str) -> bool:
-    """Whether the stored key has this time set. Refreshes the key from the database."""
     key.refresh_from_db(fields=["revoked_at", "paused_at", "updated_at"])
     return getattr(key, field) is not None
 
 
 def matching(text: str) -> Q:
-    """A condition: the text is in the name of the key, its owner or its project, or in the hint."""
     # Subqueries, because there are fewer owners and projects than keys.
     owners = User.objects.filter(username__icontains=text).order_by()
     projects = Project.objects.filter(name__icontains=text).order_by()

@@ -107,7 +107,6 @@ _LOOKUPS: Final[Mapping[type[Stamped], str]] = {
 
 
 def read_fingerprint() -> Fingerprint:
-    """The fingerprint of keys, users, projects and organisations, in one query."""
     with connection.cursor() as cursor:
         cursor.execute(_FINGERPRINT_SQL)
         row = cursor.fetchone()
@@ -120,7 +119,6 @@ def all_rows() -> Iterator[KeyRow]:
 
 
 def stamps_since(moment: datetime) -> Stamps:
-    """The keys, users, projects and organisations that changed at `moment` or later."""
     stamps = {}
     for table in _LOOKUPS:
         changed = table._default_manager.filter(updated_at__gte=moment).order_by()

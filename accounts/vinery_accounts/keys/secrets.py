@@ -40,7 +40,6 @@ def key_peppers() -> Mapping[int, bytes]:
 
 
 def looks_like_key(text: str | bytes) -> bool:
-    """Whether the text has the length, alphabet and check characters of a key."""
     secret = text.encode("utf-8", "replace") if isinstance(text, str) else text
     if _FORMAT.fullmatch(secret) is None:
         return False

@@ -117,13 +117,11 @@ class KeyTable:
         return entry.expires_at_s is None or self._clock() < entry.expires_at_s
 
     def refresh(self) -> None:
-        """Read changes of the database, and admit new keys."""
         self.follow()
         self.admit(self.num_read)
 
     @property
     def has_pending(self) -> bool:
-        """Whether keys wait for `admit`."""
         return bool(self._pending)
 
     def admit(self, num_read: int) -> None:

@@ -140,7 +140,6 @@ class FailoverLimiter:
         return grant
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
-        """See `Limiter`. Does not wait while Redis is unavailable."""
         if lease.is_uncounted:
             return
         if self._unavailable_since_s is not None:
@@ -154,7 +153,6 @@ class FailoverLimiter:
                 raise
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """See `Limiter`. Redis may miss a heartbeat."""
         if self._unavailable_since_s is None:
             with contextlib.suppress(LimitsUnavailable):
                 await self._ask(self._store.renew([one for one in leases if not one.is_uncounted]))

@@ -68,11 +68,9 @@ class ReservationRequest(TokenCounts, frozen=True, kw_only=True):
             raise ValueError("a request has at least one answer")
 
     def costs(self) -> Costs:
-        """Return what each metric is charged."""
         return _costs(self, self.weights, 1, self.num_answers * SCALE)
 
     def costs_per_output_token(self) -> Costs:
-        """Return what each metric is charged for one more token of the answer."""
         return (0, SCALE, 0, SCALE, 0, self.weights.output_milli * _MILLI)
 
 
@@ -86,7 +84,6 @@ class ActualUsage(TokenCounts, frozen=True, kw_only=True):
         _check_counts(self)
 
     def costs(self, weights: Weights) -> Costs:
-        """Return what each metric is charged. The request holds no slots of concurrency."""
         return _costs(self, weights, self.num_requests, 0)
 
     def costs_with_weighted(self, weighted: int) -> Costs:
@@ -94,7 +91,6 @@ class ActualUsage(TokenCounts, frozen=True, kw_only=True):
         return (*self.costs(EQUAL_WEIGHTS)[:5], weighted)
 
     def weighted_tokens(self, weights: Weights) -> float:
-        """Return what budgets are charged."""
         return weights.weigh_milli(self) / 1000
 
 
@@ -147,7 +143,6 @@ class Reading(msgspec.Struct, frozen=True):
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels in the order of the rules. They are computed on each access."""
         pairs = zip(self.rules, self.used, strict=True)
         return tuple(level_of(rule, used, self.now_ms) for rule, used in pairs)
 
@@ -280,7 +275,6 @@ def num_used(units: int) -> int:
 
 
 def level_of(rule: Rule, used: int, now_ms: int) -> Level:
-    """Return the level of a rule of which so many fixed-point units are used."""
     if rule.kind is Kind.BUCKET:
         reset_s = windows.refill_s(used, rule.amount, rule.tick_ms)
     else:
@@ -300,7 +294,6 @@ def reset_ms(rule: Rule, used: int, now_ms: int) -> int | None:
 
 
 def binding_denial(denials: Iterable[Denial]) -> Denial:
-    """Return the denial that would refuse longest, of those by rules that refuse."""
 
     def duration(denial: Denial) -> tuple[bool, bool, float]:
         return denial.is_too_large, denial.wait_s is None, denial.wait_s or 0.0

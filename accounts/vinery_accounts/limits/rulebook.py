@@ -178,7 +178,6 @@ class RuleBook:
 
 
 def scopes_of(caller: Caller) -> tuple[str, ...]:
-    """Return the scopes in which a caller's requests are counted, without those of models."""
     owned = (
         (LimitScope.ORGANIZATION.value, caller.organization_id),
         (LimitScope.PROJECT.value, caller.project_id),
@@ -204,7 +203,6 @@ def rule_of(limit: Limit) -> Rule:
 
 
 def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
-    """Return the rules of rows. Rows without a meaning are left out, as limiters ignore them."""
     rules = {}
     for limit in limits:
         with suppress(ValueError, KeyError):
@@ -248,7 +246,6 @@ def _replaced(key_ids: Collection[int]) -> dict[int, int]:
 
 
 def scope_of(limit: Limit) -> str:
-    """Return the scope of a row, as `Rule.scope` has it."""
     match limit.scope:
         case LimitScope.PLATFORM:
             return PLATFORM

@@ -89,13 +89,11 @@ class Rule:
         return hash(self.key)
 
     def of_end_user(self, end_user: str) -> Self:
-        """Return the rule of one end user, by the name that usage records have."""
         named = end_user.encode("utf-8", "replace")
         return replace(self, end_user=blake2b(named, digest_size=16).hexdigest())
 
     @property
     def is_quota(self) -> bool:
-        """Whether a client that has used it up should not retry soon."""
         return self.kind in _QUOTAS
 
     @property

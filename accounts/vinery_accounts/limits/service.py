@@ -213,7 +213,6 @@ class LimitService:
                 await self._failover.levels(())
 
     async def close(self) -> None:
-        """Wait for settlements, and stop the failover."""
         await asyncio.gather(*self._settling, return_exceptions=True)
         if self._failover is not None:
             await self._failover.close()
@@ -244,7 +243,6 @@ def show_in_pages(limits: LimitService | None) -> None:
 
 
 def current_state() -> StoreState | None:
-    """Return the state of Redis; None: this process does not use it."""
     return _shown[0].state if _shown else None
 
 

@@ -80,7 +80,6 @@ class Lows:
         self._lows: list[tuple[int, int]] = []
 
     def note(self, number: int, level: int) -> None:
-        """Note the level just before the addition of this number."""
         if not level:
             self._lows = [(number, 0)]
             return

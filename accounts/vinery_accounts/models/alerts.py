@@ -85,7 +85,6 @@ class Webhook(Stamped):
         return self.name
 
     def clean(self) -> None:
-        """Raises ValidationError for a URL that webhooks may not be sent to."""
         try:
             check_url(self.url)
         except AddressRefused as error:

@@ -16,7 +16,6 @@ _ROWS_IN_A_BATCH: Final = 1000
 
 class CaptureQuerySet(models.QuerySet["Capture"]):
     def delete_expired(self, now: datetime) -> int:
-        """Delete captures whose time is over. Returns how many there were."""
         old = self.filter(expires_at__lte=now).order_by("expires_at")
         return delete_in_batches(old, _ROWS_IN_A_BATCH)
 

@@ -196,7 +196,6 @@ class Membership(models.Model):
 
     @property
     def scope(self) -> Organization | Project:
-        """Where the role holds."""
         return self.project or self.organization
 
 
@@ -230,5 +229,4 @@ class Invitation(models.Model):
 
     @property
     def scope(self) -> Organization | Project:
-        """Where the role would hold."""
         return self.project or self.organization

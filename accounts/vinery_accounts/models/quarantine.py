@@ -12,7 +12,6 @@ from vinery_accounts.base.querysets import delete_in_batches
 
 class QuarantinedRequestQuerySet(models.QuerySet["QuarantinedRequest"]):
     def delete_expired(self, now: datetime) -> int:
-        """Delete rows whose time is over. Returns how many there were."""
         return delete_in_batches(self.filter(expires_at__lte=now).order_by("expires_at"))
 
 

@@ -44,11 +44,9 @@ class ScopedRow(models.Model):
 
     @property
     def whose(self) -> str:
-        """The name of what the row holds for. Reads the related rows."""
         return str(self.project or self.organization or "the platform")
 
     def clean(self) -> None:
-        """Raises ValidationError for a project without its organisation."""
         if self.project_id is not None and self.organization_id is None:
             raise ValidationError({"organization": "Name the organisation of the project, too."})
 

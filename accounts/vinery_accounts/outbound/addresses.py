@@ -99,7 +99,6 @@ def _unmapped(network: Network) -> Network:
 
 
 def is_within(address: str, networks: Iterable[Network]) -> bool:
-    """Whether the address is in one of the networks; False for text that is not an address."""
     ip = read_address(address.partition("%")[0])
     return ip is not None and any(
         ip.version == network.version and ip in network for network in networks

@@ -79,7 +79,6 @@ async def resolve(host: str, port: int) -> tuple[str, ...]:
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """The certificates that the system trusts, read once."""
     return ssl.create_default_context()
 
 
@@ -279,7 +278,6 @@ class _CountedStream(httpcore2.AsyncNetworkStream):
 
 @contextmanager
 def _explained(url: Url) -> Iterator[None]:
-    """Errors of httpcore as errors of this room."""
     try:
         yield
     except httpcore2.ProtocolError as error:
@@ -292,7 +290,6 @@ def _explained(url: Url) -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> str:
-    """The name of the first error, such as ConnectionRefusedError."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return type(error).__name__

@@ -63,7 +63,6 @@ class AlertFilters(DatedFilters):
 
 
 def deliveries(alert: Alert) -> list[str]:
-    """Return one text for each message, with its state and last error."""
     return [_delivery(each) for each in alert.deliveries.all()]
 
 
@@ -96,7 +95,6 @@ class Alerts(Resource[Alert]):
     read_scope = Scope.USAGE.value
 
     def rows(self, access: Access) -> QuerySet[Alert]:
-        """Return the alerts with their messages and the receivers' names."""
         named = Delivery.objects.select_related("webhook", "user")
         return super().rows(access).prefetch_related(Prefetch("deliveries", named))
 

@@ -90,12 +90,10 @@ class Resource(Generic[RowT]):
     """Relations whose rows are counted for `columns`, by the name of the number."""
 
     def writable(self) -> list[str]:
-        """Return the names of the fields that a new row takes."""
         fields = self.serializer().fields
         return [name for name, field in fields.items() if not field.read_only]
 
     def rows(self, access: Access) -> QuerySet[RowT]:
-        """Return the rows that the caller may see."""
         rows = access.rows(self.model)
         return rows.select_related(*self.related) if self.related else rows
 
@@ -121,11 +119,9 @@ class Resource(Generic[RowT]):
         """Raise ValidationError for values that are not valid together."""
 
     def hidden(self, access: Access, row: RowT | None) -> frozenset[str]:
-        """Return the fields of a row that forms do not show to the caller."""
         return frozenset()
 
     def initial(self, access: Access) -> Mapping[str, Any]:
-        """Return what the form of a new row begins with."""
         return {}
 
     def choices(self, access: Access) -> Mapping[str, Any]:
@@ -139,12 +135,10 @@ class Resource(Generic[RowT]):
         return changes.add(row)
 
     def change(self, access: Access, row: RowT, values: Mapping[str, Any]) -> RowT:
-        """Give a stored row other values, and return it."""
         self.check(access, row, row)
         return changes.change(row, **values)
 
     def remove(self, access: Access, row: RowT) -> None:
-        """Delete a row, with what belongs to it."""
         require(access, self.removal, row)
         changes.remove(row)
 
@@ -159,12 +153,10 @@ class Resource(Generic[RowT]):
         return next(each for each in self.actions if each.name == name)
 
     def body_of(self, view: str) -> type[serializers.Serializer[Any]]:
-        """Return the serializer of what a view of the API reads."""
         of_actions = {each.name: each.serializer for each in self.actions}
         return {**of_actions, **self.bodies}.get(view, self.serializer)
 
     def answer_of(self, view: str) -> type[serializers.Serializer[Any]]:
-        """Return the serializer of what a view of the API returns."""
         of_actions = {each.name: each.answer for each in self.actions if each.answer}
         return {**of_actions, **self.answers}.get(view, self.serializer)
 
@@ -220,7 +212,6 @@ def require_administrator(access: Access) -> None:
 
 
 def activation(permission: Action) -> tuple[RowAction, RowAction]:
-    """Return the actions that activate and deactivate a row with its keys."""
     return (
         RowAction(
             "activate",

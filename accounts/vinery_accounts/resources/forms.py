@@ -30,7 +30,6 @@ class NumbersField(CommaField):
     """Whole numbers, separated by commas."""
 
     def to_python(self, value: Any) -> Any:
-        """Return the numbers. Raises ValidationError for other text."""
         words = super().to_python(value)
         if not all(word.isascii() and word.isdigit() and len(word) <= 9 for word in words):
             raise ValidationError("Give whole numbers, separated by commas.")
@@ -51,7 +50,6 @@ class PercentsField(CommaField):
         return _OFF if value == [] else super().prepare_value(value)
 
     def to_python(self, value: Any) -> Any:
-        """Return the list, or None. Raises ValidationError for invalid percentages."""
         words = super().to_python(value)
         if not words:
             return None
@@ -65,7 +63,6 @@ class PercentsField(CommaField):
 
 
 def form_field(field: Any) -> forms.Field:
-    """Return the form field of a serializer's field, with its label, help and limits."""
     details: dict[str, Any] = {
         "label": field.label,
         "help_text": (field.help_text or "").replace("`", ""),  # of the API's documentation
@@ -105,7 +102,6 @@ def form_field(field: Any) -> forms.Field:
 
 
 def row_field(field: Any, rows: QuerySet[Any]) -> forms.ModelChoiceField:  # type: ignore[type-arg]
-    """Return a choice among rows, for a serializer's field with the id of a row."""
     none = None if field.required else "-"
     return forms.ModelChoiceField(
         rows, label=field.label, required=field.required, empty_label=none
@@ -148,13 +144,11 @@ class SerializerForm(forms.Form):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The values of a valid form, by column."""
         known = self.cleaned_data
         return {column: known[name] for column, name in self._names.items() if name in known}
 
     @property
     def changed_columns(self) -> dict[str, Any]:
-        """The values that differ from the initial ones, by column."""
         changed = {column for column, name in self._names.items() if name in self.changed_data}
         return {column: value for column, value in self.columns.items() if column in changed}
 
@@ -194,7 +188,6 @@ class ParametersForm(SerializerForm):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The parameters of a valid form."""
         return {
             name: self._defaults[name] if value in (None, "") else value
             for name, value in self.columns.items()

@@ -45,7 +45,6 @@ class InvitationSerializer(StrictModelSerializer):
         }
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Raise ValidationError unless there is one scope."""
         return one_scope(values, is_required=True)
 
 

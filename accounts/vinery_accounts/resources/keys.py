@@ -245,7 +245,6 @@ class Keys(Resource[ApiKey]):
         return {"scopes": scope_choices(access)}
 
     def check_values(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
-        """Raise ValidationError for an expiry in the past, and for two ends of one key."""
         now = timezone.now()
         if stored is not None:
             rotation.with_expiry(stored, values, now)
@@ -256,7 +255,6 @@ class Keys(Resource[ApiKey]):
         rotation.expiry_of_new(values, now)
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
-        """Store a new key, the caller's own by default."""
         columns = dict(values)
         if "owner" not in columns:
             columns["owner"] = User.objects.get(pk=access.user_id or 0)
@@ -289,7 +287,6 @@ KEYS: Final = Keys()
 
 
 def scope_choices(access: Access) -> list[tuple[str, str]]:
-    """Return the scopes that the caller may give to a new key, for forms."""
     is_admin = access.is_superuser and not access.is_of_key
     return [choice for choice in Scope.choices if is_admin or choice[0] != Scope.ADMIN]
 

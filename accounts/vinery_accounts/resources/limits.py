@@ -70,7 +70,6 @@ class LimitSerializer(StrictModelSerializer):
         }
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Raise ValidationError for an owner that does not exist, or not for the caller."""
         scope, scope_id = values.get("scope", ""), values.get("scope_id")
         owners = OWNERS.get(scope) if scope_id else None
         access = self.context["access"]
@@ -116,7 +115,6 @@ class Limits(Resource[Limit]):
 
 
 def _owners(limits: Sequence[Limit]) -> list[str]:
-    """Return the names of the limits' owners, with one query for each table."""
     names: dict[tuple[str, int], str] = {}
     for scope, table in OWNERS.items():
         ids = {limit.scope_id for limit in limits if limit.scope == scope}
@@ -176,7 +174,6 @@ class Quotas(Resource[Limit]):
         return access.quotas_seen()
 
     def load(self, rows: Sequence[Limit]) -> Sequence[Limit]:
-        """Return the quotas among these limits, which get attributes with their use now."""
         found = quotas.read_quotas(rows, timezone.now())
         for quota in found:
             vars(quota.limit).update(

@@ -127,7 +127,6 @@ class Projects(Resource[Project]):
         return frozenset() if may else _CAPTURE_FIELDS
 
     def change(self, access: Access, row: Project, values: Mapping[str, Any]) -> Project:
-        """Give a project other values. Captures need a permission of their own."""
         if not _CAPTURE_FIELDS.isdisjoint(values):
             require(access, Action.CAPTURE, row)
         return super().change(access, row, values)

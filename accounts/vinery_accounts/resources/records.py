@@ -215,7 +215,6 @@ class Captures(Resource[Capture]):
     )
 
     def rows(self, access: Access) -> QuerySet[Capture]:
-        """Return the captures without the encrypted texts, which are loaded when they are read."""
         return super().rows(access).defer("encrypted_texts")
 
     def extra_columns(self, rows: Sequence[Capture]) -> Sequence[Mapping[str, Any]]:
@@ -289,7 +288,6 @@ class VerdictSerializer(StrictSerializer):
 
 
 def changed_fields(entry: AuditEntry) -> list[str]:
-    """Return the names of the fields that the entry reports."""
     return sorted(entry.after or entry.before or ())
 
 

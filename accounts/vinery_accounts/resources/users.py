@@ -80,7 +80,6 @@ class NewUserSerializer(StrictSerializer):
     role = serializers.ChoiceField(choices=Role.choices, default=Role.MEMBER)
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Raise ValidationError for an organisation and a project."""
         return one_scope(values)
 
 
@@ -268,13 +267,11 @@ class Users(Resource[User]):
             require(access, Action.MANAGE, candidate)
 
     def change(self, access: Access, row: User, values: Mapping[str, Any]) -> User:
-        """Give a user other values. Raises `PermissionDenied` for the address of a person."""
         if "email" in values and not row.is_service:
             _require_session(access)
         return super().change(access, row, _confirmed(access, values, row.email))
 
     def act(self, access: Access, action: RowAction, row: User | None, **values: Any) -> Any:
-        """Run an action. Raises `PermissionDenied` and `Conflict`."""
         if action.name == "link":
             _require_session(access)
         if action.name in _OF_ADMINISTRATORS:
@@ -377,7 +374,6 @@ class Memberships(Resource[Membership]):
     columns = columns_of("id user role organization project created=created_at")
 
     def rows(self, access: Access) -> QuerySet[Membership]:
-        """Return the roles, with whether the user has a second factor."""
         # The relation is allauth's, whose tables `signin` alone imports.
         protected = User.objects.filter(pk=OuterRef("user_id"), authenticator__type="totp")
         return super().rows(access).annotate(has_second_factor=Exists(protected))

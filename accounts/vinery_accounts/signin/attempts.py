@@ -49,7 +49,6 @@ class Counter:
 
 
 def counter_of(request: HttpRequest, username: object, user: User | None) -> Counter:
-    """The counter of an attempt. `user` is the user of this name, None if there is none."""
     if user is None:
         return Counter(name_key(username))
     # A new password begins with new counters.
@@ -75,7 +74,6 @@ def name_key(username: object) -> str:
 
 
 def code_key(user: User) -> str:
-    """The key under which allauth counts wrong codes of second factors."""
     return f"mfa-auth-user-{user.pk}"
 
 
@@ -84,7 +82,6 @@ def has_second_factor(user: User) -> bool:
 
 
 def too_many(request: HttpRequest, counter: Counter) -> ValidationError:
-    """The error of a client that must wait, with the number of minutes."""
     wait_s = max(
         (_wait_s(cache_key, rate) for cache_key, rate in _counters(request, counter)),
         default=_MINUTE_S,
@@ -102,7 +99,6 @@ def forget(user: User) -> None:
 
 
 def _counters(request: HttpRequest | None, counter: Counter) -> Iterator[tuple[str, Rate]]:
-    """The cache key and the rate of each counter; without a request only those of names."""
     action = {"app": _APP, "action": counter.action}
     for rate in get_rates(**action):
         if request is not None or rate.per == "key":

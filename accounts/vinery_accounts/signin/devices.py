@@ -39,7 +39,6 @@ def _signed_in(request: HttpRequest, user: User, **_: object) -> None:
 
 
 def remember(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """Add the cookie to the response of the request that has completed a sign-in."""
     user = request.META.pop("vinery.signed_in", None)
     if user is not None:
         device = known_device(request, user) or secrets.token_hex(16)
@@ -60,5 +59,4 @@ def _name(user: User) -> str:
 
 
 def _owner(user: User) -> str:
-    """The user with their password, as a keyed hash."""
     return f"{user.pk}.{user.get_session_auth_hash()}"

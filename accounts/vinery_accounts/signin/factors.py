@@ -55,7 +55,6 @@ class _OneUse:
     user: User
 
     def clean_code(self) -> str:
-        """The code. Raises `ValidationError` if it is wrong or was used before."""
         try:
             code: str = super().clean_code()  # type: ignore[misc]
         except ValidationError as error:
@@ -92,7 +91,6 @@ class ReauthenticateForm(_OneUse, AllauthReauthenticateForm):  # type: ignore[mi
 
 
 def forget_factors(user: User) -> int:
-    """Delete the second factor and its recovery codes. Returns how many rows there were."""
     num_deleted: int
     num_deleted, _ = Authenticator.objects.filter(user=user).delete()
     return num_deleted
@@ -111,7 +109,6 @@ def set_password(user: User, password: str) -> None:
 
 
 def reset_second_factor(user: User) -> bool:
-    """Delete the user's second factor and recovery codes. Returns whether there was one."""
     with audit.writing():
         if not forget_factors(user):
             return False

@@ -28,7 +28,6 @@ _POLICY: Final = (
 
 @sync_and_async_middleware
 def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Middleware. Belongs after sessions and users."""
     allauth = AccountMiddleware(get_response)
 
     if iscoroutinefunction(get_response):
@@ -53,7 +52,6 @@ def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest
 
 
 def guarded(response: HttpResponse) -> HttpResponse:
-    """Add the security headers of sign-in pages to a response."""
     # Not with an issuer: its button is a form whose response redirects to the issuer's own host.
     forms = "" if settings.VINERY_OIDC else "; form-action 'self'"
     response.headers.setdefault("Content-Security-Policy", _POLICY + forms)
@@ -62,7 +60,6 @@ def guarded(response: HttpResponse) -> HttpResponse:
 
 
 def _needs_check(request: HttpRequest) -> bool:
-    """Return whether the user of a session may have to set up a second factor first."""
     return (
         settings.VINERY_REQUIRE_2FA != "off"
         and settings.SESSION_COOKIE_NAME in request.COOKIES

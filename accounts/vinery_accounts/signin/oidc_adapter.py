@@ -57,7 +57,6 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def populate_user(
         self, request: HttpRequest, sociallogin: SocialLogin, data: Mapping[str, Any]
     ) -> User:
-        """A new account with the user's claims, without addresses that are not verified."""
         sociallogin.email_addresses = [
             address for address in sociallogin.email_addresses if address.verified is True
         ]
@@ -110,7 +109,6 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         exception: Exception | None = None,
         extra_context: Any = None,
     ) -> None:
-        """Log the reason, which the user's page does not show."""
         sign_in_log.failed(request, None, "issuer")
         from vinery_accounts.signin.oidc_provider import IssuerFailed
 
@@ -161,7 +159,6 @@ def _issuer() -> Issuer:
 
 
 def groups_of(claims: Mapping[str, Any], issuer: Issuer) -> frozenset[str]:
-    """The groups in a user's claims, which may be one string or a list."""
     groups = claims.get(issuer.groups_claim, ()) if issuer.groups_claim else ()
     return frozenset([groups] if isinstance(groups, str) else [str(each) for each in groups])
 

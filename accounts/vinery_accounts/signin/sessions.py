@@ -41,7 +41,6 @@ def cookie_of(session_key: str) -> str:
 
 
 def key_of(cookie: str) -> str | None:
-    """The session's key; None for a cookie without our signature."""
     try:
         return Signer(salt=_SALT).unsign(cookie)
     except BadSignature:
@@ -52,10 +51,8 @@ class EncryptedSerializer:
     """The serializer that `SESSION_SERIALIZER` names. An unreadable session counts as empty."""
 
     def dumps(self, session: dict[str, Any]) -> bytes:
-        """The session as it is stored. Raises TypeError for values that JSON cannot hold."""
         return cipher(_PURPOSE).encrypt(json.dumps(session, separators=(",", ":")).encode())
 
     def loads(self, encrypted: bytes) -> dict[str, Any]:
-        """The stored session. Raises `cryptography.fernet.InvalidToken`."""
         session: dict[str, Any] = json.loads(cipher(_PURPOSE).decrypt(encrypted))
         return session

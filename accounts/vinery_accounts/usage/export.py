@@ -120,7 +120,6 @@ def export(selection: Selection, form: Format) -> Iterator[str]:
 
 
 def export_refusals(rows: QuerySet[RefusedRequest], form: Format) -> Iterator[str]:
-    """Yield the text of refusals, like `export`."""
     return _written(REFUSAL_COLUMNS, _pages(with_effect(rows).values("id", *REFUSAL_COLUMNS)), form)
 
 

@@ -53,12 +53,10 @@ class Dimension(StrEnum):
         return f"{stored}xx" if self is Dimension.STATUS and stored is not None else stored
 
     def to_stored(self, public: Key) -> Key:
-        """Return the column's value for a public one: 4 for `4xx`."""
         return int(str(public)[0]) if self is Dimension.STATUS and public is not None else public
 
     @property
     def name_column(self) -> str | None:
-        """The column with the name of an id; None if the value is a name itself."""
         return NAME_COLUMNS.get(self.column)
 
 
@@ -78,12 +76,10 @@ def restriction(filters: Conditions, visible: Conditions | None) -> Q:
 
 
 def columns_of(filters: Conditions, visible: Conditions | None) -> frozenset[str]:
-    """Return the columns that `restriction` reads."""
     return frozenset(dimension.column for dimension in (*filters, *(visible or ())))
 
 
 def among(dimension: Dimension, values: Values) -> Q:
-    """Return the condition that a row's value is one of these; None matches null."""
     known = {dimension.to_stored(value) for value in values if value is not None}
     condition = Q(**{f"{dimension.column}__in": known}) if known else NOTHING
     return condition | Q(**{dimension.column: None}) if None in values else condition

@@ -65,7 +65,6 @@ def bucket_index_of(latency: Latency, duration_ms: float) -> int:
 
 
 def encode(counts: Mapping[int, int]) -> bytes:
-    """Return the bytes of counts by bucket index. Equal counts have equal bytes."""
     words = []
     for index, count in sorted(counts.items()):
         while count > _MAX_COUNT:
@@ -76,7 +75,6 @@ def encode(counts: Mapping[int, int]) -> bytes:
 
 
 def decode(encoded: bytes) -> dict[int, int]:
-    """Return the counts by bucket index."""
     counts: dict[int, int] = {}
     for [word] in struct.iter_unpack("<I", encoded):
         index = word >> _COUNT_BITS
@@ -85,12 +83,10 @@ def decode(encoded: bytes) -> dict[int, int]:
 
 
 def compact(encoded: bytes) -> bytes:
-    """Return the same histogram with one word for each bucket."""
     return encode(decode(encoded))
 
 
 def counts_of(encoded: Iterable[bytes]) -> Counts:
-    """Return the sum of histograms as an array."""
     # Only reports need it: 25 MB of a process, and 50 ms of its start.
     import numpy as np
 

@@ -48,7 +48,6 @@ class Journal:
 
     @property
     def room_bytes(self) -> int:
-        """The allocated disk space after the last line."""
         return max(0, self._allocated_bytes - self.size_bytes)
 
     def allocate(self, room_bytes: int) -> None:
@@ -210,7 +209,6 @@ class _Draft:
 
 
 def journals_in(directory: Path) -> list[Path]:
-    """Return the paths of all journals, of running and of dead processes."""
     return sorted(directory.glob(f"*{_SUFFIX}"))
 
 
@@ -245,7 +243,6 @@ def read_lines(path: Path) -> bytes:
 
 
 def sweep_drafts(directory: Path) -> None:
-    """Remove the drafts of dead processes."""
     for suffix in (_DRAFT_SUFFIX, _OLD_SUFFIX):
         for path in directory.glob(f"*{suffix}"):
             draft = Journal.adopt(path)
@@ -273,7 +270,6 @@ def _allocate(fd: int, offset: int, num_bytes: int) -> None:
 
 
 def _find_end(fd: int) -> int:
-    """The length of the lines before the zeros of allocated disk space."""
     offset = 0
     while content := os.pread(fd, _SCAN_BYTES, offset):
         end = content.find(b"\0")

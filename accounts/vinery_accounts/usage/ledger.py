@@ -99,12 +99,10 @@ class UsageLedger:
 
     @property
     def backlog_bytes(self) -> int:
-        """The size of the journal's entries that are not stored yet."""
         return self._journal.size_bytes - self._stored_bytes
 
     @property
     def has_room(self) -> bool:
-        """Whether a request can be admitted, however long its names are."""
         with self._lock:
             return self._make_room(2 * _SETTLEMENT_BYTES)
 
@@ -153,7 +151,6 @@ class UsageLedger:
                 self._complain(error)
 
     def start(self) -> None:
-        """Start the thread that stores settlements, also those of dead processes."""
         if self._thread is not None:
             raise RuntimeError("the ledger has been started before")
         self._thread = threading.Thread(target=self._run, name="usage-writer", daemon=True)
@@ -223,7 +220,6 @@ class UsageLedger:
             self._journal.close()
 
     def _begin_journal(self) -> None:
-        """Write the first line, and allocate the reserve as far as there is disk space."""
         try:
             self._journal.allocate(self._reserve_bytes)
             self._journal.allocate_draft(self._reserve_bytes)
@@ -252,7 +248,6 @@ class UsageLedger:
 
     @property
     def _is_short_of_room(self) -> bool:
-        """Whether the disk is full, and a rewrite would free space."""
         return (
             self._journal.room_bytes < self._reserve_bytes // 2
             and self._stored_bytes > self._reserve_bytes // 2
@@ -303,7 +298,6 @@ class UsageLedger:
                 self._count_unwritten()
 
     def _repair(self) -> None:
-        """Append the settlements that could not be written before."""
         with self._lock:
             num_written = 0
             try:

@@ -39,7 +39,6 @@ _Signed = tuple[tuple[int, int], ...]
 
 
 def check_moment(moment: datetime) -> None:
-    """Raises ValidationError for a time near the limits of `datetime`, where arithmetic fails."""
     if moment.year not in _YEARS:
         raise ValidationError(f"Choose a year from {_YEARS[0]} to {_YEARS[-1]}.")
 
@@ -69,11 +68,9 @@ class Kept:
         return HOUR_S if at_s < round_up(self.minutes_since_s, HOUR_S) else MINUTE_S
 
     def fit(self, at_s: int) -> int:
-        """Return `at_s` rounded down to the start of its unit."""
         return round_down(at_s, self.unit_at(at_s))
 
     def widen(self, since: datetime, until: datetime) -> tuple[int, int]:
-        """Return the shortest period of whole units that contains this one."""
         first, last = seconds_of(since), math.ceil(until.timestamp())
         return self.fit(first), round_up(last, self.unit_at(last))
 
@@ -88,12 +85,10 @@ class Part:
 
     @property
     def starts(self) -> range:
-        """The start times of its roll-ups."""
         return range(self.start_s, self.end_s, self.unit_s)
 
 
 def usual_granularity(since: datetime, until: datetime) -> Granularity:
-    """Return a granularity that gives a chart dozens to hundreds of points."""
     length = until - since
     if length <= timedelta(hours=4):
         return Granularity.MINUTE
@@ -199,7 +194,6 @@ def parts(borders: Sequence[int]) -> list[Part]:
 
 
 def seconds_of(moment: datetime) -> int:
-    """Return whole Unix seconds."""
     return int(moment.astimezone(UTC).timestamp())
 
 
@@ -208,12 +202,10 @@ def moment_of(at_s: int) -> datetime:
 
 
 def round_down(at_s: int, unit_s: int) -> int:
-    """Return the largest multiple of `unit_s` that is at most `at_s`."""
     return at_s // unit_s * unit_s
 
 
 def round_up(at_s: int, unit_s: int) -> int:
-    """Return the smallest multiple of `unit_s` that is at least `at_s`."""
     return -(-at_s // unit_s) * unit_s
 
 

@@ -198,7 +198,6 @@ def _any_of(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
 
 
 def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
-    """Return the latest name of each value."""
     if dimension.name_column is None:
         return {value: str(dimension.to_public(value) or "") for value in values}
     column = dimension.column
@@ -237,7 +236,6 @@ class _Cell:
     taken: list[bytes] = field(default_factory=list)
 
     def add(self, sums: Sequence[float], histograms: bytes | None, sign: int) -> None:
-        """Add a row, or subtract it with a `sign` of -1."""
         self.sums = [mine + sign * more for mine, more in zip(self.sums, sums, strict=True)]
         if histograms:
             (self.added if sign > 0 else self.taken).append(histograms)

@@ -38,7 +38,6 @@ def kept_since(table: type[models.Model]) -> datetime:
 
 
 def all_kept_since() -> dict[type[models.Model], datetime]:
-    """Return `kept_since` of each table, in one query."""
     stored = dict(RetentionCutoff.objects.values_list("table", "kept_since"))
     return {table: stored.get(str(table._meta.model_name), EVER) for table in TABLES.values()}
 

@@ -126,7 +126,6 @@ def add_rows(rows: Iterable[UsageRecord]) -> None:
 
 
 def tallies_of(rows: Iterable[UsageRecord]) -> dict[int, Tallies]:
-    """Return the tallies of records for each unit, in all of its dimensions."""
     fine: Iterable[tuple[Unit, Tally]] = (
         ((int(row.created_at.timestamp()), slice_of(row)), Tally.of_record(row)) for row in rows
     )
@@ -168,7 +167,6 @@ def add_tallies(model: type[Rollup], tallies: Tallies, slice_ids: Mapping[Slice,
 
 
 def together(pairs: Iterable[tuple[Unit, Tally]]) -> Tallies:
-    """Return the sums of the tallies of each unit."""
     found: dict[Unit, list[Tally]] = defaultdict(list)
     for unit, tally in pairs:
         found[unit].append(tally)

@@ -73,5 +73,4 @@ def weights_by_model(rows: Iterable[Any]) -> dict[str, Weights]:
 
 
 def _milli(weight: float) -> int:
-    """Return thousandths, within what forms accept."""
     return min(max(0, round(weight * 1000)), MAX_WEIGHT * 1000)
