@@ -2,8 +2,12 @@
 
 import pytest
 
-from vinery_accounts.bootstrap import ensure_first_admin, ensure_first_key
-from vinery_accounts.keys.lifecycle import create_key, revoke_key
+from vinery_accounts.keys.lifecycle import (
+    create_key,
+    ensure_first_admin,
+    ensure_first_key,
+    revoke_key,
+)
 from vinery_accounts.keys.secrets import looks_like_key
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import ApiKey, User

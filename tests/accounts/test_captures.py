@@ -13,10 +13,14 @@ from row_builders import captured
 from tests.tables import table as rows
 from vinery_accounts.access import audit, changes
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.captures import encrypted, store
-from vinery_accounts.captures.encrypted import CaptureUnreadable
-from vinery_accounts.captures.queue import CaptureQueue
-from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest, store_captured
+from vinery_accounts.captures import store
+from vinery_accounts.captures.store import (
+    MAX_TEXT_BYTES,
+    CapturedRequest,
+    CaptureQueue,
+    CaptureUnreadable,
+    store_captured,
+)
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import ApiKey, AuditEntry, Capture, Organization, Project, Role, User
 
@@ -40,7 +44,7 @@ def taken(project: Project, request_id: str = "req_1", **more: Any) -> CapturedR
 
 
 def texts_of(request_id: str = "req_1") -> tuple[bytes, bytes]:
-    texts = encrypted.read(Capture.objects.get(request_id=request_id))
+    texts = store.read(Capture.objects.get(request_id=request_id))
     return texts.body, texts.answer
 
 

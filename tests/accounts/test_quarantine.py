@@ -13,9 +13,9 @@ from row_builders import stored_quarantined
 
 from tests.accounts.key_tables import MakeKey
 from vinery_accounts.access import audit, changes
-from vinery_accounts.captures.quarantine_queue import QuarantineQueue
-from vinery_accounts.captures.quarantine_store import (
+from vinery_accounts.captures.quarantine import (
     FatalRequest,
+    QuarantineQueue,
     digests_in_force,
     release,
     store_fatal,

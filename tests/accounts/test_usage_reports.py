@@ -17,12 +17,12 @@ from usage_builders import NOON, settlement, store
 from tests.examples import examples
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
 from vinery_accounts.usage import retention
-from vinery_accounts.usage.dimensions import RollupDimensions
 from vinery_accounts.usage.entries import Outcome, Settlement
 from vinery_accounts.usage.filters import Conditions, Dimension
 from vinery_accounts.usage.histogram import RELATIVE_ERROR
 from vinery_accounts.usage.periods import Granularity, TooManyPoints
 from vinery_accounts.usage.reports import Question, groups, series, totals
+from vinery_accounts.usage.rollups import RollupDimensions
 from vinery_accounts.usage.store import store_settlements
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]

@@ -2,7 +2,7 @@
 do, with the fields, filters, actions and texts that a resource declares.
 
 Django's permissions decide which pages a user sees, roles decide which rows are on them. Every
-change goes through `resources` or `services/changes`, and so into the audit log.
+change goes through `resources` or `access/changes`, and so into the audit log.
 """
 
 import json

@@ -16,7 +16,6 @@ from vinery_accounts.api.views import ResourceViewSet, Usage, UsageExport, views
 from vinery_accounts.models import User
 from vinery_accounts.resources import (
     alerts,
-    invitations,
     keys,
     limits,
     organizations,
@@ -68,7 +67,7 @@ for _name, _view in (
         viewset_of(users.USERS, me=me),
     ),
     ("memberships", viewset_of(users.MEMBERSHIPS)),
-    ("invitations", viewset_of(invitations.INVITATIONS)),
+    ("invitations", viewset_of(organizations.INVITATIONS)),
     ("keys", viewset_of(keys.KEYS)),
     ("limits", viewset_of(limits.LIMITS)),
     ("model-weights", viewset_of(limits.MODEL_WEIGHTS)),

@@ -20,7 +20,7 @@ from vinery_accounts.models import Membership, Role, User
 from vinery_accounts.resources.base import Conflict, require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.invitations import INVITATIONS
+from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 
 _NEW: Final = ("username", "email", "is_service", "role")

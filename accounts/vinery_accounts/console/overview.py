@@ -12,7 +12,7 @@ from vinery_accounts.console.charts import Chart, Series, duration
 from vinery_accounts.console.limits import exhausted_quotas, quota_rows
 from vinery_accounts.console.page import UsagePage
 from vinery_accounts.console.records import num_quarantined
-from vinery_accounts.resources.invitations import INVITATIONS
+from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.reports import Figures, Point, Question

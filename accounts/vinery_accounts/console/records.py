@@ -19,8 +19,7 @@ from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import AUDIT, QUARANTINE, REFUSALS, SEARCH_HELP
-from vinery_accounts.usage.effects import Effect
-from vinery_accounts.usage.filters import Dimension, among
+from vinery_accounts.usage.filters import Dimension, Effect, among
 from vinery_accounts.usage.periods import check_moment
 
 _ROWS: Final = 50

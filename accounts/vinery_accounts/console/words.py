@@ -7,7 +7,7 @@ from vinery_accounts.console.charts import short
 from vinery_accounts.limits.rules import Kind, Rule, Window, in_words
 from vinery_accounts.limits.service import Level, StoreState, UnavailablePolicy
 from vinery_accounts.models import RefusedRequest
-from vinery_accounts.usage.effects import Effect
+from vinery_accounts.usage.filters import Effect
 from vinery_accounts.usage.reports import Figures
 
 _MEANWHILE: Final = {

@@ -19,7 +19,7 @@ from msgspec import structs
 from vinery_accounts.base.errors import AccountsError
 from vinery_accounts.limits import windows
 from vinery_accounts.limits.rules import SCALE, Kind, Rule
-from vinery_accounts.usage.tokens import EQUAL_WEIGHTS, TokenCounts, Weights
+from vinery_accounts.usage.entries import EQUAL_WEIGHTS, TokenCounts, Weights
 
 # A lease that was not renewed for so long belongs to a dead process. Its slots of concurrency
 # become free. The rest of it counts as used until the process settles it after all, or until

@@ -29,7 +29,7 @@ from vinery_accounts.limits.rules import (
 )
 from vinery_accounts.models.keys import ApiKey
 from vinery_accounts.models.limits import Limit, LimitScope, ModelWeight
-from vinery_accounts.usage.tokens import EQUAL_WEIGHTS, Weights, weights_by_model
+from vinery_accounts.usage.entries import EQUAL_WEIGHTS, Weights, weights_by_model
 
 logger = logging.getLogger(__name__)
 

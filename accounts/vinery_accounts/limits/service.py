@@ -53,7 +53,7 @@ from vinery_accounts.limits.rulebook import valid_rules as valid_rules
 from vinery_accounts.limits.rules import Kind as Kind
 from vinery_accounts.limits.rules import Rule as Rule
 from vinery_accounts.limits.windows import window_at as window_at
-from vinery_accounts.usage.tokens import EQUAL_WEIGHTS as EQUAL_WEIGHTS
+from vinery_accounts.usage.entries import EQUAL_WEIGHTS as EQUAL_WEIGHTS
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from typing import Any
 from django.db import migrations, models
 from django.db.models import F
 
-from vinery_accounts.usage.dimensions import RollupDimensions, slice_of
+from vinery_accounts.usage.rollups import RollupDimensions, slice_of
 
 _COLUMNS = ("num_media", "num_media_bytes", "num_media_pixels")
 _UNITS_S = {"MinuteRollup": 60, "HourRollup": 3600, "DayRollup": 86_400}

@@ -8,10 +8,9 @@ from django.db import migrations, models
 from django.db.models import F, Q
 
 from vinery_accounts.usage import histogram
-from vinery_accounts.usage.dimensions import RollupDimensions, slice_of
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.histogram import Latency
-from vinery_accounts.usage.rollups import causes_of
+from vinery_accounts.usage.rollups import RollupDimensions, causes_of, slice_of
 
 _COLUMNS = ("num_limited", "num_client_errors", "num_server_errors", "num_cut_short")
 _UNITS_S = {"MinuteRollup": 60, "HourRollup": 3600, "DayRollup": 86_400}

@@ -72,7 +72,7 @@ class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):  # t
     def get_fields(self) -> Any:
         """Return the fields; fixed ones are read-only for a row that exists.
 
-        They do not look for equal rows: `services/changes` does after the permission is
+        They do not look for equal rows: `access/changes` does after the permission is
         checked, so that a caller without it does not learn which names exist.
         """
         fields = super().get_fields()

@@ -11,7 +11,7 @@ from rest_framework import serializers
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import check_models
-from vinery_accounts.keys import lifecycle, rotation
+from vinery_accounts.keys import lifecycle
 from vinery_accounts.keys.lifecycle import matching
 from vinery_accounts.models import ApiKey, KeyState, Project, Role, Scope, User
 from vinery_accounts.models.keys import STATES, has_scope, in_state
@@ -247,12 +247,12 @@ class Keys(Resource[ApiKey]):
     def check_values(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
         now = timezone.now()
         if stored is not None:
-            rotation.with_expiry(stored, values, now)
+            lifecycle.with_expiry(stored, values, now)
             return
         expires_at: datetime | None = values.get("expires_at")
         if expires_at is not None and expires_at <= now:
             raise ValidationError({"expires_at": "Choose a time in the future, or leave it out."})
-        rotation.expiry_of_new(values, now)
+        lifecycle.expiry_of_new(values, now)
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
         columns = dict(values)

@@ -8,8 +8,8 @@ from rest_framework import serializers
 
 from vinery_accounts.access import audit
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.captures.encrypted import CaptureUnreadable, Texts, read
-from vinery_accounts.captures.quarantine_store import release
+from vinery_accounts.captures.quarantine import release
+from vinery_accounts.captures.store import CaptureUnreadable, Texts, read
 from vinery_accounts.models import (
     AuditEntry,
     Capture,
@@ -22,7 +22,7 @@ from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Resource, RowAction, columns_of
 from vinery_accounts.resources.fields import DatedFilters, StrictSerializer
 from vinery_accounts.resources.limits import owners_of
-from vinery_accounts.usage.effects import Effect, with_effect
+from vinery_accounts.usage.filters import Effect, with_effect
 
 
 class RefusalSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]

@@ -15,8 +15,7 @@ import msgspec
 from django.db.models import F, Q, QuerySet
 
 from vinery_accounts.models import OWNERS, RefusedRequest, UsageRecord
-from vinery_accounts.usage.effects import with_effect
-from vinery_accounts.usage.filters import NAME_COLUMNS, Conditions, restriction
+from vinery_accounts.usage.filters import NAME_COLUMNS, Conditions, restriction, with_effect
 
 _Row: TypeAlias = dict[str, Any]
 

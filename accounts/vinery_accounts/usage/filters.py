@@ -3,10 +3,23 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import reduce
+from http import HTTPStatus
 from operator import or_
 from typing import Any, Final
 
-from django.db.models import Q
+from django.db.models import (
+    Case,
+    CharField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    TextChoices,
+    Value,
+    When,
+)
+
+from vinery_accounts.models import RefusedRequest, UsageRecord
 
 ANY = Q()
 NOTHING = Q(pk__in=())
@@ -83,3 +96,28 @@ def among(dimension: Dimension, values: Values) -> Q:
     known = {dimension.to_stored(value) for value in values if value is not None}
     condition = Q(**{f"{dimension.column}__in": known}) if known else NOTHING
     return condition | Q(**{dimension.column: None}) if None in values else condition
+
+
+# -- What a limit did to a request
+
+
+class Effect(TextChoices):
+    """The names are those of the label `effect` in `/metrics`."""
+
+    REFUSED = "refused", "refused"
+    CUT_SHORT = "cut_short", "cut short"
+    SHADOW = "shadow", "shadow"
+
+
+def with_effect(rows: QuerySet[RefusedRequest]) -> QuerySet[RefusedRequest]:
+    """Annotate refusals with `effect`, which is None if the usage record has been deleted."""
+    usage = UsageRecord.objects.filter(request_id=OuterRef("request_id")).order_by()
+    refused = When(http_status=HTTPStatus.TOO_MANY_REQUESTS.value, then=Value(Effect.REFUSED.value))
+    answered = Case(refused, default=Value(Effect.CUT_SHORT.value), output_field=CharField())
+    return rows.annotate(
+        effect=Case(
+            When(is_shadow=True, then=Value(Effect.SHADOW.value)),
+            default=Subquery(usage.values_list(answered)[:1]),
+            output_field=CharField(),
+        )
+    )

@@ -6,7 +6,7 @@ minutes, or to whole hours or days where shorter units have been deleted; the re
 the actual borders. Reports about end users read usage records, as long as these are kept, and
 have no percentiles.
 
-Every function takes the usage that the reader may see, from `services/access`.
+Every function takes the usage that the reader may see, from `access/access`.
 """
 
 from collections import defaultdict
@@ -36,8 +36,7 @@ from django.db.models.functions import Cast
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
 from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from vinery_accounts.usage import histogram, periods, retention
-from vinery_accounts.usage.dimensions import RollupDimensions, coarsest
-from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.entries import Outcome, TokenCounts
 from vinery_accounts.usage.filters import (
     ANY,
     NOTHING,
@@ -50,8 +49,15 @@ from vinery_accounts.usage.filters import (
 )
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
-from vinery_accounts.usage.rollups import LATENCIES, LEVELS, OF_ROWS, ROLLUP_DIMENSIONS, SUMS
-from vinery_accounts.usage.tokens import TokenCounts
+from vinery_accounts.usage.rollups import (
+    LATENCIES,
+    LEVELS,
+    OF_ROWS,
+    ROLLUP_DIMENSIONS,
+    SUMS,
+    RollupDimensions,
+    coarsest,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,14 @@ from django.db import connection, models, transaction
 
 from vinery_accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
 from vinery_accounts.usage import retention, rollups
-from vinery_accounts.usage.entries import Media, Settlement
-from vinery_accounts.usage.tokens import EQUAL_WEIGHTS, TokenCounts, Weights, weights_by_model
+from vinery_accounts.usage.entries import (
+    EQUAL_WEIGHTS,
+    Media,
+    Settlement,
+    TokenCounts,
+    Weights,
+    weights_by_model,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,8 @@ from django.db.models import Count, F, Max, Model, QuerySet, Sum
 from vinery_accounts.models.rollups import UsageSlice
 from vinery_accounts.models.usage import UsageRecord
 from vinery_accounts.usage import retention
-from vinery_accounts.usage.dimensions import coarsest
 from vinery_accounts.usage.periods import round_down, round_up
-from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS
+from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS, coarsest
 
 _MS: Final = 1000
 _OWNERS_IN_A_QUERY: Final = 500

@@ -11,7 +11,6 @@ from django.db.models import QuerySet
 
 from vinery_accounts.models import Rollup, UsageRecord
 from vinery_accounts.usage import retention, rollups
-from vinery_accounts.usage.dimensions import Slice
 from vinery_accounts.usage.histogram import counts_of
 from vinery_accounts.usage.periods import moment_of, round_down, round_up, seconds_of
 from vinery_accounts.usage.rollups import (
@@ -20,6 +19,7 @@ from vinery_accounts.usage.rollups import (
     LEVELS,
     MINUTE_S,
     SUMS,
+    Slice,
     Tallies,
     Tally,
     Unit,

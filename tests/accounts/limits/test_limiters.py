@@ -13,7 +13,7 @@ from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Limiter, UsageBaseline
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.windows import window_at
-from vinery_accounts.usage.tokens import Weights
+from vinery_accounts.usage.entries import Weights
 
 MINUTE = Window.MINUTE
 
