@@ -16,7 +16,6 @@ from pages import page, sent, signed_in, text_of
 from row_builders import logged
 
 from tests.tables import table
-from vinery_accounts.access import changes
 from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.keys.lifecycle import create_key, find_key, pause_key
 from vinery_accounts.models import ApiKey, KeyState, Role, User
@@ -125,21 +124,6 @@ def test_an_invalid_value_is_reported_at_its_field(
     assert not ApiKey.objects.exists()
 
 
-def test_an_admin_creates_a_key_for_a_member_or_a_service_account(alice: User, bob: User) -> None:
-    organization = first_project().organization
-    set_role(alice, organization, Role.ADMIN)
-    set_role(bob, organization, Role.MEMBER)
-    bot = changes.add_user("bot", is_service=True, scope=organization)
-    admin, other = signed_in(alice), signed_in(bob)
-
-    for owner in (bob, bot):
-        text = make(admin, owner=owner.username, once=owner.username * 8)
-        assert find_key(secret_in(text)).owner == owner
-    assert "There is no user of this name" in make(admin, owner="nemo", once="y" * 16)
-    assert 'name="owner"' not in page(other, NEW)
-    assert find_key(secret_in(make(other, owner="alice", once="z" * 16))).owner == bob
-
-
 def test_a_key_is_paused_resumed_and_revoked(client: Client, key: ApiKey, address: str) -> None:
     client.post(f"{address}pause/")
     assert state_of(key) is KeyState.PAUSED
@@ -198,35 +182,6 @@ def test_sign_in_leads_to_the_button(client: Client, key: ApiKey, address: str, 
     else:
         assert "laptop" in text
         assert '<form method="post"' in text
-
-
-def test_a_key_is_changed_by_its_user_and_a_managing_key_by_no_one_with_fewer_rights(
-    viewer: Client, key: ApiKey, address: str, member: User, bob: User
-) -> None:
-    stranger = signed_in(User.objects.create_user("stranger"))
-    form = {"name": "mine", "scopes": ["inference"]}
-
-    listed = page(viewer, KEYS)
-    assert "laptop" in listed
-    assert "laptop" not in page(stranger, KEYS)
-    assert "Save" not in page(viewer, address)
-    assert viewer.post(address, form).status_code == 403
-    for step in STEPS:
-        assert f"{address}{step}/" not in listed
-        assert viewer.post(f"{address}{step}/").status_code == 403
-        assert stranger.post(f"{address}{step}/").status_code == 404
-    assert state_of(key) is KeyState.ACTIVE
-    assert ApiKey.objects.get().name == "laptop"
-
-    organization = first_project().organization
-    set_role(member, organization, Role.OWNER)
-    set_role(bob, organization, Role.ADMIN)
-    key = create_key(owner=member, name="deploy", project=first_project(), scopes=["manage"]).key
-    client = signed_in(bob)
-
-    assert client.post(f"{KEYS}{key.pk}/rotate/", {"grace": "0"}).status_code == 403
-    assert f"{key.pk}/rotate/" not in page(client, KEYS)
-    assert f"{key.pk}/revoke/" in page(client, KEYS)
 
 
 def test_a_key_is_changed_on_its_page(client: Client, key: ApiKey, address: str) -> None:

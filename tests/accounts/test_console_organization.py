@@ -72,19 +72,6 @@ def test_a_project_is_created_changed_deactivated_and_removed_after_a_confirmati
     assert not Project.objects.filter(pk=ours.one.pk).exists()
 
 
-def test_an_admin_of_a_project_logs_no_prompts(ours: Tenant, alice: User, address: str) -> None:
-    changes.set_role(alice, ours.one, Role.ADMIN)
-    client = signed_in(alice)
-    assert "capture_hours" not in page(client, address)
-
-    client.post(address, {"name": "renamed", "capture_hours": "24"})
-
-    ours.one.refresh_from_db()
-    assert (ours.one.name, ours.one.capture_hours) == ("renamed", 0)
-    assert client.get(f"{PROJECTS}new/").status_code == 403
-    assert client.get(f"{PROJECTS}{ours.two.pk}/").status_code == 404
-
-
 def webhook_of(organization: Organization | None) -> Webhook:
     return changes.add(make_webhook("pager", URL, organization)[0])
 

@@ -87,17 +87,6 @@ def test_an_unreadable_name_is_reported_by_api_console_admin_and_command(
     assert not ApiKey.objects.exists()
 
 
-@table("command", ["organization", "project"])
-@table("name", ["  ", "a/b"])
-def test_a_command_creates_no_scope_with_an_invalid_name(
-    db: None, command: str, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command, "create", name]) == 1
-
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not any(model.objects.filter(name=name) for model in (Project, Organization))
-
-
 @pytest.mark.stores
 def test_user_names_are_unique_in_any_case(alice: User) -> None:
     for act in (

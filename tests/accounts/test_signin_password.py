@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.core import mail
 from django.core.cache import cache
-from django.core.exceptions import ValidationError
 from django.core.signing import TimestampSigner
 from django.db import connection
 from django.test import Client
@@ -191,30 +190,6 @@ def test_no_mail_goes_to_users_without_a_password_or_sign_in(client: Client, e_m
         _ask_for_reset(client, f"{name}@example.com")
 
     assert mail.outbox == []
-
-
-def test_a_password_can_be_set_by_command_and_in_the_admin(client: Client, alice: User) -> None:
-    sign_in(client, "alice")
-    set_password(alice, "another horse altogether")
-    assert signed_in_name(client) == ""
-    sign_in(client, "alice", "another horse altogether")
-    assert signed_in_name(client) == "alice"
-    with pytest.raises(ValidationError, match="at least 12 characters"):
-        set_password(alice, "short")
-    with pytest.raises(ValidationError, match="does not sign in"):
-        set_password(person("robot", is_service=True), "another horse altogether")
-
-    client.force_login(person("root", is_superuser=True, is_staff=True))
-    lock("alice")
-    assert is_locked(sign_in(Client(), "alice", "wrong"))
-    # A new one ends a lockout.
-    new = "a third horse altogether"
-    form = {"usable_password": "true", "password1": new, "password2": new}
-    page = reverse("admin:auth_user_password_change", args=[alice.pk])
-    assert client.post(page, form).status_code == 302
-    client.logout()
-    sign_in(client, "alice", new, REMOTE_ADDR="198.51.100.7")
-    assert signed_in_name(client) == "alice"
 
 
 # -- Pages

@@ -6,9 +6,8 @@ change goes through `resources` or `access/changes`, and so into the audit log.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, ClassVar, Final
 
@@ -25,7 +24,7 @@ from vinery_accounts.access import audit, changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resource, RowAction
 from vinery_accounts.resources.fields import DatedFilters, id_of
-from vinery_accounts.resources.forms import form_field
+from vinery_accounts.resources.forms import form_field, text_of
 
 _MAX_CELL: Final = 80
 _GRACE_S: Final = 86_400
@@ -429,7 +428,7 @@ class _Detail:
         if known is None:
             context = {"access": vars(row).get("seen_with", Access(None))}
             known = row.shown = self.resource.serializer(context=context).to_representation(row)
-        return _text(known.get(self.name))
+        return text_of(known.get(self.name))
 
 
 def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
@@ -443,7 +442,7 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
         extras = vars(row).get("extra_columns", {})
         value = extras[name] if name in extras else column(row)
         if name != "state":
-            text = _text(value)
+            text = text_of(value)
             return Truncator(text).chars(_MAX_CELL) if isinstance(text, str) else text
         mark = slugify(str(getattr(row, "shown_state", value)))
         words = str(value)
@@ -453,29 +452,6 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
 
     cell.__name__ = name
     return cell
-
-
-def _text(value: Any) -> Any:
-    """Return a value in words. Times stay, which Django writes in the user's language."""
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case datetime() | int() | float():
-            return value
-        case _ if not value:
-            return "-"
-        case Mapping():
-            return "\n".join(f"{name}: {_text(each)}" for name, each in value.items())
-        case list() | tuple():
-            is_of_rows = any(isinstance(each, Mapping) for each in value)
-            return ("\n" if is_of_rows else ", ").join(map(_line, value))
-    return str(value)
-
-
-def _line(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_text(each)}" for name, each in value.items())
-    return str(value)
 
 
 def _filter(resource: Resource[Any], name: str, field: Any) -> Any:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.console.page import FormPage, Page
-from vinery_accounts.console.rows import ConfirmPage, Question, RowPage
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
 from vinery_accounts.console.words import reset, runs_out, store_outage
 from vinery_accounts.limits.rules import Rule, Weekday, Window, in_words
 from vinery_accounts.limits.service import (
@@ -162,15 +162,6 @@ def closest(quotas: list[Quota]) -> list[Quota]:
 # -- Setting, changing and removing a limit
 
 
-class ChangedLimitForm(ResourceForm):
-    """The fields of a stored limit that can be changed."""
-
-    def __init__(self, limit: Limit, data: Any = None) -> None:
-        names = [name for name in _VALUES if name != "week_start" or limit.window == Window.WEEK]
-        initial = {name: getattr(limit, name) for name in names}
-        super().__init__(LIMITS, names, data, initial=initial)
-
-
 class NewLimitForm(ResourceForm):
     field_order = ("of", *_KIND, *_VALUES)
     of = forms.CharField(label="Applies to", widget=forms.Select)
@@ -265,25 +256,29 @@ def _described(access: Access, limit: Limit) -> str:
     return f"{in_words(limit.metric, limit.window)}, for {owner}."
 
 
-class ChangeLimit(RowPage, FormPage):
+class ChangeLimit(ChangeRow):
     """`/console/limits/<id>/`."""
 
     name = "limits"
     resource = LIMITS
     heading = "Change a limit"
+    names = _VALUES
+    done = "The limit is changed."
 
     def texts(self) -> dict[str, Any]:
         text = _described(self.access, self.row)
         remove = reverse("console:limit-remove", args=[self.row.pk])
         return {"intro": f"{text[:1].upper()}{text[1:]}", "note": _NOTE, "remove": remove}
 
-    def form_of(self, data: QueryDict | None) -> ChangedLimitForm:
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
         require(self.access, Action.MANAGE, self.row)
-        return ChangedLimitForm(self.row, data)
+        form = super().form_of(data)
+        if self.row.window != Window.WEEK:
+            del form.fields["week_start"]
+        return form
 
-    def save(self, form: ChangedLimitForm) -> HttpResponse:
-        LIMITS.change(self.access, self.row, form.columns)
-        return self.to_list("The limit is changed.")
+    def row_address(self, row: Limit) -> str:
+        return reverse("console:limits")
 
 
 class RemoveLimit(ConfirmPage):

@@ -15,7 +15,14 @@ from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import FormPage, Page
-from vinery_accounts.console.rows import ButtonPage, ConfirmPage, ListPage, Question, RowPage
+from vinery_accounts.console.rows import (
+    ButtonPage,
+    ChangeRow,
+    ConfirmPage,
+    ListPage,
+    Question,
+    RowPage,
+)
 from vinery_accounts.models import Membership, Role, User
 from vinery_accounts.resources.base import Conflict, require
 from vinery_accounts.resources.fields import id_of
@@ -159,32 +166,28 @@ class NewMember(FormPage):
         return show_link(self, user)
 
 
-class Member(RowPage, FormPage):
+class Member(ChangeRow):
     """`/console/members/<id>/`: one role of a user, and what can be done."""
 
     name = "members"
     template_name = "console/member.html"
     resource = MEMBERSHIPS
-
-    def form_of(self, data: QueryDict | None) -> ResourceForm:
-        return ResourceForm(MEMBERSHIPS, ("role",), data, initial={"role": self.row.role})
+    names = ("role",)
+    done = "{row}."
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         membership, user = self.row, self.row.user
         may_manage = self.access.may(Action.MANAGE, user)
         return super().get_context_data(**kwargs) | {
             "member": user,
-            "may_change": self.access.may(Action.MANAGE, membership),
             "may_manage": may_manage,
             "may_link": may_manage and not user.is_service and user.last_login is None,
             "is_led": self.access.leads(membership.organization_id, membership.project_id),
             "others": MEMBERSHIPS.rows(self.access).filter(user=user).exclude(pk=membership.pk),
         }
 
-    def save(self, form: ResourceForm) -> HttpResponse:
-        membership = MEMBERSHIPS.change(self.access, self.row, form.columns)
-        messages.success(self.request, f"{membership}.")
-        return redirect("console:members")
+    def row_address(self, row: Membership) -> str:
+        return reverse("console:members")
 
 
 class ActOnMember(ConfirmPage):

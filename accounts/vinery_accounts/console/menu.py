@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -11,22 +12,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from vinery_accounts.access.access import Access
+from vinery_accounts.resources.base import registered
 
-
-def _everyone(_: Access) -> bool:
-    return True
-
-
-def _leaders(access: Access) -> bool:
-    return access.is_leader
-
-
-def _leaders_of_organizations(access: Access) -> bool:
-    return access.leads_organization
-
-
-def _owners(access: Access) -> bool:
-    return access.owns_scope
+_leaders: Final = attrgetter("is_leader")
+_leaders_of_organizations: Final = attrgetter("leads_organization")
+_owners: Final = attrgetter("owns_scope")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +25,7 @@ class Entry:
 
     name: str
     title: str
-    may_open: Callable[[Access], bool] = _everyone
+    may_open: Callable[[Access], bool] = bool  # everyone
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,44 +34,38 @@ class Group:
     entries: Sequence[Entry]
 
 
-_GROUPS: Final = (
-    Group(
-        "Usage",
-        (
-            Entry("overview", "Overview"),
-            Entry("usage", "Usage"),
-            Entry("keys", "Keys"),
-            Entry("limits", "Limits"),
-            Entry("refusals", "Rate limit events"),
-            Entry("models", "Models"),
-            Entry("quarantine", "Quarantine"),
-        ),
-    ),
-    Group(
-        "Organisation",
-        (
-            Entry("members", "Members", _leaders),
-            Entry("projects", "Projects", _leaders),
-            Entry("media", "Media", _owners),
-            Entry("webhooks", "Webhooks", _leaders_of_organizations),
-            Entry("alerts", "Alerts", _leaders),
-            Entry("audit", "Audit log", _leaders_of_organizations),
-        ),
-    ),
+_USAGE: Final = (
+    Entry("overview", "Overview"),
+    Entry("usage", "Usage"),
+    Entry("keys", "Keys"),
+    Entry("limits", "Limits"),
+    Entry("refusals", "Rate limit events"),
+    Entry("models", "Models"),
+)
+_ORGANIZATION: Final = (
+    Entry("members", "Members", _leaders),
+    Entry("projects", "Projects", _leaders),
+    Entry("media", "Media", _owners),
+    Entry("webhooks", "Webhooks", _leaders_of_organizations),
+    Entry("alerts", "Alerts", _leaders),
+    Entry("audit", "Audit log", _leaders_of_organizations),
 )
 
 
 def menu_of(access: Access) -> list[Group]:
+    titled = [Entry(path, each.title) for path, each in registered().items() if each.title]
     groups = [
-        Group(group.name, [each for each in group.entries if each.may_open(access)])
-        for group in _GROUPS
+        Group(name, [each for each in entries if each.may_open(access)])
+        for name, entries in (
+            ("Usage", (*_USAGE, *titled)),
+            ("Organisation", _ORGANIZATION),
+        )
     ]
     return [group for group in groups if group.entries]
 
 
 def may_open(access: Access, name: str) -> bool:
-    entries = (entry for group in _GROUPS for entry in group.entries)
-    return all(entry.may_open(access) for entry in entries if entry.name == name)
+    return all(each.may_open(access) for each in (*_USAGE, *_ORGANIZATION) if each.name == name)
 
 
 # -- Error pages, which advise what to do, and the headers of all pages

@@ -8,17 +8,17 @@ from django import forms
 from django.conf import settings
 from django.db.models import Count, Q, QuerySet
 
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
 from vinery_accounts.console.page import UsagePage
-from vinery_accounts.console.rows import ConfirmPage, ListPage, Question
+from vinery_accounts.console.rows import ListPage
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
 from vinery_accounts.models import AuditEntry, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
-from vinery_accounts.resources.records import AUDIT, QUARANTINE, REFUSALS, SEARCH_HELP
+from vinery_accounts.resources.records import AUDIT, REFUSALS, SEARCH_HELP
 from vinery_accounts.usage.filters import Dimension, Effect, among
 from vinery_accounts.usage.periods import check_moment
 
@@ -128,47 +128,6 @@ def _value(values: dict[str, Any], name: str) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)
-
-
-# -- The quarantine
-
-
-def num_quarantined(access: Access) -> int:
-    return QUARANTINE.rows(access).count()
-
-
-class Quarantine(ListPage):
-    """`/console/quarantine/`, the newest first."""
-
-    name = "quarantine"
-    template_name = "console/quarantine.html"
-    resource = QUARANTINE
-    ordering = ("-id",)
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs)
-        may_release = any(self.access.may(Action.MANAGE, row) for row in context["rows"][:1])
-        is_off = not settings.VINERY_QUARANTINE_S
-        return context | {"may_release": may_release, "is_off": is_off}
-
-
-class Release(ConfirmPage):
-    """`/console/quarantine/<id>/release/`."""
-
-    name = "quarantine"
-    resource = QUARANTINE
-    does = "release"
-    questions = {
-        "release": Question(
-            "Release this request?",
-            "The request {row.request_id} to {row.model} ended two engines at "
-            "{row.created_at:%Y-%m-%d %H:%M} UTC. Its digest is {row.digest}. Within a second it "
-            "is accepted again. If its cause still exists, the next such request ends two engines, "
-            "which interrupts all answers of this model for a moment, and is in quarantine again.",
-            "Release",
-            "The request is released.",
-        )
-    }
 
 
 # -- Rate limit events

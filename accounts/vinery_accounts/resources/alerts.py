@@ -77,6 +77,7 @@ class Alerts(Resource[Alert]):
     """Quotas that reached a threshold, once in each window, the newest first."""
 
     model = Alert
+    path = "alerts"
     serializer = AlertSerializer
     filters = AlertFilters.of(
         organization_id=fields.id_filter("an organisation"),
@@ -173,6 +174,7 @@ class Webhooks(Resource[Webhook]):
     seen. Admins of an organisation manage its webhooks, administrators those of the platform."""
 
     model = Webhook
+    path = "webhooks"
     serializer = WebhookSerializer
     answers = {"create": NewWebhookSerializer}
     related = ("organization",)

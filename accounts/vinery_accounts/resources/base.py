@@ -6,8 +6,11 @@ A resource checks permissions itself: a front end passes the `Access` of its cal
 `PermissionDenied`, Django's `ValidationError` or `Conflict`.
 """
 
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -15,10 +18,17 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Model, QuerySet
 from rest_framework import serializers
 
+from vinery_accounts import resources
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import User
-from vinery_accounts.resources.fields import EmptySerializer, Filters, StrictSerializer
+from vinery_accounts.resources.fields import (
+    MAX_ID_DIGITS,
+    EmptySerializer,
+    Filters,
+    StrictModelSerializer,
+    StrictSerializer,
+)
 
 RowT = TypeVar("RowT", bound=Model)
 
@@ -62,6 +72,18 @@ class Resource(Generic[RowT]):
     """A managed resource. Subclasses declare; front ends read."""
 
     model: type[RowT]
+    path: ClassVar[str] = ""
+    """Under `/api/` and, with a `title`, under `/console/`; empty: another file gives it URLs."""
+    title: ClassVar[str] = ""
+    """In the menu of the console, whose pages are generated; empty: it has none, or its own."""
+    lookup: ClassVar[tuple[str, str]] = ("pk", f"[0-9]{{1,{MAX_ID_DIGITS}}}")
+    """The column that the API names a row by, and a pattern."""
+    field_names: ClassVar[str] = ""
+    """The columns of `serializer`, where all follows from the model."""
+    read_only: ClassVar[str] = ""
+    """Those of `field_names` that actions set."""
+    fixed: ClassVar[str] = ""
+    """Those of `field_names` that only a new row takes."""
     serializer: ClassVar[type[serializers.Serializer[Any]]]
     bodies: ClassVar[Mapping[str, type[serializers.Serializer[Any]]]] = {}
     """What the API reads, where it is not `serializer`, by the view: `create`."""
@@ -88,6 +110,14 @@ class Resource(Generic[RowT]):
     """Lookups that the admin searches in, where there is no filter `search`."""
     counted: ClassVar[Mapping[str, str]] = {}
     """Relations whose rows are counted for `columns`, by the name of the number."""
+
+    def __init_subclass__(cls) -> None:
+        if "field_names" in vars(cls):
+            cls.serializer = _serializer_of(cls)
+
+    def notice(self) -> str:
+        """Return what pages say above the rows."""
+        return ""
 
     def writable(self) -> list[str]:
         fields = self.serializer().fields
@@ -159,6 +189,31 @@ class Resource(Generic[RowT]):
     def answer_of(self, view: str) -> type[serializers.Serializer[Any]]:
         of_actions = {each.name: each.answer for each in self.actions if each.answer}
         return {**of_actions, **self.answers}.get(view, self.serializer)
+
+
+def _serializer_of(cls: type[Resource[Any]]) -> type[serializers.Serializer[Any]]:
+    is_record = cls.verbs.isdisjoint({"create", "change"})
+    base = serializers.ModelSerializer if is_record else StrictModelSerializer
+    meta = {
+        "model": cls.model,
+        "fields": cls.field_names.split(),
+        "read_only_fields": cls.read_only.split(),
+        "fixed": cls.fixed.split(),
+    }
+    members = {"Meta": type("Meta", (), meta), "__doc__": f"{cls.one[:1].upper()}{cls.one[1:]}."}
+    return type(f"{cls.model.__name__}Serializer", (base,), members)
+
+
+@cache
+def registered() -> dict[str, Resource[Any]]:
+    """Return the resources of this room that have a `path`, by it. A file that is added here needs
+    no other mention."""
+    found = {}
+    for each in pkgutil.iter_modules(resources.__path__, f"{resources.__name__}."):
+        for value in vars(import_module(each.name)).values():
+            if isinstance(value, Resource) and value.path:
+                found[value.path] = value
+    return found
 
 
 class PlatformResource(Resource[RowT]):

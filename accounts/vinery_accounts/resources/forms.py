@@ -1,6 +1,7 @@
 """Django form fields from the fields of serializers: one text for the API and for pages."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django import forms
@@ -198,3 +199,29 @@ def _default(field: Any) -> Any:
     if field.default is empty:
         return None
     return field.default() if callable(field.default) else field.default
+
+
+# -- Values in words
+
+
+def text_of(value: Any) -> Any:
+    """Return a value in words. Times stay, which Django writes in the user's language."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case datetime() | int() | float():
+            return value
+        case _ if not value:
+            return "-"
+        case Mapping():
+            return "\n".join(f"{name}: {text_of(each)}" for name, each in value.items())
+        case list() | tuple():
+            is_of_rows = any(isinstance(each, Mapping) for each in value)
+            return ("\n" if is_of_rows else ", ").join(map(_line, value))
+    return str(value)
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {text_of(each)}" for name, each in value.items())
+    return str(value)

@@ -185,6 +185,7 @@ class Keys(Resource[ApiKey]):
     organisation or project."""
 
     model = ApiKey
+    path = "keys"
     serializer = KeySerializer
     answers = {"create": NewKeySerializer}
     filters = KeyFilters

@@ -85,6 +85,7 @@ class Limits(Resource[Limit]):
     its projects; administrators of the platform those of organisations, models and the platform."""
 
     model = Limit
+    path = "limits"
     serializer = LimitSerializer
     filters = Filters.of(
         scope=fields.choice_filter(LimitScope.choices, "Only of this scope."),
@@ -160,6 +161,7 @@ class Quotas(Resource[Limit]):
     quotas, too."""
 
     model = Limit
+    path = "quotas"
     serializer = QuotaSerializer
     filters = Limits.filters
     ordering = KIND
@@ -193,20 +195,13 @@ class Quotas(Resource[Limit]):
 QUOTAS: Final = Quotas()
 
 
-class ModelWeightSerializer(StrictModelSerializer):
-    """The weights of a model's tokens in budgets."""
-
-    class Meta:
-        model = ModelWeight
-        fields = ("id", "model", "uncached", "cached", "output", "image", "updated_at")
-        fixed = ("model",)
-
-
 class ModelWeights(Resource[ModelWeight]):
     """Weights of tokens in budgets. Each token of a model without weights counts 1."""
 
     model = ModelWeight
-    serializer = ModelWeightSerializer
+    path = "model-weights"
+    field_names = "id model uncached cached output image updated_at"
+    fixed = "model"
     filters = Filters.of(model=fields.text_filter("Only of this model."))
     ordering = ("model",)
     one, many = "the weights of a model", "weights of models"

@@ -19,15 +19,6 @@ from vinery_accounts.resources.users import MembershipSerializer, one_scope
 _CAPTURE_FIELDS: Final = frozenset({"capture_hours", "capture_redactions"})
 
 
-class OrganizationSerializer(StrictModelSerializer):
-    """An organisation."""
-
-    class Meta:
-        model = Organization
-        fields = ["id", "name", "is_active", "created_at", "updated_at"]
-        read_only_fields = ("is_active",)
-
-
 class Organizations(Resource[Organization]):
     """Companies or teams. Only members see what is in an organisation. Administrators of the
     platform create, rename, deactivate and remove organisations: a name is unique, so an owner who
@@ -35,7 +26,9 @@ class Organizations(Resource[Organization]):
     removed."""
 
     model = Organization
-    serializer = OrganizationSerializer
+    path = "organizations"
+    field_names = "id name is_active created_at updated_at"
+    read_only = "is_active"
     filters = Filters.of(**fields.named_filters())
     ordering = ("name",)
     one, many = "an organisation", "organisations"
@@ -102,6 +95,7 @@ class Projects(Resource[Project]):
     removed, even when all of them are revoked."""
 
     model = Project
+    path = "projects"
     serializer = ProjectSerializer
     related = ("organization",)
     filters = Filters.of(
@@ -182,6 +176,7 @@ class Invitations(Resource[Invitation]):
     expires after 14 days. Owners see those of their organisation, users those to them."""
 
     model = Invitation
+    path = "invitations"
     serializer = InvitationSerializer
     related = ("organization", "project")
     filters = Filters.of(

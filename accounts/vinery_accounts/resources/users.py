@@ -187,6 +187,7 @@ class Users(Resource[User]):
     keys, roles and limits are removed with them, and their usage records stay."""
 
     model = User
+    path = "users"
     serializer = UserSerializer
     bodies = {"create": NewUserSerializer}
     filters = UserFilters
@@ -365,6 +366,7 @@ class Memberships(Resource[Membership]):
     """Roles of users in organisations and projects. Owners give and take them."""
 
     model = Membership
+    path = "memberships"
     serializer = MembershipSerializer
     related = ("user", "organization", "project")
     filters = MembershipFilters

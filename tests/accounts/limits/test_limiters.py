@@ -112,17 +112,6 @@ async def test_a_quota_that_is_used_up_refuses_longer_than_a_returnable_one(
     assert (await denied(limiter, request_for(replace(total, amount=0)))).is_quota
 
 
-async def test_a_lease_on_another_quota_makes_none_returnable(limiter: Limiter) -> None:
-    mine, yours = rule(amount=10), rule(amount=100)
-    lease = await granted(limiter, request_for(mine, num_output_tokens=10))
-    await limiter.settle(lease, ActualUsage(num_output_tokens=10))
-    await granted(limiter, request_for(yours, num_output_tokens=10))
-
-    denial = await denied(limiter, request_for(yours, mine))
-
-    assert (denial.rule, denial.is_returnable) == (mine, False)
-
-
 async def test_an_id_cannot_be_leased_twice_at_a_time_and_needs_no_rules(limiter: Limiter) -> None:
     asked = request_for(rule())
     lease = await granted(limiter, asked)
@@ -191,22 +180,6 @@ async def test_weighted_tokens_count_by_their_weights(limiter: Limiter) -> None:
     assert await used(limiter, budget) == [72]
 
 
-async def test_a_denial_changes_nothing_anywhere(limiter: Limiter) -> None:
-    rules = (
-        rule(Metric.REQUESTS, MINUTE, scope="key:1"),
-        rule(Metric.TOKENS, MINUTE, scope="user:1"),
-        rule(Metric.TOKENS, Window.MONTH, scope="project:1"),
-        slots(5, scope="platform"),
-        rule(Metric.TOKENS, Window.DAY, 20, scope="organization:1"),
-    )
-    await granted(limiter, request_for(*rules, num_input_tokens=10))
-    before = await limiter.levels(rules)
-    denial = await denied(limiter, request_for(*rules, num_input_tokens=10))
-    assert denial.rule == rules[-1]
-    assert await limiter.levels(rules) == before
-    assert denial.reading.levels == before
-
-
 async def test_of_several_refusals_the_longest_counts(limiter: Limiter) -> None:
     minute = rule(Metric.TOKENS, MINUTE, 60)
     day = rule(Metric.TOKENS, Window.DAY, 100)
@@ -220,19 +193,6 @@ async def test_of_several_refusals_the_longest_counts(limiter: Limiter) -> None:
     too_large = await denied(limiter, request_for(small, minute, day, num_input_tokens=49))
     assert too_large.rule == small
     assert too_large.is_too_large
-
-
-async def test_a_request_takes_the_last_token_but_not_one_more(limiter: Limiter) -> None:
-    tokens = rule(amount=100)
-    await granted(limiter, request_for(tokens, num_input_tokens=98, num_output_tokens=1))
-    assert (await denied(limiter, request_for(tokens, num_input_tokens=1))).num_needed == 2
-    await granted(limiter, request_for(tokens, num_input_tokens=0, num_output_tokens=1))
-    assert await used(limiter, tokens) == [100]
-
-    for closed in (rule(Metric.REQUESTS, MINUTE, 0), slots(0), rule(amount=0)):
-        denial = await denied(limiter, request_for(closed))
-        assert denial.wait_s is None
-        assert denial.is_quota
 
 
 async def test_a_changed_rule_keeps_what_is_used(limiter: Limiter) -> None:
