@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.accounts.api.api_client import Keys
 from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
-from vinery_accounts.keys.lifecycle import create_key, rotate_key
+from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import ApiKey, Organization, Project, Role, User
 from vinery_platform.cli import main
 
@@ -122,16 +121,6 @@ def test_a_stored_unreadable_name_is_escaped_in_the_terminal(
     assert json.loads(printed)[0]["name"] == key.name
     assert main(["key", "pause", str(key.pk)]) == 0
     assert capsys.readouterr().out.rstrip("\n").isprintable()
-
-
-@table("before, after", [("x\ny", "xy"), ("  ", "unnamed"), (" a ", " a ")])
-def test_a_key_with_a_stored_unreadable_name_can_be_rotated(
-    search: Project, new_key: Keys, before: str, after: str
-) -> None:
-    key = new_key(project=search).key
-    named(key, before)
-
-    assert rotate_key(key, grace=timedelta(0)).key.name == after
 
 
 def test_a_scope_of_an_old_name_can_be_changed(client: Client, root: User, search: Project) -> None:

@@ -42,12 +42,9 @@ _AT_ONCE: Final = 200
 
 
 def write(alert: Alert, people: Iterable[User] | None, now: datetime) -> bool:
-    """Store an alert with a message to each webhook of its organisation (None: the platform) and
-    to these people; `people` None: without messages.
-
-    Several processes may check at the same time. A unique constraint lets one of them write the
-    alert with its messages; the others get False.
-    """
+    """Store an alert with a message to each webhook of its organisation (None: the platform) and to
+    these people; `people` None: without messages. Several processes may check at the same time. A
+    unique constraint lets one of them write the alert with its messages; the others get False."""
     try:
         with transaction.atomic():
             alert.save(force_insert=True)
@@ -83,10 +80,8 @@ def due_ids(now: datetime) -> list[int]:
 
 
 def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
-    """Send a delivery if it is due.
-
-    Returns its new state, or None if it is not due or another process sends it.
-    """
+    """Send a delivery if it is due. Returns its new state, or None if it is not due or another
+    process sends it."""
     taken = Delivery.objects.filter(
         pk=delivery_id, state=DeliveryState.PENDING, due_at__lte=now
     ).update(due_at=now + LEASE, num_tries=F("num_tries") + 1)

@@ -28,11 +28,9 @@ _LEAST_PART: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The usage of a quota. Times are Unix times in seconds.
-
-    `end_s` is None without a window. `num_before` is the usage in the `BEFORE_S` before the
-    window, or before now without a window.
-    """
+    """The usage of a quota. Times are Unix times in seconds. `end_s` is None without a window.
+    `num_before` is the usage in the `BEFORE_S` before the window, or before now without a
+    window."""
 
     amount: int
     num_used: int
@@ -82,10 +80,8 @@ def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
 
 
 def _days_before(start_ms: int, end_ms: int | None, now_s: float) -> int:
-    """Return the start (Unix ms) of the period before the window, or before now without one.
-
-    Now is rounded to whole hours, so that quotas share their queries.
-    """
+    """Return the start (Unix ms) of the period before the window, or before now without one. Now is
+    rounded to whole hours, so that quotas share their queries."""
     at_ms = start_ms if end_ms is not None else int(now_s // 3600 * 3600 * _MS)
     return at_ms - int(BEFORE_S * _MS)
 

@@ -14,11 +14,9 @@ from vinery_accounts.models import Alert, ApiKey, Limit, LimitScope, Project, Us
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
-    """Write the alerts that are due and return them.
-
-    `usual` are the percentages of limits without their own. A quota that has passed several
-    thresholds at once gets an alert for each, and one message for the highest.
-    """
+    """Write the alerts that are due and return them. `usual` are the percentages of limits without
+    their own. A quota that has passed several thresholds at once gets an alert for each, and one
+    message for the highest."""
     limits = list(Limit.objects.exclude(scope=LimitScope.END_USER))
     wanted = {
         limit.pk: usual if limit.alert_at is None else list(limit.alert_at) for limit in limits
@@ -69,9 +67,7 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bo
 
 def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:
     """Return the receivers of e-mails: the limited users and the leaders of the organisation.
-
-    Without a single organisation, superusers receive them instead of its leaders.
-    """
+    Without a single organisation, superusers receive them instead of its leaders."""
     leaders = (
         Q(is_superuser=True)
         if organization_id is None

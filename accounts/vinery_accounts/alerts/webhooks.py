@@ -62,11 +62,9 @@ def _encrypted(secret: str) -> str:
 
 
 def rotate(webhook: Webhook, grace: timedelta) -> str:
-    """Give a stored webhook a new secret and return it. It is shown only once.
-
-    During `grace` the old secret signs as well, so that receivers can be changed meanwhile. An
-    even older secret stops signing.
-    """
+    """Give a stored webhook a new secret and return it. It is shown only once. During `grace` the
+    old secret signs as well, so that receivers can be changed meanwhile. An even older secret stops
+    signing."""
     secret, now = new_secret(), timezone.now()
     with audit.writing():
         stored = Webhook.objects.select_for_update().get(pk=webhook.pk)

@@ -38,11 +38,9 @@ class Stamped(models.Model):
 
 
 def delete_in_batches(rows: models.QuerySet[Any], batch_size: int = ROWS_IN_A_BATCH) -> int:
-    """Delete these rows in their order, with cascades. Returns how many rows there were.
-
-    Each batch is its own transaction, so other writers wait only for one batch, and a process
-    that dies in the middle leaves a consistent database.
-    """
+    """Delete these rows in their order, with cascades. Returns how many rows there were. Each batch
+    is its own transaction, so other writers wait only for one batch, and a process that dies in the
+    middle leaves a consistent database."""
     num_deleted = 0
     while ids := list(rows.values_list("pk", flat=True)[:batch_size]):
         rows.model._base_manager.filter(pk__in=ids).delete()

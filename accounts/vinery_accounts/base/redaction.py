@@ -161,10 +161,8 @@ class Redactor:
         return MASK if any(found) else number
 
     def parts(self, parts: Sequence[str], *, is_truncated: bool = False) -> list[str]:
-        """Redact consecutive parts of one text, which is searched as a whole.
-
-        A mask is in the part where its span begins. `is_truncated`: the end of the text is missing.
-        """
+        """Redact consecutive parts of one text, which is searched as a whole. A mask is in the part
+        where its span begins. `is_truncated`: the end of the text is missing."""
         text = "".join(parts)
         spans = list(self._spans(text))
         if is_truncated and text:

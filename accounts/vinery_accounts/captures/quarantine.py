@@ -32,11 +32,8 @@ class FatalRequest:
 
 
 def store_fatal(found: FatalRequest, keep_s: int) -> None:
-    """Put a request into quarantine for so long from now on.
-
-    Web processes may find the same one: it stays as the first has stored it, and expires later.
-    Raises `django.db.Error`.
-    """
+    """Put a request into quarantine for so long from now on. Web processes may find the same one:
+    it stays as the first has stored it, and expires later. Raises `django.db.Error`."""
     now = timezone.now()
     row = _row(found, now + timedelta(seconds=keep_s))
     with transaction.atomic():
@@ -120,11 +117,9 @@ class QuarantineQueue:
             logger.error("quarantine not stored digest=%s: too many wait", found.digest)
 
     def sync(self) -> frozenset[str]:
-        """Store what waits, and return the digests in force.
-
-        Raises `OperationalError` or `InterfaceError` while the database is unavailable; what is
-        not stored then waits for the next call. A request with another error is dropped.
-        """
+        """Store what waits, and return the digests in force. Raises `OperationalError` or
+        `InterfaceError` while the database is unavailable; what is not stored then waits for the
+        next call. A request with another error is dropped."""
         if not self._keep_s:
             return frozenset()
         while self._waiting:

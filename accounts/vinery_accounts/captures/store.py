@@ -49,11 +49,8 @@ class _Kept(NamedTuple):
 
 
 def store_captured(taken: Sequence[CapturedRequest]) -> bool:
-    """Store a batch, except for projects that have turned captures off.
-
-    Returns False, and stores nothing, if a project's settings changed meanwhile. Raises
-    `django.db.Error`.
-    """
+    """Store a batch, except for projects that have turned captures off. Returns False, and stores
+    nothing, if a project's settings changed meanwhile. Raises `django.db.Error`."""
     ids = {each.project_id for each in taken}
     policies = _policies(ids)
     rows = [_row(each, *policies[each.project_id]) for each in taken if each.project_id in policies]
@@ -142,10 +139,8 @@ def decrypt(row: Capture) -> Texts:
 
 
 def read(row: Capture) -> Texts:
-    """Return the texts of a row after writing an audit entry.
-
-    Raises `CaptureUnreadable`, and `django.db.Error` if the entry cannot be written.
-    """
+    """Return the texts of a row after writing an audit entry. Raises `CaptureUnreadable`, and
+    `django.db.Error` if the entry cannot be written."""
     with audit.writing():
         texts = decrypt(row)
         audit.record("read", row)

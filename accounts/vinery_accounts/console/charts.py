@@ -40,10 +40,8 @@ class Span(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The values of one colour, one for each point; None where nothing was measured.
-
-    `colour` is a class of the style sheet, such as `failed`; empty: the next of the palette.
-    """
+    """The values of one colour, one for each point; None where nothing was measured. `colour` is a
+    class of the style sheet, such as `failed`; empty: the next of the palette."""
 
     name: str
     values: Sequence[float | None]
@@ -52,10 +50,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Durations in milliseconds as lines, or numbers as stacked bars or as lines.
-
-    Screen readers read `what` and the largest value instead of the picture.
-    """
+    """Durations in milliseconds as lines, or numbers as stacked bars or as lines. Screen readers
+    read `what` and the largest value instead of the picture."""
 
     name: str
     what: str

@@ -11,18 +11,25 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
-from django.shortcuts import get_object_or_404, render
+from django.http import HttpResponse, HttpResponseRedirect, QueryDict
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import served_to
 from vinery_accounts.console.page import FormPage, Page
-from vinery_accounts.console.rows import GRACES, grace_of
+from vinery_accounts.console.rows import (
+    GRACES,
+    ActPage,
+    ButtonPage,
+    ChangeRow,
+    ConfirmPage,
+    RowPage,
+)
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
 from vinery_accounts.models.keys import usual_scopes
-from vinery_accounts.resources.base import Conflict, Issued
+from vinery_accounts.resources.base import Issued
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS, scope_choices
@@ -192,11 +199,9 @@ class Keys(KeysPage):
 
 
 def _part(rows: QuerySet[ApiKey], query: QueryDict) -> tuple[list[ApiKey], bool, bool]:
-    """Return a page of keys, the newest first, and whether there are newer and older ones.
-
-    The page has the keys before or after the key in the address: new keys shift no page, and no
-    page is empty while there are keys.
-    """
+    """Return a page of keys, the newest first, and whether there are newer and older ones. The page
+    has the keys before or after the key in the address: new keys shift no page, and no page is
+    empty while there are keys."""
     after, before = id_of(query.get("after", "")), id_of(query.get("before", ""))
     if after:
         found = list(rows.filter(pk__gt=after).order_by("pk")[: _ROWS + 1])
@@ -239,67 +244,56 @@ class MakeKey(KeysPage, FormPage):
         return self.show_once(new)
 
 
-class OneKeyPage(KeysPage):
+class OneKeyPage(KeysPage, RowPage):
     """A page about the key of the address."""
 
-    @cached_property
-    def key(self) -> ApiKey:
-        return get_object_or_404(KEYS.rows(self.access), pk=self.kwargs["row_id"])
+    resource = KEYS
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"key": self.row, "graces": GRACES}
+
+    def row_address(self, row: ApiKey) -> str:
+        return self.list_address()
+
+    def back_address(self) -> str:
+        return self.list_address()
 
 
-class KeyPage(OneKeyPage, FormPage):
+class KeyPage(OneKeyPage, ChangeRow):
     """`/console/keys/<id>/`: what the key may do and when it was used, and a form for changes."""
 
     template_name = "console/key.html"
+    done = "{row.name} is changed."
 
     def form_of(self, data: QueryDict | None) -> ChangedKeyForm:
-        return ChangedKeyForm(self.access, self.key, data)
+        return ChangedKeyForm(self.access, self.row, data)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        state = self.key.state_at(timezone.now())
+        state = self.row.state_at(timezone.now())
+        context = super().get_context_data(**kwargs)
         is_over = state in (KeyState.REVOKED, KeyState.EXPIRED)
-        may_change = self.access.may(Action.MANAGE, self.key) and self.access.may_act_as(self.key)
-        context = {"key": self.key, "state": state, "slug": state.replace(" ", "-")}
-        may = {"may_change": may_change and not is_over}
-        return super().get_context_data(**kwargs) | context | may
-
-    def save(self, form: ChangedKeyForm) -> HttpResponse:
-        KEYS.change(self.access, self.key, form.changed_columns)
-        messages.success(self.request, f"{self.key.name} is changed.")
-        return HttpResponseRedirect(self.list_address())
+        may_change = context["may_change"] and self.access.may_act_as(self.row) and not is_over
+        about = {"state": state, "slug": state.replace(" ", "-")}
+        return context | about | {"may_change": may_change}
 
 
-class ActOnKey(OneKeyPage):
-    """`/console/keys/<id>/revoke/` and `rotate/`: asks for a confirmation, and acts."""
+class _ActOnKey(OneKeyPage, ActPage):
+    def done_text(self) -> str:
+        return f"{self.row.name} is {KEYS.action(self.does).done}."
 
-    does = ""  # an action of the resource
+    def issued(self, new: Issued) -> HttpResponse:
+        return self.show_once(new)
+
+
+class ActOnKey(_ActOnKey, ConfirmPage):
+    """`/console/keys/<id>/revoke/` and `rotate/`."""
 
     def get_template_names(self) -> list[str]:
         return [f"console/key_{self.does}.html"]
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"key": self.key, "graces": GRACES}
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        values = {"grace_s": grace_of(request)} if self.does == "rotate" else {}
-        try:
-            result = KEYS.act(self.access, KEYS.action(self.does), self.key, **values)
-        except Conflict as error:
-            messages.error(request, str(error))
-        else:
-            if isinstance(result, Issued):
-                return self.show_once(result)
-            messages.success(request, f"{result.name} is {result.state_at(timezone.now())}.")
-        return HttpResponseRedirect(self.list_address())
-
-
-class SwitchKey(ActOnKey):
+class SwitchKey(_ActOnKey, ButtonPage):
     """`/console/keys/<id>/pause/` and `resume/`, without a confirmation: both can be undone."""
-
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        text = f"Nothing was changed yet. To {self.does} {self.key.name}, press the button again."
-        messages.info(request, text)
-        return HttpResponseRedirect(self.list_address())
 
 
 def projects_for(access: Access, user: User) -> Any:

@@ -100,11 +100,9 @@ class NewMemberForm(ResourceForm):
 
 
 class Invite(FormPage):
-    """`/console/members/invite/`: a role for a user who exists.
-
-    A user that the caller sees gets the role at once. Any other name gets an invitation, so that
-    the page does not reveal which names exist.
-    """
+    """`/console/members/invite/`: a role for a user who exists. A user that the caller sees gets
+    the role at once. Any other name gets an invitation, so that the page does not reveal which
+    names exist."""
 
     name = "members"
     heading, button = "Add an existing user", "Add"

@@ -8,27 +8,25 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect
+from django.http import HttpResponse, QueryDict
 from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.utils.safestring import mark_safe
 
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.console.rows import (
     GRACES,
+    ButtonPage,
     ChangeRow,
     ConfirmPage,
     ListPage,
     NewRow,
     Question,
-    RowPage,
-    grace_of,
     show_secret,
 )
 from vinery_accounts.models import Delivery, DeliveryState, Organization, Project, Webhook
 from vinery_accounts.resources.alerts import WEBHOOKS
-from vinery_accounts.resources.base import Issued, require
+from vinery_accounts.resources.base import Issued
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.organizations import PROJECTS
@@ -252,27 +250,20 @@ class WebhookPage(ChangeRow):
         }
 
 
-class ActOnWebhook(RowPage):
+class ActOnWebhook(ButtonPage):
     """`/console/webhooks/<id>/test/`, `retry/` and `rotate/`: buttons of the webhook's page."""
 
     name = "webhooks"
     resource = WEBHOOKS
     does = "test"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        return redirect("console:webhook", self.row.pk)
+    def back_address(self) -> str:
+        return reverse("console:webhook", args=[self.row.pk])
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        require(self.access, Action.MANAGE, self.row)
-        values = {"grace_s": grace_of(request)} if self.does == "rotate" else {}
-        result = WEBHOOKS.act(self.access, WEBHOOKS.action(self.does), self.row, **values)
-        if isinstance(result, Issued):
-            back = reverse("console:webhook", args=[self.row.pk])
-            return show_secret(self, result, back, mark_safe(_COPY))
-        self._report(result)
-        return redirect("console:webhook", self.row.pk)
+    def issued(self, new: Issued) -> HttpResponse:
+        return show_secret(self, new, self.back_address(), mark_safe(_COPY))
 
-    def _report(self, result: dict[str, Any]) -> None:
+    def report(self, result: dict[str, Any], done: str) -> None:
         if "num_messages" in result:
             number = result["num_messages"]
             text = f"{number} message{pluralize(number)} will be sent again within a minute."

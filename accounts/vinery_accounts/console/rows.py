@@ -175,12 +175,14 @@ class ActPage(RowPage):
     does: str = ""
     """`remove`, or the name of an action of the resource."""
 
-    def act(self) -> None:
+    def act(self) -> Any:
         """Do it. Raises `PermissionDenied`, ValidationError and `Conflict`."""
         if self.does == "remove":
-            self.resource.remove(self.access, self.row)
-        else:
-            self.resource.act(self.access, self.resource.action(self.does), self.row)
+            return self.resource.remove(self.access, self.row)
+        action = self.resource.action(self.does)
+        takes_grace = "grace_s" in action.serializer().fields
+        values = {"grace_s": grace_of(self.request)} if takes_grace else {}
+        return self.resource.act(self.access, action, self.row, **values)
 
     def done_text(self) -> str:
         return f"The {self.row} is {self.resource.action(self.does).done}."
@@ -188,14 +190,23 @@ class ActPage(RowPage):
     def back_address(self) -> str:
         return reverse(f"console:{self.name}")
 
+    def issued(self, new: Issued) -> HttpResponse:
+        return show_secret(self, new, self.back_address())
+
+    def report(self, result: Any, done: str) -> None:
+        """Add a message. `done` is `done_text` as it was before."""
+        messages.success(self.request, done)
+
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         done, back = self.done_text(), self.back_address()
         try:
-            self.act()
+            result = self.act()
         except (ValidationError, Conflict) as error:
             messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
         else:
-            messages.success(request, done)
+            if isinstance(result, Issued):
+                return self.issued(result)
+            self.report(result, done)
         return redirect(back)
 
 

@@ -32,10 +32,8 @@ class NewKey:
 
 def create_key(*, owner: User, project: Project | None = None, **columns: Any) -> NewKey:
     """Store a new key with these columns of `ApiKey`. Without a project the key belongs to the
-    owner's home project. `rotation_grace_days` sets the expiry.
-
-    Raises `ValidationError` for invalid values.
-    """
+    owner's home project. `rotation_grace_days` sets the expiry. Raises `ValidationError` for
+    invalid values."""
     return _with_secret(ApiKey(owner=owner, project=project or home_project(owner), **columns))
 
 
@@ -48,12 +46,10 @@ def change_key(key: ApiKey, **values: object) -> ApiKey:
 
 @audit.writing()
 def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
-    """Create a key with the same permissions, whose days until the next rotation begin now.
-
-    The old key stays valid for `grace`, unless it expires earlier; without grace it is revoked.
-    Its limits move to the new key with their use, and apply to both keys together. Raises
-    ValueError for a key that is paused, revoked, or was rotated before.
-    """
+    """Create a key with the same permissions, whose days until the next rotation begin now. The old
+    key stays valid for `grace`, unless it expires earlier; without grace it is revoked. Its limits
+    move to the new key with their use, and apply to both keys together. Raises ValueError for a key
+    that is paused, revoked, or was rotated before."""
     old = ApiKey.objects.select_for_update().get(pk=key.pk)
     if old.replaced_by_id is not None:
         raise ValueError("This key has been rotated already. Rotate the one that replaced it.")
@@ -117,10 +113,8 @@ def resume_key(key: ApiKey) -> None:
 
 
 def find_key(secret: str) -> ApiKey:
-    """The key with this secret, read from the database, for processes without a key table.
-
-    Raises `KeyRefused` if the key is not valid now.
-    """
+    """The key with this secret, read from the database, for processes without a key table. Raises
+    `KeyRefused` if the key is not valid now."""
     if not looks_like_key(secret):
         raise KeyRefused(Refusal.MALFORMED if secret else Refusal.MISSING)
     digests = [digest_of(secret.encode(), pepper).hex() for pepper in key_peppers().values()]
@@ -152,11 +146,9 @@ def matching(text: str) -> Q:
 
 @transaction.atomic
 def ensure_first_admin(username: str = "admin") -> tuple[User, str | None]:
-    """A superuser, and the password if this call created the superuser.
-
-    If superusers exist, returns the oldest active one, or else the oldest, and None. If an ordinary
-    user has the name, the new superuser's name gets a number.
-    """
+    """A superuser, and the password if this call created the superuser. If superusers exist,
+    returns the oldest active one, or else the oldest, and None. If an ordinary user has the name,
+    the new superuser's name gets a number."""
     oldest = User.objects.filter(is_superuser=True).order_by("-is_active", "id").first()
     if oldest is not None:
         return oldest, None
@@ -187,10 +179,8 @@ _DAYS: Final = ("rotate_every_days", "rotation_grace_days")
 
 
 def expiry_of_new(values: Mapping[str, Any], now: datetime) -> datetime | None:
-    """The `expires_at` of a key that is created now with these values.
-
-    Raises `ValidationError` for invalid days, and for both days of grace and an expiry.
-    """
+    """The `expires_at` of a key that is created now with these values. Raises `ValidationError` for
+    invalid days, and for both days of grace and an expiry."""
     expiry = _expiry(values, now)
     expires_at: datetime | None = values.get("expires_at")
     if expiry is not None and expires_at is not None:
@@ -199,11 +189,9 @@ def expiry_of_new(values: Mapping[str, Any], now: datetime) -> datetime | None:
 
 
 def with_expiry(stored: ApiKey, values: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """The new values of a key, with the `expires_at` that follows from them.
-
-    Raises `ValidationError` for invalid days, for both days of grace and an expiry, and for a key
-    that would expire at once.
-    """
+    """The new values of a key, with the `expires_at` that follows from them. Raises
+    `ValidationError` for invalid days, for both days of grace and an expiry, and for a key that
+    would expire at once."""
     before = {name: getattr(stored, name) for name in _DAYS}
     after = before | {name: values[name] for name in _DAYS if name in values}
     if stored.replaced_by_id is not None or (after == before and "expires_at" not in values):
@@ -225,10 +213,8 @@ def with_expiry(stored: ApiKey, values: Mapping[str, Any], now: datetime) -> dic
 
 
 def _expiry(values: Mapping[str, Any], created_at: datetime) -> datetime | None:
-    """When a key created at that time expires without rotation, in whole seconds as in forms.
-
-    None without days of grace. Raises `ValidationError` for invalid days.
-    """
+    """When a key created at that time expires without rotation, in whole seconds as in forms. None
+    without days of grace. Raises `ValidationError` for invalid days."""
     draft = ApiKey(**{name: values.get(name) for name in _DAYS})
     draft.clean_fields(exclude={field.name for field in draft._meta.fields} - set(_DAYS))
     draft.clean()

@@ -52,10 +52,8 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A summary that indexes answer. If two are equal, no change is visible in the indexes.
-
-    `marks` are the newest ids and `updated_at` values, in the type that the database returns.
-    """
+    """A summary that indexes answer. If two are equal, no change is visible in the indexes. `marks`
+    are the newest ids and `updated_at` values, in the type that the database returns."""
 
     counts: Counts
     num_superusers: int
@@ -127,10 +125,8 @@ def stamps_since(moment: datetime) -> Stamps:
 
 
 def rows_of(ids: Mapping[type[Stamped], Sequence[int]]) -> Iterator[KeyRow]:
-    """The rows of these keys, and of the keys of these users, projects and organisations.
-
-    One query for each model, because an OR over several tables would read every key.
-    """
+    """The rows of these keys, and of the keys of these users, projects and organisations. One query
+    for each model, because an OR over several tables would read every key."""
     for table, wanted in ids.items():
         for first in range(0, len(wanted), _CHUNK_ROWS):
             chunk = {f"{_LOOKUPS[table]}__in": wanted[first : first + _CHUNK_ROWS]}

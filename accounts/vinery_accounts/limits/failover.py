@@ -51,12 +51,10 @@ class UnavailablePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """The state of Redis, for health checks and pages.
-
-    `unavailable_since_s` is a Unix time, None while Redis is available. `num_waiting` settlements
-    wait for it. `num_dropped` settlements were dropped because too many waited: what their requests
-    had reserved counts as used. `num_uncounted` requests ran without limits.
-    """
+    """The state of Redis, for health checks and pages. `unavailable_since_s` is a Unix time, None
+    while Redis is available. `num_waiting` settlements wait for it. `num_dropped` settlements were
+    dropped because too many waited: what their requests had reserved counts as used.
+    `num_uncounted` requests ran without limits."""
 
     policy: UnavailablePolicy
     unavailable_since_s: float | None
@@ -71,11 +69,9 @@ class StoreState:
 
 
 class FailoverLimiter:
-    """`Limiter` on a Redis that may become unavailable. It belongs to one event loop.
-
-    While Redis is unavailable, `levels` and `restore` raise `LimitsUnavailable`, and so does
-    `acquire` if the policy refuses requests.
-    """
+    """`Limiter` on a Redis that may become unavailable. It belongs to one event loop. While Redis
+    is unavailable, `levels` and `restore` raise `LimitsUnavailable`, and so does `acquire` if the
+    policy refuses requests."""
 
     def __init__(
         self,

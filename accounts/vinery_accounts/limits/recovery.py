@@ -236,11 +236,9 @@ class ReconciliationSchedule:
 
 
 def settle_dead_leases(request_ids: Sequence[str]) -> None:
-    """Settle the leases of these requests in Redis by their usage records, which must be stored.
-
-    A settled lease stays as it is. While Redis is unavailable, what the requests had reserved
-    counts as used until its window is over. Raises `django.db.Error`.
-    """
+    """Settle the leases of these requests in Redis by their usage records, which must be stored. A
+    settled lease stays as it is. While Redis is unavailable, what the requests had reserved counts
+    as used until its window is over. Raises `django.db.Error`."""
     url = settings.VINERY_REDIS_URL
     if not url or not request_ids:
         return

@@ -151,12 +151,10 @@ NOT_READ: Final = Reading((), (), 0)
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """A refusal, by the rule that would refuse longest.
-
-    `num_needed` is what the request needed of that rule. `wait_s` None: waiting does not help.
-    `is_returnable`: running requests have reserved some of this quota, and may return it. Most
-    answers end before they have used their reservation.
-    """
+    """A refusal, by the rule that would refuse longest. `num_needed` is what the request needed of
+    that rule. `wait_s` None: waiting does not help. `is_returnable`: running requests have reserved
+    some of this quota, and may return it. Most answers end before they have used their
+    reservation."""
 
     rule: Rule
     level: Level
@@ -182,11 +180,9 @@ class Denial(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A request may run: its reservation holds until it is settled.
-
-    `shadow_denials`: what shadow rules would have refused. `is_uncounted`: Redis was unavailable,
-    and no limiter has counted the reservation.
-    """
+    """A request may run: its reservation holds until it is settled. `shadow_denials`: what shadow
+    rules would have refused. `is_uncounted`: Redis was unavailable, and no limiter has counted the
+    reservation."""
 
     request: ReservationRequest
     reading: Reading
@@ -200,11 +196,9 @@ class Lease(msgspec.Struct, frozen=True):
 
 class Grant(msgspec.Struct, frozen=True):
     """How many more tokens of an answer may be generated: at most as many as were asked for.
-
     `denial` has the reason when it is fewer, with the level after this grant. `is_lost`: the
     limiter does not have the lease, because it was settled or was not renewed in time, and grants
-    nothing.
-    """
+    nothing."""
 
     num_output_tokens: int
     denial: Denial | None = None
@@ -216,13 +210,10 @@ LOST: Final = Grant(0, is_lost=True)
 
 
 class UsageBaseline(msgspec.Struct, frozen=True):
-    """At least this much of a rule is used, according to the usage records.
-
-    `since_ms` is the start of the window of a quota, as Unix time; a baseline of another window has
-    no effect. Of a bucket it is the time at which so much was used; it has refilled since. Totals
-    ignore it. `is_update`: the limiter has received a baseline of this rule before, and has counted
-    since.
-    """
+    """At least this much of a rule is used, according to the usage records. `since_ms` is the start
+    of the window of a quota, as Unix time; a baseline of another window has no effect. Of a bucket
+    it is the time at which so much was used; it has refilled since. Totals ignore it. `is_update`:
+    the limiter has received a baseline of this rule before, and has counted since."""
 
     rule: Rule
     num_used: int
@@ -247,12 +238,10 @@ class Limiter(Protocol):
         """Reserve more tokens of the answer: all of them or what is left."""
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
-        """Replace the reservation by the actual usage, and free the slots of concurrency.
-
-        What was reserved in a window that is over stays there. Only the first settlement counts.
-        Redis accepts the settlement of an expired lease, too, for a day: its process could not
-        renew it while Redis was unavailable.
-        """
+        """Replace the reservation by the actual usage, and free the slots of concurrency. What was
+        reserved in a window that is over stays there. Only the first settlement counts. Redis
+        accepts the settlement of an expired lease, too, for a day: its process could not renew it
+        while Redis was unavailable."""
 
     async def renew(self, leases: Sequence[Lease]) -> None:
         """Keep the leases for another `LEASE_TTL_S`: all that this process has. Settled leases may

@@ -33,11 +33,9 @@ _OWNERS: Final = {
 
 
 def headers_of(reading: Reading) -> list[HeaderLine]:
-    """Return the headers of an answer.
-
-    Of several rules on requests or on tokens they have the one with the smallest share left. A rule
-    on a project's tokens has headers of its own, too. Shadow rules have none.
-    """
+    """Return the headers of an answer. Of several rules on requests or on tokens they have the one
+    with the smallest share left. A rule on a project's tokens has headers of its own, too. Shadow
+    rules have none."""
     return _lines(_groups(reading.rules), reading)
 
 

@@ -149,11 +149,9 @@ class RuleBook:
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
 
     def read(self) -> Snapshot:
-        """Return what the database has: one small query when nothing has changed.
-
-        It holds from `follow` on, so that the limiter can receive the baselines of new quotas
-        first. Raises `django.db.Error`.
-        """
+        """Return what the database has: one small query when nothing has changed. It holds from
+        `follow` on, so that the limiter can receive the baselines of new quotas first. Raises
+        `django.db.Error`."""
         fingerprint = _fingerprint()
         if fingerprint == self._snapshot.fingerprint:
             return self._snapshot

@@ -115,10 +115,8 @@ ResultT = TypeVar("ResultT")
 
 class CacheByIdentity(Generic[SourceT, ResultT]):
     """A cache for a function of values that never change and come again and again, such as the
-    rules of one caller. It finds them by identity, and compares nothing.
-
-    The cache keeps the values alive, so that no other object can get the id of one of them.
-    """
+    rules of one caller. It finds them by identity, and compares nothing. The cache keeps the values
+    alive, so that no other object can get the id of one of them."""
 
     def __init__(self, compute: Callable[[SourceT], ResultT]) -> None:
         self._compute = compute

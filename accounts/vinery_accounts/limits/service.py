@@ -72,11 +72,9 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitsUpdate:
-    """What has changed: the rules, and the baselines that the limiter has to receive.
-
-    The baselines were read of `quotas`, after `num_outages` outages of Redis. `is_complete`: of all
-    rules, for a limiter that may have lost its memory.
-    """
+    """What has changed: the rules, and the baselines that the limiter has to receive. The baselines
+    were read of `quotas`, after `num_outages` outages of Redis. `is_complete`: of all rules, for a
+    limiter that may have lost its memory."""
 
     snapshot: Snapshot
     quotas: Sequence[Rule]
@@ -155,12 +153,9 @@ class LimitService:
 
     def read_update(self) -> LimitsUpdate:
         """Return what the database has, for `follow`. Runs in the thread of the database. Raises
-        `django.db.Error`.
-
-        It has the baselines of new quotas, so that the limiter receives them before they bind a
-        request, and of all quotas now and then. After a start, and when Redis answers again, it
-        has those of buckets, too, and once more a little later.
-        """
+        `django.db.Error`. It has the baselines of new quotas, so that the limiter receives them
+        before they bind a request, and of all quotas now and then. After a start, and when Redis
+        answers again, it has those of buckets, too, and once more a little later."""
         # First: an outage that begins from here on needs another update.
         num_outages, is_answering = 0, True
         if self._failover is not None:

@@ -53,11 +53,9 @@ def refill_s(units: int, amount: int, tick_ms: int = 1) -> float | None:
 
 
 def latest_ms(now_ms: int, tick_ms: int) -> int:
-    """Return the latest time for which a bucket's use may be stored.
-
-    That time is in the future when the clock was set back: time that passes twice counts once. It
-    is at most one period from now, or a clock that was wrong by a day would stop it for a day.
-    """
+    """Return the latest time for which a bucket's use may be stored. That time is in the future
+    when the clock was set back: time that passes twice counts once. It is at most one period from
+    now, or a clock that was wrong by a day would stop it for a day."""
     return now_ms + tick_ms * SCALE
 
 

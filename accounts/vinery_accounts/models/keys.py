@@ -73,11 +73,9 @@ class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
     """Keys, and their last uses."""
 
     def mark_used(self, uses: Iterable[KeyUse]) -> None:
-        """Store the last use of each key, unless a later use is stored already.
-
-        `updated_at` stays: a use changes nothing that the key table reads. All uses go in one
-        statement, because a busy server reports hundreds of keys a second.
-        """
+        """Store the last use of each key, unless a later use is stored already. `updated_at` stays:
+        a use changes nothing that the key table reads. All uses go in one statement, because a busy
+        server reports hundreds of keys a second."""
         connection = connections[self.db]
         fields = {field.name: field for field in ApiKey._meta.fields}
         at, ip, model, key_id = (
@@ -133,10 +131,8 @@ def in_state(state: KeyState, now: datetime) -> models.Q:
 
 
 class ApiKey(Stamped):
-    """An API key. Only a digest of its secret is stored: see `keys/secrets`.
-
-    Empty lists of models, endpoints and networks allow all of them.
-    """
+    """An API key. Only a digest of its secret is stored: see `keys/secrets`. Empty lists of models,
+    endpoints and networks allow all of them."""
 
     owner = models.ForeignKey("accounts.User", on_delete=models.CASCADE, related_name="api_keys")
     project = models.ForeignKey(

@@ -65,11 +65,9 @@ def check_percents(value: Any) -> None:
 
 
 class Limit(Stamped):
-    """At most `amount` of a metric, in a window, for a scope.
-
-    `scope_id` is a primary key of a table in `OWNERS`. Limits of a model have the
-    model's name in `model` instead; a limit of the platform has neither.
-    """
+    """At most `amount` of a metric, in a window, for a scope. `scope_id` is a primary key of a
+    table in `OWNERS`. Limits of a model have the model's name in `model` instead; a limit of the
+    platform has neither."""
 
     scope = models.CharField(max_length=16, choices=LimitScope.choices)
     scope_id = models.PositiveBigIntegerField(

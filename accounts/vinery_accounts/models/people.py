@@ -48,9 +48,7 @@ class User(Stamped, auth.AbstractUser):
 
     def clean(self) -> None:
         """Raises ValidationError for a new name that differs from another user's only in case.
-
-        Wrong passwords are counted for such names together, and people confuse them.
-        """
+        Wrong passwords are counted for such names together, and people confuse them."""
         super().clean()
         if not self.username.isprintable():
             return  # another validator refuses it, and PostgreSQL cannot query for NUL
@@ -151,10 +149,8 @@ class Role(models.TextChoices):
 
 
 class Membership(models.Model):
-    """A user's role in an organisation, or in one of its projects alone.
-
-    `access/access` has the permissions of each role.
-    """
+    """A user's role in an organisation, or in one of its projects alone. `access/access` has the
+    permissions of each role."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     organization = models.ForeignKey(
@@ -200,10 +196,8 @@ class Membership(models.Model):
 
 
 class Invitation(models.Model):
-    """A role that is offered to a user by name, until the user accepts or declines it.
-
-    The name is a text: an owner who invites does not learn whether there is such a user.
-    """
+    """A role that is offered to a user by name, until the user accepts or declines it. The name is
+    a text: an owner who invites does not learn whether there is such a user."""
 
     username = models.CharField(max_length=150, validators=[check_name])
     organization = models.ForeignKey(

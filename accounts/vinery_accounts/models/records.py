@@ -39,10 +39,8 @@ class KeptManager(models.Manager[RowT]):
 
 class CaptureQuerySet(ExpiringQuerySet["Capture"]):
     def follow_hours(self, project_id: int, hours: int) -> None:
-        """Keep a project's captures for at most this long; 0 hours delete them.
-
-        Captures never expire later than before: more hours apply to later requests only.
-        """
+        """Keep a project's captures for at most this long; 0 hours delete them. Captures never
+        expire later than before: more hours apply to later requests only."""
         captures = self.filter(project_id=project_id)
         if not hours:
             captures.delete()

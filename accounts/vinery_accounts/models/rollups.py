@@ -9,12 +9,10 @@ from vinery_accounts.base.errors import Outcome
 
 
 class UsageSlice(models.Model):
-    """One combination of the dimensions by which usage is grouped and filtered.
-
-    A coarser slice leaves columns empty; `dimensions` names the columns that it has. Slices
-    are never changed and never deleted. A key or user that is renamed gets a new
-    slice, so the newest slice of an id has its latest name.
-    """
+    """One combination of the dimensions by which usage is grouped and filtered. A coarser slice
+    leaves columns empty; `dimensions` names the columns that it has. Slices are never changed and
+    never deleted. A key or user that is renamed gets a new slice, so the newest slice of an id has
+    its latest name."""
 
     dimensions = models.CharField(
         max_length=16,
@@ -106,10 +104,8 @@ class DayRollup(Rollup):
 
 
 class RetentionCutoff(models.Model):
-    """The retention cutoff of a usage table: older rows may have been deleted.
-
-    Stored, because a longer retention setting does not bring deleted rows back.
-    """
+    """The retention cutoff of a usage table: older rows may have been deleted. Stored, because a
+    longer retention setting does not bring deleted rows back."""
 
     table = models.CharField(max_length=32, unique=True)
     kept_since = models.DateTimeField()

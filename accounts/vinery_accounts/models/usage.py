@@ -6,11 +6,8 @@ from vinery_accounts.base.errors import Outcome
 
 
 class UsageRecord(models.Model):
-    """The usage of one request.
-
-    Ids and names are copied, without foreign keys. Only `usage` writes records, exactly
-    one for each request.
-    """
+    """The usage of one request. Ids and names are copied, without foreign keys. Only `usage` writes
+    records, exactly one for each request."""
 
     request_id = models.CharField(max_length=64, unique=True)
     client_request_id = models.CharField(

@@ -304,12 +304,9 @@ class ThreadsBusy(Exception):
 
 class DaemonThreads:
     """Calls that block for as long as another machine likes, such as DNS queries, from an event
-    loop.
-
-    A thread cannot be ended. So the caller stops waiting at its deadline and the thread goes on;
-    the number of threads is bounded. They are daemons: no process waits for them when it ends, as
-    it does for the threads of an executor.
-    """
+    loop. A thread cannot be ended. So the caller stops waiting at its deadline and the thread goes
+    on; the number of threads is bounded. They are daemons: no process waits for them when it ends,
+    as it does for the threads of an executor."""
 
     def __init__(self, max_threads: int) -> None:
         self._free = threading.BoundedSemaphore(max_threads)

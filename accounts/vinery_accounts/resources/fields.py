@@ -70,11 +70,9 @@ class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):  # t
         return [each for each in super().get_validators() if not _asks_rows(each)]
 
     def get_fields(self) -> Any:
-        """Return the fields; fixed ones are read-only for a row that exists.
-
-        They do not look for equal rows: `access/changes` does after the permission is
-        checked, so that a caller without it does not learn which names exist.
-        """
+        """Return the fields; fixed ones are read-only for a row that exists. They do not look for
+        equal rows: `access/changes` does after the permission is checked, so that a caller without
+        it does not learn which names exist."""
         fields = super().get_fields()
         for field in fields.values():
             field.validators = [each for each in field.validators if not _asks_rows(each)]

@@ -284,10 +284,8 @@ USERS: Final = Users()
 
 
 def _confirmed(access: Access, values: Mapping[str, Any], stored_email: str = "") -> dict[str, Any]:
-    """Return the values, with whether a new address counts at sign-in through the issuer.
-
-    An owner may give any address, also that of a person in another organisation.
-    """
+    """Return the values, with whether a new address counts at sign-in through the issuer. An owner
+    may give any address, also that of a person in another organisation."""
     given = values.get("email")
     if given is None or (given == stored_email and not access.is_superuser):
         return dict(values)

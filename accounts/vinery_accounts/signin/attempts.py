@@ -66,10 +66,8 @@ def consume(request: HttpRequest, counter: Counter) -> RateLimitUsage | None:
 
 
 def name_key(username: object) -> str:
-    """The key under which wrong passwords for a name are counted.
-
-    It has no host, unlike allauth's key: a client could send another Host header for each attempt.
-    """
+    """The key under which wrong passwords for a name are counted. It has no host, unlike allauth's
+    key: a client could send another Host header for each attempt."""
     return str(username).lower()
 
 

@@ -35,10 +35,8 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
 
 def reencrypted(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Allauth's data of a factor, with its secrets encrypted under Django's newest key.
-
-    Raises `cryptography.fernet.InvalidToken` if no known key decrypts them.
-    """
+    """Allauth's data of a factor, with its secrets encrypted under Django's newest key. Raises
+    `cryptography.fernet.InvalidToken` if no known key decrypts them."""
     secrets = {name: data[name] for name in ("secret", "seed") if name in data}
     return {
         **data,
@@ -47,10 +45,8 @@ def reencrypted(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _OneUse:
-    """Remembers used codes as long as they are valid.
-
-    Allauth remembers them for one period only, but with its tolerance a code is valid for three.
-    """
+    """Remembers used codes as long as they are valid. Allauth remembers them for one period only,
+    but with its tolerance a code is valid for three."""
 
     user: User
 
@@ -100,10 +96,8 @@ def forget_factors(user: User) -> int:
 
 
 def set_password(user: User, password: str) -> None:
-    """Set a new password, and reset the count of wrong ones.
-
-    Raises `ValidationError` if it is weak, or for a service account.
-    """
+    """Set a new password, and reset the count of wrong ones. Raises `ValidationError` if it is
+    weak, or for a service account."""
     changes.set_password(user, password)
     attempts.forget(user)
 

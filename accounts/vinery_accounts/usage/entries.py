@@ -21,11 +21,9 @@ logger = logging.getLogger(__name__)
 
 class TokenCounts(msgspec.Struct, frozen=True):
     """The tokens of a request, or of several. Cached, image, video and audio tokens are part of the
-    prompt tokens, reasoning tokens of the output tokens.
-
-    What has counts extends this class: entries of the journal, whose fields have the names of
-    columns, reservations of limits, and figures of reports.
-    """
+    prompt tokens, reasoning tokens of the output tokens. What has counts extends this class:
+    entries of the journal, whose fields have the names of columns, reservations of limits, and
+    figures of reports."""
 
     num_prompt_tokens: int = 0
     num_output_tokens: int = 0
@@ -245,11 +243,9 @@ class OpenRequests:
         self._progress: dict[str, Progress] = {}
 
     def take(self, entry: Entry) -> None:
-        """Apply one entry.
-
-        Repeated entries and checkpoints of unknown requests change nothing. The last admission
-        of a request counts, because the serving model may be known only after the first.
-        """
+        """Apply one entry. Repeated entries and checkpoints of unknown requests change nothing. The
+        last admission of a request counts, because the serving model may be known only after the
+        first."""
         match entry:
             case Admission(request_id=request_id):
                 self._admissions[request_id] = entry
@@ -276,11 +272,9 @@ class OpenRequests:
             yield Checkpoint(tuple(self._progress.values()))
 
     def interrupted(self, engine_counts: Mapping[str, Progress]) -> Iterator[Settlement]:
-        """Yield settlements of the open requests of a dead process.
-
-        `engine_counts` are the exact counts of engines that survived it, by request id. The
-        last checkpoint counts for other requests.
-        """
+        """Yield settlements of the open requests of a dead process. `engine_counts` are the exact
+        counts of engines that survived it, by request id. The last checkpoint counts for other
+        requests."""
         for request_id, admission in self._admissions.items():
             none = (request_id, 0, 0, 0, 0)
             checkpoint = self._progress.get(request_id, none)

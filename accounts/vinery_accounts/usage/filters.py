@@ -78,10 +78,8 @@ Conditions = Mapping[Dimension, Values]
 
 
 def restriction(filters: Conditions, visible: Conditions | None) -> Q:
-    """Return the condition on usage records or slices.
-
-    All filters must hold, and any condition of `visible`: {} shows nothing, None everything.
-    """
+    """Return the condition on usage records or slices. All filters must hold, and any condition of
+    `visible`: {} shows nothing, None everything."""
     wanted = Q(*(among(*pair) for pair in filters.items()))
     if visible is None:
         return wanted

@@ -51,11 +51,8 @@ class Percentiles:
 
 
 def bucket_index_of(latency: Latency, duration_ms: float) -> int:
-    """Return the bucket index of a duration: latency * NUM_BUCKETS + bucket.
-
-    Bucket b counts durations in (S * G**(b - 1), S * G**b], with S = `_SMALLEST_MS` and
-    G = `GROWTH`.
-    """
+    """Return the bucket index of a duration: latency * NUM_BUCKETS + bucket. Bucket b counts
+    durations in (S * G**(b - 1), S * G**b], with S = `_SMALLEST_MS` and G = `GROWTH`."""
     if not duration_ms > _SMALLEST_MS:  # NaN too
         bucket = 0
     else:
@@ -98,11 +95,9 @@ def counts_of(encoded: Iterable[bytes]) -> Counts:
 
 
 def percentiles(counts: Counts, latency: Latency) -> Percentiles | None:
-    """Return the percentiles of a latency, or None if nothing was measured.
-
-    The p-th percentile is the smallest duration that at least p % of the requests do not
-    exceed (nearest rank), within `RELATIVE_ERROR`.
-    """
+    """Return the percentiles of a latency, or None if nothing was measured. The p-th percentile is
+    the smallest duration that at least p % of the requests do not exceed (nearest rank), within
+    `RELATIVE_ERROR`."""
     cumulated = counts[latency].cumsum()
     num = int(cumulated[-1])
     if not num:

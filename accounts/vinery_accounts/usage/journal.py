@@ -78,10 +78,8 @@ class Journal:
 
     @classmethod
     def adopt(cls, path: Path) -> Journal | None:
-        """Return the journal at `path`, or None if another process owns it.
-
-        It may end in a torn line, which `read` skips. Raises OSError.
-        """
+        """Return the journal at `path`, or None if another process owns it. It may end in a torn
+        line, which `read` skips. Raises OSError."""
         try:
             fd = os.open(path, os.O_RDWR)
         except FileNotFoundError:
@@ -89,11 +87,8 @@ class Journal:
         return cls(path, fd, _find_end(fd)) if _lock(path, fd) else None
 
     def append(self, line: bytes) -> None:
-        """Append one line. Raises OSError, and then nothing was appended.
-
-        A failed write may leave bytes without a newline. Readers skip them, and the next
-        append overwrites them.
-        """
+        """Append one line. Raises OSError, and then nothing was appended. A failed write may leave
+        bytes without a newline. Readers skip them, and the next append overwrites them."""
         _write(self._fd, line, self.size_bytes)
         self.size_bytes += len(line)
 
@@ -112,11 +107,9 @@ class Journal:
             max_bytes *= 2  # the line is longer
 
     def replace(self, lines: bytes) -> None:
-        """Replace the content by these lines. Raises OSError, and then nothing changed.
-
-        The files of journal and draft change their names, so that the next replacement needs no
-        disk space either.
-        """
+        """Replace the content by these lines. Raises OSError, and then nothing changed. The files
+        of journal and draft change their names, so that the next replacement needs no disk space
+        either."""
         draft = self._draft or _Draft.create(self.path.with_suffix(_DRAFT_SUFFIX), 0)
         self._draft = draft
         draft.write(lines)
@@ -219,9 +212,7 @@ def is_of_a_journal(path: Path) -> bool:
 
 def read_lines(path: Path) -> bytes:
     """Return the whole lines of a journal while its owner may append to it, replace or remove it.
-
-    b"" for a journal that was removed: its entries were stored before. Raises OSError.
-    """
+    b"" for a journal that was removed: its entries were stored before. Raises OSError."""
     for _ in range(_MAX_COPIES):
         try:
             with path.open("rb", buffering=0) as file:

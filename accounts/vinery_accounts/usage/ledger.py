@@ -108,10 +108,8 @@ class UsageLedger:
 
     def admit(self, admission: Admission) -> None:
         """Record that a request begins: it gets a usage record, also after a kill. A second
-        admission of a running request replaces the first.
-
-        Raises `NoRoomForUsage` while the disk is full and the reserve is used up.
-        """
+        admission of a running request replaces the first. Raises `NoRoomForUsage` while the disk is
+        full and the reserve is used up."""
         line = encode(admission)
         with self._lock:
             try:
@@ -157,11 +155,9 @@ class UsageLedger:
         self._thread.start()
 
     def stop(self) -> None:
-        """Store everything and close the journal. Call it when no request runs any more.
-
-        Open requests are settled as interrupted. If the database is unavailable, the journal
-        stays, and the next process recovers it.
-        """
+        """Store everything and close the journal. Call it when no request runs any more. Open
+        requests are settled as interrupted. If the database is unavailable, the journal stays, and
+        the next process recovers it."""
         if self._thread is None:
             self._finish()
         else:
@@ -169,10 +165,8 @@ class UsageLedger:
             self._thread.join()
 
     def flush(self) -> None:
-        """Store all settlements so far.
-
-        Raises `django.db.Error`, and then the rest stays in the journal.
-        """
+        """Store all settlements so far. Raises `django.db.Error`, and then the rest stays in the
+        journal."""
         with self._flushing:
             if self._spilled:
                 self._repair()
@@ -232,10 +226,8 @@ class UsageLedger:
 
     def _make_room(self, num_bytes: int, *, keeping: int = 0) -> bool:
         """Whether the journal has room for a line, for the settlements of open requests, and for
-        the `keeping` bytes that this line may not use.
-
-        Keeps the reserve full: one system call for each few hundred requests.
-        """
+        the `keeping` bytes that this line may not use. Keeps the reserve full: one system call for
+        each few hundred requests."""
         wanted = num_bytes + _SETTLEMENT_BYTES * len(self._requests)
         if self._journal.room_bytes < wanted + self._reserve_bytes:
             now_s = time.monotonic()
@@ -320,10 +312,8 @@ class UsageLedger:
             self._complain(error)
 
     def _rewrite(self) -> None:
-        """Remove stored entries from the journal.
-
-        The backlog is short here, so threads that write entries do not wait long.
-        """
+        """Remove stored entries from the journal. The backlog is short here, so threads that write
+        entries do not wait long."""
         with self._lock:
             opened = self._first_line() + b"".join(map(encode, self._requests.entries()))
             backlog = self._journal.read(self._stored_bytes, self.backlog_bytes + 1)

@@ -98,11 +98,9 @@ def usual_granularity(since: datetime, until: datetime) -> Granularity:
 def borders(
     since: datetime, until: datetime, granularity: Granularity, zone: tzinfo, kept: Kept
 ) -> list[int]:
-    """Return the start times of the points of a series, and the end of the last point.
-
-    The first and the last point may be shorter. Where fine roll-ups have been deleted,
-    borders move down to the coarser units. Raises `TooManyPoints`.
-    """
+    """Return the start times of the points of a series, and the end of the last point. The first
+    and the last point may be shorter. Where fine roll-ups have been deleted, borders move down to
+    the coarser units. Raises `TooManyPoints`."""
     num_points = (until - since) / granularity.length
     if num_points > MAX_POINTS:
         raise TooManyPoints(
@@ -133,12 +131,10 @@ def runs(borders: Sequence[int]) -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Roll-ups to read, and the points of a series to which they are added.
-
-    Roll-ups are grouped in bins: bin b begins at `start_s + b * bin_s`. For each pair of a point
-    and a sign in `first`, it is added to (1) or subtracted from (-1) the b-th point after that
-    one, if `points` contains it.
-    """
+    """Roll-ups to read, and the points of a series to which they are added. Roll-ups are grouped in
+    bins: bin b begins at `start_s + b * bin_s`. For each pair of a point and a sign in `first`, it
+    is added to (1) or subtracted from (-1) the b-th point after that one, if `points` contains
+    it."""
 
     unit_s: int
     parts: tuple[Part, ...]
@@ -155,11 +151,9 @@ class Reading:
 
 
 def readings(run: Run) -> list[Reading]:
-    """Return the readings that give the points of a run.
-
-    Fine units come before coarse ones. So usage that is subtracted from a day was part of it,
-    also if more is stored between the two queries.
-    """
+    """Return the readings that give the points of a run. Fine units come before coarse ones. So
+    usage that is subtracted from a day was part of it, also if more is stored between the two
+    queries."""
     start_s, next_s, *_ = run.borders
     midnight_s = round_down(start_s + DAY_S // 2, DAY_S)
     points = range(run.first, run.first + len(run.borders) - 1)

@@ -62,11 +62,8 @@ from vinery_accounts.usage.rollups import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A query from `since` to before `until`.
-
-    `granularity` None depends on the length of the period. Raises ValueError if a time has no
-    time zone or the period is empty.
-    """
+    """A query from `since` to before `until`. `granularity` None depends on the length of the
+    period. Raises ValueError if a time has no time zone or the period is empty."""
 
     since: datetime
     until: datetime
@@ -123,10 +120,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Usage with the same values of the grouping dimensions.
-
-    `names` are the latest names of ids. `points` is empty unless requested.
-    """
+    """Usage with the same values of the grouping dimensions. `names` are the latest names of ids.
+    `points` is empty unless requested."""
 
     values: tuple[Key, ...]
     names: tuple[str, ...]
@@ -165,10 +160,8 @@ def groups(
     largest: str = "num_requests",
     with_points: bool = False,
 ) -> Groups:
-    """Return the groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens".
-
-    Raises `TooManyPoints` if points are requested, and KeyError for an unknown `largest`.
-    """
+    """Return the groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens". Raises
+    `TooManyPoints` if points are requested, and KeyError for an unknown `largest`."""
     reader = _Reader(question)
     sizes = {
         values: cell.size(largest)
@@ -368,11 +361,8 @@ def _of_records(
 
 
 def _times(reading: Reading) -> Q:
-    """Return the condition on start times.
-
-    The database looks up a list of times in an index; for several ranges it would read
-    everything between the first and the last.
-    """
+    """Return the condition on start times. The database looks up a list of times in an index; for
+    several ranges it would read everything between the first and the last."""
     if len(reading.parts) == 1:
         [part] = reading.parts
         return Q(start_s__gte=part.start_s, start_s__lt=part.end_s)

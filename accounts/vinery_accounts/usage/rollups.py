@@ -111,19 +111,15 @@ ABOUT_RECORDS = (*Slice._fields[1:-1], "http_status")
 
 
 def coarsest(choices: Iterable[RollupDimensions], columns: Collection[str]) -> RollupDimensions:
-    """Return the choice with the fewest rows that has all of these columns.
-
-    Raises StopIteration if none has them; `RollupDimensions.ALL` always does.
-    """
+    """Return the choice with the fewest rows that has all of these columns. Raises StopIteration if
+    none has them; `RollupDimensions.ALL` always does."""
     return next(dimensions for dimensions in choices if _COLUMNS[dimensions].issuperset(columns))
 
 
 def slice_of(row: UsageRecord) -> Slice:
-    """Return the slice of a usage record with all dimensions.
-
-    A client can request any number of models that do not exist. Such names would fill the
-    tables for good, so the slice has "" instead.
-    """
+    """Return the slice of a usage record with all dimensions. A client can request any number of
+    models that do not exist. Such names would fill the tables for good, so the slice has ""
+    instead."""
     is_unknown = row.outcome == Outcome.REJECTED and row.http_status == 404
     model = "" if is_unknown else row.model
     status_class = row.http_status and row.http_status // 100
@@ -218,10 +214,8 @@ def causes_of(
 
 
 def take_usage_lock() -> None:
-    """Block other transactions from storing usage until this one ends.
-
-    SQLite has a single writer anyway.
-    """
+    """Block other transactions from storing usage until this one ends. SQLite has a single writer
+    anyway."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])

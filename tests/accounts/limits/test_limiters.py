@@ -79,24 +79,6 @@ async def test_a_quota_is_returnable_until_all_its_leases_are_settled(
     assert denial.wait_s != 1.0
 
 
-@table(
-    "metric, window",
-    [
-        (Metric.TOKENS, MINUTE),
-        (Metric.INPUT_TOKENS, Window.DAY),
-        (Metric.REQUESTS, Window.DAY),
-        (Metric.CONCURRENCY, Window.NONE),
-    ],
-)
-async def test_a_limit_that_is_not_returned_or_that_refills_soon_is_not_returnable(
-    limiter: Limiter, metric: Metric, window: Window
-) -> None:
-    limit = rule(metric, window, amount=1)
-    await granted(limiter, request_for(limit, num_input_tokens=1, num_output_tokens=0))
-
-    assert not (await denied(limiter, request_for(limit, num_input_tokens=1))).is_returnable
-
-
 async def test_a_quota_that_is_used_up_refuses_longer_than_a_returnable_one(
     limiter: Limiter,
 ) -> None:
