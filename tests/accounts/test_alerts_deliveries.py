@@ -16,7 +16,7 @@ from webhook_receiver import Receiver
 
 from vinery_accounts import models, tasks
 from vinery_accounts.access import changes
-from vinery_accounts.alerts import deliveries, thresholds, webhooks
+from vinery_accounts.alerts import deliveries, quotas, webhooks
 from vinery_accounts.alerts.deliveries import delete_before
 from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Project, User
 
@@ -124,7 +124,7 @@ def test_without_a_mail_server_no_mail_is_sent(search: Project, olga: User) -> N
     tokens_a_day(search)
     use(500, search)
 
-    thresholds.check_quotas(NOON, USUAL, has_email=False)
+    quotas.check_quotas(NOON, USUAL, has_email=False)
 
     assert Alert.objects.count() == 1
     assert not Delivery.objects.exists()

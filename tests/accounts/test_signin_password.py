@@ -26,7 +26,7 @@ from signin_helpers import (
 
 from vinery_accounts.access.changes import set_password
 from vinery_accounts.models import User
-from vinery_accounts.signin import devices
+from vinery_accounts.signin import attempts
 from vinery_platform.cli import main
 
 pytestmark = pytest.mark.django_db
@@ -274,9 +274,9 @@ def test_a_known_device_is_one_of_its_user_for_90_days(
     assert is_locked(sign_in(known, "bob"))
 
     cookie = cookie_of(known, alice)
-    assert cookie["max-age"] == devices._LIFE_S == 90 * 24 * 3600
+    assert cookie["max-age"] == attempts._LIFE_S == 90 * 24 * 3600
     lock("alice")
-    monkeypatch.setattr(devices, "_LIFE_S", -1)
+    monkeypatch.setattr(attempts, "_LIFE_S", -1)
     assert is_locked(sign_in(known, "alice"))
 
 

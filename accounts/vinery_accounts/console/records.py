@@ -43,7 +43,7 @@ class Alerts(ListPage):
 
 def receivers(access: Access) -> dict[str, Any]:
     """Return the active webhooks that the user may see, and the users who get e-mails about the
-    limits that the user leads: as `people_for` in `alerts/thresholds.py` finds them."""
+    limits that the user leads: as `people_for` in `alerts/quotas.py` finds them."""
     webhooks = access.rows(Webhook).filter(is_active=True).order_by("name")
     people = reachable().filter(_readers(access)).order_by("email")
     found = list(people[: _MAX_PEOPLE + 1]) if settings.VINERY_HAS_EMAIL else []

@@ -24,11 +24,11 @@ from vinery_accounts.models.people import UserManager as UserManager
 from vinery_accounts.models.records import AuditEntry as AuditEntry
 from vinery_accounts.models.records import Capture as Capture
 from vinery_accounts.models.records import QuarantinedRequest as QuarantinedRequest
-from vinery_accounts.models.rollups import DayRollup as DayRollup
-from vinery_accounts.models.rollups import HourRollup as HourRollup
-from vinery_accounts.models.rollups import MinuteRollup as MinuteRollup
-from vinery_accounts.models.rollups import RetentionCutoff as RetentionCutoff
-from vinery_accounts.models.rollups import Rollup as Rollup
-from vinery_accounts.models.rollups import UsageSlice as UsageSlice
+from vinery_accounts.models.usage import DayRollup as DayRollup
+from vinery_accounts.models.usage import HourRollup as HourRollup
+from vinery_accounts.models.usage import MinuteRollup as MinuteRollup
 from vinery_accounts.models.usage import RefusedRequest as RefusedRequest
+from vinery_accounts.models.usage import RetentionCutoff as RetentionCutoff
+from vinery_accounts.models.usage import Rollup as Rollup
 from vinery_accounts.models.usage import UsageRecord as UsageRecord
+from vinery_accounts.models.usage import UsageSlice as UsageSlice

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
 
 from vinery_accounts.models import User
-from vinery_accounts.signin import devices
+from vinery_accounts.signin import attempts
 from vinery_accounts.signin.attempts import has_second_factor
 
 ROOT: Final = "/accounts/"
@@ -35,7 +35,7 @@ def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest
         async def middleware(request: HttpRequest) -> HttpResponse:
             refusal = await sync_to_async(_refusal)(request) if _needs_check(request) else None
             if refusal is None and request.path.startswith(ROOT):
-                return devices.remember(request, guarded(await allauth(request)))
+                return attempts.remember(request, guarded(await allauth(request)))
             return refusal or await get_response(request)
 
     else:
@@ -43,7 +43,7 @@ def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest
         def middleware(request: HttpRequest) -> HttpResponse:  # type: ignore[misc]
             refusal = _refusal(request) if _needs_check(request) else None
             if refusal is None and request.path.startswith(ROOT):
-                return devices.remember(request, guarded(allauth(request)))
+                return attempts.remember(request, guarded(allauth(request)))
             return refusal or get_response(request)
 
     # Django calls this attribute: allauth handles some of its own exceptions there.

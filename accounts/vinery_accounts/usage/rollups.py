@@ -21,8 +21,14 @@ import msgspec
 from django.db import connection
 
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
-from vinery_accounts.models.rollups import DayRollup, HourRollup, MinuteRollup, Rollup, UsageSlice
-from vinery_accounts.models.usage import UsageRecord
+from vinery_accounts.models.usage import (
+    DayRollup,
+    HourRollup,
+    MinuteRollup,
+    Rollup,
+    UsageRecord,
+    UsageSlice,
+)
 from vinery_accounts.usage import histogram
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import NAME_COLUMNS

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from django.db.models import Count, F, Max, Model, QuerySet, Sum
 
-from vinery_accounts.models.rollups import UsageSlice
-from vinery_accounts.models.usage import UsageRecord
+from vinery_accounts.models.usage import UsageRecord, UsageSlice
 from vinery_accounts.usage import retention
 from vinery_accounts.usage.periods import round_down, round_up
 from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS, coarsest
