@@ -16,9 +16,9 @@ from pages import page, sent, signed_in, text_of
 from row_builders import logged
 
 from tests.tables import table
-from vinery_accounts.access.changes import first_project, set_role
+from vinery_accounts.access.changes import first_project
 from vinery_accounts.keys.lifecycle import create_key, find_key, pause_key
-from vinery_accounts.models import ApiKey, KeyState, Role, User
+from vinery_accounts.models import ApiKey, KeyState, User
 
 pytestmark = pytest.mark.django_db
 
@@ -42,12 +42,6 @@ def key(member: User) -> ApiKey:
 @pytest.fixture
 def address(key: ApiKey) -> str:
     return f"{KEYS}{key.pk}/"
-
-
-@pytest.fixture
-def viewer(bob: User, member: User) -> Client:
-    set_role(bob, first_project().organization, Role.VIEWER)
-    return signed_in(bob)
 
 
 def make(client: Client, **changes: Any) -> str:
@@ -167,7 +161,7 @@ def test_sign_in_leads_to_the_button(client: Client, key: ApiKey, address: str, 
     text = text_of(response)
     if step in ("pause", "resume"):
         assert response.redirect_chain == [(f"{KEYS}?search=lap&state=active", 302)]
-        assert f"Nothing was changed yet. To {step} laptop, press the button again." in text
+        assert f"Nothing was changed yet. To {step} {key}, press the button again." in text
     else:
         assert "laptop" in text
         assert '<form method="post"' in text

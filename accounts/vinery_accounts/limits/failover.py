@@ -111,13 +111,10 @@ class FailoverLimiter:
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
         if self._unavailable_since_s is None:
-            try:
-                return await self._ask(self._store.acquire(request))
-            except (LimitsUnavailable, asyncio.CancelledError) as error:
-                # Redis may have made the reservation, and no other call would settle it.
-                self._settle_later(Lease(request, NOT_READ), NO_USAGE)
-                if isinstance(error, asyncio.CancelledError):
-                    raise
+            # Redis may have made the reservation, and no other call would settle it.
+            unanswered = Lease(request, NOT_READ), NO_USAGE
+            with contextlib.suppress(LimitsUnavailable):
+                return await self._ask(self._store.acquire(request), unanswered)
         if self._policy is UnavailablePolicy.REFUSE:
             raise LimitsUnavailable(_MESSAGE)
         self._num_uncounted += 1
@@ -141,12 +138,8 @@ class FailoverLimiter:
         if self._unavailable_since_s is not None:
             self._settle_later(lease, usage)
             return
-        try:
-            await self._ask(self._store.settle(lease, usage))
-        except (LimitsUnavailable, asyncio.CancelledError) as error:
-            self._settle_later(lease, usage)
-            if isinstance(error, asyncio.CancelledError):
-                raise
+        with contextlib.suppress(LimitsUnavailable):
+            await self._ask(self._store.settle(lease, usage), (lease, usage))
 
     async def renew(self, leases: Sequence[Lease]) -> None:
         if self._unavailable_since_s is None:
@@ -184,11 +177,19 @@ class FailoverLimiter:
 
     # -- Outages and recovery ---------------------------------------------------------------
 
-    async def _ask(self, call: Awaitable[AnswerT]) -> AnswerT:
+    async def _ask(
+        self, call: Awaitable[AnswerT], unanswered: tuple[Lease, ActualUsage] | None = None
+    ) -> AnswerT:
+        """Return the answer. Without one, also if the caller leaves, `unanswered` is settled
+        later."""
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await call
-        except (LimitsUnavailable, TimeoutError) as error:
+        except (LimitsUnavailable, TimeoutError, asyncio.CancelledError) as error:
+            if unanswered is not None:
+                self._settle_later(*unanswered)
+            if isinstance(error, asyncio.CancelledError):
+                raise
             self._note_outage(error)
             raise LimitsUnavailable(_MESSAGE) from error
 
