@@ -96,7 +96,8 @@ class RowForm(FormPage, ResourcePage):
 
     def make_form(self, data: QueryDict | None, row: Any = None, **more: Any) -> ResourceForm:
         fields = self.resource.body_of("create")().fields
-        fixed = () if row is None else getattr(self.resource.serializer.Meta, "fixed", ())
+        meta = getattr(self.resource.serializer, "Meta", None)
+        fixed = () if row is None else getattr(meta, "fixed", ())
         left_out = {*self.resource.hidden(self.access, row), *fixed}
         names = [each for each in self.names or self.resource.writable() if each not in left_out]
         return ResourceForm(self.resource, names, data, self.offered(fields), **more)
@@ -133,8 +134,9 @@ class ChangeRow(RowPage, RowForm):
     done = "{row} is changed."
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
-        form = self.make_form(data, self.row)
-        form.initial = {name: getattr(self.row, name) for name in form.fields}
+        form, fields = self.make_form(data, self.row), self.resource.body_of("create")().fields
+        columns = {name: str(fields[name].source) for name in form.fields}
+        form.initial = {name: getattr(self.row, column) for name, column in columns.items()}
         return form
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from django.db import models
 from django.utils import timezone
@@ -68,7 +68,7 @@ class Capture(models.Model):
     is_redacted = models.BooleanField("redacted", help_text="Parts are blacked out.")
     encrypted_texts = models.BinaryField(db_column="sealed", editable=False)
 
-    objects: ClassVar[KeptManager[Capture]] = KeptManager()
+    objects = KeptManager()
     stored = CaptureQuerySet.as_manager()
 
     class Meta:
@@ -105,7 +105,7 @@ class QuarantinedRequest(models.Model):
     organization_name = models.CharField("organisation", max_length=100, blank=True, default="")
     model = models.CharField(max_length=255)
 
-    objects: ClassVar[KeptManager[QuarantinedRequest]] = KeptManager()
+    objects = KeptManager()
     stored = ExpiringQuerySet["QuarantinedRequest"].as_manager()
 
     class Meta:
