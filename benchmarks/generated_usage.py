@@ -28,10 +28,16 @@ from vinery_accounts.models import (
     UsageRecord,
 )
 from vinery_accounts.usage import histogram
-from vinery_accounts.usage.dimensions import RollupDimensions, Slice
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.histogram import Latency
-from vinery_accounts.usage.rollups import ROLLUP_DIMENSIONS, SUMS, causes_of, ids_of
+from vinery_accounts.usage.rollups import (
+    ROLLUP_DIMENSIONS,
+    SUMS,
+    RollupDimensions,
+    Slice,
+    causes_of,
+    ids_of,
+)
 
 Integers = npt.NDArray[np.int64]
 

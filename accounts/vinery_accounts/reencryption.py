@@ -26,7 +26,6 @@ class Reencrypted:
 
 
 def reencrypt() -> Reencrypted:
-    """Reencrypt the secrets of webhooks and second factors. Safe to repeat."""
     hooks = Webhook.objects.values_list("pk", flat=True)
     authenticators = Authenticator.objects.values_list("pk", flat=True)
     done = [_is_done(_reencrypt_webhook, pk) for pk in hooks]

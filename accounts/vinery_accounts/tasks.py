@@ -7,7 +7,7 @@ from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.models import Session
 
-from vinery_accounts.alerts import deliveries, thresholds
+from vinery_accounts.alerts import deliveries, quotas
 from vinery_accounts.limits.recovery import settle_dead_leases
 from vinery_accounts.models import Capture, QuarantinedRequest
 from vinery_accounts.usage.recovery import recover_orphans, store_then
@@ -47,8 +47,7 @@ def delete_expired_sessions() -> None:
 
 @shared_task(name="vinery_accounts.tasks.check_quotas")
 def check_quotas() -> None:
-    """Write alerts of quotas that have reached a threshold, and schedule their delivery."""
-    if thresholds.check_quotas(
+    if quotas.check_quotas(
         datetime.now(UTC), settings.VINERY_ALERT_AT, has_email=settings.VINERY_HAS_EMAIL
     ):
         sweep_deliveries.delay()
@@ -63,5 +62,4 @@ def sweep_deliveries() -> None:
 
 @shared_task(name="vinery_accounts.tasks.deliver")
 def deliver(delivery_id: int) -> None:
-    """Send one message, if it is still due."""
     deliveries.deliver(delivery_id, datetime.now(UTC))

@@ -180,7 +180,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",  # the files of Swagger UI and Redoc
     "channels",
     "allauth",
-    "vinery_accounts.signin.apps.AccountConfig",
+    "vinery_accounts.apps.AccountConfig",
     "allauth.mfa",
     "allauth.socialaccount",
     "allauth.usersessions",
@@ -239,7 +239,7 @@ AUTH_PASSWORD_VALIDATORS = [
 AUTHENTICATION_BACKENDS = ["vinery_accounts.signin.people.PeopleBackend"]
 SESSION_SERIALIZER = "vinery_accounts.signin.sessions.EncryptedSerializer"
 PASSWORD_HASHERS = [
-    "vinery_accounts.signin.hashing.PatientHasher",
+    "vinery_accounts.signin.sessions.PatientHasher",
     *global_settings.PASSWORD_HASHERS[1:],  # of hashes that other software made
 ]
 LOGIN_URL = "account_login"
@@ -361,7 +361,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["vinery_accounts.api.wire.Json"],
     "DEFAULT_SCHEMA_CLASS": "vinery_accounts.api.schema.Schema",
-    "EXCEPTION_HANDLER": "vinery_accounts.api.errors.handle",
+    "EXCEPTION_HANDLER": "vinery_accounts.api.wire.handle",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {

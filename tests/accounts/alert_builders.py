@@ -7,7 +7,7 @@ from typing import Any
 from row_builders import stored_limit
 from usage_builders import NOON, store, tokens
 
-from vinery_accounts.alerts import thresholds
+from vinery_accounts.alerts import quotas
 from vinery_accounts.models import Limit, Project, User
 
 USUAL = (50, 80, 100)
@@ -24,7 +24,7 @@ def use(num_tokens: int, project: Project | None = None, at: datetime = NOON) ->
 
 
 def check(at: datetime = NOON, usual: tuple[int, ...] = USUAL) -> list[int]:
-    return [alert.percent for alert in thresholds.check_quotas(at, usual, has_email=True)]
+    return [alert.percent for alert in quotas.check_quotas(at, usual, has_email=True)]
 
 
 def person(name: str, **more: Any) -> User:

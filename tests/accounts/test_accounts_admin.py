@@ -32,10 +32,6 @@ def change_key(key: ApiKey) -> str:
     return f"{KEYS}{key.pk}/change/"
 
 
-def shown_names(client: Client, **query: str) -> set[str]:
-    return {key.name for key in client.get(KEYS, query).context["cl"].result_list}
-
-
 def test_a_new_key_is_shown_once(client: Client, root: User, alice: User) -> None:
     assert client.get(ADD_KEY).context["adminform"].form.initial["owner"] == root.pk
     models = {"allowed_models": "tiny-chat,  small, ", "allowed_networks": "127.0.0.0/8"}
@@ -61,26 +57,6 @@ def test_a_new_key_is_shown_once(client: Client, root: User, alice: User) -> Non
     assert "ask Ann" in page(client, change_key(key))
 
 
-def test_the_expiry_of_a_key_follows_its_rotation_days(client: Client, new_key: Keys) -> None:
-    key = new_key(rotate_every_days=90, rotation_grace_days=7).key
-    address, end = change_key(key), key.expires_at
-    form = {"name": "spider", "scopes": ["inference"], "rotate_every_days": "30"}
-    same = {"expires_at_0": f"{end:%Y-%m-%d}", "expires_at_1": f"{end:%H:%M:%S}"}
-    other = {"expires_at_0": "2999-01-01", "expires_at_1": "00:00:00"}
-    for more, refusal in (
-        ({"rotation_grace_days": "7"} | other, "leave out its expiry, or its days of grace"),
-        (
-            {"rotate_every_days": "", "rotation_grace_days": "7"},
-            "Also set after how many days the key must be rotated",
-        ),
-    ):
-        assert refusal in sent(client, address, form | more)
-
-    assert client.post(address, form | {"rotation_grace_days": "3"} | same).status_code == 302
-    key.refresh_from_db()
-    assert key.expires_at == (key.created_at + timedelta(days=33)).replace(microsecond=0)
-
-
 def test_secret_owner_and_project_of_a_key_stay(client: Client, root: User, new_key: Keys) -> None:
     key = new_key().key
     other = changes.add(Project(organization=key.project.organization, name="other"))
@@ -95,30 +71,6 @@ def test_secret_owner_and_project_of_a_key_stay(client: Client, root: User, new_
     changed = {column for column in before if before[column] != after[column]}
     assert changed == {*allowed, "note", "expires_at", "updated_at"}
     assert (after["name"], after["note"]) == ("renamed", "ask Bob")
-
-
-@pytest.mark.stores
-def test_the_list_shows_states_and_finds_keys(client: Client, new_key: Keys, bob: User) -> None:
-    past, future = (timezone.now() + timedelta(hours=h) for h in (-1, 1))
-    fresh = new_key("fresh").key
-    new_key("lasting", expires_at=future)
-    new_key("over", expires_at=past)
-    new_key("stopped", expires_at=past)
-    new_key("orphaned", owner=bob)
-    ApiKey.objects.filter(name="stopped").update(revoked_at=timezone.now())
-    User.objects.filter(pk=bob.pk).update(is_active=False)
-
-    for state, names in {
-        "active": {"fresh", "lasting"},
-        "expired": {"over"},
-        "revoked": {"stopped"},
-        "owner inactive": {"orphaned"},
-    }.items():
-        assert shown_names(client, state=state) == names
-        now = timezone.now()
-        assert {ApiKey.objects.get(name=name).state_at(now).value for name in names} == {state}
-    for text, name in (("last", "lasting"), ("bob", "orphaned"), (fresh.hint, "fresh")):
-        assert shown_names(client, q=text) == {name}
 
 
 def test_a_long_list_needs_no_query_for_each_key(client: Client, new_key: Keys) -> None:

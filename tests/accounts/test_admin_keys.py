@@ -90,15 +90,6 @@ def test_an_admin_key_alone_generates_nothing(admin_key: NewKey, table: KeyTable
         grants.check_scope("inference")
 
 
-def test_an_admin_key_works_in_its_networks_only(as_admin_key: Api, path: str) -> None:
-    as_admin_key.client.defaults["REMOTE_ADDR"] = "10.1.2.3"
-    ApiKey.objects.update(allowed_networks=["10.0.0.0/8"])
-
-    assert as_admin_key.get(path)["name"] == "terraform"
-    as_admin_key.client.defaults["REMOTE_ADDR"] = "192.0.2.1"
-    assert as_admin_key.error("GET", path)[:2] == (403, "address_not_allowed")
-
-
 def test_only_administrators_create_an_admin_key_and_own_one(
     root: User, search: Project, acme: Organization, path: str, client: Client
 ) -> None:

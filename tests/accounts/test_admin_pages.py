@@ -15,7 +15,6 @@ from django.utils import timezone
 from pages import page, sent, text_of
 from row_builders import captured, logged, stored_limit, stored_refusal
 
-from tests.tables import table
 from vinery_accounts.access import audit, changes
 from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.captures.store import store_captured
@@ -67,29 +66,6 @@ def test_keys_are_paused_resumed_and_rotated(client: Client, staff: User, new_ke
     assert audit.verify().broken is None
 
 
-def test_staff_may_not_rotate_a_managing_key_of_a_user_with_more_rights(
-    client: Client, staff: User, alice: User, new_key: Keys
-) -> None:
-    key = new_key(owner=User.objects.create_superuser("chief"), scopes=["manage"]).key
-
-    text = act_on(client, "rotate", key)
-
-    assert "may do more than you" in text
-    assert "<code>vny" not in text
-    # Nor do they create one.
-    set_role(alice, first_project().organization, Role.OWNER)
-    assert "may do more than you" in sent(client, ADD_KEY, key_for(alice, "manage"))
-    assert ApiKey.objects.count() == 1
-    assert client.post(ADD_KEY, key_for(alice)).status_code == 302
-    assert "admin is not one of the available" in sent(client, ADD_KEY, key_for(staff, "admin"))
-
-
-@table("wrong", [{"scopes": []}, {"allowed_networks": "the office"}])
-def test_an_invalid_key_is_reported(client: Client, root: User, wrong: dict[str, Any]) -> None:
-    assert errors_of(client.post(ADD_KEY, key_for(root) | wrong)) == set(wrong)
-    assert not ApiKey.objects.exists()
-
-
 def test_staff_see_the_rows_and_roles_of_their_own_organisations(
     client: Client, staff: User, new_key: Keys, alice: User, root: User
 ) -> None:
@@ -134,25 +110,6 @@ def projects_to_choose(changelist: Any) -> set[str]:
     """The names in the filter by a project."""
     (found,) = [each for each in changelist.filter_specs if each.title == "project"]
     return {name for _, name in found.lookup_choices}
-
-
-@pytest.mark.parametrize("role", [None, Role.VIEWER])
-def test_a_key_is_for_an_active_member(client: Client, alice: User, role: Role | None) -> None:
-    project = first_project()
-    if role is not None:
-        set_role(alice, project.organization, role)
-
-    response = client.post(ADD_KEY, key_for(alice))
-
-    assert errors_of(response) == {"owner"}
-    assert f"alice is not a member of {project}." in text_of(response)
-    changes.set_role(alice, project.organization, Role.MEMBER)
-    User.objects.filter(pk=alice.pk).update(is_active=False)
-    assert errors_of(client.post(ADD_KEY, key_for(alice))) == {"owner"}
-    assert not ApiKey.objects.exists()
-
-    User.objects.filter(pk=alice.pk).update(is_active=True)
-    assert client.post(ADD_KEY, key_for(alice)).status_code == 302
 
 
 def test_captures_are_listed_without_their_texts(client: Client, staff: User, root: User) -> None:
@@ -215,27 +172,6 @@ def test_the_last_owner_and_administrator_remain(client: Client, root: User, ali
     assert role.role == Role.OWNER
     own = sent(client, page_of("user", "change", root.pk), {"username": "root"} | NO_ROLES)
     assert "root is the last administrator" in own
-
-
-@table("typed, stored", [("", None), ("off", []), ("50, 80", [50, 80])])
-def test_percentages_are_typed_as_in_the_console(client: Client, typed: str, stored: Any) -> None:
-    Limit.objects.all().delete()
-    new = page_of("limit", "add")
-    assert re.search(r'<input type="text" name="alert_at"(?! value)', page(client, new))
-    values = {"amount": 9, **CALENDAR, "alert_at": typed}
-    kind = {"scope": "platform", "scope_id": 0, "metric": "tokens", "window": "day"}
-
-    client.post(new, {**kind, **values})
-
-    limit = Limit.objects.get()
-    assert limit.alert_at == stored
-    change = page_of("limit", "change", limit.pk)
-    form = client.get(change).context["adminform"].form
-    assert (form["alert_at"].value() or "") == typed
-    num_before = AuditEntry.objects.count()
-    client.post(change, values)
-    assert AuditEntry.objects.count() == num_before
-    assert errors_of(client.post(change, {**values, "alert_at": "[50]"})) == {"alert_at"}
 
 
 def test_records_are_shown_and_searched(client: Client, alice: User) -> None:

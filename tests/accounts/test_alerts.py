@@ -47,22 +47,6 @@ def test_limits_of_end_users_have_no_alert(search: Project) -> None:
     assert check() == []
 
 
-def test_a_window_follows_the_limit_s_time_zone(search: Project) -> None:
-    tokens_a_day(search, time_zone="Pacific/Auckland")  # a day began there an hour ago
-    use(600, search, NOON - timedelta(hours=2))
-
-    assert check() == []
-    assert check(NOON - timedelta(hours=1, minutes=1)) == [50]
-
-
-def test_a_week_begins_on_the_limit_s_first_day(search: Project) -> None:
-    tokens_a_day(search, window="week", week_start=NOON.strftime("%A").lower())
-    use(600, search, NOON - timedelta(days=1))
-
-    assert check() == []
-    assert check(NOON - timedelta(hours=23)) == [50]
-
-
 def test_several_thresholds_are_sent_in_one_message(search: Project, acme: Organization) -> None:
     changes.set_role(person("olga"), acme, Role.OWNER)
     tokens_a_day(search)

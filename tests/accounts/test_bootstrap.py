@@ -2,11 +2,13 @@
 
 import pytest
 
-from vinery_accounts.bootstrap import ensure_first_admin, ensure_first_key
-from vinery_accounts.keys.lifecycle import create_key, revoke_key
+from vinery_accounts.keys.lifecycle import (
+    ensure_first_admin,
+    ensure_first_key,
+)
 from vinery_accounts.keys.secrets import looks_like_key
 from vinery_accounts.keys.table import KeyTable
-from vinery_accounts.models import ApiKey, User
+from vinery_accounts.models import User
 
 pytestmark = pytest.mark.django_db
 
@@ -55,10 +57,3 @@ def test_the_first_key_is_accepted(alice: User) -> None:
     table.refresh()
     caller = table.authenticate(f"Bearer {secret}")
     assert (caller.username, caller.key_name) == ("alice", "first key")
-
-
-def test_there_is_one_first_key(alice: User, bob: User) -> None:
-    revoke_key(create_key(owner=bob, name="old").key)
-
-    assert ensure_first_key(alice) is None
-    assert ApiKey.objects.count() == 1

@@ -12,13 +12,17 @@ from row_builders import captured
 
 from tests.tables import table as rows
 from vinery_accounts.access import audit, changes
-from vinery_accounts.access.access import Access, Action
-from vinery_accounts.captures import encrypted, store
-from vinery_accounts.captures.encrypted import CaptureUnreadable
-from vinery_accounts.captures.queue import CaptureQueue
-from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest, store_captured
+from vinery_accounts.access.access import Access
+from vinery_accounts.captures import store
+from vinery_accounts.captures.store import (
+    MAX_TEXT_BYTES,
+    CapturedRequest,
+    CaptureQueue,
+    CaptureUnreadable,
+    store_captured,
+)
 from vinery_accounts.keys.table import KeyTable
-from vinery_accounts.models import ApiKey, AuditEntry, Capture, Organization, Project, Role, User
+from vinery_accounts.models import AuditEntry, Capture, Organization, Project
 
 pytestmark = pytest.mark.stores
 
@@ -40,7 +44,7 @@ def taken(project: Project, request_id: str = "req_1", **more: Any) -> CapturedR
 
 
 def texts_of(request_id: str = "req_1") -> tuple[bytes, bytes]:
-    texts = encrypted.read(Capture.objects.get(request_id=request_id))
+    texts = store.read(Capture.objects.get(request_id=request_id))
     return texts.body, texts.answer
 
 
@@ -175,41 +179,6 @@ def test_the_key_table_has_the_capture_settings_of_projects(
     changes.change(project, capture_hours=0)
     table.refresh()
     assert not table.authenticate(key).captures
-
-
-def test_only_owners_and_admins_of_the_organisation_read_and_configure_captures(
-    project: Project, alice: User, new_key: Callable[..., Any]
-) -> None:
-    store_captured([taken(project)])
-    row = Capture.objects.get()
-    key: ApiKey = new_key(project=project).key
-    changes.set_role(alice, project, Role.ADMIN)
-    organization = project.organization
-    rights = {Role.VIEWER: False, Role.MEMBER: False, Role.ADMIN: True, Role.OWNER: True}
-
-    for role, may in {None: False, **rights}.items():
-        if role is not None:
-            changes.set_role(alice, organization, role)
-        for access in (Access.of(alice), Access.of_key(key)):
-            assert access.rows(Capture).exists() is may, role
-            assert access.may(Action.MANAGE, row) is may, role
-            assert access.may(Action.CAPTURE, project) is may, role
-
-
-def test_a_role_in_another_organisation_shows_no_captures(
-    project: Project, alice: User, new_key: Callable[..., Any]
-) -> None:
-    elsewhere = changes.add(Organization(name="elsewhere"))
-    other_project = changes.add(Project(organization=elsewhere, name="p"))
-    second = changes.add(Project(organization=project.organization, name="second"))
-    changes.set_role(alice, elsewhere, Role.OWNER)
-    store_captured([taken(project)])
-    assert not Access.of(alice).rows(Capture).exists()
-
-    changes.set_role(alice, project.organization, Role.OWNER)
-    assert Access.of(alice).rows(Capture).exists()
-    for of in (other_project, second):
-        assert not Access.of_key(new_key(project=of).key).rows(Capture).exists()
 
 
 # -- The queue

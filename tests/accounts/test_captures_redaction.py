@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from tests.tables import table
 from vinery_accounts.base.redaction import BUILT_IN, MASK, Redactor, check_redactions, folded
-from vinery_accounts.captures.documents import redacted
-from vinery_accounts.captures.files import without_files
+from vinery_accounts.captures.documents import redacted, without_files
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
 

@@ -127,15 +127,6 @@ def test_numbers_are_short_and_durations_have_their_unit() -> None:
     assert {each: charts.duration(each) for each in durations} == durations
 
 
-@given(st.floats(1e-3, 1e12))
-def test_steps_are_round_and_large_enough(least: float) -> None:
-    step = charts.nice_step(least, is_whole=False)
-
-    assert least <= step * (1 + 1e-6)
-    assert step <= least * 2.5000001
-    assert f"{step:e}"[0] in "125"
-
-
 @table(
     "minute, length, result",
     [
@@ -151,15 +142,6 @@ def test_ticks_are_at_round_times(minute: int, length: timedelta, result: list[s
     root = drawn(chart([0] * 60, points=points(start, length, 60)))
 
     assert labels_of(root) == result
-
-
-def test_thirty_days_have_labels_every_five_days_without_a_time() -> None:
-    days = points(START, timedelta(days=1), 30)
-    part = Point(days[-1].until, days[-1].until + timedelta(hours=3), Figures())
-
-    root = drawn(chart([0] * 31, points=[*days, part]))
-
-    assert labels_of(root) == ["03 Mar", "08 Mar", "13 Mar", "18 Mar", "23 Mar", "28 Mar"]
 
 
 def rendered(text: str, **context: object) -> str:

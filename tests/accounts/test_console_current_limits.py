@@ -14,14 +14,13 @@ from row_builders import stored_limit
 from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.access.changes import first_project
-from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import Level, LimitsUnavailable, ReservationRequest
 from vinery_accounts.limits.rulebook import rule_of
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.service import show_in_pages
-from vinery_accounts.models import Limit, LimitScope, User
+from vinery_accounts.models import Limit, User
 from vinery_accounts.usage.entries import BoundLimit, Outcome
 
 pytestmark = pytest.mark.django_db
@@ -140,40 +139,6 @@ def daily(alice: User) -> Limit:
     return limit_of(alice, Metric.REQUESTS, Window.DAY, 10)
 
 
-def test_limits_of_unknown_usage_are_listed(alice: User, daily: Limit, store_is: ShowStore) -> None:
-    text = limits_page(alice)
-
-    assert "current use cannot be read" in text
-    assert 'data-name="Left">unknown<' in text
-    # The page has no warning if the store answers.
-    store_is(MemoryLimiter(), UnavailablePolicy.REFUSE)
-    text = limits_page(alice)
-    assert 'data-name="Left">10<' in text
-    assert "The store of the limits" not in text
-    # A meter is red when the limit is used up.
-    assert 'max="10" low="8.0" high="9.9" optimum="0"' in text
-
-
-def test_keys_with_the_same_name_are_shown_separately(alice: User, limiter: MemoryLimiter) -> None:
-    keys = [create_key(owner=alice, name="t6", project=first_project()).key for _ in range(2)]
-    for number, key in enumerate(keys):
-        whose = {"scope": LimitScope.KEY, "scope_id": key.pk}
-        Limit.objects.create(metric="weighted_tokens", window="none", amount=50, **whose)
-        store(used(alice, f"r{number}", key_id=key.pk, key_name="t6", weighted_tokens=9.0))
-    store(used(alice, "r9", key_id=10**9, key_name="t6"))
-    client = signed_in(alice)
-
-    names = [f"t6 ({key.hint}, alice, {first_project().name})" for key in keys]
-    for path in ("", "limits/"):
-        text = unescape(page(client, f"/console/{path}"))
-        assert [text.count(f">The key {name}<") for name in names] == [1, 1], path
-    usage = unescape(page(client, "/console/usage/?by=key"))
-    assert [usage.count(f">{name}</a>") for name in names] == [1, 1]
-    assert ">t6 (number 1000000000)</a>" in usage  # the key is deleted
-    alone = unescape(page(client, f"/console/usage/?by=key&key={keys[0].pk}"))
-    assert f">key: {names[0]}" in alone
-
-
 def test_a_refusal_is_explained_to_its_user(alice: User, bob: User) -> None:
     kind = {"metric": "requests", "window": "minute"}
     bound = bound_limit(alice, 1, **kind, level=10, needed=1, wait_s=5.2)
@@ -198,22 +163,6 @@ def test_a_truncated_answer_is_no_refusal(alice: User) -> None:
 
     store(used(alice, "r2", outcome=Outcome.REJECTED, http_status=429, bound_limits=bound))
     assert "It never fits" in page(signed_in(alice), "/console/refusals/")
-
-
-def test_older_refusals_are_on_the_next_page(alice: User) -> None:
-    store(
-        *(
-            used(alice, f"r{number}", bound_limits=(bound_limit(alice, number),), http_status=429)
-            for number in range(60)
-        )
-    )
-    client = signed_in(alice)
-
-    first = page(client, "/console/refusals/")
-    older = unescape(re.search(r'href="([^"]*)">Older ones<', first)[1])  # type: ignore[index]
-
-    assert first.count("<code>r") == 50
-    assert page(client, older).count("<code>r") == 10
 
 
 def test_a_new_limit_shows_what_was_used(alice: User, limiter: MemoryLimiter, bob: User) -> None:

@@ -78,22 +78,6 @@ def test_a_visible_key_is_found_by_name_or_state(client: Client, bob: User, lapt
     assert listed(page(client, "?state=active&search=lap")) == []
 
 
-def test_lists_and_pages_without_keys_have_advice_and_links(client: Client, member: User) -> None:
-    assert "There are no keys yet" in page(client)
-    assert 'name="search"' not in page(client)
-
-    add_many(member, 1)
-    text = page(client, "?search=nothing")
-    assert "No key matches" in text
-    assert link(text, "see all keys") == KEYS
-
-    add_many(member, 50)
-    last = link(page(client, "?state=active"), "Older ones")
-
-    ApiKey.objects.order_by("pk")[0].delete()
-    assert len(listed(page(client, last))) == 50
-
-
 @pytest.fixture
 def two_keys(member: User) -> None:
     add_many(member, 2)
@@ -153,16 +137,6 @@ def test_an_action_returns_to_the_search(client: Client, laptop: ApiKey, step: s
 
     assert response.headers["Location"] == f"{KEYS}{view}"
     assert listed(page(client, view)) == ["laptop"]
-
-
-def test_a_rotation_returns_to_the_search(client: Client, laptop: ApiKey) -> None:
-    view = "?search=lap&state=active"
-    address = f"{KEYS}{laptop.pk}/rotate/{view}"
-    assert link(page(client, view), "Rotate") == address
-
-    text = unescape(client.post(address, {"grace": "0"}).content.decode())
-
-    assert f'href="{KEYS}{view}">Done' in text
 
 
 def test_the_number_of_queries_does_not_depend_on_the_number_of_keys(bob: User) -> None:

@@ -5,9 +5,9 @@ import re
 from typing import Any
 
 import pytest
-from api.api_client import Tenant, make_tenant
+from api.api_client import Tenant
 from django.test import Client
-from pages import num_queries, page, sent, signed_in, statuses, text_of
+from pages import num_queries, page, sent, signed_in, text_of
 from row_builders import logged, stored_limit
 
 from tests.tables import table
@@ -116,15 +116,6 @@ def test_an_unchanged_form_changes_no_field(chief: Client) -> None:
     assert AuditEntry.objects.count() == num_before
 
 
-@table("of, model", [("platform", ""), ("model", "tiny-chat")])
-def test_administrators_limit_the_platform_and_models(chief: Client, of: str, model: str) -> None:
-    chief.post(NEW, form(of, model=model))
-
-    stored = Limit.objects.get(scope=of)
-    assert (stored.scope_id, stored.model) == (0, model)
-    assert "tokens per day" in page(chief, f"{address_of(stored)}remove/")
-
-
 @table(
     "more, message",
     [
@@ -148,67 +139,6 @@ def test_an_invalid_value_is_reported(chief: Client, more: dict[str, Any], messa
     assert message in error
     assert "<title>Error:" in text
     assert not Limit.objects.exists()
-
-
-def test_a_duplicate_limit_is_refused_and_the_form_keeps_its_values(chief: Client) -> None:
-    chief.post(NEW, form("platform"))
-
-    text = sent(chief, NEW, form("platform", amount=77))
-
-    assert errors(text) == ["This limit exists already: change its amount."]
-    assert 'value="77"' in text
-    assert Limit.objects.get().amount == 1000
-
-
-def test_admins_set_limits_below_their_own_scope(admin: Client, ours: Tenant, key: ApiKey) -> None:
-    theirs = make_tenant("theirs")
-
-    offered = options(page(admin, NEW))
-    projects = {f"project:{ours.one.pk}", f"project:{ours.two.pk}"}
-    projects |= {f"end_user:{ours.one.pk}", f"end_user:{ours.two.pk}"}
-    assert offered == {*projects, f"key:{key.pk}", f"user:{key.owner_id}"}
-    for of in offered:
-        assert admin.post(NEW, form(of)).status_code == 302
-    for of in (
-        *(f"organization:{ours.organization.pk}", f"project:{theirs.one.pk}", "platform"),
-        f"end_user:{theirs.one.pk}",
-    ):
-        assert admin.post(NEW, form(of)).status_code == 403
-    assert Limit.objects.count() == 6
-    assert f"Each end user of the project {ours.one.name}" in page(admin, LIMITS)
-
-
-def test_users_without_an_admin_role_change_no_limits(bob: User, key: ApiKey) -> None:
-    stored, client = stored_limit("key", key.pk, amount=1000), signed_in(bob)
-    page_of_it = address_of(stored)
-
-    assert statuses(client, NEW, form=form(f"key:{key.pk}", window="month")) == {403}
-    more = {"amount": 10**9, "time_zone": "UTC"}
-    assert statuses(client, page_of_it, f"{page_of_it}remove/", form=more) == {403}
-
-    assert [limit.amount for limit in Limit.objects.all()] == [1000]
-    listed = page(client, LIMITS)
-    assert "1,000" in listed
-    assert "Set a limit" not in listed
-    assert "Change<" not in listed
-
-
-def test_admins_see_links_to_changeable_limits(admin: Client, key: ApiKey, theirs: Tenant) -> None:
-    mine, above = stored_limit("key", key.pk), stored_limit("platform", amount=99)
-    foreign = address_of(stored_limit("project", theirs.one.pk))
-
-    text = page(admin, LIMITS)
-    assert f'href="{address_of(mine)}"' in text
-    assert f'href="{address_of(above)}"' not in text
-    assert "99" in text
-    assert statuses(admin, foreign, f"{foreign}remove/") == {404}
-
-    link = f"{NEW}?of=key:{key.pk}"
-    assert link in page(admin, "/console/keys/")
-    assert link not in page(signed_in(key.owner), "/console/keys/")
-
-    assert f'<option value="key:{key.pk}" selected>' in page(admin, link)
-    assert "selected" not in page(admin, f"{NEW}?of=<script>").partition("metric")[0]
 
 
 def test_a_key_beyond_the_first_choices_can_be_selected_by_its_link(

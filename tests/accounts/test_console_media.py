@@ -193,20 +193,6 @@ def test_an_owner_allows_what_ours_refused(client: Client, ours: Tenant, chief: 
     assert "10.1.2.3" not in text
 
 
-@table("reason", [each for each in DenialReason if each is not DenialReason.NO_RULE])
-def test_the_rule_whose_value_refused_is_linked_while_there_is_one(
-    chief: Client, ours: Tenant, reason: DenialReason
-) -> None:
-    MediaDenial.objects.all().delete()
-    rule = changes.add(MediaRule(host="a.example.org"))
-    stored_denial(ours.one, reason=reason, rule_id=rule.pk, detail="1000")
-
-    label = "Change the rule: https://a.example.org"
-    assert link_in(page(chief, MEDIA), label) == f"{MEDIA}rules/{rule.pk}/"
-    changes.remove(rule)
-    assert label not in page(chief, MEDIA)
-
-
 def test_a_stored_rule_is_linked_and_so_is_the_form_of_a_folder(
     chief: Client, ours: Tenant, tmp_path: Path
 ) -> None:

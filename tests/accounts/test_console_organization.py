@@ -17,7 +17,7 @@ from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
 from vinery_accounts.alerts.webhooks import make as make_webhook
 from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.models import Delivery, Organization, Project, Role, User, Webhook
+from vinery_accounts.models import Delivery, Organization, Project, User, Webhook
 
 pytestmark = pytest.mark.django_db
 
@@ -70,19 +70,6 @@ def test_a_project_is_created_changed_deactivated_and_removed_after_a_confirmati
     key.delete()
     client.post(f"{address}remove/")
     assert not Project.objects.filter(pk=ours.one.pk).exists()
-
-
-def test_an_admin_of_a_project_logs_no_prompts(ours: Tenant, alice: User, address: str) -> None:
-    changes.set_role(alice, ours.one, Role.ADMIN)
-    client = signed_in(alice)
-    assert "capture_hours" not in page(client, address)
-
-    client.post(address, {"name": "renamed", "capture_hours": "24"})
-
-    ours.one.refresh_from_db()
-    assert (ours.one.name, ours.one.capture_hours) == ("renamed", 0)
-    assert client.get(f"{PROJECTS}new/").status_code == 403
-    assert client.get(f"{PROJECTS}{ours.two.pk}/").status_code == 404
 
 
 def webhook_of(organization: Organization | None) -> Webhook:
@@ -186,28 +173,6 @@ def test_alerts_are_shown_with_receivers_and_the_page_warns_while_they_reach_no_
     for shown in ("ours one", "webhook pager: failed", "The receiver answered 500."):
         assert shown in text
     assert "theirs one" not in text
-
-
-@pytest.mark.parametrize("is_administrator", [False, True])
-def test_the_page_names_the_readers_of_what_its_user_leads(
-    ours: Tenant, alice: User, settings: Any, is_administrator: bool
-) -> None:
-    settings.VINERY_HAS_EMAIL = True
-    if is_administrator:
-        changes.change(alice, is_superuser=True)
-    else:
-        changes.set_role(alice, ours.one, Role.ADMIN)
-    client = signed_in(alice)
-    text = page(client, ALERTS)
-    assert "Alerts are only shown here." in text
-    # Only those who lead a whole organisation create webhooks.
-    assert ("Create a webhook" in text) is is_administrator
-
-    changes.change(alice, email="alice@ours.example")
-
-    text = page(client, ALERTS)
-    assert "Alerts are only shown here." not in text
-    assert "alice@ours.example" in text
 
 
 def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(

@@ -20,7 +20,7 @@ def test_an_empty_quarantine_is_explained(alice: User, settings: Any) -> None:
     client = signed_in(alice)
 
     text = page(client, QUARANTINE)
-    assert "Nothing is in quarantine." in text
+    assert "Nothing is in quarantine:" in text
     assert "turned off" not in text
     assert "in quarantine" not in page(client, "/console/")
 
@@ -35,14 +35,15 @@ def test_an_administrator_sees_a_request_on_the_overview_and_releases_it(root: U
 
     assert "1 request in quarantine" in page(client, "/console/")
     text = page(client, QUARANTINE)
-    for word in ("bob, laptop", "search", "tiny-chat", "req_1", DIGEST):
+    for word in ("bob", "laptop", "search", "tiny-chat", "req_1", DIGEST):
         assert word in text
-    path = f"{QUARANTINE}{row.pk}/release/"
-    assert path in text
+    opened, path = f"{QUARANTINE}{row.pk}/", f"{QUARANTINE}{row.pk}/release/"
+    assert opened in text
+    assert path in page(client, opened)
     assert DIGEST in page(client, path)
     assert QuarantinedRequest.objects.exists()
 
-    assert "The request is released." in text_of(client.post(path, follow=True))
+    assert f"{DIGEST} is released." in text_of(client.post(path, follow=True))
 
     assert not QuarantinedRequest.stored.exists()
     assert AuditEntry.objects.get(action="quarantine.release").actor == "root"
@@ -59,21 +60,9 @@ def test_users_see_the_requests_of_their_organisation_and_release_none(alice: Us
     text = page(client, QUARANTINE)
     assert DIGEST in text
     assert OTHER not in text
-    assert "/release/" not in text
+    assert "/release/" not in page(client, f"{QUARANTINE}{row.pk}/")
     assert "1 request in quarantine" in page(client, "/console/")
     for method in (client.get, client.post):
         assert method(f"{QUARANTINE}{row.pk}/release/").status_code == 403
         assert method(f"{QUARANTINE}{foreign.pk}/release/").status_code == 404
     assert QuarantinedRequest.stored.count() == 2
-
-
-def test_older_requests_are_on_the_next_page(root: User) -> None:
-    rows = [stored_quarantined(f"{number:032x}") for number in range(51)]
-    client = signed_in(root)
-
-    first = page(client, QUARANTINE)
-    assert rows[0].digest not in first
-    assert 'href="?page=2"' in first
-    second = page(client, f"{QUARANTINE}?page=2")
-    assert rows[0].digest in second
-    assert ">Next<" not in second

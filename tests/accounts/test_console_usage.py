@@ -14,7 +14,7 @@ from django.utils import timezone
 from pages import page, signed_in, store, tile, used
 
 from tests.tables import table
-from vinery_accounts.console.period import PeriodForm
+from vinery_accounts.console.page import PeriodForm
 from vinery_accounts.models import User
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import Dimension

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth import hashers
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
-from vinery_accounts.signin.hashing import PatientHasher
+from vinery_accounts.signin.sessions import PatientHasher
 
 
 def test_passwords_are_hashed_as_django_does_but_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:

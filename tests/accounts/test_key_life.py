@@ -8,11 +8,10 @@ from django.utils import timezone
 
 from tests.accounts.api.api_client import Keys
 from tests.tables import table
-from vinery_accounts.access.changes import home_project, set_role
 from vinery_accounts.base.errors import NotAllowed
 from vinery_accounts.keys.grants import ALL, Grants, read_grants
 from vinery_accounts.keys.lifecycle import rotate_key
-from vinery_accounts.models import KeyState, Membership, Organization, Project, Role, Scope, User
+from vinery_accounts.models import KeyState, Membership, Role, Scope, User
 
 pytestmark = pytest.mark.django_db
 WEEK = timedelta(days=7)
@@ -81,16 +80,6 @@ def test_the_first_key_of_all_creates_a_project_of_its_owner(new_key: Keys, alic
     assert alice.memberships.get().role == Role.MEMBER
     assert new_key("second").key.project == project
     assert Membership.objects.count() == 1
-
-
-def test_the_default_project_of_a_user_is_their_first_one(alice: User) -> None:
-    acme = Organization.objects.create(name="acme")
-    Project.objects.create(organization=Organization.objects.create(name="other"), name="other")
-    search = Project.objects.create(organization=acme, name="search")
-    set_role(alice, acme, Role.VIEWER)
-    set_role(alice, acme, Role.ADMIN)
-    assert home_project(alice) == search
-    assert alice.memberships.get().role == Role.ADMIN
 
 
 def denied(grants: Grants, check: str, asked: object) -> str | None:

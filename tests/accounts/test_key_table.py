@@ -8,7 +8,7 @@ from tests.accounts.key_tables import MakeKey, bearer, refusal
 from tests.fakes.clock import FakeClock
 from vinery_accounts.base.errors import KeyRefused, Refusal
 from vinery_accounts.keys.grants import Grants
-from vinery_accounts.keys.lifecycle import change_key, pause_key, resume_key, rotate_key
+from vinery_accounts.keys.lifecycle import change_key, rotate_key
 from vinery_accounts.keys.secrets import new_secret
 from vinery_accounts.keys.table import Caller, KeyTable
 from vinery_accounts.models import User
@@ -52,29 +52,6 @@ MALFORMED = (
     *("Basic {}", "Bearer\t{}", "Bearer {} {}"),
     *("Bearer: {}", "{}", "Bearer \u00e4{}", "Bearer sk-proj-0123456789"),
 )
-
-
-def test_a_paused_key_is_refused_until_it_is_resumed(table: KeyTable, new_key: MakeKey) -> None:
-    created = new_key()
-    table.refresh()
-    pause_key(created.key)
-    table.refresh()
-    assert refusal(table, bearer(created.secret)) is Refusal.PAUSED
-    resume_key(created.key)
-    table.refresh()
-    assert table.authenticate(bearer(created.secret)).key_id == created.key.pk
-
-
-def test_keys_of_closed_projects_are_refused(table: KeyTable, new_key: MakeKey) -> None:
-    created = new_key()
-    for closed in (created.key.project, created.key.project.organization):
-        for is_active in (False, True):
-            closed.is_active = is_active
-            closed.save()
-            table.refresh()
-            if not is_active:
-                assert refusal(table, bearer(created.secret)) is Refusal.PROJECT_INACTIVE
-        assert table.authenticate(bearer(created.secret)).key_id == created.key.pk
 
 
 def test_a_caller_follows_whether_its_project_hashes_end_users(

@@ -93,23 +93,6 @@ def test_keys_of_users_who_lose_their_role_are_paused(search: Project, bob: User
         assert state(key) is KeyState.PAUSED, former
 
 
-def test_keys_without_a_role_left_are_paused(search: Project, bob: User) -> None:
-    shop = changes.add(Project(organization=search.organization, name="shop"))
-    whole = changes.set_role(bob, search.organization, Role.MEMBER)
-    changes.set_role(bob, search, Role.MEMBER)
-    in_search, in_shop = key_of(bob, search), key_of(bob, shop)
-    changes.set_role(bob, search.organization, Role.ADMIN)
-    assert (state(in_search), state(in_shop)) == (KeyState.ACTIVE, KeyState.ACTIVE)
-    whole.refresh_from_db()
-    changes.remove(whole)
-    assert (state(in_search), state(in_shop)) == (KeyState.ACTIVE, KeyState.PAUSED)
-
-    roles = [changes.set_role(bob, project, Role.MEMBER) for project in (search, shop)]
-    in_search, in_shop = key_of(bob, search), key_of(bob, shop)
-    changes.remove(roles[0])
-    assert (state(in_search), state(in_shop)) == (KeyState.PAUSED, KeyState.ACTIVE)
-
-
 @pytest.mark.parametrize(("by", "may"), [("bob", True), ("owner", False)])
 def test_users_resume_only_keys_they_paused(search: Project, bob: User, by: str, may: bool) -> None:
     changes.set_role(bob, search.organization, Role.MEMBER)

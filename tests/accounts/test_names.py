@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.accounts.api.api_client import Keys
 from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
-from vinery_accounts.keys.lifecycle import create_key, rotate_key
+from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import ApiKey, Organization, Project, Role, User
 from vinery_platform.cli import main
 
@@ -87,17 +86,6 @@ def test_an_unreadable_name_is_reported_by_api_console_admin_and_command(
     assert not ApiKey.objects.exists()
 
 
-@table("command", ["organization", "project"])
-@table("name", ["  ", "a/b"])
-def test_a_command_creates_no_scope_with_an_invalid_name(
-    db: None, command: str, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command, "create", name]) == 1
-
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not any(model.objects.filter(name=name) for model in (Project, Organization))
-
-
 @pytest.mark.stores
 def test_user_names_are_unique_in_any_case(alice: User) -> None:
     for act in (
@@ -133,16 +121,6 @@ def test_a_stored_unreadable_name_is_escaped_in_the_terminal(
     assert json.loads(printed)[0]["name"] == key.name
     assert main(["key", "pause", str(key.pk)]) == 0
     assert capsys.readouterr().out.rstrip("\n").isprintable()
-
-
-@table("before, after", [("x\ny", "xy"), ("  ", "unnamed"), (" a ", " a ")])
-def test_a_key_with_a_stored_unreadable_name_can_be_rotated(
-    search: Project, new_key: Keys, before: str, after: str
-) -> None:
-    key = new_key(project=search).key
-    named(key, before)
-
-    assert rotate_key(key, grace=timedelta(0)).key.name == after
 
 
 def test_a_scope_of_an_old_name_can_be_changed(client: Client, root: User, search: Project) -> None:

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 from django.db import DataError, OperationalError
-from django.test import Client
 from django.utils import timezone
-from pages import text_of
 from row_builders import stored_quarantined
 
 from tests.accounts.key_tables import MakeKey
 from vinery_accounts.access import audit, changes
-from vinery_accounts.captures.quarantine_queue import QuarantineQueue
-from vinery_accounts.captures.quarantine_store import (
+from vinery_accounts.captures.quarantine import (
     FatalRequest,
+    QuarantineQueue,
     digests_in_force,
     release,
     store_fatal,
@@ -144,35 +142,3 @@ def test_reading_needs_one_query_and_none_if_off(db: None, django_assert_num_que
         assert QuarantineQueue(DAY_S).sync() == {OTHER}
     with django_assert_num_queries(0):
         assert QuarantineQueue(0).sync() == frozenset()
-
-
-def test_superusers_release_requests_in_the_admin(client: Client, root: User) -> None:
-    row = stored_quarantined(DIGEST)
-    table = "/admin/accounts/quarantinedrequest/"
-
-    assert DIGEST in text_of(client.get(table))
-    assert client.get(f"{table}add/").status_code == 403
-    assert client.post(f"{table}{row.pk}/change/", {}).status_code == 403
-    assert client.post(f"{table}{row.pk}/delete/", {"post": "yes"}).status_code == 403
-    body = {"action": "release", "_selected_action": [row.pk]}
-    done = text_of(client.post(table, body, follow=True))
-
-    assert "1 of the selected requests in quarantine released." in done
-    assert not QuarantinedRequest.stored.exists()
-    assert AuditEntry.objects.get(action="quarantine.release").actor == "root"
-
-
-def test_staff_see_requests_of_their_organisation_in_the_admin_and_release_none(
-    client: Client, staff: User, acme: Organization
-) -> None:
-    own = changes.first_project().organization
-    row = stored_quarantined(DIGEST, organization_id=own.pk)
-    stored_quarantined(OTHER, organization_id=acme.pk)
-    table = "/admin/accounts/quarantinedrequest/"
-
-    shown = text_of(client.get(table))
-    client.post(table, {"action": "release", "_selected_action": [row.pk]})
-
-    assert DIGEST in shown
-    assert OTHER not in shown
-    assert QuarantinedRequest.stored.count() == 2

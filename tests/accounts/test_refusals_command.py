@@ -12,7 +12,6 @@ import pytest
 from row_builders import stored_refusal
 from usage_builders import store
 
-from tests.tables import table
 from vinery_accounts.models import RefusedRequest, User
 from vinery_platform.cli import main
 
@@ -67,60 +66,6 @@ def test_a_refusal_is_listed_with_its_explanation(run: Run) -> None:
     for word in ("alice", "laptop", f"user:{alice.pk}", "the user alice", "tokens", "minute"):
         assert word in row
     assert row.split()[-5:] == ["1000", "990.5", "31.0", "1.29", "refused"]
-
-
-def test_the_newest_refusals_are_listed_and_deleted_limits_by_number(run: Run) -> None:
-    refused("r1")
-    [row] = json.loads(run("list", "--json"))
-    assert (row["whose"], row["limit_id"], row["wait_s"]) == ("the key 12", 5, 1.29)
-
-    for number in range(3):
-        refused(f"n{number}", created_at=NOW - timedelta(minutes=10 - number))
-    assert ids(run("list", "--json", "--num", "2")) == ["n2", "n1"]
-
-
-def test_the_effect_of_a_limit_follows_from_the_answer_of_the_request(run: Run) -> None:
-    for request_id, http_status in (("limited", 429), ("ran", 200), ("free", 200)):
-        refused(request_id, is_shadow=request_id == "free")
-        answered(request_id, http_status)
-    refused("long ago")
-    effects = {"limited": "refused", "ran": "cut_short", "free": "shadow", "long ago": None}
-
-    listed = json.loads(run("list", "--json"))
-    exported = map(json.loads, run("export", "--format", "jsonl").splitlines())
-
-    assert {row["request_id"]: row["effect"] for row in listed} == effects
-    assert {row["request_id"]: row["effect"] for row in exported} == effects
-    assert [row["effect"] for row in csv.DictReader(io.StringIO(run("export")))].count("") == 1
-
-
-@table(
-    "words, different",
-    [
-        (("--key", "12"), {"key_id": 13}),
-        (("--key", "12", "--key", "14"), {"key_id": 13}),
-        (("--user", "7"), {"user_id": 8}),
-        (("--project", "3"), {"project_id": None}),
-        (("--organization", "2"), {"organization_id": 1}),
-        (("--limit", "5"), {"limit_id": 6}),
-        (("--request", "ours"), {}),
-        (("--model", "tiny-chat"), {"model": "large"}),
-        (("--scope", "key:12"), {"scope": "platform"}),
-        (("--metric", "tokens"), {"metric": "requests"}),
-        (("--window", "minute"), {"window": "day"}),
-        (("--no-shadow",), {"is_shadow": True}),
-        (("--last", "2h"), {"created_at": NOW - timedelta(hours=3)}),
-        (("--to", f"{NOW - timedelta(minutes=30):%Y-%m-%dT%H:%M}"), {"created_at": NOW}),
-    ],
-)
-def test_each_filter_selects_its_refusals(
-    run: Run, words: tuple[str, ...], different: dict[str, Any]
-) -> None:
-    RefusedRequest.objects.all().delete()
-    refused("ours")
-    refused("other", **different)
-
-    assert ids(run("list", "--json", *words)) == ["ours"]
 
 
 def test_refusals_are_exported_in_order_of_time(run: Run, tmp_path: Path) -> None:

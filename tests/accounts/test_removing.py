@@ -158,20 +158,3 @@ def test_running_servers_drop_the_limits_of_a_deleted_key(new_key: Keys) -> None
     changes.remove(key)
     book.follow(book.read())
     assert not list(book.rules)
-
-
-def test_the_admin_deletes_the_limits_too(new_key: Keys, client: Client) -> None:
-    client.force_login(User.objects.create_superuser("root"))
-    first, second = new_key("first").key, new_key("second").key
-    for key in (first, second):
-        stored_limit("key", key.pk)
-
-    client.post(f"/admin/accounts/apikey/{first.pk}/delete/", {"post": "yes"})
-    assert Limit.objects.get().scope_id == second.pk
-    chosen = {"action": "delete_selected", "_selected_action": second.pk, "post": "yes"}
-    client.post("/admin/accounts/apikey/", chosen)
-
-    assert not Limit.objects.exists()
-    for key in (first, second):
-        with pytest.raises(ObjectDoesNotExist):
-            key.refresh_from_db()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.accounts.api.api_client import Keys
 from tests.tables import table
-from vinery_accounts.keys import rotation
+from vinery_accounts.keys import lifecycle
 from vinery_accounts.keys.lifecycle import change_key, rotate_key
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import ApiKey, KeyState
@@ -172,8 +172,8 @@ def test_after_any_change_the_expiry_follows_the_grace_period_or_the_set_time(
     names = ("rotate_every_days", "rotation_grace_days")
     key = ApiKey(created_at=MADE, **dict(zip(names, before, strict=True)))
     try:
-        key.expires_at = rotation.expiry_of_new({**vars(key), "expires_at": own}, MADE)
-        values = rotation.with_expiry(key, dict(zip(names, after, strict=True)), NOW)
+        key.expires_at = lifecycle.expiry_of_new({**vars(key), "expires_at": own}, MADE)
+        values = lifecycle.with_expiry(key, dict(zip(names, after, strict=True)), NOW)
     except ValidationError:
         return
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.core import mail
 from django.core.cache import cache
-from django.core.exceptions import ValidationError
 from django.core.signing import TimestampSigner
 from django.db import connection
 from django.test import Client
@@ -27,7 +26,7 @@ from signin_helpers import (
 
 from vinery_accounts.access.changes import set_password
 from vinery_accounts.models import User
-from vinery_accounts.signin import devices
+from vinery_accounts.signin import attempts
 from vinery_platform.cli import main
 
 pytestmark = pytest.mark.django_db
@@ -193,30 +192,6 @@ def test_no_mail_goes_to_users_without_a_password_or_sign_in(client: Client, e_m
     assert mail.outbox == []
 
 
-def test_a_password_can_be_set_by_command_and_in_the_admin(client: Client, alice: User) -> None:
-    sign_in(client, "alice")
-    set_password(alice, "another horse altogether")
-    assert signed_in_name(client) == ""
-    sign_in(client, "alice", "another horse altogether")
-    assert signed_in_name(client) == "alice"
-    with pytest.raises(ValidationError, match="at least 12 characters"):
-        set_password(alice, "short")
-    with pytest.raises(ValidationError, match="does not sign in"):
-        set_password(person("robot", is_service=True), "another horse altogether")
-
-    client.force_login(person("root", is_superuser=True, is_staff=True))
-    lock("alice")
-    assert is_locked(sign_in(Client(), "alice", "wrong"))
-    # A new one ends a lockout.
-    new = "a third horse altogether"
-    form = {"usable_password": "true", "password1": new, "password2": new}
-    page = reverse("admin:auth_user_password_change", args=[alice.pk])
-    assert client.post(page, form).status_code == 302
-    client.logout()
-    sign_in(client, "alice", new, REMOTE_ADDR="198.51.100.7")
-    assert signed_in_name(client) == "alice"
-
-
 # -- Pages
 
 
@@ -299,9 +274,9 @@ def test_a_known_device_is_one_of_its_user_for_90_days(
     assert is_locked(sign_in(known, "bob"))
 
     cookie = cookie_of(known, alice)
-    assert cookie["max-age"] == devices._LIFE_S == 90 * 24 * 3600
+    assert cookie["max-age"] == attempts._LIFE_S == 90 * 24 * 3600
     lock("alice")
-    monkeypatch.setattr(devices, "_LIFE_S", -1)
+    monkeypatch.setattr(attempts, "_LIFE_S", -1)
     assert is_locked(sign_in(known, "alice"))
 
 

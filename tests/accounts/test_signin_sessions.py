@@ -155,16 +155,6 @@ def test_the_cookie_has_its_flags_and_its_age(client: Client, settings: Any) -> 
     assert cookie.value.startswith(f"{Session.objects.get().session_key}:")
 
 
-def test_a_cookie_of_an_earlier_release_is_deleted_and_replaced_at_sign_in(alice: User) -> None:
-    old = with_cookie(Session.objects.get().session_key)
-
-    gone = set_by(old.get(reverse("account_login")))
-    assert (gone.value, gone["max-age"]) == ("", 0)
-
-    signin.sign_in(old, "alice")
-    assert signin.signed_in_name(old) == "alice"
-
-
 def test_logging_out_deletes_the_cookie_and_the_session(client: Client, alice: User) -> None:
     kept = cookie_of(client)
 

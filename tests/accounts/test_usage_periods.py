@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.tables import table
 from vinery_accounts.usage import periods
-from vinery_accounts.usage.periods import Granularity, Kept, Part, TooManyPoints
-from vinery_accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
+from vinery_accounts.usage.periods import Granularity, Kept, TooManyPoints
+from vinery_accounts.usage.rollups import DAY_S, HOUR_S
 
 ALL_KEPT = Kept(-(10**11), -(10**11))
 moments = st.datetimes(
@@ -80,16 +80,6 @@ def test_days_follow_the_time_zone_when_the_clock_changes() -> None:
     borders = periods.borders(since, since + timedelta(days=3), Granularity.DAY, berlin, ALL_KEPT)
     hours = [(after - before) // HOUR_S for before, after in itertools.pairwise(borders)]
     assert hours == [24, 23, 24]
-
-
-def test_a_long_period_is_read_from_days_and_its_ends_from_shorter_units() -> None:
-    start = 20 * DAY_S + 22 * HOUR_S + 59 * MINUTE_S
-    assert periods.parts([start, 24 * DAY_S + MINUTE_S]) == [
-        Part(MINUTE_S, start, start + MINUTE_S),
-        Part(HOUR_S, start + MINUTE_S, 21 * DAY_S),
-        Part(DAY_S, 21 * DAY_S, 24 * DAY_S),
-        Part(MINUTE_S, 24 * DAY_S, 24 * DAY_S + MINUTE_S),
-    ]
 
 
 def test_too_many_points_are_refused_with_advice() -> None:

@@ -15,9 +15,8 @@ from hypothesis.extra.django import TestCase as HypothesisTestCase
 from usage_builders import NOON, settlement, store
 
 from tests.examples import examples
-from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord
+from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord
 from vinery_accounts.usage import retention
-from vinery_accounts.usage.dimensions import RollupDimensions
 from vinery_accounts.usage.entries import Outcome, Settlement
 from vinery_accounts.usage.filters import Conditions, Dimension
 from vinery_accounts.usage.histogram import RELATIVE_ERROR
@@ -240,23 +239,6 @@ def test_status_classes_have_names_and_days_follow_the_reader_s_time_zone() -> N
     since, until = (datetime(2026, 3, number, tzinfo=berlin) for number in (1, 4))
     march = day(since=since, until=until, zone=berlin, granularity=Granularity.DAY)
     assert [point.figures.num_requests for point in series(march)] == [5, 1, 0]
-
-
-def test_a_month_of_statuses_is_read_from_few_days(django_assert_num_queries: Any) -> None:
-    store("r1", http_status=404)
-    store("r2")
-    UsageRecord.objects.all().delete()
-    MinuteRollup.objects.all().delete()
-    HourRollup.objects.all().delete()
-    DayRollup.objects.exclude(slice__dimensions=RollupDimensions.OUTCOME).delete()
-    failed = {Dimension.STATUS: frozenset({"4xx"})}
-    month = day(since=NOON - timedelta(days=20, hours=12), filters=failed)
-
-    # One query for the retention, one for the sizes and one for the sums.
-    with django_assert_num_queries(3):
-        (group,) = groups(month, [Dimension.STATUS]).groups
-
-    assert (group.values, group.figures.num_requests) == (("4xx",), 1)
 
 
 def test_a_series_has_empty_points_and_a_month_only_days(django_assert_num_queries: Any) -> None:

@@ -12,9 +12,9 @@ from usage_builders import NOON, settlement, store
 
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from vinery_accounts.usage import histogram, rollups
-from vinery_accounts.usage.dimensions import RollupDimensions
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.histogram import Latency
+from vinery_accounts.usage.rollups import RollupDimensions
 from vinery_accounts.usage.store import store_settlements
 from vinery_accounts.usage.verify import verify
 from vinery_serving.core.events import QUOTA

@@ -24,7 +24,7 @@ from vinery_accounts.access import audit, changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.base.actors import SYSTEM, Actor, acting_as
 from vinery_accounts.base.errors import KeyRefused
-from vinery_accounts.captures.encrypted import decrypt
+from vinery_accounts.captures.store import decrypt
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import Capture, Limit, UsageRecord, User, Webhook
 from vinery_accounts.usage.reports import Question, totals

@@ -13,7 +13,7 @@ from vinery_accounts.keys.table import ANONYMOUS
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
-from vinery_accounts.usage.tokens import Weights
+from vinery_accounts.usage.entries import Weights
 from vinery_serving.core.errors import LimitReached
 from vinery_serving.core.events import QUOTA, TokenCounts
 from vinery_serving.gateway.engines.meter import Meter

@@ -8,8 +8,7 @@ import pytest
 from django.db import OperationalError
 
 from tests.convert.waiting import until
-from vinery_accounts.captures.quarantine_queue import QuarantineQueue
-from vinery_accounts.captures.quarantine_store import FatalRequest
+from vinery_accounts.captures.quarantine import FatalRequest, QuarantineQueue
 from vinery_platform.operations.health.metrics import _of_process
 from vinery_serving.core.errors import RequestQuarantined
 from vinery_serving.core.request import Sampling

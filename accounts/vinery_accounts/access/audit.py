@@ -68,11 +68,8 @@ EntriesT = TypeVar("EntriesT", bound=QuerySet[AuditEntry])
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """A transaction that may extend the chain. A change must read its rows inside.
-
-    Then `before` is correct, and two writers cannot deadlock. Its end signals the change to other
-    processes.
-    """
+    """A transaction that may extend the chain. A change must read its rows inside. Then `before` is
+    correct, and two writers cannot deadlock. Its end signals the change to other processes."""
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -90,10 +87,8 @@ def record(
     target_id: object = None,
     by: Actor | None = None,
 ) -> AuditEntry:
-    """Add an entry. `action` is a verb such as `revoke`; the entry stores `key.revoke`.
-
-    `target_id` replaces the primary key of a row that is deleted already or was never stored.
-    """
+    """Add an entry. `action` is a verb such as `revoke`; the entry stores `key.revoke`. `target_id`
+    replaces the primary key of a row that is deleted already or was never stored."""
     actor = by or current_actor()
     kind = kind_of(target)
     with writing():
@@ -119,10 +114,8 @@ def record(
 
 
 def record_change(action: str, target: models.Model, before: Values) -> AuditEntry | None:
-    """Add an entry with the fields that differ from `before`. Returns None if none differs.
-
-    Fields that `before` does not name are ignored.
-    """
+    """Add an entry with the fields that differ from `before`. Returns None if none differs. Fields
+    that `before` does not name are ignored."""
     after = snapshot(target)
     changed = [name for name in after if name in before and before[name] != after[name]]
     if not changed:
@@ -143,7 +136,6 @@ def snapshot(row: models.Model) -> dict[str, Any]:
 
 
 def kind_of(row: models.Model) -> str:
-    """The kind of a row in the log: the name of its model, or a shorter word."""
     named = {
         "apikey": "key",
         "servedmodel": "model",
@@ -166,7 +158,6 @@ def hash_of(entry: AuditEntry) -> str:
 
 
 def search(entries: EntriesT, text: str) -> EntriesT:
-    """The entries with the text in the actor, action, target, address or values."""
     in_words = Q(actor__icontains=text) | Q(action__icontains=text) | Q(target__icontains=text)
     found = in_words | Q(target_id=text) | _in_values(text)
     texts = {f"{name}_text": Cast(name, models.TextField()) for name in _VALUES}
@@ -205,10 +196,8 @@ class Verdict:
 
 
 def verify(expected: str | None = None) -> Verdict:
-    """Follow the chain from its beginning to the first break.
-
-    `expected` is an earlier newest hash. If no entry has it, entries were removed from the end.
-    """
+    """Follow the chain from its beginning to the first break. `expected` is an earlier newest hash.
+    If no entry has it, entries were removed from the end."""
     previous, number, has_expected = BEGINNING, 0, expected in (None, BEGINNING)
     for entry in AuditEntry.objects.order_by("number", "id").iterator(chunk_size=1000):
         broken = _break_at(entry, number + 1, previous)
@@ -229,7 +218,6 @@ def verify(expected: str | None = None) -> Verdict:
 
 
 def _break_at(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int, str] | None:
-    """What is wrong with an entry that should have this number and previous hash, if anything."""
     if entry.number > number:
         last = entry.number - 1
         which = f"Entry {number} is" if last == number else f"Entries {number} to {last} are"
@@ -276,10 +264,8 @@ def organization_of(row: models.Model) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON that every database returns unchanged.
-
-    PostgreSQL stores whole floats as integers and no NUL.
-    """
+    """The value as JSON that every database returns unchanged. PostgreSQL stores whole floats as
+    integers and no NUL."""
     match value:
         case datetime():
             return value.astimezone(UTC).isoformat()

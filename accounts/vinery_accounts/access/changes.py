@@ -46,18 +46,14 @@ def add(row: RowT, action: str = "create") -> RowT:
 
 
 def change(row: RowT, action: str = "update", **values: object) -> RowT:
-    """Set fields of a stored row. Raises `ValidationError` for values that are not valid.
-
-    The audit log gets the fields that differ. If none does, nothing is written.
-    """
+    """Set fields of a stored row. Raises `ValidationError` for values that are not valid. The audit
+    log gets the fields that differ. If none does, nothing is written."""
     return _store(row, action, values, is_checked=True)
 
 
 def switch(row: RowT, action: str, **values: object) -> RowT:
-    """Set fields whose values are valid for any row, without validating them.
-
-    So a row that no longer passes validation can still be paused, revoked or deactivated.
-    """
+    """Set fields whose values are valid for any row, without validating them. So a row that no
+    longer passes validation can still be paused, revoked or deactivated."""
     return _store(row, action, values, is_checked=False)
 
 
@@ -96,11 +92,8 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
 
 
 def remove(row: Model) -> None:
-    """Delete a row with its keys, roles, webhooks, limits and captures, each of them audited.
-
-    Usage records have no foreign keys, and stay. Raises `ValidationError` for a row that others
-    need.
-    """
+    """Delete a row with its keys, roles, webhooks, limits and captures, each of them audited. Usage
+    records have no foreign keys, and stay. Raises `ValidationError` for a row that others need."""
     with audit.writing():
         _check_may_go(row)
         owned = list(_owned_by(row))
@@ -137,7 +130,6 @@ def _owned_by(row: Model) -> Iterator[Model]:
 
 
 def _scoped_rows_of(row: Organization | Project) -> Iterator[Model]:
-    """The rows of other apps that hold for this organisation or project."""
     relations: Any = row._meta.get_fields(include_hidden=True)
     for relation in relations:
         table = relation.related_model
@@ -147,9 +139,7 @@ def _scoped_rows_of(row: Organization | Project) -> Iterator[Model]:
 
 def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
     """The limits of these rows. Limits have no foreign key, so the database does not delete them.
-
-    Limits of a model stay: they belong to its name, which may be served again.
-    """
+    Limits of a model stay: they belong to its name, which may be served again."""
     for row in rows:
         for scope, model in OWNERS.items():
             if isinstance(row, model):
@@ -186,11 +176,8 @@ def add_user(
     scope: Organization | Project | None = None,
     role: str = Role.MEMBER,
 ) -> User:
-    """Store a new user with a role in an organisation or a project.
-
-    Without a password the user cannot sign in by password. Raises `ValidationError`, also for a
-    weak password.
-    """
+    """Store a new user with a role in an organisation or a project. Without a password the user
+    cannot sign in by password. Raises `ValidationError`, also for a weak password."""
     user = User(
         username=username,
         email=email,
@@ -217,7 +204,6 @@ def membership_of(user: User, scope: Organization | Project, role: str) -> Membe
 
 
 def known_membership(user: User, scope: Organization | Project) -> Membership | None:
-    """The stored membership with a role in exactly this organisation or project."""
     if isinstance(scope, Project):
         return user.memberships.filter(project=scope).first()
     return user.memberships.filter(organization=scope, project=None).first()
@@ -235,11 +221,9 @@ MAX_INVITATIONS: Final = 500
 
 
 def invite(username: str, scope: Organization | Project, role: str) -> Invitation:
-    """Offer a role to the user of this name, whether or not there is one.
-
-    It replaces an earlier invitation of this name to the same scope. Raises `ValidationError` if
-    the organisation has too many.
-    """
+    """Offer a role to the user of this name, whether or not there is one. It replaces an earlier
+    invitation of this name to the same scope. Raises `ValidationError` if the organisation has too
+    many."""
     offered = membership_of(User(), scope, role)
     now = timezone.now()
     invitations = Invitation.objects.filter(organization=offered.organization_id)
@@ -276,7 +260,6 @@ def accept(invitation: Invitation) -> Membership:
 
 
 def set_active(row: RowT, is_active: bool) -> RowT:  # noqa: FBT001
-    """Activate or deactivate a user, a project or an organisation, and with it its keys."""
     return switch(row, "activate" if is_active else "deactivate", is_active=is_active)
 
 
@@ -308,10 +291,8 @@ _FIRST: Final = "default"
 
 
 def first_project() -> Project:
-    """The project for everything that names none: the oldest one.
-
-    Creates `default` in the organisation `default` if there is no project.
-    """
+    """The project for everything that names none: the oldest one. Creates `default` in the
+    organisation `default` if there is no project."""
     oldest = Project.objects.select_related("organization").order_by("id").first()
     if oldest is not None:
         return oldest
@@ -322,10 +303,8 @@ def first_project() -> Project:
 
 
 def home_project(user: User) -> Project:
-    """The project of this user's keys when none is named: the first of the user's memberships.
-
-    A person without a membership joins the organisation of `first_project`.
-    """
+    """The project of this user's keys when none is named: the first of the user's memberships. A
+    person without a membership joins the organisation of `first_project`."""
     for membership in user.memberships.select_related("project__organization").order_by("id"):
         if membership.project is not None:
             return membership.project
@@ -344,10 +323,8 @@ def home_project(user: User) -> Project:
 
 
 def check(row: Model, stored: Model | None = None) -> None:
-    """Raises `ValidationError` for a row that conflicts with other rows.
-
-    `stored` is the row before the change, None for a new row.
-    """
+    """Raises `ValidationError` for a row that conflicts with other rows. `stored` is the row before
+    the change, None for a new row."""
     match row:
         case Limit() if stored is None:
             if row.scope in OWNERS and row.owner() is None:

@@ -2,20 +2,11 @@
 
 from vinery_accounts.admin import people, usage
 from vinery_accounts.admin.base import register
-from vinery_accounts.resources import (
-    alerts,
-    keys,
-    limits,
-    organizations,
-    records,
-    users,
-)
+from vinery_accounts.resources.base import registered
 
 __all__ = ["people", "usage"]
 
-for _resource in (
-    *(organizations.ORGANIZATIONS, organizations.PROJECTS, users.MEMBERSHIPS, keys.KEYS),
-    *(limits.LIMITS, limits.MODEL_WEIGHTS, alerts.WEBHOOKS, alerts.ALERTS),
-    *(records.REFUSALS, records.QUARANTINE, records.CAPTURES, records.AUDIT),
-):
-    register(_resource)
+# Users have a page of their own, quotas are limits, and users answer invitations in the console.
+for _path, _resource in registered().items():
+    if _path not in ("users", "quotas", "invitations"):
+        register(_resource)

@@ -2,13 +2,12 @@
 do, with the fields, filters, actions and texts that a resource declares.
 
 Django's permissions decide which pages a user sees, roles decide which rows are on them. Every
-change goes through `resources` or `services/changes`, and so into the audit log.
+change goes through `resources` or `access/changes`, and so into the audit log.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, ClassVar, Final
 
@@ -25,7 +24,7 @@ from vinery_accounts.access import audit, changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resource, RowAction
 from vinery_accounts.resources.fields import DatedFilters, id_of
-from vinery_accounts.resources.forms import form_field
+from vinery_accounts.resources.forms import form_field, text_of
 
 _MAX_CELL: Final = 80
 _GRACE_S: Final = 86_400
@@ -33,7 +32,6 @@ _GRACE_S: Final = 86_400
 
 
 def access_of(request: HttpRequest) -> Access:
-    """Return the access of the user, which is read once for a request."""
     known: Access | None = getattr(request, "vinery_access", None)
     if known is None:
         known = Access.of(request.user)
@@ -54,7 +52,6 @@ class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
         return excluded | (set(self.fields) - set(self.changed_data) if is_stored else set())
 
     def _post_clean(self) -> None:
-        """Check the row where Django validates it."""
         super()._post_clean()  # type: ignore[misc]
         if self.errors:
             return
@@ -143,7 +140,6 @@ class VisibleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return not is_impossible and super().lookup_allowed(lookup, value, request)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the values of the address for a new row. What is no id is left out."""
         given: dict[str, Any] = super().get_changeform_initial_data(request)
         related = {field.name for field in self.opts.fields if field.is_relation}
         return {
@@ -167,7 +163,6 @@ class VisibleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 def _or_error(
     request: HttpRequest, view: Callable[..., HttpResponse], *args: Any, **kwargs: Any
 ) -> HttpResponse:
-    """Show why a row cannot be deleted."""
     try:
         return view(request, *args, **kwargs)
     except ValidationError as error:
@@ -217,7 +212,6 @@ class ResourceAdmin(VisibleAdmin):
         return [each for each in self._cells if each.__name__ not in hidden]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Return the list, whose rows have the columns that are read at once for all."""
         changelist: Any = super().get_changelist_instance(request)
         rows = list(changelist.result_list)
         for row, extras in zip(rows, self.resource.extra_columns(rows), strict=True):
@@ -244,7 +238,6 @@ class ResourceAdmin(VisibleAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Search as the API and the command do, where they can."""
         if not self._search:
             return super().get_search_results(request, queryset, search_term)
         narrow = self.resource.filters(context={"access": self.access(request)}).narrow
@@ -253,7 +246,6 @@ class ResourceAdmin(VisibleAdmin):
     # -- One row
 
     def _fields(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """Return the fields of the API, by name."""
         context = {"access": self.access(request), "is_change": row is not None}
         fields = self.resource.serializer(context=context).fields
         hidden = self.resource.hidden(self.access(request), row)
@@ -271,7 +263,6 @@ class ResourceAdmin(VisibleAdmin):
         return row
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the columns of a new row, or all that the API shows of a stored one."""
         fields, details = self._fields(request, obj), self.get_readonly_fields(request, obj)
         shown = {each.name for each in details}
         return [*(str(each.source) for name, each in fields.items() if name not in shown), *details]
@@ -296,7 +287,6 @@ class ResourceAdmin(VisibleAdmin):
         return form
 
     def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
-        """Return the field of a column, with the text of the API; for lists that of the console."""
         fields = self.resource.serializer(context={"access": self.access(request)}).fields
         known = {str(each.source): each for each in fields.values()}.get(db_field.name)
         if isinstance(known, serializers.ListField):
@@ -344,7 +334,6 @@ class ResourceAdmin(VisibleAdmin):
     # -- Changes
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        """Store the row, and show the secret of a new one once."""
         access = self.access(request)
         if change:
             values = {name: getattr(obj, name) for name in form.changed_data}
@@ -363,13 +352,11 @@ class ResourceAdmin(VisibleAdmin):
         self.resource.remove(self.access(request), obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Delete all selected rows, or none."""
         with audit.writing():
             for row in queryset:
                 self.resource.remove(self.access(request), row)
 
     def get_actions(self, request: HttpRequest) -> Any:
-        """Return the actions of the resource, which roles allow for each row."""
         known: Any = super().get_actions(request)
         may_act = super().has_change_permission(request) or bool(request.user.is_superuser)
         for each in self.resource.actions if may_act else ():
@@ -379,7 +366,6 @@ class ResourceAdmin(VisibleAdmin):
         return known
 
     def act(self, request: HttpRequest, rows: QuerySet[Any], action: RowAction) -> None:
-        """Run an action on the selected rows with its defaults, and show new secrets once."""
         access, num_done = self.access(request), 0
         body = action.serializer()
         values = {name: each.default for name, each in body.fields.items()}
@@ -403,7 +389,6 @@ def _act(action: RowAction, page: Any, request: HttpRequest, rows: QuerySet[Any]
 
 
 def register(resource: Resource[Any], *, is_of_platform: bool = False) -> None:
-    """Give a resource its pages."""
     members = {
         "resource": resource,
         "is_of_platform": is_of_platform,
@@ -443,11 +428,10 @@ class _Detail:
         if known is None:
             context = {"access": vars(row).get("seen_with", Access(None))}
             known = row.shown = self.resource.serializer(context=context).to_representation(row)
-        return _text(known.get(self.name))
+        return text_of(known.get(self.name))
 
 
 def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
-    """Return a column of a list, which is sorted by if it is one of the table."""
     path = str(getattr(column, "path", ""))
     is_stored = path.partition(".")[0] in {each.name for each in model._meta.fields}
 
@@ -458,7 +442,7 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
         extras = vars(row).get("extra_columns", {})
         value = extras[name] if name in extras else column(row)
         if name != "state":
-            text = _text(value)
+            text = text_of(value)
             return Truncator(text).chars(_MAX_CELL) if isinstance(text, str) else text
         mark = slugify(str(getattr(row, "shown_state", value)))
         words = str(value)
@@ -468,29 +452,6 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
 
     cell.__name__ = name
     return cell
-
-
-def _text(value: Any) -> Any:
-    """Return a value in words. Times stay, which Django writes in the user's language."""
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case datetime() | int() | float():
-            return value
-        case _ if not value:
-            return "-"
-        case Mapping():
-            return "\n".join(f"{name}: {_text(each)}" for name, each in value.items())
-        case list() | tuple():
-            is_of_rows = any(isinstance(each, Mapping) for each in value)
-            return ("\n" if is_of_rows else ", ").join(map(_line, value))
-    return str(value)
-
-
-def _line(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_text(each)}" for name, each in value.items())
-    return str(value)
 
 
 def _filter(resource: Resource[Any], name: str, field: Any) -> Any:

@@ -57,7 +57,6 @@ class UserAdmin(VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
 
     @admin.action(description="Reset the second factor", permissions=["change"])
     def reset_second_factors(self, request: HttpRequest, people: QuerySet[User]) -> None:
-        """Remove the second factors of users who lost their phone and recovery codes."""
         names = [user.get_username() for user in people if reset_second_factor(user)]
         if names:
             self.message_user(request, f"Reset for {', '.join(names)}.", messages.SUCCESS)
@@ -86,7 +85,6 @@ class UserAdmin(VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
         changes.remove(obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        """Delete all selected users, or none."""
         with audit.writing():
             for user in queryset:
                 changes.remove(user)

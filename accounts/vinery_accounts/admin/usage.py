@@ -30,12 +30,10 @@ class PeriodFilter(admin.SimpleListFilter):
     _DAYS = {"hour": 1 / 24, "": 1, "week": 7, "month": 30}
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        """Return all choices but the default, which has no value."""
         names = {"hour": "last hour", "week": "last 7 days", "month": "last 30 days", "all": "all"}
         return list(names.items())
 
     def choices(self, changelist: Any) -> Any:
-        """Return the choices with a text for the default, which is the first."""
         default, *others = super().choices(changelist)
         return [{**default, "display": "last 24 hours"}, *others]
 
@@ -54,7 +52,6 @@ class RecentValuesFilter(admin.SimpleListFilter):
     _NUM_ROWS = 1000
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        """Return the values in visible rows, sorted, and the chosen one even if it is rare."""
         visible = model_admin.get_queryset(request)
         newest = visible.order_by("-created_at", "-id")[: self._NUM_ROWS]
         values = set(newest.values_list(self.parameter_name, flat=True))
@@ -98,7 +95,6 @@ class TotalsPaginator(Paginator):  # type: ignore[type-arg]
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """The sums over all pages; 0 without rows."""
         sums = {name: Sum(name, default=0) for name in _SUMS}
         return self.object_list.aggregate(num_requests=Count("id"), **sums)
 
@@ -108,7 +104,6 @@ class TotalsPaginator(Paginator):  # type: ignore[type-arg]
 
 
 def _column(name: str, description: str, *, is_duration: bool = False) -> Any:
-    """Return a column of the usage table: a number, or milliseconds."""
 
     @admin.display(description=description, ordering=name)
     def column(row: UsageRecord) -> Any:
@@ -146,7 +141,6 @@ class UsageRecordAdmin(ReadOnly, VisibleAdmin):
     list_per_page = 50
 
     def get_paginator(self, request: HttpRequest, queryset: Any, *args: Any, **more: Any) -> Any:
-        """Return pages with sums of the list; the history of a row has none."""
         kind = TotalsPaginator if queryset.model is UsageRecord else Paginator
         return kind(queryset, *args, **more)
 

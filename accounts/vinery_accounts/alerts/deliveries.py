@@ -42,12 +42,9 @@ _AT_ONCE: Final = 200
 
 
 def write(alert: Alert, people: Iterable[User] | None, now: datetime) -> bool:
-    """Store an alert with a message to each webhook of its organisation (None: the platform) and
-    to these people; `people` None: without messages.
-
-    Several processes may check at the same time. A unique constraint lets one of them write the
-    alert with its messages; the others get False.
-    """
+    """Store an alert with a message to each webhook of its organisation (None: the platform) and to
+    these people; `people` None: without messages. Several processes may check at the same time. A
+    unique constraint lets one of them write the alert with its messages; the others get False."""
     try:
         with transaction.atomic():
             alert.save(force_insert=True)
@@ -69,27 +66,22 @@ def _schedule(alert: Alert, people: Iterable[User], now: datetime) -> None:
 
 
 def reachable() -> QuerySet[User]:
-    """Return the users who can receive e-mails."""
     return User.objects.filter(is_active=True).exclude(email="")
 
 
 def lead(scope: Q) -> Q:
-    """Return the condition that a user is an owner or admin in the scope of a membership."""
     leading = Membership.objects.filter(scope, role__in=(Role.OWNER, Role.ADMIN)).order_by()
     return Q(pk__in=leading.values("user_id"))
 
 
 def due_ids(now: datetime) -> list[int]:
-    """Return the ids of deliveries that are due, the oldest first, at most `_AT_ONCE`."""
     due = Delivery.objects.filter(state=DeliveryState.PENDING, due_at__lte=now).order_by("due_at")
     return list(due.values_list("pk", flat=True)[:_AT_ONCE])
 
 
 def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
-    """Send a delivery if it is due.
-
-    Returns its new state, or None if it is not due or another process sends it.
-    """
+    """Send a delivery if it is due. Returns its new state, or None if it is not due or another
+    process sends it."""
     taken = Delivery.objects.filter(
         pk=delivery_id, state=DeliveryState.PENDING, due_at__lte=now
     ).update(due_at=now + LEASE, num_tries=F("num_tries") + 1)
@@ -139,7 +131,6 @@ def _end(delivery: Delivery, state: DeliveryState, **values: object) -> Delivery
 
 
 def retry_failed(webhook: Webhook) -> int:
-    """Make the failed messages to a webhook due, with all tries again. Returns their number."""
     failed = Delivery.objects.filter(webhook=webhook, state=DeliveryState.FAILED)
     return failed.update(state=DeliveryState.PENDING, due_at=timezone.now(), num_tries=0, error="")
 
@@ -157,7 +148,6 @@ def delete_before(moment: datetime, *, batch_size: int = ROWS_IN_A_BATCH) -> int
 
 
 def mail_of(alert: Alert) -> tuple[str, str]:
-    """Return the subject, always one line, and the plain text."""
     whose = " ".join(f"{_scope(alert)} {alert.whose}".split())
     metric = Metric(alert.metric).label
     subject = f"{alert.percent} % of {whose}'s {metric} are used"

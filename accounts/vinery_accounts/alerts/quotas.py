@@ -3,15 +3,20 @@
 All processes share these; the counters of a limiter may belong to another process.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from django.db import models
+from django.db.models import Q
+
+from vinery_accounts.access.audit import organization_of
+from vinery_accounts.alerts import deliveries
 from vinery_accounts.limits.recovery import read_use
-from vinery_accounts.limits.rulebook import valid_rules
+from vinery_accounts.limits.rulebook import scope_of, valid_rules
 from vinery_accounts.limits.windows import quota_window
-from vinery_accounts.models import Limit
+from vinery_accounts.models import Alert, ApiKey, Limit, LimitScope, Project, User
 
 _MS: Final = 1000
 DAY_S: Final = 86_400.0
@@ -28,11 +33,9 @@ _LEAST_PART: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The usage of a quota. Times are Unix times in seconds.
-
-    `end_s` is None without a window. `num_before` is the usage in the `BEFORE_S` before the
-    window, or before now without a window.
-    """
+    """The usage of a quota. Times are Unix times in seconds. `end_s` is None without a window.
+    `num_before` is the usage in the `BEFORE_S` before the window, or before now without a
+    window."""
 
     amount: int
     num_used: int
@@ -57,12 +60,10 @@ class Quota:
 
     @property
     def percent(self) -> int:
-        """The used part of the amount in percent, rounded down."""
         return self.num_used * 100 // self.limit.amount
 
 
 def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
-    """Return the quotas among the limits, in their order. Invalid limits are skipped."""
     now_s = now.timestamp()
     rules = {limit: rule for limit, rule in valid_rules(limits).items() if rule.is_quota}
     windows = {rule: quota_window(rule, now_s) for rule in rules.values()}
@@ -84,10 +85,8 @@ def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
 
 
 def _days_before(start_ms: int, end_ms: int | None, now_s: float) -> int:
-    """Return the start (Unix ms) of the period before the window, or before now without one.
-
-    Now is rounded to whole hours, so that quotas share their queries.
-    """
+    """Return the start (Unix ms) of the period before the window, or before now without one. Now is
+    rounded to whole hours, so that quotas share their queries."""
     at_ms = start_ms if end_ms is not None else int(now_s // 3600 * 3600 * _MS)
     return at_ms - int(BEFORE_S * _MS)
 
@@ -118,7 +117,6 @@ def runs_out_at(use: Use, now_s: float) -> float | None:
 
 
 def _pace(use: Use, now_s: float) -> float:
-    """Return the pace in units a second."""
     pace_before = use.num_before / BEFORE_S
     if use.end_s is None:
         return pace_before
@@ -126,3 +124,81 @@ def _pace(use: Use, now_s: float) -> float:
     # The pace of the first minute is not representative.
     elapsed_s = max(now_s - use.start_s, 60.0)
     return (use.num_used + pace_before * weight_s) / (elapsed_s + weight_s)
+
+
+# -- Alerts of thresholds, once in a window
+
+
+def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
+    """Write the alerts that are due and return them. `usual` are the percentages of limits without
+    their own. A quota that has passed several thresholds at once gets an alert for each, and one
+    message for the highest."""
+    limits = list(Limit.objects.exclude(scope=LimitScope.END_USER))
+    wanted = {
+        limit.pk: usual if limit.alert_at is None else list(limit.alert_at) for limit in limits
+    }
+    found = read_quotas([limit for limit in limits if wanted[limit.pk]], now)
+    quotas = [quota for quota in found if quota.num_used]
+    # There are few windows: days, weeks and months in a few time zones.
+    known = Alert.objects.filter(window_start__in={quota.window_start for quota in quotas})
+    existing = set(known.order_by().values_list("limit_id", "window_start", "percent"))
+    alerts = []
+    for quota in quotas:
+        limit = quota.limit
+        reached = [percent for percent in wanted[limit.pk] if quota.percent >= percent]
+        # The highest first: if the process dies in between, the lower ones need no message.
+        for percent in reversed(reached):
+            if (limit.pk, quota.window_start, percent) in existing:
+                continue
+            alert = _write(quota, percent, now, is_sent=percent == reached[-1], mail=has_email)
+            if alert is not None:
+                alerts.append(alert)
+    return alerts
+
+
+def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bool) -> Alert | None:
+    limit = quota.limit
+    owner = limit.owner()
+    alert = Alert(
+        limit_id=limit.pk,
+        organization_id=None if owner is None else organization_of(owner),
+        scope=scope_of(limit),
+        whose=limit.model or ("" if owner is None else str(owner)),
+        metric=limit.metric,
+        window=limit.window,
+        amount=limit.amount,
+        is_shadow=limit.is_shadow,
+        percent=percent,
+        num_used=quota.num_used,
+        window_start=quota.window_start,
+        resets_at=quota.resets_at,
+        runs_out_at=quota.runs_out_at,
+        created_at=now,
+    )
+    people: Iterable[User] | None = None
+    if is_sent:
+        people = people_for(owner, alert.organization_id) if mail else ()
+    return alert if deliveries.write(alert, people, now) else None
+
+
+def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:
+    """Return the receivers of e-mails: the limited users and the leaders of the organisation.
+    Without a single organisation, superusers receive them instead of its leaders."""
+    leaders = (
+        Q(is_superuser=True)
+        if organization_id is None
+        else deliveries.lead(Q(organization_id=organization_id, project=None))
+    )
+    return deliveries.reachable().filter(_bound_by(owner) | leaders)
+
+
+def _bound_by(owner: models.Model | None) -> Q:
+    match owner:
+        case ApiKey():
+            holder = Q(pk=owner.owner_id, is_service=False)
+            return holder | deliveries.lead(Q(project_id=owner.project_id))
+        case User():
+            return Q(pk=owner.pk, is_service=False)
+        case Project():
+            return deliveries.lead(Q(project_id=owner.pk))
+    return Q(pk__in=())

@@ -52,7 +52,6 @@ def new_secret() -> str:
 def make(
     name: str, url: str, organization: Organization | None = None, **columns: Any
 ) -> tuple[Webhook, str]:
-    """Return an unsaved webhook, and its secret, which is shown only once."""
     secret = new_secret()
     known = {"name": name, "url": url, "organization": organization, **columns}
     return Webhook(**known, secret=_encrypted(secret)), secret
@@ -63,11 +62,9 @@ def _encrypted(secret: str) -> str:
 
 
 def rotate(webhook: Webhook, grace: timedelta) -> str:
-    """Give a stored webhook a new secret and return it. It is shown only once.
-
-    During `grace` the old secret signs as well, so that receivers can be changed meanwhile. An
-    even older secret stops signing.
-    """
+    """Give a stored webhook a new secret and return it. It is shown only once. During `grace` the
+    old secret signs as well, so that receivers can be changed meanwhile. An even older secret stops
+    signing."""
     secret, now = new_secret(), timezone.now()
     with audit.writing():
         stored = Webhook.objects.select_for_update().get(pk=webhook.pk)
@@ -82,7 +79,6 @@ def rotate(webhook: Webhook, grace: timedelta) -> str:
 
 
 def sign(secret: str, event_id: str, timestamp_s: int, body: bytes) -> str:
-    """Return one value of `webhook-signature`."""
     key = base64.b64decode(secret.removeprefix(_PREFIX))
     signed = f"{event_id}.{timestamp_s}.".encode() + body
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()

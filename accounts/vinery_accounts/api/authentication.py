@@ -76,7 +76,6 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 
 
 def grants_of(key: ApiKey) -> Grants:
-    """Return what the key may be used for."""
     networks = read_networks(key.allowed_networks) if key.allowed_networks else None
     return Grants(frozenset(key.scopes), networks=networks)
 

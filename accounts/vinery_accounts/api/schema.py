@@ -33,7 +33,6 @@ class Schema(AutoSchema):
     """Summaries, parameters and bodies from the resource of a view."""
 
     def get_tags(self) -> list[str]:
-        """Return the second part of the path: keys, limits, ..."""
         return [self.path.strip("/").split("/")[1]]
 
     def get_summary(self) -> str | None:
@@ -43,7 +42,6 @@ class Schema(AutoSchema):
         return self._help.split(". ")[0].strip(" .") or None
 
     def get_description(self) -> str:  # type: ignore[override]
-        """Return what the operation does, and what the resource is."""
         about = (type(self.view).__doc__ or "").strip()
         return f"{self._help}\n\n{about}".replace("    ", "")
 
@@ -56,7 +54,6 @@ class Schema(AutoSchema):
         return self._resource.body_of(self._name) if self._resource else None
 
     def get_response_serializers(self) -> Any:
-        """Return the serializer of the response, by the status of an action."""
         answer = super().get_response_serializers()
         actions = self._resource.actions if self._resource else ()
         status = {each.name: each.status for each in actions}.get(self._name)
@@ -68,12 +65,10 @@ class Schema(AutoSchema):
 
     @property
     def _name(self) -> str:
-        """The name of the method that responds."""
         return getattr(self.view, "action", None) or str(self.method).lower()
 
     @property
     def _help(self) -> str:
-        """What the method does."""
         verb = {"partial_update": "change", "destroy": "remove"}.get(self._name, self._name)
         text = getattr(self.view, self._name).__doc__ or ""
         return str(self._resource.help.get(verb, text)) if self._resource else text

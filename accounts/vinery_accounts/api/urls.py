@@ -1,7 +1,7 @@
 """The URLs under `/api/`."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.utils import extend_schema
@@ -14,16 +14,8 @@ from rest_framework.routers import SimpleRouter
 from vinery_accounts.access import audit as audit_log
 from vinery_accounts.api.views import ResourceViewSet, Usage, UsageExport, viewset_of
 from vinery_accounts.models import User
-from vinery_accounts.resources import (
-    alerts,
-    invitations,
-    keys,
-    limits,
-    organizations,
-    records,
-    users,
-)
-from vinery_accounts.resources.base import require_administrator
+from vinery_accounts.resources import records, users
+from vinery_accounts.resources.base import registered, require_administrator
 
 
 @extend_schema(responses=users.MeSerializer)
@@ -47,40 +39,16 @@ def verify(self: ResourceViewSet, request: Request) -> Response:
     return Response({"is_whole": verdict.broken is None, **asdict(verdict)})
 
 
-_by_request_id: dict[str, Any] = {
-    "lookup_field": "request_id",
-    "lookup_url_kwarg": "pk",
-    "lookup_value_regex": "[0-9A-Za-z_-]{1,64}",
-}
-_by_digest: dict[str, Any] = {
-    "lookup_field": "digest",
-    "lookup_url_kwarg": "pk",
-    "lookup_value_regex": "[0-9a-f]{1,32}",
+_MORE: Final[dict[str, dict[str, Any]]] = {
+    "users": {"me": me},
+    "audit": {"verify": verify, "query": {"verify": [records.VerdictQuery]}},
 }
 # With or without the last slash: a redirect would turn a POST into a GET.
 _router = SimpleRouter()
 _router.trailing_slash = "/?"
-for _name, _view in (
-    ("organizations", viewset_of(organizations.ORGANIZATIONS)),
-    ("projects", viewset_of(organizations.PROJECTS)),
-    (
-        "users",
-        viewset_of(users.USERS, me=me),
-    ),
-    ("memberships", viewset_of(users.MEMBERSHIPS)),
-    ("invitations", viewset_of(invitations.INVITATIONS)),
-    ("keys", viewset_of(keys.KEYS)),
-    ("limits", viewset_of(limits.LIMITS)),
-    ("model-weights", viewset_of(limits.MODEL_WEIGHTS)),
-    ("quotas", viewset_of(limits.QUOTAS)),
-    ("alerts", viewset_of(alerts.ALERTS)),
-    ("webhooks", viewset_of(alerts.WEBHOOKS)),
-    ("refusals", viewset_of(records.REFUSALS)),
-    ("quarantine", viewset_of(records.QUARANTINE, **_by_digest)),
-    ("captures", viewset_of(records.CAPTURES, **_by_request_id)),
-    ("audit", viewset_of(records.AUDIT, verify=verify, query={"verify": [records.VerdictQuery]})),
-):
-    _router.register(_name, _view, basename=f"api-{_name}")
+for _path, _resource in registered().items():
+    _view = viewset_of(_resource, **_MORE.get(_path, {}))
+    _router.register(_path, _view, basename=f"api-{_path}")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *_router.urls,

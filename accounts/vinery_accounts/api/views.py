@@ -21,7 +21,7 @@ from vinery_accounts.api.wire import Pages
 from vinery_accounts.models import ApiKey, Scope
 from vinery_accounts.resources import usage
 from vinery_accounts.resources.base import Issued, Resource, RowAction, require
-from vinery_accounts.resources.fields import MAX_ID_DIGITS, StrictSerializer
+from vinery_accounts.resources.fields import StrictSerializer
 from vinery_accounts.resources.usage import ExportQuery, UsageQuery, UsageSerializer
 from vinery_accounts.usage.export import export
 
@@ -64,7 +64,6 @@ class ResourceViewSet(ApiView, viewsets.GenericViewSet):  # type: ignore[type-ar
 
     resource: ClassVar[Resource[Any]]
     pagination_class = Pages
-    lookup_value_regex = f"[0-9]{{1,{MAX_ID_DIGITS}}}"
 
     def get_queryset(self) -> Any:
         return self.resource.rows(self.access)
@@ -142,6 +141,9 @@ def viewset_of(resource: Resource[Any], **members: Any) -> type[ResourceViewSet]
     about = {
         "resource": resource,
         "read_scope": resource.read_scope,
+        "lookup_field": resource.lookup[0],
+        "lookup_url_kwarg": "pk",
+        "lookup_value_regex": resource.lookup[1],
         "__doc__": resource.__doc__,
     }
     return type(name, (ResourceViewSet,), {**about, **verbs, **actions, **members})

@@ -32,7 +32,6 @@ _current: ContextVar[Callable[[], Actor]] = ContextVar("actor", default=lambda: 
 
 
 def current_actor() -> Actor:
-    """The actor of this thread or task; `SYSTEM` if none was set."""
     return _current.get()()
 
 
@@ -71,7 +70,6 @@ def actor_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """The key or the user of a request, or an anonymous actor."""
     known: Actor | None = getattr(request, ACTOR, None)
     if known is not None:
         return known
@@ -82,6 +80,5 @@ def actor_of(request: HttpRequest) -> Actor:
 
 
 def address_of(request: HttpRequest) -> str | None:
-    """The client's IP address; None for a socket without one."""
     ip = read_address(request.META.get("REMOTE_ADDR", ""))
     return None if ip is None else str(ip)

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 def cipher(purpose: bytes) -> MultiFernet:
     """A cipher for this purpose, with keys derived from SECRET_KEY and SECRET_KEY_FALLBACKS.
-
-    SECRET_KEY encrypts; all of them decrypt.
-    """
+    SECRET_KEY encrypts; all of them decrypt."""
     # Imported here: few processes need it.
     from cryptography.fernet import Fernet, MultiFernet
 

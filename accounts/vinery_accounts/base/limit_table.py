@@ -61,7 +61,6 @@ class Metric(StrEnum):
 
     @property
     def is_of_tokens(self) -> bool:
-        """Whether it grows with the length of a request."""
         return self not in (Metric.REQUESTS, Metric.CONCURRENCY)
 
     @property

@@ -14,7 +14,6 @@ _JOINERS: Final = frozenset("\u200c\u200d")
 
 
 def is_hidden(character: str) -> bool:
-    """Whether the character is invisible and not needed to write any script."""
     return unicodedata.category(character) in _HIDDEN and character not in _JOINERS
 
 
@@ -35,14 +34,12 @@ def escaped(text: str, *, keep: str = "") -> str:
 
 
 def check_characters(value: str) -> None:
-    """Raises ValidationError if the text has an invisible character."""
     for character in value:
         if is_hidden(character):
             _refuse(f"This has an invisible character, U+{ord(character):04X}. Leave it out.")
 
 
 def check_name(value: str) -> None:
-    """Raises ValidationError if the name has invisible characters, or nothing else than blanks."""
     check_characters(value)
     if is_blank(value):
         _refuse("Give a name that is more than blanks.")
@@ -56,7 +53,6 @@ def check_name_without_slash(value: str) -> None:
 
 
 def repaired(name: str) -> str:
-    """A stored name that may be older than these rules, changed as far as they demand."""
     visible = "".join(character for character in name if not is_hidden(character))
     return "unnamed" if is_blank(visible) else visible
 

@@ -17,7 +17,6 @@ ROWS_IN_A_BATCH: Final = 2000
 
 class StampedQuerySet(models.QuerySet[RowT, RowT]):
     def update(self, **kwargs: Any) -> int:
-        """Update like Django does, with `updated_at` set to now unless the caller gives it."""
         return super().update(**{"updated_at": timezone.now(), **kwargs})
 
     # Keeps templates from calling it.
@@ -33,18 +32,15 @@ class Stamped(models.Model):
         abstract = True
 
     def save(self, **kwargs: Any) -> None:
-        """Save like Django does; a save of some fields also saves `updated_at`."""
         if kwargs.get("update_fields"):
             kwargs["update_fields"] = {*kwargs["update_fields"], "updated_at"}
         super().save(**kwargs)
 
 
 def delete_in_batches(rows: models.QuerySet[Any], batch_size: int = ROWS_IN_A_BATCH) -> int:
-    """Delete these rows in their order, with cascades. Returns how many rows there were.
-
-    Each batch is its own transaction, so other writers wait only for one batch, and a process
-    that dies in the middle leaves a consistent database.
-    """
+    """Delete these rows in their order, with cascades. Returns how many rows there were. Each batch
+    is its own transaction, so other writers wait only for one batch, and a process that dies in the
+    middle leaves a consistent database."""
     num_deleted = 0
     while ids := list(rows.values_list("pk", flat=True)[:batch_size]):
         rows.model._base_manager.filter(pk__in=ids).delete()

@@ -153,20 +153,16 @@ class Redactor:
         self._literals = {folded(form) for each in literals for form in _forms(each)}
 
     def text(self, text: str) -> str:
-        """The text with a mask for each span that a rule finds."""
         return self.parts([text])[0]
 
     def number(self, number: float) -> float | str:
-        """The number, or a mask. Built-in rules apply to whole numbers only."""
         text = str(number)
         found = self._spans(text) if isinstance(number, int) else self._of_literals(text)
         return MASK if any(found) else number
 
     def parts(self, parts: Sequence[str], *, is_truncated: bool = False) -> list[str]:
-        """Redact consecutive parts of one text, which is searched as a whole.
-
-        A mask is in the part where its span begins. `is_truncated`: the end of the text is missing.
-        """
+        """Redact consecutive parts of one text, which is searched as a whole. A mask is in the part
+        where its span begins. `is_truncated`: the end of the text is missing."""
         text = "".join(parts)
         spans = list(self._spans(text))
         if is_truncated and text:
@@ -217,7 +213,6 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def _masked(parts: Sequence[str], spans: Sequence[Span]) -> Iterator[str]:
-    """Each part without the spans, and with a mask where a span begins in it."""
     at = first = 0
     for part in parts:
         end = at + len(part)

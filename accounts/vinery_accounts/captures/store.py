@@ -1,15 +1,21 @@
 """Redacts, encrypts and stores captures by the current settings of their project."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 from django.db import transaction
 
+from vinery_accounts.access import audit
+from vinery_accounts.base.encryption import cipher
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.base.redaction import Redactor
 from vinery_accounts.captures.documents import redacted
-from vinery_accounts.captures.encrypted import Texts, encrypt
 from vinery_accounts.models import Capture, Project
 
 MAX_TEXT_BYTES = 256 * 1024
@@ -43,11 +49,8 @@ class _Kept(NamedTuple):
 
 
 def store_captured(taken: Sequence[CapturedRequest]) -> bool:
-    """Store a batch, except for projects that have turned captures off.
-
-    Returns False, and stores nothing, if a project's settings changed meanwhile. Raises
-    `django.db.Error`.
-    """
+    """Store a batch, except for projects that have turned captures off. Returns False, and stores
+    nothing, if a project's settings changed meanwhile. Raises `django.db.Error`."""
     ids = {each.project_id for each in taken}
     policies = _policies(ids)
     rows = [_row(each, *policies[each.project_id]) for each in taken if each.project_id in policies]
@@ -62,7 +65,6 @@ def store_captured(taken: Sequence[CapturedRequest]) -> bool:
 def _policies(
     ids: Iterable[int], *, is_locked: bool = False
 ) -> Mapping[int, tuple[int, Sequence[str]]]:
-    """Return the hours and the redactions of each project that captures."""
     projects = Project.objects.filter(pk__in=ids).order_by("pk")
     if is_locked:
         projects = projects.select_for_update(no_key=True)
@@ -96,3 +98,121 @@ def _kept(text: bytes, num_bytes: int, redactor: Redactor | None) -> _Kept:
         return _Kept(text, is_cut, False)
     found = redacted(text, redactor, is_cut=is_cut)
     return _Kept(b"", True, True) if found is None else _Kept(found[0], is_cut, found[1])
+
+
+# -- Encrypted texts
+
+
+_PURPOSE = b"vinery captures"
+
+
+class CaptureUnreadable(Exception):
+    """The texts cannot be decrypted. The message contains the reason."""
+
+
+class Texts(msgspec.Struct, frozen=True):
+    """The body and the answer as they were sent."""
+
+    request_id: str
+    body: bytes
+    answer: bytes
+
+
+def encrypt(texts: Texts) -> bytes:
+    return cipher(_PURPOSE).encrypt(msgspec.msgpack.encode(texts))
+
+
+def decrypt(row: Capture) -> Texts:
+    """Decrypt the texts of a row. Raises `CaptureUnreadable`."""
+    from cryptography.fernet import InvalidToken
+
+    try:
+        opened = cipher(_PURPOSE).decrypt(bytes(row.encrypted_texts))
+    except InvalidToken:
+        raise CaptureUnreadable(
+            "The texts cannot be read: the server's secret key has changed."
+        ) from None
+    texts = msgspec.msgpack.decode(opened, type=Texts)
+    if texts.request_id != row.request_id:
+        raise CaptureUnreadable("The texts belong to another request: the row was changed.")
+    return texts
+
+
+def read(row: Capture) -> Texts:
+    """Return the texts of a row after writing an audit entry. Raises `CaptureUnreadable`, and
+    `django.db.Error` if the entry cannot be written."""
+    with audit.writing():
+        texts = decrypt(row)
+        audit.record("read", row)
+    return texts
+
+
+# -- Queue of a web process
+
+
+logger = logging.getLogger(__name__)
+
+
+class CaptureQueue:
+    """A bounded queue. One thread may call `put` while another calls `store`."""
+
+    def __init__(
+        self,
+        *,
+        store: Callable[[Sequence[CapturedRequest]], bool] = store_captured,
+        max_captures: int = 1000,
+        max_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        """`store` returns whether it has stored the batch; if not, it gets the batch again."""
+        self._store = store
+        self._max_captures = max_captures
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._waiting: deque[CapturedRequest] = deque()
+        self._num_bytes = 0
+        # Captures that did not fit or could not be stored.
+        self.num_dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, taken: CapturedRequest) -> None:
+        with self._lock:
+            num_bytes = self._num_bytes + taken.num_kept_bytes
+            if len(self._waiting) >= self._max_captures or num_bytes > self._max_bytes:
+                self.num_dropped += 1
+                return
+            self._waiting.append(taken)
+            self._num_bytes = num_bytes
+
+    def store(self) -> None:
+        """Store waiting captures. They stay while the database is unavailable; a capture with
+        another error is dropped."""
+        num_in_batch = 50
+        while batch := self._first(num_in_batch):
+            try:
+                if not self._store(batch):
+                    return
+            except DATABASE_UNAVAILABLE as error:
+                reason = str(error).partition("\n")[0]
+                logger.warning("%d captures wait for the database: %s", len(self), reason)
+                return
+            except Exception as error:
+                # One bad capture must not block the others. The error's message may contain its
+                # texts and is not logged.
+                if len(batch) > 1:
+                    num_in_batch = 1
+                    continue
+                logger.error("a capture is dropped: %s", type(error).__name__)
+                self.num_dropped += 1
+            self._remove(batch)
+
+    def _first(self, num: int) -> list[CapturedRequest]:
+        with self._lock:
+            return list(islice(self._waiting, num))
+
+    def _remove(self, batch: Sequence[CapturedRequest]) -> None:
+        with self._lock:
+            for taken in batch:
+                self._waiting.popleft()
+                self._num_bytes -= taken.num_kept_bytes

@@ -40,10 +40,8 @@ class Span(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The values of one colour, one for each point; None where nothing was measured.
-
-    `colour` is a class of the style sheet, such as `failed`; empty: the next of the palette.
-    """
+    """The values of one colour, one for each point; None where nothing was measured. `colour` is a
+    class of the style sheet, such as `failed`; empty: the next of the palette."""
 
     name: str
     values: Sequence[float | None]
@@ -52,10 +50,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Durations in milliseconds as lines, or numbers as stacked bars or as lines.
-
-    Screen readers read `what` and the largest value instead of the picture.
-    """
+    """Durations in milliseconds as lines, or numbers as stacked bars or as lines. Screen readers
+    read `what` and the largest value instead of the picture."""
 
     name: str
     what: str
@@ -88,11 +84,9 @@ class Chart:
 
     @cached_property
     def colours(self) -> list[str]:
-        """The class of each series."""
         return [each.colour or str(number) for number, each in enumerate(self.series, start=1)]
 
     def legend(self) -> Iterator[tuple[str, str]]:
-        """Yield the colour and the name of each series."""
         yield from zip(self.colours, (each.name for each in self.series), strict=True)
 
     @cached_property
@@ -101,7 +95,6 @@ class Chart:
 
     @cached_property
     def largest(self) -> float:
-        """The largest duration, or the largest sum of a column."""
         height_of = max if self.has_lines else sum
         return max((height_of(value or 0 for value in each) for each in self.columns), default=0)
 
@@ -110,7 +103,6 @@ class Chart:
         return self._text(self.largest)
 
     def y_marks(self) -> Iterator[tuple[str, str]]:
-        """Yield the height of each horizontal line, and its label."""
         for number in range(self._num_steps + 1):
             mark = self._step * number
             yield _text(self._y(mark)), self._text(mark)
@@ -148,7 +140,6 @@ class Chart:
                     yield colour, pairs
 
     def tooltips(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the left edge and the width of each column, and its time and values in words."""
         for number, (point, values) in enumerate(zip(self.points, self.columns, strict=True)):
             texts = (
                 f"{each.name}: {'not measured' if value is None else self._text(value)}"
@@ -197,7 +188,6 @@ class Chart:
         return round_ones or range(len(self.points))[stride // 2 :: stride]
 
     def _local_s(self, point: Span) -> int:
-        """Return local seconds since 1970."""
         offset = point.since.astimezone(self.zone).utcoffset() or timedelta()
         return int(point.since.timestamp() + offset.total_seconds())
 
@@ -234,7 +224,6 @@ def nice_step(least: float, *, is_whole: bool) -> float:
 
 
 def _time_form(points: Sequence[Span]) -> tuple[str, int]:
-    """Return the format of times, and how many labels fit."""
     if points[-1].until - points[0].since <= timedelta(hours=36):
         return "%H:%M", 7
     # The first and the last point may be parts of a day.

@@ -11,18 +11,25 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
-from django.shortcuts import get_object_or_404, render
+from django.http import HttpResponse, HttpResponseRedirect, QueryDict
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import served_to
 from vinery_accounts.console.page import FormPage, Page
-from vinery_accounts.console.rows import GRACES, grace_of
+from vinery_accounts.console.rows import (
+    GRACES,
+    ActPage,
+    ButtonPage,
+    ChangeRow,
+    ConfirmPage,
+    RowPage,
+)
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
 from vinery_accounts.models.keys import usual_scopes
-from vinery_accounts.resources.base import Conflict, Issued
+from vinery_accounts.resources.base import Issued
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS, scope_choices
@@ -49,7 +56,6 @@ class KeyFilterForm(forms.Form):
 
     @cached_property
     def wanted(self) -> dict[str, str]:
-        """The valid filters that are set."""
         self.is_valid()
         return {name: value for name, value in self.cleaned_data.items() if value}
 
@@ -111,7 +117,6 @@ class NewKeyForm(KeyForm):
             del self.fields["owner"]
 
     def clean_owner(self) -> User | None:
-        """Return the owner, None for the user. Raises ValidationError for an unknown name."""
         name = self.cleaned_data["owner"]
         owner = self._access.rows(User).filter(username=name).first()
         if name and owner is None:
@@ -123,12 +128,10 @@ class KeysPage(Page):
     name = "keys"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add the address of the list, and the query string that forms carry for it."""
         context = {"list": self.list_address(), "view": self.view()}
         return super().get_context_data(**kwargs) | context
 
     def view(self, **changes: str) -> str:
-        """Return the filters and the page of the list as a query string, which may be empty."""
         kept = {name: self.request.GET.get(name, "") for name in _VIEW} | changes
         query = urlencode({name: value for name, value in kept.items() if value})
         return f"?{query}" if query else ""
@@ -137,7 +140,6 @@ class KeysPage(Page):
         return reverse("console:keys") + self.view()
 
     def show_once(self, new: Issued) -> HttpResponse:
-        """Return the page with the secret, which is not stored."""
         context = {
             "key": new.row,
             "secret": new.secret,
@@ -149,7 +151,6 @@ class KeysPage(Page):
         return render(self.request, "console/key_made.html", page)
 
     def _model(self, key: ApiKey) -> str:
-        """Return the first model that answers chats with the key, so that the example works."""
         allowed = key.allowed_models
         names = (each.name for each in served_to(key.project_id) if each.answers_chats)
         usable = (name for name in names if not allowed or name in allowed)
@@ -198,11 +199,9 @@ class Keys(KeysPage):
 
 
 def _part(rows: QuerySet[ApiKey], query: QueryDict) -> tuple[list[ApiKey], bool, bool]:
-    """Return a page of keys, the newest first, and whether there are newer and older ones.
-
-    The page has the keys before or after the key in the address: new keys shift no page, and no
-    page is empty while there are keys.
-    """
+    """Return a page of keys, the newest first, and whether there are newer and older ones. The page
+    has the keys before or after the key in the address: new keys shift no page, and no page is
+    empty while there are keys."""
     after, before = id_of(query.get("after", "")), id_of(query.get("before", ""))
     if after:
         found = list(rows.filter(pk__gt=after).order_by("pk")[: _ROWS + 1])
@@ -232,7 +231,6 @@ class MakeKey(KeysPage, FormPage):
         return super().get_context_data(**kwargs) | {"may_make": self.projects.exists()}
 
     def save(self, form: NewKeyForm) -> HttpResponse:
-        """Create the key and show it, unless this form has created one already."""
         session = self.request.session
         once, sent = form.cleaned_data["once"], session.get(_SENT, [])
         if once in sent:
@@ -246,74 +244,59 @@ class MakeKey(KeysPage, FormPage):
         return self.show_once(new)
 
 
-class OneKeyPage(KeysPage):
+class OneKeyPage(KeysPage, RowPage):
     """A page about the key of the address."""
 
-    @cached_property
-    def key(self) -> ApiKey:
-        """The key. Raises `Http404` for one that the user may not see."""
-        return get_object_or_404(KEYS.rows(self.access), pk=self.kwargs["row_id"])
+    resource = KEYS
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"key": self.row, "graces": GRACES}
+
+    def row_address(self, row: ApiKey) -> str:
+        return self.list_address()
+
+    def back_address(self) -> str:
+        return self.list_address()
 
 
-class KeyPage(OneKeyPage, FormPage):
+class KeyPage(OneKeyPage, ChangeRow):
     """`/console/keys/<id>/`: what the key may do and when it was used, and a form for changes."""
 
     template_name = "console/key.html"
+    done = "{row.name} is changed."
 
     def form_of(self, data: QueryDict | None) -> ChangedKeyForm:
-        return ChangedKeyForm(self.access, self.key, data)
+        return ChangedKeyForm(self.access, self.row, data)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        state = self.key.state_at(timezone.now())
+        state = self.row.state_at(timezone.now())
+        context = super().get_context_data(**kwargs)
         is_over = state in (KeyState.REVOKED, KeyState.EXPIRED)
-        may_change = self.access.may(Action.MANAGE, self.key) and self.access.may_act_as(self.key)
-        context = {"key": self.key, "state": state, "slug": state.replace(" ", "-")}
-        may = {"may_change": may_change and not is_over}
-        return super().get_context_data(**kwargs) | context | may
-
-    def save(self, form: ChangedKeyForm) -> HttpResponse:
-        KEYS.change(self.access, self.key, form.changed_columns)
-        messages.success(self.request, f"{self.key.name} is changed.")
-        return HttpResponseRedirect(self.list_address())
+        may_change = context["may_change"] and self.access.may_act_as(self.row) and not is_over
+        about = {"state": state, "slug": state.replace(" ", "-")}
+        return context | about | {"may_change": may_change}
 
 
-class ActOnKey(OneKeyPage):
-    """`/console/keys/<id>/revoke/` and `rotate/`: asks for a confirmation, and acts."""
+class _ActOnKey(OneKeyPage, ActPage):
+    def done_text(self) -> str:
+        return f"{self.row.name} is {KEYS.action(self.does).done}."
 
-    does = ""  # an action of the resource
+    def issued(self, new: Issued) -> HttpResponse:
+        return self.show_once(new)
+
+
+class ActOnKey(_ActOnKey, ConfirmPage):
+    """`/console/keys/<id>/revoke/` and `rotate/`."""
 
     def get_template_names(self) -> list[str]:
         return [f"console/key_{self.does}.html"]
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"key": self.key, "graces": GRACES}
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Run the action, and show the secret of a new key or return to the list."""
-        values = {"grace_s": grace_of(request)} if self.does == "rotate" else {}
-        try:
-            result = KEYS.act(self.access, KEYS.action(self.does), self.key, **values)
-        except Conflict as error:
-            messages.error(request, str(error))
-        else:
-            if isinstance(result, Issued):
-                return self.show_once(result)
-            messages.success(request, f"{result.name} is {result.state_at(timezone.now())}.")
-        return HttpResponseRedirect(self.list_address())
-
-
-class SwitchKey(ActOnKey):
+class SwitchKey(_ActOnKey, ButtonPage):
     """`/console/keys/<id>/pause/` and `resume/`, without a confirmation: both can be undone."""
-
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Return to the list: after sign-in, a button pressed without a session leads here."""
-        text = f"Nothing was changed yet. To {self.does} {self.key.name}, press the button again."
-        messages.info(request, text)
-        return HttpResponseRedirect(self.list_address())
 
 
 def projects_for(access: Access, user: User) -> Any:
-    """Return the projects in which the user may create keys of their own."""
     active = access.rows(Project).filter(is_active=True, organization__is_active=True)
     rows = active.select_related("organization")
     return rows.filter(

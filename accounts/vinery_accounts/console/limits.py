@@ -16,7 +16,7 @@ from django.utils import timezone
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.console.page import FormPage, Page
-from vinery_accounts.console.rows import ConfirmPage, Question, RowPage
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
 from vinery_accounts.console.words import reset, runs_out, store_outage
 from vinery_accounts.limits.rules import Rule, Weekday, Window, in_words
 from vinery_accounts.limits.service import (
@@ -59,7 +59,6 @@ class Limits(Page):
 
 
 def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
-    """Return the limits, and whether their levels are known."""
     limits = list(access.rows(Limit))
     may_change = changeable(access, limits)
     rules = list(valid_rules(limits).values())
@@ -91,21 +90,17 @@ def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _marks(amount: int) -> dict[str, float]:
-    """Return the levels above which a meter shows a limit as nearly, and as fully used."""
     return {"low": amount * 0.8, "high": amount - 0.1}
 
 
 def _quotas(access: Access) -> dict[int, Quota]:
-    """Return the use of quotas by the usage records, by the id of the limit."""
     return {quota.limit.pk: quota for quota in read_quotas(access.quotas_seen(), timezone.now())}
 
 
 def _use(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, float | None]:
-    """Return how much is used and left; None if it is unknown, or differs by end user.
-
-    A limit that was set a moment ago is counted from usage records, which the limiter has not
-    read yet. Monitored limits and shares of a process are the limiter's alone.
-    """
+    """Return how much is used and left; None if it is unknown, or differs by end user. A limit that
+    was set a moment ago is counted from usage records, which the limiter has not read yet.
+    Monitored limits and shares of a process are the limiter's alone."""
     if level is None or rule.scope_kind == LimitScope.END_USER:
         return {"used": None, "left": None}
     is_whole = quota is not None and not rule.is_shadow and level.rule.amount == rule.amount
@@ -115,7 +110,6 @@ def _use(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, floa
 
 
 def _end(quota: Quota | None) -> str:
-    """Return when a quota may run out; empty for one that lasts or is used up."""
     if quota is None or quota.runs_out_at is None or not quota.num_left:
         return ""
     return runs_out((quota.runs_out_at - timezone.now()).total_seconds())
@@ -125,7 +119,6 @@ def _end(quota: Quota | None) -> str:
 
 
 def quota_rows(access: Access, now: datetime) -> list[dict[str, Any]]:
-    """Return the quotas that run out first, then the fullest. Unused quotas are left out."""
     quotas = closest(read_quotas(access.quotas_seen(), now))
     scopes = [scope_of(quota.limit) for quota in quotas]
     owners = owners_of(access, scopes)
@@ -154,7 +147,6 @@ def exhausted_quotas(access: Access, user: User) -> list[dict[str, Any]]:
 
 
 def closest(quotas: list[Quota]) -> list[Quota]:
-    """Return the few quotas that the page shows."""
     used = sorted(
         (quota for quota in quotas if quota.num_used),
         key=lambda quota: (quota.runs_out_at or _NEVER, -quota.percent),
@@ -166,15 +158,6 @@ def closest(quotas: list[Quota]) -> list[Quota]:
 
 
 # -- Setting, changing and removing a limit
-
-
-class ChangedLimitForm(ResourceForm):
-    """The fields of a stored limit that can be changed."""
-
-    def __init__(self, limit: Limit, data: Any = None) -> None:
-        names = [name for name in _VALUES if name != "week_start" or limit.window == Window.WEEK]
-        initial = {name: getattr(limit, name) for name in names}
-        super().__init__(LIMITS, names, data, initial=initial)
 
 
 class NewLimitForm(ResourceForm):
@@ -193,7 +176,6 @@ class NewLimitForm(ResourceForm):
         window.help_text = "Choose no window for concurrency and lifetime budgets."
 
     def clean_of(self) -> tuple[str, int]:
-        """Return a scope and an id. Raises ValidationError for anything else."""
         scope, _, owner = self.cleaned_data["of"].partition(":")
         owner_id = id_of(owner)
         if scope not in LimitScope.values or (scope in OWNERS) != (owner_id is not None):
@@ -207,7 +189,6 @@ class NewLimitForm(ResourceForm):
 
 
 def _choices(access: Access, chosen: str) -> Iterator[tuple[str, Any]]:
-    """Yield the owners whose limits the user may set: the newest, and the chosen one."""
     if access.is_superuser:
         yield LimitScope.PLATFORM.value, "The whole platform"
         yield LimitScope.MODEL.value, "A model"
@@ -230,7 +211,6 @@ def may_set_limits(access: Access) -> bool:
 
 
 def changeable(access: Access, limits: list[Limit]) -> set[int]:
-    """Return the ids of the limits that the user may change, with one query for each table."""
     if access.is_superuser:
         return {limit.pk for limit in limits}
     owners: set[tuple[str, int]] = set()
@@ -258,7 +238,6 @@ class SetLimit(FormPage):
         return {"note": _NOTE}
 
     def form_of(self, data: QueryDict | None) -> NewLimitForm:
-        """Return the form. Raises `PermissionDenied` for a user who may set no limit."""
         if not may_set_limits(self.access):
             raise PermissionDenied
         return NewLimitForm(self.access, data, of=self.request.GET.get("of", ""))
@@ -275,26 +254,29 @@ def _described(access: Access, limit: Limit) -> str:
     return f"{in_words(limit.metric, limit.window)}, for {owner}."
 
 
-class ChangeLimit(RowPage, FormPage):
+class ChangeLimit(ChangeRow):
     """`/console/limits/<id>/`."""
 
     name = "limits"
     resource = LIMITS
     heading = "Change a limit"
+    names = _VALUES
+    done = "The limit is changed."
 
     def texts(self) -> dict[str, Any]:
         text = _described(self.access, self.row)
         remove = reverse("console:limit-remove", args=[self.row.pk])
         return {"intro": f"{text[:1].upper()}{text[1:]}", "note": _NOTE, "remove": remove}
 
-    def form_of(self, data: QueryDict | None) -> ChangedLimitForm:
-        """Return the form. Raises `PermissionDenied` for a limit that the user may not change."""
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
         require(self.access, Action.MANAGE, self.row)
-        return ChangedLimitForm(self.row, data)
+        form = super().form_of(data)
+        if self.row.window != Window.WEEK:
+            del form.fields["week_start"]
+        return form
 
-    def save(self, form: ChangedLimitForm) -> HttpResponse:
-        LIMITS.change(self.access, self.row, form.columns)
-        return self.to_list("The limit is changed.")
+    def row_address(self, row: Limit) -> str:
+        return reverse("console:limits")
 
 
 class RemoveLimit(ConfirmPage):

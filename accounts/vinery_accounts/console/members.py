@@ -15,12 +15,19 @@ from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import FormPage, Page
-from vinery_accounts.console.rows import ButtonPage, ConfirmPage, ListPage, Question, RowPage
+from vinery_accounts.console.rows import (
+    ButtonPage,
+    ChangeRow,
+    ConfirmPage,
+    ListPage,
+    Question,
+    RowPage,
+)
 from vinery_accounts.models import Membership, Role, User
 from vinery_accounts.resources.base import Conflict, require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.invitations import INVITATIONS
+from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 
 _NEW: Final = ("username", "email", "is_service", "role")
@@ -37,7 +44,6 @@ class MemberFilterForm(forms.Form):
     role = forms.ChoiceField(required=False, choices=[("", "any"), *Role.choices])
 
     def wanted(self) -> Iterator[tuple[str, Any]]:
-        """Yield the lookup and the value of each valid filter that is set."""
         self.is_valid()
         yield from ((name, value) for name, value in self.cleaned_data.items() if value)
         if (project_id := id_of(self.data.get("project", ""))) is not None:
@@ -62,7 +68,6 @@ class Members(ListPage):
 
     @cached_property
     def owns(self) -> bool:
-        """Whether the user may give roles somewhere."""
         roles = {*self.access.organizations.values(), *self.access.projects.values()}
         return self.access.is_superuser or Role.OWNER in roles
 
@@ -95,11 +100,9 @@ class NewMemberForm(ResourceForm):
 
 
 class Invite(FormPage):
-    """`/console/members/invite/`: a role for a user who exists.
-
-    A user that the caller sees gets the role at once. Any other name gets an invitation, so that
-    the page does not reveal which names exist.
-    """
+    """`/console/members/invite/`: a role for a user who exists. A user that the caller sees gets
+    the role at once. Any other name gets an invitation, so that the page does not reveal which
+    names exist."""
 
     name = "members"
     heading, button = "Add an existing user", "Add"
@@ -151,7 +154,6 @@ class NewMember(FormPage):
         return NewMemberForm(self.access, data)
 
     def save(self, form: NewMemberForm) -> HttpResponse:
-        """Create the user, and show the link with which a person sets a password."""
         scope = form.cleaned_data["where"]
         values = {**form.columns, scope._meta.model_name: scope}
         user = USERS.create(self.access, values)
@@ -162,32 +164,28 @@ class NewMember(FormPage):
         return show_link(self, user)
 
 
-class Member(RowPage, FormPage):
+class Member(ChangeRow):
     """`/console/members/<id>/`: one role of a user, and what can be done."""
 
     name = "members"
     template_name = "console/member.html"
     resource = MEMBERSHIPS
-
-    def form_of(self, data: QueryDict | None) -> ResourceForm:
-        return ResourceForm(MEMBERSHIPS, ("role",), data, initial={"role": self.row.role})
+    names = ("role",)
+    done = "{row}."
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         membership, user = self.row, self.row.user
         may_manage = self.access.may(Action.MANAGE, user)
         return super().get_context_data(**kwargs) | {
             "member": user,
-            "may_change": self.access.may(Action.MANAGE, membership),
             "may_manage": may_manage,
             "may_link": may_manage and not user.is_service and user.last_login is None,
             "is_led": self.access.leads(membership.organization_id, membership.project_id),
             "others": MEMBERSHIPS.rows(self.access).filter(user=user).exclude(pk=membership.pk),
         }
 
-    def save(self, form: ResourceForm) -> HttpResponse:
-        membership = MEMBERSHIPS.change(self.access, self.row, form.columns)
-        messages.success(self.request, f"{membership}.")
-        return redirect("console:members")
+    def row_address(self, row: Membership) -> str:
+        return reverse("console:members")
 
 
 class ActOnMember(ConfirmPage):
@@ -247,7 +245,6 @@ class LinkForMember(RowPage):
 
 
 def show_link(page: Page, user: User) -> HttpResponse:
-    """Return the page with the link, which is stored nowhere."""
     link = USERS.act(page.access, USERS.action("link"), user)
     text = (
         "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "

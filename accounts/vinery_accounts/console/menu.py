@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -11,22 +12,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from vinery_accounts.access.access import Access
+from vinery_accounts.resources.base import registered
 
-
-def _everyone(_: Access) -> bool:
-    return True
-
-
-def _leaders(access: Access) -> bool:
-    return access.is_leader
-
-
-def _leaders_of_organizations(access: Access) -> bool:
-    return access.leads_organization
-
-
-def _owners(access: Access) -> bool:
-    return access.owns_scope
+_leaders: Final = attrgetter("is_leader")
+_leaders_of_organizations: Final = attrgetter("leads_organization")
+_owners: Final = attrgetter("owns_scope")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +25,7 @@ class Entry:
 
     name: str
     title: str
-    may_open: Callable[[Access], bool] = _everyone
+    may_open: Callable[[Access], bool] = bool  # everyone
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,46 +34,38 @@ class Group:
     entries: Sequence[Entry]
 
 
-_GROUPS: Final = (
-    Group(
-        "Usage",
-        (
-            Entry("overview", "Overview"),
-            Entry("usage", "Usage"),
-            Entry("keys", "Keys"),
-            Entry("limits", "Limits"),
-            Entry("refusals", "Rate limit events"),
-            Entry("models", "Models"),
-            Entry("quarantine", "Quarantine"),
-        ),
-    ),
-    Group(
-        "Organisation",
-        (
-            Entry("members", "Members", _leaders),
-            Entry("projects", "Projects", _leaders),
-            Entry("media", "Media", _owners),
-            Entry("webhooks", "Webhooks", _leaders_of_organizations),
-            Entry("alerts", "Alerts", _leaders),
-            Entry("audit", "Audit log", _leaders_of_organizations),
-        ),
-    ),
+_USAGE: Final = (
+    Entry("overview", "Overview"),
+    Entry("usage", "Usage"),
+    Entry("keys", "Keys"),
+    Entry("limits", "Limits"),
+    Entry("refusals", "Rate limit events"),
+    Entry("models", "Models"),
+)
+_ORGANIZATION: Final = (
+    Entry("members", "Members", _leaders),
+    Entry("projects", "Projects", _leaders),
+    Entry("media", "Media", _owners),
+    Entry("webhooks", "Webhooks", _leaders_of_organizations),
+    Entry("alerts", "Alerts", _leaders),
+    Entry("audit", "Audit log", _leaders_of_organizations),
 )
 
 
 def menu_of(access: Access) -> list[Group]:
-    """Return the groups with the pages that the user may open. Empty groups are left out."""
+    titled = [Entry(path, each.title) for path, each in registered().items() if each.title]
     groups = [
-        Group(group.name, [each for each in group.entries if each.may_open(access)])
-        for group in _GROUPS
+        Group(name, [each for each in entries if each.may_open(access)])
+        for name, entries in (
+            ("Usage", (*_USAGE, *titled)),
+            ("Organisation", _ORGANIZATION),
+        )
     ]
     return [group for group in groups if group.entries]
 
 
 def may_open(access: Access, name: str) -> bool:
-    """Return whether the user may open the page, and the pages below it."""
-    entries = (entry for group in _GROUPS for entry in group.entries)
-    return all(entry.may_open(access) for entry in entries if entry.name == name)
+    return all(each.may_open(access) for each in (*_USAGE, *_ORGANIZATION) if each.name == name)
 
 
 # -- Error pages, which advise what to do, and the headers of all pages
@@ -121,7 +103,6 @@ _PAGES: Final = {
 
 
 def guarded(response: ResponseT) -> ResponseT:
-    """Return the response with the headers of every page of the console."""
     response.headers["Content-Security-Policy"] = _POLICY
     response.headers["Cache-Control"] = "no-store, private"
     response.headers["Referrer-Policy"] = "same-origin"
@@ -133,13 +114,11 @@ def is_console(request: HttpRequest) -> bool:
 
 
 def error_page(request: HttpRequest, status: int) -> HttpResponse:
-    """Return the page of a status: 400, 403, 404, 500 or 503."""
     # After a server error the user can perhaps not be read.
     return _page(None if status >= 500 else request, status, *_PAGES[status])
 
 
 def old_form_page(request: HttpRequest) -> HttpResponse:
-    """Return the page for a form whose CSRF token is invalid."""
     advice = (
         "Or it was sent from another site, or without cookies. Nothing was changed: go back, "
         "reload the page, and send it again."
@@ -183,6 +162,5 @@ def _head(name: str) -> tuple[str, str]:
 
 @register.simple_tag
 def state(is_active: bool, otherwise: str) -> SafeString:  # noqa: FBT001
-    """Return the mark and the word of an active row, or the word for another one."""
     kind, word = ("state state-active", "active") if is_active else ("state", otherwise)
     return format_html('<span class="{}">{}</span>', kind, word)

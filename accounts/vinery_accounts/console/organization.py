@@ -1,32 +1,32 @@
 """What belongs to an organisation: its projects, its webhooks, and where a role holds."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.http import HttpResponse, QueryDict
 from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.utils.safestring import mark_safe
 
-from vinery_accounts.access.access import Access, Action
-from vinery_accounts.console.page import FormPage
+from vinery_accounts.access.access import Access
 from vinery_accounts.console.rows import (
     GRACES,
+    ButtonPage,
+    ChangeRow,
     ConfirmPage,
     ListPage,
+    NewRow,
     Question,
-    RowPage,
-    grace_of,
+    show_secret,
 )
 from vinery_accounts.models import Delivery, DeliveryState, Organization, Project, Webhook
 from vinery_accounts.resources.alerts import WEBHOOKS
-from vinery_accounts.resources.base import Issued, require
+from vinery_accounts.resources.base import Issued
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.organizations import PROJECTS
@@ -54,7 +54,6 @@ class ScopeField(forms.Field):
         self.widget.choices = scope_choices(access)
 
     def to_python(self, value: Any) -> Organization | Project | None:
-        """Return the row. Raises ValidationError for one that the user may not see."""
         kind, _, row_id = (value or "").partition(":")
         pk = id_of(row_id)
         if not value or kind not in _KINDS or pk is None:
@@ -91,11 +90,8 @@ def _whole(
 
 # -- Projects
 
-_CAPTURES: Final = ("capture_hours", "capture_redactions")
-
 
 def led_organizations(access: Access) -> Any:
-    """Return the active organisations in which the user may create projects."""
     rows = access.rows(Organization).filter(is_active=True).order_by("name")
     led = [row.pk for row in rows if access.leads(row.pk)]
     return rows.filter(pk__in=led)
@@ -123,52 +119,39 @@ class Projects(ListPage):
         return super().get_context_data(**kwargs) | {"may_make": may_make}
 
 
-class NewProject(FormPage):
+class NewProject(NewRow):
     """`/console/projects/new/`."""
 
     name = "projects"
-    heading, button = "Create a project", "Create"
+    resource = PROJECTS
+    heading = "Create a project"
+    names = ("organization", "name")
+    done = "The project {row.name} is created."
 
-    def form_of(self, data: QueryDict | None) -> ResourceForm:
-        """Return the form. Raises `PermissionDenied` for a user who may create no project."""
+    def offered(self, fields: Mapping[str, Any]) -> dict[str, QuerySet[Any]]:
+        """Raises `PermissionDenied` for a user who may create no project."""
         organizations = led_organizations(self.access)
         if not organizations.exists():
             raise PermissionDenied
-        names = ("organization", "name")
-        return ResourceForm(PROJECTS, names, data, {"organization": organizations})
-
-    def save(self, form: ResourceForm) -> HttpResponse:
-        project = PROJECTS.create(self.access, form.columns)
-        messages.success(self.request, f"The project {project.name} is created.")
-        return redirect("console:project", project.pk)
+        return {"organization": organizations}
 
 
-class ProjectPage(RowPage, FormPage):
+class ProjectPage(ChangeRow):
     """`/console/projects/<id>/`."""
 
     name = "projects"
     template_name = "console/project.html"
     resource = PROJECTS
-
-    def form_of(self, data: QueryDict | None) -> ResourceForm:
-        may_capture = self.access.may(Action.CAPTURE, self.row)
-        names = ("name", "hashes_end_users", *(_CAPTURES if may_capture else ()))
-        initial = {name: getattr(self.row, name) for name in names}
-        return ResourceForm(PROJECTS, names, data, initial=initial)
+    names = ("name", "hashes_end_users", "capture_hours", "capture_redactions")
+    done = "The project is changed."
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         project: Project = self.row
         return super().get_context_data(**kwargs) | {
-            "may_change": self.access.may(Action.MANAGE, project),
             "num_members": project.memberships.count(),
             "num_keys": project.api_keys.filter(revoked_at=None).count(),
             "may_limit": self.access.rows_to_limit(Project).filter(pk=project.pk).exists(),
         }
-
-    def save(self, form: ResourceForm) -> HttpResponse:
-        PROJECTS.change(self.access, self.row, form.changed_columns)
-        messages.success(self.request, "The project is changed.")
-        return redirect("console:project", self.row.pk)
 
 
 class ActOnProject(ConfirmPage):
@@ -220,25 +203,6 @@ class Webhooks(ListPage):
         return rows.annotate(last_state=state, last_error=error)
 
 
-class NewWebhook(FormPage):
-    """`/console/webhooks/new/`."""
-
-    name = "webhooks"
-    heading, button = "Create a webhook", "Create"
-
-    def form_of(self, data: QueryDict | None) -> ResourceForm:
-        organizations = led_organizations(self.access)
-        form = ResourceForm(
-            WEBHOOKS, ("organization", "name", "url"), data, {"organization": organizations}
-        )
-        if not self.access.is_superuser:  # without one, a webhook is the platform's
-            form.fields["organization"].required = True
-        return form
-
-    def save(self, form: ResourceForm) -> HttpResponse:
-        return show_secret(self, WEBHOOKS.create(self.access, form.columns))
-
-
 _COPY: Final = (
     "<strong>Copy this secret now.</strong> It is shown once. Your receiver verifies signatures "
     'with it, as <a href="https://www.standardwebhooks.com" rel="noreferrer">Standard Webhooks</a> '
@@ -246,30 +210,35 @@ _COPY: Final = (
 )
 
 
-def show_secret(page: FormPage | RowPage, new: Issued) -> HttpResponse:
-    """Return the page with the secret, which is never shown again."""
-    context = page.get_context_data() | {
-        "heading": new.row.name,
-        "text": mark_safe(_COPY),
-        "secret": new.secret,
-        "copy": "Copy the secret",
-        "back": reverse("console:webhook", args=[new.row.pk]),
-        "done": "Done: to the webhook, and send a test",
-    }
-    return render(page.request, "console/issued.html", context)
+class NewWebhook(NewRow):
+    """`/console/webhooks/new/`."""
+
+    name = "webhooks"
+    resource = WEBHOOKS
+    heading = "Create a webhook"
+    names = ("organization", "name", "url")
+
+    def offered(self, fields: Mapping[str, Any]) -> dict[str, QuerySet[Any]]:
+        return {"organization": led_organizations(self.access)}
+
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
+        form = super().form_of(data)
+        if not self.access.is_superuser:  # without one, a webhook is the platform's
+            form.fields["organization"].required = True
+        return form
+
+    def issued(self, new: Issued) -> HttpResponse:
+        return show_secret(self, new, self.row_address(new.row), mark_safe(_COPY))
 
 
-class WebhookPage(RowPage, FormPage):
+class WebhookPage(ChangeRow):
     """`/console/webhooks/<id>/`."""
 
     name = "webhooks"
     template_name = "console/webhook.html"
     resource = WEBHOOKS
-
-    def form_of(self, data: QueryDict | None) -> ResourceForm:
-        names = ("name", "url", "is_active")
-        initial = {name: getattr(self.row, name) for name in names}
-        return ResourceForm(WEBHOOKS, names, data, initial=initial)
+    names = ("name", "url", "is_active")
+    done = "The webhook is changed."
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         webhook: Webhook = self.row
@@ -280,32 +249,21 @@ class WebhookPage(RowPage, FormPage):
             "graces": GRACES,
         }
 
-    def save(self, form: ResourceForm) -> HttpResponse:
-        WEBHOOKS.change(self.access, self.row, form.columns)
-        messages.success(self.request, "The webhook is changed.")
-        return redirect("console:webhook", self.row.pk)
 
-
-class ActOnWebhook(RowPage):
+class ActOnWebhook(ButtonPage):
     """`/console/webhooks/<id>/test/`, `retry/` and `rotate/`: buttons of the webhook's page."""
 
     name = "webhooks"
     resource = WEBHOOKS
     does = "test"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        return redirect("console:webhook", self.row.pk)
+    def back_address(self) -> str:
+        return reverse("console:webhook", args=[self.row.pk])
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        require(self.access, Action.MANAGE, self.row)
-        values = {"grace_s": grace_of(request)} if self.does == "rotate" else {}
-        result = WEBHOOKS.act(self.access, WEBHOOKS.action(self.does), self.row, **values)
-        if isinstance(result, Issued):
-            return show_secret(self, result)
-        self._report(result)
-        return redirect("console:webhook", self.row.pk)
+    def issued(self, new: Issued) -> HttpResponse:
+        return show_secret(self, new, self.back_address(), mark_safe(_COPY))
 
-    def _report(self, result: dict[str, Any]) -> None:
+    def report(self, result: dict[str, Any], done: str) -> None:
         if "num_messages" in result:
             number = result["num_messages"]
             text = f"{number} message{pluralize(number)} will be sent again within a minute."

@@ -11,8 +11,8 @@ from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
 from vinery_accounts.console.limits import exhausted_quotas, quota_rows
 from vinery_accounts.console.page import UsagePage
-from vinery_accounts.console.records import num_quarantined
-from vinery_accounts.resources.invitations import INVITATIONS
+from vinery_accounts.resources.organizations import INVITATIONS
+from vinery_accounts.resources.records import QUARANTINE
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.reports import Figures, Point, Question
@@ -81,7 +81,7 @@ class Overview(UsagePage):
             "quotas": quota_rows(self.access, timezone.now()),
             "exhausted": exhausted_quotas(self.access, self.user),
             "invitations": INVITATIONS.rows(self.access).filter(username=self.user.username),
-            "num_quarantined": num_quarantined(self.access),
+            "num_quarantined": QUARANTINE.rows(self.access).count(),
             "is_empty": not figures.num_requests,
         }
 
@@ -104,13 +104,11 @@ class Overview(UsagePage):
 
 
 def before(question: Question) -> Question:
-    """Return the question about the period of the same length before."""
     length = question.until - question.since
     return replace(question, since=question.since - length, until=question.since)
 
 
 def _change(now: int, earlier: int) -> str:
-    """Return the change against the period before; empty if that had nothing."""
     return f"{100 * (now - earlier) / earlier:+,.0f} % vs previous period" if earlier else ""
 
 

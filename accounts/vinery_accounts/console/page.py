@@ -1,23 +1,37 @@
 """What pages of the console share: the user, forms, the period and the filters."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from typing import Any, ClassVar, Final
+from zoneinfo import ZoneInfo
 
+from django import forms
 from django.conf import settings
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.utils import timezone
 from django.views.generic import TemplateView
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.console.menu import guarded, may_open, menu_of
-from vinery_accounts.console.period import Period, PeriodForm
 from vinery_accounts.models import OWNERS, Organization, User
+from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import names_of
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
+from vinery_accounts.usage.periods import (
+    MAX_POINTS,
+    Granularity,
+    calendar_month,
+    check_moment,
+    usual_granularity,
+)
 from vinery_accounts.usage.reports import Question
 
 _NO_ID: Final = "none"
@@ -50,7 +64,6 @@ class Page(LoginRequiredMixin, TemplateView):
         return context | {"page": self.name, "menu": menu, "whose": self._whose()}
 
     def base_url(self) -> str:
-        """Return the URL of the server that clients and other users use, without a path."""
         public_url: str = settings.VINERY_PUBLIC_URL
         return public_url or self.request.build_absolute_uri("/").rstrip("/")
 
@@ -64,12 +77,10 @@ class Page(LoginRequiredMixin, TemplateView):
 
 
 class LivePage(Page):
-    """A page that stays up to date: a script fetches it again, and replaces what has changed.
-
-    Parts of such a page are elements with an id and the attribute `data-live`. The script asks with
-    the header `X-Live`, and gets the content without its frame, so that no message about an action
-    is lost. Without scripts, a reload shows the same. Its template extends `layout`.
-    """
+    """A page that stays up to date: a script fetches it again, and replaces what has changed. Parts
+    of such a page are elements with an id and the attribute `data-live`. The script asks with the
+    header `X-Live`, and gets the content without its frame, so that no message about an action is
+    lost. Without scripts, a reload shows the same. Its template extends `layout`."""
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_refresh = "x-live" in self.request.headers
@@ -120,7 +131,6 @@ class UsagePage(Page):
     dimensions: ClassVar[frozenset[Dimension]] = frozenset(Dimension)  # that it filters by
 
     def follows(self, name: str, value: str) -> bool:
-        """Return whether a parameter that only this page has is valid."""
         return False
 
     @cached_property
@@ -133,7 +143,6 @@ class UsagePage(Page):
 
     @cached_property
     def filters(self) -> Conditions:
-        """The filters `user=7`, `model=tiny-chat` and so on. Invalid ones are ignored."""
         return {
             dimension: frozenset(values)
             for dimension in Dimension
@@ -179,7 +188,6 @@ class UsagePage(Page):
         }
 
     def address(self, **changes: str | None) -> str:
-        """Return the address of this page with other parameters; None removes one."""
         query = self.request.GET.copy()
         for name, value in changes.items():
             if value is None:
@@ -201,15 +209,117 @@ class UsagePage(Page):
 
 
 def value_of(key: int | str | None) -> str:
-    """Return the value of a group as the parameter of a filter."""
     return _NO_ID if key is None else str(key)
 
 
 def _values(dimension: Dimension, texts: list[str]) -> list[Any]:
-    """Return the valid values among texts."""
     if dimension is Dimension.STATUS:
         known = [text for text in texts if text in (*STATUS_CLASSES, NO_STATUS)]
         return [None if text == NO_STATUS else text for text in known]
     if dimension.name_column is None:
         return [text for text in texts if "\0" not in text]  # PostgreSQL refuses it
     return [id_of(text) for text in texts if text == _NO_ID or id_of(text) is not None]
+
+
+# -- The period of a page
+
+
+OWN: Final = "own"
+_USUAL: Final = "24h"
+_LENGTHS: Final = {
+    "1h": ("Last hour", timedelta(hours=1)),
+    "24h": ("Last 24 hours", timedelta(days=1)),
+    "7d": ("Last 7 days", timedelta(days=7)),
+    "30d": ("Last 30 days", timedelta(days=30)),
+    "90d": ("Last 90 days", timedelta(days=90)),
+}
+_MONTHS: Final = {"month": "This month", "last-month": "Last month"}
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From `since` to before `until`. `granularity` None is derived from the length."""
+
+    since: datetime
+    until: datetime
+    granularity: Granularity | None = None
+    zone: tzinfo = UTC
+
+
+def _moment_field(label: str) -> forms.DateTimeField:
+    widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+    return forms.DateTimeField(
+        label=label, required=False, validators=[check_moment], widget=widget
+    )
+
+
+class PeriodForm(forms.Form):
+    """The form above every chart. An invalid period is reported at its field, and the page shows
+    the last day."""
+
+    period = forms.ChoiceField(
+        choices=[
+            *((name, words) for name, (words, _) in _LENGTHS.items()),
+            *_MONTHS.items(),
+            (OWN, "Custom range"),
+        ],
+        required=False,
+    )
+    since = _moment_field("From")
+    until = _moment_field("To")
+    granularity = forms.ChoiceField(
+        label="Interval",
+        choices=[("", "Auto"), *((each.value, f"1 {each}") for each in Granularity)],
+        required=False,
+    )
+    zone = forms.CharField(
+        label="Time zone", required=False, max_length=64, validators=[check_time_zone]
+    )
+
+    @classmethod
+    def of(cls, query: Any) -> PeriodForm:
+        asked = {name: query.get(name, "") for name in cls.base_fields}
+        usual = OWN if asked["since"] or asked["until"] else _USUAL
+        return cls(asked | {"period": asked["period"] or usual, "zone": asked["zone"] or "UTC"})
+
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        values = self.cleaned_data
+        values["found"] = found = self._found(values)
+        if found.since >= found.until:
+            raise forms.ValidationError("The period ends before it begins.")
+        interval = found.granularity or usual_granularity(found.since, found.until)
+        if (found.until - found.since) / interval.length > MAX_POINTS:
+            raise forms.ValidationError(
+                f"The interval {interval} makes more than {MAX_POINTS} columns. Choose a "
+                "longer interval, or a shorter period."
+            )
+        return values
+
+    @property
+    def found(self) -> Period:
+        if self.is_valid():
+            period: Period = self.cleaned_data["found"]
+            return period
+        now = timezone.now()
+        return Period(now - timedelta(days=1), now)
+
+    @staticmethod
+    def _found(values: dict[str, Any]) -> Period:
+        zone = ZoneInfo(values.get("zone") or "UTC")
+        granularity = Granularity(values["granularity"]) if values.get("granularity") else None
+        name = values.get("period") or _USUAL
+        now = timezone.now()
+        if name in _MONTHS:
+            months = calendar_month(now.astimezone(zone), is_last=name == "last-month")
+            return Period(*months, granularity, zone)
+        if name != OWN:
+            return Period(now - _LENGTHS[name][1], now, granularity, zone)
+        until = _in_zone(values.get("until"), zone) or now
+        since = _in_zone(values.get("since"), zone) or until - timedelta(days=1)
+        return Period(since, until, granularity, zone)
+
+
+def _in_zone(moment: datetime | None, zone: tzinfo) -> datetime | None:
+    """Return the time in the zone of the form; Django reads it as UTC."""
+    return moment and moment.replace(tzinfo=zone)

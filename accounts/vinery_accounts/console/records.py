@@ -8,19 +8,18 @@ from django import forms
 from django.conf import settings
 from django.db.models import Count, Q, QuerySet
 
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
 from vinery_accounts.console.page import UsagePage
-from vinery_accounts.console.rows import ConfirmPage, ListPage, Question
+from vinery_accounts.console.rows import ListPage
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
 from vinery_accounts.models import AuditEntry, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
-from vinery_accounts.resources.records import AUDIT, QUARANTINE, REFUSALS, SEARCH_HELP
-from vinery_accounts.usage.effects import Effect
-from vinery_accounts.usage.filters import Dimension, among
+from vinery_accounts.resources.records import AUDIT, REFUSALS, SEARCH_HELP
+from vinery_accounts.usage.filters import Dimension, Effect, among
 from vinery_accounts.usage.periods import check_moment
 
 _ROWS: Final = 50
@@ -44,7 +43,7 @@ class Alerts(ListPage):
 
 def receivers(access: Access) -> dict[str, Any]:
     """Return the active webhooks that the user may see, and the users who get e-mails about the
-    limits that the user leads: as `people_for` in `alerts/thresholds.py` finds them."""
+    limits that the user leads: as `people_for` in `alerts/quotas.py` finds them."""
     webhooks = access.rows(Webhook).filter(is_active=True).order_by("name")
     people = reachable().filter(_readers(access)).order_by("email")
     found = list(people[: _MAX_PEOPLE + 1]) if settings.VINERY_HAS_EMAIL else []
@@ -88,7 +87,6 @@ class AuditFilterForm(forms.Form):
     until = _day("To")
 
     def wanted(self) -> Iterator[tuple[str, Any]]:
-        """Yield the lookup and the value of each valid filter that is set."""
         self.is_valid()
         for name, value in self.cleaned_data.items():
             if not value:
@@ -120,7 +118,6 @@ class AuditLog(ListPage):
 
 
 def changes_of(entry: AuditEntry) -> list[tuple[str, str, str]]:
-    """Return each column that the entry reports, with its values before and after."""
     before, after = entry.before or {}, entry.after or {}
     names = sorted({*before, *after})
     return [(name, _value(before, name), _value(after, name)) for name in names]
@@ -131,48 +128,6 @@ def _value(values: dict[str, Any], name: str) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)
-
-
-# -- The quarantine
-
-
-def num_quarantined(access: Access) -> int:
-    """Return how many requests in quarantine the user sees."""
-    return QUARANTINE.rows(access).count()
-
-
-class Quarantine(ListPage):
-    """`/console/quarantine/`, the newest first."""
-
-    name = "quarantine"
-    template_name = "console/quarantine.html"
-    resource = QUARANTINE
-    ordering = ("-id",)
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs)
-        may_release = any(self.access.may(Action.MANAGE, row) for row in context["rows"][:1])
-        is_off = not settings.VINERY_QUARANTINE_S
-        return context | {"may_release": may_release, "is_off": is_off}
-
-
-class Release(ConfirmPage):
-    """`/console/quarantine/<id>/release/`."""
-
-    name = "quarantine"
-    resource = QUARANTINE
-    does = "release"
-    questions = {
-        "release": Question(
-            "Release this request?",
-            "The request {row.request_id} to {row.model} ended two engines at "
-            "{row.created_at:%Y-%m-%d %H:%M} UTC. Its digest is {row.digest}. Within a second it "
-            "is accepted again. If its cause still exists, the next such request ends two engines, "
-            "which interrupts all answers of this model for a moment, and is in quarantine again.",
-            "Release",
-            "The request is released.",
-        )
-    }
 
 
 # -- Rate limit events
@@ -219,7 +174,6 @@ class Refusals(UsagePage):
         }
 
     def _matching(self) -> QuerySet[RefusedRequest]:
-        """Return the events of the period that the filters of the address match."""
         rows = REFUSALS.rows(self.access).filter(
             created_at__gte=self.period.since, created_at__lt=self.period.until
         )
@@ -243,7 +197,6 @@ class Refusals(UsagePage):
 
 
 def _most_refused(rows: QuerySet[RefusedRequest]) -> list[dict[str, Any]]:
-    """Return the users and limits with the most events, if there are several."""
     columns = ("user_id", "username", "limit_id", "scope", "metric", "window")
     sums = rows.order_by().values(*columns).annotate(num_events=Count("id"))
     found = list(sums.order_by("-num_events")[:_MOST])

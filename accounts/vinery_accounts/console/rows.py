@@ -1,19 +1,25 @@
-"""What the pages about the rows of a resource share: the list, one row, and a confirmation."""
+"""What the pages about the rows of a resource share: the list, one row, its form, and a
+confirmation. The pages of a resource without any of its own are generated from it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import URLPattern, path, reverse
 
-from vinery_accounts.console.page import Page
-from vinery_accounts.resources.base import Conflict, Resource, require
+from vinery_accounts.access.access import Action
+from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.resources.base import Conflict, Issued, Resource, registered, require
+from vinery_accounts.resources.fields import VisibleRelatedField
+from vinery_accounts.resources.forms import ResourceForm, text_of
 
 ROWS_ON_A_PAGE: Final = 50
 GRACES: Final = [
@@ -26,7 +32,6 @@ GRACES: Final = [
 
 
 def grace_of(request: HttpRequest) -> int:
-    """Return the grace of a form in seconds; 0 for an invalid one."""
     grace = request.POST.get("grace", "")
     return int(grace) if grace in dict(GRACES) else 0
 
@@ -37,7 +42,6 @@ class ResourcePage(Page):
     resource: ClassVar[Resource[Any]]
 
     def to_list(self, message: str) -> HttpResponse:
-        """Return to the list, with a message about what was done."""
         messages.success(self.request, message)
         return redirect(f"console:{self.name}")
 
@@ -45,7 +49,7 @@ class ResourcePage(Page):
 class ListPage(ResourcePage):
     """A list of rows, in pages."""
 
-    ordering: ClassVar[tuple[str, ...]]
+    ordering: ClassVar[tuple[str, ...]] = ()
     filter_form: ClassVar[Any] = None
     """A form whose `wanted` yields the lookup and the value of each filter that is set."""
 
@@ -53,7 +57,6 @@ class ListPage(ResourcePage):
         return self.resource.rows(self.access)
 
     def shown(self, row: Any) -> Any:
-        """Return what the template gets for a row."""
         return row
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -62,7 +65,8 @@ class ListPage(ResourcePage):
         wanted = list(form.wanted()) if form else []
         for lookup, value in wanted:
             rows = self.resource.filters().narrow(rows, lookup, value)
-        page = page_of(rows.order_by(*self.ordering), self.request)
+        ordering = self.ordering or (*self.resource.ordering, "-pk")
+        page = page_of(rows.order_by(*ordering), self.request)
         context = {**page, "rows": [*map(self.shown, page["rows"])], "form": form}
         return super().get_context_data(**kwargs) | context | {"is_filtered": bool(wanted)}
 
@@ -72,11 +76,88 @@ class RowPage(ResourcePage):
 
     @cached_property
     def row(self) -> Any:
-        """The row. Raises `Http404` for one that the user may not see."""
         return get_object_or_404(self.resource.rows(self.access), pk=self.kwargs["row_id"])
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"row": self.row}
+
+
+class RowForm(FormPage, ResourcePage):
+    """A form with `names` of the resource's fields, by default all, which stores the row."""
+
+    names: ClassVar[tuple[str, ...]] = ()
+    done: ClassVar[str]
+    """The message, in which `{row}` is the row."""
+
+    def offered(self, fields: Mapping[str, Any]) -> dict[str, QuerySet[Any]]:
+        """Return the rows that fields with the id of a row offer."""
+        related = {k: each for k, each in fields.items() if isinstance(each, VisibleRelatedField)}
+        return {name: self.access.rows(each.model) for name, each in related.items()}
+
+    def make_form(self, data: QueryDict | None, row: Any = None, **more: Any) -> ResourceForm:
+        fields = self.resource.body_of("create")().fields
+        meta = getattr(self.resource.serializer, "Meta", None)
+        fixed = () if row is None else getattr(meta, "fixed", ())
+        left_out = {*self.resource.hidden(self.access, row), *fixed}
+        names = [each for each in self.names or self.resource.writable() if each not in left_out]
+        return ResourceForm(self.resource, names, data, self.offered(fields), **more)
+
+    def stored(self, row: Any) -> HttpResponse:
+        messages.success(self.request, self.done.format(row=row))
+        return redirect(self.row_address(row))
+
+    def row_address(self, row: Any) -> str:
+        """Return the address of the row's page, which the user sees next."""
+        return reverse(f"console:{self.name.removesuffix('s')}", args=[row.pk])
+
+
+class NewRow(RowForm):
+    """Stores a new row."""
+
+    button = "Create"
+    done = "{row} is created."
+
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
+        return self.make_form(data, initial=self.resource.initial(self.access))
+
+    def save(self, form: ResourceForm) -> HttpResponse:
+        new = self.resource.create(self.access, form.columns)
+        return self.issued(new) if isinstance(new, Issued) else self.stored(new)
+
+    def issued(self, new: Issued) -> HttpResponse:
+        return show_secret(self, new, self.row_address(new.row))
+
+
+class ChangeRow(RowPage, RowForm):
+    """Changes a stored row."""
+
+    done = "{row} is changed."
+
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
+        form, fields = self.make_form(data, self.row), self.resource.body_of("create")().fields
+        columns = {name: str(fields[name].source) for name in form.fields}
+        form.initial = {name: getattr(self.row, column) for name, column in columns.items()}
+        return form
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        may_change = self.access.may(Action.MANAGE, self.row)
+        return super().get_context_data(**kwargs) | {"may_change": may_change}
+
+    def save(self, form: ResourceForm) -> HttpResponse:
+        return self.stored(self.resource.change(self.access, self.row, form.changed_columns))
+
+
+def show_secret(page: Page, new: Issued, back: str, text: str = "") -> HttpResponse:
+    """Return the page with the secret of a row, which is never shown again."""
+    context = page.get_context_data() | {
+        "heading": str(new.row),
+        "text": text or "Copy this secret now. It is shown once.",
+        "secret": new.secret,
+        "copy": "Copy the secret",
+        "back": back,
+        "done": "Done",
+    }
+    return render(page.request, "console/issued.html", context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,28 +177,38 @@ class ActPage(RowPage):
     does: str = ""
     """`remove`, or the name of an action of the resource."""
 
-    def act(self) -> None:
+    def act(self) -> Any:
         """Do it. Raises `PermissionDenied`, ValidationError and `Conflict`."""
         if self.does == "remove":
-            self.resource.remove(self.access, self.row)
-        else:
-            self.resource.act(self.access, self.resource.action(self.does), self.row)
+            return self.resource.remove(self.access, self.row)
+        action = self.resource.action(self.does)
+        takes_grace = "grace_s" in action.serializer().fields
+        values = {"grace_s": grace_of(self.request)} if takes_grace else {}
+        return self.resource.act(self.access, action, self.row, **values)
 
     def done_text(self) -> str:
         return f"The {self.row} is {self.resource.action(self.does).done}."
 
     def back_address(self) -> str:
-        """Return the address that the page leads to, whatever the answer."""
         return reverse(f"console:{self.name}")
+
+    def issued(self, new: Issued) -> HttpResponse:
+        return show_secret(self, new, self.back_address())
+
+    def report(self, result: Any, done: str) -> None:
+        """Add a message. `done` is `done_text` as it was before."""
+        messages.success(self.request, done)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         done, back = self.done_text(), self.back_address()
         try:
-            self.act()
+            result = self.act()
         except (ValidationError, Conflict) as error:
             messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
         else:
-            messages.success(request, done)
+            if isinstance(result, Issued):
+                return self.issued(result)
+            self.report(result, done)
         return redirect(back)
 
 
@@ -135,24 +226,27 @@ class ConfirmPage(ActPage):
     """Asks before it acts."""
 
     template_name = "console/confirm.html"
-    questions: ClassVar[dict[str, Question]]
+    questions: ClassVar[dict[str, Question]] = {}
+
+    @property
+    def question(self) -> Question:
+        return self.questions.get(self.does) or _question(self.resource, self.does)
 
     def done_text(self) -> str:
-        return self.questions[self.does].done.format(row=self.row)
+        return self.question.done.format(row=self.row)
 
     def about(self) -> str:
         """Return what `{about}` of the texts means, where the row alone is not enough."""
         return ""
 
     def check(self) -> None:
-        """Raises `PermissionDenied` for a user who may not do it."""
         remove = self.does == "remove"
         permission = self.resource.removal if remove else self.resource.action(self.does).permission
         require(self.access, permission, self.row)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         self.check()
-        question = self.questions[self.does]
+        question = self.question
         return super().get_context_data(**kwargs) | {
             "heading": question.heading.format(row=self.row),
             "text": question.text.format(row=self.row, about=self.about()),
@@ -162,8 +256,17 @@ class ConfirmPage(ActPage):
         }
 
 
+def _question(resource: Resource[Any], does: str) -> Question:
+    """Return what a page asks before it does this, in the words of the resource."""
+    verb = does.replace("_", " ").capitalize()
+    if does == "remove":
+        text, done = resource.help.get("remove", "This cannot be undone."), "removed"
+    else:
+        text, done = resource.action(does).help, resource.action(does).done or "changed"
+    return Question(f"{verb} {{row}}?", text, verb, f"{{row}} is {done}.")
+
+
 def page_of(rows: QuerySet[Any], request: HttpRequest) -> dict[str, Any]:
-    """Return the rows of the page that the address names, and the addresses beside it."""
     page = Paginator(rows, ROWS_ON_A_PAGE).get_page(request.GET.get("page"))
     return {
         "rows": list(page.object_list),
@@ -176,3 +279,101 @@ def _address(request: HttpRequest, number: int) -> str:
     query = request.GET.copy()
     query["page"] = str(number)
     return f"?{query.urlencode()}"
+
+
+# -- The pages of a resource that has a `title`, and no pages of its own
+
+
+class _Generated(ResourcePage):
+    """Pages with the URLs `NAME`, `NAME-new`, `NAME-row` and, for all that is done, `NAME-VERB`."""
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        about = {"resource": self.resource, "list": reverse(f"console:{self.name}")}
+        return super().get_context_data(**kwargs) | about
+
+    def row_address(self, row: Any) -> str:
+        return reverse(f"console:{self.name}-row", args=[row.pk])
+
+
+class _Rows(_Generated, ListPage):
+    template_name = "console/rows.html"
+
+    def queryset(self) -> QuerySet[Any]:
+        return self.resource.listed(self.access)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        columns = [each for each in self.resource.columns.items() if each[0] != "id"]
+        shown = self.resource.load(context["rows"])
+        names = [name.replace("_", " ").capitalize() for name, _ in columns]
+        rows = []
+        for row, extras in zip(shown, self.resource.extra_columns(shown), strict=True):
+            values = (extras.get(name) or column(row) for name, column in columns)
+            texts = zip(names, map(_cell, values), strict=True)
+            rows.append((self.row_address(row), row, list(texts)))
+        may_create = "create" in self.resource.verbs and self.access.is_leader
+        return context | {"rows": rows, "columns": [*names, ""], "may_create": may_create}
+
+
+def _cell(value: Any) -> Any:
+    return f"{value:%Y-%m-%d %H:%M}" if isinstance(value, datetime) else text_of(value)
+
+
+class _New(_Generated, NewRow):
+    pass
+
+
+class _Row(_Generated, ChangeRow):
+    template_name = "console/row.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        verbs, actions = self.resource.verbs, self.resource.actions
+        body = self.resource.serializer(context={"access": self.access}).to_representation(self.row)
+        fields = context["form"].fields
+        does = [each.name for each in actions if self.access.may(each.permission, self.row)]
+        if "remove" in verbs and self.access.may(self.resource.removal, self.row):
+            does.append("remove")
+        return context | {
+            "may_change": "change" in verbs and context["may_change"],
+            "facts": [
+                (k.replace("_", " "), text_of(v)) for k, v in body.items() if k not in fields
+            ],
+            "buttons": [
+                (each.replace("_", " "), reverse(f"console:{self.name}-{each}", args=[self.row.pk]))
+                for each in does
+            ],
+        }
+
+    def save(self, form: ResourceForm) -> HttpResponse:
+        if "change" not in self.resource.verbs:
+            raise PermissionDenied
+        return super().save(form)
+
+
+class _Act(_Generated, ConfirmPage):
+    pass
+
+
+def generated_pages() -> list[URLPattern]:
+    """Return the URLs of the generated pages of all resources."""
+    found = []
+    for at, resource in registered().items():
+        if not resource.title:
+            continue
+        about = {"name": at, "resource": resource}
+        found.append(path(f"{at}/", _type(_Rows, about), name=at))
+        if "create" in resource.verbs:
+            heading = {"heading": f"Create {resource.one}"}
+            found.append(path(f"{at}/new/", _type(_New, about | heading), name=f"{at}-new"))
+        found.append(path(f"{at}/<int:row_id>/", _type(_Row, about), name=f"{at}-row"))
+        verbs = {"remove"} & resource.verbs
+        for does in (*verbs, *(each.name for each in resource.actions if not each.is_of_list)):
+            page = _type(_Act, about | {"does": does})
+            found.append(path(f"{at}/<int:row_id>/{does}/", page, name=f"{at}-{does}"))
+    return found
+
+
+def _type(page: type[Page], members: Mapping[str, Any]) -> Any:
+    kind: Any = type(page.__name__, (page,), dict(members))
+    return kind.as_view()

@@ -27,7 +27,8 @@ from vinery_accounts.console.organization import (
 )
 from vinery_accounts.console.overview import Overview
 from vinery_accounts.console.page import Page
-from vinery_accounts.console.records import Alerts, AuditLog, Quarantine, Refusals, Release
+from vinery_accounts.console.records import Alerts, AuditLog, Refusals
+from vinery_accounts.console.rows import generated_pages
 from vinery_accounts.console.usage import Usage, UsageTable
 
 
@@ -72,6 +73,5 @@ urlpatterns = [
     path("webhooks/<int:row_id>/remove/", RemoveWebhook.as_view(), name="webhook-remove"),
     path("alerts/", Alerts.as_view(), name="alerts"),
     path("audit/", AuditLog.as_view(), name="audit"),
-    path("quarantine/", Quarantine.as_view(), name="quarantine"),
-    path("quarantine/<int:row_id>/release/", Release.as_view(), name="quarantine-release"),
+    *generated_pages(),
 ]

@@ -48,7 +48,6 @@ class Usage(UsagePage):
 
     @property
     def by(self) -> Dimension:
-        """The dimension of the groups; default: the model."""
         return Dimension(self._chosen("by", Dimension.MODEL))
 
     @property
@@ -94,14 +93,12 @@ class Usage(UsagePage):
     def _choices(
         self, name: str, chosen: str, choices: dict[str, str]
     ) -> list[tuple[str, str, bool]]:
-        """Return the text and the address of each choice, and whether it is chosen."""
         return [
             (text, self.address(**{name: value}), value == chosen)
             for value, text in choices.items()
         ]
 
     def _names_of(self, groups: Sequence[Group]) -> list[str]:
-        """Return the names of the groups. Keys may share a name, so theirs have details."""
         if self.by is not Dimension.KEY:
             return [_name(self.by, group) for group in groups]
         ids = {key for group in groups for key in group.values if isinstance(key, int)}
@@ -114,7 +111,6 @@ class Usage(UsagePage):
         ]
 
     def _chart(self, named: Sequence[tuple[str, Group]], all_points: tuple[Point, ...]) -> Chart:
-        """Return a chart with the largest groups in colours, and the rest as others."""
         unit, value = _MEASURES[self.measure]
         series = [
             Series(name, [value(point.figures) for point in group.points])
@@ -166,7 +162,6 @@ def _cells(by: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
-    """Return a row of the table. `address` shows its group alone."""
     latency = figures.first_token_ms
     return {
         "name": name,
@@ -179,7 +174,6 @@ def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
 
 
 def _columns(by: str, totals: Figures) -> list[str]:
-    """Return the names of the columns, without those that have nothing to show."""
     return [
         by.capitalize(),
         *("#Requests", "#Errors", "#Input tokens", "#Cached"),

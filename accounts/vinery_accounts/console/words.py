@@ -7,7 +7,7 @@ from vinery_accounts.console.charts import short
 from vinery_accounts.limits.rules import Kind, Rule, Window, in_words
 from vinery_accounts.limits.service import Level, StoreState, UnavailablePolicy
 from vinery_accounts.models import RefusedRequest
-from vinery_accounts.usage.effects import Effect
+from vinery_accounts.usage.filters import Effect
 from vinery_accounts.usage.reports import Figures
 
 _MEANWHILE: Final = {
@@ -69,7 +69,6 @@ def reset(rule: Rule, level: Level | None) -> str:
 
 
 def runs_out(seconds: float) -> str:
-    """Return when a quota may be used up at its current rate."""
     return f"May be used up in {in_time(max(1.0, seconds))}, at the current rate"
 
 

@@ -24,7 +24,6 @@ class Grants(msgspec.Struct, frozen=True):
     networks: tuple[Network, ...] | None = None
 
     def check_scope(self, scope: Scope) -> None:
-        """Raises `NotAllowed` if the key lacks the scope."""
         if scope not in self.scopes:
             raise NotAllowed(
                 f"This API key lacks the scope `{scope}`: it has {_listed(self.scopes)}. Use "
@@ -33,7 +32,6 @@ class Grants(msgspec.Struct, frozen=True):
             )
 
     def check_endpoint(self, endpoint: str) -> None:
-        """Raises `NotAllowed` if the key may not call the endpoint."""
         if self.endpoints is not None and endpoint not in self.endpoints:
             raise NotAllowed(
                 f"This API key may not call `{endpoint}`, only {_listed(self.endpoints)}.",
@@ -41,7 +39,6 @@ class Grants(msgspec.Struct, frozen=True):
             )
 
     def check_model(self, model: str) -> None:
-        """Raises `NotAllowed` if the key may not use the model."""
         if not self.allows_model(model):
             raise NotAllowed(
                 f"This API key may not use the model `{model}`, only {_listed(self.models or ())}.",
@@ -53,7 +50,6 @@ class Grants(msgspec.Struct, frozen=True):
         return self.models is None or model in self.models
 
     def check_address(self, address: str | None) -> None:
-        """Raises `NotAllowed` if the address is outside the key's networks."""
         if self.networks is not None and (address is None or not is_within(address, self.networks)):
             raise NotAllowed(
                 f"This API key may not be used from {address or 'an unknown address'}. Ask its "

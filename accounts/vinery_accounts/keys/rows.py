@@ -52,10 +52,8 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A summary that indexes answer. If two are equal, no change is visible in the indexes.
-
-    `marks` are the newest ids and `updated_at` values, in the type that the database returns.
-    """
+    """A summary that indexes answer. If two are equal, no change is visible in the indexes. `marks`
+    are the newest ids and `updated_at` values, in the type that the database returns."""
 
     counts: Counts
     num_superusers: int
@@ -107,7 +105,6 @@ _LOOKUPS: Final[Mapping[type[Stamped], str]] = {
 
 
 def read_fingerprint() -> Fingerprint:
-    """The fingerprint of keys, users, projects and organisations, in one query."""
     with connection.cursor() as cursor:
         cursor.execute(_FINGERPRINT_SQL)
         row = cursor.fetchone()
@@ -120,7 +117,6 @@ def all_rows() -> Iterator[KeyRow]:
 
 
 def stamps_since(moment: datetime) -> Stamps:
-    """The keys, users, projects and organisations that changed at `moment` or later."""
     stamps = {}
     for table in _LOOKUPS:
         changed = table._default_manager.filter(updated_at__gte=moment).order_by()
@@ -129,10 +125,8 @@ def stamps_since(moment: datetime) -> Stamps:
 
 
 def rows_of(ids: Mapping[type[Stamped], Sequence[int]]) -> Iterator[KeyRow]:
-    """The rows of these keys, and of the keys of these users, projects and organisations.
-
-    One query for each model, because an OR over several tables would read every key.
-    """
+    """The rows of these keys, and of the keys of these users, projects and organisations. One query
+    for each model, because an OR over several tables would read every key."""
     for table, wanted in ids.items():
         for first in range(0, len(wanted), _CHUNK_ROWS):
             chunk = {f"{_LOOKUPS[table]}__in": wanted[first : first + _CHUNK_ROWS]}

@@ -27,10 +27,8 @@ _FORMAT = re.compile(rb"vny_[a-z]{2,8}_[0-9A-Za-z]{38}")
 
 
 def key_peppers() -> Mapping[int, bytes]:
-    """The peppers by number, from the settings. New keys use the highest number.
-
-    Raises `ImproperlyConfigured` if there is none.
-    """
+    """The peppers by number, from the settings. New keys use the highest number. Raises
+    `ImproperlyConfigured` if there is none."""
     peppers: Mapping[int, bytes] = getattr(settings, "VINERY_KEY_PEPPERS", {})
     if not peppers or not all(peppers.values()):
         raise ImproperlyConfigured(
@@ -40,7 +38,6 @@ def key_peppers() -> Mapping[int, bytes]:
 
 
 def looks_like_key(text: str | bytes) -> bool:
-    """Whether the text has the length, alphabet and check characters of a key."""
     secret = text.encode("utf-8", "replace") if isinstance(text, str) else text
     if _FORMAT.fullmatch(secret) is None:
         return False

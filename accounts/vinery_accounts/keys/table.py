@@ -95,10 +95,8 @@ class KeyTable:
         return self._fingerprint is not None
 
     def authenticate(self, authorization: bytes | str | None, now: float | None = None) -> Caller:
-        """The caller behind the value of an `Authorization` header.
-
-        `now` is Unix time in seconds. Raises `KeyRefused`.
-        """
+        """The caller behind the value of an `Authorization` header. `now` is Unix time in seconds.
+        Raises `KeyRefused`."""
         if isinstance(authorization, str):
             authorization = authorization.encode("utf-8", "replace")
         entry = self._find(authorization or b"")
@@ -117,13 +115,11 @@ class KeyTable:
         return entry.expires_at_s is None or self._clock() < entry.expires_at_s
 
     def refresh(self) -> None:
-        """Read changes of the database, and admit new keys."""
         self.follow()
         self.admit(self.num_read)
 
     @property
     def has_pending(self) -> bool:
-        """Whether keys wait for `admit`."""
         return bool(self._pending)
 
     def admit(self, num_read: int) -> None:
@@ -134,11 +130,9 @@ class KeyTable:
                 self._entries[digest] = self._by_id[entry.caller.key_id] = entry
 
     def follow(self) -> None:
-        """Read changes of the database. New keys wait for `admit`, except at the first reading.
-
-        One query if nothing changed in the last half minute. Raises `django.db.Error`; the table
-        then keeps its content.
-        """
+        """Read changes of the database. New keys wait for `admit`, except at the first reading. One
+        query if nothing changed in the last half minute. Raises `django.db.Error`; the table then
+        keeps its content."""
         now_s = self._clock()
         # Before the rows: a write between the two queries changes the next fingerprint.
         fingerprint = read_fingerprint()

@@ -51,12 +51,10 @@ class UnavailablePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """The state of Redis, for health checks and pages.
-
-    `unavailable_since_s` is a Unix time, None while Redis is available. `num_waiting` settlements
-    wait for it. `num_dropped` settlements were dropped because too many waited: what their requests
-    had reserved counts as used. `num_uncounted` requests ran without limits.
-    """
+    """The state of Redis, for health checks and pages. `unavailable_since_s` is a Unix time, None
+    while Redis is available. `num_waiting` settlements wait for it. `num_dropped` settlements were
+    dropped because too many waited: what their requests had reserved counts as used.
+    `num_uncounted` requests ran without limits."""
 
     policy: UnavailablePolicy
     unavailable_since_s: float | None
@@ -71,11 +69,9 @@ class StoreState:
 
 
 class FailoverLimiter:
-    """`Limiter` on a Redis that may become unavailable. It belongs to one event loop.
-
-    While Redis is unavailable, `levels` and `restore` raise `LimitsUnavailable`, and so does
-    `acquire` if the policy refuses requests.
-    """
+    """`Limiter` on a Redis that may become unavailable. It belongs to one event loop. While Redis
+    is unavailable, `levels` and `restore` raise `LimitsUnavailable`, and so does `acquire` if the
+    policy refuses requests."""
 
     def __init__(
         self,
@@ -115,13 +111,10 @@ class FailoverLimiter:
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
         if self._unavailable_since_s is None:
-            try:
-                return await self._ask(self._store.acquire(request))
-            except (LimitsUnavailable, asyncio.CancelledError) as error:
-                # Redis may have made the reservation, and no other call would settle it.
-                self._settle_later(Lease(request, NOT_READ), NO_USAGE)
-                if isinstance(error, asyncio.CancelledError):
-                    raise
+            # Redis may have made the reservation, and no other call would settle it.
+            unanswered = Lease(request, NOT_READ), NO_USAGE
+            with contextlib.suppress(LimitsUnavailable):
+                return await self._ask(self._store.acquire(request), unanswered)
         if self._policy is UnavailablePolicy.REFUSE:
             raise LimitsUnavailable(_MESSAGE)
         self._num_uncounted += 1
@@ -140,21 +133,15 @@ class FailoverLimiter:
         return grant
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
-        """See `Limiter`. Does not wait while Redis is unavailable."""
         if lease.is_uncounted:
             return
         if self._unavailable_since_s is not None:
             self._settle_later(lease, usage)
             return
-        try:
-            await self._ask(self._store.settle(lease, usage))
-        except (LimitsUnavailable, asyncio.CancelledError) as error:
-            self._settle_later(lease, usage)
-            if isinstance(error, asyncio.CancelledError):
-                raise
+        with contextlib.suppress(LimitsUnavailable):
+            await self._ask(self._store.settle(lease, usage), (lease, usage))
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """See `Limiter`. Redis may miss a heartbeat."""
         if self._unavailable_since_s is None:
             with contextlib.suppress(LimitsUnavailable):
                 await self._ask(self._store.renew([one for one in leases if not one.is_uncounted]))
@@ -190,11 +177,19 @@ class FailoverLimiter:
 
     # -- Outages and recovery ---------------------------------------------------------------
 
-    async def _ask(self, call: Awaitable[AnswerT]) -> AnswerT:
+    async def _ask(
+        self, call: Awaitable[AnswerT], unanswered: tuple[Lease, ActualUsage] | None = None
+    ) -> AnswerT:
+        """Return the answer. Without one, also if the caller leaves, `unanswered` is settled
+        later."""
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await call
-        except (LimitsUnavailable, TimeoutError) as error:
+        except (LimitsUnavailable, TimeoutError, asyncio.CancelledError) as error:
+            if unanswered is not None:
+                self._settle_later(*unanswered)
+            if isinstance(error, asyncio.CancelledError):
+                raise
             self._note_outage(error)
             raise LimitsUnavailable(_MESSAGE) from error
 

@@ -93,7 +93,6 @@ class _Counter:
         self.rule = rule
 
     def add(self, cost: int, number: int) -> None:
-        """Use so much more, by an addition of this number."""
         if cost and self.has_drained:
             self.has_drained = False
             self.lows.note(number, self.used)
@@ -123,7 +122,6 @@ class _OpenLease(msgspec.Struct):
             self.rules = rules
 
     def reserve(self, index: int, counter: _Counter, cost: int, number: int) -> None:
-        """Reserve so much more of a rule, by an addition of this number."""
         if not cost or index in self.left:
             return
         rule = counter.rule
@@ -313,7 +311,6 @@ class MemoryLimiter:
                     counter.add(missing, self._num_additions)
 
     def _now_ms(self) -> int:
-        """Return the time. Forget some counters of which nothing is used any more."""
         now_ms = int(self._clock() * 1000)
         if self._num_to_check:
             self._forget_idle(now_ms)
@@ -331,7 +328,6 @@ class MemoryLimiter:
                 self._counters[key] = counter
 
     def _counter(self, rule: Rule, now_ms: int) -> _Counter:
-        """Return the rule's counter, at this time and by this rule's amount."""
         counter = self._counters.get(rule.key)
         if counter is None:
             counter = self._counters[rule.key] = _Counter(rule, now_ms)

@@ -198,7 +198,6 @@ class ReconciliationSchedule:
         return rule.limit_key in self._next
 
     def note_restored(self, rules: Iterable[Rule]) -> None:
-        """Note that the limiter has just received the baselines of these rules."""
         now_s = self._clock()
         for rule in rules:
             before = self._next.get(rule.key)
@@ -208,7 +207,6 @@ class ReconciliationSchedule:
             self._next[rule.key] = _NextRead(now_s + pause_s, pause_s)
 
     def take_buckets(self) -> bool:
-        """Return whether the baselines of buckets are due, and consider them read."""
         if not self.are_buckets_due:
             return False
         self._buckets_at_s = math.inf
@@ -231,7 +229,6 @@ class ReconciliationSchedule:
             del self._next[key]
 
     def forget(self) -> None:
-        """Forget all quotas: the limiter has lost its memory."""
         self._next.clear()
 
 
@@ -239,11 +236,9 @@ class ReconciliationSchedule:
 
 
 def settle_dead_leases(request_ids: Sequence[str]) -> None:
-    """Settle the leases of these requests in Redis by their usage records, which must be stored.
-
-    A settled lease stays as it is. While Redis is unavailable, what the requests had reserved
-    counts as used until its window is over. Raises `django.db.Error`.
-    """
+    """Settle the leases of these requests in Redis by their usage records, which must be stored. A
+    settled lease stays as it is. While Redis is unavailable, what the requests had reserved counts
+    as used until its window is over. Raises `django.db.Error`."""
     url = settings.VINERY_REDIS_URL
     if not url or not request_ids:
         return

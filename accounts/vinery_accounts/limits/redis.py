@@ -200,7 +200,6 @@ class RedisLimiter:
         return f"{self._prefix}rule:{rule.key}"
 
     def _set_keys(self, lease: Lease) -> list[str]:
-        """Return the keys of the sets that may contain a lease."""
         rules = lease.request.rules
         slots = [self._rule_key(rule) for rule in rules if rule.kind is Kind.CONCURRENCY]
         quotas = [_holders_key(self._rule_key(rule)) for rule in rules if rule.may_be_returned]

@@ -19,7 +19,7 @@ from msgspec import structs
 from vinery_accounts.base.errors import AccountsError
 from vinery_accounts.limits import windows
 from vinery_accounts.limits.rules import SCALE, Kind, Rule
-from vinery_accounts.usage.tokens import EQUAL_WEIGHTS, TokenCounts, Weights
+from vinery_accounts.usage.entries import EQUAL_WEIGHTS, TokenCounts, Weights
 
 # A lease that was not renewed for so long belongs to a dead process. Its slots of concurrency
 # become free. The rest of it counts as used until the process settles it after all, or until
@@ -68,11 +68,9 @@ class ReservationRequest(TokenCounts, frozen=True, kw_only=True):
             raise ValueError("a request has at least one answer")
 
     def costs(self) -> Costs:
-        """Return what each metric is charged."""
         return _costs(self, self.weights, 1, self.num_answers * SCALE)
 
     def costs_per_output_token(self) -> Costs:
-        """Return what each metric is charged for one more token of the answer."""
         return (0, SCALE, 0, SCALE, 0, self.weights.output_milli * _MILLI)
 
 
@@ -86,7 +84,6 @@ class ActualUsage(TokenCounts, frozen=True, kw_only=True):
         _check_counts(self)
 
     def costs(self, weights: Weights) -> Costs:
-        """Return what each metric is charged. The request holds no slots of concurrency."""
         return _costs(self, weights, self.num_requests, 0)
 
     def costs_with_weighted(self, weighted: int) -> Costs:
@@ -94,7 +91,6 @@ class ActualUsage(TokenCounts, frozen=True, kw_only=True):
         return (*self.costs(EQUAL_WEIGHTS)[:5], weighted)
 
     def weighted_tokens(self, weights: Weights) -> float:
-        """Return what budgets are charged."""
         return weights.weigh_milli(self) / 1000
 
 
@@ -147,7 +143,6 @@ class Reading(msgspec.Struct, frozen=True):
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels in the order of the rules. They are computed on each access."""
         pairs = zip(self.rules, self.used, strict=True)
         return tuple(level_of(rule, used, self.now_ms) for rule, used in pairs)
 
@@ -156,12 +151,10 @@ NOT_READ: Final = Reading((), (), 0)
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """A refusal, by the rule that would refuse longest.
-
-    `num_needed` is what the request needed of that rule. `wait_s` None: waiting does not help.
-    `is_returnable`: running requests have reserved some of this quota, and may return it. Most
-    answers end before they have used their reservation.
-    """
+    """A refusal, by the rule that would refuse longest. `num_needed` is what the request needed of
+    that rule. `wait_s` None: waiting does not help. `is_returnable`: running requests have reserved
+    some of this quota, and may return it. Most answers end before they have used their
+    reservation."""
 
     rule: Rule
     level: Level
@@ -187,11 +180,9 @@ class Denial(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A request may run: its reservation holds until it is settled.
-
-    `shadow_denials`: what shadow rules would have refused. `is_uncounted`: Redis was unavailable,
-    and no limiter has counted the reservation.
-    """
+    """A request may run: its reservation holds until it is settled. `shadow_denials`: what shadow
+    rules would have refused. `is_uncounted`: Redis was unavailable, and no limiter has counted the
+    reservation."""
 
     request: ReservationRequest
     reading: Reading
@@ -205,11 +196,9 @@ class Lease(msgspec.Struct, frozen=True):
 
 class Grant(msgspec.Struct, frozen=True):
     """How many more tokens of an answer may be generated: at most as many as were asked for.
-
     `denial` has the reason when it is fewer, with the level after this grant. `is_lost`: the
     limiter does not have the lease, because it was settled or was not renewed in time, and grants
-    nothing.
-    """
+    nothing."""
 
     num_output_tokens: int
     denial: Denial | None = None
@@ -221,13 +210,10 @@ LOST: Final = Grant(0, is_lost=True)
 
 
 class UsageBaseline(msgspec.Struct, frozen=True):
-    """At least this much of a rule is used, according to the usage records.
-
-    `since_ms` is the start of the window of a quota, as Unix time; a baseline of another window has
-    no effect. Of a bucket it is the time at which so much was used; it has refilled since. Totals
-    ignore it. `is_update`: the limiter has received a baseline of this rule before, and has counted
-    since.
-    """
+    """At least this much of a rule is used, according to the usage records. `since_ms` is the start
+    of the window of a quota, as Unix time; a baseline of another window has no effect. Of a bucket
+    it is the time at which so much was used; it has refilled since. Totals ignore it. `is_update`:
+    the limiter has received a baseline of this rule before, and has counted since."""
 
     rule: Rule
     num_used: int
@@ -252,12 +238,10 @@ class Limiter(Protocol):
         """Reserve more tokens of the answer: all of them or what is left."""
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
-        """Replace the reservation by the actual usage, and free the slots of concurrency.
-
-        What was reserved in a window that is over stays there. Only the first settlement counts.
-        Redis accepts the settlement of an expired lease, too, for a day: its process could not
-        renew it while Redis was unavailable.
-        """
+        """Replace the reservation by the actual usage, and free the slots of concurrency. What was
+        reserved in a window that is over stays there. Only the first settlement counts. Redis
+        accepts the settlement of an expired lease, too, for a day: its process could not renew it
+        while Redis was unavailable."""
 
     async def renew(self, leases: Sequence[Lease]) -> None:
         """Keep the leases for another `LEASE_TTL_S`: all that this process has. Settled leases may
@@ -280,7 +264,6 @@ def num_used(units: int) -> int:
 
 
 def level_of(rule: Rule, used: int, now_ms: int) -> Level:
-    """Return the level of a rule of which so many fixed-point units are used."""
     if rule.kind is Kind.BUCKET:
         reset_s = windows.refill_s(used, rule.amount, rule.tick_ms)
     else:
@@ -300,7 +283,6 @@ def reset_ms(rule: Rule, used: int, now_ms: int) -> int | None:
 
 
 def binding_denial(denials: Iterable[Denial]) -> Denial:
-    """Return the denial that would refuse longest, of those by rules that refuse."""
 
     def duration(denial: Denial) -> tuple[bool, bool, float]:
         return denial.is_too_large, denial.wait_s is None, denial.wait_s or 0.0

@@ -33,16 +33,13 @@ _OWNERS: Final = {
 
 
 def headers_of(reading: Reading) -> list[HeaderLine]:
-    """Return the headers of an answer.
-
-    Of several rules on requests or on tokens they have the one with the smallest share left. A rule
-    on a project's tokens has headers of its own, too. Shadow rules have none.
-    """
+    """Return the headers of an answer. Of several rules on requests or on tokens they have the one
+    with the smallest share left. A rule on a project's tokens has headers of its own, too. Shadow
+    rules have none."""
     return _lines(_groups(reading.rules), reading)
 
 
 def _headers_of_rule(rule: Rule, reading: Reading) -> list[HeaderLine]:
-    """Return the headers of one rule of a reading, as if it had no other."""
     used = [use for each, use in zip(reading.rules, reading.used, strict=True) if each == rule]
     only = Reading((rule,) * len(used), used, reading.now_ms)
     return _lines(_group(only.rules), only)
@@ -107,7 +104,6 @@ def _lines(groups: Iterable[_Group], reading: Reading) -> list[HeaderLine]:
 
 
 def _fullest(candidates: Sequence[_Candidate], used: Sequence[int]) -> _Candidate:
-    """Return the rule of which the largest share is used. A rule without an amount is used up."""
     fullest = candidates[0]
     if len(candidates) > 1:
         most = -1.0
@@ -175,7 +171,6 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
 
 
 def duration(seconds: float) -> str:
-    """Return whole milliseconds, as Go writes them."""
     return _go_duration(_whole_us(seconds) // _US_IN_MS)
 
 

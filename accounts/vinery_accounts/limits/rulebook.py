@@ -29,7 +29,7 @@ from vinery_accounts.limits.rules import (
 )
 from vinery_accounts.models.keys import ApiKey
 from vinery_accounts.models.limits import Limit, LimitScope, ModelWeight
-from vinery_accounts.usage.tokens import EQUAL_WEIGHTS, Weights, weights_by_model
+from vinery_accounts.usage.entries import EQUAL_WEIGHTS, Weights, weights_by_model
 
 logger = logging.getLogger(__name__)
 
@@ -149,11 +149,9 @@ class RuleBook:
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
 
     def read(self) -> Snapshot:
-        """Return what the database has: one small query when nothing has changed.
-
-        It holds from `follow` on, so that the limiter can receive the baselines of new quotas
-        first. Raises `django.db.Error`.
-        """
+        """Return what the database has: one small query when nothing has changed. It holds from
+        `follow` on, so that the limiter can receive the baselines of new quotas first. Raises
+        `django.db.Error`."""
         fingerprint = _fingerprint()
         if fingerprint == self._snapshot.fingerprint:
             return self._snapshot
@@ -178,7 +176,6 @@ class RuleBook:
 
 
 def scopes_of(caller: Caller) -> tuple[str, ...]:
-    """Return the scopes in which a caller's requests are counted, without those of models."""
     owned = (
         (LimitScope.ORGANIZATION.value, caller.organization_id),
         (LimitScope.PROJECT.value, caller.project_id),
@@ -204,7 +201,6 @@ def rule_of(limit: Limit) -> Rule:
 
 
 def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
-    """Return the rules of rows. Rows without a meaning are left out, as limiters ignore them."""
     rules = {}
     for limit in limits:
         with suppress(ValueError, KeyError):
@@ -248,7 +244,6 @@ def _replaced(key_ids: Collection[int]) -> dict[int, int]:
 
 
 def scope_of(limit: Limit) -> str:
-    """Return the scope of a row, as `Rule.scope` has it."""
     match limit.scope:
         case LimitScope.PLATFORM:
             return PLATFORM

@@ -89,13 +89,11 @@ class Rule:
         return hash(self.key)
 
     def of_end_user(self, end_user: str) -> Self:
-        """Return the rule of one end user, by the name that usage records have."""
         named = end_user.encode("utf-8", "replace")
         return replace(self, end_user=blake2b(named, digest_size=16).hexdigest())
 
     @property
     def is_quota(self) -> bool:
-        """Whether a client that has used it up should not retry soon."""
         return self.kind in _QUOTAS
 
     @property
@@ -117,10 +115,8 @@ ResultT = TypeVar("ResultT")
 
 class CacheByIdentity(Generic[SourceT, ResultT]):
     """A cache for a function of values that never change and come again and again, such as the
-    rules of one caller. It finds them by identity, and compares nothing.
-
-    The cache keeps the values alive, so that no other object can get the id of one of them.
-    """
+    rules of one caller. It finds them by identity, and compares nothing. The cache keeps the values
+    alive, so that no other object can get the id of one of them."""
 
     def __init__(self, compute: Callable[[SourceT], ResultT]) -> None:
         self._compute = compute

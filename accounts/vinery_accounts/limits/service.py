@@ -53,7 +53,7 @@ from vinery_accounts.limits.rulebook import valid_rules as valid_rules
 from vinery_accounts.limits.rules import Kind as Kind
 from vinery_accounts.limits.rules import Rule as Rule
 from vinery_accounts.limits.windows import window_at as window_at
-from vinery_accounts.usage.tokens import EQUAL_WEIGHTS as EQUAL_WEIGHTS
+from vinery_accounts.usage.entries import EQUAL_WEIGHTS as EQUAL_WEIGHTS
 
 logger = logging.getLogger(__name__)
 
@@ -72,11 +72,9 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitsUpdate:
-    """What has changed: the rules, and the baselines that the limiter has to receive.
-
-    The baselines were read of `quotas`, after `num_outages` outages of Redis. `is_complete`: of all
-    rules, for a limiter that may have lost its memory.
-    """
+    """What has changed: the rules, and the baselines that the limiter has to receive. The baselines
+    were read of `quotas`, after `num_outages` outages of Redis. `is_complete`: of all rules, for a
+    limiter that may have lost its memory."""
 
     snapshot: Snapshot
     quotas: Sequence[Rule]
@@ -155,12 +153,9 @@ class LimitService:
 
     def read_update(self) -> LimitsUpdate:
         """Return what the database has, for `follow`. Runs in the thread of the database. Raises
-        `django.db.Error`.
-
-        It has the baselines of new quotas, so that the limiter receives them before they bind a
-        request, and of all quotas now and then. After a start, and when Redis answers again, it
-        has those of buckets, too, and once more a little later.
-        """
+        `django.db.Error`. It has the baselines of new quotas, so that the limiter receives them
+        before they bind a request, and of all quotas now and then. After a start, and when Redis
+        answers again, it has those of buckets, too, and once more a little later."""
         # First: an outage that begins from here on needs another update.
         num_outages, is_answering = 0, True
         if self._failover is not None:
@@ -213,7 +208,6 @@ class LimitService:
                 await self._failover.levels(())
 
     async def close(self) -> None:
-        """Wait for settlements, and stop the failover."""
         await asyncio.gather(*self._settling, return_exceptions=True)
         if self._failover is not None:
             await self._failover.close()
@@ -244,7 +238,6 @@ def show_in_pages(limits: LimitService | None) -> None:
 
 
 def current_state() -> StoreState | None:
-    """Return the state of Redis; None: this process does not use it."""
     return _shown[0].state if _shown else None
 
 

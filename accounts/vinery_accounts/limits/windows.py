@@ -53,11 +53,9 @@ def refill_s(units: int, amount: int, tick_ms: int = 1) -> float | None:
 
 
 def latest_ms(now_ms: int, tick_ms: int) -> int:
-    """Return the latest time for which a bucket's use may be stored.
-
-    That time is in the future when the clock was set back: time that passes twice counts once. It
-    is at most one period from now, or a clock that was wrong by a day would stop it for a day.
-    """
+    """Return the latest time for which a bucket's use may be stored. That time is in the future
+    when the clock was set back: time that passes twice counts once. It is at most one period from
+    now, or a clock that was wrong by a day would stop it for a day."""
     return now_ms + tick_ms * SCALE
 
 
@@ -80,7 +78,6 @@ class Lows:
         self._lows: list[tuple[int, int]] = []
 
     def note(self, number: int, level: int) -> None:
-        """Note the level just before the addition of this number."""
         if not level:
             self._lows = [(number, 0)]
             return

@@ -15,10 +15,9 @@ from django.db.models import F, Q
 import vinery_accounts.base.names
 import vinery_accounts.base.redaction
 from vinery_accounts.usage import histogram
-from vinery_accounts.usage.dimensions import RollupDimensions, slice_of
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.histogram import Latency
-from vinery_accounts.usage.rollups import causes_of
+from vinery_accounts.usage.rollups import RollupDimensions, causes_of, slice_of
 
 _CAUSES = ("num_limited", "num_client_errors", "num_server_errors", "num_cut_short")
 _MEDIA = ("num_media", "num_media_bytes", "num_media_pixels", "num_video_tokens")

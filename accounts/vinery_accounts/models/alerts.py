@@ -85,7 +85,6 @@ class Webhook(Stamped):
         return self.name
 
     def clean(self) -> None:
-        """Raises ValidationError for a URL that webhooks may not be sent to."""
         try:
             check_url(self.url)
         except AddressRefused as error:
@@ -93,10 +92,8 @@ class Webhook(Stamped):
 
 
 class Alert(models.Model):
-    """A quota reached a threshold: one row for each window and threshold.
-
-    Names are copied, because alerts outlive their limits.
-    """
+    """A quota reached a threshold: one row for each window and threshold. Names are copied, because
+    alerts outlive their limits."""
 
     limit_id = models.BigIntegerField()
     organization_id = models.BigIntegerField(
@@ -140,11 +137,8 @@ class DeliveryState(models.TextChoices):
 
 
 class Delivery(models.Model):
-    """One message to one receiver: a job.
-
-    A worker moves `due_at` ahead before it sends, so no other worker sends the message too. If
-    the worker dies, the message becomes due again.
-    """
+    """One message to one receiver: a job. A worker moves `due_at` ahead before it sends, so no
+    other worker sends the message too. If the worker dies, the message becomes due again."""
 
     alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, null=True)

@@ -46,25 +46,21 @@ class Scope(models.TextChoices):
 
 
 def usual_scopes() -> list[str]:
-    """The scopes of a new key: inference, and its own usage."""
     return [Scope.INFERENCE.value, Scope.USAGE.value]
 
 
 def check_scopes(value: object) -> None:
-    """Raises ValidationError unless the value is a non-empty list of scopes."""
     known = set(Scope.values)
     if not isinstance(value, list) or not value or not set(map(str, value)) <= known:
         raise ValidationError(f"Choose at least one of: {', '.join(sorted(known))}.")
 
 
 def check_names(value: object) -> None:
-    """Raises ValidationError unless the value is a list of non-empty strings."""
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise ValidationError('Give a list of names, such as ["tiny-chat"]; empty allows all.')
 
 
 def check_networks(value: object) -> None:
-    """Raises ValidationError unless the value is a list of IP networks."""
     check_names(value)
     assert isinstance(value, list)
     try:
@@ -77,11 +73,9 @@ class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
     """Keys, and their last uses."""
 
     def mark_used(self, uses: Iterable[KeyUse]) -> None:
-        """Store the last use of each key, unless a later use is stored already.
-
-        `updated_at` stays: a use changes nothing that the key table reads. All uses go in one
-        statement, because a busy server reports hundreds of keys a second.
-        """
+        """Store the last use of each key, unless a later use is stored already. `updated_at` stays:
+        a use changes nothing that the key table reads. All uses go in one statement, because a busy
+        server reports hundreds of keys a second."""
         connection = connections[self.db]
         fields = {field.name: field for field in ApiKey._meta.fields}
         at, ip, model, key_id = (
@@ -137,10 +131,8 @@ def in_state(state: KeyState, now: datetime) -> models.Q:
 
 
 class ApiKey(Stamped):
-    """An API key. Only a digest of its secret is stored: see `keys/secrets`.
-
-    Empty lists of models, endpoints and networks allow all of them.
-    """
+    """An API key. Only a digest of its secret is stored: see `keys/secrets`. Empty lists of models,
+    endpoints and networks allow all of them."""
 
     owner = models.ForeignKey("accounts.User", on_delete=models.CASCADE, related_name="api_keys")
     project = models.ForeignKey(
@@ -208,7 +200,6 @@ class ApiKey(Stamped):
         return f"{self.name} ({self.hint})"
 
     def clean(self) -> None:
-        """Raises ValidationError for days of grace without days until rotation."""
         if self.rotation_grace_days is not None and self.rotate_every_days is None:
             raise ValidationError(
                 {"rotation_grace_days": "Also set after how many days the key must be rotated."}
@@ -216,7 +207,6 @@ class ApiKey(Stamped):
 
     @property
     def is_for_administration(self) -> bool:
-        """Whether the key acts as an administrator of the platform."""
         return Scope.ADMIN in self.scopes
 
     @property
@@ -227,12 +217,10 @@ class ApiKey(Stamped):
         return self.created_at + timedelta(days=self.rotate_every_days)
 
     def is_rotation_overdue(self, now: datetime) -> bool:
-        """Whether the time of rotation has passed without a rotation."""
         due_at = self.rotation_due_at
         return due_at is not None and due_at <= now
 
     def state_at(self, now: datetime) -> KeyState:
-        """The first reason for which the key is refused at `now`, or ACTIVE."""
         if self.revoked_at is not None:
             return KeyState.REVOKED
         if self.expires_at is not None and self.expires_at <= now:

@@ -51,7 +51,6 @@ _time_zones = cache(available_timezones)
 
 
 def check_time_zone(name: str) -> None:
-    """Raises ValidationError for an unknown IANA time zone."""
     if name not in _time_zones():
         raise ValidationError(f"There is no time zone {name}. They look like Europe/Berlin.")
 
@@ -66,11 +65,9 @@ def check_percents(value: Any) -> None:
 
 
 class Limit(Stamped):
-    """At most `amount` of a metric, in a window, for a scope.
-
-    `scope_id` is a primary key of a table in `OWNERS`. Limits of a model have the
-    model's name in `model` instead; a limit of the platform has neither.
-    """
+    """At most `amount` of a metric, in a window, for a scope. `scope_id` is a primary key of a
+    table in `OWNERS`. Limits of a model have the model's name in `model` instead; a limit of the
+    platform has neither."""
 
     scope = models.CharField(max_length=16, choices=LimitScope.choices)
     scope_id = models.PositiveBigIntegerField(
@@ -128,13 +125,11 @@ class Limit(Stamped):
         return None if table is None else table._default_manager.filter(pk=self.scope_id).first()
 
     def described_for(self, name: str) -> str:
-        """The limit in words. `name` is the name of what it applies to."""
         of_each = self.scope == LimitScope.END_USER
         whose = f"{'each end user of project' if of_each else self.scope} {name}".strip()
         return f"{self.amount} {in_words(self.metric, self.window)}, {whose}"
 
     def clean(self) -> None:
-        """Raises ValidationError for fields that cannot be combined."""
         is_concurrency = self.metric == Metric.CONCURRENCY
         has_no_window = self.window == Window.NONE
         if is_concurrency and not has_no_window:
@@ -189,7 +184,6 @@ class ModelWeight(Stamped):
         return self.model
 
     def clean(self) -> None:
-        """Raises ValidationError for a weight over `MAX_WEIGHT`."""
         for name in ("uncached", "cached", "output", "image"):
             weight = getattr(self, name)
             if isinstance(weight, float | int) and not weight <= MAX_WEIGHT:  # as is NaN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from django.contrib.auth import models as auth
 from django.core.exceptions import ValidationError
@@ -48,9 +48,7 @@ class User(Stamped, auth.AbstractUser):
 
     def clean(self) -> None:
         """Raises ValidationError for a new name that differs from another user's only in case.
-
-        Wrong passwords are counted for such names together, and people confuse them.
-        """
+        Wrong passwords are counted for such names together, and people confuse them."""
         super().clean()
         if not self.username.isprintable():
             return  # another validator refuses it, and PostgreSQL cannot query for NUL
@@ -151,10 +149,8 @@ class Role(models.TextChoices):
 
 
 class Membership(models.Model):
-    """A user's role in an organisation, or in one of its projects alone.
-
-    `services/access` has the permissions of each role.
-    """
+    """A user's role in an organisation, or in one of its projects alone. `access/access` has the
+    permissions of each role."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     organization = models.ForeignKey(
@@ -196,15 +192,12 @@ class Membership(models.Model):
 
     @property
     def scope(self) -> Organization | Project:
-        """Where the role holds."""
         return self.project or self.organization
 
 
 class Invitation(models.Model):
-    """A role that is offered to a user by name, until the user accepts or declines it.
-
-    The name is a text: an owner who invites does not learn whether there is such a user.
-    """
+    """A role that is offered to a user by name, until the user accepts or declines it. The name is
+    a text: an owner who invites does not learn whether there is such a user."""
 
     username = models.CharField(max_length=150, validators=[check_name])
     organization = models.ForeignKey(
@@ -230,5 +223,68 @@ class Invitation(models.Model):
 
     @property
     def scope(self) -> Organization | Project:
-        """Where the role would hold."""
         return self.project or self.organization
+
+
+# -- Rows of other apps
+
+
+class ScopedRow(models.Model):
+    """A row that holds for the platform, for an organisation or for one of its projects."""
+
+    organization = models.ForeignKey(
+        Organization,
+        on_delete=models.CASCADE,
+        related_name="+",
+        null=True,
+        blank=True,
+        verbose_name="organisation",
+        help_text="Empty: for the whole platform.",
+    )
+    project = models.ForeignKey(
+        Project,
+        on_delete=models.CASCADE,
+        related_name="+",
+        null=True,
+        blank=True,
+        help_text="Empty: for the whole organisation.",
+    )
+
+    class Meta:
+        abstract = True
+
+    @property
+    def scope(self) -> str:
+        """`platform`, `organization` or `project`."""
+        if self.project_id is not None:
+            return "project"
+        return "platform" if self.organization_id is None else "organization"
+
+    @property
+    def whose(self) -> str:
+        return str(self.project or self.organization or "the platform")
+
+    def clean(self) -> None:
+        if self.project_id is not None and self.organization_id is None:
+            raise ValidationError({"organization": "Name the organisation of the project, too."})
+
+
+def unique_in_scope(name: str, *columns: str, message: str) -> list[models.BaseConstraint]:
+    """Return the constraints for one row with these columns in each scope: NULLs of a table are
+    all different, so each scope has a constraint of its own."""
+    return [
+        models.UniqueConstraint(
+            fields=[*scope, *columns],
+            condition=condition,
+            name=f"{name}_{kind}",
+            violation_error_message=message,
+        )
+        for kind, scope, condition in _SCOPES
+    ]
+
+
+_SCOPES: Final = (
+    ("platform", (), models.Q(organization=None)),
+    ("organization", ("organization",), models.Q(project=None, organization__isnull=False)),
+    ("project", ("project",), models.Q(project__isnull=False)),
+)

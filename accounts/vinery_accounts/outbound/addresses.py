@@ -83,10 +83,8 @@ def read_address(text: str) -> Address | None:
 
 
 def read_networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """The networks. IPv4-mapped ones, such as ::ffff:10.0.0.0/104, become IPv4.
-
-    Raises ValueError that names the text which is not a network.
-    """
+    """The networks. IPv4-mapped ones, such as ::ffff:10.0.0.0/104, become IPv4. Raises ValueError
+    that names the text which is not a network."""
     return tuple(_unmapped(ip_network(text.strip())) for text in texts)
 
 
@@ -99,7 +97,6 @@ def _unmapped(network: Network) -> Network:
 
 
 def is_within(address: str, networks: Iterable[Network]) -> bool:
-    """Whether the address is in one of the networks; False for text that is not an address."""
     ip = read_address(address.partition("%")[0])
     return ip is not None and any(
         ip.version == network.version and ip in network for network in networks
@@ -107,11 +104,9 @@ def is_within(address: str, networks: Iterable[Network]) -> bool:
 
 
 def why_not_public(address: str, *, allows_translated: bool = False) -> str | None:
-    """Why the address is not that of an ordinary public host; None if it is.
-
-    `allows_translated`: an IPv4-mapped, NAT64 or 6to4 address is as public as the IPv4 address
-    inside it. A network without IPv4 reaches all IPv4 hosts by NAT64.
-    """
+    """Why the address is not that of an ordinary public host; None if it is. `allows_translated`:
+    an IPv4-mapped, NAT64 or 6to4 address is as public as the IPv4 address inside it. A network
+    without IPv4 reaches all IPv4 hosts by NAT64."""
     ip = ip_address(address.partition("%")[0])
     translated = _translated(ip) if isinstance(ip, IPv6Address) else None
     if translated is None:

@@ -79,7 +79,6 @@ async def resolve(host: str, port: int) -> tuple[str, ...]:
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """The certificates that the system trusts, read once."""
     return ssl.create_default_context()
 
 
@@ -279,7 +278,6 @@ class _CountedStream(httpcore2.AsyncNetworkStream):
 
 @contextmanager
 def _explained(url: Url) -> Iterator[None]:
-    """Errors of httpcore as errors of this room."""
     try:
         yield
     except httpcore2.ProtocolError as error:
@@ -292,7 +290,6 @@ def _explained(url: Url) -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> str:
-    """The name of the first error, such as ConnectionRefusedError."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return type(error).__name__
@@ -307,12 +304,9 @@ class ThreadsBusy(Exception):
 
 class DaemonThreads:
     """Calls that block for as long as another machine likes, such as DNS queries, from an event
-    loop.
-
-    A thread cannot be ended. So the caller stops waiting at its deadline and the thread goes on;
-    the number of threads is bounded. They are daemons: no process waits for them when it ends, as
-    it does for the threads of an executor.
-    """
+    loop. A thread cannot be ended. So the caller stops waiting at its deadline and the thread goes
+    on; the number of threads is bounded. They are daemons: no process waits for them when it ends,
+    as it does for the threads of an executor."""
 
     def __init__(self, max_threads: int) -> None:
         self._free = threading.BoundedSemaphore(max_threads)

@@ -56,7 +56,6 @@ class Url:
 
     @property
     def authority(self) -> str:
-        """Host and port as the header `Host` has them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS.get(self.scheme) else f"{host}:{self.port}"
 

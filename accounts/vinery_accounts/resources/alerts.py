@@ -63,7 +63,6 @@ class AlertFilters(DatedFilters):
 
 
 def deliveries(alert: Alert) -> list[str]:
-    """Return one text for each message, with its state and last error."""
     return [_delivery(each) for each in alert.deliveries.all()]
 
 
@@ -78,6 +77,7 @@ class Alerts(Resource[Alert]):
     """Quotas that reached a threshold, once in each window, the newest first."""
 
     model = Alert
+    path = "alerts"
     serializer = AlertSerializer
     filters = AlertFilters.of(
         organization_id=fields.id_filter("an organisation"),
@@ -96,7 +96,6 @@ class Alerts(Resource[Alert]):
     read_scope = Scope.USAGE.value
 
     def rows(self, access: Access) -> QuerySet[Alert]:
-        """Return the alerts with their messages and the receivers' names."""
         named = Delivery.objects.select_related("webhook", "user")
         return super().rows(access).prefetch_related(Prefetch("deliveries", named))
 
@@ -175,6 +174,7 @@ class Webhooks(Resource[Webhook]):
     seen. Admins of an organisation manage its webhooks, administrators those of the platform."""
 
     model = Webhook
+    path = "webhooks"
     serializer = WebhookSerializer
     answers = {"create": NewWebhookSerializer}
     related = ("organization",)

@@ -6,8 +6,11 @@ A resource checks permissions itself: a front end passes the `Access` of its cal
 `PermissionDenied`, Django's `ValidationError` or `Conflict`.
 """
 
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -15,10 +18,17 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Model, QuerySet
 from rest_framework import serializers
 
+from vinery_accounts import resources
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import User
-from vinery_accounts.resources.fields import EmptySerializer, Filters, StrictSerializer
+from vinery_accounts.resources.fields import (
+    MAX_ID_DIGITS,
+    EmptySerializer,
+    Filters,
+    StrictModelSerializer,
+    StrictSerializer,
+)
 
 RowT = TypeVar("RowT", bound=Model)
 
@@ -62,6 +72,18 @@ class Resource(Generic[RowT]):
     """A managed resource. Subclasses declare; front ends read."""
 
     model: type[RowT]
+    path: ClassVar[str] = ""
+    """Under `/api/` and, with a `title`, under `/console/`; empty: another file gives it URLs."""
+    title: ClassVar[str] = ""
+    """In the menu of the console, whose pages are generated; empty: it has none, or its own."""
+    lookup: ClassVar[tuple[str, str]] = ("pk", f"[0-9]{{1,{MAX_ID_DIGITS}}}")
+    """The column that the API names a row by, and a pattern."""
+    field_names: ClassVar[str] = ""
+    """The columns of `serializer`, where all follows from the model."""
+    read_only: ClassVar[str] = ""
+    """Those of `field_names` that actions set."""
+    fixed: ClassVar[str] = ""
+    """Those of `field_names` that only a new row takes."""
     serializer: ClassVar[type[serializers.Serializer[Any]]]
     bodies: ClassVar[Mapping[str, type[serializers.Serializer[Any]]]] = {}
     """What the API reads, where it is not `serializer`, by the view: `create`."""
@@ -89,13 +111,19 @@ class Resource(Generic[RowT]):
     counted: ClassVar[Mapping[str, str]] = {}
     """Relations whose rows are counted for `columns`, by the name of the number."""
 
+    def __init_subclass__(cls) -> None:
+        if "field_names" in vars(cls):
+            cls.serializer = _serializer_of(cls)
+
+    def notice(self) -> str:
+        """Return what pages say above the rows."""
+        return ""
+
     def writable(self) -> list[str]:
-        """Return the names of the fields that a new row takes."""
         fields = self.serializer().fields
         return [name for name, field in fields.items() if not field.read_only]
 
     def rows(self, access: Access) -> QuerySet[RowT]:
-        """Return the rows that the caller may see."""
         rows = access.rows(self.model)
         return rows.select_related(*self.related) if self.related else rows
 
@@ -121,11 +149,9 @@ class Resource(Generic[RowT]):
         """Raise ValidationError for values that are not valid together."""
 
     def hidden(self, access: Access, row: RowT | None) -> frozenset[str]:
-        """Return the fields of a row that forms do not show to the caller."""
         return frozenset()
 
     def initial(self, access: Access) -> Mapping[str, Any]:
-        """Return what the form of a new row begins with."""
         return {}
 
     def choices(self, access: Access) -> Mapping[str, Any]:
@@ -139,12 +165,10 @@ class Resource(Generic[RowT]):
         return changes.add(row)
 
     def change(self, access: Access, row: RowT, values: Mapping[str, Any]) -> RowT:
-        """Give a stored row other values, and return it."""
         self.check(access, row, row)
         return changes.change(row, **values)
 
     def remove(self, access: Access, row: RowT) -> None:
-        """Delete a row, with what belongs to it."""
         require(access, self.removal, row)
         changes.remove(row)
 
@@ -159,14 +183,37 @@ class Resource(Generic[RowT]):
         return next(each for each in self.actions if each.name == name)
 
     def body_of(self, view: str) -> type[serializers.Serializer[Any]]:
-        """Return the serializer of what a view of the API reads."""
         of_actions = {each.name: each.serializer for each in self.actions}
         return {**of_actions, **self.bodies}.get(view, self.serializer)
 
     def answer_of(self, view: str) -> type[serializers.Serializer[Any]]:
-        """Return the serializer of what a view of the API returns."""
         of_actions = {each.name: each.answer for each in self.actions if each.answer}
         return {**of_actions, **self.answers}.get(view, self.serializer)
+
+
+def _serializer_of(cls: type[Resource[Any]]) -> type[serializers.Serializer[Any]]:
+    is_record = cls.verbs.isdisjoint({"create", "change"})
+    base = serializers.ModelSerializer if is_record else StrictModelSerializer
+    meta = {
+        "model": cls.model,
+        "fields": cls.field_names.split(),
+        "read_only_fields": cls.read_only.split(),
+        "fixed": cls.fixed.split(),
+    }
+    members = {"Meta": type("Meta", (), meta), "__doc__": f"{cls.one[:1].upper()}{cls.one[1:]}."}
+    return type(f"{cls.model.__name__}Serializer", (base,), members)
+
+
+@cache
+def registered() -> dict[str, Resource[Any]]:
+    """Return the resources of this room that have a `path`, by it. A file that is added here needs
+    no other mention."""
+    found = {}
+    for each in pkgutil.iter_modules(resources.__path__, f"{resources.__name__}."):
+        for value in vars(import_module(each.name)).values():
+            if isinstance(value, Resource) and value.path:
+                found[value.path] = value
+    return found
 
 
 class PlatformResource(Resource[RowT]):
@@ -220,7 +267,6 @@ def require_administrator(access: Access) -> None:
 
 
 def activation(permission: Action) -> tuple[RowAction, RowAction]:
-    """Return the actions that activate and deactivate a row with its keys."""
     return (
         RowAction(
             "activate",

@@ -47,7 +47,6 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[type-arg]
     """
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return the validated values. Raises ValidationError that names an unknown field."""
         known = sorted(name for name, field in self.fields.items() if not field.read_only)
         for name in data if isinstance(data, Mapping) else ():
             if name not in known:
@@ -71,11 +70,9 @@ class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):  # t
         return [each for each in super().get_validators() if not _asks_rows(each)]
 
     def get_fields(self) -> Any:
-        """Return the fields; fixed ones are read-only for a row that exists.
-
-        They do not look for equal rows: `services/changes` does after the permission is
-        checked, so that a caller without it does not learn which names exist.
-        """
+        """Return the fields; fixed ones are read-only for a row that exists. They do not look for
+        equal rows: `access/changes` does after the permission is checked, so that a caller without
+        it does not learn which names exist."""
         fields = super().get_fields()
         for field in fields.values():
             field.validators = [each for each in field.validators if not _asks_rows(each)]
@@ -157,7 +154,6 @@ class VisibleRelatedField(serializers.PrimaryKeyRelatedField):  # type: ignore[t
         return super().to_internal_value(data)
 
     def fail(self, key: str, **values: Any) -> NoReturn:
-        """Raises ValidationError. A row that is not found is named by its id."""
         if key != "does_not_exist":
             super().fail(key, **values)
         kind = str(self.model._meta.verbose_name)
@@ -189,7 +185,6 @@ class IssuedSecretField(serializers.CharField):
 
 
 def with_secret(serializer: Any, help_text: str) -> Any:
-    """Return the serializer of a new row with its secret, which is never returned again."""
     meta = serializer.Meta
     members = {
         "secret": IssuedSecretField(read_only=True, help_text=help_text),
@@ -200,7 +195,6 @@ def with_secret(serializer: Any, help_text: str) -> Any:
 
 
 def name_of(relation: str) -> serializers.CharField:
-    """Return the name of a related row, or null."""
     return serializers.CharField(
         source=f"{relation}.name", read_only=True, default=None, allow_null=True
     )
@@ -219,7 +213,6 @@ class Filters(StrictSerializer):
 
     @classmethod
     def of(cls, **filters: Any) -> type[Filters]:
-        """Return a class with these fields."""
         return type("Filters", (cls,), filters)
 
     def apply(self, rows: QuerySet[Any]) -> QuerySet[Any]:
@@ -229,7 +222,6 @@ class Filters(StrictSerializer):
         return rows
 
     def narrow(self, rows: QuerySet[Any], lookup: str, value: Any) -> Any:
-        """Return the rows that match one filter."""
         special = getattr(self, f"filter_{lookup}", None)
         return special(rows, value) if special else rows.filter(**{lookup: value})
 
@@ -259,7 +251,6 @@ def id_filter(what: str, source: str | None = None) -> serializers.IntegerField:
 
 
 def text_filter(help_text: str) -> serializers.CharField:
-    """Return a filter by an exact text."""
     return serializers.CharField(required=False, max_length=255, help_text=help_text)
 
 
@@ -272,7 +263,6 @@ def switch_filter(help_text: str) -> OptionalBooleanField:
 
 
 def named_filters() -> dict[str, Any]:
-    """Return the filters of rows that have a name and can be inactive."""
     return {
         "name": text_filter("Exactly this name."),
         "is_active": switch_filter("Only active or inactive ones."),
@@ -280,7 +270,6 @@ def named_filters() -> dict[str, Any]:
 
 
 def limit_filters() -> dict[str, Any]:
-    """Return the filters by the kind of a limit."""
     return {
         "metric": choice_filter(METRIC_CHOICES, "Only of this metric."),
         "window": choice_filter(WINDOW_CHOICES, "Only in this window."),

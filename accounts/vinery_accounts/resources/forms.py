@@ -1,6 +1,7 @@
 """Django form fields from the fields of serializers: one text for the API and for pages."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django import forms
@@ -30,7 +31,6 @@ class NumbersField(CommaField):
     """Whole numbers, separated by commas."""
 
     def to_python(self, value: Any) -> Any:
-        """Return the numbers. Raises ValidationError for other text."""
         words = super().to_python(value)
         if not all(word.isascii() and word.isdigit() and len(word) <= 9 for word in words):
             raise ValidationError("Give whole numbers, separated by commas.")
@@ -51,7 +51,6 @@ class PercentsField(CommaField):
         return _OFF if value == [] else super().prepare_value(value)
 
     def to_python(self, value: Any) -> Any:
-        """Return the list, or None. Raises ValidationError for invalid percentages."""
         words = super().to_python(value)
         if not words:
             return None
@@ -65,7 +64,6 @@ class PercentsField(CommaField):
 
 
 def form_field(field: Any) -> forms.Field:
-    """Return the form field of a serializer's field, with its label, help and limits."""
     details: dict[str, Any] = {
         "label": field.label,
         "help_text": (field.help_text or "").replace("`", ""),  # of the API's documentation
@@ -105,7 +103,6 @@ def form_field(field: Any) -> forms.Field:
 
 
 def row_field(field: Any, rows: QuerySet[Any]) -> forms.ModelChoiceField:  # type: ignore[type-arg]
-    """Return a choice among rows, for a serializer's field with the id of a row."""
     none = None if field.required else "-"
     return forms.ModelChoiceField(
         rows, label=field.label, required=field.required, empty_label=none
@@ -148,13 +145,11 @@ class SerializerForm(forms.Form):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The values of a valid form, by column."""
         known = self.cleaned_data
         return {column: known[name] for column, name in self._names.items() if name in known}
 
     @property
     def changed_columns(self) -> dict[str, Any]:
-        """The values that differ from the initial ones, by column."""
         changed = {column for column, name in self._names.items() if name in self.changed_data}
         return {column: value for column, value in self.columns.items() if column in changed}
 
@@ -194,7 +189,6 @@ class ParametersForm(SerializerForm):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The parameters of a valid form."""
         return {
             name: self._defaults[name] if value in (None, "") else value
             for name, value in self.columns.items()
@@ -205,3 +199,29 @@ def _default(field: Any) -> Any:
     if field.default is empty:
         return None
     return field.default() if callable(field.default) else field.default
+
+
+# -- Values in words
+
+
+def text_of(value: Any) -> Any:
+    """Return a value in words. Times stay, which Django writes in the user's language."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case datetime() | int() | float():
+            return value
+        case _ if not value:
+            return "-"
+        case Mapping():
+            return "\n".join(f"{name}: {text_of(each)}" for name, each in value.items())
+        case list() | tuple():
+            is_of_rows = any(isinstance(each, Mapping) for each in value)
+            return ("\n" if is_of_rows else ", ").join(map(_line, value))
+    return str(value)
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {text_of(each)}" for name, each in value.items())
+    return str(value)

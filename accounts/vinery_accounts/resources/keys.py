@@ -11,7 +11,7 @@ from rest_framework import serializers
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import check_models
-from vinery_accounts.keys import lifecycle, rotation
+from vinery_accounts.keys import lifecycle
 from vinery_accounts.keys.lifecycle import matching
 from vinery_accounts.models import ApiKey, KeyState, Project, Role, Scope, User
 from vinery_accounts.models.keys import STATES, has_scope, in_state
@@ -185,6 +185,7 @@ class Keys(Resource[ApiKey]):
     organisation or project."""
 
     model = ApiKey
+    path = "keys"
     serializer = KeySerializer
     answers = {"create": NewKeySerializer}
     filters = KeyFilters
@@ -245,18 +246,16 @@ class Keys(Resource[ApiKey]):
         return {"scopes": scope_choices(access)}
 
     def check_values(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
-        """Raise ValidationError for an expiry in the past, and for two ends of one key."""
         now = timezone.now()
         if stored is not None:
-            rotation.with_expiry(stored, values, now)
+            lifecycle.with_expiry(stored, values, now)
             return
         expires_at: datetime | None = values.get("expires_at")
         if expires_at is not None and expires_at <= now:
             raise ValidationError({"expires_at": "Choose a time in the future, or leave it out."})
-        rotation.expiry_of_new(values, now)
+        lifecycle.expiry_of_new(values, now)
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
-        """Store a new key, the caller's own by default."""
         columns = dict(values)
         if "owner" not in columns:
             columns["owner"] = User.objects.get(pk=access.user_id or 0)
@@ -289,7 +288,6 @@ KEYS: Final = Keys()
 
 
 def scope_choices(access: Access) -> list[tuple[str, str]]:
-    """Return the scopes that the caller may give to a new key, for forms."""
     is_admin = access.is_superuser and not access.is_of_key
     return [choice for choice in Scope.choices if is_admin or choice[0] != Scope.ADMIN]
 

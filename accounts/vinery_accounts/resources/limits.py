@@ -70,7 +70,6 @@ class LimitSerializer(StrictModelSerializer):
         }
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Raise ValidationError for an owner that does not exist, or not for the caller."""
         scope, scope_id = values.get("scope", ""), values.get("scope_id")
         owners = OWNERS.get(scope) if scope_id else None
         access = self.context["access"]
@@ -86,6 +85,7 @@ class Limits(Resource[Limit]):
     its projects; administrators of the platform those of organisations, models and the platform."""
 
     model = Limit
+    path = "limits"
     serializer = LimitSerializer
     filters = Filters.of(
         scope=fields.choice_filter(LimitScope.choices, "Only of this scope."),
@@ -116,7 +116,6 @@ class Limits(Resource[Limit]):
 
 
 def _owners(limits: Sequence[Limit]) -> list[str]:
-    """Return the names of the limits' owners, with one query for each table."""
     names: dict[tuple[str, int], str] = {}
     for scope, table in OWNERS.items():
         ids = {limit.scope_id for limit in limits if limit.scope == scope}
@@ -162,6 +161,7 @@ class Quotas(Resource[Limit]):
     quotas, too."""
 
     model = Limit
+    path = "quotas"
     serializer = QuotaSerializer
     filters = Limits.filters
     ordering = KIND
@@ -176,7 +176,6 @@ class Quotas(Resource[Limit]):
         return access.quotas_seen()
 
     def load(self, rows: Sequence[Limit]) -> Sequence[Limit]:
-        """Return the quotas among these limits, which get attributes with their use now."""
         found = quotas.read_quotas(rows, timezone.now())
         for quota in found:
             vars(quota.limit).update(
@@ -196,20 +195,13 @@ class Quotas(Resource[Limit]):
 QUOTAS: Final = Quotas()
 
 
-class ModelWeightSerializer(StrictModelSerializer):
-    """The weights of a model's tokens in budgets."""
-
-    class Meta:
-        model = ModelWeight
-        fields = ("id", "model", "uncached", "cached", "output", "image", "updated_at")
-        fixed = ("model",)
-
-
 class ModelWeights(Resource[ModelWeight]):
     """Weights of tokens in budgets. Each token of a model without weights counts 1."""
 
     model = ModelWeight
-    serializer = ModelWeightSerializer
+    path = "model-weights"
+    field_names = "id model uncached cached output image updated_at"
+    fixed = "model"
     filters = Filters.of(model=fields.text_filter("Only of this model."))
     ordering = ("model",)
     one, many = "the weights of a model", "weights of models"

@@ -3,25 +3,20 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from django.db.models import QuerySet
+from django.utils import timezone
 from rest_framework import serializers
 
+from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.base.redaction import MAX_LITERAL, MAX_RULES, check_redactions
-from vinery_accounts.models import Organization, Project
+from vinery_accounts.models import Invitation, Organization, Project, Role, User
 from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import Resource, activation, columns_of, require
+from vinery_accounts.resources.base import Resource, RowAction, activation, columns_of, require
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, VisibleRelatedField
+from vinery_accounts.resources.users import MembershipSerializer, one_scope
 
 _CAPTURE_FIELDS: Final = frozenset({"capture_hours", "capture_redactions"})
-
-
-class OrganizationSerializer(StrictModelSerializer):
-    """An organisation."""
-
-    class Meta:
-        model = Organization
-        fields = ["id", "name", "is_active", "created_at", "updated_at"]
-        read_only_fields = ("is_active",)
 
 
 class Organizations(Resource[Organization]):
@@ -31,7 +26,9 @@ class Organizations(Resource[Organization]):
     removed."""
 
     model = Organization
-    serializer = OrganizationSerializer
+    path = "organizations"
+    field_names = "id name is_active created_at updated_at"
+    read_only = "is_active"
     filters = Filters.of(**fields.named_filters())
     ordering = ("name",)
     one, many = "an organisation", "organisations"
@@ -98,6 +95,7 @@ class Projects(Resource[Project]):
     removed, even when all of them are revoked."""
 
     model = Project
+    path = "projects"
     serializer = ProjectSerializer
     related = ("organization",)
     filters = Filters.of(
@@ -127,10 +125,91 @@ class Projects(Resource[Project]):
         return frozenset() if may else _CAPTURE_FIELDS
 
     def change(self, access: Access, row: Project, values: Mapping[str, Any]) -> Project:
-        """Give a project other values. Captures need a permission of their own."""
         if not _CAPTURE_FIELDS.isdisjoint(values):
             require(access, Action.CAPTURE, row)
         return super().change(access, row, values)
 
 
 PROJECTS: Final = Projects()
+
+
+# -- Invitations
+
+
+class InvitationSerializer(StrictModelSerializer):
+    """A role that a user may accept."""
+
+    organization = VisibleRelatedField(
+        Organization, required=False, help_text="For a role in the whole organisation."
+    )
+    organization_name = fields.name_of("organization")
+    project = VisibleRelatedField(
+        Project,
+        "organization",
+        required=False,
+        help_text="For a role in this project alone.",
+    )
+    project_name = fields.name_of("project")
+
+    class Meta:
+        model = Invitation
+        fields = [
+            *("id", "username", "organization", "organization_name", "project", "project_name"),
+            *("role", "invited_by", "created_at", "expires_at"),
+        ]
+        read_only_fields = ("invited_by", "expires_at")
+        extra_kwargs = {
+            "username": {
+                "label": "User name",
+                "help_text": "The exact name that the user signs in with.",
+            },
+        }
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        return one_scope(values, is_required=True)
+
+
+class Invitations(Resource[Invitation]):
+    """Roles that owners offer to users by their exact name. The user accepts or declines. The
+    response is the same whether or not there is a user of this name, because names of users are
+    unique on the platform, and an owner learns nothing of other organisations. An invitation
+    expires after 14 days. Owners see those of their organisation, users those to them."""
+
+    model = Invitation
+    path = "invitations"
+    serializer = InvitationSerializer
+    related = ("organization", "project")
+    filters = Filters.of(
+        organization=fields.id_filter("an organisation", "organization_id"),
+        project=fields.id_filter("a project", "project_id"),
+        username=fields.text_filter("Exactly this name."),
+    )
+    ordering = ("username", "id")
+    one, many = "an invitation", "invitations"
+    verbs = frozenset({"create", "remove"})
+    removal = Action.REMOVE
+    help = {"remove": "Withdraw an invitation of your organisation, or decline one to you."}
+    empty_text = "No invitation is open."
+    actions = (
+        RowAction(
+            "accept",
+            Action.ANSWER,
+            changes.accept,
+            "Accept an invitation to you. Only the invited user may do this, with a session.",
+            "accepted",
+            answer=MembershipSerializer,
+        ),
+    )
+    columns = columns_of("id username role organization project invited_by expires_at")
+
+    def rows(self, access: Access) -> QuerySet[Invitation]:
+        return super().rows(access).filter(expires_at__gt=timezone.now())
+
+    def create(self, access: Access, values: Mapping[str, Any]) -> Invitation:
+        scope = values.get("project") or values["organization"]
+        role = values.get("role", Role.MEMBER)
+        require(access, Action.MANAGE, changes.membership_of(User(), scope, role))
+        return changes.invite(values["username"], scope, role)
+
+
+INVITATIONS: Final = Invitations()

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from django.conf import settings
 from django.db.models import Q, QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.access import audit
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.captures.encrypted import CaptureUnreadable, Texts, read
-from vinery_accounts.captures.quarantine_store import release
+from vinery_accounts.captures.quarantine import release
+from vinery_accounts.captures.store import CaptureUnreadable, Texts, read
 from vinery_accounts.models import (
     AuditEntry,
     Capture,
@@ -22,7 +23,7 @@ from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Resource, RowAction, columns_of
 from vinery_accounts.resources.fields import DatedFilters, StrictSerializer
 from vinery_accounts.resources.limits import owners_of
-from vinery_accounts.usage.effects import Effect, with_effect
+from vinery_accounts.usage.filters import Effect, with_effect
 
 
 class RefusalSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -50,6 +51,7 @@ class Refusals(Resource[RefusedRequest]):
     the request needed, and how long the client should have waited."""
 
     model = RefusedRequest
+    path = "refusals"
     serializer = RefusalSerializer
     filters = DatedFilters.of(
         organization_id=fields.id_filter("an organisation"),
@@ -95,25 +97,18 @@ REFUSALS: Final = Refusals()
 # -- Requests in quarantine
 
 
-class QuarantinedRequestSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """A request that ended two engines. It is refused until it expires or is released."""
-
-    class Meta:
-        model = QuarantinedRequest
-        fields = [
-            *("id", "digest", "request_id", "created_at", "expires_at", "organization_id"),
-            *("organization_name", "project_id", "project_name", "user_id", "username"),
-            *("key_id", "key_name", "model"),
-        ]
-
-
 class Quarantine(Resource[QuarantinedRequest]):
     """Requests that ended two engines, by a digest of what the engines were to do. They are
     refused with `request_quarantined` until they expire or an administrator of the platform
     releases them."""
 
     model = QuarantinedRequest
-    serializer = QuarantinedRequestSerializer
+    path, title = "quarantine", "Quarantine"
+    lookup = ("digest", "[0-9a-f]{1,32}")
+    field_names = (
+        "id digest request_id created_at expires_at organization_id organization_name project_id "
+        "project_name user_id username key_id key_name model"
+    )
     filters = DatedFilters.of(
         organization_id=fields.id_filter("an organisation"),
         project_id=fields.id_filter("a project"),
@@ -143,6 +138,10 @@ class Quarantine(Resource[QuarantinedRequest]):
         "since=created_at digest model user=username key=key_name project=project_name request_id "
         "expires=expires_at"
     )
+
+    def notice(self) -> str:
+        is_off = not settings.VINERY_QUARANTINE_S
+        return "The quarantine is turned off: VINERY_QUARANTINE_S is 0." if is_off else ""
 
 
 QUARANTINE: Final = Quarantine()
@@ -197,6 +196,8 @@ class Captures(Resource[Capture]):
     Lists are without texts; reading the texts of one is an entry of the audit log."""
 
     model = Capture
+    path = "captures"
+    lookup = ("request_id", "[0-9A-Za-z_-]{1,64}")
     serializer = CaptureSerializer
     answers = {"retrieve": CaptureWithTextsSerializer}
     filters = DatedFilters.of(
@@ -215,7 +216,6 @@ class Captures(Resource[Capture]):
     )
 
     def rows(self, access: Access) -> QuerySet[Capture]:
-        """Return the captures without the encrypted texts, which are loaded when they are read."""
         return super().rows(access).defer("encrypted_texts")
 
     def extra_columns(self, rows: Sequence[Capture]) -> Sequence[Mapping[str, Any]]:
@@ -289,7 +289,6 @@ class VerdictSerializer(StrictSerializer):
 
 
 def changed_fields(entry: AuditEntry) -> list[str]:
-    """Return the names of the fields that the entry reports."""
     return sorted(entry.after or entry.before or ())
 
 
@@ -298,6 +297,7 @@ class AuditEntries(Resource[AuditEntry]):
     user their own. Entries never change, and each holds the hash of the entry before it."""
 
     model = AuditEntry
+    path = "audit"
     serializer = AuditSerializer
     filters = AuditFilters.of(
         organization_id=fields.id_filter("an organisation"),

@@ -32,7 +32,6 @@ class CommaListField(serializers.Field):  # type: ignore[type-arg]
         super().__init__(required=False, **more)
 
     def to_internal_value(self, data: Any) -> list[Any]:
-        """Return the values. Raises ValidationError for an invalid one."""
         return [self.child.run_validation(word.strip()) for word in str(data).split(",")]
 
 
@@ -72,7 +71,6 @@ class SelectionQuery(StrictSerializer):
         return {**super().get_fields(), **period_filters()}
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Raises ValidationError for a period that ends before it begins."""
         values.setdefault("to", timezone.now())
         values.setdefault("from", values["to"] - timedelta(days=1))
         if values["from"] >= values["to"]:
@@ -121,7 +119,6 @@ class ExportQuery(SelectionQuery):
         return Format(self.validated_data["file"])
 
     def selection(self, access: Access) -> Selection:
-        """Return the usage records that the file has."""
         since, until = self.period
         filters = usage_filters(self.validated_data)
         return Selection(since=since, until=until, filters=filters, visible=access.visible())
@@ -201,7 +198,6 @@ class UsageSerializer(StrictSerializer):
 
 
 def usage_filters(values: Mapping[str, Any]) -> Conditions:
-    """Return the filters by these values of dimensions, which may be absent or None."""
     return {
         dimension: frozenset(
             None if dimension is Dimension.STATUS and name == NO_STATUS else name for name in names
@@ -217,7 +213,6 @@ def question_of(
     visible: Conditions | None,
     zone: ZoneInfo,
 ) -> Question:
-    """Return a question with the filters and the granularity of these values."""
     granularity = values.get("granularity")
     return Question(
         since=period[0],

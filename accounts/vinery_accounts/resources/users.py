@@ -80,7 +80,6 @@ class NewUserSerializer(StrictSerializer):
     role = serializers.ChoiceField(choices=Role.choices, default=Role.MEMBER)
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Raise ValidationError for an organisation and a project."""
         return one_scope(values)
 
 
@@ -188,6 +187,7 @@ class Users(Resource[User]):
     keys, roles and limits are removed with them, and their usage records stay."""
 
     model = User
+    path = "users"
     serializer = UserSerializer
     bodies = {"create": NewUserSerializer}
     filters = UserFilters
@@ -268,13 +268,11 @@ class Users(Resource[User]):
             require(access, Action.MANAGE, candidate)
 
     def change(self, access: Access, row: User, values: Mapping[str, Any]) -> User:
-        """Give a user other values. Raises `PermissionDenied` for the address of a person."""
         if "email" in values and not row.is_service:
             _require_session(access)
         return super().change(access, row, _confirmed(access, values, row.email))
 
     def act(self, access: Access, action: RowAction, row: User | None, **values: Any) -> Any:
-        """Run an action. Raises `PermissionDenied` and `Conflict`."""
         if action.name == "link":
             _require_session(access)
         if action.name in _OF_ADMINISTRATORS:
@@ -286,10 +284,8 @@ USERS: Final = Users()
 
 
 def _confirmed(access: Access, values: Mapping[str, Any], stored_email: str = "") -> dict[str, Any]:
-    """Return the values, with whether a new address counts at sign-in through the issuer.
-
-    An owner may give any address, also that of a person in another organisation.
-    """
+    """Return the values, with whether a new address counts at sign-in through the issuer. An owner
+    may give any address, also that of a person in another organisation."""
     given = values.get("email")
     if given is None or (given == stored_email and not access.is_superuser):
         return dict(values)
@@ -368,6 +364,7 @@ class Memberships(Resource[Membership]):
     """Roles of users in organisations and projects. Owners give and take them."""
 
     model = Membership
+    path = "memberships"
     serializer = MembershipSerializer
     related = ("user", "organization", "project")
     filters = MembershipFilters
@@ -377,7 +374,6 @@ class Memberships(Resource[Membership]):
     columns = columns_of("id user role organization project created=created_at")
 
     def rows(self, access: Access) -> QuerySet[Membership]:
-        """Return the roles, with whether the user has a second factor."""
         # The relation is allauth's, whose tables `signin` alone imports.
         protected = User.objects.filter(pk=OuterRef("user_id"), authenticator__type="totp")
         return super().rows(access).annotate(has_second_factor=Exists(protected))

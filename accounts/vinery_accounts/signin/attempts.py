@@ -9,12 +9,15 @@ new password. Wrong passwords of strangers must not lock a user out for ever:
     all others             one counter for each name, from any network
 """
 
+import hmac
 import math
+import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from allauth.account.signals import user_logged_in
 from allauth.core.internal import ratelimit
 from allauth.core.internal.ratelimit import (
     Rate,
@@ -24,13 +27,15 @@ from allauth.core.internal.ratelimit import (
     truncate_ip,
 )
 from allauth.mfa.models import Authenticator
+from django.conf import settings
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest
+from django.core.signing import BadSignature, TimestampSigner
+from django.dispatch import receiver
+from django.http import HttpRequest, HttpResponse
 
 from vinery_accounts.base.actors import address_of
 from vinery_accounts.models import User
-from vinery_accounts.signin.devices import known_device
 
 TOO_MANY: Final = "too_many_login_attempts"
 # The names of the rates in `ACCOUNT_RATE_LIMITS`.
@@ -49,7 +54,6 @@ class Counter:
 
 
 def counter_of(request: HttpRequest, username: object, user: User | None) -> Counter:
-    """The counter of an attempt. `user` is the user of this name, None if there is none."""
     if user is None:
         return Counter(name_key(username))
     # A new password begins with new counters.
@@ -67,15 +71,12 @@ def consume(request: HttpRequest, counter: Counter) -> RateLimitUsage | None:
 
 
 def name_key(username: object) -> str:
-    """The key under which wrong passwords for a name are counted.
-
-    It has no host, unlike allauth's key: a client could send another Host header for each attempt.
-    """
+    """The key under which wrong passwords for a name are counted. It has no host, unlike allauth's
+    key: a client could send another Host header for each attempt."""
     return str(username).lower()
 
 
 def code_key(user: User) -> str:
-    """The key under which allauth counts wrong codes of second factors."""
     return f"mfa-auth-user-{user.pk}"
 
 
@@ -84,7 +85,6 @@ def has_second_factor(user: User) -> bool:
 
 
 def too_many(request: HttpRequest, counter: Counter) -> ValidationError:
-    """The error of a client that must wait, with the number of minutes."""
     wait_s = max(
         (_wait_s(cache_key, rate) for cache_key, rate in _counters(request, counter)),
         default=_MINUTE_S,
@@ -102,7 +102,6 @@ def forget(user: User) -> None:
 
 
 def _counters(request: HttpRequest | None, counter: Counter) -> Iterator[tuple[str, Rate]]:
-    """The cache key and the rate of each counter; without a request only those of names."""
     action = {"app": _APP, "action": counter.action}
     for rate in get_rates(**action):
         if request is not None or rate.per == "key":
@@ -116,3 +115,51 @@ def _wait_s(cache_key: str, rate: Rate) -> float:
         return 0.0
     opens_at: float = attempts[rate.amount - 1] + rate.duration
     return opens_at - time.time()
+
+
+# -- Known devices
+
+
+_SALT: Final = "vinery known devices"
+_LIFE_S: Final = 90 * 24 * 3600
+_PATH: Final = "/accounts/"
+
+
+def known_device(request: HttpRequest, user: User) -> str | None:
+    """The id of the device, if this user has signed in there; None otherwise."""
+    cookie = request.COOKIES.get(_name(user), "")
+    try:
+        signed = TimestampSigner(salt=_SALT).unsign(cookie, max_age=_LIFE_S)
+    except BadSignature:
+        return None
+    device, _, owner = signed.partition(".")
+    return device if hmac.compare_digest(owner, _owner(user)) else None
+
+
+@receiver(user_logged_in)
+def _signed_in(request: HttpRequest, user: User, **_: object) -> None:
+    request.META["vinery.signed_in"] = user
+
+
+def remember(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    user = request.META.pop("vinery.signed_in", None)
+    if user is not None:
+        device = known_device(request, user) or secrets.token_hex(16)
+        response.set_cookie(
+            _name(user),
+            TimestampSigner(salt=_SALT).sign(f"{device}.{_owner(user)}"),
+            max_age=_LIFE_S,
+            path=_PATH,
+            secure=settings.SESSION_COOKIE_SECURE,
+            httponly=True,
+            samesite="Lax",
+        )
+    return response
+
+
+def _name(user: User) -> str:
+    return f"known_device_{user.pk}"
+
+
+def _owner(user: User) -> str:
+    return f"{user.pk}.{user.get_session_auth_hash()}"

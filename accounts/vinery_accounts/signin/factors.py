@@ -35,10 +35,8 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
 
 def reencrypted(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Allauth's data of a factor, with its secrets encrypted under Django's newest key.
-
-    Raises `cryptography.fernet.InvalidToken` if no known key decrypts them.
-    """
+    """Allauth's data of a factor, with its secrets encrypted under Django's newest key. Raises
+    `cryptography.fernet.InvalidToken` if no known key decrypts them."""
     secrets = {name: data[name] for name in ("secret", "seed") if name in data}
     return {
         **data,
@@ -47,15 +45,12 @@ def reencrypted(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _OneUse:
-    """Remembers used codes as long as they are valid.
-
-    Allauth remembers them for one period only, but with its tolerance a code is valid for three.
-    """
+    """Remembers used codes as long as they are valid. Allauth remembers them for one period only,
+    but with its tolerance a code is valid for three."""
 
     user: User
 
     def clean_code(self) -> str:
-        """The code. Raises `ValidationError` if it is wrong or was used before."""
         try:
             code: str = super().clean_code()  # type: ignore[misc]
         except ValidationError as error:
@@ -92,7 +87,6 @@ class ReauthenticateForm(_OneUse, AllauthReauthenticateForm):  # type: ignore[mi
 
 
 def forget_factors(user: User) -> int:
-    """Delete the second factor and its recovery codes. Returns how many rows there were."""
     num_deleted: int
     num_deleted, _ = Authenticator.objects.filter(user=user).delete()
     return num_deleted
@@ -102,16 +96,13 @@ def forget_factors(user: User) -> int:
 
 
 def set_password(user: User, password: str) -> None:
-    """Set a new password, and reset the count of wrong ones.
-
-    Raises `ValidationError` if it is weak, or for a service account.
-    """
+    """Set a new password, and reset the count of wrong ones. Raises `ValidationError` if it is
+    weak, or for a service account."""
     changes.set_password(user, password)
     attempts.forget(user)
 
 
 def reset_second_factor(user: User) -> bool:
-    """Delete the user's second factor and recovery codes. Returns whether there was one."""
     with audit.writing():
         if not forget_factors(user):
             return False

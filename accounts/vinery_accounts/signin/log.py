@@ -41,12 +41,10 @@ def failed(request: HttpRequest, user: User | None, step: str) -> None:
 
 
 def locked_out(request: HttpRequest, user: User | None) -> None:
-    """Log that sign-in is blocked for a time, for this user or from this network."""
     _record_rarely("locked_out", request, user, {})
 
 
 def linked(request: HttpRequest, user: User, forgotten: Sequence[str]) -> None:
-    """Log that an account was linked by its address. `forgotten` lists what was removed."""
     by = Actor(user.pk, user.get_username(), address_of(request))
     audit.record("link", user, after={"by": "e-mail", "forgotten": list(forgotten)}, by=by)
 

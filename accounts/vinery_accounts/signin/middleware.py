@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
 
 from vinery_accounts.models import User
-from vinery_accounts.signin import devices
+from vinery_accounts.signin import attempts
 from vinery_accounts.signin.attempts import has_second_factor
 
 ROOT: Final = "/accounts/"
@@ -28,7 +28,6 @@ _POLICY: Final = (
 
 @sync_and_async_middleware
 def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Middleware. Belongs after sessions and users."""
     allauth = AccountMiddleware(get_response)
 
     if iscoroutinefunction(get_response):
@@ -36,7 +35,7 @@ def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest
         async def middleware(request: HttpRequest) -> HttpResponse:
             refusal = await sync_to_async(_refusal)(request) if _needs_check(request) else None
             if refusal is None and request.path.startswith(ROOT):
-                return devices.remember(request, guarded(await allauth(request)))
+                return attempts.remember(request, guarded(await allauth(request)))
             return refusal or await get_response(request)
 
     else:
@@ -44,7 +43,7 @@ def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest
         def middleware(request: HttpRequest) -> HttpResponse:  # type: ignore[misc]
             refusal = _refusal(request) if _needs_check(request) else None
             if refusal is None and request.path.startswith(ROOT):
-                return devices.remember(request, guarded(allauth(request)))
+                return attempts.remember(request, guarded(allauth(request)))
             return refusal or get_response(request)
 
     # Django calls this attribute: allauth handles some of its own exceptions there.
@@ -53,7 +52,6 @@ def sign_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest
 
 
 def guarded(response: HttpResponse) -> HttpResponse:
-    """Add the security headers of sign-in pages to a response."""
     # Not with an issuer: its button is a form whose response redirects to the issuer's own host.
     forms = "" if settings.VINERY_OIDC else "; form-action 'self'"
     response.headers.setdefault("Content-Security-Policy", _POLICY + forms)
@@ -62,7 +60,6 @@ def guarded(response: HttpResponse) -> HttpResponse:
 
 
 def _needs_check(request: HttpRequest) -> bool:
-    """Return whether the user of a session may have to set up a second factor first."""
     return (
         settings.VINERY_REQUIRE_2FA != "off"
         and settings.SESSION_COOKIE_NAME in request.COOKIES

@@ -57,7 +57,6 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def populate_user(
         self, request: HttpRequest, sociallogin: SocialLogin, data: Mapping[str, Any]
     ) -> User:
-        """A new account with the user's claims, without addresses that are not verified."""
         sociallogin.email_addresses = [
             address for address in sociallogin.email_addresses if address.verified is True
         ]
@@ -68,11 +67,9 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return user
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
-        """Link the account with the user's address, if the settings allow it.
-
-        Raises `ImmediateHttpResponse` if the address belongs to an account that may not be linked.
-        Addresses that nothing confirms do not count: owners of organisations may give any.
-        """
+        """Link the account with the user's address, if the settings allow it. Raises
+        `ImmediateHttpResponse` if the address belongs to an account that may not be linked.
+        Addresses that nothing confirms do not count: owners of organisations may give any."""
         is_connecting = sociallogin.state.get("process") == "connect"
         if sociallogin.is_existing:
             if not is_connecting:
@@ -110,7 +107,6 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         exception: Exception | None = None,
         extra_context: Any = None,
     ) -> None:
-        """Log the reason, which the user's page does not show."""
         sign_in_log.failed(request, None, "issuer")
         from vinery_accounts.signin.oidc_provider import IssuerFailed
 
@@ -127,10 +123,8 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
 def _ignore_unconfirmed(sociallogin: SocialLogin) -> None:
     """Let a new user sign up with an address that other accounts have, but have not confirmed.
-
     Allauth would refuse the address because of these accounts. The new account has the address in
-    its own column.
-    """
+    its own column."""
     emails = [address.email.lower() for address in sociallogin.email_addresses]
     if emails and not EmailAddress.objects.filter(email__in=emails).exists():
         sociallogin.email_addresses = []
@@ -138,9 +132,7 @@ def _ignore_unconfirmed(sociallogin: SocialLogin) -> None:
 
 def _hand_over(request: HttpRequest, user: User) -> None:
     """Remove the password, second factor and connections that the account had before it was linked.
-
-    Its creator may have chosen them, and need not be the owner of the address.
-    """
+    Its creator may have chosen them, and need not be the owner of the address."""
     with audit.writing():
         found = {
             "password": user.has_usable_password(),
@@ -161,7 +153,6 @@ def _issuer() -> Issuer:
 
 
 def groups_of(claims: Mapping[str, Any], issuer: Issuer) -> frozenset[str]:
-    """The groups in a user's claims, which may be one string or a list."""
     groups = claims.get(issuer.groups_claim, ()) if issuer.groups_claim else ()
     return frozenset([groups] if isinstance(groups, str) else [str(each) for each in groups])
 
@@ -169,9 +160,7 @@ def groups_of(claims: Mapping[str, Any], issuer: Issuer) -> frozenset[str]:
 @transaction.atomic
 def grant(user: User, claims: Mapping[str, Any], issuer: Issuer, *, is_new: bool) -> None:
     """Apply the groups of a user's claims: superuser status, and the role in the organisation.
-
-    Without configured roles only a new user gets one: member.
-    """
+    Without configured roles only a new user gets one: member."""
     groups = groups_of(claims, issuer)
     # Rights are given first and taken last: losing the right to keys pauses a user's keys.
     is_admin = issuer.admin_group in groups

@@ -105,7 +105,6 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return self.get_provider().sociallogin_from_response(request, kept | verified)
 
     def _claims(self, id_token: str) -> dict[str, Any]:
-        """The claims of a token that is valid for this issuer, client and sign-in."""
         jwks, client_id = self._get_json(self.openid_config["jwks_uri"]), self._issuer.client_id
         try:
             claims: dict[str, Any] = jwt.decode(
@@ -145,7 +144,6 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 
 
 def _key(jwks: Mapping[str, Any], header: Mapping[str, Any]) -> jwt.PyJWK:
-    """The key that the header names, or the only one when it names none."""
     if header.get("alg") not in _ALGORITHMS:
         raise jwt.InvalidAlgorithmError
     keys = jwt.PyJWKSet.from_dict(dict(jwks)).keys
@@ -184,7 +182,6 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
         return OidcClient(request, self._issuer)
 
     def get_pkce_params(self) -> dict[str, str]:
-        """The PKCE parameters of this sign-in, and the nonce derived from its secret."""
         params: dict[str, str] = super().get_pkce_params()
         return params | {"nonce": nonce_for(params["code_verifier"])}
 

@@ -29,7 +29,6 @@ class PeopleBackend(ModelBackend):
 
 
 def public_url(url: str) -> str:
-    """The same path and query under VINERY_PUBLIC_URL, if that is set."""
     if not settings.VINERY_PUBLIC_URL:
         return url
     parts = urlsplit(url)
@@ -45,11 +44,9 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return False
 
     def get_login_redirect_url(self, request: HttpRequest) -> str:
-        """The page after a sign-in that did not begin on another page."""
         return reverse("console:overview")
 
     def pre_login(self, request: HttpRequest, user: User, **hints: Any) -> HttpResponse | None:
-        """The last check before a session, for every way to sign in."""
         if not may_sign_in(user):
             log.failed(request, user, "account that may not sign in")
             refusal: HttpResponse = self.respond_user_inactive(request, user)
@@ -77,7 +74,6 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return is_old and bool(super().is_reauthentication_required(app=app, **more))
 
     def authentication_failed(self, request: HttpRequest, **credentials: Any) -> None:
-        """Log a wrong password, at sign-in or at reauthentication."""
         log.failed(request, log.named(credentials.get("username", "")), "password")
 
     def send_password_reset_mail(self, user: User, email: str, context: dict[str, Any]) -> None:

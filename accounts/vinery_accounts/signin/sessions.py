@@ -7,9 +7,14 @@ cookie or an unencrypted row is ignored: the user signs in again.
 """
 
 import json
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest, HttpResponse
@@ -41,7 +46,6 @@ def cookie_of(session_key: str) -> str:
 
 
 def key_of(cookie: str) -> str | None:
-    """The session's key; None for a cookie without our signature."""
     try:
         return Signer(salt=_SALT).unsign(cookie)
     except BadSignature:
@@ -52,10 +56,33 @@ class EncryptedSerializer:
     """The serializer that `SESSION_SERIALIZER` names. An unreadable session counts as empty."""
 
     def dumps(self, session: dict[str, Any]) -> bytes:
-        """The session as it is stored. Raises TypeError for values that JSON cannot hold."""
         return cipher(_PURPOSE).encrypt(json.dumps(session, separators=(",", ":")).encode())
 
     def loads(self, encrypted: bytes) -> dict[str, Any]:
-        """The stored session. Raises `cryptography.fernet.InvalidToken`."""
         session: dict[str, Any] = json.loads(cipher(_PURPOSE).decrypt(encrypted))
         return session
+
+
+# -- Passwords
+
+
+# A quarter of a core that others want as well: a sign-in beside a busy engine takes seconds.
+_NICENESS: Final = 5
+_TURN: Final = threading.Lock()
+
+
+class PatientHasher(PBKDF2PasswordHasher):
+    """Django's hasher in a thread of its own: a thread cannot raise its priority again. It computes
+    outside Python's global lock, so no other thread waits for it."""
+
+    def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
+        with _TURN, ThreadPoolExecutor(1, "hashing", initializer=_be_patient) as thread:
+            return thread.submit(super().encode, password, salt, iterations).result()
+
+
+def _be_patient() -> None:
+    if sys.platform == "linux":  # where threads have priorities of their own
+        thread = threading.get_native_id()
+        # A process that was started with `nice` may have more. Only root may lower it.
+        niceness = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread))
+        os.setpriority(os.PRIO_PROCESS, thread, niceness)

@@ -16,7 +16,6 @@ from vinery_accounts.signin.attempts import has_second_factor
 
 
 def root(request: HttpRequest) -> HttpResponseRedirect:
-    """`/`: redirect to the console, or to sign-in."""
     is_known = request.user.is_authenticated
     return HttpResponseRedirect(reverse("console:overview" if is_known else "account_login"))
 
@@ -37,7 +36,6 @@ class Overview(LoginRequiredMixin, TemplateView):
 
 
 def password_reset(request: HttpRequest) -> HttpResponse:
-    """Reset by e-mail, if e-mail is configured; else a page that refers to an administrator."""
     if settings.VINERY_PASSWORD_RESET:
         response: HttpResponse = account.password_reset(request)
         return response
@@ -45,7 +43,6 @@ def password_reset(request: HttpRequest) -> HttpResponse:
 
 
 def connections(request: HttpRequest) -> HttpResponse:
-    """The user's connection to the issuer. Raises `Http404` if no issuer is configured."""
     if settings.VINERY_OIDC is None:
         raise Http404
     response: HttpResponse = social.connections(request)
@@ -53,7 +50,6 @@ def connections(request: HttpRequest) -> HttpResponse:
 
 
 def oidc(request: HttpRequest, *, is_callback: bool) -> HttpResponse:
-    """Redirect to the issuer, or sign in a user who comes back from there."""
     # Imported here: it brings an HTTP client, which few processes need.
     from vinery_accounts.signin.oidc_provider import respond
 

@@ -6,17 +6,80 @@ later needs a default. Standard library and msgspec only.
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
 from vinery_accounts.base.errors import Outcome as Outcome
-from vinery_accounts.usage.tokens import TokenCounts
+from vinery_accounts.base.limit_table import MAX_WEIGHT
 
 logger = logging.getLogger(__name__)
 
+
+class TokenCounts(msgspec.Struct, frozen=True):
+    """The tokens of a request, or of several. Cached, image, video and audio tokens are part of the
+    prompt tokens, reasoning tokens of the output tokens. What has counts extends this class:
+    entries of the journal, whose fields have the names of columns, reservations of limits, and
+    figures of reports."""
+
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_reasoning_tokens: int = 0
+    num_image_tokens: int = 0
+    num_video_tokens: int = 0
+    num_audio_tokens: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prompt_tokens + self.num_output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weighted tokens of one token of each sort, in thousandths."""
+
+    uncached_milli: int = 1000
+    cached_milli: int = 1000
+    output_milli: int = 1000
+    image_milli: int = 1000
+
+    def weigh_milli(self, counts: TokenCounts) -> int:
+        """Return the weighted tokens of a request, in thousandths. No token may be both cached and
+        an image token; the tokens of videos count as those of images."""
+        num_cached, num_image = counts.num_cached_tokens, counts.num_image_tokens
+        return (
+            (counts.num_prompt_tokens - num_cached - num_image) * self.uncached_milli
+            + num_cached * self.cached_milli
+            + num_image * self.image_milli
+            + counts.num_output_tokens * self.output_milli
+        )
+
+
+EQUAL_WEIGHTS: Final = Weights()
+
+
+def weights_by_model(rows: Iterable[Any]) -> dict[str, Weights]:
+    """Return the weights of rows of `ModelWeight` by the model's name. A model without a row has
+    `EQUAL_WEIGHTS`."""
+    weights = {}
+    for row in rows:
+        try:
+            columns = (row.uncached, row.cached, row.output, row.image)
+            weights[row.model] = Weights(*map(_milli, columns))
+        except (ValueError, OverflowError) as error:  # the weight is infinite or no number
+            logger.error("ignoring the token weights of %s: %s", ascii(row.model), error)
+    return weights
+
+
+def _milli(weight: float) -> int:
+    return min(max(0, round(weight * 1000)), MAX_WEIGHT * 1000)
+
+
+# -- Entries
 
 # request_id, then the counts so far that `_PROGRESS` names.
 Progress = tuple[str, int, int, int, int]
@@ -180,11 +243,9 @@ class OpenRequests:
         self._progress: dict[str, Progress] = {}
 
     def take(self, entry: Entry) -> None:
-        """Apply one entry.
-
-        Repeated entries and checkpoints of unknown requests change nothing. The last admission
-        of a request counts, because the serving model may be known only after the first.
-        """
+        """Apply one entry. Repeated entries and checkpoints of unknown requests change nothing. The
+        last admission of a request counts, because the serving model may be known only after the
+        first."""
         match entry:
             case Admission(request_id=request_id):
                 self._admissions[request_id] = entry
@@ -211,11 +272,9 @@ class OpenRequests:
             yield Checkpoint(tuple(self._progress.values()))
 
     def interrupted(self, engine_counts: Mapping[str, Progress]) -> Iterator[Settlement]:
-        """Yield settlements of the open requests of a dead process.
-
-        `engine_counts` are the exact counts of engines that survived it, by request id. The
-        last checkpoint counts for other requests.
-        """
+        """Yield settlements of the open requests of a dead process. `engine_counts` are the exact
+        counts of engines that survived it, by request id. The last checkpoint counts for other
+        requests."""
         for request_id, admission in self._admissions.items():
             none = (request_id, 0, 0, 0, 0)
             checkpoint = self._progress.get(request_id, none)

@@ -15,64 +15,21 @@ import msgspec
 from django.db.models import F, Q, QuerySet
 
 from vinery_accounts.models import OWNERS, RefusedRequest, UsageRecord
-from vinery_accounts.usage.effects import with_effect
-from vinery_accounts.usage.filters import NAME_COLUMNS, Conditions, restriction
+from vinery_accounts.usage.filters import NAME_COLUMNS, Conditions, restriction, with_effect
 
 _Row: TypeAlias = dict[str, Any]
 
 COLUMNS = (
-    "request_id",
-    "client_request_id",
-    "created_at",
-    "organization_id",
-    "organization_name",
-    "organization_exists",
-    "project_id",
-    "project_name",
-    "project_exists",
-    "user_id",
-    "username",
-    "user_exists",
-    "key_id",
-    "key_name",
-    "key_exists",
-    "ip",
-    "model",
-    "asked_model",
-    "endpoint",
-    "dialect",
-    "is_streamed",
-    "outcome",
-    "http_status",
-    "finish_reason",
-    "error_code",
-    "num_prompt_tokens",
-    "num_cached_tokens",
-    "num_image_tokens",
-    "num_audio_tokens",
-    "num_output_tokens",
-    "num_reasoning_tokens",
-    "weighted_tokens",
-    "queue_ms",
-    "prefill_ms",
-    "first_token_ms",
-    "inter_token_ms",
-    "total_ms",
-    "num_request_bytes",
-    "num_response_bytes",
-    "num_continuations",
-    "num_media",
-    "num_media_bytes",
-    "num_media_pixels",
-    "fetch_ms",
-    "decode_ms",
-    "encode_ms",
-    "is_exact",
-    "num_video_tokens",
-    "mm_hashes",
-    "end_user",
-    "error_message",
-    "error_param",
+    *("request_id", "client_request_id", "created_at", "organization_id", "organization_name"),
+    *("organization_exists", "project_id", "project_name", "project_exists", "user_id", "username"),
+    *("user_exists", "key_id", "key_name", "key_exists", "ip", "model", "asked_model", "endpoint"),
+    *("dialect", "is_streamed", "outcome", "http_status", "finish_reason", "error_code"),
+    *("num_prompt_tokens", "num_cached_tokens", "num_image_tokens", "num_audio_tokens"),
+    *("num_output_tokens", "num_reasoning_tokens", "weighted_tokens", "queue_ms", "prefill_ms"),
+    *("first_token_ms", "inter_token_ms", "total_ms", "num_request_bytes", "num_response_bytes"),
+    *("num_continuations", "num_media", "num_media_bytes", "num_media_pixels", "fetch_ms"),
+    *("decode_ms", "encode_ms", "is_exact", "num_video_tokens", "mm_hashes", "end_user"),
+    *("error_message", "error_param"),
 )
 
 REFUSAL_COLUMNS = (
@@ -120,7 +77,6 @@ def export(selection: Selection, form: Format) -> Iterator[str]:
 
 
 def export_refusals(rows: QuerySet[RefusedRequest], form: Format) -> Iterator[str]:
-    """Yield the text of refusals, like `export`."""
     return _written(REFUSAL_COLUMNS, _pages(with_effect(rows).values("id", *REFUSAL_COLUMNS)), form)
 
 

@@ -3,10 +3,23 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import reduce
+from http import HTTPStatus
 from operator import or_
 from typing import Any, Final
 
-from django.db.models import Q
+from django.db.models import (
+    Case,
+    CharField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    TextChoices,
+    Value,
+    When,
+)
+
+from vinery_accounts.models import RefusedRequest, UsageRecord
 
 ANY = Q()
 NOTHING = Q(pk__in=())
@@ -53,12 +66,10 @@ class Dimension(StrEnum):
         return f"{stored}xx" if self is Dimension.STATUS and stored is not None else stored
 
     def to_stored(self, public: Key) -> Key:
-        """Return the column's value for a public one: 4 for `4xx`."""
         return int(str(public)[0]) if self is Dimension.STATUS and public is not None else public
 
     @property
     def name_column(self) -> str | None:
-        """The column with the name of an id; None if the value is a name itself."""
         return NAME_COLUMNS.get(self.column)
 
 
@@ -67,10 +78,8 @@ Conditions = Mapping[Dimension, Values]
 
 
 def restriction(filters: Conditions, visible: Conditions | None) -> Q:
-    """Return the condition on usage records or slices.
-
-    All filters must hold, and any condition of `visible`: {} shows nothing, None everything.
-    """
+    """Return the condition on usage records or slices. All filters must hold, and any condition of
+    `visible`: {} shows nothing, None everything."""
     wanted = Q(*(among(*pair) for pair in filters.items()))
     if visible is None:
         return wanted
@@ -78,12 +87,35 @@ def restriction(filters: Conditions, visible: Conditions | None) -> Q:
 
 
 def columns_of(filters: Conditions, visible: Conditions | None) -> frozenset[str]:
-    """Return the columns that `restriction` reads."""
     return frozenset(dimension.column for dimension in (*filters, *(visible or ())))
 
 
 def among(dimension: Dimension, values: Values) -> Q:
-    """Return the condition that a row's value is one of these; None matches null."""
     known = {dimension.to_stored(value) for value in values if value is not None}
     condition = Q(**{f"{dimension.column}__in": known}) if known else NOTHING
     return condition | Q(**{dimension.column: None}) if None in values else condition
+
+
+# -- What a limit did to a request
+
+
+class Effect(TextChoices):
+    """The names are those of the label `effect` in `/metrics`."""
+
+    REFUSED = "refused", "refused"
+    CUT_SHORT = "cut_short", "cut short"
+    SHADOW = "shadow", "shadow"
+
+
+def with_effect(rows: QuerySet[RefusedRequest]) -> QuerySet[RefusedRequest]:
+    """Annotate refusals with `effect`, which is None if the usage record has been deleted."""
+    usage = UsageRecord.objects.filter(request_id=OuterRef("request_id")).order_by()
+    refused = When(http_status=HTTPStatus.TOO_MANY_REQUESTS.value, then=Value(Effect.REFUSED.value))
+    answered = Case(refused, default=Value(Effect.CUT_SHORT.value), output_field=CharField())
+    return rows.annotate(
+        effect=Case(
+            When(is_shadow=True, then=Value(Effect.SHADOW.value)),
+            default=Subquery(usage.values_list(answered)[:1]),
+            output_field=CharField(),
+        )
+    )

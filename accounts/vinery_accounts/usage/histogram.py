@@ -51,11 +51,8 @@ class Percentiles:
 
 
 def bucket_index_of(latency: Latency, duration_ms: float) -> int:
-    """Return the bucket index of a duration: latency * NUM_BUCKETS + bucket.
-
-    Bucket b counts durations in (S * G**(b - 1), S * G**b], with S = `_SMALLEST_MS` and
-    G = `GROWTH`.
-    """
+    """Return the bucket index of a duration: latency * NUM_BUCKETS + bucket. Bucket b counts
+    durations in (S * G**(b - 1), S * G**b], with S = `_SMALLEST_MS` and G = `GROWTH`."""
     if not duration_ms > _SMALLEST_MS:  # NaN too
         bucket = 0
     else:
@@ -65,7 +62,6 @@ def bucket_index_of(latency: Latency, duration_ms: float) -> int:
 
 
 def encode(counts: Mapping[int, int]) -> bytes:
-    """Return the bytes of counts by bucket index. Equal counts have equal bytes."""
     words = []
     for index, count in sorted(counts.items()):
         while count > _MAX_COUNT:
@@ -76,7 +72,6 @@ def encode(counts: Mapping[int, int]) -> bytes:
 
 
 def decode(encoded: bytes) -> dict[int, int]:
-    """Return the counts by bucket index."""
     counts: dict[int, int] = {}
     for [word] in struct.iter_unpack("<I", encoded):
         index = word >> _COUNT_BITS
@@ -85,12 +80,10 @@ def decode(encoded: bytes) -> dict[int, int]:
 
 
 def compact(encoded: bytes) -> bytes:
-    """Return the same histogram with one word for each bucket."""
     return encode(decode(encoded))
 
 
 def counts_of(encoded: Iterable[bytes]) -> Counts:
-    """Return the sum of histograms as an array."""
     # Only reports need it: 25 MB of a process, and 50 ms of its start.
     import numpy as np
 
@@ -102,11 +95,9 @@ def counts_of(encoded: Iterable[bytes]) -> Counts:
 
 
 def percentiles(counts: Counts, latency: Latency) -> Percentiles | None:
-    """Return the percentiles of a latency, or None if nothing was measured.
-
-    The p-th percentile is the smallest duration that at least p % of the requests do not
-    exceed (nearest rank), within `RELATIVE_ERROR`.
-    """
+    """Return the percentiles of a latency, or None if nothing was measured. The p-th percentile is
+    the smallest duration that at least p % of the requests do not exceed (nearest rank), within
+    `RELATIVE_ERROR`."""
     cumulated = counts[latency].cumsum()
     num = int(cumulated[-1])
     if not num:

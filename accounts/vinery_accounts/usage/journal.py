@@ -48,7 +48,6 @@ class Journal:
 
     @property
     def room_bytes(self) -> int:
-        """The allocated disk space after the last line."""
         return max(0, self._allocated_bytes - self.size_bytes)
 
     def allocate(self, room_bytes: int) -> None:
@@ -79,10 +78,8 @@ class Journal:
 
     @classmethod
     def adopt(cls, path: Path) -> Journal | None:
-        """Return the journal at `path`, or None if another process owns it.
-
-        It may end in a torn line, which `read` skips. Raises OSError.
-        """
+        """Return the journal at `path`, or None if another process owns it. It may end in a torn
+        line, which `read` skips. Raises OSError."""
         try:
             fd = os.open(path, os.O_RDWR)
         except FileNotFoundError:
@@ -90,11 +87,8 @@ class Journal:
         return cls(path, fd, _find_end(fd)) if _lock(path, fd) else None
 
     def append(self, line: bytes) -> None:
-        """Append one line. Raises OSError, and then nothing was appended.
-
-        A failed write may leave bytes without a newline. Readers skip them, and the next
-        append overwrites them.
-        """
+        """Append one line. Raises OSError, and then nothing was appended. A failed write may leave
+        bytes without a newline. Readers skip them, and the next append overwrites them."""
         _write(self._fd, line, self.size_bytes)
         self.size_bytes += len(line)
 
@@ -113,11 +107,9 @@ class Journal:
             max_bytes *= 2  # the line is longer
 
     def replace(self, lines: bytes) -> None:
-        """Replace the content by these lines. Raises OSError, and then nothing changed.
-
-        The files of journal and draft change their names, so that the next replacement needs no
-        disk space either.
-        """
+        """Replace the content by these lines. Raises OSError, and then nothing changed. The files
+        of journal and draft change their names, so that the next replacement needs no disk space
+        either."""
         draft = self._draft or _Draft.create(self.path.with_suffix(_DRAFT_SUFFIX), 0)
         self._draft = draft
         draft.write(lines)
@@ -210,7 +202,6 @@ class _Draft:
 
 
 def journals_in(directory: Path) -> list[Path]:
-    """Return the paths of all journals, of running and of dead processes."""
     return sorted(directory.glob(f"*{_SUFFIX}"))
 
 
@@ -221,9 +212,7 @@ def is_of_a_journal(path: Path) -> bool:
 
 def read_lines(path: Path) -> bytes:
     """Return the whole lines of a journal while its owner may append to it, replace or remove it.
-
-    b"" for a journal that was removed: its entries were stored before. Raises OSError.
-    """
+    b"" for a journal that was removed: its entries were stored before. Raises OSError."""
     for _ in range(_MAX_COPIES):
         try:
             with path.open("rb", buffering=0) as file:
@@ -245,7 +234,6 @@ def read_lines(path: Path) -> bytes:
 
 
 def sweep_drafts(directory: Path) -> None:
-    """Remove the drafts of dead processes."""
     for suffix in (_DRAFT_SUFFIX, _OLD_SUFFIX):
         for path in directory.glob(f"*{suffix}"):
             draft = Journal.adopt(path)
@@ -273,7 +261,6 @@ def _allocate(fd: int, offset: int, num_bytes: int) -> None:
 
 
 def _find_end(fd: int) -> int:
-    """The length of the lines before the zeros of allocated disk space."""
     offset = 0
     while content := os.pread(fd, _SCAN_BYTES, offset):
         end = content.find(b"\0")

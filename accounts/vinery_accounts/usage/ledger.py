@@ -99,21 +99,17 @@ class UsageLedger:
 
     @property
     def backlog_bytes(self) -> int:
-        """The size of the journal's entries that are not stored yet."""
         return self._journal.size_bytes - self._stored_bytes
 
     @property
     def has_room(self) -> bool:
-        """Whether a request can be admitted, however long its names are."""
         with self._lock:
             return self._make_room(2 * _SETTLEMENT_BYTES)
 
     def admit(self, admission: Admission) -> None:
         """Record that a request begins: it gets a usage record, also after a kill. A second
-        admission of a running request replaces the first.
-
-        Raises `NoRoomForUsage` while the disk is full and the reserve is used up.
-        """
+        admission of a running request replaces the first. Raises `NoRoomForUsage` while the disk is
+        full and the reserve is used up."""
         line = encode(admission)
         with self._lock:
             try:
@@ -153,18 +149,15 @@ class UsageLedger:
                 self._complain(error)
 
     def start(self) -> None:
-        """Start the thread that stores settlements, also those of dead processes."""
         if self._thread is not None:
             raise RuntimeError("the ledger has been started before")
         self._thread = threading.Thread(target=self._run, name="usage-writer", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Store everything and close the journal. Call it when no request runs any more.
-
-        Open requests are settled as interrupted. If the database is unavailable, the journal
-        stays, and the next process recovers it.
-        """
+        """Store everything and close the journal. Call it when no request runs any more. Open
+        requests are settled as interrupted. If the database is unavailable, the journal stays, and
+        the next process recovers it."""
         if self._thread is None:
             self._finish()
         else:
@@ -172,10 +165,8 @@ class UsageLedger:
             self._thread.join()
 
     def flush(self) -> None:
-        """Store all settlements so far.
-
-        Raises `django.db.Error`, and then the rest stays in the journal.
-        """
+        """Store all settlements so far. Raises `django.db.Error`, and then the rest stays in the
+        journal."""
         with self._flushing:
             if self._spilled:
                 self._repair()
@@ -223,7 +214,6 @@ class UsageLedger:
             self._journal.close()
 
     def _begin_journal(self) -> None:
-        """Write the first line, and allocate the reserve as far as there is disk space."""
         try:
             self._journal.allocate(self._reserve_bytes)
             self._journal.allocate_draft(self._reserve_bytes)
@@ -236,10 +226,8 @@ class UsageLedger:
 
     def _make_room(self, num_bytes: int, *, keeping: int = 0) -> bool:
         """Whether the journal has room for a line, for the settlements of open requests, and for
-        the `keeping` bytes that this line may not use.
-
-        Keeps the reserve full: one system call for each few hundred requests.
-        """
+        the `keeping` bytes that this line may not use. Keeps the reserve full: one system call for
+        each few hundred requests."""
         wanted = num_bytes + _SETTLEMENT_BYTES * len(self._requests)
         if self._journal.room_bytes < wanted + self._reserve_bytes:
             now_s = time.monotonic()
@@ -252,7 +240,6 @@ class UsageLedger:
 
     @property
     def _is_short_of_room(self) -> bool:
-        """Whether the disk is full, and a rewrite would free space."""
         return (
             self._journal.room_bytes < self._reserve_bytes // 2
             and self._stored_bytes > self._reserve_bytes // 2
@@ -303,7 +290,6 @@ class UsageLedger:
                 self._count_unwritten()
 
     def _repair(self) -> None:
-        """Append the settlements that could not be written before."""
         with self._lock:
             num_written = 0
             try:
@@ -326,10 +312,8 @@ class UsageLedger:
             self._complain(error)
 
     def _rewrite(self) -> None:
-        """Remove stored entries from the journal.
-
-        The backlog is short here, so threads that write entries do not wait long.
-        """
+        """Remove stored entries from the journal. The backlog is short here, so threads that write
+        entries do not wait long."""
         with self._lock:
             opened = self._first_line() + b"".join(map(encode, self._requests.entries()))
             backlog = self._journal.read(self._stored_bytes, self.backlog_bytes + 1)

@@ -39,7 +39,6 @@ _Signed = tuple[tuple[int, int], ...]
 
 
 def check_moment(moment: datetime) -> None:
-    """Raises ValidationError for a time near the limits of `datetime`, where arithmetic fails."""
     if moment.year not in _YEARS:
         raise ValidationError(f"Choose a year from {_YEARS[0]} to {_YEARS[-1]}.")
 
@@ -69,11 +68,9 @@ class Kept:
         return HOUR_S if at_s < round_up(self.minutes_since_s, HOUR_S) else MINUTE_S
 
     def fit(self, at_s: int) -> int:
-        """Return `at_s` rounded down to the start of its unit."""
         return round_down(at_s, self.unit_at(at_s))
 
     def widen(self, since: datetime, until: datetime) -> tuple[int, int]:
-        """Return the shortest period of whole units that contains this one."""
         first, last = seconds_of(since), math.ceil(until.timestamp())
         return self.fit(first), round_up(last, self.unit_at(last))
 
@@ -88,12 +85,10 @@ class Part:
 
     @property
     def starts(self) -> range:
-        """The start times of its roll-ups."""
         return range(self.start_s, self.end_s, self.unit_s)
 
 
 def usual_granularity(since: datetime, until: datetime) -> Granularity:
-    """Return a granularity that gives a chart dozens to hundreds of points."""
     length = until - since
     if length <= timedelta(hours=4):
         return Granularity.MINUTE
@@ -103,11 +98,9 @@ def usual_granularity(since: datetime, until: datetime) -> Granularity:
 def borders(
     since: datetime, until: datetime, granularity: Granularity, zone: tzinfo, kept: Kept
 ) -> list[int]:
-    """Return the start times of the points of a series, and the end of the last point.
-
-    The first and the last point may be shorter. Where fine roll-ups have been deleted,
-    borders move down to the coarser units. Raises `TooManyPoints`.
-    """
+    """Return the start times of the points of a series, and the end of the last point. The first
+    and the last point may be shorter. Where fine roll-ups have been deleted, borders move down to
+    the coarser units. Raises `TooManyPoints`."""
     num_points = (until - since) / granularity.length
     if num_points > MAX_POINTS:
         raise TooManyPoints(
@@ -138,12 +131,10 @@ def runs(borders: Sequence[int]) -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Roll-ups to read, and the points of a series to which they are added.
-
-    Roll-ups are grouped in bins: bin b begins at `start_s + b * bin_s`. For each pair of a point
-    and a sign in `first`, it is added to (1) or subtracted from (-1) the b-th point after that
-    one, if `points` contains it.
-    """
+    """Roll-ups to read, and the points of a series to which they are added. Roll-ups are grouped in
+    bins: bin b begins at `start_s + b * bin_s`. For each pair of a point and a sign in `first`, it
+    is added to (1) or subtracted from (-1) the b-th point after that one, if `points` contains
+    it."""
 
     unit_s: int
     parts: tuple[Part, ...]
@@ -160,11 +151,9 @@ class Reading:
 
 
 def readings(run: Run) -> list[Reading]:
-    """Return the readings that give the points of a run.
-
-    Fine units come before coarse ones. So usage that is subtracted from a day was part of it,
-    also if more is stored between the two queries.
-    """
+    """Return the readings that give the points of a run. Fine units come before coarse ones. So
+    usage that is subtracted from a day was part of it, also if more is stored between the two
+    queries."""
     start_s, next_s, *_ = run.borders
     midnight_s = round_down(start_s + DAY_S // 2, DAY_S)
     points = range(run.first, run.first + len(run.borders) - 1)
@@ -199,7 +188,6 @@ def parts(borders: Sequence[int]) -> list[Part]:
 
 
 def seconds_of(moment: datetime) -> int:
-    """Return whole Unix seconds."""
     return int(moment.astimezone(UTC).timestamp())
 
 
@@ -208,12 +196,10 @@ def moment_of(at_s: int) -> datetime:
 
 
 def round_down(at_s: int, unit_s: int) -> int:
-    """Return the largest multiple of `unit_s` that is at most `at_s`."""
     return at_s // unit_s * unit_s
 
 
 def round_up(at_s: int, unit_s: int) -> int:
-    """Return the smallest multiple of `unit_s` that is at least `at_s`."""
     return -(-at_s // unit_s) * unit_s
 
 

@@ -67,12 +67,10 @@ def store_then(settle_leases: Callable[[Sequence[str]], None]) -> Store:
 
 
 def recover_orphans(directory: Path, store: Store = store_settlements) -> Recovered:
-    """Settle the requests of all dead processes of this host.
-
-    A web process calls it at its start, and a job calls it periodically. When it returns, no
-    other process recovers journals, unless one takes longer than `_MAX_TURN_S`. Raises
-    `django.db.Error` if the database is unavailable; the remaining journals stay.
-    """
+    """Settle the requests of all dead processes of this host. A web process calls it at its start,
+    and a job calls it periodically. When it returns, no other process recovers journals, unless one
+    takes longer than `_MAX_TURN_S`. Raises `django.db.Error` if the database is unavailable; the
+    remaining journals stay."""
     total = Recovered()
     with _turn(directory):
         lost = read_engine_counts(directory)
@@ -93,10 +91,8 @@ def recover_orphans(directory: Path, store: Store = store_settlements) -> Recove
 
 @contextmanager
 def _turn(directory: Path) -> Iterator[None]:
-    """Wait until no other process recovers, at most `_MAX_TURN_S`.
-
-    After that both go on, which is safe, because each journal has a lock.
-    """
+    """Wait until no other process recovers, at most `_MAX_TURN_S`. After that both go on, which is
+    safe, because each journal has a lock."""
     directory.mkdir(parents=True, exist_ok=True)
     fd = os.open(directory, os.O_RDONLY)
     try:
@@ -124,10 +120,8 @@ def _is_ours(fd: int) -> bool:
 def recover(
     journal: Journal, store: Store, lost: Mapping[str, Progress] | None = None
 ) -> Recovered:
-    """Store the settlements, settle open requests as interrupted, and remove the journal.
-
-    `lost` are the token counts of engines, by request id (`read_engine_counts`).
-    """
+    """Store the settlements, settle open requests as interrupted, and remove the journal. `lost`
+    are the token counts of engines, by request id (`read_engine_counts`)."""
     requests = OpenRequests()
     num_settled = offset = num_lost = 0
     while lines := journal.read(offset, BATCH_BYTES):

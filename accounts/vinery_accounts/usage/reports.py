@@ -6,7 +6,7 @@ minutes, or to whole hours or days where shorter units have been deleted; the re
 the actual borders. Reports about end users read usage records, as long as these are kept, and
 have no percentiles.
 
-Every function takes the usage that the reader may see, from `services/access`.
+Every function takes the usage that the reader may see, from `access/access`.
 """
 
 from collections import defaultdict
@@ -36,8 +36,7 @@ from django.db.models.functions import Cast
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
 from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
 from vinery_accounts.usage import histogram, periods, retention
-from vinery_accounts.usage.dimensions import RollupDimensions, coarsest
-from vinery_accounts.usage.entries import Outcome
+from vinery_accounts.usage.entries import Outcome, TokenCounts
 from vinery_accounts.usage.filters import (
     ANY,
     NOTHING,
@@ -50,17 +49,21 @@ from vinery_accounts.usage.filters import (
 )
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
-from vinery_accounts.usage.rollups import LATENCIES, LEVELS, OF_ROWS, ROLLUP_DIMENSIONS, SUMS
-from vinery_accounts.usage.tokens import TokenCounts
+from vinery_accounts.usage.rollups import (
+    LATENCIES,
+    LEVELS,
+    OF_ROWS,
+    ROLLUP_DIMENSIONS,
+    SUMS,
+    RollupDimensions,
+    coarsest,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A query from `since` to before `until`.
-
-    `granularity` None depends on the length of the period. Raises ValueError if a time has no
-    time zone or the period is empty.
-    """
+    """A query from `since` to before `until`. `granularity` None depends on the length of the
+    period. Raises ValueError if a time has no time zone or the period is empty."""
 
     since: datetime
     until: datetime
@@ -117,10 +120,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Usage with the same values of the grouping dimensions.
-
-    `names` are the latest names of ids. `points` is empty unless requested.
-    """
+    """Usage with the same values of the grouping dimensions. `names` are the latest names of ids.
+    `points` is empty unless requested."""
 
     values: tuple[Key, ...]
     names: tuple[str, ...]
@@ -159,10 +160,8 @@ def groups(
     largest: str = "num_requests",
     with_points: bool = False,
 ) -> Groups:
-    """Return the groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens".
-
-    Raises `TooManyPoints` if points are requested, and KeyError for an unknown `largest`.
-    """
+    """Return the groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens". Raises
+    `TooManyPoints` if points are requested, and KeyError for an unknown `largest`."""
     reader = _Reader(question)
     sizes = {
         values: cell.size(largest)
@@ -198,7 +197,6 @@ def _any_of(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
 
 
 def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
-    """Return the latest name of each value."""
     if dimension.name_column is None:
         return {value: str(dimension.to_public(value) or "") for value in values}
     column = dimension.column
@@ -237,7 +235,6 @@ class _Cell:
     taken: list[bytes] = field(default_factory=list)
 
     def add(self, sums: Sequence[float], histograms: bytes | None, sign: int) -> None:
-        """Add a row, or subtract it with a `sign` of -1."""
         self.sums = [mine + sign * more for mine, more in zip(self.sums, sums, strict=True)]
         if histograms:
             (self.added if sign > 0 else self.taken).append(histograms)
@@ -364,11 +361,8 @@ def _of_records(
 
 
 def _times(reading: Reading) -> Q:
-    """Return the condition on start times.
-
-    The database looks up a list of times in an index; for several ranges it would read
-    everything between the first and the last.
-    """
+    """Return the condition on start times. The database looks up a list of times in an index; for
+    several ranges it would read everything between the first and the last."""
     if len(reading.parts) == 1:
         [part] = reading.parts
         return Q(start_s__gte=part.start_s, start_s__lt=part.end_s)

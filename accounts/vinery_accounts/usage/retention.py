@@ -38,7 +38,6 @@ def kept_since(table: type[models.Model]) -> datetime:
 
 
 def all_kept_since() -> dict[type[models.Model], datetime]:
-    """Return `kept_since` of each table, in one query."""
     stored = dict(RetentionCutoff.objects.values_list("table", "kept_since"))
     return {table: stored.get(str(table._meta.model_name), EVER) for table in TABLES.values()}
 
@@ -46,10 +45,8 @@ def all_kept_since() -> dict[type[models.Model], datetime]:
 def delete_old(
     keep_days: Mapping[str, int], now: datetime, *, batch_size: int = ROWS_IN_A_BATCH
 ) -> dict[str, int]:
-    """Delete rows older than `keep_days` whole days in UTC; 0 keeps all rows of a table.
-
-    Returns the number of deleted rows by table.
-    """
+    """Delete rows older than `keep_days` whole days in UTC; 0 keeps all rows of a table. Returns
+    the number of deleted rows by table."""
     today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
     return {
         name: _delete_before(TABLES[name], today - timedelta(days=days), batch_size)

@@ -12,8 +12,14 @@ from django.db import connection, models, transaction
 
 from vinery_accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
 from vinery_accounts.usage import retention, rollups
-from vinery_accounts.usage.entries import Media, Settlement
-from vinery_accounts.usage.tokens import EQUAL_WEIGHTS, TokenCounts, Weights, weights_by_model
+from vinery_accounts.usage.entries import (
+    EQUAL_WEIGHTS,
+    Media,
+    Settlement,
+    TokenCounts,
+    Weights,
+    weights_by_model,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +29,8 @@ _MAX_COUNT = 2**31 - 1  # of an integer column
 
 
 def store_settlements(settlements: Sequence[Settlement]) -> None:
-    """Insert new usage records, add them to roll-ups, and mark their keys as used.
-
-    Raises `django.db.Error`, and then nothing was stored.
-    """
+    """Insert new usage records, add them to roll-ups, and mark their keys as used. Raises
+    `django.db.Error`, and then nothing was stored."""
     if not settlements:
         return
     refusals = [
@@ -76,11 +80,9 @@ def _weighted(row: UsageRecord, media: Media | None, weights: Weights) -> float:
 
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
-    """Return the first record of each request that has none in the database.
-
-    A record from before the retention cutoff may have been stored, aggregated and deleted
-    already, so it is not counted again.
-    """
+    """Return the first record of each request that has none in the database. A record from before
+    the retention cutoff may have been stored, aggregated and deleted already, so it is not counted
+    again."""
     by_id: dict[str, UsageRecord] = {}
     for row in rows:
         by_id.setdefault(row.request_id, row)

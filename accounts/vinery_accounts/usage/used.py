@@ -16,12 +16,10 @@ from typing import Any, Final
 
 from django.db.models import Count, F, Max, Model, QuerySet, Sum
 
-from vinery_accounts.models.rollups import UsageSlice
-from vinery_accounts.models.usage import UsageRecord
+from vinery_accounts.models.usage import UsageRecord, UsageSlice
 from vinery_accounts.usage import retention
-from vinery_accounts.usage.dimensions import coarsest
 from vinery_accounts.usage.periods import round_down, round_up
-from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS
+from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS, coarsest
 
 _MS: Final = 1000
 _OWNERS_IN_A_QUERY: Final = 500
@@ -60,11 +58,8 @@ _TABLES: Final[dict[int, type[Model]]] = {0: UsageRecord, **LEVELS}
 def used_since(
     since_ms: int, column: str | None = None, owners: Collection[object] = ()
 ) -> dict[str, Use]:
-    """Return the usage since a Unix time in milliseconds, by owner.
-
-    `column` is the usage column with the owner; None sums all usage, with the owner "".
-    Owners without usage are missing.
-    """
+    """Return the usage since a Unix time in milliseconds, by owner. `column` is the usage column
+    with the owner; None sums all usage, with the owner "". Owners without usage are missing."""
     sums: defaultdict[str, Use] = defaultdict(Use)
     kept_since = retention.all_kept_since()
 
@@ -94,10 +89,8 @@ def used_by_end_users(since_ms: int, project_id: str) -> dict[str, Use]:
 def each_since(
     since_ms: int, columns: Sequence[str]
 ) -> Iterator[tuple[int, Sequence[object], Use]]:
-    """Yield each request since a Unix time in milliseconds, in order of arrival.
-
-    An item is the arrival (Unix ms), the values of `columns`, and the usage.
-    """
+    """Yield each request since a Unix time in milliseconds, in order of arrival. An item is the
+    arrival (Unix ms), the values of `columns`, and the usage."""
     rows = _rows(_Segment(0, since_ms, None)).order_by("created_at", "id")
     amounts = ("num_prompt_tokens", "num_output_tokens", "weighted_tokens")
     found = rows.values_list("created_at", *amounts, *columns).iterator()

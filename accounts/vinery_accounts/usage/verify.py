@@ -11,7 +11,6 @@ from django.db.models import QuerySet
 
 from vinery_accounts.models import Rollup, UsageRecord
 from vinery_accounts.usage import retention, rollups
-from vinery_accounts.usage.dimensions import Slice
 from vinery_accounts.usage.histogram import counts_of
 from vinery_accounts.usage.periods import moment_of, round_down, round_up, seconds_of
 from vinery_accounts.usage.rollups import (
@@ -20,6 +19,7 @@ from vinery_accounts.usage.rollups import (
     LEVELS,
     MINUTE_S,
     SUMS,
+    Slice,
     Tallies,
     Tally,
     Unit,
@@ -60,10 +60,8 @@ class Checked:
 
 
 def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterator[Checked]:
-    """Check each day that has records. With `repair`, rewrite the roll-ups that differ.
-
-    While a day is checked, new usage waits in the journals. It does not wait for the caller.
-    """
+    """Check each day that has records. With `repair`, rewrite the roll-ups that differ. While a day
+    is checked, new usage waits in the journals. It does not wait for the caller."""
     whole_since = retention.kept_since(UsageRecord)
     first = round_up(seconds_of(max(since.astimezone(UTC), whole_since)), DAY_S)
     if since > whole_since:

@@ -65,7 +65,7 @@ def _create_first_credentials() -> None:
     from django.conf import settings
     from django.db import transaction
 
-    from vinery_accounts.bootstrap import ensure_first_admin, ensure_first_key
+    from vinery_accounts.keys.lifecycle import ensure_first_admin, ensure_first_key
 
     file, base_url = settings.HOME.bootstrap_file, settings.VINERY_ADDRESS.base_url
     with transaction.atomic():

@@ -9,7 +9,7 @@ from usage_builders import store, tokens
 from webhook_receiver import Receiver
 
 from vinery_accounts.access import changes
-from vinery_accounts.alerts import thresholds, webhooks
+from vinery_accounts.alerts import quotas, webhooks
 from vinery_accounts.models import Alert, AuditEntry, Role, Scope, User, Webhook
 
 URL = "https://hooks.example.com/vinery"
@@ -51,7 +51,7 @@ def test_alerts_show_their_deliveries(viewer: Api, root: Api, ours: Tenant, thei
     stored_limit("platform", amount=1000)
     use_tokens(ours)
     use_tokens(theirs, "r2")
-    thresholds.check_quotas(datetime.now(UTC), (50, 80, 100), has_email=True)
+    quotas.check_quotas(datetime.now(UTC), (50, 80, 100), has_email=True)
 
     alerts = viewer.get("alerts/")["data"]
 

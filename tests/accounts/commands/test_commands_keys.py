@@ -6,10 +6,8 @@ import pytest
 from django.utils import timezone
 
 from tests.accounts.commands.conftest import Vinery, created_key
-from tests.tables import table
-from vinery_accounts.access import changes
-from vinery_accounts.keys.lifecycle import create_key, find_key
-from vinery_accounts.models import ApiKey, AuditEntry, KeyState, Project, Role, User
+from vinery_accounts.keys.lifecycle import find_key
+from vinery_accounts.models import ApiKey, AuditEntry, Project
 
 pytestmark = pytest.mark.usefixtures("search")
 
@@ -52,58 +50,6 @@ def test_a_key_is_created_paused_resumed_rotated_and_revoked(vinery_: Vinery) ->
         assert "is revoked" in vinery_("key", action, str(new.pk)).refusal
     assert "ci" in vinery_("key", "list", "--project", "search", "--user", "alice").out
     assert "ci" not in vinery_("key", "list", "--user", "alice", "--project", "acme/none").out
-
-
-def test_no_key_is_created_for_a_user_without_a_role(vinery_: Vinery, search: Project) -> None:
-    for name, role in (("bob", None), ("eve", Role.VIEWER)):
-        user = User.objects.create_user(name)
-        if role is not None:
-            changes.set_role(user, search.organization, role)
-        for words in ((), ("--project", "acme/search")):
-            result = vinery_("key", "create", "--name", "x", "--user", name, *words)
-            assert result.refusal.startswith(f"{name} is not a member of acme / search.")
-        assert user.memberships.count() == (role is not None)
-    assert not ApiKey.objects.exists()
-
-    User.objects.create_superuser("root")  # needs no role
-    result = vinery_("key", "create", "--name", "x", "--project", "acme/search")
-    assert find_key(result.out.strip()).project == search
-
-
-@table(
-    "words, message",
-    [
-        (("--network", "office"), "Networks look like 10.0.0.0/8"),
-        (("--project", "none"), "There is no project none. See: vinery project list"),
-        (("--user", "bob"), "There is no active user bob."),
-    ],
-)
-def test_an_invalid_key_is_refused(vinery_: Vinery, words: tuple[str, ...], message: str) -> None:
-    assert message in vinery_("key", "create", "--name", "x", "--user", "alice", *words).refusal
-    assert not ApiKey.objects.exists()
-
-
-def test_keys_are_found_by_part_of_a_name_and_by_state(vinery_: Vinery, search: Project) -> None:
-    for name in ("nightly", "laptop"):
-        vinery_("key", "create", "--name", name, "--user", "alice")
-    vinery_("key", "pause", str(ApiKey.objects.get(name="laptop").pk))
-    other = changes.add(Project(organization=search.organization, name="other"))
-    vinery_("user", "create", "robot", "--service", "--project", "acme/other")
-    key = create_key(owner=User.objects.get(username="robot"), project=other, name="ci").key
-    changes.set_active(other, is_active=False)
-
-    def names(*words: str) -> list[str]:
-        return [row["name"] for row in vinery_("key", "list", "--json", *words).rows]
-
-    assert names("--search", "IGHT") == ["nightly"]
-    assert names("--search", "robot") == names("--search", key.hint) == ["ci"]
-    assert names("--state", "paused") == ["laptop"]
-    assert names("--state", "active", "--search", "search") == ["nightly"]
-    assert names("--state", "project-inactive") == ["ci"]
-    assert all(isinstance(names("--state", each.replace(" ", "-")), list) for each in KeyState)
-    heads, row = vinery_("key", "list", "--search", "nightly").out.splitlines()
-    assert "ORGANIZATION  PROJECT" in heads
-    assert "acme" in row
 
 
 def test_only_the_named_fields_of_a_key_are_changed(vinery_: Vinery) -> None:

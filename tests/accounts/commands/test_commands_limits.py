@@ -1,13 +1,8 @@
 """Limits, quotas and weights by command."""
 
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
 import pytest
-from usage_builders import store
 
 from tests.accounts.commands.conftest import Vinery, created_key
-from tests.tables import table
 from vinery_accounts.models import Limit, ModelWeight, Project
 
 SET = ("limit", "set", "--platform", "--metric", "tokens")
@@ -64,50 +59,6 @@ def test_a_replaced_limit_keeps_fields(vinery_: Vinery, capsys: pytest.CaptureFi
 
     wrong = "'half' is neither percentages like 50,80,100 nor off nor platform"
     assert wrong in capsys.readouterr().err
-
-
-def test_a_week_begins_on_the_named_day(vinery_: Vinery) -> None:
-    for words, day in (((), "monday"), (("--week-start", "sunday"), "sunday"), ((), "sunday")):
-        assert vinery_(*SET, "--window", "week", "--amount", "9", *words).status == 0
-        (row,) = vinery_("limit", "list", "--json").rows
-        assert (row["window"], row["week_start"]) == ("week", day)
-    assert "sunday" in vinery_("limit", "list").out
-
-    (row,) = vinery_("limit", "quotas", "--json").rows
-    since = datetime.fromisoformat(row["since"])
-    assert (since.strftime("%A"), since.hour) == ("Sunday", 0)
-    assert datetime.fromisoformat(row["resets"]) - since == timedelta(days=7)
-
-
-def test_quotas_are_listed_with_the_remaining_amount(vinery_: Vinery, search: Project) -> None:
-    words = ("limit", "set", "--project", "search", "--amount", "1000", "--metric")
-    result = vinery_(*words, "tokens", "--window", "day").out
-    assert result.endswith(": 1000 tokens per day, project acme / search.\n")
-    vinery_(*words, "tokens", "--window", "minute")
-    store("r1", started_at=datetime.now(UTC), project_id=search.pk)
-
-    (row,) = vinery_("limit", "quotas", "--json").rows
-    assert (row["whose"], row["used"], row["left"]) == ("acme / search", 41, 959)
-    assert "959" in vinery_("limit", "quotas").out
-    texts = {"concurrency": "concurrent answers", "weighted_tokens": "weighted tokens in total"}
-    for metric, text in texts.items():
-        result = vinery_("limit", "set", "--user", "alice", "--metric", metric, "--amount", "4").out
-        assert result.endswith(f": 4 {text}, user alice.\n")
-
-
-@table(
-    "words, message",
-    [
-        ({"window": None}, "A limit of tokens needs one of these windows: minute"),
-        ({"amount": "0"}, "amount: Ensure this value"),
-    ],
-)
-def test_an_invalid_limit_is_refused(vinery_: Vinery, words: dict[str, Any], message: str) -> None:
-    options = {"metric": "tokens", "window": "day", "amount": "9"} | words
-    given = [part for name, value in options.items() if value for part in (f"--{name}", value)]
-
-    assert message in vinery_("limit", "set", "--platform", *given).refusal
-    assert not Limit.objects.exists()
 
 
 def test_weights_are_set_listed_and_removed(vinery_: Vinery) -> None:

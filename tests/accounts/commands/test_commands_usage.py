@@ -3,11 +3,11 @@
 import json
 
 from django.utils import timezone
-from row_builders import stored_quarantined, stored_refusal
+from row_builders import stored_refusal
 from usage_builders import store
 
 from tests.accounts.commands.conftest import Vinery, created_key
-from vinery_accounts.models import AuditEntry, Project, QuarantinedRequest, User
+from vinery_accounts.models import Project, User
 
 DIGEST, OTHER = "a" * 32, "b" * 32
 
@@ -66,25 +66,3 @@ def test_media_have_columns_where_there_are_some(vinery_: Vinery) -> None:
         assert "IMAGE" in heads and "MEDIA" in heads
         assert "PIXELS" not in heads
         assert "1,234" in row and "56" in row
-
-
-def test_requests_are_listed_and_released(vinery_: Vinery) -> None:
-    stored_quarantined(DIGEST, username="alice", key_id=12, key_name="laptop")
-    stored_quarantined(OTHER, model="other")
-
-    heads, *lines = vinery_("quarantine", "list").out.splitlines()
-    assert heads.split() == [
-        *("SINCE", "DIGEST", "MODEL", "USER", "KEY", "PROJECT", "REQUEST", "ID", "EXPIRES")
-    ]
-    assert len(lines) == 2
-    (row,) = vinery_("quarantine", "list", "--model", "tiny-chat", "--json").rows
-    assert (row["digest"], row["user"], row["key"]) == (DIGEST, "alice", "laptop")
-
-    result = vinery_("quarantine", "release", DIGEST)
-
-    assert (result.status, result.out) == (0, f"{DIGEST} is released.\n")
-    assert [each.digest for each in QuarantinedRequest.stored.all()] == [OTHER]
-    entry = AuditEntry.objects.get(action="quarantine.release")
-    assert entry.actor.startswith("command line (")
-    refusal = vinery_("quarantine", "release", DIGEST).refusal
-    assert refusal.startswith(f"Nothing with the digest {DIGEST} is in quarantine.")

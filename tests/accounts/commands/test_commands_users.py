@@ -1,14 +1,11 @@
 """Organisations, projects, users, their passwords and their roles by command."""
 
-from unittest.mock import Mock
-
 import pytest
-from django.utils import timezone
 
-from tests.accounts.commands.conftest import Vinery, created_key
+from tests.accounts.commands.conftest import Vinery
 from tests.tables import table
 from vinery_accounts.access import changes
-from vinery_accounts.models import ApiKey, AuditEntry, Membership, Organization, Project, Role, User
+from vinery_accounts.models import Membership, Organization, Project, Role, User
 
 
 def named(name: str) -> User:
@@ -34,20 +31,6 @@ def test_organisations_and_projects_are_created_renamed_and_switched(vinery_: Vi
     vinery_("organization", "activate", "Acme")
     assert Organization.objects.get().is_active
     assert "Acme" in vinery_("organization", "list").out
-
-
-def test_an_organisation_is_removed_after_its_projects(vinery_: Vinery, search: Project) -> None:
-    key = created_key(vinery_)
-    vinery_("key", "revoke", str(key.pk))
-
-    refusal = vinery_("project", "remove", "acme/search").refusal
-    assert refusal.startswith("acme / search has keys")
-    assert vinery_("organization", "remove", "acme").refusal.startswith("acme has projects")
-
-    key.delete()
-    assert vinery_("project", "remove", "acme/search").out == "Removed: acme / search.\n"
-    assert vinery_("organization", "remove", "acme").out == "Removed: acme.\n"
-    assert not Organization.objects.exists()
 
 
 def test_an_ambiguous_project_needs_its_organisation(vinery_: Vinery, search: Project) -> None:
@@ -94,20 +77,6 @@ def test_people_get_a_password_and_service_accounts_none(vinery_: Vinery, search
     refusal = vinery_("user", "change", "robot", "--administrator").refusal
     assert "Administrators are people" in refusal
     assert not named("robot").is_superuser
-
-
-def test_a_user_is_deactivated_activated_and_removed(vinery_: Vinery, search: Project) -> None:
-    key = created_key(vinery_)
-
-    assert vinery_("user", "deactivate", "alice").status == 0
-    key = ApiKey.objects.get(pk=key.pk)
-    assert key.state_at(timezone.now()) == "owner inactive"
-    assert vinery_("user", "activate", "alice").status == 0
-    new = vinery_("user", "password", "alice").out.strip()
-    assert named("alice").check_password(new)
-    assert vinery_("user", "remove", "alice").out == "Removed: alice.\n"
-    assert not User.objects.exists()
-    assert not ApiKey.objects.exists()
 
 
 def test_only_the_named_fields_and_roles_are_changed(vinery_: Vinery, search: Project) -> None:
@@ -168,32 +137,3 @@ def olga(search: Project) -> User:
     olga = User.objects.create_user("olga")
     changes.set_role(olga, search.organization, Role.OWNER)
     return olga
-
-
-def test_the_last_administrator_stays(vinery_: Vinery, search: Project, root: User) -> None:
-    created = vinery_("user", "create", "carol", "--administrator")
-    assert named("carol").check_password(created.out.strip())
-    assert "has no role" not in created.err
-    assert vinery_("user", "change", "alice", "--administrator").status == 0
-    assert vinery_("user", "change", "root", "--no-administrator").status == 0
-
-    for name, is_one in (("root", False), ("alice", True), ("carol", True)):
-        assert (named(name).is_superuser, named(name).is_staff) == (is_one, is_one)
-    (entry,) = AuditEntry.objects.filter(action="user.update", target="alice")
-    assert entry.after == {"is_superuser": True, "is_staff": True}
-    assert AuditEntry.objects.filter(action="user.update", target="carol").exists()
-    assert vinery_("user", "remove", "root").status == 0
-
-
-@table("had_one", [False, True])
-def test_a_lost_second_factor_is_switched_off_by_command(
-    vinery_: Vinery, search: Project, monkeypatch: pytest.MonkeyPatch, had_one: bool
-) -> None:
-    forget_factors = Mock(return_value=int(had_one))
-    monkeypatch.setattr("vinery_accounts.signin.factors.forget_factors", forget_factors)
-
-    result = vinery_("user", "second-factor-off", "alice")
-    forget_factors.assert_called_once_with(named("alice"))
-    assert result.status == (0 if had_one else 1)
-    entries = AuditEntry.objects.filter(action="user.second_factor_off")
-    assert entries.exists() is had_one

@@ -23,9 +23,8 @@ from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
 from vinery_accounts.limits.windows import quota_window
 from vinery_accounts.models import UsageRecord
 from vinery_accounts.usage import retention, used
-from vinery_accounts.usage.entries import Settlement
+from vinery_accounts.usage.entries import Settlement, Weights
 from vinery_accounts.usage.store import store_settlements
-from vinery_accounts.usage.tokens import Weights
 
 pytestmark = pytest.mark.stores
 

@@ -12,7 +12,7 @@ from vinery_accounts.limits import rules
 from vinery_accounts.limits.rulebook import RuleBook
 from vinery_accounts.limits.rules import Metric, Weekday, Window
 from vinery_accounts.models import Limit, ModelWeight
-from vinery_accounts.usage.tokens import EQUAL_WEIGHTS, Weights
+from vinery_accounts.usage.entries import EQUAL_WEIGHTS, Weights
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 

@@ -75,21 +75,6 @@ async def test_an_expired_lease_gives_no_quota_back(limiter: Limiter, clock: Fak
     assert not (await denied(limiter, request_for(quota))).is_returnable
 
 
-async def test_a_dead_process_loses_its_slot_although_the_clock_was_set_back(
-    limiter: Limiter, clock: FakeClock
-) -> None:
-    slot = slots(2)
-    older = await granted(limiter, request_for(slot))
-    clock.pass_s(-3600.0)
-    await granted(limiter, request_for(slot))
-    await limiter.settle(older, ActualUsage())
-    renewed = await granted(limiter, request_for(slot))
-    await limiter.renew([renewed])
-    clock.pass_s(LEASE_TTL_S)
-    await limiter.renew([])
-    assert await used(limiter, slot) == [0]
-
-
 async def test_redis_settles_a_lease_that_has_expired(redis_fresh: Fresh, clock: FakeClock) -> None:
     (store,) = redis_fresh(1)
     slot, budget = slots(1), rule(window=Window.NONE)

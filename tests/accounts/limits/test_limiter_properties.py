@@ -16,7 +16,7 @@ from vinery_accounts.limits import reservations
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import ActualUsage, Denial, Lease, ReservationRequest
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
-from vinery_accounts.usage.tokens import Weights
+from vinery_accounts.usage.entries import Weights
 
 TOTAL = Rule(1, "key:1", Metric.TOKENS, Window.NONE, 300)
 BUCKET = Rule(2, "key:1", Metric.TOKENS, Window.MINUTE, 90)

@@ -13,7 +13,7 @@ from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Limiter, UsageBaseline
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.windows import window_at
-from vinery_accounts.usage.tokens import Weights
+from vinery_accounts.usage.entries import Weights
 
 MINUTE = Window.MINUTE
 
@@ -79,24 +79,6 @@ async def test_a_quota_is_returnable_until_all_its_leases_are_settled(
     assert denial.wait_s != 1.0
 
 
-@table(
-    "metric, window",
-    [
-        (Metric.TOKENS, MINUTE),
-        (Metric.INPUT_TOKENS, Window.DAY),
-        (Metric.REQUESTS, Window.DAY),
-        (Metric.CONCURRENCY, Window.NONE),
-    ],
-)
-async def test_a_limit_that_is_not_returned_or_that_refills_soon_is_not_returnable(
-    limiter: Limiter, metric: Metric, window: Window
-) -> None:
-    limit = rule(metric, window, amount=1)
-    await granted(limiter, request_for(limit, num_input_tokens=1, num_output_tokens=0))
-
-    assert not (await denied(limiter, request_for(limit, num_input_tokens=1))).is_returnable
-
-
 async def test_a_quota_that_is_used_up_refuses_longer_than_a_returnable_one(
     limiter: Limiter,
 ) -> None:
@@ -110,17 +92,6 @@ async def test_a_quota_that_is_used_up_refuses_longer_than_a_returnable_one(
     assert (denial.rule, denial.is_returnable) == (day, False)
     assert (await denied(limiter, request_for(total, num_output_tokens=11))).is_too_large
     assert (await denied(limiter, request_for(replace(total, amount=0)))).is_quota
-
-
-async def test_a_lease_on_another_quota_makes_none_returnable(limiter: Limiter) -> None:
-    mine, yours = rule(amount=10), rule(amount=100)
-    lease = await granted(limiter, request_for(mine, num_output_tokens=10))
-    await limiter.settle(lease, ActualUsage(num_output_tokens=10))
-    await granted(limiter, request_for(yours, num_output_tokens=10))
-
-    denial = await denied(limiter, request_for(yours, mine))
-
-    assert (denial.rule, denial.is_returnable) == (mine, False)
 
 
 async def test_an_id_cannot_be_leased_twice_at_a_time_and_needs_no_rules(limiter: Limiter) -> None:
@@ -191,22 +162,6 @@ async def test_weighted_tokens_count_by_their_weights(limiter: Limiter) -> None:
     assert await used(limiter, budget) == [72]
 
 
-async def test_a_denial_changes_nothing_anywhere(limiter: Limiter) -> None:
-    rules = (
-        rule(Metric.REQUESTS, MINUTE, scope="key:1"),
-        rule(Metric.TOKENS, MINUTE, scope="user:1"),
-        rule(Metric.TOKENS, Window.MONTH, scope="project:1"),
-        slots(5, scope="platform"),
-        rule(Metric.TOKENS, Window.DAY, 20, scope="organization:1"),
-    )
-    await granted(limiter, request_for(*rules, num_input_tokens=10))
-    before = await limiter.levels(rules)
-    denial = await denied(limiter, request_for(*rules, num_input_tokens=10))
-    assert denial.rule == rules[-1]
-    assert await limiter.levels(rules) == before
-    assert denial.reading.levels == before
-
-
 async def test_of_several_refusals_the_longest_counts(limiter: Limiter) -> None:
     minute = rule(Metric.TOKENS, MINUTE, 60)
     day = rule(Metric.TOKENS, Window.DAY, 100)
@@ -220,19 +175,6 @@ async def test_of_several_refusals_the_longest_counts(limiter: Limiter) -> None:
     too_large = await denied(limiter, request_for(small, minute, day, num_input_tokens=49))
     assert too_large.rule == small
     assert too_large.is_too_large
-
-
-async def test_a_request_takes_the_last_token_but_not_one_more(limiter: Limiter) -> None:
-    tokens = rule(amount=100)
-    await granted(limiter, request_for(tokens, num_input_tokens=98, num_output_tokens=1))
-    assert (await denied(limiter, request_for(tokens, num_input_tokens=1))).num_needed == 2
-    await granted(limiter, request_for(tokens, num_input_tokens=0, num_output_tokens=1))
-    assert await used(limiter, tokens) == [100]
-
-    for closed in (rule(Metric.REQUESTS, MINUTE, 0), slots(0), rule(amount=0)):
-        denial = await denied(limiter, request_for(closed))
-        assert denial.wait_s is None
-        assert denial.is_quota
 
 
 async def test_a_changed_rule_keeps_what_is_used(limiter: Limiter) -> None:

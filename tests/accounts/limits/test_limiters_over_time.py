@@ -1,58 +1,17 @@
 """What time does to limits: windows begin, and buckets refill."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from tests.accounts.limits.builders import denied, granted, request_for, rule, spend, used
-from tests.fakes.clock import START_S, FakeClock
+from tests.fakes.clock import FakeClock
 from tests.tables import table
-from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter, UsageBaseline
-from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
+from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Lease, Limiter
+from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.windows import window_at
 
 MINUTE = Window.MINUTE
-
-
-@pytest.mark.parametrize(("window", "num_minutes"), [(Window.MINUTE, 1), (Window.HOUR, 60)])
-async def test_a_bucket_refills_in_a_line(
-    limiter: Limiter, clock: FakeClock, window: Window, num_minutes: int
-) -> None:
-    clock.now_s = 1_800_000_000.0
-    tokens = rule(window=window, amount=600)
-    await granted(limiter, request_for(tokens, num_input_tokens=599))
-
-    remaining = []
-    for _ in range(4):
-        (level,) = await limiter.levels([tokens])
-        assert level.reset_s is not None
-        remaining.append((level.num_remaining, level.reset_s / num_minutes))
-        clock.pass_s(24.0 * num_minutes)
-
-    assert remaining == [(0, 60.0), (240, 36.0), (480, 12.0), (600, 0.0)]
-
-
-async def test_a_bucket_refills_and_grants_in_time(limiter: Limiter, clock: FakeClock) -> None:
-    clock.now_s = 1_800_000_000.0
-    tokens = rule(window=Window.HOUR, amount=60_000)
-    await granted(limiter, request_for(tokens, num_input_tokens=59_999))
-    num_used = []
-    for seconds in (0.0, 0.059, 0.001, 0.03, 0.03, 86_400.0):
-        clock.pass_s(seconds)
-        num_used += await used(limiter, tokens)
-    assert num_used == [60_000, 60_000, 59_999, 59_999, 59_998, 0]
-
-    clock.now_s = START_S
-    tokens = rule(window=MINUTE, amount=50_000)
-    await granted(limiter, request_for(tokens, num_input_tokens=47_948))
-    asked = request_for(tokens, num_input_tokens=3_005)
-    denial = await denied(limiter, asked)
-    assert denial.wait_s == pytest.approx(1.146)
-    clock.pass_s(1.145)
-    await denied(limiter, asked)
-    clock.pass_s(0.001)
-    await granted(limiter, asked)
 
 
 async def test_a_day_begins_at_its_own_midnight(limiter: Limiter, clock: FakeClock) -> None:
@@ -73,53 +32,6 @@ async def test_a_day_begins_at_its_own_midnight(limiter: Limiter, clock: FakeClo
     clock.pass_s(400 * 86_400)
     denial = await denied(limiter, request_for(budget))
     assert (denial.wait_s, denial.is_quota, denial.level.reset_s) == (None, True, None)
-
-
-@table(
-    "week_start, begins_at",
-    [
-        # A Saturday noon before clocks change in Berlin, forwards and then back.
-        (Weekday.MONDAY, "2027-03-29T00:00+02:00"),
-        (Weekday.SUNDAY, "2027-03-28T00:00+01:00"),
-        (Weekday.SATURDAY, "2027-04-03T00:00+02:00"),
-        (Weekday.MONDAY, "2027-11-01T00:00+01:00"),
-        (Weekday.SUNDAY, "2027-10-31T00:00+02:00"),
-        (Weekday.SATURDAY, "2027-11-06T00:00+01:00"),
-    ],
-)
-async def test_a_week_starts_anew_with_its_first_day_whatever_clocks_do_in_it(
-    limiter: Limiter, clock: FakeClock, week_start: Weekday, begins_at: str
-) -> None:
-    begins_s = datetime.fromisoformat(begins_at).timestamp()
-    noon = datetime(2027, 3, 27, 11, tzinfo=UTC), datetime(2027, 10, 30, 10, tzinfo=UTC)
-    clock.now_s = max(each.timestamp() for each in noon if each.timestamp() < begins_s)
-    tokens = rule(window=Window.WEEK, amount=100, time_zone="Europe/Berlin", week_start=week_start)
-    await spend(limiter, 100, tokens)
-
-    denial = await denied(limiter, request_for(tokens))
-    assert denial.is_quota
-    assert denial.wait_s == begins_s - clock.now_s
-    clock.now_s = begins_s - 0.001
-    await denied(limiter, request_for(tokens))
-    clock.now_s = begins_s
-    await granted(limiter, request_for(tokens, num_input_tokens=99))
-
-
-async def test_weeks_of_other_first_days_count_apart(limiter: Limiter, clock: FakeClock) -> None:
-    by_monday = rule(window=Window.WEEK, amount=100)
-    by_sunday = replace(by_monday, week_start=Weekday.SUNDAY)
-
-    await granted(limiter, request_for(by_monday, num_input_tokens=29))
-    await granted(limiter, request_for(by_sunday, num_input_tokens=9))
-    assert await used(limiter, by_monday, by_sunday) == [30, 10]
-
-    # A baseline of the week that began on a Sunday, two days before, has no effect on the other.
-    sunday_ms, _ = window_at(by_sunday, int(clock() * 1000))
-    monday_ms, _ = window_at(by_monday, int(clock() * 1000))
-    assert monday_ms - sunday_ms == 86_400_000
-    weeks = by_monday, by_sunday
-    await limiter.restore([UsageBaseline(each, 70, since_ms=sunday_ms) for each in weeks])
-    assert await used(limiter, *weeks) == [30, 70]
 
 
 async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: FakeClock) -> None:
@@ -168,20 +80,6 @@ async def test_a_clock_that_is_set_back_refills_nothing(
     assert await used(limiter, *rules) == [300, 400]
     clock.pass_s(86_400.0 - 70.0 * num_minutes)
     assert await used(limiter, *rules) == [0, 400]
-
-
-async def test_a_clock_back_and_forth_refills_nothing(limiter: Limiter, clock: FakeClock) -> None:
-    bucket = rule(window=MINUTE, amount=600)
-    lease = await granted(limiter, request_for(bucket, num_input_tokens=498))
-
-    for seconds in (-60.0, 60.0, -30.0, 30.0):
-        clock.pass_s(seconds)
-        await granted(limiter, request_for(bucket))
-        await limiter.extend(lease, 1)
-
-    assert await used(limiter, bucket) == [507]
-    clock.pass_s(10.0)
-    assert await used(limiter, bucket) == [407]
 
 
 def at_midnight(clock: FakeClock) -> Rule:

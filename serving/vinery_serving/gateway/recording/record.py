@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from vinery_accounts.captures.files import without_files
+from vinery_accounts.captures.documents import without_files
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import Caller, stored_end_user
 from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement

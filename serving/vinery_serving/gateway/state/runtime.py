@@ -20,9 +20,8 @@ from django.db import Error, close_old_connections
 
 from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
-from vinery_accounts.captures.quarantine_queue import QuarantineQueue
-from vinery_accounts.captures.quarantine_store import FatalRequest
-from vinery_accounts.captures.queue import CaptureQueue
+from vinery_accounts.captures.quarantine import FatalRequest, QuarantineQueue
+from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.limits.service import (
     LimitService,

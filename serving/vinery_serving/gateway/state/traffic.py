@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Container
 from typing import Final
 
-from vinery_accounts.usage.effects import Effect
 from vinery_accounts.usage.entries import BoundLimit, Outcome, Settlement
+from vinery_accounts.usage.filters import Effect
 from vinery_serving.core.events import QUOTA, FinishReason
 
 # The reasons for which an answer ended, as vLLM names them.

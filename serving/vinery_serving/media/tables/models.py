@@ -12,7 +12,7 @@ from django.db.models.functions import Coalesce
 from vinery_accounts.base.names import check_characters
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
 from vinery_accounts.models import ScopedRow
-from vinery_accounts.models.scoped import unique_in_scope
+from vinery_accounts.models.people import unique_in_scope
 from vinery_serving.media.rules import Denial, DenialReason
 from vinery_serving.media.tables.values import (
     host_pattern,

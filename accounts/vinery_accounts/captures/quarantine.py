@@ -1,5 +1,8 @@
 """Stores, reads and releases the requests that are in quarantine."""
 
+import logging
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -9,6 +12,7 @@ from django.utils import timezone
 
 from vinery_accounts.access import audit
 from vinery_accounts.base import change_signal
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.models import ApiKey, QuarantinedRequest
 
 # Each of them has ended two engines, so more are unlikely. Requests that are not read are accepted.
@@ -28,11 +32,8 @@ class FatalRequest:
 
 
 def store_fatal(found: FatalRequest, keep_s: int) -> None:
-    """Put a request into quarantine for so long from now on.
-
-    Web processes may find the same one: it stays as the first has stored it, and expires later.
-    Raises `django.db.Error`.
-    """
+    """Put a request into quarantine for so long from now on. Web processes may find the same one:
+    it stays as the first has stored it, and expires later. Raises `django.db.Error`."""
     now = timezone.now()
     row = _row(found, now + timedelta(seconds=keep_s))
     with transaction.atomic():
@@ -64,7 +65,6 @@ def _row(found: FatalRequest, expires_at: datetime) -> QuarantinedRequest:
 
 
 def digests_in_force() -> frozenset[str]:
-    """Return the digests of the requests in quarantine, the newest ones. One query."""
     return frozenset(QuarantinedRequest.objects.values_list("digest", flat=True)[:_MAX_DIGESTS])
 
 
@@ -78,3 +78,59 @@ def release(row: QuarantinedRequest) -> QuarantinedRequest:
         if num_deleted:
             audit.record("release", row, before=before)
     return row
+
+
+# -- Queue of a web process
+
+
+logger = logging.getLogger(__name__)
+
+
+class QuarantineQueue:
+    """A bounded queue. One thread may call `put` while another calls `sync`."""
+
+    def __init__(
+        self,
+        keep_s: int,
+        *,
+        store: Callable[[FatalRequest, int], None] = store_fatal,
+        read: Callable[[], frozenset[str]] = digests_in_force,
+        max_waiting: int = 1000,
+    ) -> None:
+        """`keep_s` is how long a request stays in quarantine; 0: nothing is in quarantine."""
+        self._keep_s = keep_s
+        self._store = store
+        self._read = read
+        self._max_waiting = max_waiting
+        self._waiting: deque[FatalRequest] = deque()
+        # Requests in quarantine when the database was read last.
+        self.num_in_force = 0
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        return frozenset(each.digest for each in self._waiting.copy())
+
+    def put(self, found: FatalRequest) -> None:
+        if len(self._waiting) < self._max_waiting:
+            self._waiting.append(found)
+        else:
+            logger.error("quarantine not stored digest=%s: too many wait", found.digest)
+
+    def sync(self) -> frozenset[str]:
+        """Store what waits, and return the digests in force. Raises `OperationalError` or
+        `InterfaceError` while the database is unavailable; what is not stored then waits for the
+        next call. A request with another error is dropped."""
+        if not self._keep_s:
+            return frozenset()
+        while self._waiting:
+            found = self._waiting[0]
+            try:
+                self._store(found, self._keep_s)
+            except DATABASE_UNAVAILABLE:
+                raise
+            except Exception:
+                logger.exception("quarantine not stored digest=%s", found.digest)
+            self._waiting.popleft()
+        in_force = self._read()
+        self.num_in_force = len(in_force)
+        return in_force

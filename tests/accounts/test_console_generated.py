@@ -1,0 +1,64 @@
+"""The console's pages of a resource that has none of its own: list, new row, form, removal."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import include, path
+from pages import page, sent
+
+import vinery_platform.urls
+from vinery_accounts.console import rows
+from vinery_accounts.models import Membership, ModelWeight, Role, User
+from vinery_accounts.resources.limits import ModelWeights
+
+pytestmark = pytest.mark.django_db
+
+WEIGHTS = "/console/model-weights/"
+
+
+@pytest.fixture
+def titled(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """Give weights of models, which have no page, a title."""
+    monkeypatch.setattr(ModelWeights, "title", "Token weights")
+    console = include(([*rows.generated_pages(), *vinery_platform.urls._CONSOLE], "console"))
+    patched: Any = ModuleType("patched_urls")
+    patched.urlpatterns = [path("console/", console), *vinery_platform.urls.urlpatterns]
+    settings.ROOT_URLCONF = patched
+
+
+def test_a_title_is_all_that_a_resource_needs(titled: None, root: User, client: Client) -> None:
+    text = page(client, WEIGHTS)
+    assert "No weights yet" in text
+    assert f'<a href="{WEIGHTS}" aria-current="page">Token weights</a>' in text
+    assert f"{WEIGHTS}new/" in text
+    form = {"model": "tiny-chat", "uncached": 1, "cached": 0.5, "output": 4, "image": 1}
+    assert "Give a weight from 0" in sent(client, f"{WEIGHTS}new/", form | {"output": 1001})
+
+    assert "tiny-chat is created." in sent(client, f"{WEIGHTS}new/", form)
+
+    row = ModelWeight.objects.get()
+    opened = f"{WEIGHTS}{row.pk}/"
+    assert opened in page(client, WEIGHTS)
+    shown = page(client, opened)
+    assert 'value="4.0"' in shown and f"{opened}remove/" in shown
+    assert 'name="model"' not in shown  # only a new row takes it
+    assert "tiny-chat is changed." in sent(client, opened, form | {"output": 8})
+    row.refresh_from_db()
+    assert (row.output, row.cached) == (8, 0.5)
+    assert "Remove tiny-chat?" in page(client, f"{opened}remove/")
+    assert "tiny-chat is removed." in sent(client, f"{opened}remove/")
+    assert not ModelWeight.objects.exists()
+
+
+def test_roles_hold_on_generated_pages_too(titled: None, member: User, client: Client) -> None:
+    row = ModelWeight.objects.create(model="tiny-chat")
+    Membership.objects.update(role=Role.ADMIN)
+    client.force_login(member)
+    form = {"model": "other", "uncached": 1, "cached": 1, "output": 1, "image": 1}
+
+    assert "<form" not in page(client, f"{WEIGHTS}{row.pk}/")
+    for address in ("new/", f"{row.pk}/", f"{row.pk}/remove/"):
+        assert client.post(WEIGHTS + address, form).status_code == 403
+    assert [each.model for each in ModelWeight.objects.all()] == ["tiny-chat"]
