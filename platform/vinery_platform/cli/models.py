@@ -36,10 +36,9 @@ from vinery_serving.models import job_requests, pulls
 from vinery_serving.models.alias_resource import MODEL_ALIASES, targets_text
 from vinery_serving.models.convert.options import ConvertOptions
 from vinery_serving.models.hub.catalogue import find
-from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.memory_need import CONTEXT_TOKENS
-from vinery_serving.models.hub.search import search
+from vinery_serving.models.hub.machine import CONTEXT_TOKENS
 from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes
 from vinery_serving.models.hub_resource import LoadVerdictSerializer
 from vinery_serving.models.job_resource import (

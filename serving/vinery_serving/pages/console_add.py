@@ -18,9 +18,8 @@ from vinery_accounts.resources.fields import id_of
 from vinery_serving.models import job_requests, pulls
 from vinery_serving.models.hub import catalogue
 from vinery_serving.models.hub.catalogue import CatalogueModel
-from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.client import Found, Hub, search
 from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.search import Found, search
 from vinery_serving.models.hub.verdict import Answer
 from vinery_serving.models.job_requests import Conversion
 from vinery_serving.models.job_resource import bytes_text

@@ -11,12 +11,10 @@ from functools import cache
 from importlib import resources
 from typing import Final, Literal
 
-from vinery_serving.models.hub.architectures import Task
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.models.hub.formats import Format, format_of, needed_files
-from vinery_serving.models.hub.machine import Machine
-from vinery_serving.models.hub.memory_need import CONTEXT_TOKENS, MemoryNeed, need_of
+from vinery_serving.models.hub.formats import Format, Task, format_of, needed_files
+from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNeed, need_of
 from vinery_serving.models.hub.verdict import gigabytes
 
 Ability = Literal["tools", "thinking", "vision"]

@@ -1,10 +1,13 @@
-"""What a model is pulled from: a repository of a hub, an archive, or files of this machine.
+"""What a model is pulled from, and the job that pulls it: see `vinery_serving.models.jobs`.
 
-Each is fixed when an administrator asks for it, to a commit or a state of the file, so that a job
-that begins again fetches the same. None has a secret.
+A repository of a hub, an archive, or files of this machine: each is fixed when an administrator
+asks for it, to a commit or a state of the file, so that a job that begins again fetches the same.
+None has a secret: a token is in the environment.
 """
 
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,14 +16,21 @@ import msgspec
 from vinery_serving.models.hub.archive import unpack
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.folders import PullFolders
-from vinery_serving.models.hub.formats import wanted_files
-from vinery_serving.models.hub.local_files import copy, is_archive, local_repository
-from vinery_serving.models.hub.progress import Progress, Report
-from vinery_serving.models.hub.pull import check_disk, complete, pull
+from vinery_serving.models.hub.formats import Format, wanted_files
+from vinery_serving.models.hub.machine import Machine, memory_limit
+from vinery_serving.models.hub.pull import PullFolders, check_disk, complete, pull
 from vinery_serving.models.hub.remote import remote_of, shown
-from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name
-from vinery_serving.models.hub.transfer import Patience, fetch
+from vinery_serving.models.hub.repository import (
+    Repository,
+    RepositoryFile,
+    check_name,
+    copy,
+    is_archive,
+    local_repository,
+)
+from vinery_serving.models.hub.transfer import Patience, Progress, Report, fetch
+from vinery_serving.models.hub.verdict import Answer, will_it_load
+from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
 
 
 class HubOrigin(
@@ -179,3 +189,41 @@ def origin_of(parameters: Mapping[str, Any]) -> Origin:
     except msgspec.ValidationError as error:
         raise PullFailed(f"The parameters of the pull are wrong: {error}.") from None
     return origin
+
+
+# -- The job
+
+
+def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
+    """Pull the model. Raises `JobFailed`."""
+    try:
+        origin = origin_of(document.parameters)
+        folder, source = origin.fetch(models_dir(document.home), reporter.progress)
+        is_judged = isinstance(origin, HubOrigin)
+        precision = origin.precision if is_judged else _precision_of(folder)
+    except PullFailed as error:
+        raise JobFailed(str(error)) from None
+    result = {"folder": str(folder), "source": {"kind": document.parameters["kind"], **source}}
+    return result | ({"precision": precision} if precision else {})
+
+
+def _precision_of(folder: Path) -> str | None:
+    """To what a checkpoint, which only its files show to be one, is converted; None: it is none.
+    Raises `PullFailed` for what will not load."""
+    machine = Machine(memory_bytes=memory_limit(), free_disk_bytes=sys.maxsize)
+    verdict = will_it_load(local_repository(folder), machine)
+    if verdict.answer is Answer.NO:
+        raise PullFailed(" ".join(verdict.reasons))
+    return verdict.precision if verdict.format is Format.CHECKPOINT else None
+
+
+def discard(document: JobDocument) -> None:
+    """Delete what an unfinished pull has made, unless another job pulls the same files now."""
+    folders = origin_of(document.parameters).folders(models_dir(document.home))
+    with suppress(PullFailed), folders.locked():
+        folders.discard()
+
+
+def models_dir(home: Path) -> Path:
+    """Return the folder of all pulled models."""
+    return home / "models"

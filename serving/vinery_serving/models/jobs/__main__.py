@@ -21,7 +21,7 @@ Discard = Callable[[JobDocument], None]
 # The modules of the kinds, which this process alone imports. Each has `run` and, if the job leaves
 # unfinished files, `discard`.
 MODULES: Final[Mapping[str, str]] = {
-    "pull": "vinery_serving.models.hub.pull_job",
+    "pull": "vinery_serving.models.hub.origins",
     "convert": "vinery_serving.models.convert.job",
     "bench": "vinery_serving.models.speed.bench_job",
     "tune": "vinery_serving.models.speed.tune_job",
