@@ -16,7 +16,7 @@ import pytest
 
 from tests.fakes.object_store import ObjectStore
 from tests.hub.archives import FILES, write_tar
-from vinery_serving.models.hub import origins
+from vinery_serving.models.hub import origins, remote
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.origins import ArchiveOrigin
 from vinery_serving.models.hub.remote import S3File

@@ -15,8 +15,7 @@ from django.db import transaction
 
 from vinery_accounts.access import changes
 from vinery_serving.core.tasks import Task, explanation
-from vinery_serving.models.convert.checkpoint import Checkpoint
-from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError
 from vinery_serving.models.convert.options import parse
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.job_rows import UNFINISHED, Asked, JobKind, JobState, ModelJob

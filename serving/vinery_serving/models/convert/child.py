@@ -16,7 +16,7 @@ from typing import Final
 
 import psutil
 
-from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.models.convert.checkpoint import ConvertError
 from vinery_serving.processes import parent
 from vinery_serving.processes.child import ChildProcess
 

@@ -22,7 +22,7 @@ Discard = Callable[[JobDocument], None]
 # unfinished files, `discard`.
 MODULES: Final[Mapping[str, str]] = {
     "pull": "vinery_serving.models.hub.origins",
-    "convert": "vinery_serving.models.convert.job",
+    "convert": "vinery_serving.models.convert.conversion",
     "bench": "vinery_serving.models.speed.bench_job",
     "tune": "vinery_serving.models.speed.tune_job",
 }
