@@ -12,9 +12,8 @@ from tests.tables import table
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device, DeviceList, check_device_options
-from vinery_serving.models.folder_options import check_folder_options
+from vinery_serving.models.folder_options import check_folder, check_folder_options
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.tasks import check_folder
 
 CPU = Device("CPU", "Intel Core", properties=("NUM_STREAMS", "INFERENCE_PRECISION_HINT"))
 GPU = Device("GPU", "Intel Arc", properties=("GPU_HOST_TASK_PRIORITY", "NUM_STREAMS"))

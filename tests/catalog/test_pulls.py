@@ -18,7 +18,7 @@ from vinery_serving.models.devices import Device
 from vinery_serving.models.engine_status import EngineStatus, ShownState
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.verdict import Answer
-from vinery_serving.models.job_results import take_result
+from vinery_serving.models.job_requests import take_result
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.pulls import facts_of

@@ -7,9 +7,8 @@ from django.test import Client
 
 from tests.catalog.conftest import address, page, text_of
 from vinery_serving.models.engine_status import EngineState, EngineStatus
-from vinery_serving.models.job_rows import JobKind, ModelJob
+from vinery_serving.models.job_rows import JobKind, ModelJob, SpeedResult
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.speed_rows import SpeedResult
 
 pytestmark = pytest.mark.django_db
 

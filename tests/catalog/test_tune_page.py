@@ -10,8 +10,7 @@ from tests.catalog.conftest import LIST, address, error_at, page, text_of
 from tests.tables import table
 from vinery_serving.models import job_requests, registry
 from vinery_serving.models.engine_status import EngineState, EngineStatus
-from vinery_serving.models.job_requests import Tune
-from vinery_serving.models.job_results import take_result
+from vinery_serving.models.job_requests import Tune, take_result
 from vinery_serving.models.job_rows import JobState, ModelJob
 from vinery_serving.models.models import ServedModel
 

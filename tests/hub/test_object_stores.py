@@ -21,7 +21,7 @@ from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.origins import ArchiveOrigin
 from vinery_serving.models.hub.remote import S3File
 from vinery_serving.models.hub.transfer import Patience
-from vinery_serving.models.jobs.progress import JobDocument
+from vinery_serving.models.jobs import JobDocument
 from vinery_serving.node.job_process import run_job
 
 URL = "s3://models/chat/tiny.tar.gz"

@@ -16,7 +16,7 @@ from tests.tables import table
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.origins import ArchiveOrigin, FilesOrigin, discard, run
 from vinery_serving.models.hub.remote import WebFile
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 
 
 def job(origin: Any, home: Path) -> JobDocument:

@@ -26,13 +26,12 @@ from vinery_accounts.resources.base import Resource, require_administrator
 from vinery_serving.gateway.state.runtime import runtime
 from vinery_serving.media.tables import resource as media
 from vinery_serving.models import devices
-from vinery_serving.models.alias_resource import MODEL_ALIASES
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.engine_work import EngineSerializer, EngineWork, engine_log
 from vinery_serving.models.hub_resource import CatalogueSerializer, catalogue_body
 from vinery_serving.models.job_resource import MODEL_EVENTS, MODEL_JOBS, SPEED_RESULTS
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.resource import MODELS
+from vinery_serving.models.resource import MODEL_ALIASES, MODELS
 from vinery_serving.transport.messages import EngineStats
 
 

@@ -9,8 +9,7 @@ from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_accounts.resources.fields import Filters
 from vinery_serving.models import job_requests
-from vinery_serving.models.job_rows import Asked, JobState, ModelEvent, ModelJob
-from vinery_serving.models.speed_rows import SpeedResult
+from vinery_serving.models.job_rows import Asked, JobState, ModelEvent, ModelJob, SpeedResult
 
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 _STEP: Final = 1000

@@ -22,9 +22,14 @@ from vinery_serving.models import devices
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.devices import check_device, check_device_options
 from vinery_serving.models.engine_status import EngineState, EngineStatus, ShownState
-from vinery_serving.models.folder_options import check_folder_options, shipped_folder
+from vinery_serving.models.folder_options import (
+    UnusableModel,
+    check_folder,
+    check_folder_options,
+    read_task,
+    shipped_folder,
+)
 from vinery_serving.models.job_rows import FOLDER_KINDS, JobKind, JobState, ModelJob
-from vinery_serving.models.tasks import UnusableModel, check_folder, read_task
 
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 _MAX_REPLICAS: Final = 64

@@ -13,7 +13,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any, Final
 
-from vinery_serving.models.jobs.progress import JobDocument
+from vinery_serving.models.jobs import JobDocument
 from vinery_serving.node.starting import engine_environment
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.logs.file import open_log

@@ -9,11 +9,10 @@ from django.urls import path
 
 from vinery_accounts.console.page import LivePage
 from vinery_serving.models import registry
-from vinery_serving.models.alias_resource import targets_text
 from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.job_resource import bytes_text, progress_text
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.resource import MODELS
+from vinery_serving.models.resource import MODELS, targets_text
 from vinery_serving.pages import console_add, console_aliases, console_model, console_speed
 from vinery_serving.pages.model_facts import actions_of, body_of
 

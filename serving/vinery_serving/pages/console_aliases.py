@@ -11,9 +11,9 @@ from django.urls import path, reverse
 from vinery_accounts.console.page import FormPage
 from vinery_accounts.console.rows import ConfirmPage, Question, RowPage
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_serving.models.alias_resource import MODEL_ALIASES
 from vinery_serving.models.aliases import MODEL_NAME
 from vinery_serving.models.models import ServedModel
+from vinery_serving.models.resource import MODEL_ALIASES
 from vinery_serving.pages.console_add import AdministratorPage
 
 

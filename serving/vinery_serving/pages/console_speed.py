@@ -18,10 +18,9 @@ from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.forms import ParametersForm
 from vinery_serving.models.job_requests import has_changed_since
 from vinery_serving.models.job_resource import bytes_text
-from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
+from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
-from vinery_serving.models.speed_rows import SpeedResult
 from vinery_serving.pages.model_facts import JobView, is_better, job_view, summary, trial_rows
 
 _NUM_SHOWN: Final = 20

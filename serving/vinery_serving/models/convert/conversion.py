@@ -31,7 +31,7 @@ from vinery_serving.models.convert.environments import (
     torch_index,
 )
 from vinery_serving.models.convert.options import ConvertOptions, parse
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 
 _EXPORTER: Final = (

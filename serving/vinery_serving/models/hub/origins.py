@@ -30,7 +30,7 @@ from vinery_serving.models.hub.repository import (
 )
 from vinery_serving.models.hub.transfer import Patience, Progress, Report, fetch
 from vinery_serving.models.hub.verdict import Answer, will_it_load
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 
 
 class HubOrigin(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.processes import parent
 
 # Returns the result. Raises JobFailed.

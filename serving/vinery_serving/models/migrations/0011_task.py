@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import migrations, models
 
-from vinery_serving.models.tasks import UnusableModel, read_task
+from vinery_serving.models.folder_options import UnusableModel, read_task
 
 
 def read_tasks(apps: Any, schema_editor: Any) -> None:

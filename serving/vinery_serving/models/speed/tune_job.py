@@ -1,24 +1,32 @@
-"""The job `tune`: looks for better engine options of a model, in engines of its own.
+"""The job `tune`: looks for better engine options of a model, in engines of its own beside the one
+that serves.
 
-{"folder": "/models/tiny-chat", "device": "CPU", "options": {}, "max_context": 2048,
- "time_limit_s": 300, "allow_other_answers": false}
+    {"folder": "/models/tiny-chat", "device": "CPU", "options": {}, "max_context": 2048,
+     "time_limit_s": 300, "allow_other_answers": false}
 """
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any, Final
 
 import msgspec
 import psutil
 
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.models.speed.bench_job import encode_of
 from vinery_serving.models.speed.measuring import Engine, MeasurementFailed
-from vinery_serving.models.speed.trials import trial_engine
 from vinery_serving.models.speed.tuning import Tuner, Tuning
-from vinery_serving.transport.client import EngineDisconnected
+from vinery_serving.processes.child import ChildProcess
+from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
 # Of the weights, for an engine with a small cache: with it, and what its process needs beside.
 _MEMORY_FACTOR: Final = 1.3
@@ -85,3 +93,62 @@ def _check_memory(parameters: TuneParameters) -> None:
             f"Trials need {needed / 2**30:.1f} GB of memory for {_NUM_ENGINES} engines, and "
             f"{available / 2**30:.1f} GB are free. Unload this model or others, and tune again."
         )
+
+
+# -- Engines with other options
+
+_CONNECT_TIMEOUT_S: Final = 10.0
+_END_TIMEOUT_S: Final = 5.0
+
+
+@asynccontextmanager
+async def trial_engine(
+    folder: Path, device: str, options: dict[str, Any], max_context: int, timeout_s: float
+) -> AsyncIterator[Engine]:
+    """Run an engine until the block ends. Raises `MeasurementFailed` if it does not load."""
+    with tempfile.TemporaryDirectory(prefix="vinery-trial-") as scratch:
+        config = EngineConfig(
+            name="trial",
+            folder=folder,
+            device=device,
+            socket_path=Path(scratch) / "engine.sock",
+            cache_dir=Path(scratch) / "cache",
+            max_context=max_context,
+            options=parse_options(options),
+        )
+        process = _start(config)
+        client = EngineClient(config.socket_path)
+        try:
+            await process.write(config.to_line())
+            await _wait_ready(process, timeout_s)
+            client.open()
+            await client.wait_connected(_CONNECT_TIMEOUT_S)
+            yield Engine(client)
+        finally:
+            await client.close()
+            await asyncio.shield(process.end(_END_TIMEOUT_S))
+
+
+def _start(config: EngineConfig) -> ChildProcess:
+    """The engine is in the process group of the job, with which the node ends it."""
+    return ChildProcess(
+        (sys.executable, "-m", "vinery_serving.engine", config.name),
+        "trial",
+        environment=dict(os.environ) | {"TMPDIR": str(config.socket_path.parent)},
+        stdin=PIPE,
+        stdout=PIPE,
+        leads_group=False,
+    )
+
+
+async def _wait_ready(process: ChildProcess, timeout_s: float) -> None:
+    """Raises `MeasurementFailed` with the reason of an engine that does not load."""
+    output = await process.output()
+    try:
+        async with asyncio.timeout(timeout_s):
+            line = await output.readline()
+    except TimeoutError:
+        raise MeasurementFailed(f"It did not load within {timeout_s:.0f} s.") from None
+    report = json.loads(line) if line else {"event": "failed", "error": "The engine process ended."}
+    if report["event"] != "ready":
+        raise MeasurementFailed(" ".join(str(report["error"]).split()))
