@@ -47,6 +47,18 @@ def begin(model: ServedModel, kind: JobKind, parameters: Mapping[str, Any]) -> M
     return changes.add(ModelJob(model=model, kind=kind, parameters=dict(parameters)))
 
 
+def begin_folder(name: str, kind: JobKind, parameters: Mapping[str, Any], **new: Any) -> ModelJob:
+    """Ask for a job that makes the folder of a model. `new` has the columns of the model if the
+    name is new. Raises ValidationError."""
+    with transaction.atomic():
+        model = ServedModel.objects.filter(name=name).first()
+        if model is None:
+            model = ServedModel(name=name, **new)
+            model.awaits_folder = True
+            model = changes.add(model)
+        return begin(model, kind, parameters)
+
+
 def pause(job: ModelJob) -> ModelJob:
     return changes.switch(job, "pause", asked=Asked.PAUSE)
 
@@ -109,15 +121,13 @@ def convert(asked: Conversion) -> ModelJob:
         Checkpoint.read(folder, options.task)
     except ConvertError as error:
         raise ValidationError({error.option or "folder": [str(error)]}) from error
-    with transaction.atomic():
-        model = ServedModel.objects.filter(name=asked.name).first()
-        if model is None:
-            model = ServedModel(
-                name=asked.name, folder="", device=asked.device, is_loaded=asked.is_loaded
-            )
-            model.awaits_folder = True
-            model = changes.add(model)
-        return begin(model, JobKind.CONVERT, {"source": str(folder), **asked.options})
+    return begin_folder(
+        asked.name,
+        JobKind.CONVERT,
+        {"source": str(folder), **asked.options},
+        device=asked.device,
+        is_loaded=asked.is_loaded,
+    )
 
 
 def pulled_checkpoints() -> list[str]:
