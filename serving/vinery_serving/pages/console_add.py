@@ -27,8 +27,7 @@ from vinery_serving.models.job_rows import ModelJob
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.pulls import Judged, Pull
 from vinery_serving.models.resource import MODELS
-from vinery_serving.pages.model_form import ConvertForm, FilesForm, FolderForm
-from vinery_serving.pages.option_fields import known_devices
+from vinery_serving.pages.model_form import ConvertForm, FilesForm, FolderForm, known_devices
 
 _MAX_TEXT: Final = 200
 _MAX_PATH: Final = 1024
