@@ -90,7 +90,6 @@ def read_file(path: str, max_bytes: int) -> bytes:
 
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
-    """A descriptor of the regular file."""
     *folders, name = path.removeprefix("/").split("/")
     with _folder(folders) as folder:
         # Opening a device can do something already.

@@ -28,8 +28,6 @@ _MAX_WEIGHT: Final = 1_000_000
 
 
 class ModelAlias(models.Model):
-    """Another name for a model, or for several between which its requests are divided."""
-
     name = models.CharField(
         max_length=128,
         unique=True,

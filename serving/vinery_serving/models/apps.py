@@ -16,5 +16,4 @@ class CatalogConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Let accounts check names of models."""
         served.provide(import_module(f"{self.name}.registry").read_served)

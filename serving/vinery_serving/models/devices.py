@@ -40,8 +40,6 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class DeviceList(msgspec.Struct, frozen=True):
-    """All devices of a machine at one moment."""
-
     devices: tuple[Device, ...]
     found_at: float  # Unix time
 
@@ -224,7 +222,6 @@ def _refusals(options: EngineOptions, device: str) -> Iterator[str]:
 
 
 def _check_properties(options: EngineOptions, device: str, known: DeviceList | None) -> None:
-    """Raises ValueError for a property in the option `plugin`."""
     taken = _properties_of(device, known)
     for name in options.plugin:
         if name in _OWN:

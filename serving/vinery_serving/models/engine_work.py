@@ -27,8 +27,6 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class EngineWork:
-    """What an engine does now."""
-
     num_running: int
     num_waiting: int
     prompt_tokens_per_s: float = 0.0  # of the last 10 s
@@ -83,7 +81,6 @@ def show_engine_work(ask: Callable[[], Mapping[str, EngineWork]]) -> None:
 
 
 def engine_work() -> Mapping[str, EngineWork]:
-    """Return what engines do now, by the names of their models."""
     return _ask[0]()
 
 
@@ -277,7 +274,6 @@ def log_after(path: Path, position: str) -> tuple[list[str], str]:
 
 
 def _last_lines_and_position(path: Path) -> tuple[list[str], str]:
-    """Raises OSError."""
     follower = LogFollower(path)
     try:
         entries = list(islice(follower.backwards(), NUM_FOLLOWED))

@@ -61,7 +61,6 @@ def _check_template(source: str) -> None:
 
 
 def _check_vision(options: EngineOptions) -> None:
-    """Raises ValueError for options that GenAI has for text models only."""
     names = ("draft_model", "eagle3_head", "prompt_lookup")
     for name in (*names, "adapters", "cache_eviction", "sparse_attention"):
         if getattr(options, name):
@@ -144,7 +143,6 @@ def check_head(head: Path, folder: Path) -> None:
 
 
 def _notes(folder: Path) -> bytes:
-    """Return the end of a graph, in small letters."""
     with (folder / _GRAPH).open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _NOTES_BYTES))
         return file.read().lower()
@@ -164,7 +162,6 @@ def _num_layers(folder: Path) -> int:
 
 
 def shipped_models() -> tuple[str, ...]:
-    """Return the names of all of them in order."""
     files = Path(settings.VINERY_MODELS_DIR).glob("*/config.json")
     return tuple(sorted(each.parent.name for each in files))
 
@@ -260,7 +257,6 @@ def _has_template(folder: Path) -> bool:
 
 
 def _json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is none."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

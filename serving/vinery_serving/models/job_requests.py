@@ -219,7 +219,6 @@ def has_changed_since(model: ServedModel, tuning: ModelJob) -> bool:
 
 
 def _check_task(model: ServedModel) -> None:
-    """Raises ValidationError for a model that generates no tokens."""
     task = Task(model.task)
     if not task.is_generation:
         raise ValidationError(
@@ -306,7 +305,6 @@ def why_futile(job: ModelJob) -> str:
 
 
 def _device_name(device: str) -> str:
-    """Return the full name of a device, such as that of the processor; empty: unknown."""
     known = devices.read(Path(settings.VINERY_RUN_DIR))
     found = (each.full_name for each in known.devices if each.name == device) if known else ()
     return next(iter(found), "")

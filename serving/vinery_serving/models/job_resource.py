@@ -118,7 +118,6 @@ def progress_text(job: ModelJob) -> str:
 
 
 def bytes_text(num_bytes: int) -> str:
-    """Return `1.2 GB`, in powers of 1000."""
     number, units = float(num_bytes), list(_UNITS)
     while number >= _STEP and len(units) > 1:
         number, units = number / _STEP, units[1:]

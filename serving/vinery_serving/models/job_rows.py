@@ -115,7 +115,6 @@ class ModelJob(models.Model):
 
 
 def wait_for_attempt(job: ModelJob, pause_s: float) -> None:
-    """Note that the node begins a job again after a pause."""
     next_at = timezone.now() + timedelta(seconds=pause_s)
     ModelJob.objects.filter(pk=job.pk).update(state=JobState.WAITING, next_attempt_at=next_at)
 

@@ -190,7 +190,6 @@ class ServedModel(models.Model):
         return settings_digest(self.name, self.folder, devices, options_text(self.options))
 
     def device_of(self, replica: int) -> str:
-        """The device on which a replica runs."""
         devices: list[str] = self.replica_devices
         return devices[replica % len(devices)] if devices else self.device
 
@@ -221,7 +220,6 @@ class ServedModel(models.Model):
 
     @property
     def takes_pictures(self) -> bool:
-        """Whether the folder holds a vision model."""
         return self.task == Task.VISION
 
     def clean_fields(self, exclude: Collection[str] | None = None) -> None:
@@ -257,7 +255,6 @@ class ServedModel(models.Model):
             raise ValidationError(errors)
 
     def _check_options_together(self) -> None:
-        """Raises ValueError for options that the device or the model does not take."""
         options = parse_options(dict(self.options), Task(self.task))
         known = devices.read(Path(settings.VINERY_RUN_DIR))
         for device in {self.device, *self.replica_devices}:
@@ -286,18 +283,15 @@ def _check_options(options: object) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Raises ValueError for the name of an alias."""
     if ModelAlias.objects.filter(name=name).exists():
         raise ValueError("There is an alias of this name.")
 
 
 def _check_device(text: str) -> None:
-    """Raises ValueError for a device that this machine does not have."""
     check_device(text, devices.read(Path(settings.VINERY_RUN_DIR)))
 
 
 def _check_replica_devices(names: object) -> None:
-    """Raises ValueError for what is no list of devices of this machine."""
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise ValueError('Write a list of devices, such as ["GPU.0", "GPU.1"].')
     for each in names:
@@ -305,7 +299,6 @@ def _check_replica_devices(names: object) -> None:
 
 
 def _check_projects(ids: object) -> None:
-    """Raises ValueError for what is no list of ids."""
     is_list = isinstance(ids, list) and all(type(each) is int for each in ids)
     if not is_list:
         raise ValueError("Write a list of ids of projects, such as [1, 2].")

@@ -271,7 +271,6 @@ class ServedModels(PlatformResource[ServedModel]):
     )
 
     def load(self, rows: Sequence[ServedModel]) -> Sequence[ServedModel]:
-        """Return the models, each with what engines do now."""
         work = engine_work() if any(row.status.pid for row in rows) else IDLE
         for row in rows:
             row.engine_work = work  # type: ignore[attr-defined]
@@ -315,7 +314,6 @@ def _tested(row: ServedModel) -> ServedModel:
 
 
 def _asked(row: ServedModel, ask: Callable[[], object]) -> ServedModel:
-    """Ask for a job. Raises `Conflict` if it cannot begin as the model is now."""
     try:
         result = ask()
     except ValidationError as error:

@@ -51,8 +51,6 @@ def _target(word: str) -> tuple[str, int]:
 
 
 class AliasForm(ResourceForm):
-    """A name and the models that it stands for."""
-
     targets = TargetsField(
         label="Models",
         help_text="One model, or several with weights: qwen-a=90, qwen-b=10 gives one request in "

@@ -34,8 +34,6 @@ _MAX_PATH: Final = 1024
 
 
 class AdministratorPage(Page):
-    """A page for administrators of the platform."""
-
     name = "models"
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -99,7 +97,6 @@ class AddFromCatalogue(AddPage):
 
 
 def _add(entry: CatalogueModel) -> ServedModel:
-    """Serve a model of the catalogue under its name. Raises `PullFailed` and ValidationError."""
     if ServedModel.objects.filter(name=entry.name).exists():
         raise ValidationError(f"A model is served as {entry.name} already.")
     shipped = pulls.add_shipped(entry.name, None, device="CPU", load=True)
@@ -214,7 +211,6 @@ class AddFile(AddPage, FormPage):
         return form
 
     def save(self, form: FilesForm) -> HttpResponse:
-        """Raises ValidationError for what will not load, and if a server does not answer."""
         asked = Pull(**form.values | {"repository": form.cleaned_data["repository"].strip()})
         judged = _judged(asked)
         form.check_name(asked.name or judged.name)

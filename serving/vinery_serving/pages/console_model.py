@@ -47,8 +47,6 @@ _MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """One measurement as a column of a chart."""
-
     since: datetime
     until: datetime
 
@@ -145,7 +143,6 @@ class Tune(RowPage, LivePage, FormPage):
 
 
 def _view_of(job: ModelJob | None) -> JobView | None:
-    """Return a search that has not ended, or that has failed."""
     is_shown = job is not None and job.state not in (JobState.DONE, JobState.CANCELLED)
     return job_view(job) if job is not None and is_shown else None
 

@@ -86,7 +86,6 @@ class ScopedForm(ResourceForm):
 
 
 def ids_of(of: Any) -> tuple[int | None, int | None]:
-    """Return the ids of the organisation and the project of a choice."""
     columns = _scope_columns(of)
     organization, project = columns.get("organization"), columns.get("project")
     return organization and organization.pk, project and project.pk
@@ -125,8 +124,6 @@ class FolderForm(ScopedForm):
 
 
 class TestForm(forms.Form):
-    """A URL or a path, and the caller of the test."""
-
     rare: ClassVar[tuple[str, ...]] = ()
     what = forms.CharField(
         label="URL or path", max_length=8192, help_text="As a client would send it."

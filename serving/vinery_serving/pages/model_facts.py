@@ -61,7 +61,6 @@ class JobView:
 
 
 def jobs_of(model: ServedModel, num_jobs: int) -> list[JobView]:
-    """Return the newest jobs of a model."""
     jobs = ModelJob.objects.filter(model=model).select_related("model")[:num_jobs]
     return list(map(job_view, jobs))
 

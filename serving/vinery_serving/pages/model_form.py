@@ -278,13 +278,10 @@ class ConvertForm(FilesForm):
         return {name: value for name, value in values.items() if value not in (None, "", False)}
 
     def checkpoints(self) -> list[str]:
-        """What the field of the folder suggests."""
         return job_requests.pulled_checkpoints()
 
 
 class FolderForm(ModelForm):
-    """A model in a folder of the server."""
-
     name = forms.CharField(
         max_length=128,
         required=False,

@@ -24,7 +24,6 @@ class MediaPolicies:
     """The policies of all callers. Before the first `refresh`, nothing is allowed."""
 
     def __init__(self, levels: Mapping[Scope, Level] | None = None) -> None:
-        """`levels` are those that have rules."""
         self._levels = _with_platform(levels or {})
 
     def refresh(self) -> None:

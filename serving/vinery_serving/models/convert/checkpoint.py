@@ -57,7 +57,6 @@ def lines() -> Mapping[str, Line]:
 
 
 def architectures() -> Mapping[str, Architecture]:
-    """Return all known architectures by `model_type`."""
     return _tables()[1]
 
 
@@ -115,8 +114,6 @@ _TASKS_OF_CLASSES: Final[tuple[tuple[str, Task], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that can be converted."""
-
     folder: Path
     architecture: Architecture
     task: Task

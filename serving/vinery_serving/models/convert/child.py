@@ -44,7 +44,6 @@ class ChildFailed(ConvertError):
 
     @property
     def last_line(self) -> str:
-        """The last line of the output, which mostly has the reason."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         return lines[-1] if lines else "it wrote nothing"
 
@@ -104,7 +103,6 @@ def _environment() -> dict[str, str]:
 
 
 async def _copy(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> str:
-    """Give all output to `write`, and return the end of it."""
     tail = b""
     while chunk := await reader.read(_CHUNK_BYTES):
         write(chunk)

@@ -62,7 +62,6 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
 
 
 def discard(document: JobDocument) -> None:
-    """Delete what the job has made so far."""
     output = _output(document)
     _discard_drafts(output)
     shutil.rmtree(output, ignore_errors=True)
@@ -238,7 +237,6 @@ def _finish(draft: Path, output: Path) -> None:
 
 
 def _discard_drafts(output: Path) -> None:
-    """Delete what an unfinished conversion has left beside its output."""
     draft = _draft(output)
     for folder in (draft, _scratch(draft)):
         shutil.rmtree(folder, ignore_errors=True)
@@ -288,7 +286,6 @@ _KNOWN: Final = (
 
 
 def _explained(error: ChildFailed, checkpoint: Checkpoint) -> str:
-    """Return a sentence, and the last line of the exporter."""
     end = f"The exporter ended with: {error.last_line}"
     for pattern, sentence in _KNOWN:
         if found := re.search(pattern, error.output):

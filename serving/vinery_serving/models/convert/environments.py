@@ -47,8 +47,6 @@ def python_of(environment: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentState:
-    """What an administrator sees of an environment."""
-
     line: str
     state: str  # ready, obsolete, being made, missing
     num_bytes: int
@@ -67,7 +65,6 @@ class Environments:
         self._torch_index = torch_index
 
     def log_path(self, line: Line) -> Path:
-        """The output of the last attempt to make it."""
         return self._folder / f"{line.name}.log"
 
     def find(self, line: Line) -> Path | None:
@@ -151,7 +148,6 @@ class Environments:
         return draft.rename(final)
 
     async def _install(self, line: Line, folder: Path, write: Callable[[bytes], object]) -> None:
-        """Raises `ConvertError` with what to do."""
         python = str(python_of(folder))
         pip = (python, "-m", "pip", "install", "--no-input", "--no-deps")
         index = ("--extra-index-url", self._torch_index) if self._torch_index else ()
@@ -217,7 +213,6 @@ class Environments:
 
 
 async def _take(lock: int) -> None:
-    """Wait until no other process holds the lock, and hold it."""
     while True:
         try:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

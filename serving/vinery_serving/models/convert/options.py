@@ -52,7 +52,6 @@ class ConvertOptions:
     ] = 0
 
     def check(self) -> None:
-        """Raises `ConvertError` for options that do not go together."""
         if self.precision != "int4":
             for name in _INT4_ONLY:
                 if getattr(self, name) not in (None, False):

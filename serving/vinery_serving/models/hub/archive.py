@@ -33,7 +33,6 @@ class _Header(tarfile.TarInfo):
 
 
 def unpack(archive: Path, name: str, target: Path) -> None:
-    """Unpack an archive into a folder. Raises `PullFailed`."""
     most_bytes = min(
         archive.stat().st_size * _MAX_RATIO + _BLOCK_BYTES, free_bytes(target) - DISK_MARGIN_BYTES
     )
@@ -49,7 +48,6 @@ def unpack(archive: Path, name: str, target: Path) -> None:
 
 
 def _write(content: IO[bytes], path: Path, most_bytes: int, name: str) -> int:
-    """Returns the bytes of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     num_bytes = 0
     with path.open("xb") as file:

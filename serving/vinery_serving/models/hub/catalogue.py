@@ -45,12 +45,10 @@ class CatalogueModel:
         return round(self.size_gb * 1e9)
 
     def need_on(self, machine: Machine) -> MemoryNeed:
-        """What it needs in memory with one conversation."""
         tokens = min(CONTEXT_TOKENS, self.context)
         return need_of(self.size_bytes, round(self.kv_kb * 1000), tokens, machine.engines)
 
     def fits(self, machine: Machine) -> bool:
-        """Whether a machine has memory and disk for it."""
         size_bytes = 0 if self.shipped else self.size_bytes
         has_memory = self.need_on(machine).total_bytes <= machine.memory_bytes
         return has_memory and size_bytes <= machine.free_disk_bytes
@@ -58,7 +56,6 @@ class CatalogueModel:
 
 @cache
 def catalogue() -> tuple[CatalogueModel, ...]:
-    """Return all entries in the order of the file."""
     text = resources.files("vinery_serving.models.hub").joinpath(_FILE).read_text(encoding="utf-8")
     return tuple(
         CatalogueModel(**{**entry, "abilities": tuple(entry["abilities"])})
@@ -67,7 +64,6 @@ def catalogue() -> tuple[CatalogueModel, ...]:
 
 
 def find(name: str) -> CatalogueModel | None:
-    """Return the entry of a name; None for any other name."""
     return next((each for each in catalogue() if each.name == name), None)
 
 

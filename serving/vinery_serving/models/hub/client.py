@@ -70,7 +70,6 @@ class Hub:
         return replace(found, **self._described(found, info))
 
     def _described(self, found: Repository, info: Any) -> dict[str, Any]:
-        """What the small files describe."""
         tokenizer = {} if found.has(_TEMPLATE) else self.json_file(found, "tokenizer_config.json")
         template = tokenizer.get("chat_template")
         return {
@@ -137,7 +136,6 @@ class Hub:
         )
 
     def explained(self, repository: Repository) -> AbstractContextManager[None]:
-        """Turn errors within it into sentences about this repository."""
         return explained(self.endpoint, repository.name, repository.revision)
 
 
@@ -183,8 +181,6 @@ _OPENVINO: Final = "openvino"  # the tag of models in OpenVINO's format
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A repository that matches."""
-
     name: str
     downloads: int  # in the last month
     tag: str  # the hub's name of the task; empty: unknown
@@ -226,8 +222,6 @@ _BEYOND_THE_END: Final = 416
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file, as a source of a transfer."""
-
     hub: Hub
     repository: Repository
     path: str

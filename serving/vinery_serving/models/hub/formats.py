@@ -49,12 +49,10 @@ def format_of(repository: Repository) -> Format:
 
 
 def gguf_files(repository: Repository) -> list[str]:
-    """Return the paths of its GGUF files."""
     return [each.path for each in repository.files if each.path.endswith(".gguf")]
 
 
 def weights_of(repository: Repository, format_: Format) -> int:
-    """Return the bytes of the files that hold the weights."""
     suffix = _SUFFIXES.get(format_)
     return sum(
         each.size_bytes
@@ -117,13 +115,11 @@ def class_of(config: Mapping[str, Any]) -> str | None:
 
 
 def type_of(config: Mapping[str, Any]) -> str | None:
-    """Return `model_type` of a config.json, such as qwen3."""
     named = config.get("model_type")
     return named if isinstance(named, str) else None
 
 
 def is_known_text(name: str | None) -> bool:
-    """Whether GenAI's list names this class of a text model."""
     return any(name == known + suffix for known in _TEXT.split() for suffix in _TEXT_SUFFIXES)
 
 
@@ -142,5 +138,4 @@ def task_of(repository: Repository) -> Task:
 
 
 def _has_template(repository: Repository) -> bool:
-    """Whether it has a chat template, which older models have in tokenizer_config.json."""
     return any(map(repository.has, _TEMPLATES)) or bool(repository.chat_template)

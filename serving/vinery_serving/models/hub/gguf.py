@@ -198,7 +198,6 @@ def convert(file: Path) -> None:
 
 
 def write_configuration(folder: Path, metadata: Mapping[str, Any]) -> None:
-    """Write config.json, tokenizer_config.json and the chat template."""
     name = metadata["general.architecture"]
     config = {
         key: metadata[f"{name}.{own}"]

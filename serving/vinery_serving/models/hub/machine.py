@@ -142,7 +142,6 @@ def this_machine(
 
 
 def memory_limit(cgroups: tuple[Path, ...] = _CGROUPS) -> int:
-    """Return the bytes of memory that this machine, or the container, has."""
     limits = [os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES]
     for path in cgroups:
         try:

@@ -41,8 +41,6 @@ class HubOrigin(
     tag="hub",
     tag_field="kind",
 ):
-    """A repository at a commit."""
-
     repository: str
     revision: str = "main"
     commit: str
@@ -90,7 +88,6 @@ class ArchiveOrigin(
 
     @classmethod
     def look(cls, url: str, sha256: str | None = None) -> "ArchiveOrigin":
-        """Ask the server for size and state. Raises `PullFailed`."""
         found = remote_of(url, is_checked=sha256 is not None).look()
         return cls(url=url, size_bytes=found.size_bytes, etag=found.etag, sha256=sha256)
 
@@ -134,8 +131,6 @@ class FilesOrigin(
     tag="files",
     tag_field="kind",
 ):
-    """A folder, a GGUF file or an archive of this machine, which is copied."""
-
     path: str
     changed_ns: int  # of the folder or file
     precision: str | None = None
@@ -225,5 +220,4 @@ def discard(document: JobDocument) -> None:
 
 
 def models_dir(home: Path) -> Path:
-    """Return the folder of all pulled models."""
     return home / "models"

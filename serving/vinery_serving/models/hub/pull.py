@@ -70,11 +70,9 @@ class PullFolders:
         return self.partial / "whole"
 
     def unfinished(self, path: str) -> Path:
-        """Return where the beginning of a file is kept."""
         return self.partial / "unfinished" / _short_digest(path, 32)
 
     def create(self) -> None:
-        """Create the folders of the pull. Raises OSError."""
         self.whole.mkdir(parents=True, exist_ok=True)
         (self.partial / "unfinished").mkdir(exist_ok=True)
 
@@ -92,7 +90,6 @@ class PullFolders:
         return self.final
 
     def discard(self) -> None:
-        """Remove what a pull has left. Raises OSError."""
         if self.partial.exists():
             shutil.rmtree(self.partial)
         if self.partial.parent.exists() and not any(self.partial.parent.iterdir()):

@@ -138,7 +138,6 @@ class S3File:
     etag: str = ""
 
     def look(self) -> RemoteFile:
-        """Raises `PullFailed`."""
         info = self._explained(lambda: _client(_TIMEOUT_S).info(self.url))
         if info["type"] != "file":
             raise PullFailed(f"{self.url} is a folder of the store. Name an archive in it.")

@@ -31,8 +31,6 @@ class RepositoryFile:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """What a hub lists at one commit."""
-
     name: str  # such as OpenVINO/Qwen3-8B-int4-ov
     revision: str  # what was asked for, such as main
     commit: str
@@ -53,7 +51,6 @@ class Repository:
         return next((each for each in self.files if each.path == path), None)
 
     def has(self, path: str) -> bool:
-        """Whether there is such a file."""
         return self.file(path) is not None
 
     def only(self, patterns: Iterable[str]) -> Self:
@@ -99,7 +96,6 @@ _ARCHIVES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
 def is_archive(path: Path) -> bool:
-    """Whether the name is that of an archive."""
     return path.name.lower().endswith(_ARCHIVES)
 
 
@@ -136,7 +132,6 @@ def _of_gguf(path: Path) -> Repository:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -27,8 +27,6 @@ class WrongContent(PullFailed):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often and how long a file is tried."""
-
     max_attempts: int = 6  # in a row that bring no byte
     max_attempts_in_all: int = 60
     first_wait_s: float = 1.0  # doubled after each attempt that brings no byte
@@ -47,8 +45,6 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file before it is fetched."""
-
     name: str
     size_bytes: int
     etag: str  # another one: another content; empty: the server has none
@@ -114,7 +110,6 @@ def _append(
     advance: Callable[[int], None],
     stall_s: float,
 ) -> None:
-    """Read one response to its end."""
     path.touch()
     with source.open(_size(path), stall_s) as stream, path.open("r+b") as target:
         position = stream.start
@@ -196,7 +191,6 @@ class Progress:
         self._next_at = 0.0
 
     def enter(self, stage: str) -> None:
-        """Report that a stage has begun."""
         self._stage, self._next_at = stage, 0.0
         self.advance(0)
 

@@ -40,8 +40,6 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer, why, and the figures behind it."""
-
     answer: Answer
     reasons: tuple[str, ...]  # sentences, the most important first
     repository: str

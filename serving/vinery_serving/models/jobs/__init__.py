@@ -41,7 +41,6 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: bytes) -> JobDocument:
-        """Raises msgspec.ValidationError."""
         return msgspec.json.decode(text, type=cls, dec_hook=lambda kind, value: kind(value))
 
     def to_json(self) -> bytes:
@@ -49,8 +48,6 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reporter:
-    """Writes progress lines."""
-
     def __init__(self, output: TextIO | None = None) -> None:
         self._output = output or sys.stdout
         self._stage = ""

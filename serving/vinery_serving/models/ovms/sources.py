@@ -39,8 +39,6 @@ class Servable:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a source defines."""
-
     servables: tuple[Servable, ...] = ()
     server: Mapping[str, str] = field(default_factory=dict)  # flags of the server, by name
 

@@ -57,8 +57,6 @@ class SpeedPoint(msgspec.Struct, frozen=True):
 
 
 class SpeedCard(msgspec.Struct, frozen=True):
-    """What one measurement has found."""
-
     points: tuple[SpeedPoint, ...]
     num_prompt_tokens: int  # of each request
     num_output_tokens: int
@@ -130,7 +128,6 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
 
 
 def encode_of(folder: Path) -> Encode:
-    """Return the tokenizer of a model. Raises JobFailed."""
     try:
         return load_tokenizer(ModelFolder.read(folder)).encode
     except UnusableFolder as error:

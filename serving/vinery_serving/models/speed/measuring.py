@@ -53,18 +53,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Several answers that began together."""
-
     answers: tuple[Answer, ...]
 
     @property
     def duration_s(self) -> float:
-        """From the first request to the last token."""
         return max(each.end_s for each in self.answers) - min(each.began_s for each in self.answers)
 
     @property
     def first_token_s(self) -> float:
-        """The median time to the first token."""
         return median(each.first_s - each.began_s for each in self.answers)
 
     @property

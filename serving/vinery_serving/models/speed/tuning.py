@@ -121,8 +121,6 @@ class TrialResult(msgspec.Struct, frozen=True):
 
 
 class Tuning(msgspec.Struct, frozen=True):
-    """What a search has found."""
-
     present: dict[str, Any]
     trials: tuple[TrialResult, ...]
     best: dict[str, Any]
@@ -244,12 +242,10 @@ class Tuner:
         return ratios
 
     def _prompt(self) -> list[int]:
-        """Return a prompt that no engine has seen."""
         self._seed += 1
         return prompt_ids(self.encode, self._seed, _PROMPT_TOKENS)
 
     async def _work(self, engine: Engine, prompts: Sequence[Sequence[int]]) -> list[Run]:
-        """All turns of as many chats as there are prompts."""
         turns: list[Run] = []
         for _ in range(_NUM_TURNS):
             turn = await engine.run(prompts, _OUTPUT_TOKENS)
@@ -266,7 +262,6 @@ def _gain(trial: TrialResult) -> float:
 
 
 def _mean(ratios: Iterable[float]) -> float:
-    """Return the geometric mean."""
     return geometric_mean(list(ratios))
 
 
