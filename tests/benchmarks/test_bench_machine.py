@@ -3,17 +3,11 @@
 import socket
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
-import pytest
-
-from benchmarks import generated_usage
-from benchmarks.__main__ import HALF_BILLION_PLAN
 from benchmarks.load import Endpoint
 from benchmarks.machine import WebCpu, wait_until_calm
 from benchmarks.settings import settings_from
 from tests.tables import table
-from vinery_accounts.models import UsageRecord
 
 
 def test_it_counts_the_work_of_the_process_that_listens_and_else_has_no_number() -> None:
@@ -65,17 +59,6 @@ def test_it_waits_for_a_calm_machine_and_names_a_busy_one(
     assert (calm.is_calm, calm.waited_s, calm.busy) == found
 
 
-def test_made_up_usage_has_a_value_in_each_column_that_needs_one() -> None:
-    slices, weights = generated_usage._slices()
-    requests = generated_usage._draw(100, weights, datetime(2026, 11, 1, tzinfo=UTC), days=1)
-    needed = [
-        not field.null for field in UsageRecord._meta.concrete_fields if not field.primary_key
-    ]
-    for row in generated_usage._rows(requests, slices):
-        values = zip(generated_usage._ROW_DEFAULTS, row, needed, strict=True)
-        assert [name for name, value, is_needed in values if is_needed and value is None] == []
-
-
 def test_it_measures_all_by_default_but_what_is_given_wins_and_never_reports_the_key() -> None:
     settings = settings_from([])
     assert settings.models == ("tiny-chat", "0.5b")
@@ -91,13 +74,3 @@ def test_it_measures_all_by_default_but_what_is_given_wins_and_never_reports_the
     assert settings.server == Endpoint("http://127.0.0.1:8000", "secret")
     assert "secret" not in str(settings.described)
     assert settings.described["server"] == "http://127.0.0.1:8000"
-
-
-@table("arguments", [["--models", "other"], ["--streams", "many"], ["--only", "x"]])
-def test_it_refuses_what_it_does_not_know(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        settings_from(arguments)
-
-
-def test_the_half_billion_model_has_the_size_of_qwen2() -> None:
-    assert HALF_BILLION_PLAN.shape.num_parameters == 494_032_768
