@@ -1,5 +1,5 @@
-"""The training loop, from a model and endless lessons to a checkpoint in a folder; and the average of two
-checkpoints of one training."""
+"""The training loop, from a model and endless lessons to a checkpoint in a folder; and the average
+of two checkpoints of one training."""
 
 import math
 import time
