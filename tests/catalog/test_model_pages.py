@@ -12,12 +12,13 @@ from tests.catalog.conftest import ADD, LIST, TINY_CHAT, address, page, text_of
 from tests.tables import table
 from vinery_accounts.models import AuditEntry, Limit, Organization, Project
 from vinery_platform.cli import main
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.models import engine_work
 from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState, EngineStatus
-from vinery_serving.models.engine_work import EngineWork
 from vinery_serving.models.job_rows import Asked, JobState, ModelJob, record_event
 from vinery_serving.models.models import ServedModel
+from vinery_serving.transport.messages import EngineStats
 
 pytestmark = pytest.mark.django_db
 FOLDER = f"{ADD}folder/"
@@ -70,13 +71,14 @@ def test_the_page_shows_what_the_engine_does_now(
     root: Client, chat: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     EngineStatus.objects.update(pid=1)
-    shares = {
-        "cache_usage": 0.25,
-        "cache_bytes": 10**9,
-        "prefix_hit_rate": 0.4,
-        "draft_acceptance": 0.75,
-    }
-    work = EngineWork(7, 12, 850.0, 41.5, (0.12, 0.5), (0.02, 0.03), **shares)
+    tokens = TokenCounts(
+        *(100, 40), num_output_tokens=9, num_proposed_tokens=4, num_accepted_tokens=3
+    )
+    rates = {"prompt_tokens_per_s": 850.0, "output_tokens_per_s": 41.5}
+    waits = {"first_token_s": (0.12, 0.5), "inter_token_s": (0.02, 0.03)}
+    work = EngineStats(
+        *(7, 12), tokens=tokens, cache_usage=0.25, cache_bytes=10**9, **rates, **waits
+    )
     monkeypatch.setattr(engine_work, "_ask", [lambda: {"chat": work}])
     for text in (page(root, chat), text_of(root.get(LIST))):
         assert ">7</" in text and ">12</" in text

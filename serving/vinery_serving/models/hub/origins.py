@@ -33,14 +33,11 @@ from vinery_serving.models.hub.verdict import Answer, will_it_load
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 
 
-class HubOrigin(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag="hub",
-    tag_field="kind",
-):
+class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """`fetch` returns the folder and what is known of the source, and raises `PullFailed`."""
+
+
+class HubOrigin(_Origin, kw_only=True, tag="hub"):
     repository: str
     revision: str = "main"
     commit: str
@@ -54,7 +51,6 @@ class HubOrigin(
         return PullFolders.of_repository(models_dir, named, self.include)
 
     def fetch(self, models_dir: Path, report: Report) -> tuple[Path, dict[str, Any]]:
-        """Return the folder and what is known of the source. Raises `PullFailed`."""
         report(f"reading {self.repository}", 0, None)
         hub = Hub.of_environment(self.endpoint)
         listed = hub.repository(self.repository, self.commit)
@@ -70,14 +66,7 @@ class HubOrigin(
         }
 
 
-class ArchiveOrigin(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag="archive",
-    tag_field="kind",
-):
+class ArchiveOrigin(_Origin, kw_only=True, tag="archive"):
     """An archive at `https://` or `s3://`, in the state that its server names."""
 
     url: str
@@ -100,7 +89,6 @@ class ArchiveOrigin(
         return PullFolders.of_text(models_dir, state, self.name.partition(".")[0])
 
     def fetch(self, models_dir: Path, report: Report) -> tuple[Path, dict[str, Any]]:
-        """Return the folder and what is known of the source. Raises `PullFailed`."""
         folders = self.folders(models_dir)
 
         def fill() -> None:
@@ -123,14 +111,7 @@ class ArchiveOrigin(
         fetch(source, file, archive, progress.advance, Patience())
 
 
-class FilesOrigin(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag="files",
-    tag_field="kind",
-):
+class FilesOrigin(_Origin, kw_only=True, tag="files"):
     path: str
     changed_ns: int  # of the folder or file
     precision: str | None = None
@@ -148,7 +129,6 @@ class FilesOrigin(
         return PullFolders.of_text(models_dir, f"{self.path}\0{self.changed_ns}", hint)
 
     def fetch(self, models_dir: Path, report: Report) -> tuple[Path, dict[str, Any]]:
-        """Return the folder and what is known of the source. Raises `PullFailed`."""
         path, folders = Path(self.path), self.folders(models_dir)
 
         def fill() -> None:

@@ -6,16 +6,15 @@ sentences, a different text for each, the same in each run.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Final
 
 import numpy as np
+import psutil
 
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import (
@@ -131,11 +130,9 @@ class Engine:
 def memory_bytes(pid: int) -> int:
     """Return the resident memory of a process; 0 if it cannot be read."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    except OSError:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
         return 0
-    found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
 
 
 # -- Prompts
