@@ -15,11 +15,14 @@ _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 _STEP: Final = 1000
 
 
-class ModelJobSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """Long work on a model."""
-
+class _OfModelSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     model = serializers.CharField(source="model.name", read_only=True)
     model_id = serializers.IntegerField(read_only=True)
+
+
+class ModelJobSerializer(_OfModelSerializer):
+    """Long work on a model."""
+
     left_s = serializers.FloatField(
         read_only=True,
         allow_null=True,
@@ -79,11 +82,8 @@ class ModelJobs(PlatformResource[ModelJob]):
     )
 
 
-class ModelEventSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+class ModelEventSerializer(_OfModelSerializer):
     """A change of a model's state."""
-
-    model = serializers.CharField(source="model.name", read_only=True)
-    model_id = serializers.IntegerField(read_only=True)
 
     class Meta:
         model = ModelEvent
@@ -174,11 +174,9 @@ class SpeedPointSerializer(serializers.Serializer):  # type: ignore[type-arg]
     memory_bytes = serializers.IntegerField(help_text="Resident memory of the engine.")
 
 
-class SpeedResultSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+class SpeedResultSerializer(_OfModelSerializer):
     """One measurement of a model on this host."""
 
-    model = serializers.CharField(source="model.name", read_only=True)
-    model_id = serializers.IntegerField(read_only=True)
     points = SpeedPointSerializer(many=True, read_only=True)
 
     class Meta:

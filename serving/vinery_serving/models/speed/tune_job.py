@@ -24,7 +24,7 @@ from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.models.speed.bench_job import encode_of
 from vinery_serving.models.speed.measuring import Engine, MeasurementFailed
-from vinery_serving.models.speed.tuning import Tuner, Tuning
+from vinery_serving.models.speed.tuning import Tuner
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
@@ -35,23 +35,28 @@ _NUM_ENGINES: Final = 2
 _LOAD_TIMEOUT_S: Final = 600.0
 
 
-class TuneParameters(msgspec.Struct, frozen=True, kw_only=True):
-    folder: Path
-    device: str
-    options: dict[str, Any]
-    max_context: int
-    time_limit_s: float
-    allow_other_answers: bool = False
-
-
 def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     """Raises JobFailed."""
-    parameters = msgspec.convert(
-        document.parameters, TuneParameters, strict=False, dec_hook=lambda kind, value: kind(value)
+    asked = document.parameters
+    folder, device = Path(asked["folder"]), str(asked["device"])
+    _check_memory(folder, device)
+
+    def start(options: Mapping[str, Any]) -> AbstractAsyncContextManager[Engine]:
+        context = int(asked["max_context"])
+        return trial_engine(folder, device, dict(options), context, _LOAD_TIMEOUT_S)
+
+    tuner = Tuner(
+        start=start,
+        encode=encode_of(folder),
+        present=asked["options"],
+        device=device,
+        is_vision=(folder / "openvino_text_embeddings_model.xml").exists(),
+        allows_other_answers=bool(asked.get("allow_other_answers")),
+        time_limit_s=float(asked["time_limit_s"]),
+        report=reporter.progress,
     )
-    _check_memory(parameters)
     try:
-        tuning = asyncio.run(_tune(parameters, reporter))
+        tuning = asyncio.run(tuner.run())
     except MeasurementFailed as error:
         raise JobFailed(f"The present options cannot be measured: {error}") from error
     except EngineDisconnected:
@@ -60,32 +65,11 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     return result
 
 
-async def _tune(parameters: TuneParameters, reporter: Reporter) -> Tuning:
-    folder = parameters.folder
-
-    def start(options: Mapping[str, Any]) -> AbstractAsyncContextManager[Engine]:
-        return trial_engine(
-            folder, parameters.device, dict(options), parameters.max_context, _LOAD_TIMEOUT_S
-        )
-
-    tuner = Tuner(
-        start=start,
-        encode=encode_of(folder),
-        present=parameters.options,
-        device=parameters.device,
-        is_vision=(folder / "openvino_text_embeddings_model.xml").exists(),
-        allows_other_answers=parameters.allow_other_answers,
-        time_limit_s=parameters.time_limit_s,
-        report=reporter.progress,
-    )
-    return await tuner.run()
-
-
-def _check_memory(parameters: TuneParameters) -> None:
+def _check_memory(folder: Path, device: str) -> None:
     """Raises JobFailed if the engines of the trials would not fit beside what runs."""
-    if parameters.device != "CPU":
+    if device != "CPU":
         return
-    num_bytes = sum(file.stat().st_size for file in parameters.folder.glob("*.bin"))
+    num_bytes = sum(file.stat().st_size for file in folder.glob("*.bin"))
     needed = _NUM_ENGINES * (int(num_bytes * _MEMORY_FACTOR) + _MEMORY_BASE_BYTES)
     available = psutil.virtual_memory().available
     if available < needed:
