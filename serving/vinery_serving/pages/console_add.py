@@ -25,7 +25,7 @@ from vinery_serving.models.job_requests import Conversion
 from vinery_serving.models.job_resource import bytes_text
 from vinery_serving.models.job_rows import ModelJob
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.pulls import Judged, Pull
+from vinery_serving.models.pulls import Pull
 from vinery_serving.models.resource import MODELS
 from vinery_serving.pages.model_form import ConvertForm, FilesForm, FolderForm, known_devices
 
@@ -60,6 +60,17 @@ class AddPage(AdministratorPage):
         """`what`: Pulling or Converting."""
         messages.success(self.request, f"{what} {job.model}. This page shows the progress.")
         return redirect("console:model", job.model_id)
+
+    def pull(self, form: FilesForm, asked: Pull, what: str) -> HttpResponse:
+        """Raises ValidationError for what will not load, and if a server does not answer."""
+        try:
+            judged = pulls.look(asked)
+            if judged.verdict is not None and judged.verdict.answer is Answer.NO:
+                raise PullFailed(" ".join(judged.verdict.reasons))
+        except PullFailed as error:
+            raise ValidationError({"repository": str(error)}) from error
+        form.check_name(asked.name or judged.name)
+        return self.to_job(pulls.pull(asked, judged), what)
 
 
 class AddFromCatalogue(AddPage):
@@ -175,14 +186,7 @@ class AddFromHub(AddPage, FormPage):
         return pulls.ask(lambda: search(Hub.of_environment(), text, only_openvino=only_openvino))
 
     def save(self, form: FilesForm) -> HttpResponse:
-        """Raises ValidationError for what will not load, and if the hub does not answer."""
-        asked = self.pulled(**form.values)
-        try:
-            judged = pulls.look(asked)
-        except PullFailed as error:
-            raise ValidationError(str(error)) from error
-        form.check_name(asked.name or judged.name)
-        return self.to_job(pulls.pull(asked, judged), "Pulling")
+        return self.pull(form, self.pulled(**form.values), "Pulling")
 
 
 class AddFile(AddPage, FormPage):
@@ -211,25 +215,12 @@ class AddFile(AddPage, FormPage):
         return form
 
     def save(self, form: FilesForm) -> HttpResponse:
-        asked = Pull(**form.values | {"repository": form.cleaned_data["repository"].strip()})
-        judged = _judged(asked)
-        form.check_name(asked.name or judged.name)
-        return self.to_job(pulls.pull(asked, judged), "Fetching")
-
-
-def _judged(asked: Pull) -> Judged:
-    """Raises ValidationError at the field `repository`."""
-    what = asked.repository
-    if "://" not in what and not what.startswith("/"):
-        text = "Write a URL, or an absolute path, which begins with /."
-        raise ValidationError({"repository": text})
-    try:
-        judged = pulls.look(asked)
-    except PullFailed as error:
-        raise ValidationError({"repository": str(error)}) from error
-    if judged.verdict is not None and judged.verdict.answer is Answer.NO:
-        raise ValidationError({"repository": " ".join(judged.verdict.reasons)})
-    return judged
+        """Raises ValidationError, also for what is neither a URL nor an absolute path."""
+        what = form.cleaned_data["repository"].strip()
+        if "://" not in what and not what.startswith("/"):
+            text = "Write a URL, or an absolute path, which begins with /."
+            raise ValidationError({"repository": text})
+        return self.pull(form, Pull(**form.values | {"repository": what}), "Fetching")
 
 
 class AddFolder(AddPage, FormPage):
