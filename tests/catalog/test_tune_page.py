@@ -1,4 +1,4 @@
-"""A model's speed in the console: its card, a plot of earlier runs, and the search for faster options."""
+"""A model's speed in the console: its card, earlier runs, and the search for faster options."""
 
 from pathlib import Path
 from typing import Any
