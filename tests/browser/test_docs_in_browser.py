@@ -42,8 +42,7 @@ def authorise(page: sync_api.Page, key: str) -> None:
 
 
 def send(page: sync_api.Page, method: str, path: str, body: str) -> str:
-    """Run an operation. Returns the text of the
-    response."""
+    """Run an operation, and return the text of the response."""
     of_path = page.locator(f'[data-path="{path}"]')
     operation = page.locator(f".opblock-{method}").filter(has=of_path)
     operation.locator(".opblock-summary-control").click()
