@@ -37,7 +37,7 @@ class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     """`fetch` returns the folder and what is known of the source, and raises `PullFailed`."""
 
 
-class HubOrigin(_Origin, kw_only=True, tag="hub"):
+class HubOrigin(_Origin, frozen=True, kw_only=True, tag="hub"):
     repository: str
     revision: str = "main"
     commit: str
@@ -66,7 +66,7 @@ class HubOrigin(_Origin, kw_only=True, tag="hub"):
         }
 
 
-class ArchiveOrigin(_Origin, kw_only=True, tag="archive"):
+class ArchiveOrigin(_Origin, frozen=True, kw_only=True, tag="archive"):
     """An archive at `https://` or `s3://`, in the state that its server names."""
 
     url: str
@@ -111,7 +111,7 @@ class ArchiveOrigin(_Origin, kw_only=True, tag="archive"):
         fetch(source, file, archive, progress.advance, Patience())
 
 
-class FilesOrigin(_Origin, kw_only=True, tag="files"):
+class FilesOrigin(_Origin, frozen=True, kw_only=True, tag="files"):
     path: str
     changed_ns: int  # of the folder or file
     precision: str | None = None
