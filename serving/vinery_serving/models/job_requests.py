@@ -310,13 +310,9 @@ def _device_name(device: str) -> str:
     return next(iter(found), "")
 
 
-def _keep(job: ModelJob, result: Mapping[str, Any]) -> None:
-    """The row of the job has the result."""
-
-
 _TAKERS: Final[Mapping[JobKind, TakeResult]] = {
     JobKind.PULL: _take_pull,
     JobKind.CONVERT: _take_folder,
     JobKind.BENCH: _take_speed,
-    JobKind.TUNE: _keep,
+    JobKind.TUNE: lambda job, result: None,  # the row of the job has it
 }

@@ -1,6 +1,6 @@
 """Jobs of models, the history of models and measured speeds as resources."""
 
-from typing import Any, Final
+from typing import Final
 
 from rest_framework import serializers
 
@@ -56,7 +56,7 @@ class ModelJobs(PlatformResource[ModelJob]):
         RowAction(
             "pause",
             Action.MANAGE,
-            lambda row: _paused(row),
+            lambda row: job_requests.pause(_unfinished(row)),
             "Pause a job. What it has done is kept.",
             "being paused",
         ),
@@ -70,7 +70,7 @@ class ModelJobs(PlatformResource[ModelJob]):
         RowAction(
             "cancel",
             Action.MANAGE,
-            lambda row: _cancelled(row),
+            lambda row: job_requests.cancel(_unfinished(row)),
             "Cancel a job, and delete what it has made so far.",
             "being cancelled",
         ),
@@ -130,11 +130,6 @@ def _time_text(time_s: float) -> str:
     return f"{time_s / 60:.0f} min"
 
 
-def _paused(row: ModelJob) -> ModelJob:
-    _check_unfinished(row)
-    return job_requests.pause(row)
-
-
 def _resumed(row: ModelJob) -> ModelJob:
     """Raises `Conflict` for a job that has nothing left to do."""
     if row.state == JobState.DONE:
@@ -144,15 +139,11 @@ def _resumed(row: ModelJob) -> ModelJob:
     return job_requests.resume(row)
 
 
-def _cancelled(row: ModelJob) -> ModelJob:
-    _check_unfinished(row)
-    return job_requests.cancel(row)
-
-
-def _check_unfinished(row: Any) -> None:
+def _unfinished(row: ModelJob) -> ModelJob:
     """Raises `Conflict` for a job that has ended."""
     if not row.is_unfinished:
         raise Conflict(f"The {row} has ended: it is {row.state}.")
+    return row
 
 
 MODEL_JOBS: Final = ModelJobs()

@@ -176,13 +176,12 @@ class Models(LivePage):
                 for alias in aliases
                 if (seen := {name: alias.targets[name] for name in alias.targets if name in names})
             ],
-            "rows": _rows(models) if is_admin else [Row(model, {}) for model in models],
+            "rows": [
+                Row(model, body_of(model)["engine"] if is_admin else {})
+                for model in (MODELS.load(models) if is_admin else models)
+            ],
             "columns": (*_OF_ADMINISTRATORS, "Reason", "") if is_admin else _OF_USERS,
         }
-
-
-def _rows(models: list[ServedModel]) -> list[Row]:
-    return [Row(model, body_of(model)["engine"]) for model in MODELS.load(models)]
 
 
 urlpatterns = [

@@ -141,10 +141,6 @@ class AddFromHub(AddPage, FormPage):
             return redirect(f"{reverse('console:model-add-file')}?{query}")
         return super().get(request, *args, **kwargs)
 
-    @property
-    def is_name(self) -> bool:
-        return "/" in self.asked or catalogue.find(self.asked) is not None
-
     def pulled(self, **more: Any) -> Pull:
         """Return what the address names."""
         return Pull(
@@ -172,7 +168,7 @@ class AddFromHub(AddPage, FormPage):
     def _answered(self, form: FilesForm) -> dict[str, Any]:
         if not self.asked:
             return {}
-        if not self.is_name:
+        if "/" not in self.asked and catalogue.find(self.asked) is None:  # words
             return {"has_searched": True, "found": self._found()}
         verdict = pulls.look(self.pulled()).verdict
         assert verdict is not None  # as of an archive

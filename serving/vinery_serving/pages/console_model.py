@@ -87,15 +87,12 @@ def _chart(
         )
         for num in streams
     ]
-    moments = [_moment(result) for result in results]
+    minute = timedelta(minutes=1)
+    moments = [_Moment(each.measured_at, each.measured_at + minute) for each in results]
     what = f"{title} of the last {len(results)} measurements, by number of streams."
     return Chart(
         title, what, moments, series, UTC, is_of_durations=is_of_durations, is_of_lines=True
     )
-
-
-def _moment(result: SpeedResult) -> _Moment:
-    return _Moment(result.measured_at, result.measured_at + timedelta(minutes=1))
 
 
 def _row(point: dict[str, Any]) -> dict[str, str]:

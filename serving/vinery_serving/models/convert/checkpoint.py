@@ -127,7 +127,8 @@ class Checkpoint:
         if not isinstance(model_type, str) or not model_type:
             raise ConvertError(f"{folder / 'config.json'} names no model_type.")
         architecture = architecture_of(model_type)
-        num_bytes = _weight_bytes(folder)
+        weights = [file for file in folder.iterdir() if file.suffix in _WEIGHTS]
+        num_bytes = sum(file.stat().st_size for file in weights)
         if not num_bytes:
             raise ConvertError(
                 f"{folder} has no weights: no file ends with {' or '.join(_WEIGHTS)}."
@@ -149,10 +150,6 @@ def _config(folder: Path) -> Mapping[str, Any]:
     if not isinstance(config, dict):
         raise ConvertError(f"{folder / 'config.json'} is not a JSON object.")
     return config
-
-
-def _weight_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.iterdir() if file.suffix in _WEIGHTS)
 
 
 def _task(architecture: Architecture, config: Mapping[str, Any], wanted: Task | None) -> Task:

@@ -70,6 +70,7 @@ async def run(
     Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. When it is cancelled, the program gets
     SIGTERM, and its group SIGKILL after 5 s at most.
     """
+    passed_on = {name: each for name, each in os.environ.items() if _PASSED_ON.fullmatch(name)}
     child = ChildProcess(
         (
             sys.executable,
@@ -82,7 +83,7 @@ async def run(
         Path(command[0]).name,
         stdout=PIPE,
         stderr=STDOUT,
-        environment=_environment() | dict(variables or {}),
+        environment=passed_on | dict(variables or {}),
     )
     memory = _Memory(child, limits.memory_bytes)
     watching = asyncio.create_task(memory.watch())
@@ -96,10 +97,6 @@ async def run(
     if status:
         _raise(child.name, status, output, memory)
     return memory.peak_bytes
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
 
 
 async def _copy(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> str:

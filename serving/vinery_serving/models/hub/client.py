@@ -59,12 +59,13 @@ class Hub:
         api = huggingface_hub.HfApi(endpoint=self.endpoint)
         with explained(self.endpoint, name, revision or "main"):
             info = api.model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
+        licence = info.card_data.get("license") if info.card_data else None
         found = Repository(
             name=name,
             revision=revision or "main",
             commit=_commit_of(info.sha, name),
             files=_files_of(info, name),
-            licence=_licence_of(info),
+            licence=licence if isinstance(licence, str) else None,
             pipeline_tag=info.pipeline_tag,
         )
         return replace(found, **self._described(found, info))
@@ -166,11 +167,6 @@ def _file_of(listed: Any, name: str) -> RepositoryFile:
     if sha256 is not None and not _SHA256.fullmatch(str(sha256)):
         raise PullFailed(f"The hub lists a broken digest of {path} in {name}.")
     return RepositoryFile(path, listed.size, sha256, None if sha256 else listed.blob_id)
-
-
-def _licence_of(info: Any) -> str | None:
-    named = info.card_data.get("license") if info.card_data else None
-    return named if isinstance(named, str) else None
 
 
 # -- Searches by words

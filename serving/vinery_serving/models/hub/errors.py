@@ -75,15 +75,12 @@ def _refused(error: "HfHubHTTPError", endpoint: str, name: str, revision: str) -
             f"{host} refuses {name} with this token. Set HF_TOKEN to one that may read it."
         )
     if status == 429:
+        after = error.response.headers.get("retry-after", "")
         return HubUnavailable(
             f"{host} limits requests now. Try again in a few minutes, or set HF_TOKEN: requests "
             "with a token have higher limits.",
-            _retry_after_s(error.response.headers.get("retry-after", "")),
+            float(after) if after.isascii() and after.isdigit() else 0,
         )
     if status >= 500 or status == 408:
         return HubUnavailable(f"{host} answers {status}. Try again later.")
     return PullFailed(f"{host} answers {status} for {name}.")
-
-
-def _retry_after_s(text: str) -> float:
-    return float(text) if text.isascii() and text.isdigit() else 0

@@ -134,8 +134,6 @@ def task_of(repository: Repository) -> Task:
     has_pooling = any(map(repository.has, _POOLING))
     if has_pooling or name in _ENCODERS or repository.pipeline_tag in _EMBEDDING_TAGS:
         return "embeddings"
-    return "chat" if _has_template(repository) else "completion"
-
-
-def _has_template(repository: Repository) -> bool:
-    return any(map(repository.has, _TEMPLATES)) or bool(repository.chat_template)
+    # Older models have a template in tokenizer_config.json.
+    has_template = any(map(repository.has, _TEMPLATES)) or repository.chat_template
+    return "chat" if has_template else "completion"

@@ -26,7 +26,7 @@ from vinery_serving.models.hub import gguf
 from vinery_serving.models.hub.client import Hub, HubFile
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.machine import free_bytes
-from vinery_serving.models.hub.repository import Repository, RepositoryFile
+from vinery_serving.models.hub.repository import Repository
 from vinery_serving.models.hub.transfer import Patience, Progress, Report, fetch
 from vinery_serving.models.hub.verdict import DISK_MARGIN_BYTES, gigabytes
 
@@ -184,7 +184,8 @@ def _fetch_all(
     hub: Hub, repository: Repository, folders: PullFolders, report: Report, patience: Patience
 ) -> None:
     missing = [each for each in repository.files if not (folders.whole / each.path).is_file()]
-    started = sum(_started_bytes(folders, each) for each in missing)
+    begun = [folders.unfinished(each.path) for each in missing]
+    started = sum(each.stat().st_size for each in begun if each.is_file())
     missing_bytes = sum(each.size_bytes for each in missing)
     check_disk(missing_bytes - started, folders.root)
     done = repository.size_bytes - missing_bytes + started
@@ -206,8 +207,3 @@ def check_disk(num_bytes: int, folder: Path) -> None:
             f"The missing files take {gigabytes(num_bytes)}, and the disk of {folder} has "
             f"{gigabytes(free)} free. Free some, or move the home folder."
         )
-
-
-def _started_bytes(folders: PullFolders, file: RepositoryFile) -> int:
-    path = folders.unfinished(file.path)
-    return path.stat().st_size if path.is_file() else 0

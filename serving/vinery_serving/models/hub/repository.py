@@ -59,7 +59,11 @@ class Repository:
         wanted = tuple(patterns)
         if not wanted:
             return self
-        files = tuple(each for each in self.files if _matches(each.path, wanted))
+        files = tuple(
+            file
+            for file in self.files
+            if any(fnmatch.fnmatchcase(file.path, each) for each in wanted)
+        )
         if not files:
             raise PullFailed(
                 f"No file of {self.name} matches {' or '.join(wanted)}. Its files: "
@@ -83,10 +87,6 @@ def check_path(path: str, source: str) -> None:
     is_plain = path.isprintable() and "\\" not in path and ":" not in path
     if not is_plain or any(part in ("", ".", "..") for part in parts) or len(path) > 1024:
         raise PullFailed(f"{source} has a file with the name {path!r}, which is not safe.")
-
-
-def _matches(path: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(path, each) for each in patterns)
 
 
 # -- Files of this machine: a folder, or a GGUF file

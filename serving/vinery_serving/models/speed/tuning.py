@@ -167,7 +167,8 @@ class Tuner:
                 winner = max(filter(self._may_win, found), key=_gain, default=None)
                 if winner is not None and _gain(winner) > best_gain * _LEAST_GAIN:
                     best, best_gain = winner.options, _gain(winner)
-                    self._keep(winner)
+                    at = self._trials.index(winner)
+                    self._trials[at] = msgspec.structs.replace(winner, is_kept=True)
         return Tuning(
             present=dict(self.present),
             trials=tuple(self._trials),
@@ -182,10 +183,6 @@ class Tuner:
         """Whether it is faster in nearly every round, with answers that are allowed."""
         has_answers = self.allows_other_answers or trial.same_answers == 1
         return trial.gain is not None and has_answers and _mean(trial.worst.values()) >= 1
-
-    def _keep(self, winner: TrialResult) -> None:
-        at = self._trials.index(winner)
-        self._trials[at] = msgspec.structs.replace(winner, is_kept=True)
 
     async def _try(self, base: Engine, what: str, options: dict[str, Any]) -> TrialResult:
         """Measure options beside the present ones. Options that fail are a result, too."""
