@@ -97,6 +97,17 @@ def test_the_page_shows_what_the_engine_does_now(
     assert "KV cache used" not in page(root, chat)
 
 
+def test_engines_of_one_model_are_shown_as_their_sum_with_the_longest_waits() -> None:
+    tokens = TokenCounts(num_prompt_tokens=100, num_cached_tokens=50)
+    one = EngineStats(1, 2, tokens=tokens, cache_usage=0.5, cache_bytes=30)
+    waits = {"first_token_s": (0.1, 0.9)}
+    other = EngineStats(3, tokens=TokenCounts(num_prompt_tokens=300), cache_bytes=10, **waits)
+    both = engine_work.joined([one, other])
+    assert (both.num_running, both.num_waiting, both.first_token_s) == (4, 2, (0.1, 0.9))
+    assert (both.prefix_hit_rate, both.cache_usage, both.cache_bytes) == (0.125, 0.375, 40)
+    assert engine_work.joined([one]) is one
+
+
 @pytest.mark.parametrize(
     ("source", "text"),
     [

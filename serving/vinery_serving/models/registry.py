@@ -54,10 +54,6 @@ def retry(model: ServedModel) -> None:
     changes.switch(model, "retry", retried_at=timezone.now())
 
 
-def test_pictures(model: ServedModel) -> None:
-    changes.switch(model, "self-test", test_asked_at=timezone.now())
-
-
 def list_models() -> list[ServedModel]:
     """Return all served models by name, with their engines' status: one query."""
     return list(ServedModel.objects.select_related("engine"))

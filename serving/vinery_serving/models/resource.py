@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
+from django.utils import timezone
 from rest_framework import serializers
 
 from vinery_accounts.access import changes
@@ -309,7 +310,7 @@ def _tested(row: ServedModel) -> ServedModel:
     if row.shown_state is not ShownState.READY:
         done = "load it" if not row.is_loaded else "wait until it is ready"
         raise Conflict(f"{row} is not loaded, it is {row.state_text}: {done}, then test it.")
-    registry.test_pictures(row)
+    changes.switch(row, "self-test", test_asked_at=timezone.now())
     return row
 
 
