@@ -97,10 +97,10 @@ def _rules(kind: type[RuleT], rows: Iterable[MediaRule | MediaFolder]) -> tuple[
     for row in rows:
         if not row.is_active:
             continue
-        values = {field.name: getattr(row, field.name) for field in fields(kind)}
+        values: dict[str, Any] = {each.name: getattr(row, each.name) for each in fields(kind)}
         if isinstance(row, MediaRule) and row.organization_id is not None:
             values["networks"] = _ALL_NETWORKS
-        frozen = {
+        frozen: dict[str, Any] = {
             name: tuple(each) if isinstance(each, list) else each for name, each in values.items()
         }
         rules.append(kind(**frozen))
