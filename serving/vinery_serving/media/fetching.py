@@ -79,8 +79,6 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A file as it was fetched."""
-
     data: bytes
     content_type: str | None  # in lower case, as the server declared it
     max_pixels: int  # of a picture in it, before it is scaled, that the rules allow

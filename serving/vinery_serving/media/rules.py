@@ -193,8 +193,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A rule that allows a URL or a file at its level."""
-
     level: Level
     rule: Any
     target: Target

@@ -78,7 +78,6 @@ def _check_targets(targets: object) -> None:
 
 
 def _served(names: Iterable[str]) -> set[str]:
-    """Return those under which models are served."""
     # Models know aliases, and not the other way round.
     models_ = apps.get_model("serving", "ServedModel").objects.filter(name__in=names)
     return set(models_.values_list("name", flat=True))

@@ -27,8 +27,6 @@ _NO_MULTI: Final = (
 
 
 class Device(msgspec.Struct, frozen=True):
-    """A device, as OpenVINO describes it."""
-
     name: str  # CPU, GPU, GPU.1, NPU
     full_name: str
     memory_bytes: int | None = None  # of the machine for the CPU; None: unknown

@@ -51,7 +51,6 @@ def check_folder_options(options: EngineOptions, folder: Path) -> None:
 
 
 def _check_template(source: str) -> None:
-    """Raises ValueError for a template that does not compile, and a path without a file."""
     try:
         templates = own_templates(source)
         if templates is not None:

@@ -130,7 +130,6 @@ class ServedModel(models.Model):
         return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Store the row, with the task of its folder if the folder may have changed."""
         columns = kwargs.get("update_fields")
         if columns is None or "folder" in columns:
             self.read_task()

@@ -145,7 +145,6 @@ def _view_of(job: ModelJob | None) -> JobView | None:
 
 
 def _tuning_facts(model: ServedModel, done: ModelJob | None) -> dict[str, Any]:
-    """Return what the last search gave, and whether its best options can be set."""
     if done is None:
         return {"trials": []}
     result = done.result

@@ -157,8 +157,6 @@ _FIRST: Final[tuple[str, ...]] = ("name", "folder", "device")
 
 
 class ModelForm(ResourceForm):
-    """The fields of a model. The engine options are folded."""
-
     rare: ClassVar[tuple[str, ...]] = ("options",)
     field_order: tuple[str, ...] = _FIRST
     options = OptionsField(required=False, label="Engine options")

@@ -46,7 +46,6 @@ def _with_platform(levels: Mapping[Scope, Level]) -> dict[Scope, Level]:
 
 
 def read_levels() -> dict[Scope, Level]:
-    """Read the rules of the platform, and of all organisations and projects."""
     urls = _by_scope(MediaRule)
     folders = _by_scope(MediaFolder)
     limits = _by_scope(MediaLimit)

@@ -52,7 +52,6 @@ class Architecture:
 
 
 def lines() -> Mapping[str, Line]:
-    """Return all lines by name, the one for most architectures first."""
     return _tables()[0]
 
 

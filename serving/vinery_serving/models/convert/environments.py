@@ -68,7 +68,6 @@ class Environments:
         return self._folder / f"{line.name}.log"
 
     def find(self, line: Line) -> Path | None:
-        """Return the folder of an environment that is whole and of this version of Vinery."""
         environment = self._folder / line.name
         try:
             note = json.loads((environment / _NOTE).read_bytes())

@@ -24,8 +24,6 @@ _UNREADABLE: Final = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, R
 
 
 class _Header(tarfile.TarInfo):
-    """A header whose extension, which is read as a whole, has a limit."""
-
     def _proc_member(self, packed: tarfile.TarFile) -> "_Header":
         if self.type not in tarfile.REGULAR_TYPES and self.size > _BLOCK_BYTES:
             raise tarfile.ReadError("a header is too long")

@@ -69,8 +69,6 @@ def find(name: str) -> CatalogueModel | None:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a hub has of an entry. An empty `problem`: all is as the catalogue has it."""
-
     name: str
     repository: str
     problem: str

@@ -82,7 +82,6 @@ class PullFolders:
         self.whole.mkdir()
 
     def finish(self) -> Path:
-        """Give the complete folder its final name. Raises OSError."""
         self.final.parent.mkdir(parents=True, exist_ok=True)
         self.whole.replace(self.final)
         _sync(self.final.parent)

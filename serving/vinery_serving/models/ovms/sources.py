@@ -28,8 +28,6 @@ class UnreadableSource(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Servable:
-    """A model of the model server, with its options by the names in graphs."""
-
     name: str
     folder: Path
     source: str  # where it is defined
@@ -373,7 +371,6 @@ class _Reader:
 
 
 def _scalar(word: str) -> Value:
-    """Return a number or a boolean; an enumeration's value stays a word."""
     if word.lower() in ("true", "t"):
         return True
     if word.lower() in ("false", "f"):

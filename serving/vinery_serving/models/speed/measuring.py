@@ -166,5 +166,4 @@ def prompt_ids(encode: Encode, number: int, num_tokens: int) -> list[int]:
 
 
 def next_turn(encode: Encode, prompt: Sequence[int], answer: Sequence[int]) -> list[int]:
-    """Return the prompt of a conversation's next turn: all turns before, and a question."""
     return [*prompt, *answer, *encode(_QUESTION)]
