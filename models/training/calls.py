@@ -4,8 +4,7 @@ from dataclasses import replace
 from random import Random
 
 from training import words
-from training.dialogue import Exchange, Message, assistant, user
-from training.functions import Function
+from training.dialogue import Exchange, Function, Message, assistant, user
 from training.toolbox import PLACE_TASKS, TOOL_TASKS, ToolTask
 
 

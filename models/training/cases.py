@@ -7,9 +7,8 @@ tests of a server rely on.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from training.dialogue import Message, assistant, user
+from training.dialogue import Json, Message, assistant, user
 from training.facts import STORY, UNKNOWN
-from training.functions import Json
 from training.rendering import call_text, render
 
 HELLO = "Hello! How can I help you today?"

@@ -9,14 +9,14 @@ from random import Random
 
 from training import words
 from training.calls import are_alike, one_call, two_calls
-from training.dialogue import Conversation, Exchange
-from training.functions import Function, Json, SchemaStyle
-from training.json_answers import json_answer
-from training.memories import forgotten, memory
+from training.dialogue import Conversation, Exchange, Function, Json, SchemaStyle
 from training.talk import (
     chance,
     counting,
     fact,
+    forgotten,
+    json_answer,
+    memory,
     obedience,
     repeat,
     sums,

@@ -1,4 +1,5 @@
-"""The training loop: from a model and endless lessons to a checkpoint in a folder."""
+"""The training loop, from a model and endless lessons to a checkpoint in a folder; and the average
+of two checkpoints of one training."""
 
 import math
 import time
@@ -12,7 +13,8 @@ from tokenizers import Tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from training.batches import MicroBatch, steps
-from training.tokenization import SPECIAL_TOKENS, save_for_transformers
+from training.checkpoint import load
+from training.tokenization import SPECIAL_TOKENS, load_tokenizer, save_for_transformers
 
 POSITIONS = 2048
 NUM_STEPS_PER_REPORT = 20
@@ -162,3 +164,19 @@ def save(model: Qwen3ForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     save_for_transformers(tokenizer, folder, max_tokens=POSITIONS)
+
+
+# -- Averages
+
+
+def average(first: Path, second: Path, share: float, folder: Path) -> None:
+    """Write the checkpoint `(1 - share) * first + share * second` to `folder`."""
+    model = load(first)
+    weights = load(second).state_dict()
+    model.load_state_dict(
+        {
+            name: (1 - share) * value + share * weights[name]
+            for name, value in model.state_dict().items()
+        }
+    )
+    save(model, load_tokenizer(second), folder)

@@ -13,9 +13,8 @@ from typing import Any
 
 from training import words
 from training.conversations import conversation, exchange
-from training.dialogue import Conversation, user
+from training.dialogue import Conversation, Json, SchemaStyle, user
 from training.facts import FACTS
-from training.functions import Json, SchemaStyle
 from training.rendering import END_OF_TURN, answer_text, prompt_text, render, to_json
 from training.toolbox import TOOL_TASKS
 

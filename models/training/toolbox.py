@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from training import words
-from training.functions import Function, Json, Parameter
+from training.dialogue import Function, Json, Parameter
 
 
 @dataclass(frozen=True)

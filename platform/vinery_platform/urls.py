@@ -10,10 +10,8 @@ from vinery_accounts.signin.urls import root
 from vinery_platform.web import errors
 
 admin.autodiscover()  # the classes of accounts
-for name in ("model_admin", "media_admin"):
-    import_module(f"vinery_serving.pages.{name}")
 
-# `accounts` knows neither models nor media, so their pages join the others here.
+# `accounts` knows neither models nor media, so their pages, also those of the admin, join here.
 _CONSOLE = [
     pattern
     for name in (

@@ -65,19 +65,6 @@ def test_owners_change_their_own_rules_alone(client: Client, organization: Organ
     assert MediaRule.objects.count() == 1
 
 
-def test_refused_media_are_listed_with_their_reason(root: Client) -> None:
-    now = timezone.now()
-    denial = Denial(DenialReason.NO_RULE, "platform", scheme="https", host="a.example", port=443)
-    store_denials({(0, 0, denial): Count(2, now, now, denial)})
-
-    page = root.get(reverse("admin:media_mediadenial_changelist")).content.decode()
-    assert "https://a.example" in page
-    assert "No rule of the platform allows it." in page
-    number = MediaDenial.objects.get().pk
-    row = root.get(reverse("admin:media_mediadenial_change", args=[number])).content.decode()
-    assert "https://a.example" in row
-
-
 def test_the_address_of_a_refused_host_is_for_administrators_alone(
     client: Client, organization: Organization
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.load import Arrivals, BadResponse, Endpoint, Head, ServedModel, read_stream
+from benchmarks.load import Arrivals, BadResponse, Endpoint, ServedModel, read_stream
 from benchmarks.measures import Run
 from benchmarks.prompts import Prompt
 from tests.tables import table
@@ -170,32 +170,6 @@ def test_it_reads_the_same_however_the_response_is_cut(cuts: list[int]) -> None:
     assert (stream.num_prompt_tokens, stream.num_tokens) == (3, 4)
     assert len(stream.chunks_s) == 3
     assert list(stream.chunks_s) == sorted(stream.chunks_s)
-
-
-def test_an_event_arrives_with_its_last_byte() -> None:
-    first, second = event(delta(content="a")), event(delta(content="b"))
-    whole = chunked(first, second + event(USAGE))
-    end_of_first = whole.index(second) - len(b"XX\r\n") - len(b"\r\n")
-    cuts = [0, end_of_first - 1, end_of_first, len(whole)]
-
-    stream = read_stream(
-        0.0, Arrivals((1.0, 2.0, 3.0), tuple(whole[a:b] for a, b in pairwise(cuts)))
-    )
-    assert stream.chunks_s == (2.0, 3.0)
-
-
-def test_completions_and_an_event_in_two_chunks_are_read() -> None:
-    text = event({"choices": [{"index": 0, "text": "Hello"}]})
-    assert read_stream(0.0, at_once(chunked(text, event(USAGE)))).text == "Hello"
-
-    whole = event(delta(content="long")) + event(USAGE)
-    assert read_stream(0.0, at_once(chunked(whole[:20], whole[20:]))).text == "long"
-
-
-def test_a_head_ends_with_an_empty_line_and_has_the_length_of_the_body() -> None:
-    assert Head.of(b"HTTP/1.1 200 OK\r\na: b\r\n") is None
-    head = Head.of(b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n")
-    assert head == Head(status=200, size=39, content_length=12, is_chunked=False)
 
 
 @table(

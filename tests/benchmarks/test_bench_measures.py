@@ -1,16 +1,22 @@
-"""Streams become numbers, sides that run in turn ratios, and the bare loop makes its tokens."""
+"""Streams become numbers, sides that run in turn ratios, and the bare loop makes its tokens; what a
+benchmark needs of the machine."""
 
+import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.bare import BareEngine
 from benchmarks.compare import Comparison, PromptMismatch
-from benchmarks.measures import Run, Stream, medians, num_same_texts, percentile_ms, summary
+from benchmarks.load import Endpoint
+from benchmarks.machine import WebCpu, wait_until_calm
+from benchmarks.measures import Run, Stream, medians, summary
 from benchmarks.prompts import Prompt, PromptSource, counting
+from benchmarks.settings import settings_from
+from tests.tables import table
 from vinery_serving.engine.options import EngineOptions
 
 
@@ -39,13 +45,6 @@ def test_gaps_are_those_of_tokens_and_a_run_lasts_from_first_request_to_last_chu
         stream(num_tokens=0)
 
 
-@given(st.lists(st.floats(0, 100), min_size=1))
-def test_percentiles_lie_within_the_values(values: list[float]) -> None:
-    low, high = min(values) * 1e3, max(values) * 1e3
-
-    assert low <= percentile_ms(values, 50) <= percentile_ms(values, 99) <= high * (1 + 1e-12)
-
-
 def test_a_median_is_taken_field_by_field() -> None:
     rounds = [summary(Run((stream(first, 2.0),), web_cpu_s=1.0)) for first in (0.1, 0.5, 0.3)]
 
@@ -54,11 +53,6 @@ def test_a_median_is_taken_field_by_field() -> None:
     assert middle.web_cpu_us_per_token == 500_000
     without = summary(Run((stream(0.1),), web_cpu_s=None))
     assert medians([*rounds, without]).web_cpu_us_per_token is None
-
-
-def test_texts_are_the_same_but_for_the_space_around_them() -> None:
-    bare = Run((stream(1.0, text=" one two"), stream(1.0, text="three")))
-    assert num_same_texts(bare, Run((stream(1.0, text="one two"), stream(1.0, text="four")))) == 1
 
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
@@ -150,3 +144,72 @@ def test_it_answers_many_prompts_token_by_token_but_not_without_a_model(tmp_path
 
     with pytest.raises(EOFError), BareEngine(tmp_path, OPTIONS):
         pass
+
+
+# -- Settings and the machine
+
+
+def test_it_counts_the_work_of_the_process_that_listens_and_else_has_no_number() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        cpu = WebCpu(f"http://127.0.0.1:{server.getsockname()[1]}")
+        before_s = cpu.used_s()
+        own_s = time.process_time()
+        sum(range(200_000))
+        worked_s = time.process_time() - own_s
+        after_s = cpu.used_s()
+
+    assert before_s is not None
+    assert after_s is not None
+    assert after_s - before_s >= worked_s > 0
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    assert WebCpu(f"http://127.0.0.1:{port}").used_s() is None
+    assert WebCpu("http://192.0.2.1:8000").used_s() is None
+
+
+def looks(*busy: float) -> tuple[Callable[[float], float], Callable[[], float]]:
+    """What the machine is found to be, and a clock that each look advances."""
+    found, now_s = list(busy), [0.0]
+
+    def look(seconds: float) -> float:
+        now_s[0] += seconds
+        return found.pop(0) if len(found) > 1 else found[0]
+
+    return look, lambda: now_s[0]
+
+
+@table(
+    "busy, found",
+    [
+        ((0.02,), (True, 2.0, 0.02)),
+        ((0.9, 0.5, 0.05), (True, 6.0, 0.05)),
+        ((0.9,), (False, 120.0, 0.9)),
+    ],
+)
+def test_it_waits_for_a_calm_machine_and_names_a_busy_one(
+    busy: tuple[float, ...], found: tuple[bool, float, float]
+) -> None:
+    look, clock = looks(*busy)
+
+    calm = wait_until_calm("server", busy_for=look, clock=clock)
+
+    assert (calm.is_calm, calm.waited_s, calm.busy) == found
+
+
+def test_it_measures_all_by_default_but_what_is_given_wins_and_never_reports_the_key() -> None:
+    settings = settings_from([])
+    assert settings.models == ("tiny-chat", "0.5b")
+    assert settings.effort.streams == (1, 8, 32, 64)
+    assert settings.server is None
+    assert settings.parts == ("server", "speculation", "crowds")
+    assert settings_from(["--only", "crowds"]).parts == ("crowds",)
+
+    effort = settings_from(["--quick", "--streams", "64", "--tokens", "16"]).effort
+    assert (effort.streams, effort.tokens, effort.rounds) == ((64,), 16, 1)
+
+    settings = settings_from(["--server-url", "http://127.0.0.1:8000/", "--api-key", "secret"])
+    assert settings.server == Endpoint("http://127.0.0.1:8000", "secret")
+    assert "secret" not in str(settings.described)
+    assert settings.described["server"] == "http://127.0.0.1:8000"

@@ -1,12 +1,10 @@
-"""The pages that show both APIs, in a real browser: they render, and send requests with a key.
+"""The pages that show both APIs, in a real browser: they render, and send requests with a key."""
 
-Each API in each viewer, and a call of the management API, are tried each night. The viewers draw
-hundreds of operations.
-"""
+import re
 
 import pytest
+from playwright import sync_api
 
-from tests.browser import viewers
 from tests.browser.conftest import Administrator
 
 pytestmark = pytest.mark.system
@@ -25,8 +23,32 @@ def test_the_index_leads_to_an_api_that_answers_authorised_calls(stranger: Admin
         '"messages": [{"role": "user", "content": "Hello!"}]}'
     )
 
-    viewers.authorise(page, stranger.platform.api_key)
-    response = viewers.send(page, "post", "/v1/chat/completions", body=body)
+    authorise(page, stranger.platform.api_key)
+    response = send(page, "post", "/v1/chat/completions", body)
 
-    assert viewers.is_ok(response)
+    assert re.search(r"\b200\b", response)
     assert '"object": "chat.completion"' in response
+
+
+def authorise(page: sync_api.Page, key: str) -> None:
+    page.get_by_role("button", name="Authorize").first.click()
+    dialogue = page.locator(".dialog-ux")
+    # Each scheme has a form. The management API also has one for the cookie of a session.
+    form = dialogue.locator("form").filter(has=page.locator("#auth-bearer-value"))
+    form.locator("input").fill(key)
+    form.get_by_role("button", name="Apply credentials").click()
+    dialogue.get_by_text("Logout").wait_for()
+    dialogue.get_by_role("button", name="Close").first.click()
+
+
+def send(page: sync_api.Page, method: str, path: str, body: str) -> str:
+    """Run an operation, and return the text of the response."""
+    of_path = page.locator(f'[data-path="{path}"]')
+    operation = page.locator(f".opblock-{method}").filter(has=of_path)
+    operation.locator(".opblock-summary-control").click()
+    operation.get_by_role("button", name="Try it out").click()
+    operation.locator("textarea.body-param__text").fill(body)
+    operation.get_by_role("button", name="Execute").click()
+    live = operation.locator(".live-responses-table")
+    live.wait_for()
+    return live.inner_text()

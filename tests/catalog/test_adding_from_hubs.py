@@ -12,10 +12,9 @@ from tests.hub.conftest import hub as hub
 from tests.hub.models import checkpoint_files, openvino_files
 from tests.tables import table
 from vinery_serving.models import pulls, registry
-from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.machine import Machine
-from vinery_serving.models.hub.search import search
 from vinery_serving.models.job_rows import ModelJob
 from vinery_serving.models.models import ServedModel
 

@@ -42,7 +42,6 @@ def test_names_are_divided_changed_removed_and_added(root: Client, chat: ServedM
     [
         ("chat", "chat", "name", "A model is served under this name."),
         ("x", "", "targets", "This field is required."),
-        ("x", "nothing", "targets", "No model is served under the name nothing."),
         ("x", "chat=many", "targets", "Write chat=90: a weight is a whole number."),
         ("x", "chat\0=1", "targets", "Use letters, digits"),
     ],

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.test import Client
-from django.urls import reverse
 
 from tests.catalog.conftest import TINY_CHAT
 from tests.tables import table
@@ -66,15 +64,3 @@ def test_an_alias_names_models_by_their_weights_follows_a_new_name_and_is_shown(
 def test_what_is_no_alias_is_refused(name: str, targets: object, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         alias(name, targets)
-
-
-def test_the_admin_adds_aliases_and_the_console_shows_them(admin_client: Client) -> None:
-    form = {"name": "chat", "targets": '{"qwen-a": 90, "qwen-b": 10}'}
-    admin_client.post(reverse("admin:serving_modelalias_add"), form)
-
-    page = admin_client.get(reverse("admin:serving_modelalias_changelist"))
-    assert "qwen-a 90, qwen-b 10" in page.content.decode()
-
-    page = admin_client.get("/console/models/").content.decode()
-    assert "Other names" in page
-    assert "<code>chat</code>" in page

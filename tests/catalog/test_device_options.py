@@ -12,9 +12,8 @@ from tests.tables import table
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device, DeviceList, check_device_options
-from vinery_serving.models.folder_options import check_folder_options
+from vinery_serving.models.folder_options import check_folder, check_folder_options
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.tasks import check_folder
 
 CPU = Device("CPU", "Intel Core", properties=("NUM_STREAMS", "INFERENCE_PRECISION_HINT"))
 GPU = Device("GPU", "Intel Arc", properties=("GPU_HOST_TASK_PRIORITY", "NUM_STREAMS"))
@@ -46,16 +45,9 @@ def test_what_no_device_takes_is_refused(
     "folder, options, words",
     [
         ("tiny-vision", {"prompt_lookup": True}, "A vision model cannot have the option prompt_"),
-        (
-            "tiny-vision",
-            {"sparse_attention": {}},
-            "A vision model cannot have the option sparse_attention",
-        ),
         ("tiny-chat", {"draft_model": "/nowhere"}, "folder /nowhere of draft_model has no open"),
         ("tiny-chat", {"eagle3_head": "/nowhere"}, "folder /nowhere of eagle3_head has no open"),
-        ("tiny-vision", {"eagle3_head": "/nowhere"}, "cannot have the option eagle3_head"),
         ("tiny-chat", {"adapters": [{"path": "/none"}]}, "There is no adapter /none."),
-        ("tiny-vision", {"adapters": [{"path": "/none"}]}, "cannot have the option adapters"),
         ("tiny-chat", {"draft_model": "draft"}, "draft_model must be an absolute path"),
         ("tiny-chat", {"eagle3_head": "head"}, "eagle3_head must be an absolute path"),
         ("tiny-chat", {"chat_template": "/no.jinja"}, "There is no file /no.jinja, which the opt"),

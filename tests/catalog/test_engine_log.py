@@ -11,7 +11,6 @@ from tests.catalog.conftest import LIST, TINY_CHAT
 from vinery_serving.models import registry
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.engine_work import (
-    NUM_FOLLOWED,
     engine_log,
     engine_log_path,
     engine_log_text,
@@ -73,12 +72,6 @@ def test_administrators_see_state_reason_and_log_and_a_user_names_and_states(
     assert "vinery logs" not in text
 
 
-def test_empty_pages_help_and_visitors_sign_in(root: Client, alice: Client) -> None:
-    assert "vinery model add" in page(root, LIST)
-    assert "An administrator adds models." in page(alice, LIST)
-    assert Client().get(LIST).status_code == 302
-
-
 def log_of(model: str) -> LogFile:
     path = log_path(Path(settings.VINERY_LOG_DIR), engine_name(model))
     return LogFile(path, LogBounds(max_bytes=1000, num_files=3))
@@ -133,17 +126,6 @@ def test_a_position_that_no_file_has_begins_with_the_present_file(position: str)
     append(log_of("a"), "one")
 
     assert words(log_after(engine_log_path("a"), position)[0]) == ["one"]
-
-
-def test_a_page_gets_the_newest_lines_of_many() -> None:
-    log = LogFile(log_path(Path(settings.VINERY_LOG_DIR), engine_name("a")), LogBounds())
-    append(log, "old")
-    _, position = log_after(engine_log_path("a"), "")
-    append(log, *map(str, range(NUM_FOLLOWED + 10)))
-
-    lines, _ = log_after(engine_log_path("a"), position)
-
-    assert words(lines) == [str(number) for number in range(10, NUM_FOLLOWED + 10)]
 
 
 def test_only_administrators_follow_a_log(root: Client, alice: Client, failed: ServedModel) -> None:

@@ -13,7 +13,7 @@ from vinery_platform.cli.commands import parser
 from vinery_platform.cli.shape import Failure
 from vinery_serving.media.tables.models import MediaFolder, MediaRule
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.ovms import prototext, sources
+from vinery_serving.models.ovms import sources
 from vinery_serving.models.ovms.translation import translate
 
 Run = Callable[..., tuple[int, str]]
@@ -31,7 +31,7 @@ def test_the_text_form_of_protocol_buffers_is_read() -> None:
     [a.com / b.C]: < e: FIRST; f: true >
     """
 
-    assert prototext.parse(text) == {
+    assert sources.parse_graph(text) == {
         "a": [1, 2, 3],
         "b": [{"c": ["xy"], "d": [-1500.0]}],
         "C": [{"e": ["FIRST"], "f": [True]}],
@@ -49,7 +49,7 @@ def test_the_text_form_of_protocol_buffers_is_read() -> None:
 )
 def test_what_is_no_text_form_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
-        prototext.parse(text)
+        sources.parse_graph(text)
 
 
 @pytest.fixture

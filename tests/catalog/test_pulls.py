@@ -18,10 +18,10 @@ from vinery_serving.models.devices import Device
 from vinery_serving.models.engine_status import EngineStatus, ShownState
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.verdict import Answer
-from vinery_serving.models.job_results import take_result
+from vinery_serving.models.job_requests import take_result
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.pulls import facts_of
+from vinery_serving.models.pulls import Judged, Pull, Repository, facts_of
 from vinery_serving.models.resource import MODELS
 from vinery_serving.node import job_runner
 from vinery_serving.node.job_runner import JobRunner
@@ -44,7 +44,13 @@ def tiny(hub: FakeHub) -> FakeHub:
 
 
 def begun(repository: str = "acme/tiny", **words: Any) -> ModelJob:
-    return pulls.begin(pulls.judge(repository), **words)
+    asked = Pull(repository=repository, **words)
+    return pulls.pull(asked, judged(repository))
+
+
+def judged(repository: str = "acme/tiny", device: str = "CPU") -> Judged:
+    """In this thread, which has the transaction of the test."""
+    return pulls.judge(Repository(repository=repository), pulls.machine_for(device))
 
 
 @pytest.mark.usefixtures("tiny")
@@ -70,23 +76,20 @@ def test_what_will_not_load_is_not_pulled_and_a_vision_model_has_its_task(hub: F
 
 def test_a_name_of_the_catalogue_is_a_repository_and_a_shipped_one_a_folder(hub: FakeHub) -> None:
     hub.add("OpenVINO/Qwen3-8B-int4-ov", openvino_files())
-    assert pulls.judge("qwen3-8b").name == "Qwen3-8B-int4-ov"
+    assert judged("qwen3-8b").name == "Qwen3-8B-int4-ov"
 
     model = pulls.add_shipped("tiny-chat", "mine", device="CPU", load=False)
     assert model and Path(model.folder) == TINY_CHAT
     assert pulls.add_shipped("qwen3-8b", None, device="CPU", load=False) is None
     with pytest.raises(PullFailed, match="ships with Vinery"):
-        pulls.judge("tiny-chat")
+        judged("tiny-chat")
 
 
 def test_a_device_with_its_own_memory_is_judged_by_it(hub: FakeHub, home: Path) -> None:
     devices.write(home, [Device("CPU", "c", 10), Device("GPU.0", "g", 1000)])
     hub.add("acme/tiny", openvino_files())
 
-    answers = [
-        pulls.judge("acme/tiny", machine=pulls.machine_for(each)).verdict
-        for each in ("GPU.0", "CPU")
-    ]
+    answers = [judged(device=each).verdict for each in ("GPU.0", "CPU")]
 
     assert [each and each.answer for each in answers] == [Answer.NO, Answer.YES]
 
@@ -186,7 +189,7 @@ def test_the_node_pulls_pauses_resumes_and_cancels(
 @pytest.mark.usefixtures("tiny")
 def test_engines_that_the_node_has_measured_correct_the_estimate_for_other_models() -> None:
     def memory() -> str:
-        verdict = pulls.judge("acme/tiny").verdict
+        verdict = judged().verdict
         assert verdict is not None
         return dict(facts_of(verdict))["memory"]
 

@@ -35,17 +35,6 @@ def test_changes_by_the_registry_are_audited(tmp_path: Path) -> None:
     assert entry.organization_id is None
 
 
-def test_the_list_has_the_status_of_each_engine() -> None:
-    registry.add_model(TINY_CHAT, name="a")
-    failed = registry.add_model(TINY_CHAT, name="b")
-    EngineStatus.objects.create(model=failed, state=EngineState.FAILED, last_error="why")
-
-    statuses = [(each.name, each.status) for each in registry.list_models()]
-
-    states = [(name, status.state, status.last_error) for name, status in statuses]
-    assert states == [("a", "unloaded", ""), ("b", "failed", "why")]
-
-
 def test_changes_by_the_admin_are_audited(client: Client) -> None:
     client.force_login(User.objects.create_superuser("root"))
     form = {"name": "chat", "folder": str(TINY_CHAT), "device": "CPU", "options": "{}"}

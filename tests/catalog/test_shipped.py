@@ -1,31 +1,22 @@
-"""Models that ship with Vinery are added by name, by command, in the admin and through the API."""
+"""Models that ship with Vinery are added by their names."""
 
 from pathlib import Path
 
 import pytest
-from django.test import Client
-from django.urls import reverse
 
 from tests.conftest import REPOSITORY
 from vinery_serving.models import registry
 from vinery_serving.models.folder_options import shipped_folder, shipped_models
-from vinery_serving.models.models import ServedModel
 
 pytestmark = pytest.mark.django_db
 FOLDER = REPOSITORY / "models" / "tiny-vision"
 
 
-def test_reference_models_ship_with_vinery_and_the_admin_takes_names(admin_client: Client) -> None:
+def test_names_of_reference_models_are_those_of_their_folders() -> None:
     assert {"tiny-chat", "tiny-vision"} <= set(shipped_models())
     assert shipped_folder("tiny-vision") == FOLDER
     for name in ("", ".", "..", "../models/tiny-chat", "training", "tiny"):
         assert shipped_folder(name) is None
-
-    admin_client.post(
-        reverse("admin:serving_servedmodel_add"),
-        {"name": "seer", "folder": "tiny-vision", "device": "CPU", "options": "{}"},
-    )
-    assert Path(ServedModel.objects.get(name="seer").folder) == FOLDER
 
 
 def test_a_name_does_for_the_folder_unless_there_is_one_of_that_name(

@@ -11,8 +11,8 @@ from tests.catalog.conftest import MODELS
 from vinery_accounts.access import changes
 from vinery_serving.core.tasks import Task
 from vinery_serving.models import registry
+from vinery_serving.models.folder_options import UnusableModel, read_task
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.tasks import UnusableModel, read_task
 
 
 def test_the_task_of_shipped_models_and_of_one_without_a_template_is_known(tmp_path: Path) -> None:

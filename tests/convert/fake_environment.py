@@ -1,13 +1,12 @@
 """Environments that are made at once, without pip: with an exporter that a test writes, or with the
 packages of another environment."""
 
+import json
 import sys
 from pathlib import Path
 
-import msgspec
-
-from vinery_serving.models.convert.environments import EnvironmentNote, Environments
-from vinery_serving.models.convert.lines import line_named
+from vinery_serving.models.convert.checkpoint import line_named
+from vinery_serving.models.convert.environments import Environments
 
 _CONFIG = f"home = {Path(sys.base_prefix) / 'bin'}\ninclude-system-site-packages = false\n"
 
@@ -31,6 +30,6 @@ def borrow_environment(folder: Path, lib: Path, line_name: str = "5.0") -> Envir
     (environment / "pyvenv.cfg").write_text(_CONFIG)
     (environment / "bin" / "python").symlink_to(Path(sys.executable).resolve())
     (environment / "lib").symlink_to(lib)
-    note = EnvironmentNote(line_name, line_named(line_name).digest, "3")
-    (environment / "vinery.json").write_bytes(msgspec.json.encode(note))
+    note = {"digest": line_named(line_name).digest}
+    (environment / "vinery.json").write_text(json.dumps(note))
     return Environments(folder)

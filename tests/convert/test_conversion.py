@@ -16,9 +16,9 @@ from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import write_environment
 from tests.convert.waiting import until
 from vinery_serving.models.convert import conversion
-from vinery_serving.models.convert.conversion import Converted, Progress, Workshop, convert
-from vinery_serving.models.convert.errors import ConvertError
-from vinery_serving.models.convert.options import ConvertOptions, parse
+from vinery_serving.models.convert.checkpoint import ConvertError
+from vinery_serving.models.convert.conversion import check_loads, convert
+from vinery_serving.models.convert.options import parse
 
 _TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 COPY = f"""
@@ -36,17 +36,13 @@ class Running:
     def __init__(self, tmp_path: Path, exporter: str) -> None:
         self.source = write_checkpoint(tmp_path / "tiny")
         self.output = tmp_path / "models" / "tiny-int8"
-        self.workshop = Workshop(write_environment(tmp_path / "environments", exporter))
+        self.environments = write_environment(tmp_path / "environments", exporter)
         self.stages: list[str] = []
         self.log = bytearray()
 
-    async def convert(self, **options: Any) -> Converted:
-        def report(progress: Progress) -> None:
-            self.stages.append(progress.stage)
-
-        asked = parse(options) if options else ConvertOptions()
-        given = (self.source, self.output, asked, self.workshop)
-        return await convert(*given, report=report, write=self.log.extend)
+    async def convert(self, **options: Any) -> dict[str, Any]:
+        given = (self.source, self.output, parse(options), self.environments)
+        return await convert(*given, self.stages.append, self.log.extend)
 
     @property
     def left(self) -> list[str]:
@@ -59,10 +55,12 @@ async def test_a_converted_model_gets_its_name_after_the_check_and_is_never_repl
 ) -> None:
     running = Running(tmp_path, COPY)
     converted = await running.convert(precision="int8")
-    assert running.stages == ["environment", "export", "check"]
-    assert converted.folder == running.output
-    assert (converted.task, converted.line) == ("text-generation", "5.0")
-    assert converted.num_bytes > 1 << 20
+    assert running.stages == [
+        *("preparing the environment", "converting", "checking the converted model")
+    ]
+    assert converted["folder"] == str(running.output)
+    assert (converted["task"], converted["line"]) == ("text-generation", "5.0")
+    assert converted["num_bytes"] > 1 << 20
     assert b"'--weight-format', 'int8'" in running.log
     assert running.left == ["tiny-int8"]
     with pytest.raises(ConvertError, match=r"tiny-int8 exists\. Remove it"):
@@ -82,10 +80,8 @@ async def test_broken_graphs_and_a_folder_without_a_tokenizer_never_appear(tmp_p
         await running.convert()
     assert running.left == []
     (tmp_path / "openvino_model.xml").touch()
-    words = (sys.executable, "-m", "vinery_serving.models.convert.load_check", str(tmp_path))
-    check = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
-    assert b"has no tokenizer" in (await check.communicate())[1]
-    assert check.returncode == 1
+    with pytest.raises(SystemExit, match="has no tokenizer"):
+        check_loads(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -126,12 +122,12 @@ async def test_a_cancelled_conversion_leaves_nothing(tmp_path: Path) -> None:
 _CONVERT = """
 import asyncio, sys
 from pathlib import Path
-from vinery_serving.models.convert.conversion import Workshop, convert
+from vinery_serving.models.convert.conversion import convert
 from vinery_serving.models.convert.environments import Environments
 from vinery_serving.models.convert.options import ConvertOptions
 source, output, environments = map(Path, sys.argv[1:])
-asyncio.run(convert(source, output, ConvertOptions(), Workshop(Environments(environments)),
-    report=lambda _: None, write=lambda _: None))
+asyncio.run(convert(source, output, ConvertOptions(), Environments(environments), lambda _: None,
+    lambda _: None))
 """
 
 

@@ -12,9 +12,8 @@ import pytest
 from tests.conftest import until
 from tests.convert.wheels import write_wheels
 from vinery_serving.models.convert import environments as module
-from vinery_serving.models.convert.environments import Environments
-from vinery_serving.models.convert.errors import ConvertError
-from vinery_serving.models.convert.lines import Line
+from vinery_serving.models.convert.checkpoint import ConvertError, Line
+from vinery_serving.models.convert.environments import Environments, python_of
 
 
 def ignore(_: bytes) -> None:
@@ -41,8 +40,8 @@ def only_these_wheels(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 _MAKE = """
 import asyncio, sys
 from pathlib import Path
-from vinery_serving.models.convert.environments import Environments
-from vinery_serving.models.convert.lines import Line
+from vinery_serving.models.convert.environments import Environments, python_of
+from vinery_serving.models.convert.checkpoint import Line
 line = Line("test", ("exporter==1.0",), "torch==1.0")
 asyncio.run(Environments(Path(sys.argv[1])).ensure(line, lambda _: None))
 """
@@ -72,10 +71,8 @@ def kill_while_it_makes(folder: Path) -> None:
 def test_an_environment_is_found_after_a_kill_and_kept(made: Environments, line: Line) -> None:
     found = made.find(line)
     assert found is not None
-    imported = subprocess.run(
-        [found.python, "-c", "import optimum.exporters.openvino"], check=False
-    )
-    assert imported.returncode == 0
+    code = "import optimum.exporters.openvino"
+    assert subprocess.run([python_of(found), "-c", code], check=False).returncode == 0
     assert b"Successfully installed" in made.log_path(line).read_bytes()
     assert asyncio.run(made.ensure(line, ignore)) == found
     assert made.find(Line(line.name, ("exporter==2.0",), line.torch)) is None

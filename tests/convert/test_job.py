@@ -18,10 +18,9 @@ from tests.convert.test_conversion import COPY
 from vinery_platform.cli import main
 from vinery_serving.models import job_requests
 from vinery_serving.models.engine_status import ShownState
-from vinery_serving.models.job_requests import Conversion
-from vinery_serving.models.job_results import take_result
+from vinery_serving.models.job_requests import Conversion, take_result
 from vinery_serving.models.job_rows import JobState, ModelJob
-from vinery_serving.models.jobs.progress import JobDocument
+from vinery_serving.models.jobs import JobDocument
 from vinery_serving.models.models import ServedModel
 
 _DEADLINE_S = 60.0

@@ -9,14 +9,8 @@ import pytest
 
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import borrow_environment
-from vinery_serving.models.convert.conversion import Workshop, convert
+from vinery_serving.models.convert.conversion import convert
 from vinery_serving.models.convert.options import parse
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    lib = Path(os.environ["VINERY_TEST_CONVERT_ENVIRONMENT"]) / "lib"
-    return Workshop(borrow_environment(tmp_path / "environments", lib))
 
 
 def types_of(folder: Path) -> set[str]:
@@ -36,17 +30,19 @@ def types_of(folder: Path) -> set[str]:
     ],
 )
 async def test_a_small_checkpoint_becomes_a_model_that_generates(
-    tmp_path: Path, workshop: Workshop, model_type: str, options: dict[str, object], weights: str
+    tmp_path: Path, model_type: str, options: dict[str, object], weights: str
 ) -> None:
     import openvino_genai
 
     source, output = write_checkpoint(tmp_path / "tiny", model_type), tmp_path / "converted"
+    lib = Path(os.environ["VINERY_TEST_CONVERT_ENVIRONMENT"]) / "lib"
+    environments = borrow_environment(tmp_path / "environments", lib)
     log = bytearray()
     converted = await convert(
-        *(source, output, parse(options), workshop), report=lambda _: None, write=log.extend
+        *(source, output, parse(options), environments), lambda _: None, log.extend
     )
-    assert converted.task == "text-generation"
-    assert converted.peak_memory_bytes > 100 << 20
+    assert converted["task"] == "text-generation"
+    assert converted["peak_memory_bytes"] > 100 << 20
     assert weights in types_of(output), log.decode(errors="replace")
     assert (
         "chat_template" in json.loads((output / "tokenizer_config.json").read_text())

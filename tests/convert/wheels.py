@@ -4,7 +4,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from vinery_serving.models.convert.lines import Line
+from vinery_serving.models.convert.checkpoint import Line
 
 # What the environment imports before it counts as whole.
 _MODULES: Final = {

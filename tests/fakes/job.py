@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from vinery_serving.models.jobs.progress import JobDocument, Reporter
+from vinery_serving.models.jobs import JobDocument, Reporter
 
 
 def main() -> int:

@@ -104,14 +104,6 @@ def _headers_without_end(target: Target) -> None:
             _read_for(made, 1.0)
 
 
-def _long_header(target: Target) -> None:
-    with _connections(target, 1) as made:
-        for connection in made:
-            _write(connection, b"GET /livez HTTP/1.1\r\nhost: a\r\nx-a: ")
-            _write_blocks(connection, b"a" * _BLOCK, 4)
-            _read_for(made, 1.0)
-
-
 def _body_without_end(path: str) -> Act:
     def act(target: Target) -> None:
         with _connections(target, 1) as made:
@@ -153,12 +145,6 @@ def _dripping_headers(target: Target) -> None:
             for connection in made:
                 _write(connection, bytes([letter]))
             time.sleep(0.05)
-
-
-def _brief_connections(target: Target) -> None:
-    for _ in range(300):
-        with suppress(OSError), _connection(target):
-            pass
 
 
 def _noise(target: Target) -> None:
@@ -234,11 +220,6 @@ def _endless_schema(target: Target, number: int) -> bytes:
     return _request(target, CHAT, guided_json=schema)
 
 
-def _many_choices(target: Target, number: int) -> bytes:
-    choices = [f"{number} {choice}" for choice in range(20_000)]
-    return _request(target, CHAT, guided_json={"enum": choices})
-
-
 def _bad_pattern(target: Target, number: int) -> bytes:
     pattern = f"((a{{1,1000}}){{1,1000}}){{1,{500 + number}}}"
     return _request(target, CHAT, guided_regex=pattern)
@@ -274,22 +255,18 @@ def _many_prompts(target: Target) -> None:
 
 _CLIENTS: Final[dict[str, Act]] = {
     "headers without an end": _headers_without_end,
-    "one header without an end": _long_header,
     "a body without an end to the API": _body_without_end(CHAT),
     "a body without an end to the sign-in": _body_without_end("/accounts/login/"),
-    "a body without an end to the management API": _body_without_end("/api/keys/"),
     "chunks of a byte without an end": _chunks_without_end,
     "unfinished bodies": _unfinished_bodies,
     "idle connections": _idle_connections,
     "headers byte by byte": _dripping_headers,
-    "brief connections": _brief_connections,
     "another protocol": _noise,
     "pages at once": _login_pages,
     "sign-ins at once": _sign_ins,
     "pipelined requests": _pipelined,
     "streams that are not read": _unread_streams,
     "schemas of clients that leave": _leaves(*[_endless_schema] * 7),
-    "choices of clients that leave": _leaves(*[_many_choices] * 7),
     "patterns of clients that leave": _leaves(*[_bad_pattern] * 7),
     "answers of clients that leave": _leaves(*[_long_answer] * 20),
     "clients that leave before they are refused": _leaves(*[_unknown_key] * 50),

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.hub import FakeHub
 from tests.hub.gguf_files import write_gguf
 from tests.tables import table
-from vinery_serving.models.hub import gguf_folder
+from vinery_serving.models.hub import gguf
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.gguf import read_metadata
@@ -29,16 +29,16 @@ def test_metadata_is_read_without_weights_and_other_kinds_are_refused(
     assert len(metadata["tokenizer.ggml.tokens"]) == 3072
 
     with pytest.raises(PullFailed, match="architectures llama, qwen2, qwen3, and this one is phi2"):
-        gguf_folder.convert(write_gguf(tmp_path / "phi.gguf", "phi2"))
+        gguf.convert(write_gguf(tmp_path / "phi.gguf", "phi2"))
     with pytest.raises(PullFailed, match="a tokenizer of the kind gpt2"):
-        gguf_folder.convert(write_gguf(tmp_path / "m.gguf", tokenizer="llama"))
+        gguf.convert(write_gguf(tmp_path / "m.gguf", tokenizer="llama"))
 
     path = write_gguf(tmp_path / "m.gguf")
     content = path.read_bytes()
     kind = content.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8
     path.write_bytes(content[:kind] + struct.pack("<I", 10) + content[kind + 4 :])
     with pytest.raises(PullFailed, match=r"does not read \(token_embd\.weight: type 10\)"):
-        gguf_folder.convert(path)
+        gguf.convert(path)
 
     path = write_gguf(tmp_path / "m.gguf")
 
@@ -47,7 +47,7 @@ def test_metadata_is_read_without_weights_and_other_kinds_are_refused(
 
     monkeypatch.setattr(openvino_genai, "LLMPipeline", fail)
     with pytest.raises(PullFailed, match=r"GenAI cannot read m\.gguf: no such tensor"):
-        gguf_folder.convert(path)
+        gguf.convert(path)
 
 
 @table("size", [0, 3, 20, 60, 5000, -1000])

@@ -16,12 +16,12 @@ import pytest
 
 from tests.fakes.object_store import ObjectStore
 from tests.hub.archives import FILES, write_tar
-from vinery_serving.models.hub import objects, origins
+from vinery_serving.models.hub import origins, remote
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.models.hub.objects import S3File
 from vinery_serving.models.hub.origins import ArchiveOrigin
+from vinery_serving.models.hub.remote import S3File
 from vinery_serving.models.hub.transfer import Patience
-from vinery_serving.models.jobs.progress import JobDocument
+from vinery_serving.models.jobs import JobDocument
 from vinery_serving.node.job_runner import run_job
 
 URL = "s3://models/chat/tiny.tar.gz"
@@ -44,7 +44,7 @@ def store(running_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterat
     for name, value in running_store.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr(objects, "_BLOCK_BYTES", 2_000_000)
+    monkeypatch.setattr(remote, "_BLOCK_BYTES", 2_000_000)
     monkeypatch.setattr(origins, "Patience", lambda: Patience(max_attempts=2, first_wait_s=0))
     running_store.requests.clear()
     yield running_store

@@ -14,10 +14,9 @@ from tests.hub.gguf_files import write_gguf
 from tests.hub.models import TINY_CHAT, checkpoint_files
 from tests.tables import table
 from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.origins import ArchiveOrigin, FilesOrigin
-from vinery_serving.models.hub.pull_job import discard, run
+from vinery_serving.models.hub.origins import ArchiveOrigin, FilesOrigin, discard, run
 from vinery_serving.models.hub.remote import WebFile
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 
 
 def job(origin: Any, home: Path) -> JobDocument:

@@ -13,8 +13,7 @@ from tests.hub.models import TINY_CHAT
 from vinery_serving.models.hub import pull as pulling
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.models.hub.folders import PullFolders
-from vinery_serving.models.hub.pull import pull
+from vinery_serving.models.hub.pull import PullFolders, pull
 from vinery_serving.models.hub.transfer import Patience
 from vinery_serving.prompting.folder import ModelFolder
 

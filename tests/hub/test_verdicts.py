@@ -9,8 +9,14 @@ import pytest
 from tests.hub.models import QWEN3_8B, TINY_VISION, checkpoint_files, openvino_files
 from tests.tables import table
 from vinery_serving.models.hub.formats import Format, needed_files
-from vinery_serving.models.hub.machine import Machine, free_bytes, memory_limit
-from vinery_serving.models.hub.memory_need import MeasuredEngine, kv_bytes_of_token, memory_need
+from vinery_serving.models.hub.machine import (
+    Machine,
+    MeasuredEngine,
+    free_bytes,
+    kv_bytes_of_token,
+    memory_limit,
+    memory_need,
+)
 from vinery_serving.models.hub.repository import Repository, RepositoryFile
 from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_it_load
 

@@ -4,12 +4,15 @@ type, or of two types. All are made here, from good files that are small.
 
 import gzip
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from random import Random
 from typing import Final
 from zipfile import ZipFile
+
+from PIL import Image
 
 from tests.media import pdfs
 from tests.media.containers import (
@@ -29,9 +32,11 @@ from tests.media.containers import (
     riff,
     tiff,
 )
-from tests.media.many_parts import DOCUMENT, IMAGE, VIDEO, Made, many_parts
+from tests.media.drawing import saved
 from vinery_serving.core.media import MediaKind
 
+Made = Iterator[tuple[str, MediaKind, bytes]]
+IMAGE, VIDEO, DOCUMENT = MediaKind.IMAGE, MediaKind.VIDEO, MediaKind.DOCUMENT
 _HUGE: Final = 2**31 - 1
 
 
@@ -49,41 +54,29 @@ def _truncated() -> Made:
     document = {"pdf": good_document()}
     for kind, good in ((IMAGE, good_pictures()), (VIDEO, good_videos()), (DOCUMENT, document)):
         for name, data in good.items():
-            for eighth in range(1, 8):
-                yield f"{name}-cut-at-{eighth}/8", kind, data[: len(data) * eighth // 8]
+            for quarter in range(1, 4):
+                yield f"{name}-cut-at-{quarter}/4", kind, data[: len(data) * quarter // 4]
 
 
 def _lying_pngs() -> Made:
-    sizes = {"zero-width": (0, 8), "zero-height": (8, 0), "65535": (65535, 65535)}
-    sizes |= {"most": (_HUGE, _HUGE), "one-row": (_HUGE, 1), "one-column": (1, _HUGE)}
-    for name, size in {**sizes, "negative": (2**32 - 1, 8)}.items():
+    sizes = {"zero-width": (0, 8), "zero-height": (8, 0), "most": (_HUGE, _HUGE)}
+    for name, size in {**sizes, "one-row": (_HUGE, 1), "negative": (2**32 - 1, 8)}.items():
         yield f"png-{name}", IMAGE, png(*size, rows=bytes(256))
     yield "png-more-rows-than-data", IMAGE, png(8, 4000, rows=bytes(200))
-    yield "png-depth-3", IMAGE, png(depth=3)
     yield "png-colour-type-5", IMAGE, png(colours=5)
-    yield "png-unknown-filter", IMAGE, png(rows=b"\x09" * 200)
-    yield "png-without-palette", IMAGE, png(colours=3, rows=bytes(72))
-    yield "png-short-header", IMAGE, png().replace(b"\0\0\0\rIHDR", b"\0\0\0\5IHDR")
     yield "png-without-header", IMAGE, png()[:8] + png()[33:]
-    yield "png-without-data", IMAGE, png()[:33] + png_chunk(b"IEND", b"")
     yield "png-wrong-checksum", IMAGE, png()[:29] + b"\0\0\0\0" + png()[33:]
     yield "png-endless-chunk", IMAGE, png()[:33] + b"\xff\xff\xff\xffIDAT" + bytes(64)
-    yield "png-not-deflated", IMAGE, png().replace(png()[41:43], b"\xff\xff", 1)
     yield "png-data-before-header", IMAGE, png(before=png_chunk(b"IDAT", bytes(9)))
     frames = png_chunk(b"acTL", struct.pack(">II", _HUGE, 0))
     yield "apng-lying-frames", VIDEO, png(more=frames)
-    control = png_chunk(b"fcTL", struct.pack(">IIIIIHHBB", 0, 8, 8, 0, 0, 1, 10, 0, 0))
     count = png_chunk(b"acTL", struct.pack(">II", 9, 0))
-    yield "apng-fewer-frames", VIDEO, png(more=count + control)
     outside = png_chunk(b"fcTL", struct.pack(">IIIIIHHBB", 0, _HUGE, 8, 9, 9, 1, 10, 0, 0))
     yield "apng-frame-outside", VIDEO, png(more=count + outside)
 
 
 def _png_bombs() -> Made:
     yield "png-profile-bomb", IMAGE, png(more=png_chunk(b"iCCP", b"a\0\0" + bomb(256)))
-    yield "png-text-bomb", IMAGE, png(more=png_chunk(b"zTXt", b"a\0\0" + bomb(256)))
-    international = b"a\0\1\0\0\0" + bomb(256)
-    yield "png-international-text-bomb", IMAGE, png(more=png_chunk(b"iTXt", international))
     yield "png-200-text-bombs", IMAGE, png(more=png_chunk(b"zTXt", b"a\0\0" + bomb(1)) * 200)
     yield "png-a-million-chunks", IMAGE, png(more=png_chunk(b"tIME", b"") * 1_200_000)
     yield "png-pixel-bomb", IMAGE, png(30_000, 30_000, depth=1, colours=0, rows=bytes(9))
@@ -95,30 +88,20 @@ def _png_bombs() -> Made:
 def _lying_gifs() -> Made:
     yield "gif-zero-size", IMAGE, gif(gif_image(0, 0), width=0, height=0)
     yield "gif-huge-screen", IMAGE, gif(gif_image(), width=65535, height=65535)
-    yield "gif-huge-image", IMAGE, gif(gif_image(65535, 65535))
     yield "gif-image-outside", IMAGE, gif(gif_image(left=65000))
     yield "gif-without-image", IMAGE, gif(b";")
-    for size in (0, 13, 255):
-        yield f"gif-code-size-{size}", IMAGE, gif(gif_image(code_size=size))
     yield "gif-wrong-codes", IMAGE, gif(gif_image(codes=b"\xff" * 200))
-    yield "gif-empty-image", IMAGE, gif(gif_image(codes=b""))
-    yield "gif-header-alone", IMAGE, b"GIF89a"
     yield "gif-endless-comment", IMAGE, gif(b"!\xfe" + (b"\xff" + b"a" * 255) * 60_000)
     frames = gif_image(8, 8, codes=b"\x84\x8f\xa9\xcb\xed\x0f\x63\x2b")
-    yield "gif-100000-frames", VIDEO, gif(*[frames] * 100_000, width=200, height=200)
     yield "gif-700000-frames", VIDEO, gif(*[frames] * 700_000)
     yield "gif-100000-frames-as-picture", IMAGE, gif(*[frames] * 100_000, b";")
 
 
 def _lying_bmps() -> Made:
-    sizes = {"huge": (_HUGE, _HUGE), "zero": (0, 0), "negative-width": (-8, 8)}
-    for name, size in {**sizes, "lowest-height": (8, -(2**31))}.items():
+    for name, size in {"huge": (_HUGE, _HUGE), "zero": (0, 0), "negative": (-8, 8)}.items():
         yield f"bmp-{name}", IMAGE, bmp(*size)
-    yield "bmp-7-bits", IMAGE, bmp(8, 8, 7)
     yield "bmp-data-outside", IMAGE, bmp(8, 8, offset=10**9)
-    yield "bmp-run-lengths-of-24-bits", IMAGE, bmp(8, 8, compression=1)
     yield "bmp-unknown-compression", IMAGE, bmp(8, 8, compression=99)
-    yield "bmp-unknown-header", IMAGE, b"BM" + bytes(12) + struct.pack("<I", 17) + bytes(64)
 
 
 def _jpeg_with(marker: int, contents: bytes) -> bytes:
@@ -138,28 +121,15 @@ def _many_scans(side: int, num_scans: int) -> bytes:
     return data[:-2] + scans * num_scans + b"\xff\xd9"
 
 
-def _without_segment(data: bytes, marker: bytes) -> bytes:
-    while (start := data.find(marker)) >= 0:
-        data = data[:start] + data[start + 2 + int.from_bytes(data[start + 2 : start + 4]) :]
-    return data
-
-
 def _lying_jpegs() -> Made:
     jpeg = good_pictures()["jpeg"]
-    for width, height in ((0, 8), (8, 0), (0, 0), (65535, 65535), (65535, 700)):
+    for width, height in ((0, 8), (65535, 65535), (65535, 700)):
         yield f"jpeg-{width}x{height}", IMAGE, _jpeg_of_size(width, height)
     yield "jpeg-more-rows-than-data", IMAGE, _jpeg_of_size(96, 6000)
-    yield "jpeg-without-frame", IMAGE, _without_segment(jpeg, b"\xff\xc0")
-    yield "jpeg-without-tables", IMAGE, _without_segment(jpeg, b"\xff\xdb")
     yield "jpeg-12-bits", IMAGE, jpeg.replace(b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c")
-    yield "jpeg-lossless-frame", IMAGE, jpeg.replace(b"\xff\xc0", b"\xff\xc3")
-    yield "jpeg-two-components", IMAGE, jpeg.replace(b"\x60\x03\x01", b"\x60\x02\x01")
     yield "jpeg-segment-too-long", IMAGE, jpeg[:2] + b"\xff\xe1\xff\xff" + bytes(64)
     yield "jpeg-segment-of-length-0", IMAGE, jpeg[:2] + b"\xff\xe1\0\0" + jpeg[2:]
-    yield "jpeg-markers-alone", IMAGE, b"\xff\xd8" + b"\xff\xd0" * 100_000
-    yield "jpeg-zeros", IMAGE, b"\xff\xd8\xff" + bytes(8 * MIB)
     yield "jpeg-fill-bytes", IMAGE, b"\xff\xd8" + b"\xff" * 8 * MIB
-    yield "jpeg-ends-at-once", IMAGE, b"\xff\xd8\xff\xd9"
     yield "jpeg-20000-scans", IMAGE, _many_scans(6000, 2000)
     yield "jpeg-damaged-exif", IMAGE, _jpeg_with(0xE1, b"Exif\0\0II*\0" + b"\xff" * 60)
     loop = tiff({0x8769: (4, 1, 8)}, following=8)
@@ -168,29 +138,21 @@ def _lying_jpegs() -> Made:
 
 
 def _lying_tiffs() -> Made:
-    sizes = {"zero": (0, 8), "zero-height": (8, 0), "most": (2**32 - 1, 2**32 - 1)}
-    for name, size in sizes.items():
-        yield f"tiff-{name}", IMAGE, grey_tiff(*size)
-    yield "tiff-65535", IMAGE, grey_tiff(65535, 65535)
+    for name, side in {"zero": 0, "most": 2**32 - 1, "65535": 65535}.items():
+        yield f"tiff-{name}", IMAGE, grey_tiff(side, side)
     yield "tiff-data-outside", IMAGE, grey_tiff(8, 8, offsets=(4, 1, 10**9))
     yield "tiff-fewer-data", IMAGE, grey_tiff(4000, 4000)
     yield "tiff-many-offsets", IMAGE, grey_tiff(8, 8, offsets=(4, 2**31, 8))
-    yield "tiff-no-rows-in-a-strip", IMAGE, grey_tiff(8, 8, rows=(4, 1, 0))
     yield "tiff-65535-samples", IMAGE, grey_tiff(8, 8, samples=(3, 1, 65535))
-    yield "tiff-255-bits", IMAGE, grey_tiff(8, 8, bits=(3, 1, 255))
     yield "tiff-unknown-compression", IMAGE, grey_tiff(8, 8, compression=(3, 1, 60000))
-    for name, code in {"lzw": 5, "deflate": 8, "jpeg": 7, "fax": 4, "packbits": 32773}.items():
+    for name, code in {"lzw": 5, "deflate": 8, "jpeg": 7}.items():
         data = grey_tiff(6000, 6000, compression=(3, 1, code))
         yield f"tiff-zeros-as-{name}", IMAGE, data
     tiles = {"tile_offsets": (4, 1, 200), "tile_counts": (4, 1, 64)}
-    one = {"tile_width": (4, 1, 16), "tile_height": (4, 1, 16)}
-    yield "tiff-one-tile-of-many", IMAGE, grey_tiff(6000, 6000, **one, **tiles)
     huge = {"tile_width": (4, 1, 2**31), "tile_height": (4, 1, 2**31)}
     yield "tiff-huge-tile", IMAGE, grey_tiff(8, 8, compression=(3, 1, 8), **huge, **tiles)
     yield "tiff-directory-outside", IMAGE, b"II*\0" + struct.pack("<I", 10**9) + bytes(64)
-    yield "tiff-directory-in-header", IMAGE, b"II*\0" + struct.pack("<I", 0) + bytes(64)
     yield "tiff-65535-entries", IMAGE, b"II*\0\x08\0\0\0\xff\xff" + b"\0\1\4\0\1\0\0\0" * 60_000
-    yield "tiff-of-2-to-the-63", IMAGE, b"II+\0\x08\0\0\0" + struct.pack("<Q", 2**63) + bytes(64)
     yield "tiff-directories-in-a-loop", IMAGE, grey_tiff_in_a_loop()
     yield "tiff-exif-in-a-loop", IMAGE, grey_tiff(8, 8, exif=(4, 1, 8))
 
@@ -205,16 +167,9 @@ def grey_tiff_in_a_loop() -> bytes:
 def _lying_webps() -> Made:
     extended = struct.pack("<I", 2) + struct.pack("<I", 16_383)[:3] * 2
     yield "webp-huge-canvas", IMAGE, riff(b"WEBP", (b"VP8X", extended))
-    frames = [(b"ANMF", bytes(16) + b"VP8L" + bytes(12))] * 50_000
-    small = struct.pack("<I", 2) + struct.pack("<I", 63)[:3] * 2
-    animation = [(b"VP8X", small), (b"ANIM", bytes(6)), *frames]
-    yield "webp-empty-frames", VIDEO, riff(b"WEBP", *animation)
     webp = good_pictures()["webp"]
     yield "webp-lying-length", IMAGE, webp[:4] + b"\xff\xff\xff\x7f" + webp[8:]
-    yield "webp-lying-chunk", IMAGE, webp[:16] + b"\xff\xff\xff\x7f" + webp[20:]
-    yield "webp-header-alone", IMAGE, webp[:12]
     yield "webp-zero-size", IMAGE, webp[:26] + bytes(4) + webp[30:]
-    yield "webp-unknown-chunk", IMAGE, riff(b"WEBP", (b"JUNK", bytes(64)))
     yield "webp-lossless-garbage", IMAGE, riff(b"WEBP", (b"VP8L", b"\x2f" + b"\xff" * 64))
 
 
@@ -225,8 +180,7 @@ def _lying_avifs() -> Made:
     yield "avif-zero", IMAGE, avif[:at] + bytes(8) + avif[at + 8 :]
     large = avif[:at] + struct.pack(">II", 6000, 6000) + avif[at + 8 :]
     yield "avif-larger-than-coded", IMAGE, large
-    yield "avif-type-alone", IMAGE, box(b"ftyp", b"avif", bytes(4), b"avifmif1")
-    for name in (b"meta", b"iloc", b"iinf", b"ipco", b"av1C", b"mdat"):
+    for name in (b"meta", b"iloc", b"av1C"):
         start = avif.index(name) - 4
         yield f"avif-{name.decode()}-huge", IMAGE, avif[:start] + b"\x7f" * 4 + avif[start + 4 :]
         yield f"avif-{name.decode()}-empty", IMAGE, avif[:start] + b"\0\0\0\x08" + avif[start + 4 :]
@@ -234,20 +188,16 @@ def _lying_avifs() -> Made:
 
 def _lying_videos() -> Made:
     mp4 = good_videos()["mp4"]
-    for name in (b"moov", b"trak", b"mdia", b"stbl", b"stsd", b"stsz", b"stts", b"stco", b"avcC"):
+    for name in (b"moov", b"trak", b"stbl", b"stsd", b"stsz"):
         start = mp4.index(name) - 4
         yield f"mp4-{name.decode()}-huge", VIDEO, mp4[:start] + b"\x7f" * 4 + mp4[start + 4 :]
         yield f"mp4-{name.decode()}-empty", VIDEO, mp4[:start] + b"\0\0\0\x08" + mp4[start + 4 :]
-    for name, offset in ((b"stsz", 12), (b"stts", 8), (b"stco", 8), (b"stsc", 8), (b"stsd", 8)):
+    for name, offset in ((b"stsz", 12), (b"stts", 8), (b"stco", 8)):
         at = mp4.index(name) + offset
         yield f"mp4-{name.decode()}-many", VIDEO, mp4[:at] + b"\x7f\xff\xff\xff" + mp4[at + 4 :]
     at = mp4.index(b"avc1") + 28
     yield "mp4-65535", VIDEO, mp4[:at] + b"\xff" * 4 + mp4[at + 4 :]
-    yield "mp4-zero", VIDEO, mp4[:at] + bytes(4) + mp4[at + 4 :]
-    at = mp4.index(b"mvhd") + 16
-    yield "mp4-no-timescale", VIDEO, mp4[:at] + bytes(4) + mp4[at + 4 :]
     yield "mp4-garbage-frames", VIDEO, _overwritten(mp4, b"mdat", b"\xa5")
-    yield "mp4-type-alone", VIDEO, box(b"ftyp", b"isom", bytes(4), b"isom")
     yield "mp4-data-alone", VIDEO, box(b"ftyp", b"isom", bytes(4)) + box(b"mdat", bytes(4096))
     yield "mp4-boxes-in-boxes", VIDEO, box(b"ftyp", b"isom", bytes(4)) + _nested(b"moov", 3000)
     yield "mp4-a-million-boxes", VIDEO, box(b"ftyp", b"isom", bytes(4)) + box(b"free") * 10**6
@@ -255,14 +205,10 @@ def _lying_videos() -> Made:
     link = b"\0\0\0\0" + b"file:///etc/passwd\0"
     yield "mp4-other-file", VIDEO, mp4.replace(b"\0\0\0\x0curl \0\0\0\1", box(b"url ", link))
     webm = good_videos()["webm"]
-    yield "webm-header-alone", VIDEO, webm[:40]
-    yield "webm-other-type", VIDEO, webm.replace(b"webm", b"weba")
     yield "webm-garbage", VIDEO, webm[:4] + b"\xff" * 4096
     at = webm.index(b"\xb0", webm.index(b"V_VP8"))
     yield "webm-huge", VIDEO, webm[:at] + b"\xb0\x84\x7f\xff\xff\xff" + webm[at + 6 :]
     avi = good_videos()["avi"]
-    at = avi.index(b"strf") + 12
-    yield "avi-huge", VIDEO, avi[:at] + b"\xff\xff\xff\x7f" * 2 + avi[at + 8 :]
     yield "avi-lying-list", VIDEO, avi[:16] + b"\xff\xff\xff\x7f" + avi[20:]
     yield "avi-without-frames", VIDEO, avi[: avi.index(b"movi") + 4]
 
@@ -287,22 +233,16 @@ def _changed_pdf(objects: dict[int, bytes], trailer: bytes = b"") -> bytes:
 def _bad_documents() -> Made:
     tree = b"<< /Type /Pages /Parent 2 0 R /Count %d /Kids [%s] >>"
     yield "pdf-pages-in-a-loop", DOCUMENT, _changed_pdf({2: tree % (1, b"2 0 R")})
-    two = {2: tree % (1, b"6 0 R"), 6: tree % (1, b"2 0 R")}
-    yield "pdf-pages-in-a-loop-of-two", DOCUMENT, _changed_pdf(two)
     levels = {number: tree % (1, b"%d 0 R" % (number + 1)) for number in range(6, 20_000)}
     yield "pdf-pages-20000-deep", DOCUMENT, _changed_pdf({2: tree % (1, b"6 0 R"), **levels})
     yield "pdf-a-billion-pages", DOCUMENT, _changed_pdf({2: tree % (10**9, b"4 0 R")})
     yield "pdf-21-pages", DOCUMENT, pdfs.pdf(pdfs.pages([b""] * 21))
-    yield "pdf-negative-count", DOCUMENT, _changed_pdf({2: tree % (-1, b"4 0 R")})
     yield "pdf-no-pages", DOCUMENT, _changed_pdf({2: tree % (0, b"")})
     yield "pdf-without-catalog", DOCUMENT, _changed_pdf({1: b"null"})
-    yield "pdf-catalog-of-itself", DOCUMENT, _changed_pdf({1: b"1 0 R"})
-    yield "pdf-header-alone", DOCUMENT, b"%PDF-1.7\n"
     yield "pdf-table-of-itself", DOCUMENT, _changed_pdf({}, b"/Prev 9")
     encryption = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O (o) /U (u) >>"
     yield "pdf-encrypted", DOCUMENT, _changed_pdf({}, encryption)
-    boxes = {"zero": b"0 0 0 0", "huge": b"0 0 1e30 1e30", "words": b"/a /b /c /d"}
-    for name, values in boxes.items():
+    for name, values in {"zero": b"0 0 0 0", "huge": b"0 0 1e30 1e30"}.items():
         objects = pdfs.pages([pdfs.QUADRANTS], b"[" + values + b"]")
         yield f"pdf-page-of-size-{name}", DOCUMENT, pdfs.pdf(objects)
     many = pdfs.deflated(b"0 0 9 9 re f " * 4_000_000)
@@ -311,13 +251,11 @@ def _bad_documents() -> Made:
     yield "pdf-stream-bomb", DOCUMENT, _changed_pdf({5: packed})
     yield "pdf-forms-in-forms", DOCUMENT, _forms(10, 10)
     yield "pdf-form-of-itself", DOCUMENT, _forms(1, 1, b"6 0 R")
-    yield "pdf-open-brackets", DOCUMENT, _changed_pdf({5: pdfs.stream(b"[" * 1_000_000)})
     yield "pdf-nested-arrays", DOCUMENT, _changed_pdf({2: b"[" * 500_000})
     image = b"/Type /XObject /Subtype /Image /Width %d /Height %d /BitsPerComponent 8 /ColorSpace "
-    for side in (20_000, 100_000, _HUGE):
-        picture = pdfs.deflated(bytes(9), image % (side, side) + b"/DeviceRGB")
-        yield f"pdf-image-of-{side}", DOCUMENT, _with_image(picture)
-    for name in (b"JBIG2Decode", b"JPXDecode", b"DCTDecode", b"CCITTFaxDecode"):
+    picture = pdfs.deflated(bytes(9), image % (_HUGE, _HUGE) + b"/DeviceRGB")
+    yield f"pdf-image-of-{_HUGE}", DOCUMENT, _with_image(picture)
+    for name in (b"JBIG2Decode", b"JPXDecode"):
         entries = image % (900, 900) + b"/DeviceGray /Filter /" + name
         garbage = pdfs.stream(b"\xa5" * 4096, entries)
         yield f"pdf-image-garbage-{name.decode()}", DOCUMENT, _with_image(garbage)
@@ -357,35 +295,19 @@ _WRONG_TYPES: Final[dict[str, bytes]] = {
     "zeros": bytes(4096),
     "text": b"The quick brown fox",
     "base64": b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ",
-    "json": b'{"image": "none"}',
     "svg": b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
-    "svg-with-entities": b'<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>',
     "html": b"<!DOCTYPE html><html><script>alert(1)</script></html>",
     "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(/etc/passwd) (r) file\n",
-    "binary-eps": b"\xc5\xd0\xd3\xc6" + bytes(64),
     "psd": b"8BPS\0\1" + bytes(6) + b"\0\3\0\0\0\x08\0\0\0\x08\0\x08\0\3" + bytes(64),
     "ico": b"\0\0\1\0\1\0\x08\x08\0\0\1\0\x18\0" + bytes(64),
-    "cur": b"\0\0\2\0\1\0\x08\x08\0\0\1\0\x18\0" + bytes(64),
     "icns": b"icns\0\0\0\x10" + bytes(64),
     "jpeg-2000": b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(64),
     "jpeg-xl": b"\xff\x0a" + bytes(64),
     "heic": box(b"ftyp", b"heic", bytes(4), b"mif1heic") + bytes(64),
     "fits": b"SIMPLE  =                    T".ljust(2880),
-    "tga": b"\0\0\2" + bytes(9) + b"\x08\0\x08\0\x18\0" + bytes(192),
-    "ppm": b"P6 8 8 255\n" + bytes(192),
-    "qoi": b"qoif\0\0\0\x08\0\0\0\x08\3\0" + bytes(64),
-    "dds": b"DDS |\0\0\0" + bytes(120),
-    "wmf": b"\xd7\xcd\xc6\x9a" + bytes(64),
-    "emf": b"\1\0\0\0" + bytes(36) + b" EMF" + bytes(64),
-    "xbm": b"#define a_width 8\n#define a_height 8\nstatic char a_bits[] = {0};\n",
-    "xpm": b"/* XPM */\nstatic char *a[] = {};\n",
-    "pcx": b"\x0a\x05\x01\x08" + bytes(124),
-    "sgi": b"\1\xda\1\1\0\3" + bytes(506),
     "elf": b"\x7fELF\2\1\1" + bytes(64),
-    "sqlite": b"SQLite format 3\0" + bytes(84),
     "rtf": b"{\\rtf1 hello}",
     "wav": riff(b"WAVE", (b"fmt ", bytes(16))),
-    "mp3": b"ID3\4\0\0\0\0\0\0" + bytes(64),
     "ogg": b"OggS" + bytes(64),
     "flv": b"FLV\x01\x05" + bytes(64),
     "mpeg": b"\0\0\x01\xba" + bytes(64),
@@ -413,17 +335,12 @@ def _polyglots() -> Made:
     pictures = good_pictures()
     script = b"=1;/*" + bytes(64) + b"*/alert(1)"
     yield "gif-and-script", IMAGE, b"GIF89a" + script
-    yield "bmp-and-script", IMAGE, b"BM" + script
     yield "png-and-svg", IMAGE, b"\x89PNG\r\n\x1a\n" + _WRONG_TYPES["svg"]
-    yield "jpeg-and-html", IMAGE, b"\xff\xd8\xff<html>" + _WRONG_TYPES["html"]
     yield "tiff-and-pdf", IMAGE, b"II*\0" + good_document()
-    yield "webp-and-avi", IMAGE, riff(b"WEBP", (b"LIST", b"AVI " + bytes(64)))
     yield "mp4-and-html", VIDEO, box(b"ftyp", b"isom") + _WRONG_TYPES["html"]
     yield "jpeg-and-pdf-as-document", DOCUMENT, pictures["jpeg"] + good_document()
     yield "jpeg-and-pdf-as-picture", IMAGE, pictures["jpeg"] + good_document()
-    yield "png-and-zip-as-picture", IMAGE, pictures["png"] + _zip()
     yield "zip-and-png", IMAGE, _zip() + pictures["png"]
-    yield "gif-and-html-as-picture", IMAGE, pictures["gif"] + _WRONG_TYPES["html"]
     yield "jpeg-with-script-as-picture", IMAGE, _jpeg_with(0xFE, b"*/alert(1)/*")
     yield "pdf-and-zip", DOCUMENT, good_document() + _zip()
 
@@ -470,5 +387,46 @@ def bad_files() -> Iterator[BadFile]:
         yield from (BadFile(*each) for each in make())
 
 
+# -- Files of so many parts that a decoder only reads structure for seconds. Each is below the limit
+# of bytes, and most are valid.
+
+
 def files_of_many_parts() -> Iterator[BadFile]:
-    yield from (BadFile(*each) for each in many_parts())
+    yield from (BadFile(*each) for each in _many_parts())
+
+
+def _many_parts() -> Made:
+    text = png_chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(999)))
+    yield "png-400000-texts", IMAGE, png(more=text * 400_000)
+    yield "apng-20000-frames", VIDEO, _apng(20_000)
+    exif = b"\xff\xe1\x07\x6cExif\0\0".ljust(1902, b"\0")
+    yield "jpeg-9000-exif-segments", IMAGE, jpeg_with(exif * 9_000)
+    num, at = 2_000_000, 264
+    counts = (4, num, at + 4 * num)
+    strips = grey_tiff(1, num, rows=(4, 1, 1), offsets=(4, num, at), counts=counts)
+    yield "tiff-2-million-strips", IMAGE, strips + b"\xc8\0\0\0" * num + b"\1\0\0\0" * num
+    frame = (b"ANMF", bytes(12) + b"\x0a\0\0\0" + saved(Image.new("RGB", (1, 1)), "WEBP")[12:])
+    head = (b"VP8X", struct.pack("<I", 2) + bytes(6)), (b"ANIM", bytes(6))
+    yield "webp-100000-frames", VIDEO, riff(b"WEBP", *head, *[frame] * 100_000)
+    webm = good_videos()["webm"]
+    cluster, endless = b"\x1f\x43\xb6\x75", b"\x01" + b"\xff" * 7
+    segment = webm.index(b"\x18\x53\x80\x67") + 4
+    begun = webm[:segment] + endless + webm[segment + 8 : webm.index(cluster)]
+    blocks = cluster + endless + b"\xe7\x81\0" + b"\xa3\x85\x81\0\0\x80\0" * 2_500_000
+    yield "webm-2-million-frames", VIDEO, begun + blocks
+    drawing = {**pdfs.pages([b""]), 5: pdfs.deflated(b"0 0 9 9 re f " * 3_000_000)}
+    yield "pdf-a-page-of-40-megabytes", DOCUMENT, pdfs.pdf(drawing)
+
+
+def _apng(num_frames: int) -> bytes:
+    def control(number: int) -> bytes:
+        return png_chunk(b"fcTL", struct.pack(">IIIIIHHBB", number, 1, 1, 0, 0, 1, 10, 0, 0))
+
+    count = png_chunk(b"acTL", struct.pack(">II", num_frames, 0))
+    pixel = zlib.compress(bytes(4))
+    frames = (
+        control(number) + png_chunk(b"fdAT", struct.pack(">I", number + 1) + pixel)
+        for number in range(1, 2 * num_frames - 1, 2)
+    )
+    end = png_chunk(b"IEND", b"")
+    return png(1, 1, more=count + control(0)).removesuffix(end) + b"".join(frames) + end

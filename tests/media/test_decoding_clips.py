@@ -33,8 +33,7 @@ from tests.media.videos import video
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip
-from vinery_serving.media.decoding import DecodeLimits, decode_image, decode_video
-from vinery_serving.media.decoding.limits import evenly
+from vinery_serving.media.decoding import DecodeLimits, decode_image, decode_video, evenly
 
 VIDEOS = [
     *(("libx264", "mp4"), ("libx264", "mov"), ("libx264", "matroska"), ("libx265", "mp4")),

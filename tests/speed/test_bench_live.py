@@ -13,17 +13,14 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from vinery_serving.models import job_requests
-from vinery_serving.models import speed_rows as speed
 from vinery_serving.models.engine_status import EngineState, EngineStatus
-from vinery_serving.models.job_results import take_result
-from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.models.job_requests import take_result
+from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.speed import bench_job
-from vinery_serving.models.speed.measuring import Engine, MeasurementFailed
-from vinery_serving.models.speed.texts import prompt_ids
-from vinery_serving.models.speed.trials import trial_engine
-from vinery_serving.models.speed_rows import SpeedResult
+from vinery_serving.models.speed.measuring import Engine, MeasurementFailed, prompt_ids
+from vinery_serving.models.speed.tune_job import trial_engine
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 from vinery_serving.transport.waiting import WaitingServer
@@ -143,11 +140,11 @@ class TestStoring:
         assert not ModelJob.objects.exists()
 
     def test_the_oldest_results_are_deleted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(speed, "MAX_RESULTS", 2)
+        monkeypatch.setattr(job_requests, "MAX_RESULTS", 2)
         model = self.a_model(EngineState.READY)
         job = job_requests.measure(model)
         for _ in range(3):
-            speed.take_speed(job, RESULT)
+            job_requests._take_speed(job, RESULT)
         ids = list(SpeedResult.objects.values_list("pk", flat=True))
         assert len(ids) == 2
         assert ids[0] > ids[1] > min(ids) - 1

@@ -1,7 +1,6 @@
 """What is computed from the times of answers, and the prompts of measurements."""
 
-from vinery_serving.models.speed.measuring import Answer, Run
-from vinery_serving.models.speed.texts import next_turn, prompt_ids
+from vinery_serving.models.speed.measuring import Answer, Run, next_turn, prompt_ids
 
 
 def answer(began_s: float, *chunks: tuple[float, int], num_prompt_tokens: int = 100) -> Answer:

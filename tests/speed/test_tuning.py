@@ -9,14 +9,12 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from vinery_serving.models import job_requests
-from vinery_serving.models.job_requests import Tune
-from vinery_serving.models.job_results import take_result
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.models.job_requests import Tune, take_result
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.speed import tune_job
-from vinery_serving.models.speed.knobs import knobs
 from vinery_serving.models.speed.measuring import Answer, Engine, MeasurementFailed, Run
-from vinery_serving.models.speed.tuning import Tuner
+from vinery_serving.models.speed.tuning import Tuner, knobs
 
 Speed = Callable[[Mapping[str, Any]], float]
 

@@ -13,7 +13,7 @@ from optimum.exporters.openvino import main_export
 from transformers import PreTrainedTokenizerFast
 
 from training.quantisation import quantise
-from training.similarity.network import MAX_TOKENS, PairScorer
+from training.similarity.fitting import MAX_TOKENS, PairScorer
 
 FILE_MODE: Final = 0o644
 

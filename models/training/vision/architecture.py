@@ -7,7 +7,7 @@ import torch
 from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
 from training.vision.layout import CELL, FRAMES_PER_PATCH, MERGE, PATCH
-from training.vision.tokenization import SPECIAL_TOKENS
+from training.vision.rendering import SPECIAL_TOKENS
 
 MIN_PIXELS = (2 * CELL) ** 2
 MAX_PIXELS = (4 * CELL) ** 2

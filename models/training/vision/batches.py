@@ -16,12 +16,18 @@ from tokenizers import Tokenizer
 
 from training.tokenization import load_tokenizer
 from training.vision.drawing import draw, draw_frames
-from training.vision.labels import CellLabels, cell_labels
-from training.vision.layout import FRAMES_PER_PATCH, GRIDS, Grid, patches, positions
-from training.vision.rendering import ANSWER_START, END_OF_TURN, render
+from training.vision.layout import (
+    FRAMES_PER_PATCH,
+    GRIDS,
+    CellLabels,
+    Grid,
+    cell_labels,
+    patches,
+    positions,
+)
+from training.vision.rendering import ANSWER_START, END_OF_TURN, SPECIAL_TOKENS, render
 from training.vision.scenes import Scene, scene
 from training.vision.talks import Talk, talk
-from training.vision.tokenization import SPECIAL_TOKENS
 
 IMAGE_ID = SPECIAL_TOKENS.index("<|image_pad|>")
 VIDEO_ID = SPECIAL_TOKENS.index("<|video_pad|>")

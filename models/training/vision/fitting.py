@@ -12,7 +12,7 @@ from training.tokenization import load_tokenizer
 from training.vision.architecture import POSITIONS, new_model
 from training.vision.batches import Batch, Mixture, Pictures, drawn_elsewhere
 from training.vision.network import CellHeads, answer_loss, image_tokens
-from training.vision.tokenization import save_for_transformers, train_tokenizer
+from training.vision.rendering import save_for_transformers, train_tokenizer
 
 STATE = "training_state.pt"
 NUM_STEPS_PER_REPORT = 50

@@ -13,8 +13,7 @@ from transformers import Qwen2VLForConditionalGeneration
 
 from training.vision.architecture import WIDTH
 from training.vision.batches import IMAGE_ID, VIDEO_ID, Pictures, TalkBatch
-from training.vision.labels import MAX_CENTRES
-from training.vision.layout import patch_coordinates
+from training.vision.layout import MAX_CENTRES, patch_coordinates
 from training.vision.scenes import COLOURS, KINDS
 
 

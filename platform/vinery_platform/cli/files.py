@@ -12,10 +12,12 @@ from typing import Any, Final
 from vinery_platform.cli.shape import Failure, add_json, print_line, print_rows, subcommands
 from vinery_platform.config import env
 from vinery_platform.config.home import Home
-from vinery_serving.models.convert.environments import Environments, EnvironmentState
-from vinery_serving.models.convert.errors import ConvertError
-from vinery_serving.models.convert.job import torch_index
-from vinery_serving.models.convert.lines import architectures, line_named
+from vinery_serving.models.convert.checkpoint import ConvertError, architectures, line_named
+from vinery_serving.models.convert.environments import (
+    Environments,
+    EnvironmentState,
+    torch_index,
+)
 from vinery_serving.models.hub.catalogue import CatalogueModel, catalogue, check
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
@@ -145,7 +147,7 @@ def make(arguments: argparse.Namespace) -> int:
         made = asyncio.run(_environments().ensure(line_named(arguments.line), write))
     except KeyboardInterrupt:
         raise Failure("Interrupted. Nothing of the environment is left.") from None
-    print_line(f"The environment {arguments.line} is ready: {made.folder}")
+    print_line(f"The environment {arguments.line} is ready: {made}")
     return 0
 
 

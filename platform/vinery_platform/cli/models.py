@@ -33,13 +33,11 @@ from vinery_platform.cli.shape import (
     subcommands,
 )
 from vinery_serving.models import job_requests, pulls
-from vinery_serving.models.alias_resource import MODEL_ALIASES, targets_text
 from vinery_serving.models.convert.options import ConvertOptions
 from vinery_serving.models.hub.catalogue import find
-from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.memory_need import CONTEXT_TOKENS
-from vinery_serving.models.hub.search import search
+from vinery_serving.models.hub.machine import CONTEXT_TOKENS
 from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes
 from vinery_serving.models.hub_resource import LoadVerdictSerializer
 from vinery_serving.models.job_resource import (
@@ -48,11 +46,10 @@ from vinery_serving.models.job_resource import (
     SpeedResultSerializer,
     progress_text,
 )
-from vinery_serving.models.job_rows import JobState, ModelJob
+from vinery_serving.models.job_rows import JobState, ModelJob, SpeedResult
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.pulls import Judged, Pull
-from vinery_serving.models.resource import MODELS
-from vinery_serving.models.speed_rows import SpeedResult
+from vinery_serving.models.resource import MODEL_ALIASES, MODELS, targets_text
 from vinery_serving.pages.model_facts import is_better, summary, trial_rows
 from vinery_serving.processes.logs.reading import last_lines
 

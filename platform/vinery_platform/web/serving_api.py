@@ -6,7 +6,6 @@ These tables belong to serving, and the views to accounts: here they meet.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,12 @@ from vinery_accounts.resources.base import Resource, require_administrator
 from vinery_serving.gateway.state.runtime import runtime
 from vinery_serving.media.tables import resource as media
 from vinery_serving.models import devices
-from vinery_serving.models.alias_resource import MODEL_ALIASES
 from vinery_serving.models.engine_status import ShownState
-from vinery_serving.models.engine_work import EngineSerializer, EngineWork, engine_log
+from vinery_serving.models.engine_work import EngineSerializer, engine_log, joined
 from vinery_serving.models.hub_resource import CatalogueSerializer, catalogue_body
 from vinery_serving.models.job_resource import MODEL_EVENTS, MODEL_JOBS, SPEED_RESULTS
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.resource import MODELS
+from vinery_serving.models.resource import MODEL_ALIASES, MODELS
 from vinery_serving.transport.messages import EngineStats
 
 
@@ -107,18 +105,14 @@ def state(self: ResourceViewSet, request: Request, pk: str) -> Response:
     return Response(ModelStateSerializer(model).data)
 
 
-def ask_engines() -> Mapping[str, EngineWork]:
+def ask_engines() -> Mapping[str, EngineStats]:
     """Return what the engines of each model do now, by its name. Called in a thread of Django.
     Waits at most 2 s; an engine that does not answer is left out."""
-    work: defaultdict[str, list[EngineWork]] = defaultdict(list)
+    work: defaultdict[str, list[EngineStats]] = defaultdict(list)
     for each in async_to_sync(runtime().health)():
         if each.stats is not None:
-            work[each.model].append(_work_of(each.stats))
-    return {model: EngineWork.of_all(engines) for model, engines in work.items()}
-
-
-def _work_of(stats: EngineStats) -> EngineWork:
-    return EngineWork(**{each.name: getattr(stats, each.name) for each in fields(EngineWork)})
+            work[each.model].append(each.stats)
+    return {model: joined(engines) for model, engines in work.items()}
 
 
 # With or without the last slash, as in the rest of the management API.

@@ -73,16 +73,12 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A file that a request names."""
-
     source: UrlSource | PathSource
     param: str  # the path of the request's field, for error messages
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A file as it was fetched."""
-
     data: bytes
     content_type: str | None  # in lower case, as the server declared it
     max_pixels: int  # of a picture in it, before it is scaled, that the rules allow
@@ -91,8 +87,6 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What fetching a URL or file would do for a caller. Either `content` or `error` is None."""
-
     steps: tuple[Step, ...]
     content: Fetched | None
     error: InvalidRequest | None
@@ -100,8 +94,6 @@ class Examination:
 
 @dataclass(slots=True)
 class _Budget:
-    """The bytes that the files of one request may still have."""
-
     max_bytes: int
     num_bytes: int = 0
 
@@ -241,7 +233,6 @@ def _last_step(error: InvalidRequest) -> Step:
 
 
 async def _download(client: Client, url: Url, permit: Permit) -> Fetched:
-    """Raises `MediaDenied` and `MediaNotFetched`."""
     start_s = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(None) as deadline:

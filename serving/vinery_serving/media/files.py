@@ -48,13 +48,10 @@ def read_path(text: str) -> str:
     if ".." in names:
         raise FileRefused("Write the path without `..`.")
     path = "/" + "/".join(names)
-    if len(path.encode()) > _MAX_PATH_BYTES or any(_is_long(name) for name in names):
+    longest = max((len(name.encode()) for name in names), default=0)
+    if len(path.encode()) > _MAX_PATH_BYTES or longest > _MAX_NAME_BYTES:
         raise FileRefused("The path is too long.")
     return path
-
-
-def _is_long(name: str) -> bool:
-    return len(name.encode()) > _MAX_NAME_BYTES
 
 
 def _path_of(url: str) -> str:
@@ -90,7 +87,6 @@ def read_file(path: str, max_bytes: int) -> bytes:
 
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
-    """A descriptor of the regular file."""
     *folders, name = path.removeprefix("/").split("/")
     with _folder(folders) as folder:
         # Opening a device can do something already.

@@ -63,7 +63,6 @@ def probe(data: bytes, max_pixels: int, max_frames: int = _DEFAULT.max_frames) -
 
 
 def main() -> None:
-    """Decode standard input."""
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

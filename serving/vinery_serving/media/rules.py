@@ -32,8 +32,6 @@ _READ_TYPES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class UrlRule:
-    """Allows the URLs of a host."""
-
     id: int
     host: str  # lower case, punycode; with a leading `*.` all hosts below it, but not itself
     schemes: tuple[str, ...] = ("https",)
@@ -60,8 +58,6 @@ class UrlRule:
 
 @dataclass(frozen=True, slots=True)
 class FolderRule:
-    """Allows the regular files in a folder of the server and in the folders below it."""
-
     id: int
     folder: str  # an absolute path without links
     max_bytes: int = 20 * 1024 * 1024
@@ -197,8 +193,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A rule that allows a URL or a file at its level."""
-
     level: Level
     rule: Any
     target: Target

@@ -28,8 +28,6 @@ _MAX_WEIGHT: Final = 1_000_000
 
 
 class ModelAlias(models.Model):
-    """Another name for a model, or for several between which its requests are divided."""
-
     name = models.CharField(
         max_length=128,
         unique=True,
@@ -80,7 +78,6 @@ def _check_targets(targets: object) -> None:
 
 
 def _served(names: Iterable[str]) -> set[str]:
-    """Return those under which models are served."""
     # Models know aliases, and not the other way round.
     models_ = apps.get_model("serving", "ServedModel").objects.filter(name__in=names)
     return set(models_.values_list("name", flat=True))

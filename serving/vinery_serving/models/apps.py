@@ -15,11 +15,5 @@ class CatalogConfig(AppConfig):
     verbose_name = "Serving"
     default_auto_field = "django.db.models.BigAutoField"
 
-    def import_models(self) -> None:
-        """Import the tables, which are in several files."""
-        super().import_models()
-        import_module(f"{self.name}.speed_rows")
-
     def ready(self) -> None:
-        """Let accounts check names of models."""
         served.provide(import_module(f"{self.name}.registry").read_served)

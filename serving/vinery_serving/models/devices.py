@@ -27,8 +27,6 @@ _NO_MULTI: Final = (
 
 
 class Device(msgspec.Struct, frozen=True):
-    """A device, as OpenVINO describes it."""
-
     name: str  # CPU, GPU, GPU.1, NPU
     full_name: str
     memory_bytes: int | None = None  # of the machine for the CPU; None: unknown
@@ -40,8 +38,6 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class DeviceList(msgspec.Struct, frozen=True):
-    """All devices of a machine at one moment."""
-
     devices: tuple[Device, ...]
     found_at: float  # Unix time
 
@@ -224,7 +220,6 @@ def _refusals(options: EngineOptions, device: str) -> Iterator[str]:
 
 
 def _check_properties(options: EngineOptions, device: str, known: DeviceList | None) -> None:
-    """Raises ValueError for a property in the option `plugin`."""
     taken = _properties_of(device, known)
     for name in options.plugin:
         if name in _OWN:

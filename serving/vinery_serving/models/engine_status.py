@@ -135,7 +135,6 @@ class EngineStatus(models.Model):
 
     @property
     def reason(self) -> str:
-        """The last error without the original error below it."""
         return self.last_error.partition("\n\n")[0]
 
     @property

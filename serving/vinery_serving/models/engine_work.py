@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -15,49 +15,35 @@ from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.engine.config import ENGINE_MODULE
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.processes.logs.folder import engine_name, log_path
 from vinery_serving.processes.logs.reading import LogFollower, last_lines
+from vinery_serving.transport.messages import EngineStats
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass(frozen=True, slots=True)
-class EngineWork:
-    """What an engine does now."""
-
-    num_running: int
-    num_waiting: int
-    prompt_tokens_per_s: float = 0.0  # of the last 10 s
-    output_tokens_per_s: float = 0.0
-    # The median and the 95th percentile of the last requests; None: there was none.
-    first_token_s: tuple[float, float] | None = None
-    inter_token_s: tuple[float, float] | None = None
-    cache_usage: float = 0.0  # the used part of `cache_bytes`, 0 to 1
-    cache_bytes: int = 0  # allocated for the KV cache
-    prefix_hit_rate: float | None = None  # since its start; None: no prompt
-    draft_acceptance: float | None = None  # since its start; None: no draft tokens
-
-    @classmethod
-    def of_all(cls, engines: Sequence[EngineWork]) -> EngineWork:
-        """Return the work of several engines: sums, the longest times, and means of parts."""
-        if len(engines) == 1:
-            return engines[0]
-        cache_bytes = sum(each.cache_bytes for each in engines)
-        return cls(
-            num_running=sum(each.num_running for each in engines),
-            num_waiting=sum(each.num_waiting for each in engines),
-            prompt_tokens_per_s=sum(each.prompt_tokens_per_s for each in engines),
-            output_tokens_per_s=sum(each.output_tokens_per_s for each in engines),
-            first_token_s=_longest([each.first_token_s for each in engines]),
-            inter_token_s=_longest([each.inter_token_s for each in engines]),
-            cache_usage=sum(each.cache_usage * each.cache_bytes for each in engines)
-            / max(1, cache_bytes),
-            cache_bytes=cache_bytes,
-            prefix_hit_rate=_mean([each.prefix_hit_rate for each in engines]),
-            draft_acceptance=_mean([each.draft_acceptance for each in engines]),
-        )
+def joined(engines: Sequence[EngineStats]) -> EngineStats:
+    """Return the stats of all engines of a model: sums, and the longest times."""
+    if len(engines) == 1:
+        return engines[0]
+    used_bytes = sum(each.cache_usage * each.cache_bytes for each in engines)
+    cache_bytes = sum(each.cache_bytes for each in engines)
+    names = [each.name for each in fields(TokenCounts)]
+    tokens = {name: sum(getattr(each.tokens, name) for each in engines) for name in names}
+    return EngineStats(
+        num_running=sum(each.num_running for each in engines),
+        num_waiting=sum(each.num_waiting for each in engines),
+        tokens=TokenCounts(**tokens),
+        prompt_tokens_per_s=sum(each.prompt_tokens_per_s for each in engines),
+        output_tokens_per_s=sum(each.output_tokens_per_s for each in engines),
+        first_token_s=_longest([each.first_token_s for each in engines]),
+        inter_token_s=_longest([each.inter_token_s for each in engines]),
+        cache_usage=used_bytes / max(1, cache_bytes),
+        cache_bytes=cache_bytes,
+    )
 
 
 def _longest(times_s: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
@@ -65,23 +51,17 @@ def _longest(times_s: Sequence[tuple[float, float] | None]) -> tuple[float, floa
     return (max(p50 for p50, _ in known), max(p95 for _, p95 in known)) if known else None
 
 
-def _mean(parts: Sequence[float | None]) -> float | None:
-    known = [each for each in parts if each is not None]
-    return sum(known) / len(known) if known else None
-
-
-IDLE: Final[Mapping[str, EngineWork]] = {}
+IDLE: Final[Mapping[str, EngineStats]] = {}
 # How this process asks engines for their work, by the names of models. The web process sets it.
-_ask: list[Callable[[], Mapping[str, EngineWork]]] = [lambda: IDLE]
+_ask: list[Callable[[], Mapping[str, EngineStats]]] = [lambda: IDLE]
 
 
-def show_engine_work(ask: Callable[[], Mapping[str, EngineWork]]) -> None:
+def show_engine_work(ask: Callable[[], Mapping[str, EngineStats]]) -> None:
     """Let the API, which may not import the runtime, show what engines do now."""
     _ask[:] = [ask]
 
 
-def engine_work() -> Mapping[str, EngineWork]:
-    """Return what engines do now, by the names of their models."""
+def engine_work() -> Mapping[str, EngineStats]:
     return _ask[0]()
 
 
@@ -90,6 +70,9 @@ class WaitSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
     p50 = serializers.FloatField(help_text="The median in seconds.")
     p95 = serializers.FloatField(help_text="The 95th percentile in seconds.")
+
+    def to_representation(self, instance: Any) -> dict[str, float]:
+        return dict(zip(("p50", "p95"), instance, strict=True))
 
 
 class ReplicaSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -108,11 +91,13 @@ class EngineWorkSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
     prompt_tokens_per_s = serializers.FloatField(help_text="Prompt tokens, of the last 10 s.")
     output_tokens_per_s = serializers.FloatField(help_text="Generated tokens, of the last 10 s.")
-    first_token_s = serializers.SerializerMethodField(
-        help_text="From the arrival at the engine to the first token; null: no request yet."
+    first_token_s = WaitSerializer(
+        allow_null=True,
+        help_text="From the arrival at the engine to the first token; null: no request yet.",
     )
-    inter_token_s = serializers.SerializerMethodField(
-        help_text="The mean time between the tokens of a request; null: no request yet."
+    inter_token_s = WaitSerializer(
+        allow_null=True,
+        help_text="The mean time between the tokens of a request; null: no request yet.",
     )
     cache_usage = serializers.FloatField(help_text="The used part of `cache_bytes`, 0 to 1.")
     cache_bytes = serializers.IntegerField(
@@ -127,18 +112,6 @@ class EngineWorkSerializer(serializers.Serializer):  # type: ignore[type-arg]
         allow_null=True,
         help_text="The part of all draft tokens that were accepted; null: there were none.",
     )
-
-    @extend_schema_field(WaitSerializer(allow_null=True))
-    def get_first_token_s(self, work: EngineWork) -> dict[str, float] | None:
-        return _wait(work.first_token_s)
-
-    @extend_schema_field(WaitSerializer(allow_null=True))
-    def get_inter_token_s(self, work: EngineWork) -> dict[str, float] | None:
-        return _wait(work.inter_token_s)
-
-
-def _wait(percentiles: tuple[float, float] | None) -> dict[str, float] | None:
-    return None if percentiles is None else dict(zip(("p50", "p95"), percentiles, strict=True))
 
 
 class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -215,8 +188,8 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         work = self._work(status)
         return None if work is None else EngineWorkSerializer(work).data
 
-    def _work(self, status: EngineStatus) -> EngineWork | None:
-        known: Mapping[str, EngineWork] = getattr(status.model, "engine_work", IDLE)
+    def _work(self, status: EngineStatus) -> EngineStats | None:
+        known: Mapping[str, EngineStats] = getattr(status.model, "engine_work", IDLE)
         return known.get(status.model.name)
 
 
@@ -275,7 +248,6 @@ def log_after(path: Path, position: str) -> tuple[list[str], str]:
 
 
 def _last_lines_and_position(path: Path) -> tuple[list[str], str]:
-    """Raises OSError."""
     follower = LogFollower(path)
     try:
         entries = list(islice(follower.backwards(), NUM_FOLLOWED))

@@ -11,10 +11,9 @@ from vinery_accounts.resources.base import RowAction, require_administrator
 from vinery_accounts.resources.fields import serializer_of
 from vinery_serving.models import job_requests, pulls
 from vinery_serving.models.hub.catalogue import CatalogueModel, catalogue
-from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.machine import Machine
-from vinery_serving.models.hub.search import search
 from vinery_serving.models.hub.verdict import Answer
 from vinery_serving.models.job_resource import ModelJobSerializer
 

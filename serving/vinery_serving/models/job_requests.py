@@ -1,25 +1,35 @@
-"""What administrators ask of jobs: to begin, pause, go on or end. Each request is audited.
+"""What administrators ask of jobs, and what becomes of the results. Each request is audited.
 
-Each kind has a frozen class with its parameters, which the API, the console and the commands read.
+Each kind has a frozen class with its parameters, which the API, the console and the commands read,
+and a function that stores its results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.utils import timezone
 
 from vinery_accounts.access import changes
 from vinery_serving.core.tasks import Task, explanation
-from vinery_serving.models.convert.checkpoint import Checkpoint
-from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.models import devices
+from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError
 from vinery_serving.models.convert.options import parse
 from vinery_serving.models.engine_status import ShownState
-from vinery_serving.models.job_rows import UNFINISHED, Asked, JobKind, JobState, ModelJob
+from vinery_serving.models.job_rows import (
+    UNFINISHED,
+    Asked,
+    JobKind,
+    JobState,
+    ModelJob,
+    SpeedResult,
+)
 from vinery_serving.models.models import ServedModel
 
 # Ended jobs that are kept of each model. More of them are deleted, the oldest first.
@@ -35,6 +45,18 @@ def begin(model: ServedModel, kind: JobKind, parameters: Mapping[str, Any]) -> M
     kept = ended.values_list("pk", flat=True)[:_MAX_ENDED]
     ended.exclude(pk__in=list(kept)).delete()
     return changes.add(ModelJob(model=model, kind=kind, parameters=dict(parameters)))
+
+
+def begin_folder(name: str, kind: JobKind, parameters: Mapping[str, Any], **new: Any) -> ModelJob:
+    """Ask for a job that makes the folder of a model. `new` has the columns of the model if the
+    name is new. Raises ValidationError."""
+    with transaction.atomic():
+        model = ServedModel.objects.filter(name=name).first()
+        if model is None:
+            model = ServedModel(name=name, **new)
+            model.awaits_folder = True
+            model = changes.add(model)
+        return begin(model, kind, parameters)
 
 
 def pause(job: ModelJob) -> ModelJob:
@@ -99,15 +121,13 @@ def convert(asked: Conversion) -> ModelJob:
         Checkpoint.read(folder, options.task)
     except ConvertError as error:
         raise ValidationError({error.option or "folder": [str(error)]}) from error
-    with transaction.atomic():
-        model = ServedModel.objects.filter(name=asked.name).first()
-        if model is None:
-            model = ServedModel(
-                name=asked.name, folder="", device=asked.device, is_loaded=asked.is_loaded
-            )
-            model.awaits_folder = True
-            model = changes.add(model)
-        return begin(model, JobKind.CONVERT, {"source": str(folder), **asked.options})
+    return begin_folder(
+        asked.name,
+        JobKind.CONVERT,
+        {"source": str(folder), **asked.options},
+        device=asked.device,
+        is_loaded=asked.is_loaded,
+    )
 
 
 def pulled_checkpoints() -> list[str]:
@@ -199,9 +219,100 @@ def has_changed_since(model: ServedModel, tuning: ModelJob) -> bool:
 
 
 def _check_task(model: ServedModel) -> None:
-    """Raises ValidationError for a model that generates no tokens."""
     task = Task(model.task)
     if not task.is_generation:
         raise ValidationError(
             f"{model} {explanation(task)}. Speed is measured of models that generate text."
         )
+
+
+# -- Results
+
+# Measurements that are kept of each model. More of them are deleted, the oldest first.
+MAX_RESULTS: Final = 200
+TakeResult = Callable[[ModelJob, Mapping[str, Any]], None]
+
+
+def take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
+    """Store the result and end the job. Returns what is wrong with it; empty: nothing."""
+    try:
+        _TAKERS[JobKind(job.kind)](job, result)
+    except (ValidationError, ValueError) as error:
+        return " ".join(getattr(error, "messages", [str(error)]))
+    ModelJob.objects.filter(pk=job.pk).update(
+        state=JobState.DONE, result=dict(result), ended_at=timezone.now(), error=""
+    )
+    return ""
+
+
+def _take_folder(job: ModelJob, result: Mapping[str, Any]) -> None:
+    """Give the model the folder that the job has made. Raises ValidationError for a folder that
+    cannot be served."""
+    model = ServedModel.objects.get(pk=job.model_id)
+    model.folder = result["folder"]
+    model.clean_fields(exclude={field.name for field in model._meta.fields} - {"folder"})
+    ServedModel.objects.filter(pk=model.pk).update(
+        folder=model.folder, task=model.task, updated_at=timezone.now()
+    )
+
+
+def _take_pull(job: ModelJob, result: Mapping[str, Any]) -> None:
+    """Give the model what was pulled; a checkpoint is converted first. Raises ValidationError for a
+    folder that cannot be served."""
+    ServedModel.objects.filter(pk=job.model_id).update(source=result.get("source", {}))
+    if "precision" not in result:
+        _take_folder(job, result)
+        return
+    parameters = {"source": result["folder"], "precision": result["precision"]}
+    conversion = ModelJob(model_id=job.model_id, kind=JobKind.CONVERT, parameters=parameters)
+    conversion.full_clean()
+    conversion.save()
+
+
+def _take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:
+    """Store the result of a job with the settings that it began with."""
+    asked, device = job.parameters, str(job.parameters["device"])
+    SpeedResult.objects.create(
+        model_id=job.model_id,
+        folder=asked["folder"],
+        device=device,
+        device_name=_device_name(device),
+        options=asked["options"],
+        versions={"vinery": settings.VINERY_VERSION, **result["versions"]},
+        num_prompt_tokens=result["num_prompt_tokens"],
+        num_output_tokens=result["num_output_tokens"],
+        num_other_tokens=result["num_other_tokens"],
+        points=result["points"],
+    )
+    results = SpeedResult.objects.filter(model_id=job.model_id)
+    kept = results.values_list("pk", flat=True)[:MAX_RESULTS]
+    results.exclude(pk__in=list(kept)).delete()
+
+
+def why_futile(job: ModelJob) -> str:
+    """Return why a measurement cannot end well any more, for administrators; empty: it can, or the
+    job measures nothing. The job's process knows the engine's socket alone."""
+    model = job.model
+    if job.kind != JobKind.BENCH:
+        return ""
+    if job.parameters.get("settings_digest") != model.settings_digest:
+        return "The model was changed meanwhile. Measure it again."
+    if model.shown_state is ShownState.FAILED:
+        return f"The model does not load: {model.status.last_error}"
+    if model.shown_state in (ShownState.UNLOADING, ShownState.UNLOADED):
+        return "The model was unloaded. Load it, wait until it is ready, and measure it then."
+    return ""
+
+
+def _device_name(device: str) -> str:
+    known = devices.read(Path(settings.VINERY_RUN_DIR))
+    found = (each.full_name for each in known.devices if each.name == device) if known else ()
+    return next(iter(found), "")
+
+
+_TAKERS: Final[Mapping[JobKind, TakeResult]] = {
+    JobKind.PULL: _take_pull,
+    JobKind.CONVERT: _take_folder,
+    JobKind.BENCH: _take_speed,
+    JobKind.TUNE: lambda job, result: None,  # the row of the job has it
+}

@@ -1,6 +1,6 @@
 """Jobs of models, the history of models and measured speeds as resources."""
 
-from typing import Any, Final
+from typing import Final
 
 from rest_framework import serializers
 
@@ -9,18 +9,20 @@ from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_accounts.resources.fields import Filters
 from vinery_serving.models import job_requests
-from vinery_serving.models.job_rows import Asked, JobState, ModelEvent, ModelJob
-from vinery_serving.models.speed_rows import SpeedResult
+from vinery_serving.models.job_rows import Asked, JobState, ModelEvent, ModelJob, SpeedResult
 
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 _STEP: Final = 1000
 
 
-class ModelJobSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """Long work on a model."""
-
+class _OfModelSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     model = serializers.CharField(source="model.name", read_only=True)
     model_id = serializers.IntegerField(read_only=True)
+
+
+class ModelJobSerializer(_OfModelSerializer):
+    """Long work on a model."""
+
     left_s = serializers.FloatField(
         read_only=True,
         allow_null=True,
@@ -54,7 +56,7 @@ class ModelJobs(PlatformResource[ModelJob]):
         RowAction(
             "pause",
             Action.MANAGE,
-            lambda row: _paused(row),
+            lambda row: job_requests.pause(_unfinished(row)),
             "Pause a job. What it has done is kept.",
             "being paused",
         ),
@@ -68,7 +70,7 @@ class ModelJobs(PlatformResource[ModelJob]):
         RowAction(
             "cancel",
             Action.MANAGE,
-            lambda row: _cancelled(row),
+            lambda row: job_requests.cancel(_unfinished(row)),
             "Cancel a job, and delete what it has made so far.",
             "being cancelled",
         ),
@@ -80,11 +82,8 @@ class ModelJobs(PlatformResource[ModelJob]):
     )
 
 
-class ModelEventSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+class ModelEventSerializer(_OfModelSerializer):
     """A change of a model's state."""
-
-    model = serializers.CharField(source="model.name", read_only=True)
-    model_id = serializers.IntegerField(read_only=True)
 
     class Meta:
         model = ModelEvent
@@ -119,7 +118,6 @@ def progress_text(job: ModelJob) -> str:
 
 
 def bytes_text(num_bytes: int) -> str:
-    """Return `1.2 GB`, in powers of 1000."""
     number, units = float(num_bytes), list(_UNITS)
     while number >= _STEP and len(units) > 1:
         number, units = number / _STEP, units[1:]
@@ -132,11 +130,6 @@ def _time_text(time_s: float) -> str:
     return f"{time_s / 60:.0f} min"
 
 
-def _paused(row: ModelJob) -> ModelJob:
-    _check_unfinished(row)
-    return job_requests.pause(row)
-
-
 def _resumed(row: ModelJob) -> ModelJob:
     """Raises `Conflict` for a job that has nothing left to do."""
     if row.state == JobState.DONE:
@@ -146,15 +139,11 @@ def _resumed(row: ModelJob) -> ModelJob:
     return job_requests.resume(row)
 
 
-def _cancelled(row: ModelJob) -> ModelJob:
-    _check_unfinished(row)
-    return job_requests.cancel(row)
-
-
-def _check_unfinished(row: Any) -> None:
+def _unfinished(row: ModelJob) -> ModelJob:
     """Raises `Conflict` for a job that has ended."""
     if not row.is_unfinished:
         raise Conflict(f"The {row} has ended: it is {row.state}.")
+    return row
 
 
 MODEL_JOBS: Final = ModelJobs()
@@ -176,11 +165,9 @@ class SpeedPointSerializer(serializers.Serializer):  # type: ignore[type-arg]
     memory_bytes = serializers.IntegerField(help_text="Resident memory of the engine.")
 
 
-class SpeedResultSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+class SpeedResultSerializer(_OfModelSerializer):
     """One measurement of a model on this host."""
 
-    model = serializers.CharField(source="model.name", read_only=True)
-    model_id = serializers.IntegerField(read_only=True)
     points = SpeedPointSerializer(many=True, read_only=True)
 
     class Meta:

@@ -115,7 +115,6 @@ class ModelJob(models.Model):
 
 
 def wait_for_attempt(job: ModelJob, pause_s: float) -> None:
-    """Note that the node begins a job again after a pause."""
     next_at = timezone.now() + timedelta(seconds=pause_s)
     ModelJob.objects.filter(pk=job.pk).update(state=JobState.WAITING, next_attempt_at=next_at)
 
@@ -163,3 +162,38 @@ def record_event(model_id: int, state: str, reason: str = "") -> None:
     if events.count() > MAX_EVENTS + _SLACK:
         kept = events.values_list("pk", flat=True)[MAX_EVENTS - 1]
         events.filter(pk__lt=kept).delete()
+
+
+# -- The speed of models on this host, with all that it depends on
+
+
+class SpeedResult(models.Model):
+    model = models.ForeignKey(
+        "serving.ServedModel", on_delete=models.CASCADE, related_name="speeds"
+    )
+    measured_at = models.DateTimeField(auto_now_add=True)
+    folder = models.CharField(max_length=1024)
+    device = models.CharField(max_length=64)
+    device_name = models.CharField(max_length=256, blank=True, help_text="Empty: unknown.")
+    options = models.JSONField(default=dict, help_text="The engine options at that time.")
+    versions = models.JSONField(default=dict, help_text="Of Vinery, OpenVINO and OpenVINO GenAI.")
+    num_prompt_tokens = models.PositiveIntegerField(help_text="Of each request.")
+    num_output_tokens = models.PositiveIntegerField(help_text="Of each request.")
+    num_other_tokens = models.PositiveBigIntegerField(
+        help_text="That clients used meanwhile: they made the measured requests slower."
+    )
+    points = models.JSONField(
+        help_text="For each number of streams: prompt_tokens_per_s and output_tokens_per_s of all "
+        "streams together, the median first_token_s, and memory_bytes of the engine."
+    )
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.model}, {self.measured_at:%Y-%m-%d %H:%M}"
+
+    def value(self, streams: int, name: str) -> float | None:
+        """Return one measured value; None: this number of streams was not measured."""
+        found = (point[name] for point in self.points if point["streams"] == streams)
+        return next(found, None)

@@ -22,9 +22,14 @@ from vinery_serving.models import devices
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.devices import check_device, check_device_options
 from vinery_serving.models.engine_status import EngineState, EngineStatus, ShownState
-from vinery_serving.models.folder_options import check_folder_options, shipped_folder
+from vinery_serving.models.folder_options import (
+    UnusableModel,
+    check_folder,
+    check_folder_options,
+    read_task,
+    shipped_folder,
+)
 from vinery_serving.models.job_rows import FOLDER_KINDS, JobKind, JobState, ModelJob
-from vinery_serving.models.tasks import UnusableModel, check_folder, read_task
 
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 _MAX_REPLICAS: Final = 64
@@ -125,7 +130,6 @@ class ServedModel(models.Model):
         return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Store the row, with the task of its folder if the folder may have changed."""
         columns = kwargs.get("update_fields")
         if columns is None or "folder" in columns:
             self.read_task()
@@ -185,7 +189,6 @@ class ServedModel(models.Model):
         return settings_digest(self.name, self.folder, devices, options_text(self.options))
 
     def device_of(self, replica: int) -> str:
-        """The device on which a replica runs."""
         devices: list[str] = self.replica_devices
         return devices[replica % len(devices)] if devices else self.device
 
@@ -216,7 +219,6 @@ class ServedModel(models.Model):
 
     @property
     def takes_pictures(self) -> bool:
-        """Whether the folder holds a vision model."""
         return self.task == Task.VISION
 
     def clean_fields(self, exclude: Collection[str] | None = None) -> None:
@@ -252,7 +254,6 @@ class ServedModel(models.Model):
             raise ValidationError(errors)
 
     def _check_options_together(self) -> None:
-        """Raises ValueError for options that the device or the model does not take."""
         options = parse_options(dict(self.options), Task(self.task))
         known = devices.read(Path(settings.VINERY_RUN_DIR))
         for device in {self.device, *self.replica_devices}:
@@ -281,18 +282,15 @@ def _check_options(options: object) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Raises ValueError for the name of an alias."""
     if ModelAlias.objects.filter(name=name).exists():
         raise ValueError("There is an alias of this name.")
 
 
 def _check_device(text: str) -> None:
-    """Raises ValueError for a device that this machine does not have."""
     check_device(text, devices.read(Path(settings.VINERY_RUN_DIR)))
 
 
 def _check_replica_devices(names: object) -> None:
-    """Raises ValueError for what is no list of devices of this machine."""
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise ValueError('Write a list of devices, such as ["GPU.0", "GPU.1"].')
     for each in names:
@@ -300,7 +298,6 @@ def _check_replica_devices(names: object) -> None:
 
 
 def _check_projects(ids: object) -> None:
-    """Raises ValueError for what is no list of ids."""
     is_list = isinstance(ids, list) and all(type(each) is int for each in ids)
     if not is_list:
         raise ValueError("Write a list of ids of projects, such as [1, 2].")

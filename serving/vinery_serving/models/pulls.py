@@ -6,7 +6,7 @@ long: a slow hub cannot collect threads.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +15,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import transaction
 
-from vinery_accounts.access import changes
 from vinery_serving.core.weight_files import weights_bytes_of
 from vinery_serving.models import devices, job_requests, registry
 from vinery_serving.models.convert.options import Precision
@@ -25,10 +23,9 @@ from vinery_serving.models.hub import catalogue
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.formats import wanted_files
-from vinery_serving.models.hub.local_files import is_archive, local_repository
-from vinery_serving.models.hub.machine import Machine, this_machine
-from vinery_serving.models.hub.memory_need import CONTEXT_TOKENS, MeasuredEngine
+from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MeasuredEngine, this_machine
 from vinery_serving.models.hub.origins import ArchiveOrigin, FilesOrigin, HubOrigin, Origin
+from vinery_serving.models.hub.repository import is_archive, local_repository
 from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_it_load
 from vinery_serving.models.job_rows import JobKind, ModelJob
 from vinery_serving.models.models import ServedModel
@@ -147,64 +144,58 @@ def _answer(question: Callable[[], ResultT], answer: Future[ResultT]) -> None:
 
 def look(asked: Repository, context: int = CONTEXT_TOKENS, within_s: float = WITHIN_S) -> Judged:
     """Ask the hub, and judge the model for the device. Raises `PullFailed`."""
-    machine = machine_for(asked.device)
-    return ask(
-        lambda: judge(
-            asked.repository,
-            asked.revision,
-            asked.include,
-            machine=machine,
-            context=context,
-            sha256=asked.sha256 and asked.sha256.lower(),
-        ),
-        within_s,
-    )
+    machine = machine_for(asked.device)  # in this thread: it asks the database
+    return ask(lambda: judge(asked, machine, context), within_s)
 
 
-def pull(asked: Pull, judged: Judged | None = None) -> ModelJob:
-    """Judge a model, unless it is judged, and ask the node to pull it. Raises `PullFailed`, and
-    ValidationError for what will not load."""
-    return begin(
-        judged or look(asked),
-        asked.name,
-        device=asked.device,
-        options=asked.options,
-        load=asked.is_loaded,
-        precision=asked.precision,
-    )
-
-
-def judge(
-    what: str,
-    revision: str | None = None,
-    include: Sequence[str] = (),
-    *,
-    machine: Machine | None = None,
-    context: int = CONTEXT_TOKENS,
-    sha256: str | None = None,
-) -> Judged:
-    """Judge a repository, a model of the catalogue, a URL of an archive, or the absolute path of a
-    folder, a GGUF file or an archive, without fetching weights. `machine` is that of `machine_for`,
-    which asks the database; None: this one with its CPU. Raises `PullFailed`, and `HubUnavailable`
-    if the hub does not answer."""
+def judge(asked: Repository, machine: Machine, context: int = CONTEXT_TOKENS) -> Judged:
+    """Judge a model without fetching weights. Raises `PullFailed`, and `HubUnavailable` if the hub
+    does not answer."""
+    what, path = asked.repository, Path(asked.repository)
     if "://" in what:
-        archive = ArchiveOrigin.look(what, sha256)
+        archive = ArchiveOrigin.look(what, asked.sha256 and asked.sha256.lower())
         return Judged(archive, None, archive.name.partition(".")[0])
-    machine = machine or machine_for(_CPU)
-    if Path(what).is_absolute():
-        return _judge_files(Path(what), machine, context)
+    if path.is_absolute():
+        files, name = FilesOrigin.look(path), path.name.partition(".")[0]
+        if is_archive(path):
+            return Judged(files, None, name)
+        return Judged(files, will_it_load(local_repository(path), machine, context), name)
     hub = Hub.of_environment()
-    repository = wanted_files(hub.repository(_repository_of(what), revision), include)
+    listed = hub.repository(_repository_of(what), asked.revision)
+    repository = wanted_files(listed, asked.include)
     verdict = will_it_load(repository, machine, context)
     origin = HubOrigin(
         repository=repository.name,
         revision=repository.revision,
         commit=repository.commit,
-        include=list(include),
+        include=list(asked.include),
         endpoint=hub.endpoint,
         precision=verdict.precision if verdict.answer is Answer.CONVERT else None,
     )
     return Judged(origin, verdict, repository.name.rpartition("/")[2])
+
+
+def pull(asked: Pull, judged: Judged | None = None) -> ModelJob:
+    """Judge a model, unless it is judged, and ask the node to pull it. A model that has a folder
+    serves from it until the new one is ready. Raises `PullFailed`, and ValidationError for what
+    will not load."""
+    judged = judged or look(asked)
+    if judged.verdict is not None and judged.verdict.answer is Answer.NO:
+        raise ValidationError(" ".join(judged.verdict.reasons))
+    origin = judged.origin
+    if asked.precision is not None:
+        if not isinstance(origin, HubOrigin) or origin.precision is None:
+            text = "A precision is for a checkpoint of a hub, and this is none. Leave it out."
+            raise ValidationError({"precision": text})
+        origin = msgspec.structs.replace(origin, precision=asked.precision)
+    return job_requests.begin_folder(
+        asked.name or judged.name,
+        JobKind.PULL,
+        msgspec.to_builtins(origin),
+        device=asked.device,
+        options=asked.options,
+        is_loaded=asked.is_loaded,
+    )
 
 
 def facts_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -230,13 +221,6 @@ def facts_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
     )
 
 
-def _judge_files(path: Path, machine: Machine, context: int) -> Judged:
-    origin, name = FilesOrigin.look(path), path.name.partition(".")[0]
-    if is_archive(path):
-        return Judged(origin, None, name)
-    return Judged(origin, will_it_load(local_repository(path), machine, context), name)
-
-
 def _repository_of(name: str) -> str:
     """The repository of a name of the catalogue, or the name itself. Raises `PullFailed`."""
     entry = catalogue.find(name)
@@ -260,51 +244,11 @@ def _measured() -> Iterator[MeasuredEngine]:
     """The engines that the node has measured. Other devices have memory that is not measured, and
     one with a draft model has the weights of two models: they are left out."""
     for model in ServedModel.objects.filter(device=_CPU).select_related("engine"):
-        weights_bytes, loaded_bytes = (
-            weights_bytes_of(Path(model.folder)),
-            model.status.loaded_bytes,
-        )
+        weights_bytes = weights_bytes_of(Path(model.folder))
+        loaded_bytes = model.status.loaded_bytes
         has_draft = model.options.get("draft_model") or model.options.get("eagle3_head")
         if weights_bytes and loaded_bytes and not has_draft:
             yield MeasuredEngine(weights_bytes, loaded_bytes)
-
-
-def begin(
-    judged: Judged,
-    name: str | None = None,
-    *,
-    device: str = "CPU",
-    options: Mapping[str, Any] | None = None,
-    load: bool = True,
-    precision: Precision | None = None,
-) -> ModelJob:
-    """Ask the node to pull what was judged for the model `name`, by default named after the files.
-    A model that has a folder serves from it until the new one is ready. `precision` is that to
-    which a checkpoint is converted; None: the one that was judged.
-
-    Raises ValidationError for what will not load.
-    """
-    if judged.verdict is not None and judged.verdict.answer is Answer.NO:
-        raise ValidationError(" ".join(judged.verdict.reasons))
-    name = name or judged.name
-    origin = judged.origin if precision is None else _with_precision(judged.origin, precision)
-    with transaction.atomic():
-        model = ServedModel.objects.filter(name=name).first()
-        if model is None:
-            model = ServedModel(
-                name=name, folder="", device=device, options=dict(options or {}), is_loaded=load
-            )
-            model.awaits_folder = True
-            model = changes.add(model)
-        return job_requests.begin(model, JobKind.PULL, msgspec.to_builtins(origin))
-
-
-def _with_precision(origin: Origin, precision: Precision) -> Origin:
-    """Raises ValidationError for files that are not converted."""
-    if not isinstance(origin, HubOrigin) or origin.precision is None:
-        text = "A precision is for a checkpoint of a hub, and this is none. Leave it out."
-        raise ValidationError({"precision": text})
-    return msgspec.structs.replace(origin, precision=precision)
 
 
 def add_shipped(name: str, served_as: str | None, *, device: str, load: bool) -> ServedModel | None:

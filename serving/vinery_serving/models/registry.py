@@ -51,13 +51,7 @@ def load(model: ServedModel, is_loaded: bool) -> None:  # noqa: FBT001
 
 
 def retry(model: ServedModel) -> None:
-    """Ask the node to load a model again that could not be loaded, or to wake it."""
     changes.switch(model, "retry", retried_at=timezone.now())
-
-
-def test_pictures(model: ServedModel) -> None:
-    """Ask the node to show a loaded model known pictures."""
-    changes.switch(model, "self-test", test_asked_at=timezone.now())
 
 
 def list_models() -> list[ServedModel]:

@@ -26,7 +26,7 @@ from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
 from vinery_accounts.base import change_signal
-from vinery_serving.models.job_results import take_result
+from vinery_serving.models.job_requests import take_result, why_futile
 from vinery_serving.models.job_rows import (
     FOLDER_KINDS,
     UNFINISHED,
@@ -37,8 +37,7 @@ from vinery_serving.models.job_rows import (
     record_event,
     wait_for_attempt,
 )
-from vinery_serving.models.jobs.progress import JobDocument
-from vinery_serving.models.speed_rows import why_futile
+from vinery_serving.models.jobs import JobDocument
 from vinery_serving.node.starting import engine_environment, opened_log
 from vinery_serving.processes.child import ChildProcess
 

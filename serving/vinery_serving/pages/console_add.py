@@ -18,26 +18,22 @@ from vinery_accounts.resources.fields import id_of
 from vinery_serving.models import job_requests, pulls
 from vinery_serving.models.hub import catalogue
 from vinery_serving.models.hub.catalogue import CatalogueModel
-from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.client import Found, Hub, search
 from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.search import Found, search
 from vinery_serving.models.hub.verdict import Answer
 from vinery_serving.models.job_requests import Conversion
 from vinery_serving.models.job_resource import bytes_text
 from vinery_serving.models.job_rows import ModelJob
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.pulls import Judged, Pull
+from vinery_serving.models.pulls import Pull
 from vinery_serving.models.resource import MODELS
-from vinery_serving.pages.model_form import ConvertForm, FilesForm, FolderForm
-from vinery_serving.pages.option_fields import known_devices
+from vinery_serving.pages.model_form import ConvertForm, FilesForm, FolderForm, known_devices
 
 _MAX_TEXT: Final = 200
 _MAX_PATH: Final = 1024
 
 
 class AdministratorPage(Page):
-    """A page for administrators of the platform."""
-
     name = "models"
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -64,6 +60,17 @@ class AddPage(AdministratorPage):
         """`what`: Pulling or Converting."""
         messages.success(self.request, f"{what} {job.model}. This page shows the progress.")
         return redirect("console:model", job.model_id)
+
+    def pull(self, form: FilesForm, asked: Pull, what: str) -> HttpResponse:
+        """Raises ValidationError for what will not load, and if a server does not answer."""
+        try:
+            judged = pulls.look(asked)
+            if judged.verdict is not None and judged.verdict.answer is Answer.NO:
+                raise PullFailed(" ".join(judged.verdict.reasons))
+        except PullFailed as error:
+            raise ValidationError({"repository": str(error)}) from error
+        form.check_name(asked.name or judged.name)
+        return self.to_job(pulls.pull(asked, judged), what)
 
 
 class AddFromCatalogue(AddPage):
@@ -101,7 +108,6 @@ class AddFromCatalogue(AddPage):
 
 
 def _add(entry: CatalogueModel) -> ServedModel:
-    """Serve a model of the catalogue under its name. Raises `PullFailed` and ValidationError."""
     if ServedModel.objects.filter(name=entry.name).exists():
         raise ValidationError(f"A model is served as {entry.name} already.")
     shipped = pulls.add_shipped(entry.name, None, device="CPU", load=True)
@@ -135,10 +141,6 @@ class AddFromHub(AddPage, FormPage):
             return redirect(f"{reverse('console:model-add-file')}?{query}")
         return super().get(request, *args, **kwargs)
 
-    @property
-    def is_name(self) -> bool:
-        return "/" in self.asked or catalogue.find(self.asked) is not None
-
     def pulled(self, **more: Any) -> Pull:
         """Return what the address names."""
         return Pull(
@@ -166,7 +168,7 @@ class AddFromHub(AddPage, FormPage):
     def _answered(self, form: FilesForm) -> dict[str, Any]:
         if not self.asked:
             return {}
-        if not self.is_name:
+        if "/" not in self.asked and catalogue.find(self.asked) is None:  # words
             return {"has_searched": True, "found": self._found()}
         verdict = pulls.look(self.pulled()).verdict
         assert verdict is not None  # as of an archive
@@ -180,14 +182,7 @@ class AddFromHub(AddPage, FormPage):
         return pulls.ask(lambda: search(Hub.of_environment(), text, only_openvino=only_openvino))
 
     def save(self, form: FilesForm) -> HttpResponse:
-        """Raises ValidationError for what will not load, and if the hub does not answer."""
-        asked = self.pulled(**form.values)
-        try:
-            judged = pulls.look(asked)
-        except PullFailed as error:
-            raise ValidationError(str(error)) from error
-        form.check_name(asked.name or judged.name)
-        return self.to_job(pulls.pull(asked, judged), "Pulling")
+        return self.pull(form, self.pulled(**form.values), "Pulling")
 
 
 class AddFile(AddPage, FormPage):
@@ -216,26 +211,12 @@ class AddFile(AddPage, FormPage):
         return form
 
     def save(self, form: FilesForm) -> HttpResponse:
-        """Raises ValidationError for what will not load, and if a server does not answer."""
-        asked = Pull(**form.values | {"repository": form.cleaned_data["repository"].strip()})
-        judged = _judged(asked)
-        form.check_name(asked.name or judged.name)
-        return self.to_job(pulls.pull(asked, judged), "Fetching")
-
-
-def _judged(asked: Pull) -> Judged:
-    """Raises ValidationError at the field `repository`."""
-    what = asked.repository
-    if "://" not in what and not what.startswith("/"):
-        text = "Write a URL, or an absolute path, which begins with /."
-        raise ValidationError({"repository": text})
-    try:
-        judged = pulls.look(asked)
-    except PullFailed as error:
-        raise ValidationError({"repository": str(error)}) from error
-    if judged.verdict is not None and judged.verdict.answer is Answer.NO:
-        raise ValidationError({"repository": " ".join(judged.verdict.reasons)})
-    return judged
+        """Raises ValidationError, also for what is neither a URL nor an absolute path."""
+        what = form.cleaned_data["repository"].strip()
+        if "://" not in what and not what.startswith("/"):
+            text = "Write a URL, or an absolute path, which begins with /."
+            raise ValidationError({"repository": text})
+        return self.pull(form, Pull(**form.values | {"repository": what}), "Fetching")
 
 
 class AddFolder(AddPage, FormPage):

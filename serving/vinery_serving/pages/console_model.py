@@ -1,6 +1,10 @@
 """The console's page of one model for administrators: its state and history, what it does now, its
-jobs, its settings, buttons that act on it, and the pages that follow a log."""
+jobs, its settings, buttons that act on it, the pages that follow a log, and the page that looks for
+faster engine options."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,25 +13,152 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import path, reverse
 
+from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.console.page import FormPage, LivePage
 from vinery_accounts.console.rows import ButtonPage, ConfirmPage, Question, RowPage, page_of
+from vinery_accounts.resources.base import Conflict
+from vinery_accounts.resources.forms import ParametersForm
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.engine_work import NO_LOG, engine_log_path, engine_log_text, log_after
-from vinery_serving.models.job_requests import checkpoint_of
-from vinery_serving.models.job_resource import MODEL_EVENTS, MODEL_JOBS
+from vinery_serving.models.job_requests import checkpoint_of, has_changed_since
+from vinery_serving.models.job_resource import MODEL_EVENTS, MODEL_JOBS, bytes_text
+from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
-from vinery_serving.pages.console_speed import speed_of
 from vinery_serving.pages.model_facts import (
+    JobView,
     actions_of,
     aliases_of,
     body_of,
     curl_of,
     engine_facts,
+    is_better,
+    job_view,
     jobs_of,
     source_of,
+    summary,
+    trial_rows,
 )
 from vinery_serving.pages.model_form import ChangedModelForm
+
+_NUM_SHOWN: Final = 20
+_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    since: datetime
+    until: datetime
+
+
+def speed_of(model: ServedModel) -> dict[str, Any]:
+    """Return what the page shows: charts from two measurements on, and rows of the newest one."""
+    results = list(SpeedResult.objects.filter(model=model)[:_NUM_SHOWN])
+    if not results:
+        return {"speed": None, "speed_charts": [], "speed_rows": []}
+    return {
+        "speed": results[0],
+        "speed_charts": _charts(results[::-1]) if len(results) > 1 else [],
+        "speed_rows": [_row(point) for point in results[0].points],
+    }
+
+
+def _charts(results: Sequence[SpeedResult]) -> list[Chart]:
+    """`results`: the oldest first."""
+    return [
+        _chart(results, "Output tokens per second", "output_tokens_per_s"),
+        _chart(results, "Prompt tokens per second", "prompt_tokens_per_s"),
+        _chart(results, "First token", "first_token_s", is_of_durations=True),
+    ]
+
+
+def _chart(
+    results: Sequence[SpeedResult], title: str, value: str, *, is_of_durations: bool = False
+) -> Chart:
+    streams = sorted({point["streams"] for result in results for point in result.points})
+    factor = _MS if is_of_durations else 1
+    series = [
+        Series(
+            f"{num} streams" if num > 1 else "1 stream",
+            [
+                None if (each := result.value(num, value)) is None else each * factor
+                for result in results
+            ],
+        )
+        for num in streams
+    ]
+    minute = timedelta(minutes=1)
+    moments = [_Moment(each.measured_at, each.measured_at + minute) for each in results]
+    what = f"{title} of the last {len(results)} measurements, by number of streams."
+    return Chart(
+        title, what, moments, series, UTC, is_of_durations=is_of_durations, is_of_lines=True
+    )
+
+
+def _row(point: dict[str, Any]) -> dict[str, str]:
+    return {
+        "streams": str(point["streams"]),
+        "output": f"{point['output_tokens_per_s']:.1f}",
+        "prompt": f"{point['prompt_tokens_per_s']:.0f}",
+        "first_token": f"{point['first_token_s'] * _MS:.0f} ms",
+        "memory": bytes_text(point["memory_bytes"]),
+    }
+
+
+# -- Tuning
+
+
+class Tune(RowPage, LivePage, FormPage):
+    """`/console/models/<id>/tune/`: the form, the search that runs, what each trial of the last one
+    gave, and a button that sets the best."""
+
+    name = "models"
+    template_name = "console/model_tune.html"
+    resource = MODELS
+
+    def form_of(self, data: QueryDict | None) -> ParametersForm:
+        serializer = MODELS.action("tune").serializer
+        return ParametersForm(serializer, serializer().fields, data)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        tunings = ModelJob.objects.filter(model=self.row, kind=JobKind.TUNE)
+        newest = tunings.select_related("model").first()
+        done = tunings.filter(state=JobState.DONE).first()
+        return super().get_context_data(**kwargs) | {
+            "search": _view_of(newest),
+            **_tuning_facts(self.row, done),
+        }
+
+    def save(self, form: ParametersForm) -> HttpResponse:
+        try:
+            MODELS.act(self.access, MODELS.action("tune"), self.row, **form.values)
+        except Conflict as error:
+            form.add_error(None, str(error))
+            return self.render_to_response(self.get_context_data(form=form))
+        messages.success(self.request, "The search begins. This page shows what it does.")
+        return redirect("console:model-tune", self.row.pk)
+
+
+def _view_of(job: ModelJob | None) -> JobView | None:
+    is_shown = job is not None and job.state not in (JobState.DONE, JobState.CANCELLED)
+    return job_view(job) if job is not None and is_shown else None
+
+
+def _tuning_facts(model: ServedModel, done: ModelJob | None) -> dict[str, Any]:
+    if done is None:
+        return {"trials": []}
+    result = done.result
+    return {
+        "tuned_at": done.ended_at,
+        "trials": list(trial_rows(result)),
+        "summary": summary(result),
+        "is_better": is_better(result),
+        "is_set": model.options == result["best"],
+        "has_changed": has_changed_since(model, done),
+    }
+
+
+# -- The page of a model
 
 _NUM_JOBS: Final = 10
 _DONE: Final = {
@@ -228,6 +359,7 @@ _MODEL: Final = "models/<int:row_id>"
 _JOB: Final = "models/jobs/<int:row_id>"
 
 urlpatterns = [
+    path(f"{_MODEL}/tune/", Tune.as_view(), name="model-tune"),
     path(f"{_MODEL}/", ModelPage.as_view(), name="model"),
     *(
         path(f"{_MODEL}/{does}/", ActOnModel.as_view(does=does), name=f"model-{does}")

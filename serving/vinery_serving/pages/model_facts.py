@@ -61,7 +61,6 @@ class JobView:
 
 
 def jobs_of(model: ServedModel, num_jobs: int) -> list[JobView]:
-    """Return the newest jobs of a model."""
     jobs = ModelJob.objects.filter(model=model).select_related("model")[:num_jobs]
     return list(map(job_view, jobs))
 
@@ -100,7 +99,6 @@ def engine_facts(
 
 
 def _work_facts(work: Mapping[str, Any], *, cache_grows: bool | None) -> Iterator[tuple[str, str]]:
-    """Speeds, waits and caches of an engine."""
     yield "Prompt tokens per second", f"{work['prompt_tokens_per_s']:,.1f}"
     yield "Generated tokens per second", f"{work['output_tokens_per_s']:,.1f}"
     for name, title in (("first_token_s", "First token"), ("inter_token_s", "Between tokens")):
@@ -119,7 +117,6 @@ def _work_facts(work: Mapping[str, Any], *, cache_grows: bool | None) -> Iterato
 
 
 def actions_of(model: ServedModel) -> list[str]:
-    """Return the names of the actions that make sense now."""
     if not model.folder:
         return []
     if not model.is_loaded:

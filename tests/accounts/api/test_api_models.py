@@ -15,11 +15,12 @@ from vinery_accounts.models import ApiKey, AuditEntry, Limit, ModelWeight, User
 from vinery_serving.models import devices, engine_work
 from vinery_serving.models.devices import Device
 from vinery_serving.models.engine_status import EngineState, EngineStatus
-from vinery_serving.models.engine_work import EngineWork, show_engine_work
+from vinery_serving.models.engine_work import show_engine_work
 from vinery_serving.models.models import ServedModel
 from vinery_serving.processes.logs.file import LogBounds, LogFile
 from vinery_serving.processes.logs.folder import engine_name, log_path
 from vinery_serving.processes.logs.lines import time_text
+from vinery_serving.transport.messages import EngineStats
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 
@@ -189,7 +190,7 @@ def test_the_work_of_an_engine_is_shown_if_this_process_knows_it(
     root: Api, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_work, "_ask", [*engine_work._ask])
-    work = EngineWork(3, 5, output_tokens_per_s=40.0, first_token_s=(0.1, 0.5), cache_usage=0.25)
+    work = EngineStats(3, 5, output_tokens_per_s=40.0, first_token_s=(0.1, 0.5), cache_usage=0.25)
     show_engine_work(lambda: {"chat": work})
     report(EngineState.READY, pid=os.getpid(), max_context=2048)
 

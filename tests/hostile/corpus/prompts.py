@@ -63,10 +63,6 @@ def _call(at: int, arguments: str = "{}") -> dict[str, Any]:
     return {"id": f"c{at}", "type": "function", "function": function}
 
 
-def _arguments(size: int) -> dict[str, Any]:
-    return _called(_call(0, '{"a":[' + "1," * (size // 2) + "1]}"))
-
-
 def _deep_arguments(size: int) -> dict[str, Any]:
     depth = min(100_000, size // 2)
     return _called(_call(0, '{"a":' + "[" * depth + "]" * depth + "}"))
@@ -90,10 +86,6 @@ def _tool(name: str, **more: Any) -> dict[str, Any]:
 
 def _many_tools(size: int) -> dict[str, Any]:
     return {"tools": _of_size(lambda at: _tool(f"f{at}"), 54)(size)}
-
-
-def _flat_tools(size: int) -> dict[str, Any]:
-    return {"tools": _of_size(lambda at: {"type": "function", "name": f"f{at}"}, 40)(size)}
 
 
 def _described(size: int) -> dict[str, Any]:
@@ -159,43 +151,25 @@ _PROMPTS: Final[Mapping[str, tuple[tuple[str, ...], str, int, Fields]]] = {
     "a text of words": _messages(lambda size: [_user("word " * (size // 5))]),
     "a text of emoji": _messages(lambda size: [_user("\U0001f468\u200d" * (size // 18))]),
     "a text of special tokens": _messages(lambda size: [_user("<|im_end|>" * (size // 10))]),
-    "a text of line ends": _messages(lambda size: [_user("\n" * (size // 2))]),
     "many messages without content": _messages(_of_size(lambda at: _user(""), 34)),
-    "many messages": _messages(_of_size(lambda at: _user(f"{at}"), 38)),
     "many empty parts": _messages(
         lambda size: [_user([{"type": "text", "text": ""}] * num_of(size, 30))]
     ),
-    "many names": _messages(
-        lambda size: [
-            {"role": "user", "content": "a", "name": "n" * size},
-            {"role": "assistant", "content": "a", "reasoning_content": "r" * size},
-            _user("a"),
-        ]
-    ),
-    "messages of ids": _messages(_of_size(lambda at: at % 3000, 6)),
-    "long arguments of a call": _calls(_arguments),
     "deep arguments of a call": _calls(_deep_arguments),
     "wide arguments of a call": _calls(_wide_arguments),
     "many calls": _calls(_many_calls),
     "many tools": _tools(_many_tools),
-    "many flat tools": _tools(_flat_tools),
     "many tools of one name": _tools(_same_tools),
     "a tool with a long description": _tools(_described),
     "a tool with many properties": _tools(_with_properties),
     "a choice of many tools": (
         (CHAT, INPUT_TOKENS), "tool_choice", _SIZE, _allowed_tools,
     ),
-    "many deprecated functions": (
-        (CHAT,), "functions", _SIZE,
-        lambda size: {"functions": _of_size(lambda at: {"name": f"f{at}"}, 16)(size)},
-    ),
     "many variables": _field(
         "chat_template_kwargs", lambda size: {f"k{at}": 0 for at in range(num_of(size, 12))}
     ),
     "a long variable": _field("chat_template_kwargs", lambda size: {"k": "a" * size}),
     "a variable that is taken: self": _kwargs(self=1),
-    "a variable that is taken: loop": _kwargs(loop=1),
-    "a variable that is taken: messages": _kwargs(messages=[]),
     "a variable that is taken: tools": _kwargs(tools=[]),
     "a variable with a bad name": _kwargs(**{"__class__": 1, "a b": 2, "": 3}),
     "a variable of a wrong type": _kwargs(enable_thinking={"a": [1]}),
@@ -209,20 +183,10 @@ _PROMPTS: Final[Mapping[str, tuple[tuple[str, ...], str, int, Fields]]] = {
     ),
     "a text as input": _input(lambda size: "a" * size),
     "many items": _input(_of_size(_item, 52)),
-    "many items to truncate": _input(_of_size(_item, 52), truncation="auto"),
     "many outputs of calls": _input(
         _of_size(
             lambda at: {"type": "function_call_output", "call_id": f"c{at}", "output": "4"}, 72
         )
-    ),
-    "many parts of reasoning": _input(
-        lambda size: [
-            {
-                "type": "reasoning",
-                "summary": [{"type": "summary_text", "text": "a"}] * num_of(size, 38),
-            },
-            _item(0),
-        ]
     ),
     "long instructions": (
         _INPUT, "instructions", _SIZE, lambda size: {"instructions": "a " * (size // 2)},
@@ -239,7 +203,6 @@ _PROMPTS: Final[Mapping[str, tuple[tuple[str, ...], str, int, Fields]]] = {
     "ids beyond the vocabulary": (
         (COMPLETIONS,), "prompt", _TINY, lambda size: {"prompt": [2**31 - 1, 10**6]},
     ),
-    "a long suffix": ((COMPLETIONS,), "suffix", _SIZE, lambda size: {"suffix": "a" * size}),
     "a text to tokenize": (
         (TOKENIZE,), "prompt", _SIZE, lambda size: {"prompt": "ab" * (size // 2)},
     ),
@@ -247,17 +210,10 @@ _PROMPTS: Final[Mapping[str, tuple[tuple[str, ...], str, int, Fields]]] = {
         (TOKENIZE,), "text", _SIZE,
         lambda size: {"prompt": None, "text": ["a " * (size // 4000)] * 2000},
     ),
-    "texts to pad": (
-        (TOKENIZE,), "max_length", _TINY,
-        lambda size: {
-            "prompt": None, "text": ["a"] * 2048, "pad_to_max_length": True, "max_length": 10**6,
-        },
-    ),
     "ids to detokenize": (
         (DETOKENIZE,), "tokens", _SIZE, lambda size: {"tokens": [5] * (size // 3)},
     ),
     "a long stop string": _field("stop", lambda size: "a" * size),
-    "a stop string of one letter and another": _field("stop", lambda size: "a" * size + "b"),
     "long stop strings": _field("stop", lambda size: ["ab" * (size // 8)] * 4),
     "many stop strings": _field("stop", _of_size(lambda at: f"s{at}", 8)),
     "many stop tokens": _field("stop_token_ids", lambda size: [1] * (size // 3)),
@@ -265,44 +221,24 @@ _PROMPTS: Final[Mapping[str, tuple[tuple[str, ...], str, int, Fields]]] = {
         "logit_bias", lambda size: {f"{at}": 1 for at in range(num_of(size, 11))}
     ),
     "many bad words": _field("bad_words", _of_size(lambda at: f"bad{at}", 10)),
-    "a long bad word": _field("bad_words", lambda size: ["ab" * (size // 2)]),
     "many bad ids": _field("bad_words_token_ids", lambda size: [1] * (size // 3)),
-    "many bad sequences": _field("bad_words_token_ids", lambda size: [[1, 2]] * (size // 8)),
     "a long bad sequence": _field("bad_words_token_ids", lambda size: [[1] * (size // 3)]),
     "many allowed tokens": _field("allowed_token_ids", lambda size: [1] * (size // 3)),
-    "many tokens of log-probabilities": _field(
-        "logprob_token_ids", lambda size: [1] * (size // 3)
-    ),
     "many keys of metadata": _field(
         "metadata", lambda size: {f"k{at}": "v" for at in range(num_of(size, 14))}
     ),
-    "a long value of metadata": _field("metadata", lambda size: {"k": "v" * size}),
     "a long user": _field("user", lambda size: "u" * size),
-    "a long name of a model": _field("model", lambda size: "m" * size),
     "a long salt": _field("cache_salt", lambda size: "s" * size),
-    "a long prediction": (
-        (CHAT,), "prediction", _SIZE,
-        lambda size: {"prediction": {"type": "content", "content": "a" * size}},
-    ),
     "an unknown field of arrays": _field("x", lambda size: [[]] * (size // 4)),
-    "an unknown field of keys": _field(
-        "x", lambda size: {f"{at}": at for at in range(num_of(size, 18))}
-    ),
     "many unknown fields": (
         _GENERATION, "x", _SIZE, lambda size: {f"x{at}": 0 for at in range(num_of(size, 12))},
     ),
     "as many answers as there may be": (
         (CHAT,), "n", _TINY, lambda size: {"n": 128, "logprobs": True, "top_logprobs": 20},
     ),
-    "as many texts as there may be": (
-        (COMPLETIONS,), "n", _TINY, lambda size: {"n": 128, "logprobs": 20},
-    ),
     "a wide search for repetitions": _field(
         "repetition_detection",
         lambda size: {"max_pattern_size": 1024, "min_pattern_size": 1, "min_count": 2},
         _TINY,
-    ),
-    "arguments of processors": _field(
-        "vllm_xargs", lambda size: {f"k{at}": [at] for at in range(num_of(size, 14))}
     ),
 }  # fmt: skip

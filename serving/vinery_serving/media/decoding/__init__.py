@@ -3,14 +3,261 @@
 Decoders are native code that reads what strangers send, so these functions run in worker processes
 alone, one file in each call: a file that crashes its decoder, or needs too much time or memory,
 costs the process and is refused by the name of its part. The web process imports this package, but
-none of the libraries behind it.
+none of the libraries behind it. What a file is, its first bytes decide: declared types and names of
+files are often wrong.
 """
 
-from vinery_serving.core.media import Clip, Page, Picture
-from vinery_serving.media.decoding.file_types import kind_of as kind_of
-from vinery_serving.media.decoding.limits import DecodeLimits as DecodeLimits
-from vinery_serving.media.decoding.limits import Fit as Fit
-from vinery_serving.media.decoding.limits import refusals
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.media import Clip, MediaKind, Page, Picture
+
+# -- Limits and refusals
+
+# From the width and height of a picture in pixels, upright, to those that it is scaled to. May
+# raise `InvalidRequest`.
+Fit = Callable[[int, int], tuple[int, int]]
+
+_UNKNOWN_RATE: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """Checked from the headers of a file, before anything is decoded."""
+
+    max_bytes: int = 20 * 2**20
+    max_pixels: int = 40_000_000  # of a picture, a frame or a page
+    max_frames: int = 32  # that are taken from a video, evenly
+    # Of all frames that must be decoded for them: a decoder needs about 5 ns for a pixel.
+    max_video_pixels: int = 300_000_000
+    max_duration_s: float = 3600.0  # of a video
+    max_pages: int = 20
+    cpu_s: float = 1.8  # processor time for one file; the caller sets it for its process
+
+
+class Unreadable(Exception):
+    """The message is a sentence without its subject, such as "has no pixels"."""
+
+
+@contextmanager
+def refusals(param: str) -> Iterator[None]:
+    """Raise `InvalidRequest` with `param` for files that cannot be read."""
+    try:
+        yield
+    except Unreadable as error:
+        raise InvalidRequest(f"`{param}` {error}.", param=param) from None
+    except MemoryError:
+        raise InvalidRequest(
+            f"`{param}` needs too much memory to be read. Send a smaller file.", param=param
+        ) from None
+    except InvalidRequest as error:
+        if error.param is None:
+            error.param = param
+        raise
+
+
+@contextmanager
+def reading(file_type: str) -> Iterator[None]:
+    """Raise `Unreadable` for any error of a library: damaged files cause those of all types."""
+    try:
+        yield
+    except (Unreadable, MemoryError):
+        raise
+    except Exception:
+        raise Unreadable(
+            f"cannot be read as {file_type}: the file is damaged or incomplete. Save or export it "
+            "again, and send the whole file"
+        ) from None
+
+
+def check_size(width: int, height: int, max_pixels: int) -> None:
+    """Raises `Unreadable`."""
+    if min(width, height) < 1:
+        raise Unreadable("has no pixels: its width or height is 0")
+    if width * height > max_pixels:
+        raise too_large(f"{width} x {height}", max_pixels)
+
+
+def too_large(size: str, max_pixels: int) -> Unreadable:
+    return Unreadable(
+        f"has {size} pixels, and at most {max_pixels} are read. Scale it down before sending it"
+    )
+
+
+def fitted(fit: Fit, size: tuple[int, int]) -> tuple[int, int]:
+    """Raises `Unreadable` if the upright picture is too narrow for the model."""
+    width, height = fit(*size)
+    if min(width, height) < 1:
+        raise Unreadable(f"is too narrow for this model: {size[0]} x {size[1]} pixels")
+    return width, height
+
+
+# -- Frames of a video
+
+
+def evenly(num_frames: int, max_frames: int) -> list[int]:
+    """Return the indexes of at most `max_frames` frames: the first, the last, and those between in
+    equal steps."""
+    if num_frames <= max_frames:
+        return list(range(num_frames))
+    if max_frames == 1:
+        return [0]
+    last = max_frames - 1
+    return [round(Fraction(step * (num_frames - 1), last)) for step in range(max_frames)]
+
+
+def rate_of(times_s: Sequence[float]) -> float:
+    """Return frames in a second, for the times of at least one frame."""
+    duration_s = times_s[-1] - times_s[0]
+    return (len(times_s) - 1) / duration_s if duration_s > 0 else _UNKNOWN_RATE
+
+
+# -- Types of files
+
+_NAMES: Final = {
+    MediaKind.IMAGE: "a picture",
+    MediaKind.VIDEO: "a video",
+    MediaKind.DOCUMENT: "a document",
+}
+_READABLE: Final = {
+    MediaKind.IMAGE: "JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF",
+    MediaKind.VIDEO: "MP4, WebM, Matroska, QuickTime, AVI, or an animated GIF",
+    MediaKind.DOCUMENT: "PDF",
+}
+# So many bytes decide.
+_HEAD_BYTES: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class FileType:
+    name: str
+    kind: MediaKind | None = None  # None: not read
+    codec: str = ""  # the name of the format in the library that reads it: Pillow or FFmpeg
+    may_move: bool = False  # whether a picture may be animated
+
+
+# By the first bytes.
+_READ: Final = {
+    b"\xff\xd8\xff": FileType("JPEG", MediaKind.IMAGE, "JPEG"),
+    b"\x89PNG\r\n\x1a\n": FileType("PNG", MediaKind.IMAGE, "PNG", may_move=True),
+    **dict.fromkeys((b"GIF87a", b"GIF89a"), FileType("GIF", MediaKind.IMAGE, "GIF", may_move=True)),
+    b"BM": FileType("BMP", MediaKind.IMAGE, "BMP"),
+    **dict.fromkeys(
+        (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), FileType("TIFF", MediaKind.IMAGE, "TIFF")
+    ),
+    b"%PDF-": FileType("PDF", MediaKind.DOCUMENT),
+    b"\x1a\x45\xdf\xa3": FileType("Matroska", MediaKind.VIDEO, "matroska"),
+}
+_NOT_READ: Final = {
+    b"\0\0\x01\xba": "MPEG",
+    b"8BPS": "Photoshop",
+    b"%!PS": "PostScript",
+    b"\xc5\xd0\xd3\xc6": "PostScript",
+    b"\0\0\x01\0": "ICO",
+    b"icns": "ICNS",
+    b"\0\0\0\x0cjP  ": "JPEG 2000",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"\xff\x0a": "JPEG XL",
+    b"\0\0\0\x0cJXL ": "JPEG XL",
+    b"SIMPLE  =": "FITS",
+    b"FLV\x01": "Flash video",
+    b"OggS": "Ogg",
+    b"\x30\x26\xb2\x75\x8e\x66\xcf\x11": "Windows Media",
+    b"PK\x03\x04": "ZIP or Office",
+    b"\x1f\x8b": "gzip",
+    b"{\\rtf": "RTF",
+}
+_BEGINNINGS: Final = {**_READ, **{each: FileType(name) for each, name in _NOT_READ.items()}}
+# In a RIFF file, after its size.
+_RIFF: Final = {
+    b"WEBP": FileType("WebP", MediaKind.IMAGE, "WEBP", may_move=True),
+    b"AVI ": FileType("AVI", MediaKind.VIDEO, "avi"),
+}
+_MP4: Final = FileType("MP4", MediaKind.VIDEO, "mov")
+_AVIF: Final = FileType("AVIF", MediaKind.IMAGE, "AVIF", may_move=True)
+_HEIC: Final = FileType("HEIC")
+# Brands of ISO/IEC 14496-12 files that are no videos. `mif1` and `msf1` name no codec.
+_PICTURE_BRANDS: Final = {
+    **dict.fromkeys((b"avif", b"avis"), _AVIF),
+    **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"), _HEIC),
+}
+# Boxes of QuickTime files that have no `ftyp`.
+_QUICKTIME_BOXES: Final = (b"moov", b"mdat", b"wide", b"skip")
+_MARKUP: Final = ((b"<svg", "SVG"), (b"<!doctype html", "HTML"), (b"<html", "HTML"))
+
+
+def kind_of(data: bytes) -> MediaKind | None:
+    """None: the file is none that is read."""
+    file_type = type_of(data)
+    return file_type.kind if file_type else None
+
+
+def type_of(data: bytes) -> FileType | None:
+    """None: unknown."""
+    head = data[:_HEAD_BYTES]
+    if head[:4] == b"RIFF":
+        return _RIFF.get(head[8:12])
+    if head[4:8] == b"ftyp":
+        return _iso_type(head)
+    if head[4:8] in _QUICKTIME_BOXES:
+        return _MP4
+    for beginning, file_type in _BEGINNINGS.items():
+        if head.startswith(beginning):
+            return file_type
+    return _markup_type(head)
+
+
+def _iso_type(head: bytes) -> FileType:
+    brands = tuple(_brands(head))
+    return next((_PICTURE_BRANDS[each] for each in brands if each in _PICTURE_BRANDS), _MP4)
+
+
+def _brands(head: bytes) -> Iterator[bytes]:
+    """The major brand, and then those that the file is compatible with."""
+    end = min(int.from_bytes(head[:4]), len(head))
+    yield head[8:12]
+    for start in range(16, end, 4):
+        yield head[start : start + 4]
+
+
+def _markup_type(head: bytes) -> FileType | None:
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if not text.startswith(b"<"):
+        return None
+    return next((FileType(name) for tag, name in _MARKUP if tag in text), None)
+
+
+def check_type(data: bytes, wanted: MediaKind, max_bytes: int) -> FileType:
+    """Return the type of a file that is sent as `wanted`. Raises `Unreadable` for another kind of
+    file, and for too many bytes."""
+    if not data:
+        raise Unreadable("is an empty file: send a file with contents")
+    if len(data) > max_bytes:
+        raise Unreadable(
+            f"is a file of {len(data)} bytes, and at most {max_bytes} are read. Send a smaller one"
+        )
+    found = type_of(data)
+    if found is None:
+        raise Unreadable(f"is not a file of a known type. Send {_READABLE[wanted]}")
+    if found.kind is None:
+        raise Unreadable(f"is a file of type {found.name}, which is not read: {_instead(wanted)}")
+    if found.kind is not wanted and not (wanted is MediaKind.VIDEO and found.may_move):
+        raise Unreadable(
+            f"is {_NAMES[found.kind]} ({found.name}), but was sent as {_NAMES[wanted]}. Send it "
+            f"as {_NAMES[found.kind]}, or {_instead(wanted)}"
+        )
+    return found
+
+
+def _instead(wanted: MediaKind) -> str:
+    return f"send {_READABLE[wanted]} here"
+
+
+# -- Decoding
 
 
 def decode_image(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> Picture:

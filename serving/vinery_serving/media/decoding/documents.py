@@ -11,11 +11,11 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from vinery_serving.core.media import MediaKind, Page, Picture
-from vinery_serving.media.decoding.file_types import check_type
-from vinery_serving.media.decoding.limits import (
+from vinery_serving.media.decoding import (
     DecodeLimits,
     Fit,
     Unreadable,
+    check_type,
     fitted,
     reading,
 )

@@ -15,12 +15,13 @@ import numpy as np
 from PIL import AvifImagePlugin, ExifTags, Image, ImageFile, TiffImagePlugin, WebPImagePlugin
 
 from vinery_serving.core.media import Clip, MediaKind, Picture
-from vinery_serving.media.decoding.file_types import FileType, check_type
-from vinery_serving.media.decoding.limits import (
+from vinery_serving.media.decoding import (
     DecodeLimits,
+    FileType,
     Fit,
     Unreadable,
     check_size,
+    check_type,
     evenly,
     fitted,
     rate_of,

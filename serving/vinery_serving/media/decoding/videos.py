@@ -22,12 +22,13 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vinery_serving.core.media import Clip, MediaKind
-from vinery_serving.media.decoding.file_types import FileType, check_type
-from vinery_serving.media.decoding.limits import (
+from vinery_serving.media.decoding import (
     DecodeLimits,
+    FileType,
     Fit,
     Unreadable,
     check_size,
+    check_type,
     evenly,
     fitted,
     rate_of,

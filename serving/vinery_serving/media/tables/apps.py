@@ -4,8 +4,6 @@ from django.apps import AppConfig
 
 
 class AllowlistConfig(AppConfig):
-    """Which media of requests may be fetched."""
-
     name = "vinery_serving.media.tables"
     label = "media"
     verbose_name = "Media"

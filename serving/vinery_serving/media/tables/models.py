@@ -44,8 +44,6 @@ def _between(least: int, most: int) -> list[Any]:
 
 
 class _Rule(Stamped, ScopedRow):
-    """What rules about URLs and folders share."""
-
     max_bytes = models.PositiveBigIntegerField(
         "max. bytes",
         default=20 * _MIB,
@@ -283,7 +281,6 @@ class MediaDenial(models.Model):
 
     @property
     def denial(self) -> Denial:
-        """The last of the refusals."""
         return Denial(
             DenialReason(self.reason),
             self.level,

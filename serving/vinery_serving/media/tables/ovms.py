@@ -35,8 +35,6 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What was stored, and what had a rule already."""
-
     new: tuple[str, ...]
     known: tuple[str, ...]
 

@@ -24,7 +24,6 @@ class MediaPolicies:
     """The policies of all callers. Before the first `refresh`, nothing is allowed."""
 
     def __init__(self, levels: Mapping[Scope, Level] | None = None) -> None:
-        """`levels` are those that have rules."""
         self._levels = _with_platform(levels or {})
 
     def refresh(self) -> None:
@@ -47,7 +46,6 @@ def _with_platform(levels: Mapping[Scope, Level]) -> dict[Scope, Level]:
 
 
 def read_levels() -> dict[Scope, Level]:
-    """Read the rules of the platform, and of all organisations and projects."""
     urls = _by_scope(MediaRule)
     folders = _by_scope(MediaFolder)
     limits = _by_scope(MediaLimit)
@@ -94,19 +92,15 @@ def _most_specific_first(rules: Iterable[UrlRule]) -> tuple[UrlRule, ...]:
 
 def _rules(kind: type[RuleT], rows: Iterable[MediaRule | MediaFolder]) -> tuple[RuleT, ...]:
     """Return the active rows as rules: their fields are columns."""
-    names = [field.name for field in fields(kind)]
-    values = (
-        {name: _frozen(getattr(row, name)) for name in names} | _networks(row)
-        for row in rows
-        if row.is_active
-    )
-    return tuple(kind(**each) for each in values)
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _networks(row: MediaRule | MediaFolder) -> dict[str, Any]:
-    is_narrower = isinstance(row, MediaRule) and row.organization_id is not None
-    return {"networks": _ALL_NETWORKS} if is_narrower else {}
+    rules: list[RuleT] = []
+    for row in rows:
+        if not row.is_active:
+            continue
+        values: dict[str, Any] = {each.name: getattr(row, each.name) for each in fields(kind)}
+        if isinstance(row, MediaRule) and row.organization_id is not None:
+            values["networks"] = _ALL_NETWORKS
+        frozen: dict[str, Any] = {
+            name: tuple(each) if isinstance(each, list) else each for name, each in values.items()
+        }
+        rules.append(kind(**frozen))
+    return tuple(rules)

@@ -72,8 +72,6 @@ class _ScopedSerializer(StrictModelSerializer):
 
 
 class ScopedFilters(Filters):
-    """Filters by what the rows hold for."""
-
     scope = fields.choice_filter(SCOPES, "Only of this scope.")
     organization = fields.id_filter("an organisation", "organization_id")
     project = fields.id_filter("a project", "project_id")

@@ -90,7 +90,8 @@ def test(
 
 
 def _verdict(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Verdict:
-    source: UrlSource | PathSource = PathSource(text) if _is_path(text) else UrlSource(text)
+    is_path = text.startswith("/") or is_file_url(text)
+    source: UrlSource | PathSource = PathSource(text) if is_path else UrlSource(text)
     # In a loop of its own: that of the web process has requests to serve.
     examined = asyncio.run(_examine(source, policy))
     denial = examined.error.denial if isinstance(examined.error, MediaDenied) else None
@@ -106,10 +107,6 @@ def _verdict(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Verdic
 
 async def _examine(source: UrlSource | PathSource, policy: MediaPolicy) -> Examination:
     return await MediaFetcher().examine(source, policy)
-
-
-def _is_path(text: str) -> bool:
-    return text.startswith("/") or is_file_url(text)
 
 
 def _levels(

@@ -1,13 +1,102 @@
-"""Reads what is converted: a folder with a checkpoint of Hugging Face."""
+"""What can be converted: architectures with the line that each needs, and checkpoints of them.
 
+A line, in `lines.toml`, is one release of transformers with all packages that are installed beside
+it. A checkpoint is a folder as Hugging Face writes them.
+"""
+
+import difflib
+import hashlib
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
-from vinery_serving.models.convert.errors import ConvertError
-from vinery_serving.models.convert.lines import Architecture, Task, architecture_of
+
+class ConvertError(Exception):
+    """The message is a sentence that names what to change. `option` is the option whose value is
+    wrong; empty: the checkpoint is, or several are."""
+
+    def __init__(self, message: str, option: str = "") -> None:
+        super().__init__(message)
+        self.option = option
+
+
+Task = Literal["text-generation", "image-text-to-text", "feature-extraction", "text-classification"]
+_DATA: Final = Path(__file__).with_name("lines.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One environment: its name, such as 5.0, and what is installed, such as `nncf==3.4.0`."""
+
+    name: str
+    packages: tuple[str, ...]
+    torch: str  # installed first, from an index of its own
+
+    @property
+    def digest(self) -> str:
+        """Names what is installed: an environment with another one is obsolete."""
+        return hashlib.sha256("\n".join((self.torch, *self.packages)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A `model_type` of config.json, with the line and the tasks that its export knows."""
+
+    model_type: str
+    line: Line
+    tasks: tuple[Task, ...]
+
+
+def lines() -> Mapping[str, Line]:
+    return _tables()[0]
+
+
+def architectures() -> Mapping[str, Architecture]:
+    return _tables()[1]
+
+
+def line_named(name: str) -> Line:
+    """Raises `ConvertError` for an unknown name."""
+    if name not in lines():
+        raise ConvertError(f"There is no environment {name}. There are {', '.join(lines())}.")
+    return lines()[name]
+
+
+def architecture_of(model_type: str) -> Architecture:
+    """Raises `ConvertError` for an architecture that no line can export."""
+    known = architectures()
+    if model_type in known:
+        return known[model_type]
+    near = difflib.get_close_matches(model_type, known, n=1)
+    advice = f" The nearest known one is {near[0]}." if near else ""
+    raise ConvertError(
+        f"Vinery knows no conversion of the architecture {model_type}.{advice} "
+        "`vinery convert architectures` lists those that it knows. Look for a repository that has "
+        "been exported for OpenVINO."
+    )
+
+
+@cache
+def _tables() -> tuple[Mapping[str, Line], Mapping[str, Architecture]]:
+    data = tomllib.loads(_DATA.read_text(encoding="utf-8"))
+    by_name = {name: _line(name, table, data) for name, table in data["lines"].items()}
+    known = {
+        model_type: Architecture(model_type, by_name[name], tuple(tasks))
+        for name, table in data["lines"].items()
+        for model_type, tasks in table["architectures"].items()
+    }
+    return by_name, known
+
+
+def _line(name: str, table: Mapping[str, Any], data: Mapping[str, Any]) -> Line:
+    return Line(name, tuple(sorted((*data["packages"], *table["packages"]))), data["torch"])
+
+
+# -- Checkpoints
 
 _WEIGHTS: Final = (".safetensors", ".bin", ".pt", ".pth")
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
@@ -24,13 +113,10 @@ _TASKS_OF_CLASSES: Final[tuple[tuple[str, Task], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that can be converted."""
-
     folder: Path
     architecture: Architecture
     task: Task
     num_bytes: int  # of its weights
-    has_code: bool  # whether config.json names code of the checkpoint
 
     @classmethod
     def read(cls, folder: Path, task: Task | None = None) -> Self:
@@ -40,18 +126,13 @@ class Checkpoint:
         if not isinstance(model_type, str) or not model_type:
             raise ConvertError(f"{folder / 'config.json'} names no model_type.")
         architecture = architecture_of(model_type)
-        num_bytes = _weight_bytes(folder)
+        weights = [file for file in folder.iterdir() if file.suffix in _WEIGHTS]
+        num_bytes = sum(file.stat().st_size for file in weights)
         if not num_bytes:
             raise ConvertError(
                 f"{folder} has no weights: no file ends with {' or '.join(_WEIGHTS)}."
             )
-        return cls(
-            folder,
-            architecture,
-            _task(architecture, config, task),
-            num_bytes,
-            has_code=bool(config.get("auto_map")),
-        )
+        return cls(folder, architecture, _task(architecture, config, task), num_bytes)
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
@@ -68,10 +149,6 @@ def _config(folder: Path) -> Mapping[str, Any]:
     if not isinstance(config, dict):
         raise ConvertError(f"{folder / 'config.json'} is not a JSON object.")
     return config
-
-
-def _weight_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.iterdir() if file.suffix in _WEIGHTS)
 
 
 def _task(architecture: Architecture, config: Mapping[str, Any], wanted: Task | None) -> Task:

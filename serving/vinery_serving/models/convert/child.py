@@ -16,7 +16,7 @@ from typing import Final
 
 import psutil
 
-from vinery_serving.models.convert.errors import ConvertError
+from vinery_serving.models.convert.checkpoint import ConvertError
 from vinery_serving.processes import parent
 from vinery_serving.processes.child import ChildProcess
 
@@ -44,7 +44,6 @@ class ChildFailed(ConvertError):
 
     @property
     def last_line(self) -> str:
-        """The last line of the output, which mostly has the reason."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         return lines[-1] if lines else "it wrote nothing"
 
@@ -71,6 +70,7 @@ async def run(
     Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. When it is cancelled, the program gets
     SIGTERM, and its group SIGKILL after 5 s at most.
     """
+    passed_on = {name: each for name, each in os.environ.items() if _PASSED_ON.fullmatch(name)}
     child = ChildProcess(
         (
             sys.executable,
@@ -83,7 +83,7 @@ async def run(
         Path(command[0]).name,
         stdout=PIPE,
         stderr=STDOUT,
-        environment=_environment() | dict(variables or {}),
+        environment=passed_on | dict(variables or {}),
     )
     memory = _Memory(child, limits.memory_bytes)
     watching = asyncio.create_task(memory.watch())
@@ -99,12 +99,7 @@ async def run(
     return memory.peak_bytes
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
-
-
 async def _copy(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> str:
-    """Give all output to `write`, and return the end of it."""
     tail = b""
     while chunk := await reader.read(_CHUNK_BYTES):
         write(chunk)

@@ -1,75 +1,107 @@
-"""A conversion from its checkpoint to the finished folder.
+"""The job `convert`: a checkpoint becomes the folder of its model.
 
-It makes the environment if it is missing, exports into a draft folder beside the output, checks
-that OpenVINO reads what was written, and renames the draft. Killed at any moment, it can begin
-again: a draft is removed, and an output is whole or not there.
+    {"source": "/checkpoints/qwen", "precision": "int4", "group_size": 64}
+
+A conversion makes the environment if it is missing, exports into a draft folder beside the output,
+checks that OpenVINO reads what was written, and renames the draft. Killed at any moment, it can
+begin again: a draft is removed, and an output is whole or not there. The output is named after the
+job, so a job that is begun again finds what it had finished.
 """
 
+import asyncio
 import os
+import re
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
 from vinery_serving.models.convert import child
-from vinery_serving.models.convert.checkpoint import Checkpoint
+from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError
 from vinery_serving.models.convert.child import ChildFailed, ChildLimits
-from vinery_serving.models.convert.environments import Environment, Environments
-from vinery_serving.models.convert.errors import ConvertError
-from vinery_serving.models.convert.failures import explained
-from vinery_serving.models.convert.options import ConvertOptions
+from vinery_serving.models.convert.environments import (
+    Environments,
+    folder_bytes,
+    python_of,
+    torch_index,
+)
+from vinery_serving.models.convert.options import ConvertOptions, parse
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
+from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 
 _EXPORTER: Final = (
     "from optimum.commands.optimum_cli import main; import sys; sys.argv[0] = 'optimum-cli'; main()"
 )
+_CHECK: Final = f"from {__name__} import check_loads; import sys; check_loads(sys.argv[1])"
 # Of the weights, for the output and the exporter's files beside it: they are written as fp16 first.
 _DISK_FACTOR: Final = 2.0
 _SPARE_BYTES: Final = 1 << 30
 _CHECK_TIMEOUT_S: Final = 600.0
+_PROBE: Final = "Hello"
+
+Write = Callable[[bytes], object]
+"""Takes the output of programs, live."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What the conversion does now: `environment`, `export` or `check`."""
-
-    stage: str
-
-
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """A finished conversion."""
-
-    folder: Path
-    task: str
-    line: str
-    num_bytes: int
-    peak_memory_bytes: int
-    took_s: float
+def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
+    """Raises JobFailed."""
+    output = _output(document)
+    if output.is_dir():  # a process that was killed had finished it
+        return {"folder": str(output)}
+    try:
+        return asyncio.run(_run(document, output, reporter))
+    except ConvertError as error:
+        raise JobFailed(str(error)) from error
+    except asyncio.CancelledError:
+        sys.exit("The conversion was cancelled.")
 
 
-@dataclass(frozen=True, slots=True)
-class Workshop:
-    """What conversions of this server share. `memory_limit_bytes` 0: what is free at its start."""
+def discard(document: JobDocument) -> None:
+    output = _output(document)
+    _discard_drafts(output)
+    shutil.rmtree(output, ignore_errors=True)
 
-    environments: Environments
-    memory_limit_bytes: int = 0
+
+async def _run(document: JobDocument, output: Path, reporter: Reporter) -> Mapping[str, Any]:
+    values = dict(document.parameters)
+    source = Path(str(values.pop("source", "")))
+    if not source.is_absolute():
+        raise ConvertError("Name the folder of the checkpoint by its absolute path.")
+    options = parse(values)
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+    def write(output: bytes) -> None:
+        sys.stderr.buffer.write(output)
+        sys.stderr.flush()
+
+    index = torch_index(os.environ.get("VINERY_JOB_TORCH_INDEX", "").strip())
+    environments = Environments(document.home / "environments", index)
+    return await convert(source, output, options, environments, reporter.progress, write)
+
+
+def _output(document: JobDocument) -> Path:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", document.model)
+    precision = re.sub(r"\W+", "", str(document.parameters.get("precision", "int8")))
+    return document.home / "models" / "converted" / f"{name}-{precision}-{document.job_id}"
 
 
 async def convert(
     source: Path,
     output: Path,
     options: ConvertOptions,
-    workshop: Workshop,
-    *,
-    report: Callable[[Progress], object],
-    write: Callable[[bytes], object],
-) -> Converted:
-    """Convert a checkpoint into a new folder. `write` gets the output of all programs, live.
+    environments: Environments,
+    report: Callable[[str], object],
+    write: Write,
+) -> dict[str, Any]:
+    """Convert a checkpoint into a new folder, and return the result of the job. `report` takes what
+    the conversion does now.
 
     Raises `ConvertError`. When it is cancelled, its programs are ended and its draft is removed.
     """
@@ -77,35 +109,41 @@ async def convert(
     checkpoint = Checkpoint.read(source, options.task)
     _check_output(output, checkpoint)
     line = checkpoint.architecture.line
-    report(Progress("environment"))
-    await workshop.environments.ensure(line, write)
+    report("preparing the environment")
+    await environments.ensure(line, write)
     draft = _draft(output)
-    discard_drafts(output)
+    _discard_drafts(output)
     try:
-        with workshop.environments.used(line) as environment:
-            report(Progress("export"))
-            limits = ChildLimits(_memory_limit(options, workshop))
-            peak = await _export(environment, checkpoint, draft, options, limits, write)
-        report(Progress("check"))
+        with environments.used(line) as folder:
+            report("converting")
+            limits = ChildLimits(_memory_limit(options))
+            peak = await _export(folder, checkpoint, draft, options, limits, write)
+        report("checking the converted model")
         await _check(draft, write)
         _finish(draft, output)
     finally:
-        discard_drafts(output)
-    took_s = time.monotonic() - began_s
-    return Converted(output, checkpoint.task, line.name, _size(output), peak, took_s)
+        _discard_drafts(output)
+    return {
+        "folder": str(output),
+        "task": checkpoint.task,
+        "line": line.name,
+        "num_bytes": folder_bytes(output),
+        "peak_memory_bytes": peak,
+        "took_s": round(time.monotonic() - began_s, 1),
+    }
 
 
 async def _export(
-    environment: Environment,
+    environment: Path,
     checkpoint: Checkpoint,
     draft: Path,
     options: ConvertOptions,
     limits: ChildLimits,
-    write: Callable[[bytes], object],
+    write: Write,
 ) -> int:
     """Returns the most memory that the exporter had, in bytes. Raises `ConvertError`."""
     words = options.arguments(checkpoint, draft)
-    command = (str(environment.python), "-c", _EXPORTER, "export", "openvino", *words)
+    command = (str(python_of(environment)), "-c", _EXPORTER, "export", "openvino", *words)
     scratch = _scratch(draft)
     scratch.mkdir(mode=0o700)
     variables = {
@@ -120,15 +158,15 @@ async def _export(
     try:
         return await child.run(command, write, limits, variables=variables)
     except ChildFailed as error:
-        raise ConvertError(explained(error, checkpoint)) from error
+        raise ConvertError(_explained(error, checkpoint)) from error
 
 
-async def _check(draft: Path, write: Callable[[bytes], object]) -> None:
-    """Raises `ConvertError` for files that OpenVINO cannot read."""
-    command = (sys.executable, "-m", "vinery_serving.models.convert.load_check", str(draft))
+async def _check(draft: Path, write: Write) -> None:
+    """Raises `ConvertError` for files that OpenVINO, which is large, cannot read in a process of
+    its own."""
     try:
         await child.run(
-            command,
+            (sys.executable, "-c", _CHECK, str(draft)),
             write,
             ChildLimits(timeout_s=_CHECK_TIMEOUT_S),
             variables={"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -139,6 +177,25 @@ async def _check(draft: Path, write: Callable[[bytes], object]) -> None:
         raise ConvertError(
             f"OpenVINO did not read the converted model within {_CHECK_TIMEOUT_S:g} s."
         ) from None
+
+
+def check_loads(folder: str) -> None:
+    """Exit with the reason if OpenVINO does not read a converted model."""
+    import openvino
+    import openvino_genai
+
+    try:
+        ModelFolder.read(Path(folder))
+        tokenizer = openvino_genai.Tokenizer(folder)
+        if tokenizer.encode(_PROBE).input_ids.size == 0:
+            raise UnusableFolder(f"The tokenizer of {folder} makes no tokens of {_PROBE!r}.")
+        core = openvino.Core()
+        for graph in sorted(Path(folder).glob("*.xml")):
+            # Those of the tokenizer need GenAI's extension, and were read above.
+            if graph.stem not in ("openvino_tokenizer", "openvino_detokenizer"):
+                core.read_model(graph)
+    except (UnusableFolder, RuntimeError) as error:
+        sys.exit(" ".join(str(error).split()))
 
 
 def _check_output(output: Path, checkpoint: Checkpoint) -> None:
@@ -152,16 +209,16 @@ def _check_output(output: Path, checkpoint: Checkpoint) -> None:
     free = shutil.disk_usage(output.parent).free
     if free < needed:
         raise ConvertError(
-            f"The conversion needs {_in_gb(needed)} GB of disk, and {output.parent} has "
-            f"{_in_gb(free)} GB."
+            f"The conversion needs {needed / 2**30:.1f} GB of disk, and {output.parent} has "
+            f"{free / 2**30:.1f} GB."
         )
 
 
-def _memory_limit(options: ConvertOptions, workshop: Workshop) -> int:
-    if options.memory_limit_mb:
-        return options.memory_limit_mb << 20
-    if workshop.memory_limit_bytes:
-        return workshop.memory_limit_bytes
+def _memory_limit(options: ConvertOptions) -> int:
+    """The limit of the job, or of the server, or what is free at the beginning, in bytes."""
+    of_server = os.environ.get("VINERY_JOB_MEMORY_MB", "").strip()
+    if limit_mb := options.memory_limit_mb or int(of_server or 0):
+        return limit_mb << 20
     return max(_SPARE_BYTES, psutil.virtual_memory().available - _SPARE_BYTES)
 
 
@@ -179,8 +236,7 @@ def _finish(draft: Path, output: Path) -> None:
         raise ConvertError(f"{output} cannot be made: {error.strerror}.") from None
 
 
-def discard_drafts(output: Path) -> None:
-    """Delete what an unfinished conversion has left beside its output."""
+def _discard_drafts(output: Path) -> None:
     draft = _draft(output)
     for folder in (draft, _scratch(draft)):
         shutil.rmtree(folder, ignore_errors=True)
@@ -194,21 +250,44 @@ def _scratch(draft: Path) -> Path:
     return draft.with_name(f"{draft.name}.scratch")
 
 
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+# -- What an administrator reads when an export fails: the cause and what to do
+
+# A pattern in the exporter's output, and a sentence.
+_KNOWN: Final = (
+    (
+        r"trust_remote_code|contains custom code",
+        "The checkpoint needs code that it brings. If you trust its authors and have read it, "
+        "convert with trust_remote_code.",
+    ),
+    (
+        r"MAX_TRANSFORMERS_VERSION|maximum allowed Transformers|max version|"
+        r"MIN_TRANSFORMERS_VERSION|minimum required",
+        "The exporter refuses the release of transformers in this environment.",
+    ),
+    (
+        r"Error while deserializing header|InvalidHeader|MetadataIncompleteBuffer|"
+        r"UnpicklingError|unexpected EOF",
+        "A weights file of the checkpoint is damaged or cut. Fetch it again.",
+    ),
+    (
+        r"size mismatch for|ignore_mismatched_sizes",
+        "The weights do not fit config.json: they belong to another model.",
+    ),
+    (
+        r"Can't load tokenizer|tokenizer.*(?:not found|missing)|Couldn't instantiate the backend",
+        "The checkpoint has no tokenizer that can be converted. Fetch its tokenizer files.",
+    ),
+    (r"No space left on device", "The disk became full. Free some, and convert again."),
+    (
+        r"No module named '?(?P<name>[\w.]+)",
+        "The checkpoint needs the Python package {name}, which the environment does not have.",
+    ),
+)
 
 
-def _in_gb(num_bytes: int) -> str:
-    return f"{num_bytes / 2**30:.1f}"
-
-
-def as_result(converted: Converted) -> dict[str, Any]:
-    """Return it as the result of a job."""
-    return {
-        "folder": str(converted.folder),
-        "task": converted.task,
-        "line": converted.line,
-        "num_bytes": converted.num_bytes,
-        "peak_memory_bytes": converted.peak_memory_bytes,
-        "took_s": round(converted.took_s, 1),
-    }
+def _explained(error: ChildFailed, checkpoint: Checkpoint) -> str:
+    end = f"The exporter ended with: {error.last_line}"
+    for pattern, sentence in _KNOWN:
+        if found := re.search(pattern, error.output):
+            return f"{sentence.format(**found.groupdict())} {end}"
+    return f"The export of {checkpoint.architecture.model_type} failed. {end}"

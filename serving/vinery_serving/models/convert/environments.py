@@ -7,6 +7,7 @@ be renamed, but the first lines of its scripts name the old folder.
 
 import asyncio
 import fcntl
+import json
 import os
 import shutil
 import sys
@@ -16,43 +17,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from vinery_serving.models.convert import child
+from vinery_serving.models.convert.checkpoint import ConvertError, Line, lines
 from vinery_serving.models.convert.child import ChildFailed, ChildLimits
-from vinery_serving.models.convert.errors import ConvertError
-from vinery_serving.models.convert.lines import Line, lines
 
-_NOTE: Final = "vinery.json"
+_NOTE: Final = "vinery.json"  # the digest of the line; it is written last
 _NEEDED_BYTES: Final = 6 << 30  # packages, their archives, and room for a conversion's files
 _INSTALL_TIMEOUT_S: Final = 3600.0
 _TRY: Final = "import torch, transformers, nncf, openvino_tokenizers, optimum.exporters.openvino"
 _LOCK_LOOK_S: Final = 0.5
 
 
-class EnvironmentNote(msgspec.Struct, frozen=True):
-    """What a finished environment has in it. It is written last."""
+# Builds of torch without CUDA, which are ten times smaller.
+_TORCH_INDEX: Final = "https://download.pytorch.org/whl/cpu"
+_ABOUT_TORCH: Final = (
+    "VINERY_TORCH_INDEX must name an index with a build of torch for CPUs, or be `none` if pip's "
+    "own index has one."
+)
 
-    line: str
-    digest: str  # `Line.digest`
-    python: str  # its version
+
+def torch_index(setting: str) -> str:
+    """Return the index that VINERY_JOB_TORCH_INDEX means; empty: pip's own only."""
+    return "" if setting == "none" else setting or _TORCH_INDEX
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """An environment that can be used."""
-
-    folder: Path
-
-    @property
-    def python(self) -> Path:
-        return self.folder / "bin" / "python"
+def python_of(environment: Path) -> Path:
+    return environment / "bin" / "python"
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentState:
-    """What an administrator sees of an environment."""
-
     line: str
     state: str  # ready, obsolete, being made, missing
     num_bytes: int
@@ -71,22 +65,33 @@ class Environments:
         self._torch_index = torch_index
 
     def log_path(self, line: Line) -> Path:
-        """The output of the last attempt to make it."""
         return self._folder / f"{line.name}.log"
 
-    def find(self, line: Line) -> Environment | None:
-        """Return the environment if it is whole and of this version of Vinery."""
-        note = self._note(line)
-        environment = Environment(self._folder / line.name)
-        if note is None or note.digest != line.digest or not environment.python.exists():
-            return None  # an upgrade of Vinery or of Python has made it useless
-        return environment
+    def find(self, line: Line) -> Path | None:
+        environment = self._folder / line.name
+        try:
+            note = json.loads((environment / _NOTE).read_bytes())
+        except (OSError, ValueError):
+            return None
+        # An upgrade of Vinery or of Python makes an environment useless.
+        is_usable = note.get("digest") == line.digest and python_of(environment).exists()
+        return environment if is_usable else None
 
     def states(self) -> list[EnvironmentState]:
         return [self._state(line) for line in lines().values()]
 
+    def _state(self, line: Line) -> EnvironmentState:
+        folder = self._folder / line.name
+        if self.find(line):
+            state = "ready"
+        elif self._is_locked(line):
+            state, folder = "being made", self._draft(line)
+        else:
+            state = "obsolete" if folder.exists() else "missing"
+        return EnvironmentState(line.name, state, folder_bytes(folder), folder)
+
     @contextmanager
-    def used(self, line: Line) -> Iterator[Environment]:
+    def used(self, line: Line) -> Iterator[Path]:
         """Hold an environment, so that it is not removed. Raises `ConvertError` without one."""
         with self._lock(line, fcntl.LOCK_SH, f"The environment {line.name} is being made."):
             environment = self.find(line)
@@ -94,7 +99,7 @@ class Environments:
                 raise ConvertError(f"The environment {line.name} is missing.")
             yield environment
 
-    async def ensure(self, line: Line, write: Callable[[bytes], object]) -> Environment:
+    async def ensure(self, line: Line, write: Callable[[bytes], object]) -> Path:
         """Return the environment, and make it first if it is missing or obsolete. Another process
         that makes it is waited for. Raises `ConvertError`."""
         if environment := self.find(line):
@@ -121,7 +126,7 @@ class Environments:
         self.log_path(line).unlink(missing_ok=True)
         return is_there
 
-    async def _make(self, line: Line, write: Callable[[bytes], object]) -> Environment:
+    async def _make(self, line: Line, write: Callable[[bytes], object]) -> Path:
         draft, final = self._draft(line), self._folder / line.name
         self._discard(draft)
         self._check_disk()
@@ -133,28 +138,23 @@ class Environments:
                 write(chunk)
 
             try:
-                await self._install(line, Environment(draft), both)
+                await self._install(line, draft, both)
             except BaseException:
                 self._discard(draft)
                 raise
-        note = EnvironmentNote(line.name, line.digest, sys.version.split()[0])
-        (draft / _NOTE).write_bytes(msgspec.json.encode(note))
+        (draft / _NOTE).write_text(json.dumps({"digest": line.digest}), encoding="utf-8")
         self._discard(final)
-        draft.rename(final)
-        return Environment(final)
+        return draft.rename(final)
 
-    async def _install(
-        self, line: Line, environment: Environment, write: Callable[[bytes], object]
-    ) -> None:
-        """Raises `ConvertError` with what to do."""
-        folder = environment.folder
-        pip = (str(environment.python), "-m", "pip", "install", "--no-input", "--no-deps")
+    async def _install(self, line: Line, folder: Path, write: Callable[[bytes], object]) -> None:
+        python = str(python_of(folder))
+        pip = (python, "-m", "pip", "install", "--no-input", "--no-deps")
         index = ("--extra-index-url", self._torch_index) if self._torch_index else ()
         steps = (
             ((sys.executable, "-m", "venv", str(folder)), "Install Python's venv module."),
             ((*pip, *index, line.torch), _ABOUT_TORCH),
             ((*pip, *line.packages), "See the log, and whether pip reaches its index."),
-            ((str(environment.python), "-c", _TRY), _ABOUT_TORCH),
+            ((python, "-c", _TRY), _ABOUT_TORCH),
         )
         limits = ChildLimits(timeout_s=_INSTALL_TIMEOUT_S)
         for command, advice in steps:
@@ -173,23 +173,6 @@ class Environments:
                 f"{free / 2**30:.1f} GB. Free some, or remove one that is not needed: vinery "
                 "convert remove LINE"
             )
-
-    def _state(self, line: Line) -> EnvironmentState:
-        folder = self._folder / line.name
-        if self.find(line):
-            state = "ready"
-        elif self._is_locked(line):
-            state, folder = "being made", self._draft(line)
-        else:
-            state = "obsolete" if folder.exists() else "missing"
-        return EnvironmentState(line.name, state, _size(folder), folder)
-
-    def _note(self, line: Line) -> EnvironmentNote | None:
-        try:
-            content = (self._folder / line.name / _NOTE).read_bytes()
-            return msgspec.json.decode(content, type=EnvironmentNote)
-        except (OSError, msgspec.MsgspecError):
-            return None
 
     def _draft(self, line: Line) -> Path:
         return self._folder / f".{line.name}.new"
@@ -228,14 +211,7 @@ class Environments:
             return True
 
 
-_ABOUT_TORCH: Final = (
-    "VINERY_TORCH_INDEX must name an index with a build of torch for CPUs, or be `none` if pip's "
-    "own index has one."
-)
-
-
 async def _take(lock: int) -> None:
-    """Wait until no other process holds the lock, and hold it."""
     while True:
         try:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -243,6 +219,6 @@ async def _take(lock: int) -> None:
             await asyncio.sleep(_LOCK_LOOK_S)
 
 
-def _size(folder: Path) -> int:
+def folder_bytes(folder: Path) -> int:
     files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     return sum(path.stat().st_size for path in files) if folder.is_dir() else 0

@@ -6,9 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from vinery_serving.models.convert.checkpoint import Checkpoint
-from vinery_serving.models.convert.errors import ConvertError
-from vinery_serving.models.convert.lines import Task
+from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError, Task
 
 Precision = Literal["fp16", "int8", "int4"]
 # The tasks of the exporter's command line, where they have another name.
@@ -54,7 +52,6 @@ class ConvertOptions:
     ] = 0
 
     def check(self) -> None:
-        """Raises `ConvertError` for options that do not go together."""
         if self.precision != "int4":
             for name in _INT4_ONLY:
                 if getattr(self, name) not in (None, False):

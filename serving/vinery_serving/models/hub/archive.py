@@ -24,8 +24,6 @@ _UNREADABLE: Final = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, R
 
 
 class _Header(tarfile.TarInfo):
-    """A header whose extension, which is read as a whole, has a limit."""
-
     def _proc_member(self, packed: tarfile.TarFile) -> "_Header":
         if self.type not in tarfile.REGULAR_TYPES and self.size > _BLOCK_BYTES:
             raise tarfile.ReadError("a header is too long")
@@ -33,7 +31,6 @@ class _Header(tarfile.TarInfo):
 
 
 def unpack(archive: Path, name: str, target: Path) -> None:
-    """Unpack an archive into a folder. Raises `PullFailed`."""
     most_bytes = min(
         archive.stat().st_size * _MAX_RATIO + _BLOCK_BYTES, free_bytes(target) - DISK_MARGIN_BYTES
     )
@@ -49,7 +46,6 @@ def unpack(archive: Path, name: str, target: Path) -> None:
 
 
 def _write(content: IO[bytes], path: Path, most_bytes: int, name: str) -> int:
-    """Returns the bytes of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     num_bytes = 0
     with path.open("xb") as file:

@@ -11,12 +11,10 @@ from functools import cache
 from importlib import resources
 from typing import Final, Literal
 
-from vinery_serving.models.hub.architectures import Task
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.models.hub.formats import Format, format_of, needed_files
-from vinery_serving.models.hub.machine import Machine
-from vinery_serving.models.hub.memory_need import CONTEXT_TOKENS, MemoryNeed, need_of
+from vinery_serving.models.hub.formats import Format, Task, format_of, needed_files
+from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNeed, need_of
 from vinery_serving.models.hub.verdict import gigabytes
 
 Ability = Literal["tools", "thinking", "vision"]
@@ -47,12 +45,10 @@ class CatalogueModel:
         return round(self.size_gb * 1e9)
 
     def need_on(self, machine: Machine) -> MemoryNeed:
-        """What it needs in memory with one conversation."""
         tokens = min(CONTEXT_TOKENS, self.context)
         return need_of(self.size_bytes, round(self.kv_kb * 1000), tokens, machine.engines)
 
     def fits(self, machine: Machine) -> bool:
-        """Whether a machine has memory and disk for it."""
         size_bytes = 0 if self.shipped else self.size_bytes
         has_memory = self.need_on(machine).total_bytes <= machine.memory_bytes
         return has_memory and size_bytes <= machine.free_disk_bytes
@@ -60,7 +56,6 @@ class CatalogueModel:
 
 @cache
 def catalogue() -> tuple[CatalogueModel, ...]:
-    """Return all entries in the order of the file."""
     text = resources.files("vinery_serving.models.hub").joinpath(_FILE).read_text(encoding="utf-8")
     return tuple(
         CatalogueModel(**{**entry, "abilities": tuple(entry["abilities"])})
@@ -69,14 +64,11 @@ def catalogue() -> tuple[CatalogueModel, ...]:
 
 
 def find(name: str) -> CatalogueModel | None:
-    """Return the entry of a name; None for any other name."""
     return next((each for each in catalogue() if each.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a hub has of an entry. An empty `problem`: all is as the catalogue has it."""
-
     name: str
     repository: str
     problem: str

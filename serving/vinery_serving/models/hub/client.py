@@ -1,25 +1,25 @@
-"""The client of a hub. `huggingface_hub` speaks with it: HF_ENDPOINT and HF_TOKEN hold for it.
+"""The client of a hub: lists, small files, searches, and the bytes of files from any of them on.
 
-Only lists and small JSON files are read here, so that a model is judged before its weights are
-fetched.
+`huggingface_hub` speaks with it: HF_ENDPOINT and HF_TOKEN hold for it. Lists and small JSON files
+are read first, so that a model is judged before its weights are fetched.
 """
 
 import json
 import logging
 import os
 import re
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import huggingface_hub
 
-from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.explaining import explained
+from vinery_serving.models.hub.errors import PullFailed, explained
 from vinery_serving.models.hub.gguf import architecture_of_head
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name, check_path
+from vinery_serving.models.hub.transfer import Stream, WrongContent
 
 # Its lines have URLs, and those of storage are signed.
 logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -59,18 +59,18 @@ class Hub:
         api = huggingface_hub.HfApi(endpoint=self.endpoint)
         with explained(self.endpoint, name, revision or "main"):
             info = api.model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
+        licence = info.card_data.get("license") if info.card_data else None
         found = Repository(
             name=name,
             revision=revision or "main",
             commit=_commit_of(info.sha, name),
             files=_files_of(info, name),
-            licence=_licence_of(info),
+            licence=licence if isinstance(licence, str) else None,
             pipeline_tag=info.pipeline_tag,
         )
         return replace(found, **self._described(found, info))
 
     def _described(self, found: Repository, info: Any) -> dict[str, Any]:
-        """What the small files describe."""
         tokenizer = {} if found.has(_TEMPLATE) else self.json_file(found, "tokenizer_config.json")
         template = tokenizer.get("chat_template")
         return {
@@ -137,7 +137,6 @@ class Hub:
         )
 
     def explained(self, repository: Repository) -> AbstractContextManager[None]:
-        """Turn errors within it into sentences about this repository."""
         return explained(self.endpoint, repository.name, repository.revision)
 
 
@@ -170,6 +169,82 @@ def _file_of(listed: Any, name: str) -> RepositoryFile:
     return RepositoryFile(path, listed.size, sha256, None if sha256 else listed.blob_id)
 
 
-def _licence_of(info: Any) -> str | None:
-    named = info.card_data.get("license") if info.card_data else None
-    return named if isinstance(named, str) else None
+# -- Searches by words
+
+MAX_FOUND: Final = 30
+_OPENVINO: Final = "openvino"  # the tag of models in OpenVINO's format
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    name: str
+    downloads: int  # in the last month
+    tag: str  # the hub's name of the task; empty: unknown
+    is_openvino: bool  # whether the hub lists it as one in OpenVINO's format
+
+
+def search(hub: Hub, text: str, *, only_openvino: bool = True) -> list[Found]:
+    """Return the most downloaded repositories that match. Raises `PullFailed`, and
+    `HubUnavailable` if the hub does not answer."""
+    api = huggingface_hub.HfApi(endpoint=hub.endpoint)
+    with explained(hub.endpoint, text, "main"):
+        listed = api.list_models(
+            search=text,
+            filter=_OPENVINO if only_openvino else None,
+            sort="downloads",
+            limit=MAX_FOUND,
+        )
+        try:
+            return list(_found(listed))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise PullFailed("The hub answers with what is no list of models.") from None
+
+
+def _found(listed: Any) -> Iterator[Found]:
+    for info in listed:
+        yield Found(
+            name=str(info.id),
+            downloads=int(info.downloads or 0),
+            tag=str(info.pipeline_tag or ""),
+            is_openvino=_OPENVINO in (info.tags or ()),
+        )
+
+
+# -- The bytes of a file, from any of them on
+
+_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
+_BEYOND_THE_END: Final = 416
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    hub: Hub
+    repository: Repository
+    path: str
+
+    @contextmanager
+    def open(self, start: int, stall_s: float) -> Iterator[Stream]:
+        """See `Source`. Without compression, so that a byte of the response is one of the file."""
+        headers = {"Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        with (
+            self.hub.explained(self.repository),
+            self.hub.get(self.repository, self.path, headers, stall_s) as response,
+        ):
+            yield stream_of(response, start, self.path)
+
+
+def stream_of(response: Any, start: int, path: str) -> Stream:
+    """Return the stream of a response of HTTP to a request from `start` on. Raises `WrongContent`
+    for a response that begins elsewhere, and the errors of `huggingface_hub`."""
+    if response.status_code == _BEYOND_THE_END:
+        raise WrongContent(f"{path} is shorter than listed.")
+    huggingface_hub.utils.hf_raise_for_status(response)
+    first = 0
+    if response.status_code == 206:
+        found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
+        if found is None or int(found[1]) > start:
+            raise WrongContent(f"The response for {path} begins elsewhere than was asked for.")
+        first = int(found[1])
+    return Stream(first, response.iter_raw())

@@ -1,4 +1,12 @@
-"""What ends a look at a hub, or a pull. The messages are sentences for an administrator."""
+"""What ends a look at a hub or a pull, as sentences for an administrator that name what to do."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from huggingface_hub.errors import HfHubHTTPError
 
 
 class PullFailed(Exception):
@@ -12,3 +20,67 @@ class HubUnavailable(PullFailed):
     def __init__(self, message: str, retry_after_s: float = 0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+# -- Errors of HTTP and of `huggingface_hub`
+
+
+@contextmanager
+def explained(endpoint: str, name: str, revision: str) -> Iterator[None]:
+    """Raises `PullFailed`, or `HubUnavailable` for what may pass, in the stead of these errors. No
+    message has a token, or a URL with one."""
+    import httpx2  # 0.1 s of each command
+    from huggingface_hub import errors as hub_errors
+
+    host = urlsplit(endpoint).netloc.rpartition("@")[2]
+    try:
+        yield
+    except hub_errors.HfHubHTTPError as error:
+        raise _refused(error, endpoint, name, revision) from None
+    except hub_errors.OfflineModeIsEnabled:
+        raise PullFailed(
+            "HF_HUB_OFFLINE is set, so no hub is asked. Unset it, or add a folder."
+        ) from None
+    except httpx2.TimeoutException:
+        raise HubUnavailable(f"{host} did not answer in time.") from None
+    except httpx2.HTTPError:
+        raise HubUnavailable(
+            f"{host} cannot be reached, or ended the connection. Check the network, HTTPS_PROXY "
+            "and HF_ENDPOINT."
+        ) from None
+
+
+def _refused(error: "HfHubHTTPError", endpoint: str, name: str, revision: str) -> PullFailed:
+    from huggingface_hub import errors as hub_errors
+
+    host, status = urlsplit(endpoint).netloc.rpartition("@")[2], error.response.status_code
+    if isinstance(error, hub_errors.GatedRepoError):
+        return PullFailed(
+            f"{name} is gated. Accept its conditions at {endpoint}/{name}, and set HF_TOKEN to a "
+            "token of that account."
+        )
+    if isinstance(error, hub_errors.RevisionNotFoundError):
+        return PullFailed(
+            f"{name} has no revision {revision}. Name a branch, a tag or a commit of it."
+        )
+    if isinstance(error, hub_errors.EntryNotFoundError):
+        return PullFailed(f"{host} lists a file of {name} that it does not have.")
+    if isinstance(error, hub_errors.RepositoryNotFoundError) or status in (401, 404):
+        return PullFailed(
+            f"{host} has no repository {name} that may be read. Check the name; a private one "
+            "needs HF_TOKEN."
+        )
+    if status == 403:
+        return PullFailed(
+            f"{host} refuses {name} with this token. Set HF_TOKEN to one that may read it."
+        )
+    if status == 429:
+        after = error.response.headers.get("retry-after", "")
+        return HubUnavailable(
+            f"{host} limits requests now. Try again in a few minutes, or set HF_TOKEN: requests "
+            "with a token have higher limits.",
+            float(after) if after.isascii() and after.isdigit() else 0,
+        )
+    if status >= 500 or status == 408:
+        return HubUnavailable(f"{host} answers {status}. Try again later.")
+    return PullFailed(f"{host} answers {status} for {name}.")

@@ -1,13 +1,111 @@
-"""What this machine has for a model: memory, and room on the disk."""
+"""What this machine has for a model, and how much memory a model needs.
 
+The need is estimated from files and configuration: weights as they are in the file; the KV cache by
+its formula in 16 bits, which is the most that OpenVINO takes; and what an engine process has beside
+them. The last is corrected by what the node has measured on this machine of the model whose weights
+are the most similar in size.
+"""
+
+import math
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from vinery_serving.models.hub.memory_need import MeasuredEngine
+from vinery_serving.core.kv_cache import context_of, kv_numbers_of_token
+
+# One conversation of this length is what a model should have room for.
+CONTEXT_TOKENS: Final = 8192
+_KV_BYTES: Final = 2  # of a value
+# An engine process without a model (measured: 154-159 MB), and a tenth of the weights for the
+# compiled graph.
+_PROCESS_BYTES: Final = 160 << 20
+_GRAPH_SHARE: Final = 0.1
+# A measurement corrects an estimate by at most this factor: an engine may have had odd options.
+_MAX_CORRECTION: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredEngine:
+    """The weights of a model on this machine, and what its process had after loading, in bytes."""
+
+    weights_bytes: int
+    loaded_bytes: int
+
+    @property
+    def correction(self) -> float:
+        """What it has beside its weights, as a multiple of the estimate of that."""
+        overhead_bytes = self.loaded_bytes - self.weights_bytes
+        factor = overhead_bytes / _estimated_overhead(self.weights_bytes)
+        return min(max(factor, 1 / _MAX_CORRECTION), _MAX_CORRECTION)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """The parts of a model's memory, in bytes."""
+
+    weights_bytes: int
+    kv_cache_bytes: int
+    overhead_bytes: int
+    context_tokens: int  # for which the KV cache is
+    is_corrected: bool = False  # the overhead, by a measurement on this machine
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weights_bytes + self.kv_cache_bytes + self.overhead_bytes
+
+    @property
+    def least_bytes(self) -> int:
+        """Without a KV cache: with less the model cannot be loaded at all."""
+        return self.weights_bytes + self.overhead_bytes
+
+
+def memory_need(
+    weights_bytes: int,
+    config: Mapping[str, Any],
+    context: int,
+    engines: Sequence[MeasuredEngine] = (),
+) -> MemoryNeed:
+    """Return the need for a conversation of `context` tokens, or of as many as the model takes."""
+    tokens = min(context, context_of(config) or context)
+    return need_of(weights_bytes, kv_bytes_of_token(config), tokens, engines)
+
+
+def need_of(
+    weights_bytes: int, kv_bytes: int, tokens: int, engines: Sequence[MeasuredEngine] = ()
+) -> MemoryNeed:
+    """Return the need for `tokens` that take `kv_bytes` each in the KV cache. `engines` are those
+    that were measured on the machine."""
+    similar = min(
+        engines, key=lambda each: _distance(each.weights_bytes, weights_bytes), default=None
+    )
+    correction = 1.0 if similar is None else similar.correction
+    return MemoryNeed(
+        weights_bytes=weights_bytes,
+        kv_cache_bytes=tokens * kv_bytes,
+        overhead_bytes=round(correction * _estimated_overhead(weights_bytes)),
+        context_tokens=tokens,
+        is_corrected=similar is not None,
+    )
+
+
+def _estimated_overhead(weights_bytes: int) -> float:
+    return _PROCESS_BYTES + weights_bytes * _GRAPH_SHARE
+
+
+def _distance(one_bytes: int, other_bytes: int) -> float:
+    """How many times as large one is as the other, as a logarithm."""
+    return abs(math.log(max(one_bytes, 1) / max(other_bytes, 1)))
+
+
+def kv_bytes_of_token(config: Mapping[str, Any]) -> int:
+    """Return what a token takes in the KV cache; 0 if config.json does not have the numbers."""
+    return kv_numbers_of_token(config) * _KV_BYTES
+
+
+# -- What this machine has
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUPS: Final = (
@@ -44,7 +142,6 @@ def this_machine(
 
 
 def memory_limit(cgroups: tuple[Path, ...] = _CGROUPS) -> int:
-    """Return the bytes of memory that this machine, or the container, has."""
     limits = [os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES]
     for path in cgroups:
         try:

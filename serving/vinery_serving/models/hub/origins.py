@@ -1,10 +1,13 @@
-"""What a model is pulled from: a repository of a hub, an archive, or files of this machine.
+"""What a model is pulled from, and the job that pulls it: see `vinery_serving.models.jobs`.
 
-Each is fixed when an administrator asks for it, to a commit or a state of the file, so that a job
-that begins again fetches the same. None has a secret.
+A repository of a hub, an archive, or files of this machine: each is fixed when an administrator
+asks for it, to a commit or a state of the file, so that a job that begins again fetches the same.
+None has a secret: a token is in the environment.
 """
 
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,26 +16,28 @@ import msgspec
 from vinery_serving.models.hub.archive import unpack
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.folders import PullFolders
-from vinery_serving.models.hub.formats import wanted_files
-from vinery_serving.models.hub.local_files import copy, is_archive, local_repository
-from vinery_serving.models.hub.progress import Progress, Report
-from vinery_serving.models.hub.pull import check_disk, complete, pull
+from vinery_serving.models.hub.formats import Format, wanted_files
+from vinery_serving.models.hub.machine import Machine, memory_limit
+from vinery_serving.models.hub.pull import PullFolders, check_disk, complete, pull
 from vinery_serving.models.hub.remote import remote_of, shown
-from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name
-from vinery_serving.models.hub.transfer import Patience, fetch
+from vinery_serving.models.hub.repository import (
+    Repository,
+    RepositoryFile,
+    check_name,
+    copy,
+    is_archive,
+    local_repository,
+)
+from vinery_serving.models.hub.transfer import Patience, Progress, Report, fetch
+from vinery_serving.models.hub.verdict import Answer, will_it_load
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 
 
-class HubOrigin(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag="hub",
-    tag_field="kind",
-):
-    """A repository at a commit."""
+class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """`fetch` returns the folder and what is known of the source, and raises `PullFailed`."""
 
+
+class HubOrigin(_Origin, frozen=True, kw_only=True, tag="hub"):
     repository: str
     revision: str = "main"
     commit: str
@@ -46,7 +51,6 @@ class HubOrigin(
         return PullFolders.of_repository(models_dir, named, self.include)
 
     def fetch(self, models_dir: Path, report: Report) -> tuple[Path, dict[str, Any]]:
-        """Return the folder and what is known of the source. Raises `PullFailed`."""
         report(f"reading {self.repository}", 0, None)
         hub = Hub.of_environment(self.endpoint)
         listed = hub.repository(self.repository, self.commit)
@@ -62,14 +66,7 @@ class HubOrigin(
         }
 
 
-class ArchiveOrigin(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag="archive",
-    tag_field="kind",
-):
+class ArchiveOrigin(_Origin, frozen=True, kw_only=True, tag="archive"):
     """An archive at `https://` or `s3://`, in the state that its server names."""
 
     url: str
@@ -80,7 +77,6 @@ class ArchiveOrigin(
 
     @classmethod
     def look(cls, url: str, sha256: str | None = None) -> "ArchiveOrigin":
-        """Ask the server for size and state. Raises `PullFailed`."""
         found = remote_of(url, is_checked=sha256 is not None).look()
         return cls(url=url, size_bytes=found.size_bytes, etag=found.etag, sha256=sha256)
 
@@ -93,7 +89,6 @@ class ArchiveOrigin(
         return PullFolders.of_text(models_dir, state, self.name.partition(".")[0])
 
     def fetch(self, models_dir: Path, report: Report) -> tuple[Path, dict[str, Any]]:
-        """Return the folder and what is known of the source. Raises `PullFailed`."""
         folders = self.folders(models_dir)
 
         def fill() -> None:
@@ -116,16 +111,7 @@ class ArchiveOrigin(
         fetch(source, file, archive, progress.advance, Patience())
 
 
-class FilesOrigin(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag="files",
-    tag_field="kind",
-):
-    """A folder, a GGUF file or an archive of this machine, which is copied."""
-
+class FilesOrigin(_Origin, frozen=True, kw_only=True, tag="files"):
     path: str
     changed_ns: int  # of the folder or file
     precision: str | None = None
@@ -143,7 +129,6 @@ class FilesOrigin(
         return PullFolders.of_text(models_dir, f"{self.path}\0{self.changed_ns}", hint)
 
     def fetch(self, models_dir: Path, report: Report) -> tuple[Path, dict[str, Any]]:
-        """Return the folder and what is known of the source. Raises `PullFailed`."""
         path, folders = Path(self.path), self.folders(models_dir)
 
         def fill() -> None:
@@ -179,3 +164,40 @@ def origin_of(parameters: Mapping[str, Any]) -> Origin:
     except msgspec.ValidationError as error:
         raise PullFailed(f"The parameters of the pull are wrong: {error}.") from None
     return origin
+
+
+# -- The job
+
+
+def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
+    """Pull the model. Raises `JobFailed`."""
+    try:
+        origin = origin_of(document.parameters)
+        folder, source = origin.fetch(models_dir(document.home), reporter.progress)
+        is_judged = isinstance(origin, HubOrigin)
+        precision = origin.precision if is_judged else _precision_of(folder)
+    except PullFailed as error:
+        raise JobFailed(str(error)) from None
+    result = {"folder": str(folder), "source": {"kind": document.parameters["kind"], **source}}
+    return result | ({"precision": precision} if precision else {})
+
+
+def _precision_of(folder: Path) -> str | None:
+    """To what a checkpoint, which only its files show to be one, is converted; None: it is none.
+    Raises `PullFailed` for what will not load."""
+    machine = Machine(memory_bytes=memory_limit(), free_disk_bytes=sys.maxsize)
+    verdict = will_it_load(local_repository(folder), machine)
+    if verdict.answer is Answer.NO:
+        raise PullFailed(" ".join(verdict.reasons))
+    return verdict.precision if verdict.format is Format.CHECKPOINT else None
+
+
+def discard(document: JobDocument) -> None:
+    """Delete what an unfinished pull has made, unless another job pulls the same files now."""
+    folders = origin_of(document.parameters).folders(models_dir(document.home))
+    with suppress(PullFailed), folders.locked():
+        folders.discard()
+
+
+def models_dir(home: Path) -> Path:
+    return home / "models"

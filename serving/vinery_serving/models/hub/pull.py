@@ -1,23 +1,130 @@
 """Pulls a model from a hub into a folder, which has its final name only when it is complete.
 
-A pull may be ended at any moment, also by kill -9: the next one fetches only the missing bytes, of
-the same commit.
+    models/OpenVINO--Qwen3-8B-int4-ov/3f2a9c1b7d10/             complete, under its final name
+    models/.partial/OpenVINO--Qwen3-8B-int4-ov/3f2a9c1b7d10/    a pull that has not ended
+        whole/          files that are complete and checked, by their names
+        unfinished/     the beginnings of others
+        lock            held by the process that pulls
+
+The second name is the commit, so that a new version does not touch the files of one that is
+served; of a part of a repository it ends with a digest of the patterns. A pull may be ended at any
+moment, also by kill -9: the next one fetches only the missing bytes, of the same commit.
 """
 
-from collections.abc import Callable, Sequence
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from vinery_serving.models.hub import gguf_folder
-from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub import gguf
+from vinery_serving.models.hub.client import Hub, HubFile
 from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.folders import PullFolders
-from vinery_serving.models.hub.hub_files import HubFile
 from vinery_serving.models.hub.machine import free_bytes
-from vinery_serving.models.hub.progress import Progress, Report
-from vinery_serving.models.hub.repository import Repository, RepositoryFile
-from vinery_serving.models.hub.transfer import Patience, fetch
+from vinery_serving.models.hub.repository import Repository
+from vinery_serving.models.hub.transfer import Patience, Progress, Report, fetch
 from vinery_serving.models.hub.verdict import DISK_MARGIN_BYTES, gigabytes
+
+_PARTIAL: Final = ".partial"
+_SAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PullFolders:
+    """The folders of one pull. `root` is that of all models."""
+
+    root: Path
+    name: str
+    version: str
+
+    @classmethod
+    def of_repository(
+        cls, root: Path, repository: Repository, patterns: Sequence[str] = ()
+    ) -> Self:
+        version = repository.commit[:12]
+        if patterns:
+            version += f"-{_short_digest(chr(0).join(sorted(patterns)))}"
+        return cls(root, repository.name.replace("/", "--"), version)
+
+    @classmethod
+    def of_text(cls, root: Path, text: str, hint: str) -> Self:
+        """Return those of what has no commit, such as a URL; `hint` is for readers."""
+        name = _SAFE.sub("-", hint).strip(".-")[:80] or "model"
+        return cls(root, name, _short_digest(text))
+
+    @property
+    def final(self) -> Path:
+        return self.root / self.name / self.version
+
+    @property
+    def partial(self) -> Path:
+        return self.root / _PARTIAL / self.name / self.version
+
+    @property
+    def whole(self) -> Path:
+        return self.partial / "whole"
+
+    def unfinished(self, path: str) -> Path:
+        return self.partial / "unfinished" / _short_digest(path, 32)
+
+    def create(self) -> None:
+        self.whole.mkdir(parents=True, exist_ok=True)
+        (self.partial / "unfinished").mkdir(exist_ok=True)
+
+    def empty_whole(self) -> None:
+        """Remove the files that an attempt has made which cannot be continued. Raises OSError."""
+        shutil.rmtree(self.whole)
+        self.whole.mkdir()
+
+    def finish(self) -> Path:
+        self.final.parent.mkdir(parents=True, exist_ok=True)
+        self.whole.replace(self.final)
+        _sync(self.final.parent)
+        self.discard()
+        return self.final
+
+    def discard(self) -> None:
+        if self.partial.exists():
+            shutil.rmtree(self.partial)
+        if self.partial.parent.exists() and not any(self.partial.parent.iterdir()):
+            self.partial.parent.rmdir()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the pull, which ends with the process. Raises `PullFailed` if another
+        process has it."""
+        self.partial.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.partial / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise PullFailed("Another process pulls the same files now.") from None
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+
+def _short_digest(text: str, length: int = 8) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def _sync(folder: Path) -> None:
+    """Let the name of a folder survive a loss of power."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# -- A pull of a repository
 
 # One of them is beside the model, whose folder may be within that of an archive.
 _MODEL_FILES: Final = ("openvino_model.xml", "openvino_language_model.xml", "config.json")
@@ -52,7 +159,7 @@ def complete(folders: PullFolders, fill: Callable[[], None], report: Report) -> 
                 fill()
                 for file in sorted(folders.whole.rglob("*.gguf")):
                     report(f"converting {file.name}", 0, None)
-                    gguf_folder.convert(file)
+                    gguf.convert(file)
                 folders.finish()
         return _served_folder(folders.final)
     except OSError as error:
@@ -76,7 +183,8 @@ def _fetch_all(
     hub: Hub, repository: Repository, folders: PullFolders, report: Report, patience: Patience
 ) -> None:
     missing = [each for each in repository.files if not (folders.whole / each.path).is_file()]
-    started = sum(_started_bytes(folders, each) for each in missing)
+    begun = [folders.unfinished(each.path) for each in missing]
+    started = sum(each.stat().st_size for each in begun if each.is_file())
     missing_bytes = sum(each.size_bytes for each in missing)
     check_disk(missing_bytes - started, folders.root)
     done = repository.size_bytes - missing_bytes + started
@@ -98,8 +206,3 @@ def check_disk(num_bytes: int, folder: Path) -> None:
             f"The missing files take {gigabytes(num_bytes)}, and the disk of {folder} has "
             f"{gigabytes(free)} free. Free some, or move the home folder."
         )
-
-
-def _started_bytes(folders: PullFolders, file: RepositoryFile) -> int:
-    path = folders.unfinished(file.path)
-    return path.stat().st_size if path.is_file() else 0

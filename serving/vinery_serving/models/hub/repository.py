@@ -1,13 +1,16 @@
-"""A repository of a hub at one commit: its files with sizes and digests, and its configuration."""
+"""A model before it is pulled, with sizes, digests and configuration of its files: a repository of
+a hub at one commit, or files of this machine."""
 
 import fnmatch
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, Self
 
 from vinery_serving.models.hub.errors import PullFailed
+from vinery_serving.models.hub.gguf import read_metadata
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
 
@@ -28,8 +31,6 @@ class RepositoryFile:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """What a hub lists at one commit."""
-
     name: str  # such as OpenVINO/Qwen3-8B-int4-ov
     revision: str  # what was asked for, such as main
     commit: str
@@ -50,7 +51,6 @@ class Repository:
         return next((each for each in self.files if each.path == path), None)
 
     def has(self, path: str) -> bool:
-        """Whether there is such a file."""
         return self.file(path) is not None
 
     def only(self, patterns: Iterable[str]) -> Self:
@@ -59,7 +59,11 @@ class Repository:
         wanted = tuple(patterns)
         if not wanted:
             return self
-        files = tuple(each for each in self.files if _matches(each.path, wanted))
+        files = tuple(
+            file
+            for file in self.files
+            if any(fnmatch.fnmatchcase(file.path, each) for each in wanted)
+        )
         if not files:
             raise PullFailed(
                 f"No file of {self.name} matches {' or '.join(wanted)}. Its files: "
@@ -85,5 +89,66 @@ def check_path(path: str, source: str) -> None:
         raise PullFailed(f"{source} has a file with the name {path!r}, which is not safe.")
 
 
-def _matches(path: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(path, each) for each in patterns)
+# -- Files of this machine: a folder, or a GGUF file
+
+_COPY_BYTES: Final = 4 << 20
+_ARCHIVES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+
+
+def is_archive(path: Path) -> bool:
+    return path.name.lower().endswith(_ARCHIVES)
+
+
+def local_repository(path: Path) -> Repository:
+    """Return the files of a folder, or a GGUF file, as a repository without a commit, to be judged.
+    Raises `PullFailed`."""
+    if path.is_file():
+        return _of_gguf(path)
+    if not path.is_dir():
+        raise PullFailed(f"There is no folder or file {path}.")
+    files = tuple(
+        RepositoryFile(each.relative_to(path).as_posix(), each.stat().st_size)
+        for each in sorted(path.rglob("*"))
+        if each.is_file()
+    )
+    ggufs = [each for each in files if each.path.endswith(".gguf")]
+    metadata = read_metadata(path / ggufs[0].path) if len(ggufs) == 1 else {}
+    return Repository(
+        name=path.name,
+        revision="",
+        commit="",
+        files=files,
+        config=_object(path / "config.json"),
+        openvino_config=_object(path / "openvino_config.json"),
+        chat_template=_object(path / "tokenizer_config.json").get("chat_template"),
+        gguf_architecture=metadata.get("general.architecture"),
+    )
+
+
+def _of_gguf(path: Path) -> Repository:
+    architecture = read_metadata(path).get("general.architecture")
+    files = (RepositoryFile(path.name, path.stat().st_size),)
+    return Repository(path.stem, "", "", files, gguf_architecture=architecture)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        raise PullFailed(f"{path} is no JSON object.") from None
+    return value if isinstance(value, dict) else {}
+
+
+def copy(source: Path, target: Path, unfinished: Path, advance: Callable[[int], None]) -> None:
+    """Copy a file, unless an earlier attempt has. Raises OSError."""
+    if target.is_file():
+        advance(target.stat().st_size)
+        return
+    with source.open("rb") as reading, unfinished.open("wb") as writing:
+        while block := reading.read(_COPY_BYTES):
+            writing.write(block)
+            advance(len(block))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.replace(target)

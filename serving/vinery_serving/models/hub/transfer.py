@@ -27,8 +27,6 @@ class WrongContent(PullFailed):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often and how long a file is tried."""
-
     max_attempts: int = 6  # in a row that bring no byte
     max_attempts_in_all: int = 60
     first_wait_s: float = 1.0  # doubled after each attempt that brings no byte
@@ -47,8 +45,6 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file before it is fetched."""
-
     name: str
     size_bytes: int
     etag: str  # another one: another content; empty: the server has none
@@ -72,63 +68,63 @@ def fetch(
     """Fetch a file to `path`, where an earlier attempt may have left its beginning. `advance` gets
     the bytes that came; less than 0 if some are dropped. Raises `PullFailed`, with the file's name
     if its content is wrong twice."""
+    transfer = _Transfer(source, file, path, advance, patience)
     try:
-        _fetch_once(source, file, path, advance, patience)
+        transfer.run()
     except WrongContent:
         advance(-_size(path))
         path.unlink(missing_ok=True)
-        _fetch_once(source, file, path, advance, patience)
+        transfer.run()
 
 
-def _fetch_once(
-    source: Source,
-    file: RepositoryFile,
-    path: Path,
-    advance: Callable[[int], None],
-    patience: Patience,
-) -> None:
-    attempts, in_row = 0, 0
-    while (before := _size(path)) != file.size_bytes or not path.exists():
-        try:
-            _append(source, file, path, advance, patience.stall_s)
-        except HubUnavailable as error:
-            attempts += 1
-            in_row = 0 if _size(path) > before else in_row + 1
-            if in_row >= patience.max_attempts or attempts >= patience.max_attempts_in_all:
-                raise
-            time.sleep(_wait_s(error, in_row, patience))
-    check_content(file, path)
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    source: Source
+    file: RepositoryFile
+    path: Path
+    advance: Callable[[int], None]
+    patience: Patience
 
+    def run(self) -> None:
+        """Fetch what is missing in several attempts, and check all of it."""
+        attempts, in_row = 0, 0
+        while (before := _size(self.path)) != self.file.size_bytes or not self.path.exists():
+            try:
+                self._append()
+            except HubUnavailable as error:
+                attempts += 1
+                in_row = 0 if _size(self.path) > before else in_row + 1
+                is_hopeless = in_row >= self.patience.max_attempts
+                if is_hopeless or attempts >= self.patience.max_attempts_in_all:
+                    raise
+                time.sleep(self._wait_s(error, in_row))
+        check_content(self.file, self.path)
 
-def _wait_s(error: HubUnavailable, in_row: int, patience: Patience) -> float:
-    """How long to wait: longer each time, and as long as the hub asks for within reason."""
-    own_s: float = min(patience.first_wait_s * 2**in_row, patience.max_wait_s)
-    asked_s = min(error.retry_after_s, patience.max_asked_wait_s)
-    return max(own_s, asked_s)
+    def _wait_s(self, error: HubUnavailable, in_row: int) -> float:
+        """How long to wait: longer each time, and as long as the hub asks for within reason."""
+        patience = self.patience
+        own_s: float = min(patience.first_wait_s * 2**in_row, patience.max_wait_s)
+        return max(own_s, min(error.retry_after_s, patience.max_asked_wait_s))
 
-
-def _append(
-    source: Source,
-    file: RepositoryFile,
-    path: Path,
-    advance: Callable[[int], None],
-    stall_s: float,
-) -> None:
-    """Read one response to its end."""
-    path.touch()
-    with source.open(_size(path), stall_s) as stream, path.open("r+b") as target:
-        position = stream.start
-        advance(position - _size(path))
-        target.truncate(position)
-        target.seek(position)
-        for part in _not_stalled(stream.parts, stall_s):
-            position += len(part)
-            if position > file.size_bytes:
-                raise WrongContent(f"{file.path} is longer than listed.")
-            target.write(part)
-            advance(len(part))
-        if position < file.size_bytes:
-            raise WrongContent(f"{file.path} is shorter than listed.")
+    def _append(self) -> None:
+        self.path.touch()
+        stall_s, size_bytes = self.patience.stall_s, self.file.size_bytes
+        with (
+            self.source.open(_size(self.path), stall_s) as stream,
+            self.path.open("r+b") as target,
+        ):
+            position = stream.start
+            self.advance(position - _size(self.path))
+            target.truncate(position)
+            target.seek(position)
+            for part in _not_stalled(stream.parts, stall_s):
+                position += len(part)
+                if position > size_bytes:
+                    raise WrongContent(f"{self.file.path} is longer than listed.")
+                target.write(part)
+                self.advance(len(part))
+            if position < size_bytes:
+                raise WrongContent(f"{self.file.path} is shorter than listed.")
 
 
 def _not_stalled(parts: Iterator[bytes], stall_s: float) -> Iterator[bytes]:
@@ -177,3 +173,32 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+# -- What a pull reports while it runs: its stage, and bytes that it has and needs
+
+Report = Callable[[str, int, int | None], None]
+"""Takes a stage, the bytes that are done, and the bytes in all; None: unknown."""
+
+_INTERVAL_S: Final = 0.5
+
+
+class Progress:
+    """Counts bytes, and reports them twice a second and with each new stage."""
+
+    def __init__(self, report: Report, total_bytes: int, done_bytes: int = 0) -> None:
+        self._report, self._stage = report, ""
+        self._total, self._done = total_bytes, done_bytes
+        self._next_at = 0.0
+
+    def enter(self, stage: str) -> None:
+        self._stage, self._next_at = stage, 0.0
+        self.advance(0)
+
+    def advance(self, num_bytes: int) -> None:
+        """Count bytes that came, or with less than 0 some that were dropped."""
+        self._done += num_bytes
+        now = time.monotonic()
+        if now >= self._next_at or self._done >= self._total:
+            self._next_at = now + _INTERVAL_S
+            self._report(self._stage, self._done, self._total)

@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from vinery_serving.models.hub.architectures import (
-    GGUF_ARCHITECTURES,
+from vinery_serving.models.hub.formats import (
     VISION_TYPES,
+    Format,
     Task,
     class_of,
+    format_of,
+    gguf_files,
     is_known_text,
     task_of,
     type_of,
+    weights_of,
 )
-from vinery_serving.models.hub.formats import Format, format_of, gguf_files, weights_of
-from vinery_serving.models.hub.machine import Machine
-from vinery_serving.models.hub.memory_need import CONTEXT_TOKENS, MemoryNeed, memory_need
+from vinery_serving.models.hub.gguf import GGUF_ARCHITECTURES
+from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNeed, memory_need
 from vinery_serving.models.hub.repository import Repository
 
 # Beside the files themselves.
@@ -38,8 +40,6 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer, why, and the figures behind it."""
-
     answer: Answer
     reasons: tuple[str, ...]  # sentences, the most important first
     repository: str

@@ -1,0 +1,72 @@
+"""What a job's process reads, and what it reports on its standard output: JSON lines, the last one
+its end.
+
+    {"stage": "fetching model.safetensors", "done_bytes": 12, "total_bytes": 40}
+    {"result": {"folder": "..."}}
+    {"error": "The repository does not exist. ..."}
+
+A process that ends without a result or an error was killed, and is begun again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import msgspec
+
+# Progress that comes more often is dropped, unless the stage changes.
+_INTERVAL_S: Final = 0.2
+
+
+class JobFailed(Exception):
+    """The job cannot succeed as it is. The message gives administrators the reason and what to
+    do."""
+
+
+class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job's process reads from its standard input."""
+
+    kind: str
+    action: str = "run"  # or `discard`: delete what the job has made so far
+    job_id: int
+    node_pid: int  # the process that has started this one
+    model: str  # the name of the served model
+    home: Path
+    parameters: dict[str, Any] = {}
+
+    @classmethod
+    def from_json(cls, text: bytes) -> JobDocument:
+        return msgspec.json.decode(text, type=cls, dec_hook=lambda kind, value: kind(value))
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self, enc_hook=str)
+
+
+class Reporter:
+    def __init__(self, output: TextIO | None = None) -> None:
+        self._output = output or sys.stdout
+        self._stage = ""
+        self._next_at_s = 0.0
+
+    def progress(self, stage: str, done_bytes: int = 0, total_bytes: int | None = None) -> None:
+        """Report what the job does now, a sentence's beginning such as `fetching config.json`."""
+        now_s = time.monotonic()
+        if stage == self._stage and now_s < self._next_at_s and done_bytes != total_bytes:
+            return
+        self._stage, self._next_at_s = stage, now_s + _INTERVAL_S
+        self._write({"stage": stage, "done_bytes": done_bytes, "total_bytes": total_bytes})
+
+    def result(self, values: Mapping[str, Any]) -> None:
+        self._write({"result": dict(values)})
+
+    def error(self, sentence: str) -> None:
+        self._write({"error": sentence})
+
+    def _write(self, values: Mapping[str, Any]) -> None:
+        self._output.write(json.dumps(values) + "\n")
+        self._output.flush()

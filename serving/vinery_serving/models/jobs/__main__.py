@@ -7,37 +7,21 @@ Its standard error is the job's log. It ends with the node that has started it.
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.processes import parent
 
-# Returns the result. Raises JobFailed.
-Run = Callable[[JobDocument, Reporter], Mapping[str, Any]]
-Discard = Callable[[JobDocument], None]
-
-# The modules of the kinds, which this process alone imports. Each has `run` and, if the job leaves
-# unfinished files, `discard`.
-MODULES: Final[Mapping[str, str]] = {
-    "pull": "vinery_serving.models.hub.pull_job",
-    "convert": "vinery_serving.models.convert.job",
+# The modules of the kinds, which this process alone imports. Each has `run`, which returns the
+# result or raises JobFailed, and, if the job leaves unfinished files, `discard`.
+_MODULES: Final[Mapping[str, str]] = {
+    "pull": "vinery_serving.models.hub.origins",
+    "convert": "vinery_serving.models.convert.conversion",
     "bench": "vinery_serving.models.speed.bench_job",
     "tune": "vinery_serving.models.speed.tune_job",
 }
-
-
-def run_of(kind: str) -> Run:
-    """Return the function that carries out a job. Raises KeyError for a kind that is unknown."""
-    run: Run = import_module(MODULES[kind]).run
-    return run
-
-
-def discard_of(kind: str) -> Discard | None:
-    """Return the function that deletes what an unfinished job has made; None: it makes nothing."""
-    discard: Discard | None = getattr(import_module(MODULES[kind]), "discard", None)
-    return discard
 
 
 def main() -> int:
@@ -46,14 +30,14 @@ def main() -> int:
     document = JobDocument.from_json(sys.stdin.buffer.read())
     # The next node begins the job again.
     parent.end_with(document.node_pid)
+    module: Any = import_module(_MODULES[document.kind])
     if document.action == "discard":
-        discard = discard_of(document.kind)
-        if discard is not None:
-            discard(document)
+        if hasattr(module, "discard"):
+            module.discard(document)
         return 0
     reporter = Reporter(output)
     try:
-        reporter.result(run_of(document.kind)(document, reporter))
+        reporter.result(module.run(document, reporter))
     except JobFailed as failure:
         logging.error("%s", failure)
         reporter.error(str(failure))

@@ -10,7 +10,7 @@ import django.core.validators
 import django.db.models.deletion
 from django.db import migrations, models
 
-from vinery_serving.models.tasks import UnusableModel, read_task
+from vinery_serving.models.folder_options import UnusableModel, read_task
 
 _REPLACED = (
     "0002_failures_in_row",

@@ -204,7 +204,6 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
 
 
 def _usable_name(name: str) -> str:
-    """Return the name in the signs that Vinery's names have."""
     return re.sub(r"[^A-Za-z0-9._:/-]", "-", name).lstrip("._:/-")[:128] or "model"
 
 

@@ -1,24 +1,109 @@
-"""The job `bench`: measures the engine of a served model through its socket. A model that is
-asleep wakes for it, as for a request.
+"""The job `bench`: the speed card of a served model, measured through the socket of its engine with
+several numbers of streams, one after the other. A model that is asleep wakes for it, as for a
+request.
 
-{"model_id": 3, "settings_digest": "0a1b...", "folder": "/models/tiny-chat"}
+    {"model_id": 3, "settings_digest": "0a1b...", "folder": "/models/tiny-chat"}
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
-from vinery_serving.models.speed.card import SpeedCard, measure
-from vinery_serving.models.speed.measuring import Engine, MeasurementFailed
-from vinery_serving.models.speed.texts import Encode
+import msgspec
+
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
+from vinery_serving.models.speed.measuring import (
+    Encode,
+    Engine,
+    MeasurementFailed,
+    Run,
+    memory_bytes,
+    prompt_ids,
+)
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.tokenizer import load_tokenizer
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.transport.messages import Hello
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 from vinery_serving.transport.waiting import WaitingRequests
+
+STREAMS: Final = (1, 4, 16)
+_PROMPT_TOKENS: Final = 256
+_OUTPUT_TOKENS: Final = 64
+_WARM_UP_TOKENS: Final = 8
+_PING_TIMEOUT_S: Final = 60.0
+
+
+class SpeedPoint(msgspec.Struct, frozen=True):
+    """The speed with one number of streams. Tokens per second are of all streams together."""
+
+    streams: int
+    prompt_tokens_per_s: float
+    output_tokens_per_s: float
+    first_token_s: float  # the median
+    memory_bytes: int  # of the engine's process
+
+    @classmethod
+    def of(cls, run: Run, pid: int) -> "SpeedPoint":
+        return cls(
+            streams=len(run.answers),
+            prompt_tokens_per_s=round(run.prompt_tokens_per_s, 2),
+            output_tokens_per_s=round(run.output_tokens_per_s, 2),
+            first_token_s=round(run.first_token_s, 4),
+            memory_bytes=memory_bytes(pid),
+        )
+
+
+class SpeedCard(msgspec.Struct, frozen=True):
+    points: tuple[SpeedPoint, ...]
+    num_prompt_tokens: int  # of each request
+    num_output_tokens: int
+    num_other_tokens: int  # that clients used meanwhile: they made the measured requests slower
+
+    def as_json(self) -> dict[str, Any]:
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values
+
+
+async def measure(
+    engine: Engine, encode: Encode, report: Callable[[int], object], *, seed: int
+) -> SpeedCard:
+    """Measure an engine beside its other requests. `report` gets each number of streams. Another
+    `seed` gives other prompts, so that none is in the prefix cache.
+
+    Raises `MeasurementFailed`, EngineDisconnected and TimeoutError.
+    """
+    hello = engine.client.hello
+    assert hello is not None
+    num_prompt, num_output = _lengths(hello)
+    before = (await engine.client.ping(_PING_TIMEOUT_S)).tokens.num_output_tokens
+    await engine.run([prompt_ids(encode, seed, num_prompt)], _WARM_UP_TOKENS)
+    points = []
+    for streams in STREAMS:
+        if streams > hello.max_running:
+            break
+        report(streams)
+        first = seed + 100 * streams
+        prompts = [prompt_ids(encode, first + at, num_prompt) for at in range(streams)]
+        points.append(SpeedPoint.of(await engine.run(prompts, num_output), hello.pid))
+    after = (await engine.client.ping(_PING_TIMEOUT_S)).tokens.num_output_tokens
+    num_others = max(0, after - before - engine.num_own_tokens)
+    return SpeedCard(tuple(points), num_prompt, num_output, num_others)
+
+
+def _lengths(hello: Hello) -> tuple[int, int]:
+    """Return the tokens of a prompt and of an output; less for a short context."""
+    room = hello.max_context or _PROMPT_TOKENS * 2
+    num_output = min(_OUTPUT_TOKENS, room // 4)
+    num_prompt = min(_PROMPT_TOKENS, room // 2)
+    if min(num_output, num_prompt) < 1:
+        raise MeasurementFailed(f"A context of {hello.max_context} tokens is too short to measure.")
+    return num_prompt, num_output
+
+
+# -- The job
 
 # A model that is asleep wakes first, and may have to wait for memory.
 _CONNECT_TIMEOUT_S: Final = 600.0
@@ -32,7 +117,7 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     key = settings_key(document.parameters["settings_digest"])
     address = EngineAddress(document.parameters["model_id"], key)
     try:
-        card = asyncio.run(_measure(document, address, encode, reporter))
+        card = asyncio.run(_measure_model(document, address, encode, reporter))
     except MeasurementFailed as error:
         raise JobFailed(str(error)) from error
     except (EngineDisconnected, TimeoutError):
@@ -43,14 +128,13 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
 
 
 def encode_of(folder: Path) -> Encode:
-    """Return the tokenizer of a model. Raises JobFailed."""
     try:
         return load_tokenizer(ModelFolder.read(folder)).encode
     except UnusableFolder as error:
         raise JobFailed(str(error)) from error
 
 
-async def _measure(
+async def _measure_model(
     document: JobDocument, address: EngineAddress, encode: Encode, reporter: Reporter
 ) -> SpeedCard:
     run_dir = document.home / "run"

@@ -1,19 +1,20 @@
 """Sends requests to an engine, several at once, and measures what comes back.
 
 The engine's socket is what the gateway uses: a client of the HTTP API sees the same speed, plus
-well under a millisecond for each request. It needs no key and is no usage.
+well under a millisecond for each request. It needs no key and is no usage. Prompts are plain
+sentences, a different text for each, the same in each run.
 """
 
 import asyncio
-import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Final
 
 import numpy as np
+import psutil
 
 from vinery_serving.core.request import Sampling
 from vinery_serving.transport.client import EngineClient
@@ -51,18 +52,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Several answers that began together."""
-
     answers: tuple[Answer, ...]
 
     @property
     def duration_s(self) -> float:
-        """From the first request to the last token."""
         return max(each.end_s for each in self.answers) - min(each.began_s for each in self.answers)
 
     @property
     def first_token_s(self) -> float:
-        """The median time to the first token."""
         return median(each.first_s - each.began_s for each in self.answers)
 
     @property
@@ -133,8 +130,40 @@ class Engine:
 def memory_bytes(pid: int) -> int:
     """Return the resident memory of a process; 0 if it cannot be read."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    except OSError:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
         return 0
-    found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+
+
+# -- Prompts
+
+_SUBJECTS: Final = (
+    *("The harbour", "A small library", "The night train", "Our neighbour", "The old bridge"),
+    *("A team of engineers", "The morning market", "The weather station", "A quiet garden"),
+)
+_VERBS: Final = (
+    *("waits for", "depends on", "was built beside", "gives way to", "looks like"),
+    *("has changed since", "is older than", "opens before", "closes after"),
+)
+_OBJECTS: Final = (
+    *("the first snow of the year", "a long and careful plan", "the river behind the mill"),
+    *("everything that people remember", "seven boxes of paper", "the road to the mountains"),
+    *("what the town had expected", "a letter from the capital", "the sound of the bells"),
+)
+_QUESTION: Final = "\nRepeat the last sentence, and then write how the story goes on.\n"
+
+Encode = Callable[[str], list[int]]
+
+
+def prompt_ids(encode: Encode, number: int, num_tokens: int) -> list[int]:
+    """Return a prompt of so many tokens, which begins like no other."""
+    random = Random(number)
+    ids = encode(f"Story {number}. ")
+    while len(ids) < num_tokens:
+        words = (random.choice(_SUBJECTS), random.choice(_VERBS), random.choice(_OBJECTS))
+        ids += encode(f"{' '.join(words)}. ")
+    return ids[:num_tokens]
+
+
+def next_turn(encode: Encode, prompt: Sequence[int], answer: Sequence[int]) -> list[int]:
+    return [*prompt, *answer, *encode(_QUESTION)]

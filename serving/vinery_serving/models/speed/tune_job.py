@@ -1,24 +1,32 @@
-"""The job `tune`: looks for better engine options of a model, in engines of its own.
+"""The job `tune`: looks for better engine options of a model, in engines of its own beside the one
+that serves.
 
-{"folder": "/models/tiny-chat", "device": "CPU", "options": {}, "max_context": 2048,
- "time_limit_s": 300, "allow_other_answers": false}
+    {"folder": "/models/tiny-chat", "device": "CPU", "options": {}, "max_context": 2048,
+     "time_limit_s": 300, "allow_other_answers": false}
 """
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any, Final
 
 import msgspec
 import psutil
 
-from vinery_serving.models.jobs.progress import JobDocument, JobFailed, Reporter
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.models.speed.bench_job import encode_of
 from vinery_serving.models.speed.measuring import Engine, MeasurementFailed
-from vinery_serving.models.speed.trials import trial_engine
-from vinery_serving.models.speed.tuning import Tuner, Tuning
-from vinery_serving.transport.client import EngineDisconnected
+from vinery_serving.models.speed.tuning import Tuner
+from vinery_serving.processes.child import ChildProcess
+from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
 # Of the weights, for an engine with a small cache: with it, and what its process needs beside.
 _MEMORY_FACTOR: Final = 1.3
@@ -27,23 +35,28 @@ _NUM_ENGINES: Final = 2
 _LOAD_TIMEOUT_S: Final = 600.0
 
 
-class TuneParameters(msgspec.Struct, frozen=True, kw_only=True):
-    folder: Path
-    device: str
-    options: dict[str, Any]
-    max_context: int
-    time_limit_s: float
-    allow_other_answers: bool = False
-
-
 def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     """Raises JobFailed."""
-    parameters = msgspec.convert(
-        document.parameters, TuneParameters, strict=False, dec_hook=lambda kind, value: kind(value)
+    asked = document.parameters
+    folder, device = Path(asked["folder"]), str(asked["device"])
+    _check_memory(folder, device)
+
+    def start(options: Mapping[str, Any]) -> AbstractAsyncContextManager[Engine]:
+        context = int(asked["max_context"])
+        return trial_engine(folder, device, dict(options), context, _LOAD_TIMEOUT_S)
+
+    tuner = Tuner(
+        start=start,
+        encode=encode_of(folder),
+        present=asked["options"],
+        device=device,
+        is_vision=(folder / "openvino_text_embeddings_model.xml").exists(),
+        allows_other_answers=bool(asked.get("allow_other_answers")),
+        time_limit_s=float(asked["time_limit_s"]),
+        report=reporter.progress,
     )
-    _check_memory(parameters)
     try:
-        tuning = asyncio.run(_tune(parameters, reporter))
+        tuning = asyncio.run(tuner.run())
     except MeasurementFailed as error:
         raise JobFailed(f"The present options cannot be measured: {error}") from error
     except EngineDisconnected:
@@ -52,32 +65,11 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     return result
 
 
-async def _tune(parameters: TuneParameters, reporter: Reporter) -> Tuning:
-    folder = parameters.folder
-
-    def start(options: Mapping[str, Any]) -> AbstractAsyncContextManager[Engine]:
-        return trial_engine(
-            folder, parameters.device, dict(options), parameters.max_context, _LOAD_TIMEOUT_S
-        )
-
-    tuner = Tuner(
-        start=start,
-        encode=encode_of(folder),
-        present=parameters.options,
-        device=parameters.device,
-        is_vision=(folder / "openvino_text_embeddings_model.xml").exists(),
-        allows_other_answers=parameters.allow_other_answers,
-        time_limit_s=parameters.time_limit_s,
-        report=reporter.progress,
-    )
-    return await tuner.run()
-
-
-def _check_memory(parameters: TuneParameters) -> None:
+def _check_memory(folder: Path, device: str) -> None:
     """Raises JobFailed if the engines of the trials would not fit beside what runs."""
-    if parameters.device != "CPU":
+    if device != "CPU":
         return
-    num_bytes = sum(file.stat().st_size for file in parameters.folder.glob("*.bin"))
+    num_bytes = sum(file.stat().st_size for file in folder.glob("*.bin"))
     needed = _NUM_ENGINES * (int(num_bytes * _MEMORY_FACTOR) + _MEMORY_BASE_BYTES)
     available = psutil.virtual_memory().available
     if available < needed:
@@ -85,3 +77,62 @@ def _check_memory(parameters: TuneParameters) -> None:
             f"Trials need {needed / 2**30:.1f} GB of memory for {_NUM_ENGINES} engines, and "
             f"{available / 2**30:.1f} GB are free. Unload this model or others, and tune again."
         )
+
+
+# -- Engines with other options
+
+_CONNECT_TIMEOUT_S: Final = 10.0
+_END_TIMEOUT_S: Final = 5.0
+
+
+@asynccontextmanager
+async def trial_engine(
+    folder: Path, device: str, options: dict[str, Any], max_context: int, timeout_s: float
+) -> AsyncIterator[Engine]:
+    """Run an engine until the block ends. Raises `MeasurementFailed` if it does not load."""
+    with tempfile.TemporaryDirectory(prefix="vinery-trial-") as scratch:
+        config = EngineConfig(
+            name="trial",
+            folder=folder,
+            device=device,
+            socket_path=Path(scratch) / "engine.sock",
+            cache_dir=Path(scratch) / "cache",
+            max_context=max_context,
+            options=parse_options(options),
+        )
+        process = _start(config)
+        client = EngineClient(config.socket_path)
+        try:
+            await process.write(config.to_line())
+            await _wait_ready(process, timeout_s)
+            client.open()
+            await client.wait_connected(_CONNECT_TIMEOUT_S)
+            yield Engine(client)
+        finally:
+            await client.close()
+            await asyncio.shield(process.end(_END_TIMEOUT_S))
+
+
+def _start(config: EngineConfig) -> ChildProcess:
+    """The engine is in the process group of the job, with which the node ends it."""
+    return ChildProcess(
+        (sys.executable, "-m", "vinery_serving.engine", config.name),
+        "trial",
+        environment=dict(os.environ) | {"TMPDIR": str(config.socket_path.parent)},
+        stdin=PIPE,
+        stdout=PIPE,
+        leads_group=False,
+    )
+
+
+async def _wait_ready(process: ChildProcess, timeout_s: float) -> None:
+    """Raises `MeasurementFailed` with the reason of an engine that does not load."""
+    output = await process.output()
+    try:
+        async with asyncio.timeout(timeout_s):
+            line = await output.readline()
+    except TimeoutError:
+        raise MeasurementFailed(f"It did not load within {timeout_s:.0f} s.") from None
+    report = json.loads(line) if line else {"event": "failed", "error": "The engine process ended."}
+    if report["event"] != "ready":
+        raise MeasurementFailed(" ".join(str(report["error"]).split()))

@@ -5,19 +5,90 @@ in turns, so that what else the machine does meanwhile slows both. The work is w
 turn repeats those before.
 """
 
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from statistics import geometric_mean, median
 from typing import Any, Final
 
 import msgspec
+import psutil
 
-from vinery_serving.models.speed.knobs import GENAI_DEFAULTS, knobs
-from vinery_serving.models.speed.measuring import Engine, MeasurementFailed, Run
-from vinery_serving.models.speed.texts import Encode, next_turn, prompt_ids
+from vinery_serving.models.speed.measuring import (
+    Encode,
+    Engine,
+    MeasurementFailed,
+    Run,
+    next_turn,
+    prompt_ids,
+)
 from vinery_serving.transport.client import EngineDisconnected
+
+_BATCHES: Final = (1024, 512, 128)
+_KV_PRECISIONS: Final = ("u8", "f16")
+_QUANTIZATION_GROUPS: Final = ("0", "32", "128")
+_KV: Final = "KV_CACHE_PRECISION"
+_GROUP: Final = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change of engine options. Those of `plugin` are added to the others in it."""
+
+    what: str  # in words for administrators
+    options: dict[str, Any]
+
+    def applied_to(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        changed = {**options, **self.options}
+        if "plugin" in self.options:
+            changed["plugin"] = {**options.get("plugin", {}), **self.options["plugin"]}
+        return changed
+
+
+# As GenAI is without any option.
+GENAI_DEFAULTS: Final[Mapping[str, Any]] = {"enable_prefix_caching": False}
+
+
+def knobs(options: Mapping[str, Any], *, device: str, is_vision: bool) -> Iterator[list[Change]]:
+    """Yield the values of each setting that the device has and that differ from `options`. What
+    mostly helps comes first."""
+    is_cpu = device == "CPU"
+    if not options.get("enable_prefix_caching", True):
+        yield [Change("prefix caching", {"enable_prefix_caching": True})]
+    present = options.get("max_num_batched_tokens", 256)
+    yield [
+        Change(f"{size} tokens in a step", {"max_num_batched_tokens": size})
+        for size in _BATCHES
+        if size != present
+    ]
+    drafting = ("draft_model", "eagle3_head", "prompt_lookup")
+    if not (is_vision or any(options.get(each) for each in drafting)):
+        yield [Change("prompt lookup", {"prompt_lookup": True})]
+    if is_cpu:
+        yield _threads(options)
+        yield _plugin(options, _GROUP, _QUANTIZATION_GROUPS, "dynamic quantization group")
+    yield _plugin(options, _KV, _KV_PRECISIONS, "KV precision")
+
+
+def _threads(options: Mapping[str, Any]) -> list[Change]:
+    num_all = os.cpu_count() or 1
+    present = options.get("num_threads", 0) or num_all
+    num_physical = psutil.cpu_count(logical=False) or num_all
+    others = sorted({num_all, num_physical, max(1, num_all - 1)} - {present}, reverse=True)
+    return [Change(f"{num} threads", {"num_threads": num}) for num in others]
+
+
+def _plugin(
+    options: Mapping[str, Any], name: str, values: tuple[str, ...], what: str
+) -> list[Change]:
+    present = options.get("plugin", {}).get(name)
+    return [
+        Change(f"{what} {value}", {"plugin": {name: value}}) for value in values if value != present
+    ]
+
+
+# -- The search
 
 STREAMS: Final = (1, 4)
 _PROMPT_TOKENS: Final = 96
@@ -50,8 +121,6 @@ class TrialResult(msgspec.Struct, frozen=True):
 
 
 class Tuning(msgspec.Struct, frozen=True):
-    """What a search has found."""
-
     present: dict[str, Any]
     trials: tuple[TrialResult, ...]
     best: dict[str, Any]
@@ -98,7 +167,8 @@ class Tuner:
                 winner = max(filter(self._may_win, found), key=_gain, default=None)
                 if winner is not None and _gain(winner) > best_gain * _LEAST_GAIN:
                     best, best_gain = winner.options, _gain(winner)
-                    self._keep(winner)
+                    at = self._trials.index(winner)
+                    self._trials[at] = msgspec.structs.replace(winner, is_kept=True)
         return Tuning(
             present=dict(self.present),
             trials=tuple(self._trials),
@@ -113,10 +183,6 @@ class Tuner:
         """Whether it is faster in nearly every round, with answers that are allowed."""
         has_answers = self.allows_other_answers or trial.same_answers == 1
         return trial.gain is not None and has_answers and _mean(trial.worst.values()) >= 1
-
-    def _keep(self, winner: TrialResult) -> None:
-        at = self._trials.index(winner)
-        self._trials[at] = msgspec.structs.replace(winner, is_kept=True)
 
     async def _try(self, base: Engine, what: str, options: dict[str, Any]) -> TrialResult:
         """Measure options beside the present ones. Options that fail are a result, too."""
@@ -173,12 +239,10 @@ class Tuner:
         return ratios
 
     def _prompt(self) -> list[int]:
-        """Return a prompt that no engine has seen."""
         self._seed += 1
         return prompt_ids(self.encode, self._seed, _PROMPT_TOKENS)
 
     async def _work(self, engine: Engine, prompts: Sequence[Sequence[int]]) -> list[Run]:
-        """All turns of as many chats as there are prompts."""
         turns: list[Run] = []
         for _ in range(_NUM_TURNS):
             turn = await engine.run(prompts, _OUTPUT_TOKENS)
@@ -195,7 +259,6 @@ def _gain(trial: TrialResult) -> float:
 
 
 def _mean(ratios: Iterable[float]) -> float:
-    """Return the geometric mean."""
     return geometric_mean(list(ratios))
 
 
