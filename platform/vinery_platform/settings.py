@@ -397,7 +397,7 @@ SPECTACULAR_SETTINGS = {
 # -- Jobs: a message only wakes a worker; the job itself is a row in the database ---------------
 
 CELERY_BROKER_URL = VINERY_REDIS_URL or "filesystem://localhost"
-CELERY_BROKER_TRANSPORT = None if VINERY_REDIS_URL else "vinery_platform.broker:Transport"
+CELERY_BROKER_TRANSPORT = None if VINERY_REDIS_URL else "vinery_platform.celery:Transport"
 if not VINERY_REDIS_URL:
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(HOME.broker / "messages"),

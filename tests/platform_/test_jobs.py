@@ -20,8 +20,7 @@ from kombu import Connection
 
 from tests.conftest import clean_environment, until
 from vinery_platform import broker
-from vinery_platform.broker import Channel
-from vinery_platform.celery import app
+from vinery_platform.celery import Channel, app
 from vinery_platform.config.home import Home
 
 # `vinery jobs` with three more tasks. The clock schedules one of them.
@@ -76,7 +75,7 @@ def send(home: Path, task: str, *arguments: str, redis_url: str = "") -> None:
         sender = Celery(broker=redis_url)
     else:
         sender = Celery(broker="filesystem://localhost")
-        sender.conf.broker_transport = "vinery_platform.broker:Transport"
+        sender.conf.broker_transport = "vinery_platform.celery:Transport"
         sender.conf.broker_transport_options = folders_in(home / "broker")
     sender.send_task(task, args=arguments, queue=settings.CELERY_TASK_DEFAULT_QUEUE)
 
@@ -139,7 +138,7 @@ def test_usage_of_dead_processes_is_recovered() -> None:
 @pytest.fixture
 def channel(tmp_path: Path) -> Channel:
     options = folders_in(tmp_path)
-    transport = "vinery_platform.broker:Transport"
+    transport = "vinery_platform.celery:Transport"
     connection = Connection(
         "filesystem://localhost", transport=transport, transport_options=options
     )

@@ -67,12 +67,13 @@ def warn_unless(check: str, text: str, cure: str, *, is_good: bool) -> Finding:
     return ok(check, text) if is_good else Finding(check, Level.WARNING, text, cure)
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+add_doctor = add_json
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print all findings. Returns 1 if one is a failure, else 0."""
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """Check OpenVINO, drivers, memory, disk, port, secrets, settings, database, Redis and clocks.
+    Each warning and failure has its cure. The exit status is 1 if there is a failure. Needs no home
+    and no running server."""
     found = []
     for finding in _findings():
         found.append(finding)

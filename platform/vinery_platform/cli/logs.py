@@ -28,7 +28,7 @@ _DURATION: Final = re.compile(r"(\d{1,6})([smhd])")
 _NODE: Final = "node"
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
@@ -159,8 +159,9 @@ def _all_new(follower: LogFollower) -> Iterator[LogEntry]:
         yield from entries
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print lines. Raises `SettingError`, and `Failure` if there are no logs."""
+def run_logs(arguments: argparse.Namespace) -> int:
+    """Show the last log lines of all processes of this home in the order of their times. It needs
+    no running server. The files are in the folder logs of the home."""
     folder = Home.from_env().logs
     logs = Logs(folder, Selection.of(arguments))
     try:

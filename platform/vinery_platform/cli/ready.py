@@ -98,11 +98,12 @@ def direct_opener() -> OpenerDirector:
     return build_opener(ProxyHandler({}), _AnyStatus)
 
 
-def run(_: argparse.Namespace) -> int:
-    """Print a line. Raises `Failure` if the server is not ready."""
+def run_ready(_: argparse.Namespace) -> str:
+    """Ask the server of this home whether a model has generated a token lately. If `vinery up` does
+    not run with this home, the server on VINERY_HOST, VINERY_PORT is asked. The exit status is 0 if
+    a model has, and 1 if not."""
     base_url = local_url()
     state = readiness(base_url)
     if state is not Readiness.READY:
         raise Failure(f"{base_url} is not ready: it waits for {state.value}.")
-    print(f"{base_url} is ready.")
-    return 0
+    return f"{base_url} is ready."

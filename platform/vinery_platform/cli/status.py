@@ -52,13 +52,13 @@ _ROLES: Final = {
 Row = dict[str, Any]
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+add_status = add_json
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print a report. Returns `READY`, `NOT_READY` or `NOT_RUNNING`. Raises `SettingError` if
-    there is no home."""
+def run_status(arguments: argparse.Namespace) -> int:
+    """Show what runs with this home: addresses, versions, processes with their memory, models,
+    database, Redis and usage journals. The exit status is 0 if a model is ready, 1 if none is, 2 if
+    there is no home, and 3 if Vinery does not run."""
     home = Home.from_env()
     if not home.path.exists():
         raise home.missing()

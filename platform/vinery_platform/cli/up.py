@@ -85,7 +85,7 @@ class Plan:
         return (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--end-with-parent",
         action="store_true",
@@ -98,8 +98,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run until a signal. Raises `SettingError` before any process is started."""
+def run_up(arguments: argparse.Namespace) -> int:
+    """Prepare the home folder, start web, node and jobs processes, and keep them running. Ctrl-C or
+    SIGTERM ends all of them; a second Ctrl-C kills them."""
     if arguments.reload and REPOSITORY is None:
         raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:

@@ -64,7 +64,7 @@ class Progress:
         return words
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a model (default: all loaded)")
     parser.add_argument(
         "--timeout",
@@ -78,11 +78,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="in a terminal, also print a request to try, with the first key",
     )
-    parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print lines. Returns 0 if each model is ready, 1 if one failed or is not ready in time."""
+def run_wait(arguments: argparse.Namespace) -> int:
+    """Show what models do until they are ready. The exit status is 1 if one failed or is not ready
+    in time."""
     if not (arguments.names or _loaded([])):
         _print(_none_loaded())
         return 0
