@@ -20,8 +20,8 @@ from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_platform.cli.services import behind
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
-from vinery_platform.operations.health import metrics
-from vinery_platform.operations.health.application import (
+from vinery_platform.operations import metrics
+from vinery_platform.operations.health import (
     HealthApplication,
     MetricsAccess,
     _of_keys,

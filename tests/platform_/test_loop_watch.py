@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.conftest import until
 from tests.fakes.clock import FakeClock
 from tests.tables import table
-from vinery_platform.operations.health.metrics import as_text, of_blocks
+from vinery_platform.operations.metrics import as_text, of_blocks
 from vinery_platform.processes import loop_watch
 from vinery_platform.processes.loop_watch import (
     Accounted,

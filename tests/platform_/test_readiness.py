@@ -22,10 +22,8 @@ from tests.tables import table
 from vinery_platform.cli import commands, up, wait
 from vinery_platform.cli.ready import Readiness, models_for, readiness
 from vinery_platform.cli.wait import Progress
-from vinery_platform.config import credentials
-from vinery_platform.config.credentials import Credentials
 from vinery_platform.config.home import Home
-from vinery_platform.processes import running_server
+from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.processes.listening import Address
 from vinery_platform.processes.supervisor import Supervisor
 from vinery_serving.models.engine_status import EngineState, EngineStatus
@@ -117,7 +115,7 @@ def test_the_health_check_asks_the_server_of_the_home(tmp_path: Path, closed_url
     settings = {"VINERY_HOME": str(home.path), "VINERY_PORT": closed_url.rpartition(":")[2]}
 
     with server(200, {}) as url, home.locked():
-        running_server.write(home, url, "1.0")
+        RunningServer.write(home, url, "1.0")
         result = scripts.vinery("ready", environment=settings)
 
     assert result.stdout == f"{url} is ready.\n"
@@ -132,7 +130,7 @@ def test_the_example_waits_for_the_models_of_a_busy_server_and_there_is_none_wit
         home = Home(tmp_path)
         monkeypatch.setenv("VINERY_HOME", str(home.path))
         monkeypatch.setenv("VINERY_PORT", url.rpartition(":")[2])
-        credentials.write(home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
+        Credentials(url, "vny_key", "admin", "pa55word").write(home.bootstrap_file)
         wait._print_example()
         return capsys.readouterr().out
 
@@ -159,8 +157,8 @@ def test_only_a_terminal_shows_the_key_too(tmp_path: Path, status: int, is_termi
         mock.patch.object(supervisor, "run_once", mock.AsyncMock()) as run_once,
     ):
         plan = up.Plan(home, Address("127.0.0.1", int(url.rpartition(":")[2])), 1)
-        credentials.write(home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
-        noted = running_server.write(home, url, "1.0")
+        Credentials(url, "vny_key", "admin", "pa55word").write(home.bootstrap_file)
+        noted = RunningServer.write(home, url, "1.0")
         asyncio.run(up._greet(plan, noted, supervisor, is_first_start=False))
 
     assert [each.args[0].argv[3:] for each in run_once.await_args_list] == [("wait", "--example")]

@@ -22,8 +22,8 @@ from vinery_platform.cli.shape import add_json, json_of, load_django, print_line
 from vinery_platform.config import config_file, env, secret_files, setting_table
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
+from vinery_platform.config.notes import RunningServer
 from vinery_platform.operations import backup
-from vinery_platform.processes import running_server
 from vinery_platform.processes.listening import Address, listen
 from vinery_platform.processes.memory import machine_bytes
 from vinery_serving.node import device_probe
@@ -205,7 +205,7 @@ def _existing(path: Path) -> Path:
 def disk() -> Iterator[Finding]:
     path = _existing(Home.from_env().path)
     free_bytes = shutil.disk_usage(path).free
-    wanted_bytes = 2**20 * env.integer("VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=10**6)
+    wanted_bytes = 2**20 * env.integer("VINERY_MIN_FREE_DISK_MB")
     text = f"{free_bytes / 2**30:.1f} GiB are free at {path}."
     cure = "Free some space, or set VINERY_HOME to a larger disk."
     yield warn_unless("disk", text, cure, is_good=free_bytes >= wanted_bytes)
@@ -231,7 +231,7 @@ def secrets() -> Iterator[Finding]:
 
 def port() -> Iterator[Finding]:
     """Whether the port is free, or used by the server of this home."""
-    server = running_server.read(Home.from_env())
+    server = RunningServer.read(Home.from_env())
     if server is not None:
         yield ok("port", f"Vinery runs at {server.base_url} (process {server.pid}).")
         return
@@ -248,7 +248,7 @@ def system_checks() -> Iterator[Finding]:
     """What `manage.py check` finds. Its check of the home is left out: it creates folders."""
     from django.core.checks import ERROR
 
-    from vinery_platform import checks
+    from vinery_platform.web import apps as checks
 
     made = (checks.open_access_is_local, checks.sqlite_is_on_a_local_disk)
     for check in (*made, checks.enough_files_can_be_open):

@@ -15,10 +15,10 @@ from contextlib import suppress
 from typing import Any
 
 from vinery_platform.cli.shape import Failure, add_json, failing_on, print_rows
-from vinery_platform.config import config_file, credentials, env
+from vinery_platform.config import config_file, env
 from vinery_platform.config.home import Home
+from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.config.setting_table import FILE_SUFFIX, SETTINGS, Setting
-from vinery_platform.processes import running_server
 from vinery_platform.processes.heartbeats import RELOAD
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device
@@ -77,7 +77,7 @@ def run_env(_: argparse.Namespace) -> int:
     """Print lines for a shell, with the address of the server and the first key: eval
     "$(vinery env)". OpenAI's clients read these variables."""
     home = Home.from_env()
-    known = credentials.read(home.bootstrap_file)
+    known = Credentials.read(home.bootstrap_file)
     if known is None and not home.path.exists():
         raise home.missing()
     if known is None:
@@ -85,7 +85,7 @@ def run_env(_: argparse.Namespace) -> int:
             f"{home.bootstrap_file} was deleted, and with it the first key. Create another one: "
             "vinery key create --name NAME"
         )
-    server = running_server.read(home)
+    server = RunningServer.read(home)
     base_url = known.base_url if server is None else server.base_url
     print(f"export OPENAI_BASE_URL={shlex.quote(f'{base_url}/v1')}")
     print(f"export OPENAI_API_KEY={shlex.quote(known.api_key)}")

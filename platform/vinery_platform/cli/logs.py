@@ -5,7 +5,6 @@ It reads files alone, so it needs no running server, no database and no right to
 
 import argparse
 import heapq
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from vinery_platform.cli.period import is_period, period
 from vinery_platform.cli.shape import Failure, counted
 from vinery_platform.config.home import Home
 from vinery_serving.processes.logs.entries import LEVELS, LogEntry
@@ -23,8 +23,6 @@ from vinery_serving.processes.logs.lines import time_text
 from vinery_serving.processes.logs.reading import LogFollower
 
 _POLL_S: Final = 0.25
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
-_DURATION: Final = re.compile(r"(\d{1,6})([smhd])")
 _NODE: Final = "node"
 
 
@@ -72,9 +70,9 @@ def add_lines_to(parser: argparse.ArgumentParser) -> None:
 
 def since(text: str, clock: Callable[[], float] = time.time) -> str:
     """Return a time as in log lines. Raises what argparse turns into a usage error."""
-    if match := _DURATION.fullmatch(text):
-        return time_text(clock() - int(match[1]) * _SECONDS[match[2]])
     try:
+        if is_period(text):
+            return time_text(clock() - period(text).total_seconds())
         moment = datetime.fromisoformat(text)
         return time_text((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError, OSError):

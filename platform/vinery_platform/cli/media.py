@@ -34,38 +34,14 @@ _WHAT_HELP: Final = (
     "a host such as images.example.org, a domain such as *.example.org for all hosts below it, or "
     "an absolute path of a folder"
 )
-_BOTH: Final = {
-    "max_bytes": Option(help="the largest file (default: unchanged; 20 MiB for a new rule)"),
-    "max_pixels": Option(
-        help="the largest picture, width times height (default: unchanged; 40 million for a new "
-        "rule)"
-    ),
-    "note": Option(help="what it is for"),
-}
-_HOST_FIELDS: Final = {
-    "schemes": Option(
-        "--scheme", help="https, http or both: may be given several times (default: https)"
-    ),
-    "ports": Option(
-        "--port",
-        metavar="PORT",
-        help="may be given several times (default: 443 for https, 80 for http)",
-    ),
-    "content_types": Option(
-        "--type",
-        metavar="TYPE",
-        help="such as image/png or image/*; may be given several times (default: all that is read)",
-    ),
-    "max_redirects": Option(help="each target must be allowed, too (default: 3)"),
-    "timeout_s": Option(
-        "--timeout", metavar="SECONDS", help="from the first query to the last byte (default: 10)"
-    ),
-    "networks": Option(
-        "--network",
-        metavar="CIDR",
-        help="addresses that are not public and allowed nevertheless, such as 10.1.0.0/16; may be "
-        "given several times",
-    ),
+_OF_BOTH: Final = {name: Option() for name in ("max_bytes", "max_pixels", "note")}
+_OF_HOSTS: Final = {
+    "schemes": Option("--scheme"),
+    "ports": Option("--port"),
+    "content_types": Option("--type"),
+    "max_redirects": Option("--max-redirects"),
+    "timeout_s": Option("--timeout", metavar="SECONDS"),
+    "networks": Option("--network", metavar="CIDR"),
 }
 _COLUMNS: Final = ("kind", "id", "scope", "whose", "what", "ports", "max_bytes", "active", "note")
 
@@ -113,7 +89,7 @@ def _add_allow(actions: Commands) -> None:
     parser = add_command(actions, "allow", allow, epilog=epilog)
     parser.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
     _add_scope(parser)
-    resource.add_fields(parser, resource.fields_of(MEDIA_RULES), {**_HOST_FIELDS, **_BOTH})
+    resource.add_fields(parser, resource.fields_of(MEDIA_RULES), {**_OF_HOSTS, **_OF_BOTH})
 
 
 def allow(arguments: argparse.Namespace) -> str:
@@ -121,9 +97,9 @@ def allow(arguments: argparse.Namespace) -> str:
     the folder; a rule that exists is changed. In force within a second, in all processes."""
     target, column = _target(arguments.what)
     values = resource.values_of(arguments)
-    wrong = [_HOST_FIELDS[name].flag for name in values if name in _HOST_FIELDS]
+    wrong = [_OF_HOSTS[name].flag for name in values if name in _OF_HOSTS]
     if target is MEDIA_FOLDERS and wrong:
-        raise Failure(f"{wrong[0] or 'This option'} is for hosts: leave it out for a folder.")
+        raise Failure(f"{wrong[0]} is for hosts: leave it out for a folder.")
     row = resource.put(target, {**_scope(arguments), **column}, {**values, "is_active": True})
     narrows = "" if row.organization_id is None else " as far as the platform allows it"
     return f"{row} is allowed for {row.whose}{narrows}. In force within a second."

@@ -20,7 +20,7 @@ from urllib.request import (
 from vinery_platform.cli.shape import Failure
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
-from vinery_platform.processes import running_server
+from vinery_platform.config.notes import RunningServer
 from vinery_platform.processes.listening import Address
 
 _TIMEOUT_S = 2.0
@@ -38,7 +38,7 @@ def local_url() -> str:
     """The root URL of the server of this home, for clients of this machine: where it runs, else
     where the settings let it run. Raises `SettingError` for an address that cannot be used."""
     try:
-        server = running_server.read(Home.from_env())
+        server = RunningServer.read(Home.from_env())
     except SettingError:  # the home of another user, whose server may answer all the same
         server = None
     return Address.from_env().base_url if server is None else server.base_url

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from vinery_platform.cli.shape import Failure, importing, start_django
-from vinery_platform.config import credentials, secret_files
-from vinery_platform.config.credentials import Credentials
+from vinery_platform.config import secret_files
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
+from vinery_platform.config.notes import Credentials
 from vinery_platform.processes import heartbeats
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.listening import Address, listen, server_for
@@ -72,7 +72,7 @@ def _refuse_bad_settings() -> None:
     """Raises `SettingError` for the first error of our system checks. Ignores warnings."""
     from django.core.checks import ERROR, run_checks
 
-    from vinery_platform.checks import VINERY
+    from vinery_platform.web.apps import VINERY
 
     for message in run_checks(tags=[VINERY]):
         if message.level >= ERROR:
@@ -108,12 +108,12 @@ def _create_first_credentials() -> None:
         admin, password = ensure_first_admin()
         api_key = ensure_first_key(admin)
         if password is None and api_key is None:
-            credentials.update_url(file, base_url)
+            Credentials.update_url(file, base_url)
             return
-        known = credentials.read(file) or Credentials(base_url, "", "", "")
+        known = Credentials.read(file) or Credentials(base_url, "", "", "")
         api_key, password = api_key or known.api_key, password or known.admin_password
         new = Credentials(base_url, api_key, admin.get_username(), password)
-        credentials.write(file, new)
+        new.write(file)
 
 
 def _collect_static_files() -> None:
@@ -155,7 +155,7 @@ def add_web(parser: argparse.ArgumentParser) -> None:
 def run_web(arguments: argparse.Namespace) -> int:
     """Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT. After a SIGTERM
     the requests that run are answered."""
-    heartbeats.drain_limit_from_env()  # a wrong one is reported now
+    heartbeats.drain_limit_s()  # a wrong one is reported now
     sock = listen(Address.from_env()) if arguments.fd is None else _inherited(arguments.fd)
     server = server_for(sock)
     start_django()

@@ -24,8 +24,7 @@ from vinery_platform.cli.shape import (
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
-from vinery_platform.processes import running_server
-from vinery_platform.processes.running_server import RunningServer
+from vinery_platform.config.notes import RunningServer
 
 # The exit status.
 READY: Final = 0
@@ -62,7 +61,7 @@ def run_status(arguments: argparse.Namespace) -> int:
     home = Home.from_env()
     if not home.path.exists():
         raise home.missing()
-    server = running_server.read(home)
+    server = RunningServer.read(home)
     state = None if server is None else readiness(server.base_url)
     report = {
         "state": "not running" if state is None else _ANSWERS[state],
@@ -80,7 +79,7 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def _server(server: RunningServer) -> Row:
-    public_url = env.url("VINERY_PUBLIC_URL", schemes=("http", "https")) or server.base_url
+    public_url = env.url("VINERY_PUBLIC_URL") or server.base_url
     return {
         "pid": server.pid,
         "version": server.version,

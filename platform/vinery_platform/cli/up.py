@@ -21,16 +21,15 @@ from pathlib import Path
 from vinery_platform import __version__
 from vinery_platform.cli import greeting
 from vinery_platform.cli.ready import Readiness, readiness
-from vinery_platform.config import credentials
+from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import REPOSITORY, Home
+from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.processes import log_setup as logs
-from vinery_platform.processes import running_server
-from vinery_platform.processes.heartbeats import RELOAD, drain_limit_from_env, hung_after_from_env
-from vinery_platform.processes.listening import Address, listen, num_workers_from_env, server_for
+from vinery_platform.processes.heartbeats import RELOAD
+from vinery_platform.processes.listening import Address, listen, server_for
 from vinery_platform.processes.memory import max_web_memory_from_env
 from vinery_platform.processes.orphans import Orphans
-from vinery_platform.processes.running_server import RunningServer
 from vinery_platform.processes.supervisor import START_LIMIT_S, Service, Supervisor
 from vinery_serving.processes import parent
 
@@ -104,19 +103,19 @@ def run_up(arguments: argparse.Namespace) -> int:
     if arguments.reload and REPOSITORY is None:
         raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:
-        grace_s = drain_limit_from_env() + _PARENT_GRACE_S
+        grace_s = env.integer("VINERY_DRAIN_S") + _PARENT_GRACE_S
         parent.end_gently_with(os.getppid(), grace_s=grace_s)
     logs.LogSettings.from_env()  # wrong ones are reported before anything is created
     plan = Plan(
         Home.from_env(),
         Address.from_env(),
-        num_workers_from_env(),
-        hung_after_from_env(),
+        env.integer("VINERY_WEB_WORKERS"),
+        env.integer("VINERY_HUNG_AFTER_S"),
         max_web_memory_from_env(),
         arguments.reload,
-        drain_limit_from_env(),
+        env.integer("VINERY_DRAIN_S"),
     )
-    if (other := running_server.read(plan.home)) is not None:
+    if (other := RunningServer.read(plan.home)) is not None:
         return _answer_beside(other, plan)
     plan.home.create()
     with plan.home.locked(), listen(plan.address) as server:
@@ -141,12 +140,12 @@ def _answer_beside(other: RunningServer, plan: Plan) -> int:
 
 
 async def _run(plan: Plan, server: socket.socket) -> int:
-    noted = running_server.write(plan.home, plan.address.base_url, __version__)
+    noted = RunningServer.write(plan.home, plan.address.base_url, __version__)
     supervisor = Supervisor(plan.environment(), plan.hung_after_s, plan.drain_s)
     orphans = Orphans(lambda: supervisor.pids)
     EndSignals(supervisor, plan.drain_s).obey()
     orphans.begin()
-    is_first_start = credentials.read(plan.home.bootstrap_file) is None
+    is_first_start = Credentials.read(plan.home.bootstrap_file) is None
     logs.announce(f"preparing {plan.home.path}")
     status = await supervisor.run_once(_service("prepare", "prepare"))
     if supervisor.is_stopping:

@@ -17,8 +17,8 @@ from vinery_accounts.base.names import escaped
 from vinery_platform.cli.greeting import command_words
 from vinery_platform.cli.ready import Readiness, local_url, models_for, readiness
 from vinery_platform.cli.shape import Failure, counted, print_line
-from vinery_platform.config import credentials
 from vinery_platform.config.home import Home
+from vinery_platform.config.notes import Credentials
 from vinery_platform.processes import log_setup as logs
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.models import ServedModel
@@ -144,7 +144,7 @@ def _give_up(states: dict[str, str], timeout_s: int) -> int:
 
 def _print_example() -> None:
     """Print a request that works, unless the first key is gone or may use no model."""
-    known = credentials.read(Home.from_env().bootstrap_file)
+    known = Credentials.read(Home.from_env().bootstrap_file)
     base_url = local_url()
     if known is None or not _within(lambda: readiness(base_url) is Readiness.READY or None):
         return

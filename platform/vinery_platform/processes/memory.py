@@ -36,7 +36,7 @@ def max_web_memory_from_env() -> int:
     """VINERY_WEB_MEMORY_MB; 0: any amount. Raises `SettingError` for a number out of range."""
     share_mb = machine_bytes() // _SHARE // _MIB
     default_mb = min(max(share_mb, _LEAST_MB), _MOST_MB)
-    return env.integer("VINERY_WEB_MEMORY_MB", default_mb, at_least=0, at_most=1 << 20)
+    return env.integer("VINERY_WEB_MEMORY_MB", default_mb)
 
 
 def model_memory_from_env() -> dict[str, int]:

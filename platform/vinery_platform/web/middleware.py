@@ -17,7 +17,6 @@ from whitenoise.responders import SlicedFile, StaticFile
 from vinery_platform.web.errors import DatabaseUnavailable, database_unavailable
 
 _MAX_RANGE_BYTES: Final = 16 * 1024
-_ADMIN: Final = "/admin/"
 _API_TREES: Final = ("/v1", "/v3")
 _WITHOUT_NUL: Final = ("/admin/", "/accounts/")
 _NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/api/")
@@ -77,38 +76,6 @@ class HostCheckMiddleware(CommonMiddleware):
             raise SuspiciousOperation("The address of a page has a NUL.")
         is_api = request.path.startswith(_API_TREES) and request.path[3:4] in ("", "/")
         return None if is_api else super().process_request(request)
-
-
-# -- The admin
-
-# Its own scripts ask for choices of fields and for translations.
-_ADMIN_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
-)
-
-
-@sync_and_async_middleware
-def admin_policy_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[..., Any]:
-    """Middleware: the content security policy of the admin, also of its errors."""
-    if iscoroutinefunction(get_response):
-
-        async def middleware(request: HttpRequest) -> HttpResponse:
-            return _with_admin_policy(request, await get_response(request))
-
-    else:
-
-        def middleware(request: HttpRequest) -> HttpResponse:  # type: ignore[misc]
-            return _with_admin_policy(request, get_response(request))
-
-    return middleware
-
-
-def _with_admin_policy(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    if request.path.startswith(_ADMIN):
-        response.headers.setdefault("Content-Security-Policy", _ADMIN_POLICY)
-    return response
 
 
 # -- An unavailable database

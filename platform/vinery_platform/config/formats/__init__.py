@@ -1,1 +1,0 @@
-"""How dates are written, for each language."""

@@ -1,1 +1,0 @@
-"""English, the only language so far."""
