@@ -87,4 +87,4 @@ def test_requests_are_listed_and_released(vinery_: Vinery) -> None:
     entry = AuditEntry.objects.get(action="quarantine.release")
     assert entry.actor.startswith("command line (")
     refusal = vinery_("quarantine", "release", DIGEST).refusal
-    assert refusal.startswith(f"Nothing with the digest {DIGEST} is in quarantine.")
+    assert refusal.startswith(f"There is no quarantined request {DIGEST}.")
