@@ -86,7 +86,7 @@ def test_a_stopped_node_is_replaced_beside_running_requests(platform: Running) -
 
     assert platform.pids("engine") == [pid]
     until(lambda: len(lines_of_hangs(platform)) > before)
-    assert re.search("node.*its stacks.*cli/node.py", lines_of_hangs(platform)[before])
+    assert re.search("node.*its stacks.*cli/services.py", lines_of_hangs(platform)[before])
     # No signal follows a change of the table by hand.
     execute(platform, "UPDATE serving_servedmodel SET options = '{\"max_running\": 32}'")
     until(lambda: platform.has_replaced("engine", [pid]))
