@@ -19,7 +19,7 @@ from django.conf import settings
 from kombu import Connection
 
 from tests.conftest import clean_environment, until
-from vinery_platform import broker
+from vinery_platform import celery
 from vinery_platform.celery import Channel, app
 from vinery_platform.config.home import Home
 
@@ -182,7 +182,7 @@ def test_workers_that_race_take_each_message_once(channel: Channel) -> None:
 
 
 def test_own_messages_are_taken_at_once(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "_POLLING_INTERVAL_S", 600.0)
+    monkeypatch.setattr(celery, "_POLLING_INTERVAL_S", 600.0)
     transport = channel.connection
     taken: list[object] = []
     channel.connection.cycle.get = lambda deliver, timeout: deliver(channel._get("jobs"), "jobs")

@@ -17,12 +17,12 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery_platform.cli import commands, up
+from vinery_platform.cli import up
 from vinery_platform.cli.greeting import Greeting, command_words
 from vinery_platform.cli.up import changed_files, modification_times
 from vinery_platform.cli.wait import curl_line
 from vinery_platform.config import env
-from vinery_platform.config.home import REPOSITORY, Home, default_path
+from vinery_platform.config.home import Home, default_path
 from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.processes.listening import Address, listen
 from vinery_platform.processes.supervisor import Service, Supervisor
@@ -89,15 +89,6 @@ os.kill(os.getpid(), signal.SIGTERM)
 
 def test_a_signal_after_the_end_keeps_the_exit_status() -> None:
     assert scripts.run_python("-c", _SIGNAL_AFTER_THE_END).returncode == 0
-
-
-def test_help_names_every_setting() -> None:
-    source = "\n".join(
-        file.read_text() for file in (REPOSITORY / "platform" / "vinery_platform").rglob("*.py")
-    )
-    read = set(re.findall(r'env\.\w+\(\s*"([A-Z_]+)"', source))
-    assert len(read) >= 14
-    assert {name for name in read if name not in commands.parser().format_help()} == set()
 
 
 @pytest.fixture(autouse=True)

@@ -156,30 +156,6 @@ def test_a_processor_gets_the_arguments_of_its_requests(raw: httpx.Client) -> No
     assert text_of(ask(raw, "processed")).startswith("1 2 3")
 
 
-CONFIDENCE = "assistant_confidence_threshold"
-BEAMS = {"use_beam_search": True, "n": 2, "temperature": None}
-REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
-    ("tiny-chat", {"num_assistant_tokens": 3}, "num_assistant_tokens", "with the option"),
-    ("tiny-chat", {"max_ngram_size": 3}, "max_ngram_size", "with the option prompt_lookup"),
-    ("drafting", {"max_ngram_size": 3}, "max_ngram_size", "with the option prompt_lookup"),
-    ("looking-up", {CONFIDENCE: 0.5}, CONFIDENCE, "with the option draft_model"),
-    ("drafting", {"num_assistant_tokens": 3, CONFIDENCE: 0.5}, CONFIDENCE, "exclude each other"),
-    ("drafting", BEAMS, "use_beam_search", "speculative decoding"),
-    ("processed", {"vllm_xargs": {"other": 1}}, None, "No logits processor"),
-]
-
-
-@table("model, fields, param, words", REFUSED)
-def test_what_a_model_is_not_served_for_is_refused(
-    model: str, fields: dict[str, Any], param: str | None, words: str, raw: httpx.Client
-) -> None:
-    answer = raw.post("/v1/chat/completions", json={**COUNTING, "model": model, **fields})
-    error = answer.json()["error"]
-    assert answer.status_code == 400
-    assert error["param"] == param
-    assert words in error["message"]
-
-
 # -- A model that fills in the middle, with limits and templates of requests
 
 
