@@ -237,10 +237,8 @@ def test_pictures_of_another_family_are_counted_and_refused_far_behind(
     picture = Image.linear_gradient("L").resize((300, 300)).convert("RGB")
     part = {"type": "image_url", "image_url": {"url": data_url(encoded(picture))}}
 
-    def ask(*parts: Any) -> Any:
-        content = [
-            {"type": "text", "text": each} if isinstance(each, str) else each for each in parts
-        ]
+    def ask(text: str, *parts: Any) -> Any:
+        content = [{"type": "text", "text": text}, *parts]
         messages: Any = [{"role": "user", "content": content}]
         return client.chat.completions.create(model="gemma", messages=messages, max_tokens=4)
 
@@ -252,7 +250,7 @@ def test_pictures_of_another_family_are_counted_and_refused_far_behind(
 
         film = data_url(video(shapes.moving("left"), rate=2), "video/mp4")
         with pytest.raises(openai.BadRequestError, match="takes pictures only") as caught:
-            ask({"type": "video_url", "video_url": {"url": film}}, "What moves?")
-        assert caught.value.param == "messages[0].content[0].video_url"
+            ask("What moves?", {"type": "video_url", "video_url": {"url": film}})
+        assert caught.value.param == "messages[0].content[1].video_url"
         with pytest.raises(openai.BadRequestError, match="first 1024 tokens"):
-            ask("a" * 1500, part, "What is it?")
+            ask("a" * 1500, part)
