@@ -82,7 +82,6 @@ def _describe(manifest: Manifest) -> str:
 
 
 def _left_out() -> list[str]:
-    """A line for each part of the state that is outside of the home."""
     from django.conf import settings
 
     names = sorted(name for name in os.environ if name.startswith(_SECRETS))
@@ -205,7 +204,6 @@ def _refuse_tables() -> None:
 
 
 def _bring_up_to_date(home: Home) -> str:
-    """Upgrade the restored database, check it, and print what to do next."""
     environment = {**os.environ, "VINERY_HOME": str(home.path)}
     for words in _AFTERWARDS:
         command = [sys.executable, "-m", "vinery_platform.cli", *words]

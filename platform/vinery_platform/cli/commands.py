@@ -97,7 +97,6 @@ _ALONE: Final = frozenset(
 
 
 def module_of(name: str) -> str:
-    """Return the module that has a command."""
     return f"vinery_platform.cli.{_MODULES.get(name, name.replace('-', '_'))}"
 
 
@@ -127,7 +126,6 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
 
 
 def _epilog() -> str:
-    """The table of settings."""
     width = max(len(setting.name) for setting in SETTINGS) + 4
     lines = shutil.get_terminal_size().columns - 2
     rows = [
@@ -227,7 +225,6 @@ def _without_config(words: list[str]) -> list[str]:
 
 
 def _actor() -> Actor:
-    """Return the system user as the actor of the audit log."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

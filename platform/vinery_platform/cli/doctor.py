@@ -118,7 +118,6 @@ def configuration() -> Iterator[Finding]:
 
 
 def environment() -> Iterator[Finding]:
-    """Variables that look like settings, and are none."""
     known = [setting.name for setting in setting_table.known().values()]
     for name in sorted(os.environ):
         is_ours = name.startswith("VINERY_") and not name.startswith(_OTHERS)
@@ -130,7 +129,6 @@ def environment() -> Iterator[Finding]:
 
 
 def openvino() -> Iterator[Finding]:
-    """Its packages, which must be of one release."""
     try:
         versions = {name: metadata.version(name) for name in _PACKAGES}
     except metadata.PackageNotFoundError as error:
@@ -182,7 +180,6 @@ def memory() -> Iterator[Finding]:
 
 
 def home() -> Iterator[Finding]:
-    """Whether it can be written, or made, and is closed to others."""
     path = Home.from_env().path
     above = _existing(path)
     if not above.is_dir() or not os.access(above, os.R_OK | os.W_OK | os.X_OK):
@@ -198,7 +195,6 @@ def home() -> Iterator[Finding]:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
     return next(each for each in (path, *path.parents) if each.exists())
 
 
@@ -230,7 +226,6 @@ def secrets() -> Iterator[Finding]:
 
 
 def port() -> Iterator[Finding]:
-    """Whether the port is free, or used by the server of this home."""
     server = RunningServer.read(Home.from_env())
     if server is not None:
         yield ok("port", f"Vinery runs at {server.base_url} (process {server.pid}).")
@@ -258,7 +253,6 @@ def system_checks() -> Iterator[Finding]:
 
 
 def database() -> Iterator[Finding]:
-    """Whether it answers, its schema and its clock."""
     from django.db import Error as DatabaseError
     from django.db import connection
 
@@ -297,7 +291,6 @@ def _skew(check: str, skew_s: float) -> Finding:
 
 
 def _schema() -> Finding:
-    """Whether the tables are those of this version."""
     from django.db import connection
     from django.db.migrations.executor import MigrationExecutor
 
@@ -334,7 +327,6 @@ def redis() -> Iterator[Finding]:
 
 
 def public_url() -> Iterator[Finding]:
-    """Whether address, public URL and proxies fit each other."""
     from django.conf import settings
 
     url, address = settings.VINERY_PUBLIC_URL, settings.VINERY_ADDRESS

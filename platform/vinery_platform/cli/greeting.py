@@ -44,7 +44,6 @@ class Greeting:
         return _block("running", rows, show)
 
     def already_running(self) -> str:
-        """The answer to a second `vinery up`."""
         title = f"Vinery already runs with the home {self.home.path} (process {self.pid})"
         stop = ("stop", f"Ctrl-C in its terminal, or: kill {self.pid}")
         return _block(title, [*self._addresses(), self._key_file(), stop])
@@ -109,7 +108,6 @@ def command_words() -> str:
 
 
 def quoted(path: Path) -> str:
-    """A path as a word of a shell."""
     return shlex.quote(str(path))
 
 
@@ -125,7 +123,6 @@ def _program() -> str:
 
 
 def _variables() -> list[str]:
-    """The variables that another shell needs."""
     named, home = env.text(config_file.VARIABLE), Home.from_env().path
     needed = {}
     if Path(named).is_file():  # and is not /dev/null

@@ -140,7 +140,6 @@ def _print_lines(head: str, lines: Sequence[str]) -> None:
 
 
 def _import_media(found: Found, *, is_dry: bool) -> Iterator[bool]:
-    """Print what becomes of the media options, if there are any."""
     options = media.Options.of(found.server)
     if not options.domains and not options.folder:
         return

@@ -83,8 +83,6 @@ def since(text: str, clock: Callable[[], float] = time.time) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The processes and lines to show."""
-
     model: str | None
     process: str | None
     levels: frozenset[str]
@@ -107,7 +105,6 @@ class Selection:
         return self.model is None or entry.process != _NODE or self._is_named(entry)
 
     def _is_named(self, entry: LogEntry) -> bool:
-        """Whether a line of the node is about the model."""
         if entry.fields.get("model") == self.model:
             return True
         return f"model={self.model}" in entry.message.split()
@@ -115,8 +112,6 @@ class Selection:
 
 @dataclass(slots=True)
 class Logs:
-    """The logs of the selected processes."""
-
     folder: Path
     selection: Selection
     _followers: dict[Path, LogFollower] = field(default_factory=dict)

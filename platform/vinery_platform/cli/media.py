@@ -65,7 +65,6 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
 
 
 def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the columns of the scope that the options name."""
     if arguments.project:
         project = FINDERS["project"](arguments.project)
         return {"organization": project.organization, "project": project}
@@ -132,7 +131,6 @@ def deny(arguments: argparse.Namespace) -> str:
 
 
 def _still_allowed(row: Any) -> str:
-    """Return which other rules of the same scope allow hosts of the row."""
     if not isinstance(row, MediaRule):
         return ""
     same = MediaRule.objects.filter(

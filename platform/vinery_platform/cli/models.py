@@ -78,7 +78,6 @@ def add_alias(parser: argparse.ArgumentParser) -> None:
 
 
 def target(text: str) -> tuple[str, int]:
-    """Return a model's name and its weight."""
     name, separator, weight = text.partition("=")
     if separator and not weight.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not like MODEL=90")
@@ -159,7 +158,6 @@ _OPTIONS: Final = {
 
 
 def add_files(actions: Commands) -> None:
-    """Add the commands of `vinery model` that ask hubs and make files."""
     search_ = _add_job_command(actions, "search", search_hub, "text", "TEXT", has_options=False)
     search_.add_argument(
         "--all", action="store_true", help="also models that must be converted first"
@@ -299,7 +297,6 @@ _SPEED_HEADS: Final = (
 
 
 def add_speed(actions: Commands, one: RowCommands) -> None:
-    """Add the commands of `vinery model` that measure."""
     add_json(one.add_action(MODELS.action("bench"), bench))
     tune_ = one.add_action(MODELS.action("tune"), tune)
     tune_.add_argument(

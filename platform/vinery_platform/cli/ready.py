@@ -84,8 +84,6 @@ def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] |
 
 
 class _AnyStatus(HTTPErrorProcessor):
-    """Returns responses of any status as they are, also redirects."""
-
     def http_response(self, request: Request, response: Any) -> Any:
         return response
 

@@ -402,8 +402,6 @@ class RowCommands:
     def add_change(
         self, run: Callable[[Any, argparse.Namespace], str] | None = None
     ) -> argparse.ArgumentParser:
-        """Add a command that changes the fields whose options are given."""
-
         def change(row: Any, arguments: argparse.Namespace) -> str:
             values = values_of(arguments)
             row = self.resource.change(EVERYTHING, row, values)
@@ -418,7 +416,6 @@ class RowCommands:
     def add_action(
         self, action: RowAction, run: Callable[[Any, argparse.Namespace], int | str] | None = None
     ) -> argparse.ArgumentParser:
-        """Add a command for an action, with an option for each of its parameters."""
         parser = self.add(
             action.name.replace("_", "-"), run or partial(self.act, action), action.help
         )
@@ -459,6 +456,5 @@ def parameters_of(action: RowAction, arguments: argparse.Namespace) -> Mapping[s
 
 
 def announced(new: Issued) -> str:
-    """Return a new secret, after a note about it."""
     print_note(f"The secret of {new.row} ({new.row.pk}). It is not shown again:")
     return new.secret

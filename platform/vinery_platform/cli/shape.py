@@ -83,7 +83,6 @@ def require_home() -> None:
 
 
 def subcommands(parser: argparse.ArgumentParser) -> Commands:
-    """Return where the commands under a command are added."""
     return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
@@ -181,7 +180,6 @@ def print_line(text: str) -> None:
 
 
 def print_values(values: Mapping[str, object]) -> None:
-    """Print a line for each value, with its name in a column of its own."""
     for name, value in values.items():
         print_line(f"{name + ':':<9} {value}")
 

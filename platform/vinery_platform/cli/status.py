@@ -101,7 +101,6 @@ def _versions() -> dict[str, str]:
 
 
 def _processes(supervisor: int) -> Iterator[Row]:
-    """The supervisor and all that it has started, with memory and the use of processors."""
     import psutil  # 10 ms
 
     found = _ignoring_ended(lambda: _family(psutil.Process(supervisor))) or []
@@ -152,7 +151,6 @@ def _stores(home: Home) -> Row:
 
 
 def _models() -> tuple[list[Row], str]:
-    """The served models, and how the database is."""
     from django.db import Error as DatabaseError
     from django.db import connection
 

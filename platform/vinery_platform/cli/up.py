@@ -167,7 +167,6 @@ async def _run(plan: Plan, server: socket.socket) -> int:
 async def _greet(
     plan: Plan, noted: RunningServer, supervisor: Supervisor, *, is_first_start: bool
 ) -> None:
-    """Print where the server is once it answers, and then what its models do."""
     if not await _wait_for_web(noted.base_url, supervisor):
         return
     greeting.show(noted, plan.home, is_first_start=is_first_start)

@@ -93,7 +93,6 @@ def show_usage(arguments: argparse.Namespace) -> int:
 def _without_zeros(
     heads: tuple[str, ...], rows: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Return the table without the rare columns that are 0 in all rows."""
     shown = [
         at
         for at, head in enumerate(heads)

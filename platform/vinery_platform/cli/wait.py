@@ -171,7 +171,6 @@ def _within(ask: Callable[[], T | None]) -> T | None:
 
 
 def curl_line(base_url: str, api_key: str, model: str) -> str:
-    """A chat with a model, for a shell."""
     body = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
     words = (
         *("curl", f"{base_url}/v1/chat/completions"),

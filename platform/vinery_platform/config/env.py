@@ -26,7 +26,6 @@ class SettingError(Exception):
 
 
 def note_origin(name: str, file: Path) -> None:
-    """Remember that a variable was set from a configuration file, for messages."""
     _origins[name] = file
 
 

@@ -161,7 +161,6 @@ def _lock(fd: int) -> bool:
 
 
 def default_path() -> Path:
-    """The home without any setting."""
     if REPOSITORY is not None:
         return REPOSITORY / "var"
     from platformdirs import user_data_path  # 10 ms, for nothing in a clone

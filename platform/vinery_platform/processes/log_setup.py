@@ -120,8 +120,6 @@ _process_log: ProcessLog | None = None
 
 
 class ProcessHandler(logging.Handler):
-    """Gives records to the log of this process."""
-
     def emit(self, record: logging.LogRecord) -> None:
         if _process_log is not None:
             try:
@@ -150,12 +148,10 @@ def begin(process: str) -> None:
 
 
 def has_begun() -> bool:
-    """Whether this process has a log file."""
     return _process_log is not None
 
 
 def is_json() -> bool:
-    """Whether standard output has JSON lines."""
     return _process_log is not None and _process_log.settings.is_json
 
 

@@ -66,16 +66,11 @@ def machine_bytes(cgroup: Path = _CGROUP) -> int:
 
 def resident_bytes(pid: int) -> int:
     """The memory of a process; 0 if there is none."""
-    if sys.platform != "linux":
-        return _without_proc(pid)
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError):
-        return 0
-
-
-def _without_proc(pid: int) -> int:
-    """The memory of a process on other systems than Linux; 0 if there is none."""
+    if sys.platform == "linux":
+        try:
+            return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+        except (OSError, IndexError):
+            return 0
     import psutil  # 3 MB, and 10 ms of each start
 
     try:

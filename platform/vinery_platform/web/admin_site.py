@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from asgiref.sync import iscoroutinefunction
 from django.contrib.admin import AdminSite
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
+
+from vinery_platform.web.middleware import around
 
 # Models of daily use come first. Models that are not listed come last, by name.
 _ORDER: Final = (
@@ -65,21 +66,11 @@ _ADMIN_POLICY: Final = (
 
 @sync_and_async_middleware
 def admin_policy_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[..., Any]:
-    """Middleware: the content security policy of the admin, also of its errors."""
-    if iscoroutinefunction(get_response):
+    """The content security policy of the admin, also of its errors."""
 
-        async def middleware(request: HttpRequest) -> HttpResponse:
-            return _with_admin_policy(request, await get_response(request))
+    def with_policy(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        if request.path.startswith("/admin/"):
+            response.headers.setdefault("Content-Security-Policy", _ADMIN_POLICY)
+        return response
 
-    else:
-
-        def middleware(request: HttpRequest) -> HttpResponse:  # type: ignore[misc]
-            return _with_admin_policy(request, get_response(request))
-
-    return middleware
-
-
-def _with_admin_policy(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    if request.path.startswith("/admin/"):
-        response.headers.setdefault("Content-Security-Policy", _ADMIN_POLICY)
-    return response
+    return around(get_response, lambda _: None, with_policy)

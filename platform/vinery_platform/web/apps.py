@@ -20,7 +20,6 @@ from django.core.checks import CheckMessage, Error, Warning, register
 from rest_framework.apps import RestFrameworkConfig
 
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import REPOSITORY
 
 # What REST framework imports if it is installed. We use no part of it that needs them, and they
 # cost 10 MB and 150 ms of each process and command.
@@ -101,20 +100,6 @@ def open_access_is_local(**_: Any) -> Iterable[CheckMessage]:
             "VINERY_DEBUG=on would show settings and requests to other machines.",
             hint="Unset VINERY_DEBUG, or set VINERY_HOST=127.0.0.1.",
             id="vinery.E004",
-        )
-
-
-@register(VINERY)
-def project_folder_is_no_package(**_: Any) -> Iterable[CheckMessage]:
-    """E003: a package `platform` would hide the standard library's module."""
-    if REPOSITORY is None:
-        return
-    marker = REPOSITORY / "platform" / "__init__.py"
-    if marker.exists():
-        yield Error(
-            f"{marker} makes a package that hides the standard library's `platform`.",
-            hint="Delete the file: `vinery` is found through the editable install.",
-            id="vinery.E003",
         )
 
 

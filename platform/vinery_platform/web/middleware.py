@@ -96,19 +96,28 @@ def database_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
     Otherwise such a page would hold a thread until its connection times out. Models, static files
     and health do not need the database. Belongs before the middleware of sessions.
     """
+
+    def refuse(request: HttpRequest) -> HttpResponse | None:
+        return database_unavailable(request) if _must_fail(request) else None
+
+    return around(get_response, refuse, _with_retry_after)
+
+
+def around(
+    get_response: Callable[..., Any],
+    before: Callable[[HttpRequest], HttpResponse | None],
+    after: Callable[[HttpRequest, HttpResponse], HttpResponse],
+) -> Callable[..., Any]:
+    """The middleware for both kinds of servers. `before` may respond itself."""
     if iscoroutinefunction(get_response):
 
         async def respond_async(request: HttpRequest) -> HttpResponse:
-            if _must_fail(request):
-                return _with_retry_after(database_unavailable(request))
-            return _with_retry_after(await get_response(request))
+            return after(request, before(request) or await get_response(request))
 
         return respond_async
 
     def respond(request: HttpRequest) -> HttpResponse:
-        if _must_fail(request):
-            return _with_retry_after(database_unavailable(request))
-        return _with_retry_after(get_response(request))
+        return after(request, before(request) or get_response(request))
 
     return respond
 
@@ -118,7 +127,7 @@ def _must_fail(request: HttpRequest) -> bool:
     return needs_database and bool(_is_unavailable) and _is_unavailable[0]()
 
 
-def _with_retry_after(response: HttpResponse) -> HttpResponse:
+def _with_retry_after(_: HttpRequest, response: HttpResponse) -> HttpResponse:
     if response.status_code == 503:
         response.headers.setdefault("Retry-After", str(DatabaseUnavailable.retry_after_s))
     return response
