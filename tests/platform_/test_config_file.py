@@ -307,6 +307,8 @@ def test_a_setting_is_read(
     [
         (env.on_off, "VINERY_DEBUG", ["maybe"], "='maybe'.*on or off"),
         (env.integer, "VINERY_WEB_WORKERS", ["0", "65", "-1", "nine", "3.5"], "=.*from 1 to 64"),
+        (env.integer, "VINERY_MAX_JSON_LEVELS", ["5000"], "=5000.*from 1 to 200"),
+        (env.integer, "VINERY_MEDIA_CACHE_MB", ["-1"], "=-1.*from 0 to"),
         (env.choice, "VINERY_SERVER", ["gunicorn"], "='gunicorn'.*daphne or uvicorn"),
         (env.url, "VINERY_PUBLIC_URL", ["a.example", "ftp://a.example", "https://"], " .*https://"),
         (env.url, "DATABASE_URL", ["mysql://joe:hunter2@db/vinery"], " is not a URL"),
