@@ -11,10 +11,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, Final
 
-from vinery_accounts.base.actors import Actor, acting_as
 from vinery_accounts.base.names import escaped
 from vinery_platform import __version__
 from vinery_platform.cli.shape import (
@@ -87,12 +87,12 @@ _MODULES: Final = {
 }
 # They log to files also if they were started without `up`.
 _SERVERS: Final = frozenset({"web", "node", "jobs"})
-# Commands that work without Django and a home, or load both themselves.
-_ALONE: Final = frozenset(
-    {
-        *("up", "ready", "logs", "reload", "status", "doctor", "env", "config", "catalog"),
-        *("convert", "devices", "backup", "restore", "prepare", "web", "node", "jobs"),
-    }
+_WITHOUT_DJANGO: Final = frozenset(
+    {"up", "ready", "logs", "reload", "env", "config", "catalog", "convert", "devices"}
+)
+# Commands that load Django and look for a home themselves.
+_LOADING: Final = frozenset(
+    {"status", "doctor", "backup", "restore", "prepare", "web", "node", "jobs"}
 )
 
 
@@ -147,7 +147,7 @@ def run(argv: Sequence[str] | None) -> int:
     try:
         words = _without_config(sys.argv[1:] if argv is None else list(argv))
         name = words[0] if words and words[0] in COMMANDS else ""
-        needs_django = name in COMMANDS.keys() - _ALONE
+        needs_django = name in COMMANDS.keys() - _WITHOUT_DJANGO - _LOADING
         if needs_django:
             load_django()
         arguments = parser(name).parse_args(words)
@@ -157,7 +157,7 @@ def run(argv: Sequence[str] | None) -> int:
             logs.begin(process)
         if needs_django:
             require_home()
-        with acting_as(_actor):
+        with nullcontext() if name in _WITHOUT_DJANGO else _acting():
             result: int | str = arguments.run(arguments)
         if isinstance(result, str):
             print_line(result)
@@ -224,12 +224,18 @@ def _without_config(words: list[str]) -> list[str]:
     return kept
 
 
-def _actor() -> Actor:
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        name = str(os.getuid())
-    return Actor(None, f"command line ({name})")
+def _acting() -> AbstractContextManager[None]:
+    """Name the system user as the actor in the audit log."""
+    from vinery_accounts.base.actors import Actor, acting_as
+
+    def actor() -> Actor:
+        try:
+            name = getpass.getuser()
+        except (KeyError, OSError):  # a container's user may have no name
+            name = str(os.getuid())
+        return Actor(None, f"command line ({name})")
+
+    return acting_as(actor)
 
 
 def _print_error(text: str, status: int) -> int:

@@ -145,7 +145,11 @@ def _still_allowed(row: Any) -> str:
 
 def list_rules(arguments: argparse.Namespace) -> int:
     """List allowed hosts and folders."""
-    kinds = {"host": MEDIA_RULES, "folder": MEDIA_FOLDERS, "limit": MEDIA_LIMITS}
+    kinds: dict[str, Resource[Any]] = {
+        "host": MEDIA_RULES,
+        "folder": MEDIA_FOLDERS,
+        "limit": MEDIA_LIMITS,
+    }
     rows = [
         _shown(kind, each, row)
         for kind, each in kinds.items()

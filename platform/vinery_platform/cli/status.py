@@ -18,8 +18,8 @@ from vinery_platform.cli.shape import (
     json_of,
     load_django,
     print_line,
+    print_rows,
     require_home,
-    table,
 )
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
@@ -206,25 +206,24 @@ def _print(report: Row) -> None:
     }
     for name, value in lines.items():
         print_line(f"  {name.ljust(10)}{value}")
-    _print_table(("process", "pid", "memory", "cpu", "uptime"), map(_as_cells, report["processes"]))
+    processes = [_as_cells(row) for row in report["processes"]]
+    _print_table(("process", "pid", "memory", "cpu", "uptime"), processes)
     _print_table(("model", "state", "device", "pid", "waiting", "error"), report["models"])
 
 
 def _as_cells(row: Row) -> Row:
     return {
-        "process": row["process"],
-        "pid": row["pid"],
+        **row,
         "memory": f"{row['memory_bytes'] >> 20} MB",
         "cpu": f"{row['cpu_percent']:.0f} %",
         "uptime": _duration(row["uptime_s"]),
     }
 
 
-def _print_table(heads: tuple[str, ...], rows: Any) -> None:
-    cells = [["-" if row[head] in (None, "") else str(row[head]) for head in heads] for row in rows]
-    if cells:
+def _print_table(heads: tuple[str, ...], rows: list[Row]) -> None:
+    if rows:
         print()
-        print(table([head.upper() for head in heads], cells))
+        print_rows(rows, heads, as_json=False)
 
 
 def _duration(seconds: int) -> str:

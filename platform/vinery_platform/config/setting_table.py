@@ -71,7 +71,8 @@ SETTINGS: Final = (
     ),
     _number("VINERY_WEB_WORKERS", "number of web processes", 1, 1, 64),
     _number(
-        *("VINERY_HUNG_AFTER_S", "seconds after which a silent process is replaced; 0 for never"),
+        "VINERY_HUNG_AFTER_S",
+        "seconds after which a silent process is replaced; 0 for never",
         *(4, 0, 3600),
     ),
     _number(
@@ -79,8 +80,11 @@ SETTINGS: Final = (
         *(30, 0, 3600),
     ),
     _number(
-        *("VINERY_WEB_MEMORY_MB", "memory above which a web process is replaced; 0: any amount"),
-        *("an eighth of the machine's, from 1024 to 4096", 0, 1 << 20),
+        "VINERY_WEB_MEMORY_MB",
+        "memory above which a web process is replaced; 0: any amount",
+        "an eighth of the machine's, from 1024 to 4096",
+        0,
+        1 << 20,
     ),
     Setting(
         "VINERY_MODEL_MEMORY_MB",
@@ -168,7 +172,9 @@ SETTINGS: Final = (
     ),
     _number(
         *("VINERY_WORK_PROCESSES", "worker processes of each web process"),
-        *("the cores, at least 2", 1, 256),
+        "the cores, at least 2",
+        1,
+        256,
     ),
     _number("VINERY_WORK_TIME_S", "processor time of a step of reading a request", 5, 1, 600),
     _number("VINERY_WORK_MEMORY_MB", "memory of a step of reading a request", 1024, 64, 65_536),
@@ -182,7 +188,8 @@ SETTINGS: Final = (
     _number("VINERY_MEDIA_FETCHES_OF_KEY", "of them for one key", 8, 1, 1024),
     _number("VINERY_MEDIA_FETCHED_MB", "all files that one request names", 64, 1, 4096),
     _number(
-        *("VINERY_MEDIA_CACHE_MB", "fetched files that a web process keeps in memory; 0: none"),
+        "VINERY_MEDIA_CACHE_MB",
+        "fetched files that a web process keeps in memory; 0: none",
         *(64, 0, 65_536),
     ),
     _number("VINERY_MEDIA_CACHE_S", "how long they are kept, for the same project", 60, 0, _DAY_S),
@@ -217,7 +224,9 @@ SETTINGS: Final = (
     _days("alerts", 365),
     _number(
         *("VINERY_JOB_MEMORY_MB", "memory of a conversion, which fails above it"),
-        *("what is free at its start, less 1024", 0, 1 << 24),
+        "what is free at its start, less 1024",
+        0,
+        1 << 24,
     ),
     Setting(
         "VINERY_JOB_TORCH_INDEX",
