@@ -9,7 +9,6 @@ from vinery_accounts.resources.base import EVERYTHING, Resource
 from vinery_platform.cli import resource
 from vinery_platform.cli.resource import FINDERS, Option
 from vinery_platform.cli.shape import (
-    Commands,
     Failure,
     add_command,
     add_json,
@@ -48,13 +47,39 @@ _COLUMNS: Final = ("kind", "id", "scope", "whose", "what", "ports", "max_bytes",
 
 def add_media(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    _add_allow(actions)
-    _add_deny(actions)
+    epilog = "for example:  vinery media allow '*.example.org' --type 'image/*'"
+    one = add_command(actions, "allow", allow, epilog=epilog)
+    one.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
+    _add_scope(one)
+    resource.add_fields(one, resource.fields_of(MEDIA_RULES), {**_OF_HOSTS, **_OF_BOTH})
+    one = add_command(actions, "deny", deny)
+    one.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
+    _add_scope(one)
+    one.add_argument("--remove", action="store_true", help="remove it instead")
     add_json(add_command(actions, "list", list_rules))
     resource.add_list(actions, MEDIA_DENIALS, name="denials")
-    _add_limit(actions)
-    _add_test(actions)
-    _add_import(actions)
+    one = add_command(actions, "limit", limit)
+    one.add_argument("num", metavar="N", help="0 for none; off: removes the number")
+    _add_scope(one)
+    one = add_command(actions, "test", run_test)
+    one.add_argument("what", metavar="URL_OR_PATH", help="as a client would send it")
+    one.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the loaded vision model that sees it (default: the first one)",
+    )
+    _add_scope(one)
+    add_json(one)
+    epilog = "for example:  vinery media import --file start-model-server.sh"
+    one = add_command(actions, "import", import_, epilog=epilog)
+    for name, metavar, text in _OPTIONS:
+        one.add_argument(f"--{name}", f"--{name.replace('_', '-')}", metavar=metavar, help=text)
+    one.add_argument(
+        "--file",
+        type=Path,
+        metavar="FILE",
+        help="a script, service or compose file with the options of the model server",
+    )
 
 
 def _add_scope(parser: argparse.ArgumentParser) -> None:
@@ -83,14 +108,6 @@ def _target(what: str) -> tuple[Resource[Any], dict[str, str]]:
 # -- allow, deny
 
 
-def _add_allow(actions: Commands) -> None:
-    epilog = "for example:  vinery media allow '*.example.org' --type 'image/*'"
-    parser = add_command(actions, "allow", allow, epilog=epilog)
-    parser.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
-    _add_scope(parser)
-    resource.add_fields(parser, resource.fields_of(MEDIA_RULES), {**_OF_HOSTS, **_OF_BOTH})
-
-
 def allow(arguments: argparse.Namespace) -> str:
     """Allow a host or a folder. Media of requests may then be fetched from the host or read from
     the folder; a rule that exists is changed. In force within a second, in all processes."""
@@ -102,13 +119,6 @@ def allow(arguments: argparse.Namespace) -> str:
     row = resource.put(target, {**_scope(arguments), **column}, {**values, "is_active": True})
     narrows = "" if row.organization_id is None else " as far as the platform allows it"
     return f"{row} is allowed for {row.whose}{narrows}. In force within a second."
-
-
-def _add_deny(actions: Commands) -> None:
-    parser = add_command(actions, "deny", deny)
-    parser.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
-    _add_scope(parser)
-    parser.add_argument("--remove", action="store_true", help="remove it instead")
 
 
 def deny(arguments: argparse.Namespace) -> str:
@@ -172,12 +182,6 @@ def _shown(kind: str, each: Resource[Any], row: Any) -> dict[str, Any]:
     }
 
 
-def _add_limit(actions: Commands) -> None:
-    parser = add_command(actions, "limit", limit)
-    parser.add_argument("num", metavar="N", help="0 for none; off: removes the number")
-    _add_scope(parser)
-
-
 def limit(arguments: argparse.Namespace) -> str:
     """Set how many pictures, videos and documents a request may have. The smallest number of the
     platform, the organisation and the project counts."""
@@ -194,18 +198,6 @@ def limit(arguments: argparse.Namespace) -> str:
 
 
 # -- test
-
-
-def _add_test(actions: Commands) -> None:
-    parser = add_command(actions, "test", run_test)
-    parser.add_argument("what", metavar="URL_OR_PATH", help="as a client would send it")
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        help="the loaded vision model that sees it (default: the first one)",
-    )
-    _add_scope(parser)
-    add_json(parser)
 
 
 def run_test(arguments: argparse.Namespace) -> int:
@@ -234,19 +226,6 @@ _OPTIONS: Final = (
     ("allowed_media_domains", "LIST", "hosts"),
     ("allowed_local_media_path", "PATH", "a folder"),
 )
-
-
-def _add_import(actions: Commands) -> None:
-    epilog = "for example:  vinery media import --file start-model-server.sh"
-    parser = add_command(actions, "import", import_, epilog=epilog)
-    for name, metavar, text in _OPTIONS:
-        parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", metavar=metavar, help=text)
-    parser.add_argument(
-        "--file",
-        type=Path,
-        metavar="FILE",
-        help="a script, service or compose file with the options of the model server",
-    )
 
 
 def import_(arguments: argparse.Namespace) -> str:

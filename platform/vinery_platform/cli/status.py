@@ -70,7 +70,8 @@ def run_status(arguments: argparse.Namespace) -> int:
         "versions": _versions(),
         "processes": [] if server is None else list(_processes(server.pid)),
         **_stores(home),
-        "redis": _redis(server),
+        # The settings of the web process may be others than those of this shell.
+        "redis": (health_report(server.base_url) if server else {}).get("redis", "unknown"),
     }
     print(json_of(report)) if arguments.json else _print(report)
     if state is None:
@@ -140,7 +141,10 @@ def _process(process: Any, supervisor: int) -> Row:
 
 def _stores(home: Home) -> Row:
     """Models, database and journals. What cannot be read has its reason instead."""
-    journals = _journals(home)
+    # Of running processes, and of dead ones until they are recovered.
+    from vinery_accounts.usage.journal import journals_in
+
+    journals = {"number": len(journals_in(home.usage)), "folder": str(home.usage)}
     try:
         load_django()
         require_home()
@@ -171,19 +175,6 @@ def _models() -> tuple[list[Row], str]:
     except DatabaseError as error:
         return [], f"unavailable: {' '.join(str(error).split())}"
     return rows, f"{connection.display_name} answers"
-
-
-def _redis(server: RunningServer | None) -> str:
-    """How the web process finds Redis: its settings may be others than those of this shell."""
-    report = {} if server is None else health_report(server.base_url)
-    return str(report.get("redis", "unknown"))
-
-
-def _journals(home: Home) -> Row:
-    """The usage journals of running processes, and of dead ones until they are recovered."""
-    from vinery_accounts.usage.journal import journals_in
-
-    return {"number": len(journals_in(home.usage)), "folder": str(home.usage)}
 
 
 def _print(report: Row) -> None:
