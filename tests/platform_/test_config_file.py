@@ -61,57 +61,41 @@ def test_the_file_of_the_user_names_the_home(write: Write, tmp_path: Path) -> No
     assert dict(os.environ) == before
 
 
-@table(
-    "variables, files, home, expected",
-    [
-        (  # the environment overrides each file
-            {"VINERY_HOME": "{tmp}/mine", "VINERY_PORT": "9000"},
-            {
-                "user/vinery/vinery.toml": 'home = "other"\nport = 8123\nserver = "daphne"\n',
-                "mine/vinery.toml": "port = 8124\nweb_workers = 2\n",
-            },
-            "mine",
-            {"PORT": "9000", "SERVER": "daphne", "WEB_WORKERS": "2"},
-        ),
-        (  # the file in the home overrides that of the user
-            {},
-            {
-                "user/vinery/vinery.toml": 'home = "{tmp}/home"\nport = 1\nhost = "::1"\n',
-                "home/vinery.toml": "port = 2\n",
-            },
-            "home",
-            {"PORT": "2", "HOST": "::1"},
-        ),
-        (  # a named file replaces that of the user, and overrides that in its home
-            {"VINERY_CONFIG": "{tmp}/deploy/named.toml"},
-            {
-                "user/vinery/vinery.toml": "port = 1\nweb_workers = 9\n",
-                "deploy/home/vinery.toml": "port = 2\nauth = false\n",
-                "deploy/named.toml": 'home = "home"\nport = 3\n',  # beside the file
-            },
-            "deploy/home",
-            {"PORT": "3", "AUTH": "off", "WEB_WORKERS": ""},
-        ),
-    ],
-)
-def test_the_environment_and_the_nearer_file_override_others(
-    write: Write,
-    tmp_path_factory: pytest.TempPathFactory,
-    variables: dict[str, str],
-    files: dict[str, str],
-    home: str,
-    expected: dict[str, str],
-) -> None:
-    tmp = tmp_path_factory.mktemp("row")
-    own = {name: value.format(tmp=tmp) for name, value in variables.items()}
-    with mock.patch.dict(os.environ, own, XDG_CONFIG_HOME=str(tmp / "user")):
-        for name, text in files.items():
-            write(text.format(tmp=tmp), str(tmp / name))
-        config_file.apply()
+def test_the_environment_overrides_each_file(write: Write, tmp_path: Path) -> None:
+    os.environ["VINERY_HOME"] = str(tmp_path / "mine")
+    os.environ["VINERY_PORT"] = "9000"
+    write('home = "other"\nport = 8123\nserver = "daphne"\n')
+    write("port = 8124\nweb_workers = 2\n", "mine/vinery.toml")
 
-        assert Home.from_env().path == tmp / home
-        assert {name: env.text(f"VINERY_{name}") for name in expected} == expected
-    env._origins.clear()
+    config_file.apply()
+
+    assert Home.from_env().path == tmp_path / "mine"
+    names = ("PORT", "SERVER", "WEB_WORKERS")
+    assert [env.text(f"VINERY_{name}") for name in names] == ["9000", "daphne", "2"]
+
+
+def test_the_file_in_the_home_overrides_that_of_the_user(write: Write, tmp_path: Path) -> None:
+    write(f'home = "{tmp_path}/home"\nport = 1\nhost = "::1"\n')
+    write("port = 2\n", "home/vinery.toml")
+
+    files = config_file.apply()
+
+    assert (env.text("VINERY_PORT"), env.text("VINERY_HOST")) == ("2", "::1")
+    assert [file.path.parent.name for file in files] == ["home", "vinery"]
+
+
+def test_a_named_file_replaces_that_of_user_before_home(write: Write, tmp_path: Path) -> None:
+    write("port = 1\nweb_workers = 9\n")
+    write("port = 2\nauth = false\n", "deploy/home/vinery.toml")
+    named = write('home = "home"\nport = 3\n', "deploy/named.toml")
+    os.environ["VINERY_CONFIG"] = str(named)
+
+    config_file.apply()
+
+    assert Home.from_env().path == tmp_path / "deploy" / "home", "it is beside the file"
+    assert env.text("VINERY_PORT") == "3"
+    assert env.text("VINERY_AUTH") == "off"
+    assert env.text("VINERY_WEB_WORKERS") == ""
 
 
 def test_values_are_written_as_toml_has_them(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
