@@ -191,10 +191,7 @@ ROOT_URLCONF = "vinery_platform.urls"
 ASGI_APPLICATION = "vinery_platform.asgi.application"
 DATA_UPLOAD_MAX_MEMORY_SIZE = VINERY_MAX_FORM_BYTES
 TIME_ZONE = "UTC"
-USE_I18N = False  # dates that sort, that all countries read alike, and that fit into a column
-DATE_FORMAT = SHORT_DATE_FORMAT = "Y-m-d"
-DATETIME_FORMAT = SHORT_DATETIME_FORMAT = "Y-m-d H:i:s"
-TIME_FORMAT = "H:i:s"
+FORMAT_MODULE_PATH = "vinery_platform.config.formats"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
