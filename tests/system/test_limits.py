@@ -95,20 +95,6 @@ def test_a_retry_succeeds_after_the_given_time_and_not_earlier(platform: Running
     assert 0 <= retry_after_ms - wait_s * 1000 < 1
 
 
-def test_what_can_never_fit_is_asked_for_once(platform: Running) -> None:
-    limit(platform, "tokens", "day", 3)
-    before = settled_rows(platform, 0)
-    heard: list[limiting.Heard] = []
-    stubborn = client(platform, max_retries=5, http_client=limiting.listening(heard))
-    with pytest.raises(openai.RateLimitError, match="Request too large") as refused:
-        stubborn.completions.create(model=MODEL, prompt="a b c d e f g")
-    assert refused.value.code == "rate_limit_exceeded"
-    assert refused.value.response.headers["x-should-retry"] == "false"
-    assert len(heard) == 1
-    assert settled_rows(platform, before + 1) == before + 1
-    assert rows(platform)[-1].num_prompt_tokens == 0
-
-
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_quota_that_is_used_up_is_asked_for_once(platform: Running, is_streamed: bool) -> None:
     settled_rows(platform, 0)
