@@ -33,7 +33,6 @@ VINERY_HOME = HOME.path
 VINERY_RUN_DIR = HOME.run
 VINERY_CACHE_DIR = HOME.cache
 VINERY_USAGE_DIR = HOME.usage
-# With less free disk space, `/readyz` reports `degraded`.
 VINERY_MIN_FREE_DISK_BYTES = 2**20 * env.integer("VINERY_MIN_FREE_DISK_MB")
 VINERY_MODELS_DIR = MODELS
 VINERY_PULLED_DIR = HOME.models
@@ -50,7 +49,7 @@ if _token_file := env.text("HF_TOKEN_FILE"):
 # -- Listening ------------------------------------------------------------------------
 
 VINERY_ADDRESS = Address.from_env()
-VINERY_SERVER = env.choice("VINERY_SERVER")
+env.choice("VINERY_SERVER")  # a wrong one stops the start
 # Clients see the fingerprint as `system_fingerprint`. It changes when answers may change.
 VINERY_VERSION = __version__
 VINERY_FINGERPRINT = "vinery-" + ".".join(__version__.split(".")[:2])
@@ -63,24 +62,18 @@ VINERY_TRUSTED_PROXIES = env.networks("VINERY_TRUSTED_PROXIES") or [
 VINERY_MAX_CONNECTIONS = env.integer("VINERY_MAX_CONNECTIONS")
 VINERY_MAX_CONNECTIONS_PER_ADDRESS = env.integer("VINERY_MAX_CONNECTIONS_PER_ADDRESS")
 VINERY_MAX_BODY_BYTES = 2**20 * env.integer("VINERY_MAX_BODY_MB")
-# All bodies of the API that a web process reads or answers; one key may have half of it.
 VINERY_MAX_BODIES_BYTES = 2**20 * env.integer("VINERY_MAX_BODIES_MB")
 VINERY_BODY_TIMEOUT_S = env.integer("VINERY_BODY_TIMEOUT_S")
-# Forms of the console, the admin and sign-in, and bodies of the management API.
 VINERY_MAX_FORM_BYTES = 2**20 * env.integer("VINERY_MAX_FORM_MB")
-# How many of their requests run at once, each in a thread.
 VINERY_PAGE_THREADS = env.integer("VINERY_PAGE_THREADS")
 # How large the fields of a request may be: docs/parameters.md has the table.
 VINERY_FIELD_LIMITS = {
     limit.name: env.integer(limit.setting) for limit in field_limits.FIELD_LIMITS
 }
 field_limits.configure(VINERY_FIELD_LIMITS)
-# What happens to fields that no server's documents have, and to hosted tools and `store: true`.
 VINERY_UNKNOWN_FIELDS = env.choice("VINERY_UNKNOWN_FIELDS")
 VINERY_HOSTED_FEATURES = env.choice("VINERY_HOSTED_FEATURES")
 VINERY_REQUEST_TIMEOUT_S = env.integer("VINERY_REQUEST_TIMEOUT_S")
-
-# How long a request that ended two engines is refused; 0: it is not.
 VINERY_QUARANTINE_S = env.integer("VINERY_QUARANTINE_S")
 
 # -- Worker processes, which read large requests ----------------------------------------
@@ -114,7 +107,6 @@ _IS_BEHIND_TLS = _PUBLIC.scheme == "https"
 SECRET_KEY = secret_files.django_key(HOME)
 SECRET_KEY_FALLBACKS = secret_files.old_django_keys(HOME)
 VINERY_KEY_PEPPERS = secret_files.key_peppers(HOME)
-# Reads `/metrics`; with VINERY_PUBLIC_URL clients of other machines need it.
 VINERY_METRICS_TOKEN = env.token("VINERY_METRICS_TOKEN")
 VINERY_AUTH_ENABLED = env.on_off("VINERY_AUTH")
 DEBUG = env.on_off("VINERY_DEBUG")
@@ -299,7 +291,7 @@ CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
 VINERY_WEB_WORKERS = env.integer("VINERY_WEB_WORKERS")
 VINERY_HUNG_AFTER_S = env.integer("VINERY_HUNG_AFTER_S")
 # Read by the processes of jobs, and checked here. 0: what is free when one starts.
-VINERY_JOB_MEMORY_MB = env.integer("VINERY_JOB_MEMORY_MB", 0)
+env.integer("VINERY_JOB_MEMORY_MB", 0)
 VINERY_LIMITS_WHEN_AWAY = env.choice("VINERY_LIMITS_WHEN_AWAY")
 # The endpoints that a key may be restricted to; `accounts` does not import `serving`.
 VINERY_KEY_ENDPOINTS = tuple(map(str, ALL_ENDPOINTS))
@@ -313,9 +305,7 @@ VINERY_WAKE_WAIT_S = env.integer("VINERY_WAKE_WAIT_S")
 
 # -- Alerts -------------------------------------------------------------------------------
 
-# The percentages of a quota at which alerts are sent, unless a limit has its own.
 VINERY_ALERT_AT = env.percentages("VINERY_ALERT_AT")
-# Private networks to which webhooks may be sent, also without TLS.
 VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
 
 # -- Static files -------------------------------------------------------------------------
