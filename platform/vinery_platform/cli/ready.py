@@ -7,15 +7,9 @@ import argparse
 import json
 from enum import Enum
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from typing import Any
-from urllib.request import (
-    HTTPErrorProcessor,
-    OpenerDirector,
-    ProxyHandler,
-    Request,
-    build_opener,
-)
+from urllib.parse import urlsplit
 
 from vinery_platform.cli.shape import Failure
 from vinery_platform.config.env import SettingError
@@ -74,26 +68,18 @@ def models_for(api_key: str, base_url: str) -> list[str] | None:
 
 
 def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:
-    """Status and body; None without a whole response."""
-    request = Request(url, headers=headers or {})
+    """Status and body; None without a whole response. No proxy and no redirect leads to another
+    server than the named one."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(str(parts.hostname), parts.port, timeout=_TIMEOUT_S)
     try:
-        with direct_opener().open(request, timeout=_TIMEOUT_S) as answer:
-            return answer.status, answer.read()
+        connection.request("GET", parts.path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
     except (OSError, HTTPException):
         return None
-
-
-class _AnyStatus(HTTPErrorProcessor):
-    def http_response(self, request: Request, response: Any) -> Any:
-        return response
-
-    https_response = http_response
-
-
-def direct_opener() -> OpenerDirector:
-    """An opener that returns responses of any status. It ignores proxies of the environment and
-    follows no redirect, so it connects to no other server than the named one."""
-    return build_opener(ProxyHandler({}), _AnyStatus)
+    finally:
+        connection.close()
 
 
 def run_ready(_: argparse.Namespace) -> str:

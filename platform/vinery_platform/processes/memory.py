@@ -25,9 +25,8 @@ _MODELS_PERCENT: Final = 80
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 
 _LOOK_INTERVAL_S: Final = 5.0
-# A minute, and an hour.
-_LEAST_LOOKS_BETWEEN: Final = 12
-_MOST_LOOKS_BETWEEN: Final = 720
+# Five minutes. A search for garbage in an idle process takes some 0.1 s.
+_LOOKS_BETWEEN: Final = 60
 # What is worth giving back.
 _WORTH_BYTES: Final = 32 * _MIB
 
@@ -101,33 +100,24 @@ class GivingBack:
         self._kept_bytes = resident()  # after the last trim
         self._least_bytes = self._kept_bytes  # after any trim
         self._has_garbage = False  # perhaps: it had no idle moment since it grew
-        # What was in use at the last trim may be garbage by now. Without a gain, the next search
-        # comes after twice as many looks.
-        self._looks_between = _LEAST_LOOKS_BETWEEN
         self._num_looks = 0  # since the last trim
 
     def look(self) -> None:
-        """Trim if the process has grown; first collect garbage if that delays no request."""
+        """Trim if the process has grown; first collect garbage if that delays no request. What was
+        in use at the last trim may be garbage by now, so a large process is trimmed again."""
         resident_bytes = self._resident()
         self._num_looks += 1
         has_grown = resident_bytes >= self._kept_bytes + _WORTH_BYTES
         is_large = resident_bytes >= self._least_bytes + _WORTH_BYTES
-        is_due = is_large and self._num_looks >= self._looks_between
+        is_due = is_large and self._num_looks >= _LOOKS_BETWEEN
         may_collect = (has_grown or self._has_garbage or is_due) and self._is_idle()
         if may_collect:
             self._collect()
         if has_grown or may_collect:
             self._trim()
-            self._note_trim(resident_bytes, has_grown=has_grown)
-            self._has_garbage = not may_collect
-
-    def _note_trim(self, before_bytes: int, *, has_grown: bool) -> None:
-        self._kept_bytes = self._resident()
-        self._least_bytes = min(self._least_bytes, self._kept_bytes)
-        has_gained = has_grown or self._kept_bytes <= before_bytes - _WORTH_BYTES
-        longer = min(2 * self._looks_between, _MOST_LOOKS_BETWEEN)
-        self._looks_between = _LEAST_LOOKS_BETWEEN if has_gained else longer
-        self._num_looks = 0
+            self._kept_bytes = self._resident()
+            self._least_bytes = min(self._least_bytes, self._kept_bytes)
+            self._num_looks, self._has_garbage = 0, not may_collect
 
 
 def begin_giving_back(is_idle: Callable[[], bool]) -> None:
