@@ -8,13 +8,14 @@ import heapq
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from vinery_platform.cli.period import is_period, period
+from vinery_platform.cli.period import period
 from vinery_platform.cli.shape import Failure, counted
 from vinery_platform.config.home import Home
 from vinery_serving.processes.logs.entries import LEVELS, LogEntry
@@ -71,7 +72,7 @@ def add_lines_to(parser: argparse.ArgumentParser) -> None:
 def since(text: str, clock: Callable[[], float] = time.time) -> str:
     """Return a time as in log lines. Raises what argparse turns into a usage error."""
     try:
-        if is_period(text):
+        with suppress(argparse.ArgumentTypeError):
             return time_text(clock() - period(text).total_seconds())
         moment = datetime.fromisoformat(text)
         return time_text((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

@@ -19,10 +19,6 @@ _THIS: Final = "this"
 _LAST: Final = "last"
 
 
-def is_period(text: str) -> bool:
-    return _PERIOD.fullmatch(text) is not None
-
-
 def period(text: str) -> timedelta:
     """Return a length of time such as 30d. Raises what argparse turns into a usage error."""
     match = _PERIOD.fullmatch(text)

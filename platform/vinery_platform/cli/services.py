@@ -156,7 +156,14 @@ def run_web(arguments: argparse.Namespace) -> int:
     """Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT. After a SIGTERM
     the requests that run are answered."""
     heartbeats.drain_limit_s()  # a wrong one is reported now
-    sock = listen(Address.from_env()) if arguments.fd is None else _inherited(arguments.fd)
+    try:
+        sock = (
+            listen(Address.from_env())
+            if arguments.fd is None
+            else socket.socket(fileno=arguments.fd)
+        )
+    except OSError as error:
+        raise SettingError(f"--fd {arguments.fd} is no open socket: {error.strerror}.") from error
     server = server_for(sock)
     start_django()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -167,13 +174,6 @@ def run_web(arguments: argparse.Namespace) -> int:
     own.serve(application, sock, runtime().drain, heartbeats.drain_limit_s)
     heartbeats.end()
     return 0
-
-
-def _inherited(fd: int) -> socket.socket:
-    try:
-        return socket.socket(fileno=fd)
-    except OSError as error:
-        raise SettingError(f"--fd {fd} is not an open socket: {error.strerror}.") from error
 
 
 def _application() -> Any:
