@@ -1,7 +1,6 @@
 """Memory that is given back, and the limit of a web process."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,6 @@ from tests.tables import table
 from vinery_platform.config.env import SettingError
 from vinery_platform.processes.memory import (
     GivingBack,
-    machine_bytes,
     max_web_memory_from_env,
     resident_bytes,
 )
@@ -81,15 +79,7 @@ def test_what_a_trim_or_a_busy_time_has_left_is_given_back_when_it_is_garbage() 
     assert heap.garbage == heap.freed == 0
 
 
-def test_memory_limits_follow_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = tmp_path / "memory.max"
-
-    whole = machine_bytes(limit)
-    limit.write_text("max\n")
-    assert machine_bytes(limit) == whole
-    limit.write_text("1073741824\n")
-    assert machine_bytes(limit) == 1 << 30
-
+def test_the_memory_limit_follows_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1024 <= max_web_memory_from_env() <= 4096
     monkeypatch.setenv("VINERY_WEB_MEMORY_MB", "0")
     assert max_web_memory_from_env() == 0

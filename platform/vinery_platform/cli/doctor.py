@@ -25,7 +25,7 @@ from vinery_platform.config.home import Home
 from vinery_platform.config.notes import RunningServer
 from vinery_platform.operations import backup
 from vinery_platform.processes.listening import Address, listen
-from vinery_platform.processes.memory import machine_bytes
+from vinery_serving.models.hub.machine import memory_limit
 from vinery_serving.node import device_probe
 
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
@@ -172,7 +172,7 @@ def _driver(kind: str, nodes: Sequence[Path], names: Iterable[str]) -> Finding:
 def memory() -> Iterator[Finding]:
     import psutil  # 10 ms
 
-    total_bytes = machine_bytes()
+    total_bytes = memory_limit()
     free_bytes = min(psutil.virtual_memory().available, total_bytes)
     text = f"{free_bytes / 2**30:.1f} of {total_bytes / 2**30:.1f} GiB are available."
     cure = "End other programs, or serve a smaller or more quantised model."

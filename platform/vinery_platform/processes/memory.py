@@ -12,6 +12,7 @@ from typing import Final
 
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
+from vinery_serving.models.hub.machine import memory_limit
 
 _MIB: Final = 1 << 20
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -22,7 +23,6 @@ _MOST_MB: Final = 4096
 _SHARE: Final = 8
 # What models may use by default; the rest is for web processes, loading and the system.
 _MODELS_PERCENT: Final = 80
-_CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 
 _LOOK_INTERVAL_S: Final = 5.0
 # Five minutes. A search for garbage in an idle process takes some 0.1 s.
@@ -33,7 +33,7 @@ _WORTH_BYTES: Final = 32 * _MIB
 
 def max_web_memory_from_env() -> int:
     """VINERY_WEB_MEMORY_MB; 0: any amount. Raises `SettingError` for a number out of range."""
-    share_mb = machine_bytes() // _SHARE // _MIB
+    share_mb = memory_limit() // _SHARE // _MIB
     default_mb = min(max(share_mb, _LEAST_MB), _MOST_MB)
     return env.integer("VINERY_WEB_MEMORY_MB", default_mb)
 
@@ -42,7 +42,7 @@ def model_memory_from_env() -> dict[str, int]:
     """VINERY_MODEL_MEMORY_MB: the bytes that models may use, by device; a device without a number
     has no limit. Raises `SettingError` for what is no number and no list such as CPU=8000,GPU=4000.
     """
-    found = {"CPU": machine_bytes() * _MODELS_PERCENT // 100}
+    found = {"CPU": memory_limit() * _MODELS_PERCENT // 100}
     for word in env.words("VINERY_MODEL_MEMORY_MB"):
         device, equals, number = word.rpartition("=")
         if not number.isdecimal() or (equals and not device):
@@ -52,15 +52,6 @@ def model_memory_from_env() -> dict[str, int]:
             )
         found[device.strip().upper().removesuffix(".0") or "CPU"] = int(number) * _MIB
     return {device: num_bytes for device, num_bytes in found.items() if num_bytes}
-
-
-def machine_bytes(cgroup: Path = _CGROUP) -> int:
-    """The memory of this machine, or of the container that this process runs in."""
-    total = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
-    try:
-        return min(total, int(cgroup.read_text()))
-    except (OSError, ValueError):  # no container, or "max"
-        return total
 
 
 def resident_bytes(pid: int) -> int:
