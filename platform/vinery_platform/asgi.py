@@ -20,7 +20,7 @@ django.setup(set_prefix=False)
 
 # These need the apps that the line above loads.
 from vinery_accounts.limits.service import show_in_pages  # noqa: E402
-from vinery_platform.operations.health.application import HealthApplication, MetricsAccess  # noqa: E402
+from vinery_platform.operations.health import HealthApplication, MetricsAccess  # noqa: E402
 from vinery_platform.processes.connections import MAX_UNSENT_BYTES  # noqa: E402
 from vinery_platform.processes.loop_watch import loop_watch  # noqa: E402
 from vinery_platform.web.bounded import BoundedDjango, refuse  # noqa: E402

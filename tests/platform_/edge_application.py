@@ -76,15 +76,15 @@ async def _answer(send: Any, answer: object) -> None:
 
 def serve(limits: str) -> None:
     from vinery_platform.processes import uvicorn_server
-    from vinery_platform.processes.connections import ConnectionLimits, Connections
+    from vinery_platform.processes.connections import ConnectionLimits
     from vinery_serving.gateway.state.drain import Drain
 
     sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
     sock.setblocking(False)
     sys.stdout.write(f"{sock.getsockname()[1]}\n")
     sys.stdout.flush()
-    table = Connections(ConnectionLimits(**json.loads(limits)))
-    uvicorn_server.serve(application, sock, table, Drain(), lambda: 2.0)
+    own = ConnectionLimits(**json.loads(limits))
+    uvicorn_server.serve(application, sock, Drain(), lambda: 2.0, own)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from tests.tables import table
 from vinery_accounts.models import User
 from vinery_platform import urls
-from vinery_platform.web.api_docs import APIS, VIEWERS, pages
+from vinery_platform.urls import APIS, VIEWERS, pages
 
 pytestmark = pytest.mark.django_db
 

@@ -20,6 +20,7 @@ from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
 
 Write = Callable[..., Path]
+Read = Callable[[str], object]
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +107,8 @@ def test_values_are_written_as_toml_has_them(write: Write, monkeypatch: pytest.M
 
     config_file.apply()
 
-    assert env.on_off("VINERY_AUTH", default=True) is False
-    assert env.numbers("VINERY_ALERT_AT", (), at_most=100) == [50, 80]
+    assert env.on_off("VINERY_AUTH") is False
+    assert env.percentages("VINERY_ALERT_AT") == [50, 80]
     assert len(env.networks("VINERY_TRUSTED_PROXIES")) == 2
     assert env.text("VINERY_MAX_TOOLS") == "7"
     assert env.text("REDIS_URL") == "redis://cache"
@@ -179,11 +180,11 @@ def test_an_invalid_value_is_reported_by_its_key_and_file(write: Write) -> None:
     config_file.apply()
 
     with pytest.raises(SettingError, match=re.escape(f"port = 'http' in {path} is not a number")):
-        env.integer("VINERY_PORT", 1, at_least=1, at_most=9)
+        env.integer("VINERY_PORT")
     with pytest.raises(SettingError, match=re.escape(f"server = 'nginx' in {path} is unknown")):
-        env.choice("VINERY_SERVER", "uvicorn", among=("uvicorn",))
+        env.choice("VINERY_SERVER")
     with pytest.raises(SettingError, match=re.escape(f"public_url in {path} is not a URL")):
-        env.url("VINERY_PUBLIC_URL", schemes=("https",))
+        env.url("VINERY_PUBLIC_URL")
 
 
 def test_an_installed_home_is_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,80 +254,75 @@ def test_a_bad_or_no_file_is_reported_in_one_line(write: Write, words: tuple[str
     assert "--config needs a file" in scripts.refusal(*words, "--config", environment={})
 
 
-NAME = "VINERY_EXAMPLE"
-Read = Callable[[], object]
-
-
-switch = partial(env.on_off, NAME, default=False)
-switch_that_is_on = partial(env.on_off, NAME, default=True)
-number = partial(env.integer, NAME, 5, at_least=1, at_most=9)
-choice = partial(env.choice, NAME, "uvicorn", among=("uvicorn", "daphne"))
-url = partial(env.url, NAME, schemes=("https",))
-secret_url = partial(env.url, NAME, schemes=("postgres",), is_secret=True)
-like = "percentages such as 50,80,100"
-percentages = partial(env.numbers, NAME, (50, 100), at_most=100, like=like)
-words, networks = partial(env.words, NAME), partial(env.networks, NAME)
-
-
 @table(
-    "read, value, expected",
+    "read, name, value, expected",
     [
-        *((switch, word, True) for word in ("on", "1", "true", "YES")),
-        *((switch_that_is_on, word, False) for word in ("off", "0", "False", "no")),
-        *((number, "1", 1), (number, "9", 9)),
-        (choice, "Daphne", "daphne"),
-        (url, "https://vinery.example/", "https://vinery.example"),
-        *((percentages, "90, 80,90", [80, 90]), (percentages, "1,100", [1, 100])),
-        (percentages, "off", []),
-        (words, "a, b ,,c", ["a", "b", "c"]),
-        (networks, "10.0.0.0/8, fd00::/8", [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]),
+        *((env.on_off, "VINERY_DEBUG", word, True) for word in ("on", "1", "true", "YES")),
+        *((env.on_off, "VINERY_AUTH", word, False) for word in ("off", "0", "False", "no")),
+        *((env.integer, "VINERY_WEB_WORKERS", word, int(word)) for word in ("1", "64")),
+        (env.integer, "VINERY_MAX_TOOLS", "7", 7),
+        (env.choice, "VINERY_SERVER", "Daphne", "daphne"),
+        (env.url, "VINERY_PUBLIC_URL", "https://vinery.example/", "https://vinery.example"),
+        (env.percentages, "VINERY_ALERT_AT", "90, 80,90", [80, 90]),
+        (env.percentages, "VINERY_ALERT_AT", "1,100", [1, 100]),
+        (env.percentages, "VINERY_ALERT_AT", "off", []),
+        (env.words, "VINERY_ALLOWED_HOSTS", "a, b ,,c", ["a", "b", "c"]),
+        (
+            *(env.networks, "VINERY_TRUSTED_PROXIES", "10.0.0.0/8, fd00::/8"),
+            [ip_network("10.0.0.0/8"), ip_network("fd00::/8")],
+        ),
         # An empty variable is an unset one.
-        *((switch_that_is_on, "  ", True), (number, "  ", 5), (choice, "  ", "uvicorn")),
-        *((percentages, "  ", [50, 100]), (partial(env.text, NAME, "default"), "  ", "default")),
+        *((env.on_off, "VINERY_AUTH", "  ", True), (env.integer, "VINERY_WEB_WORKERS", "  ", 1)),
+        (env.choice, "VINERY_SERVER", "  ", "uvicorn"),
+        (env.percentages, "VINERY_ALERT_AT", "  ", [50, 80, 100]),
+        (partial(env.text, default="default"), "VINERY_HOST", "  ", "default"),
     ],
 )
-def test_it_is_read(
-    monkeypatch: pytest.MonkeyPatch, read: Read, value: str, expected: object
+def test_a_setting_is_read(
+    monkeypatch: pytest.MonkeyPatch, read: Read, name: str, value: str, expected: object
 ) -> None:
-    monkeypatch.setenv(NAME, value)
+    monkeypatch.setenv(name, value)
 
-    assert read() == expected
+    assert read(name) == expected
 
 
 @table(
-    "read, value, message",
+    "read, name, values, message",
     [
-        (switch, "maybe", f"{NAME}='maybe'.*on or off"),
-        *((number, word, f"{NAME}=.*from 1 to 9") for word in ("0", "10", "-1", "nine", "3.5")),
-        (choice, "gunicorn", "daphne or uvicorn"),
-        *((url, word, "https://") for word in ("a.example", "ftp://a.example", "https://")),
-        (secret_url, "mysql://joe:hunter2@db/vinery", NAME),
-        *(
-            (percentages, word, f"{NAME}=.*50,80,100")
-            for word in ("0", "101", "half", "50;80", "-5", "off,50")
+        (env.on_off, "VINERY_DEBUG", ["maybe"], "='maybe'.*on or off"),
+        (env.integer, "VINERY_WEB_WORKERS", ["0", "65", "-1", "nine", "3.5"], "=.*from 1 to 64"),
+        (env.integer, "VINERY_MAX_JSON_LEVELS", ["5000"], "=5000.*from 1 to 200"),
+        (env.integer, "VINERY_MEDIA_CACHE_MB", ["-1"], "=-1.*from 0 to"),
+        (env.choice, "VINERY_SERVER", ["gunicorn"], "='gunicorn'.*daphne or uvicorn"),
+        (env.url, "VINERY_PUBLIC_URL", ["a.example", "ftp://a.example", "https://"], " .*https://"),
+        (env.url, "DATABASE_URL", ["mysql://joe:hunter2@db/vinery"], " is not a URL"),
+        (
+            *(env.percentages, "VINERY_ALERT_AT"),
+            ["0", "101", "half", "50;80", "-5", "off,50"],
+            "=.*50,80,100",
         ),
-        (networks, "10.0.0.1/8", f"{NAME}: .*10.0.0.0/8"),
+        (env.networks, "VINERY_TRUSTED_PROXIES", ["10.0.0.1/8"], ": .*10.0.0.0/8"),
     ],
 )
 def test_an_invalid_value_is_refused_by_name_and_a_password_not_repeated(
-    monkeypatch: pytest.MonkeyPatch, read: Read, value: str, message: str
+    monkeypatch: pytest.MonkeyPatch, read: Read, name: str, values: list[str], message: str
 ) -> None:
-    monkeypatch.setenv(NAME, value)
-
-    with pytest.raises(SettingError, match=message) as refusal:
-        read()
-    assert "hunter2" not in str(refusal.value)
+    for value in values:
+        monkeypatch.setenv(name, value)
+        with pytest.raises(SettingError, match=name + message) as refusal:
+            read(name)
+        assert "hunter2" not in str(refusal.value)
 
 
 def test_a_secret_may_be_read_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    monkeypatch.setenv(f"{NAME}_FILE", str(file))
-    with pytest.raises(SettingError, match=f"{NAME}_FILE=.*secret cannot be read"):
-        env.secret(NAME)
+    name, file = "VINERY_METRICS_TOKEN", tmp_path / "secret"
+    monkeypatch.setenv(f"{name}_FILE", str(file))
+    with pytest.raises(SettingError, match=f"{name}_FILE=.*secret cannot be read"):
+        env.secret(name)
 
     file.write_text("s3cret\n")
-    assert env.secret(NAME) == "s3cret"
+    assert env.secret(name) == "s3cret"
 
-    monkeypatch.setenv(NAME, "one")
-    with pytest.raises(SettingError, match=f"{NAME} and {NAME}_FILE are both set"):
-        env.secret(NAME)
+    monkeypatch.setenv(name, "one")
+    with pytest.raises(SettingError, match=f"{name} and {name}_FILE are both set"):
+        env.secret(name)

@@ -15,12 +15,12 @@ from pytest_django import Settings
 
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery_platform import checks
 from vinery_platform.cli import doctor
 from vinery_platform.cli.doctor import Finding, Level
 from vinery_platform.config.home import Home
 from vinery_platform.config.servers import database
 from vinery_platform.processes.listening import Address, listen
+from vinery_platform.web import apps as checks
 
 
 def diagnosis(environment: Mapping[str, str]) -> tuple[int, dict[str, Finding]]:

@@ -17,11 +17,11 @@ from vinery_accounts.limits.reservations import LimitsUnavailable, UsageBaseline
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
-from vinery_platform.cli.web import behind
+from vinery_platform.cli.services import behind
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
-from vinery_platform.operations.health import metrics
-from vinery_platform.operations.health.application import (
+from vinery_platform.operations import metrics
+from vinery_platform.operations.health import (
     HealthApplication,
     MetricsAccess,
     _of_keys,

@@ -19,9 +19,8 @@ from django.conf import settings
 from kombu import Connection
 
 from tests.conftest import clean_environment, until
-from vinery_platform import broker
-from vinery_platform.broker import Channel
-from vinery_platform.celery import app
+from vinery_platform import celery
+from vinery_platform.celery import Channel, app
 from vinery_platform.config.home import Home
 
 # `vinery jobs` with three more tasks. The clock schedules one of them.
@@ -76,7 +75,7 @@ def send(home: Path, task: str, *arguments: str, redis_url: str = "") -> None:
         sender = Celery(broker=redis_url)
     else:
         sender = Celery(broker="filesystem://localhost")
-        sender.conf.broker_transport = "vinery_platform.broker:Transport"
+        sender.conf.broker_transport = "vinery_platform.celery:Transport"
         sender.conf.broker_transport_options = folders_in(home / "broker")
     sender.send_task(task, args=arguments, queue=settings.CELERY_TASK_DEFAULT_QUEUE)
 
@@ -139,7 +138,7 @@ def test_usage_of_dead_processes_is_recovered() -> None:
 @pytest.fixture
 def channel(tmp_path: Path) -> Channel:
     options = folders_in(tmp_path)
-    transport = "vinery_platform.broker:Transport"
+    transport = "vinery_platform.celery:Transport"
     connection = Connection(
         "filesystem://localhost", transport=transport, transport_options=options
     )
@@ -183,7 +182,7 @@ def test_workers_that_race_take_each_message_once(channel: Channel) -> None:
 
 
 def test_own_messages_are_taken_at_once(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "_POLLING_INTERVAL_S", 600.0)
+    monkeypatch.setattr(celery, "_POLLING_INTERVAL_S", 600.0)
     transport = channel.connection
     taken: list[object] = []
     channel.connection.cycle.get = lambda deliver, timeout: deliver(channel._get("jobs"), "jobs")

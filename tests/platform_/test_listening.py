@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from tests.tables import table
 from vinery_platform.config.env import SettingError
 from vinery_platform.processes import connections
-from vinery_platform.processes.listening import Address, listen, server_for, server_from_env
+from vinery_platform.processes.listening import Address, listen, server_for
 from vinery_platform.processes.uvicorn_protocol import (
     LimitedProtocol,
     _OpenTransport,
@@ -59,7 +59,7 @@ def test_local_clients_get_a_reachable_url(host: str, is_loopback: bool, base_ur
     assert address.base_url == base_url
 
 
-def test_an_unknown_server_is_refused_and_daphne_for_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_daphne_is_refused_for_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
     for server in ("uvicorn", "daphne"):
         monkeypatch.setenv("VINERY_SERVER", server)
         with socket.socket(socket.AF_INET) as sock:
@@ -69,10 +69,6 @@ def test_an_unknown_server_is_refused_and_daphne_for_ipv6(monkeypatch: pytest.Mo
         pytest.raises(SettingError, match="Daphne serves IPv4 only"),
     ):
         server_for(sock)
-
-    monkeypatch.setenv("VINERY_SERVER", "hypercorn")
-    with pytest.raises(SettingError, match=r"VINERY_SERVER='hypercorn'.*daphne or uvicorn"):
-        server_from_env()
 
 
 @table(

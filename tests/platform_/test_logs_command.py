@@ -141,7 +141,7 @@ def test_without_logs_it_names_what_to_do_and_creates_no_home(
         ("1d", 13_600),
         ("1970-01-01", 0),
         ("1970-01-01T01:00:00+01:00", 0),
-        *((text, None) for text in ("", "soon", "5", "2w", "-1h", "9999999d", "2026-13-01")),
+        *((text, None) for text in ("", "soon", "5", "-1h", "9999999d", "2026-13-01")),
     ],
 )
 def test_a_time_is_absolute_or_a_time_ago(text: str, second: int | None) -> None:

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
 from tests.tables import table
+from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.processes import heartbeats
 from vinery_platform.processes.supervisor import _TOTAL_GRACE_S
@@ -210,7 +211,7 @@ FILES = REPOSITORY / "docs" / "guides" / "files"
 
 def test_what_stops_vinery_waits_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VINERY_DRAIN_S", raising=False)
-    needed_s = heartbeats.drain_limit_from_env() + _TOTAL_GRACE_S
+    needed_s = env.integer("VINERY_DRAIN_S") + _TOTAL_GRACE_S
     unit = (FILES / "vinery.service").read_text()
     guide = (REPOSITORY / "docs" / "guides" / "deployment.md").read_text()
     found = [
@@ -235,7 +236,7 @@ def test_a_process_without_supervisor_has_a_short_limit(monkeypatch: pytest.Monk
     assert heartbeats.drain_limit_s() < parent.GRACE_S - heartbeats.CLOSE_WITHIN_S
     monkeypatch.setenv("VINERY_DRAIN_S", "soon")
     with pytest.raises(SettingError, match="VINERY_DRAIN_S"):
-        heartbeats.drain_limit_from_env()
+        heartbeats.drain_limit_s()
 
 
 _RETRY = (

@@ -1,17 +1,13 @@
 """Whether a server is ready, and what `vinery wait` and the banner after it print."""
 
-import asyncio
-import io
 import json
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from django.utils import timezone
@@ -19,15 +15,11 @@ from django.utils import timezone
 from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery_platform.cli import commands, up, wait
+from vinery_platform.cli import commands, wait
 from vinery_platform.cli.ready import Readiness, models_for, readiness
 from vinery_platform.cli.wait import Progress
-from vinery_platform.config import credentials
-from vinery_platform.config.credentials import Credentials
 from vinery_platform.config.home import Home
-from vinery_platform.processes import running_server
-from vinery_platform.processes.listening import Address
-from vinery_platform.processes.supervisor import Supervisor
+from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
 
@@ -117,7 +109,7 @@ def test_the_health_check_asks_the_server_of_the_home(tmp_path: Path, closed_url
     settings = {"VINERY_HOME": str(home.path), "VINERY_PORT": closed_url.rpartition(":")[2]}
 
     with server(200, {}) as url, home.locked():
-        running_server.write(home, url, "1.0")
+        RunningServer.write(home, url, "1.0")
         result = scripts.vinery("ready", environment=settings)
 
     assert result.stdout == f"{url} is ready.\n"
@@ -132,7 +124,7 @@ def test_the_example_waits_for_the_models_of_a_busy_server_and_there_is_none_wit
         home = Home(tmp_path)
         monkeypatch.setenv("VINERY_HOME", str(home.path))
         monkeypatch.setenv("VINERY_PORT", url.rpartition(":")[2])
-        credentials.write(home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
+        Credentials(url, "vny_key", "admin", "pa55word").write(home.bootstrap_file)
         wait._print_example()
         return capsys.readouterr().out
 
@@ -145,29 +137,6 @@ def test_the_example_waits_for_the_models_of_a_busy_server_and_there_is_none_wit
     monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", 0.0)
     with server(200, _MODELS, num_silent=2) as url:
         assert example(url) == "", "no answer comes in time"
-
-
-@pytest.mark.parametrize(("status", "is_terminal"), [(200, True), (503, True), (200, False)])
-def test_only_a_terminal_shows_the_key_too(tmp_path: Path, status: int, is_terminal: bool) -> None:
-    home = Home(tmp_path)
-    home.create()
-    supervisor, output = Supervisor({}), io.StringIO()
-    with (
-        server(status, _MODELS) as url,
-        mock.patch.object(sys, "stdout", output),
-        mock.patch.object(output, "isatty", lambda: is_terminal),
-        mock.patch.object(supervisor, "run_once", mock.AsyncMock()) as run_once,
-    ):
-        plan = up.Plan(home, Address("127.0.0.1", int(url.rpartition(":")[2])), 1)
-        credentials.write(home.bootstrap_file, Credentials(url, "vny_key", "admin", "pa55word"))
-        noted = running_server.write(home, url, "1.0")
-        asyncio.run(up._greet(plan, noted, supervisor, is_first_start=False))
-
-    assert [each.args[0].argv[3:] for each in run_once.await_args_list] == [("wait", "--example")]
-    printed = output.getvalue()
-    assert f"{url}/console/" in printed
-    assert ("vny_key" in printed) is is_terminal
-    assert is_terminal or str(tmp_path / "bootstrap.json") in printed
 
 
 FOLDER = REPOSITORY / "models" / "tiny-chat"

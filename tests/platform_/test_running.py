@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx
-import psutil
 import pytest
 
 from tests import stores
@@ -40,13 +39,6 @@ def answer(running: Running) -> str:
     assert response.status_code == 200, response.text
     content: str = response.json()["choices"][0]["message"]["content"]
     return content
-
-
-def is_ready(running: Running) -> bool:
-    try:
-        return httpx.get(f"{running.base_url}/readyz", timeout=30).status_code == 200
-    except httpx.RemoteProtocolError:  # the worker of this connection was killed
-        return False
 
 
 def test_the_platform_serves_a_model_static_files_and_the_administrator(running: Running) -> None:
@@ -89,23 +81,6 @@ def test_no_log_or_engine_has_a_secret_and_files_and_sockets_are_private(running
     sockets = [path for path in (running.home / "run").iterdir() if path.is_socket()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in sockets} <= {0o600}
     assert stat.S_IMODE((running.home / "run").stat().st_mode) == 0o700
-
-
-@pytest.mark.parametrize("role", ["web", "node", "jobs"])
-def test_a_killed_process_is_restarted(running: Running, role: str) -> None:
-    killed = running.kill(role)
-
-    until(lambda: running.has_replaced(role, killed))
-    until(lambda: is_ready(running), timeout_s=60)
-    assert answer(running)
-
-
-def test_no_connection_is_refused_while_the_web_process_restarts(running: Running) -> None:
-    processes = running.processes("web")
-    running.kill("web")
-    psutil.wait_procs(processes, timeout=10)
-
-    assert httpx.get(f"{running.base_url}/livez", timeout=60).status_code == 200
 
 
 @pytest.fixture(scope="module")

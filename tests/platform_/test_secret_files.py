@@ -16,10 +16,10 @@ from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.models import User, Webhook
 from vinery_platform.cli import main
-from vinery_platform.config import credentials, secret_files
-from vinery_platform.config.credentials import Credentials
+from vinery_platform.config import secret_files
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home, write_private
+from vinery_platform.config.notes import Credentials
 
 
 def new_home(path: Path) -> Home:
@@ -126,15 +126,15 @@ FIRST = Credentials("http://127.0.0.1:8000", "vny_key", "admin", "pass")
 
 def test_the_file_has_names_that_clients_expect_and_changes_only_the_url(tmp_path: Path) -> None:
     file = tmp_path / "bootstrap.json"
-    credentials.update_url(file, "http://127.0.0.1:9000")
-    assert credentials.read(file) is None
+    Credentials.update_url(file, "http://127.0.0.1:9000")
+    assert Credentials.read(file) is None
     assert list(tmp_path.iterdir()) == []
 
-    credentials.write(file, FIRST)
-    credentials.update_url(file, "http://127.0.0.1:9000")
-    assert credentials.read(file) == replace(FIRST, base_url="http://127.0.0.1:9000")
+    FIRST.write(file)
+    Credentials.update_url(file, "http://127.0.0.1:9000")
+    assert Credentials.read(file) == replace(FIRST, base_url="http://127.0.0.1:9000")
 
-    credentials.write(file, FIRST)
+    FIRST.write(file)
     found = json.loads(file.read_text())
     user = {"admin_user": "admin", "admin_password": "pass"}
     assert found == user | {"base_url": "http://127.0.0.1:8000", "api_key": "vny_key"}
@@ -147,7 +147,7 @@ def test_it_refuses_a_broken_file_by_name(tmp_path: Path, content: str) -> None:
     file.write_text(content)
 
     with pytest.raises(SettingError, match=r"bootstrap\.json cannot be read"):
-        credentials.read(file)
+        Credentials.read(file)
 
 
 OLD = "an old key of Django, long and random".replace(" ", "-") * 2

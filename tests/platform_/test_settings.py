@@ -124,27 +124,6 @@ def test_settings_limit_fields_fetching_and_decoding_and_are_else_the_defaults(h
     assert (decoding.cpu_s, decoding.max_frames) == (2.5, 8)
 
 
-@table(
-    "variable, value, words",
-    [
-        ("VINERY_MAX_TOOLS", "0", "from 1 to"),
-        ("VINERY_MAX_TOOLS", "many", "not a number"),
-        ("VINERY_MAX_JSON_LEVELS", "5000", "from 1 to 200"),
-        ("VINERY_MEDIA_FETCHES", "0", "from 1 to 1024"),
-        ("VINERY_MEDIA_FRAMES", "257", "from 1 to 256"),
-        ("VINERY_MEDIA_CACHE_MB", "-1", "from 0 to"),
-        ("VINERY_MEDIA_DECODE_MS", "1.8", "not a number"),
-    ],
-)
-def test_a_wrong_limit_is_refused(home: str, variable: str, value: str, words: str) -> None:
-    environment = {"VINERY_HOME": home, variable: value}
-    result = scripts.run_python("-c", _PRINT, environment=environment)
-
-    assert result.returncode != 0
-    assert f"{variable}={value}" in result.stderr.replace("'", "")
-    assert words in result.stderr
-
-
 URL = "https://id.example/realms/main"
 
 

@@ -17,14 +17,13 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery_platform.cli import commands, up
+from vinery_platform.cli import up
 from vinery_platform.cli.greeting import Greeting, command_words
 from vinery_platform.cli.up import changed_files, modification_times
 from vinery_platform.cli.wait import curl_line
 from vinery_platform.config import env
-from vinery_platform.config.credentials import Credentials
-from vinery_platform.config.home import REPOSITORY, Home, default_path
-from vinery_platform.processes import running_server
+from vinery_platform.config.home import Home, default_path
+from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.processes.listening import Address, listen
 from vinery_platform.processes.supervisor import Service, Supervisor
 
@@ -90,15 +89,6 @@ os.kill(os.getpid(), signal.SIGTERM)
 
 def test_a_signal_after_the_end_keeps_the_exit_status() -> None:
     assert scripts.run_python("-c", _SIGNAL_AFTER_THE_END).returncode == 0
-
-
-def test_help_names_every_setting() -> None:
-    source = "\n".join(
-        file.read_text() for file in (REPOSITORY / "platform" / "vinery_platform").rglob("*.py")
-    )
-    read = set(re.findall(r'env\.\w+\(\s*"([A-Z_]+)"', source))
-    assert len(read) >= 14
-    assert {name for name in read if name not in commands.parser().format_help()} == set()
 
 
 @pytest.fixture(autouse=True)
@@ -303,7 +293,7 @@ def test_a_second_start_reports_where_the_first_one_is_before_its_port(platform_
     with listen(Address("127.0.0.1", 0)) as used, platform_home.locked():
         port = used.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
-        running_server.write(platform_home, url, "1.0")
+        RunningServer.write(platform_home, url, "1.0")
         for asked in (str(port), "0"):
             environment = {"VINERY_PORT": asked, "VINERY_HOME": str(platform_home.path)}
 
@@ -329,8 +319,8 @@ def test_a_home_in_use_is_refused_and_notes_of_a_dead_server_are_not_read(
     assert str(platform_home.path) in line
     assert "is in use by process" in line
 
-    running_server.write(platform_home, "http://127.0.0.1:18500", "1.0")
-    assert running_server.read(platform_home) is None
+    RunningServer.write(platform_home, "http://127.0.0.1:18500", "1.0")
+    assert RunningServer.read(platform_home) is None
 
 
 def test_open_access_to_the_network_is_refused(tmp_path: Path) -> None:

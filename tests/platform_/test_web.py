@@ -13,8 +13,8 @@ from django.test import RequestFactory
 from pytest_django import Settings
 
 from tests.tables import table
-from vinery_platform.cli import web
-from vinery_platform.cli.web import behind
+from vinery_platform.cli import services
+from vinery_platform.cli.services import behind
 from vinery_platform.processes import heartbeats, uvicorn_server
 from vinery_platform.web.middleware import StaticFilesMiddleware
 
@@ -28,12 +28,12 @@ def test_the_event_loop_gets_the_global_lock_in_half_a_ms(monkeypatch: pytest.Mo
     before_s = sys.getswitchinterval()
     monkeypatch.setattr(uvicorn_server, "serve", serve)
     monkeypatch.setattr(heartbeats, "end", lambda: None)
-    monkeypatch.setattr(web, "_application", lambda: None)
-    monkeypatch.setattr(web, "start_django", lambda: None)
+    monkeypatch.setattr(services, "_application", lambda: None)
+    monkeypatch.setattr(services, "start_django", lambda: None)
     monkeypatch.setenv("VINERY_SERVER", "uvicorn")
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
-            assert web.run(argparse.Namespace(fd=server.detach())) == 0
+            assert services.run_web(argparse.Namespace(fd=server.detach())) == 0
     finally:
         sys.setswitchinterval(before_s)
 

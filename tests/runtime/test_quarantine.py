@@ -9,7 +9,7 @@ from django.db import OperationalError
 
 from tests.convert.waiting import until
 from vinery_accounts.captures.quarantine import FatalRequest, QuarantineQueue
-from vinery_platform.operations.health.metrics import _of_process
+from vinery_platform.operations.metrics import _of_process
 from vinery_serving.core.errors import RequestQuarantined
 from vinery_serving.core.request import Sampling
 from vinery_serving.gateway.state import runtime as runtime_module

@@ -11,7 +11,6 @@ import pytest
 
 from tests.conftest import Running, until
 from tests.system.clients import connect, head
-from tests.tables import table
 
 pytestmark = pytest.mark.system
 
@@ -45,25 +44,6 @@ def test_many_pages_at_once_are_answered_by_few_threads(running: Running) -> Non
     assert all(has_retry_after for status, has_retry_after in found if status == 503)
     # Each page has a thread, and a second one that waits for its end.
     assert after - before <= 8 * len(running.pids("web"))
-
-
-FORMS = ("/accounts/login/", "/admin/login/", "/console/")
-APIS = ("/api/keys/", "/v1/chat/completions", "/v1/models", "/tokenize")
-
-
-@table(
-    "path, num_bytes, statuses",
-    [
-        *((path, 15_000_000_000, {413}) for path in FORMS),
-        *((path, 1_000_000, {401, 403, 405}) for path in APIS),
-    ],
-)
-def test_no_large_form_is_read_and_no_body_without_a_key(
-    running: Running, path: str, num_bytes: int, statuses: set[int]
-) -> None:
-    with connect(running) as connection:
-        connection.sendall(head(running, f"POST {path}", f"content-length: {num_bytes}"))
-        assert int(connection.recv(12).split(b" ")[1]) in statuses
 
 
 def test_clients_that_leave_before_their_answer_leave_no_traceback(running: Running) -> None:

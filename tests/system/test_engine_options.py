@@ -85,30 +85,6 @@ def test_speculation_changes_no_text_and_is_in_the_usage(model: str, raw: httpx.
     assert "accepted_prediction_tokens" not in plain["usage"]["completion_tokens_details"]
 
 
-def accepted_tokens(answer: Any) -> int:
-    return int(answer["usage"]["completion_tokens_details"]["accepted_prediction_tokens"])
-
-
-def test_requests_set_how_much_is_proposed_of_texts_and_schemas(raw: httpx.Client) -> None:
-    def rejected(**fields: Any) -> int:
-        usage = ask(raw, "looking-up", **fields)["usage"]
-        return int(usage["completion_tokens_details"]["rejected_prediction_tokens"])
-
-    assert rejected(num_assistant_tokens=1) < rejected(num_assistant_tokens=8)
-    low, high = (ask(raw, "drafting", assistant_confidence_threshold=at) for at in (0.1, 0.999))
-    assert text_of(low) == text_of(high) == text_of(ask(raw, "tiny-chat"))
-    proposed = [accepted_tokens(each) for each in (low, high)]
-    assert proposed[0] > proposed[1]
-
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    shape = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
-    for model in ("drafting", "looking-up"):
-        assert '"a"' in text_of(ask(raw, model, response_format=shape))
-        result = ask(raw, model, logprobs=True, top_logprobs=2, max_tokens=8)
-        tokens = result["choices"][0]["logprobs"]["content"]
-        assert "".join(token["token"] for token in tokens) == text_of(result)
-
-
 def test_the_administrator_sets_defaults_limits_and_the_chat_template_without_a_restart(
     raw: httpx.Client, running: Running
 ) -> None:
@@ -154,30 +130,6 @@ def test_a_processor_gets_the_arguments_of_its_requests(raw: httpx.Client) -> No
         answer = ask(raw, "processed", max_tokens=3, **{field: {"only_token": only}})
         assert text_of(answer) == " blue blue blue"
     assert text_of(ask(raw, "processed")).startswith("1 2 3")
-
-
-CONFIDENCE = "assistant_confidence_threshold"
-BEAMS = {"use_beam_search": True, "n": 2, "temperature": None}
-REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
-    ("tiny-chat", {"num_assistant_tokens": 3}, "num_assistant_tokens", "with the option"),
-    ("tiny-chat", {"max_ngram_size": 3}, "max_ngram_size", "with the option prompt_lookup"),
-    ("drafting", {"max_ngram_size": 3}, "max_ngram_size", "with the option prompt_lookup"),
-    ("looking-up", {CONFIDENCE: 0.5}, CONFIDENCE, "with the option draft_model"),
-    ("drafting", {"num_assistant_tokens": 3, CONFIDENCE: 0.5}, CONFIDENCE, "exclude each other"),
-    ("drafting", BEAMS, "use_beam_search", "speculative decoding"),
-    ("processed", {"vllm_xargs": {"other": 1}}, None, "No logits processor"),
-]
-
-
-@table("model, fields, param, words", REFUSED)
-def test_what_a_model_is_not_served_for_is_refused(
-    model: str, fields: dict[str, Any], param: str | None, words: str, raw: httpx.Client
-) -> None:
-    answer = raw.post("/v1/chat/completions", json={**COUNTING, "model": model, **fields})
-    error = answer.json()["error"]
-    assert answer.status_code == 400
-    assert error["param"] == param
-    assert words in error["message"]
 
 
 # -- A model that fills in the middle, with limits and templates of requests

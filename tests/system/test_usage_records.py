@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Running, until
 from tests.system.clients import bearer, complete, connect, head, http_of, new_key
-from tests.system.ledger import Row, execute, is_written, labelled, metrics, rows
+from tests.system.ledger import Row, execute, is_written, labelled, rows
 
 pytestmark = pytest.mark.system
 
@@ -123,24 +123,6 @@ def test_who_leaves_in_a_body_has_a_row_if_it_has_a_key_and_is_metered(running: 
 
 def status(running: Running, model: str = "tiny-chat") -> int:
     return complete(running, model, max_tokens=5, ignore_eos=True).status_code
-
-
-def num_requests(running: Running, model: str, status: int) -> float:
-    of = {"model": model, "endpoint": "completions", "status": str(status)}
-    return labelled(running, "vinery_requests_total", **of)
-
-
-def test_requests_are_counted_by_status_and_by_a_model_that_is_served(running: Running) -> None:
-    before = num_requests(running, "tiny-chat", 200), num_requests(running, "unknown", 404)
-    assert [status(running) for _ in range(2)] == [200, 200]
-    assert [status(running, f"made-up-{number}") for number in range(3)] == [404] * 3
-    assert num_requests(running, "tiny-chat", 200) == before[0] + 2
-    assert num_requests(running, "unknown", 404) == before[1] + 3
-    series = metrics(running)
-    assert not [each for each in series if "made-up" in each]
-    lost = [num for each, num in series.items() if "vinery_usage_lost_total" in each]
-    assert lost
-    assert not any(lost)
 
 
 def test_a_request_is_in_a_bucket_of_each_time_and_counted_by_its_engine(running: Running) -> None:

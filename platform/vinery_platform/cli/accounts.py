@@ -20,7 +20,6 @@ from vinery_platform.cli.resource import (
     FINDERS,
     Option,
     RowCommands,
-    add_command,
     add_fields,
     add_list,
     fields_of,
@@ -32,32 +31,28 @@ from vinery_platform.cli.resource import (
     user_named,
     values_of,
 )
-from vinery_platform.cli.shape import (
-    Commands,
-    Failure,
-    print_note,
-    subcommands,
-)
+from vinery_platform.cli.shape import Commands, Failure, add_command, print_note, subcommands
 
 # -- Organisations and projects
 
 
 def add_organization(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    make = add_command(actions, "create", create_organization, "Create an organisation.")
+    make = add_command(actions, "create", create_organization)
     make.add_argument("name", metavar="NAME", help="its name, which must be unique")
     add_list(actions, ORGANIZATIONS)
     RowCommands(actions, ORGANIZATIONS, organization_named).add_all()
 
 
 def create_organization(arguments: argparse.Namespace) -> str:
+    """Create an organisation."""
     ORGANIZATIONS.create(EVERYTHING, {"name": arguments.name})
     return f"{arguments.name} is created. Create a project in it: vinery project create"
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    make = add_command(actions, "create", create_project, "Create a project.")
+    make = add_command(actions, "create", create_project)
     make.add_argument("name", metavar="NAME", help="its name, unique in its organisation")
     make.add_argument(
         "--organization", metavar="NAME", help="its organisation (default: the first one)"
@@ -69,6 +64,7 @@ def add_project(parser: argparse.ArgumentParser) -> None:
 
 
 def create_project(arguments: argparse.Namespace) -> str:
+    """Create a project."""
     name = arguments.organization
     organization = organization_named(name) if name else changes.first_project().organization
     values = {"organization": organization, "name": arguments.name}
@@ -87,29 +83,19 @@ def add_user(parser: argparse.ArgumentParser) -> None:
     add_list(actions, USERS)
     one = RowCommands(actions, USERS, user_named, help="the user's name")
     one.add_all(without=("change", "password"))
-    one.add("password", password, "Give a user a new random password, and print it once.")
+    one.add("password", password)
     one.add_change(change_user).add_argument(
         "--administrator",
         action=argparse.BooleanOptionalAction,
         help="whether they may do everything on this platform, in the admin too",
     )
-    role = one.add(
-        "role", set_role, "Give a user a role in an organisation or in one project, or take it."
-    )
+    role = one.add("role", set_role)
     role.add_argument("role", choices=(*_ROLES, "none"), help="none takes the role")
     _add_scope(role, required=True)
 
 
 def _add_create_user(actions: Commands) -> None:
-    make = add_command(
-        actions,
-        "create",
-        create_user,
-        "Create a user.",
-        description="Create a user. A person gets a random password, which is printed once. "
-        "Without --organization or --project the user has no role, and can have no keys until "
-        "`vinery user role` gives them one.",
-    )
+    make = add_command(actions, "create", create_user)
     make.add_argument("name", metavar="NAME", help="what they sign in with")
     add_fields(make, fields_of(USERS), {"email": Option(help="their e-mail address")})
     kind = make.add_mutually_exclusive_group()
@@ -135,13 +121,14 @@ def _add_create_user(actions: Commands) -> None:
 def _add_scope(parser: argparse.ArgumentParser, *, required: bool) -> None:
     scope = parser.add_mutually_exclusive_group(required=required)
     scope.add_argument("--organization", metavar="NAME", help="a role in the whole organisation")
-    scope.add_argument(
-        "--project", metavar="NAME", help="a role in this project: PROJECT or ORGANISATION/PROJECT"
-    )
+    text = "a role in this project: PROJECT or ORGANISATION/PROJECT"
+    scope.add_argument("--project", metavar="NAME", help=text)
 
 
 def create_user(arguments: argparse.Namespace) -> str:
-    """Create a user. Returns their password. Raises `Failure`."""
+    """Create a user. A person gets a random password, which is printed once. Without --organization
+    or --project the user has no role, and can have no keys until `vinery user role` gives them
+    one."""
     has_password = not (arguments.service or arguments.no_password)
     new_password = changes.new_password() if has_password else None
     scope = _role_scope(arguments)
@@ -178,13 +165,14 @@ def change_user(user: User, arguments: argparse.Namespace) -> str:
 
 
 def password(user: User, _: argparse.Namespace) -> str:
-    """Set a new password and return it, for scripts."""
+    """Give a user a new random password, and print it once."""
     new = USERS.act(EVERYTHING, USERS.action("password"), user)
     print_note(f"The new password of {user}. It is not shown again:")
     return str(new["password"])
 
 
 def set_role(user: User, arguments: argparse.Namespace) -> str:
+    """Give a user a role in an organisation or in one project, or take it."""
     scope = _role_scope(arguments)
     assert scope is not None
     if arguments.role != "none":
@@ -243,13 +231,8 @@ _KEY_OPTIONS: Final = {
 
 def add_key(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    make = add_command(
-        actions,
-        "create",
-        create_key,
-        "Create a key, and print it once.",
-        epilog="An option for a list may be given several times.",
-    )
+    epilog = "An option for a list may be given several times."
+    make = add_command(actions, "create", create_key, epilog=epilog)
     name = Option(help="what the key is for", is_required=True)
     fields = fields_of(KEYS)
     add_fields(make, fields, {**_KEY_OPTIONS, "name": name}, fields)
@@ -265,7 +248,7 @@ def add_key(parser: argparse.ArgumentParser) -> None:
 
 
 def create_key(arguments: argparse.Namespace) -> str:
-    """Create a key. Returns its secret, which scripts read. Raises `Failure`."""
+    """Create a key, and print it once."""
     owner = _owner(arguments.user)
     with audit.writing():
         project = _project_for(owner, arguments.project)
@@ -336,10 +319,6 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
         actions,
         "set",
         set_limit,
-        "Set a limit, or change the limit of the same scope, metric and window.",
-        description="Set a limit, or change the limit of the same scope, metric and window: its "
-        "options that are not given keep their values. A request has to satisfy all limits that "
-        "apply to it.",
         epilog="for example:  vinery limit set --project search --metric tokens --window day "
         "--amount 1000000 --time-zone Europe/Berlin",
     )
@@ -360,6 +339,8 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
 
 
 def set_limit(arguments: argparse.Namespace) -> str:
+    """Set a limit, or change the limit of the same scope, metric and window. Options that are not
+    given keep their values. A request has to satisfy all limits that apply to it."""
     values = {"window": "none", **values_of(arguments)}
     kind = {**_scope(arguments), "metric": values.pop("metric"), "window": values.pop("window")}
     limit = put(LIMITS, kind, values)
@@ -379,14 +360,9 @@ def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def add_weight(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    put_ = add_command(
-        actions,
-        "set",
-        set_weights,
-        "Set the weights of a model. Weights that are not given keep their values, or are 1.",
-    )
+    put_ = add_command(actions, "set", set_weights)
     name = ("model", "MODEL", "the name that clients use")
-    put_.add_argument("model", metavar="MODEL", help="the name that clients use")
+    put_.add_argument(name[0], metavar=name[1], help=name[2])
     kinds = ("uncached", "cached", "output", "image")
     options = {kind: Option(metavar="WEIGHT", help=f"of each {kind} token") for kind in kinds}
     add_fields(put_, fields_of(MODEL_WEIGHTS), options)
@@ -396,6 +372,7 @@ def add_weight(parser: argparse.ArgumentParser) -> None:
 
 
 def set_weights(arguments: argparse.Namespace) -> str:
+    """Set the weights of a model. Weights that are not given keep their values, or are 1."""
     put(MODEL_WEIGHTS, {"model": arguments.model}, values_of(arguments))
     return f"The weights of {arguments.model} are set."
 
@@ -405,38 +382,27 @@ def set_weights(arguments: argparse.Namespace) -> str:
 
 def add_admin(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    reset = actions.add_parser(
-        "reset-password",
-        help="give an administrator a new password",
-        description="Give an administrator a new random password, and print it once.",
-    )
+    reset = add_command(actions, "reset-password", reset_password)
     reset.add_argument(
         "--user", default="admin", help="the administrator's name (default: %(default)s)"
     )
-    reset.set_defaults(run=reset_password)
-    again = actions.add_parser(
-        "reencrypt",
-        aliases=["reseal"],  # its name in release 0.1
-        help="encrypt stored secrets with the newest VINERY_SECRET_KEY",
-        description="Encrypt the secrets of webhooks and second factors with VINERY_SECRET_KEY, "
-        "so that the keys in VINERY_SECRET_KEY_FALLBACKS can be removed.",
-    )
-    again.set_defaults(run=reencrypt)
+    # The alias is the name in release 0.1.
+    add_command(actions, "reencrypt", reencrypt, aliases=["reseal"])
 
 
-def reset_password(arguments: argparse.Namespace) -> int:
-    """Set and print a new password, which also ends the user's sessions."""
+def reset_password(arguments: argparse.Namespace) -> str:
+    """Give an administrator a new random password, and print it once."""
     admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
     if admin is None:
         raise Failure(f"There is no administrator {arguments.user}.")
     new = changes.new_password()
-    set_password(admin, new)
-    print(new)
-    return 0
+    set_password(admin, new)  # which also ends the user's sessions
+    return new
 
 
 def reencrypt(_: argparse.Namespace) -> int:
-    """Print how many secrets were encrypted. Raises `Failure` if some cannot be decrypted."""
+    """Encrypt the secrets of webhooks and second factors with VINERY_SECRET_KEY, so that the keys
+    in VINERY_SECRET_KEY_FALLBACKS can be removed."""
     result = reencryption.reencrypt()
     print(f"{result.num_done} webhooks and second factors are encrypted with VINERY_SECRET_KEY.")
     if result.num_unreadable:

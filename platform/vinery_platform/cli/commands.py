@@ -10,14 +10,20 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from vinery_accounts.base.names import escaped
 from vinery_platform import __version__
-from vinery_platform.cli.shape import Failure, load_django, require_home
+from vinery_platform.cli.shape import (
+    Failure,
+    description_of,
+    load_django,
+    print_line,
+    require_home,
+)
 from vinery_platform.config import config_file
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.setting_table import SETTINGS
@@ -68,60 +74,29 @@ COMMANDS: Final = {
     "node": "run the engines of this host (started by `up`)",
     "jobs": "run background jobs (started by `up`)",
 }
-# The descriptions of commands that start Django themselves, if they need it.
-_PROCESSES: Final = {
-    "up": "Prepare the home folder, start web, node and jobs processes, and keep them running. "
-    "Ctrl-C or SIGTERM ends all of them; a second Ctrl-C kills them.",
-    "ready": "Ask the server of this home whether a model has generated a token lately. If "
-    "`vinery up` does not run with this home, it asks the one on VINERY_HOST, VINERY_PORT. The "
-    "exit status is 0 if a model has, and 1 if not.",
-    "logs": "Show the last log lines of all processes of this home in the order of their times. It "
-    "needs no running server. The files are in the folder logs of the home.",
-    "reload": "Let the `vinery up` of this home folder replace its web processes one after the "
-    "other, for example to load new code of the same version. Each new process serves before the "
-    "old one takes no more connections, and running requests finish. Engines, node and jobs go on.",
-    "devices": "List the devices of this machine on which OpenVINO can run models. It looks for "
-    "them now, and a running Vinery then knows them, too. Vinery need not run.",
-    "convert": "Checkpoints are converted in environments of their own, one for each line of "
-    "transformers that architectures need. A conversion makes the one that is missing. These "
-    "commands list, make and remove them. Vinery need not run.",
-    "status": "Show what runs with this home: addresses, versions, processes with their memory, "
-    "models, database, Redis and usage journals. The exit status is 0 if a model is ready, 1 if "
-    "none is, 2 if there is no home, and 3 if Vinery does not run.",
-    "doctor": "Check OpenVINO, drivers, memory, disk, port, secrets, settings, database, Redis and "
-    "clocks. Each warning and failure has its cure. The exit status is 1 if there is a failure. "
-    "Needs no home and no running server.",
-    "env": "Print lines for a shell, with the address of the server and the first key: eval "
-    '"$(vinery env)". OpenAI\'s clients read these variables.',
-    "config": "Show each setting with its value and its source: the environment, a configuration "
-    "file, or the default. Secrets are hidden.",
-    "backup": "Write the database, the secrets, usage that is not stored yet, the first "
-    "credentials and vinery.toml of the home to one file. It works while Vinery runs.",
-    "restore": "Check a whole backup, and put its state into this home folder, which must be "
-    "empty. A vinery.toml in it stays.",
-    "prepare": "Create or upgrade the home folder and the database. `vinery up` does this itself; "
-    "hosts that run single processes need it once after an upgrade.",
-    "web": "Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT.",
-    "node": "Watch which models should be loaded here, and run an engine for each.",
-    "jobs": "Run background jobs and periodic tasks from Redis, or from the home folder.",
-}
 _OF_ACCOUNTS: Final = ("organization", "project", "user", "key", "limit", "weight", "admin")
-# Modules with several commands: `add_NAME` adds the arguments of each, `run_NAME` runs it.
+# Modules with several commands. `add_NAME` adds the arguments of a command, `run_NAME` runs it.
 _MODULES: Final = {
     **dict.fromkeys(_OF_ACCOUNTS, "accounts"),
     **dict.fromkeys(("refusals", "quarantine", "capture", "audit", "alerts"), "records"),
     **dict.fromkeys(("alias", "job"), "models"),
     **dict.fromkeys(("config", "env", "devices", "reload"), "host"),
     **dict.fromkeys(("catalog", "convert"), "files"),
-    **dict.fromkeys(("node", "jobs"), "background"),
+    **dict.fromkeys(("prepare", "web", "node", "jobs"), "services"),
+    **dict.fromkeys(("backup", "restore"), "backup"),
 }
 # They log to files also if they were started without `up`.
 _SERVERS: Final = frozenset({"web", "node", "jobs"})
-_NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"catalog"}
+_WITHOUT_DJANGO: Final = frozenset(
+    {"up", "ready", "logs", "reload", "env", "config", "catalog", "convert", "devices"}
+)
+# Commands that load Django and look for a home themselves.
+_LOADING: Final = frozenset(
+    {"status", "doctor", "backup", "restore", "prepare", "web", "node", "jobs"}
+)
 
 
 def module_of(name: str) -> str:
-    """Return the module that has a command."""
     return f"vinery_platform.cli.{_MODULES.get(name, name.replace('-', '_'))}"
 
 
@@ -141,19 +116,16 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name in loaded:
-            own = name.replace("-", "_")
-            module = import_module(module_of(name))
-            if name in _PROCESSES:
-                command.description = _PROCESSES[name]
-                command.set_defaults(run=getattr(module, f"run_{own}", None) or module.run)
-            add = getattr(module, f"add_{own}", None) or getattr(module, "add_to", None)
-            if add is not None:
+            own, module = name.replace("-", "_"), import_module(module_of(name))
+            if run := getattr(module, f"run_{own}", None):
+                command.description = description_of(run)
+                command.set_defaults(run=run, flags={})
+            if add := getattr(module, f"add_{own}", None):
                 add(command)
     return root
 
 
 def _epilog() -> str:
-    """The table of settings."""
     width = max(len(setting.name) for setting in SETTINGS) + 4
     lines = shutil.get_terminal_size().columns - 2
     rows = [
@@ -171,38 +143,69 @@ def run(argv: Sequence[str] | None) -> int:
     """Run one command. Returns 0, 1 for a failure, 2 for an invalid setting or argument."""
     # Files are private, also those that libraries and children create.
     os.umask(0o077)
+    needs_django, arguments = False, argparse.Namespace()
     try:
         words = _without_config(sys.argv[1:] if argv is None else list(argv))
         name = words[0] if words and words[0] in COMMANDS else ""
-        if name in _NEED_DJANGO:
+        needs_django = name in COMMANDS.keys() - _WITHOUT_DJANGO - _LOADING
+        if needs_django:
             load_django()
         arguments = parser(name).parse_args(words)
         if name != "doctor":  # which reports a wrong file among others
             config_file.apply()
         if process := os.environ.get(logs.PROCESS_VARIABLE) or (name if name in _SERVERS else ""):
             logs.begin(process)
-        if name in _NEED_DJANGO:
+        if needs_django:
             require_home()
-        with _acting():
-            status: int = arguments.run(arguments)
+        with nullcontext() if name in _WITHOUT_DJANGO else _acting():
+            result: int | str = arguments.run(arguments)
+        if isinstance(result, str):
+            print_line(result)
         sys.stdout.flush()
     except SettingError as error:
-        return _print_error(error, 2)
+        return _print_error(str(error), 2)
     except Failure as error:
-        return _print_error(error, 1)
+        return _print_error(str(error), 1)
     except BrokenPipeError:  # standard output is read no more, such as by `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        # Only commands that have loaded Django end here, so this import costs nothing.
-        from django.db import Error as DatabaseError
+        text = _message_of(error, getattr(arguments, "flags", {}), of_rules=needs_django)
+        return _print_error(text, 1)
+    return 0 if isinstance(result, str) else result
 
-        if not isinstance(error, DatabaseError):
-            raise
+
+def _message_of(error: Exception, flags: Mapping[str, str], *, of_rules: bool) -> str:
+    """Return what the user reads about an error of the database, or of a rule of rows. Raises any
+    other error again. `flags` are the options of columns."""
+    # Only commands that have loaded Django end here, so these imports cost nothing.
+    from django.core.exceptions import ValidationError
+    from django.db import Error as DatabaseError
+
+    if isinstance(error, DatabaseError):
         reason = " ".join(str(error).split())
-        advice = "Is it prepared? See: vinery prepare --help"
-        return _print_error(Failure(f"The database cannot be used: {reason}. {advice}"), 1)
-    return status
+        return f"The database cannot be used: {reason}. Is it prepared? See: vinery prepare --help"
+    if isinstance(error, ValidationError):
+        return _messages(error, flags)
+    from vinery_accounts.resources.base import Conflict
+
+    if not of_rules or not isinstance(error, Conflict | ValueError):
+        raise error
+    return str(error)
+
+
+def _messages(error: Any, flags: Mapping[str, str]) -> str:
+    """Return all messages, each with the name of its option unless the message has it."""
+    if not hasattr(error, "error_dict"):
+        return " ".join(error.messages)
+    about_the_row = dict.fromkeys(("__all__", "is_active", "is_superuser", "role"), "")
+    names = {"username": "name", **about_the_row, **flags}
+    return " ".join(
+        message if not flag or flag.strip("-") in message.lower() else f"{flag}: {message}"
+        for column, messages in error.message_dict.items()
+        for flag in [names.get(column, column)]
+        for message in messages
+    )
 
 
 def _without_config(words: list[str]) -> list[str]:
@@ -235,8 +238,8 @@ def _acting() -> AbstractContextManager[None]:
     return acting_as(actor)
 
 
-def _print_error(error: Exception, status: int) -> int:
-    line = escaped(str(error), keep="\n")
+def _print_error(text: str, status: int) -> int:
+    line = escaped(text, keep="\n")
     print(f"vinery: {line}", file=sys.stderr)
     logs.note_printed(line, logging.ERROR)
     return status

@@ -22,10 +22,10 @@ from vinery_platform.cli.shape import add_json, json_of, load_django, print_line
 from vinery_platform.config import config_file, env, secret_files, setting_table
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
+from vinery_platform.config.notes import RunningServer
 from vinery_platform.operations import backup
-from vinery_platform.processes import running_server
 from vinery_platform.processes.listening import Address, listen
-from vinery_platform.processes.memory import machine_bytes
+from vinery_serving.models.hub.machine import memory_limit
 from vinery_serving.node import device_probe
 
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
@@ -67,12 +67,13 @@ def warn_unless(check: str, text: str, cure: str, *, is_good: bool) -> Finding:
     return ok(check, text) if is_good else Finding(check, Level.WARNING, text, cure)
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+add_doctor = add_json
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print all findings. Returns 1 if one is a failure, else 0."""
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """Check OpenVINO, drivers, memory, disk, port, secrets, settings, database, Redis and clocks.
+    Each warning and failure has its cure. The exit status is 1 if there is a failure. Needs no home
+    and no running server."""
     found = []
     for finding in _findings():
         found.append(finding)
@@ -117,7 +118,6 @@ def configuration() -> Iterator[Finding]:
 
 
 def environment() -> Iterator[Finding]:
-    """Variables that look like settings, and are none."""
     known = [setting.name for setting in setting_table.known().values()]
     for name in sorted(os.environ):
         is_ours = name.startswith("VINERY_") and not name.startswith(_OTHERS)
@@ -129,7 +129,6 @@ def environment() -> Iterator[Finding]:
 
 
 def openvino() -> Iterator[Finding]:
-    """Its packages, which must be of one release."""
     try:
         versions = {name: metadata.version(name) for name in _PACKAGES}
     except metadata.PackageNotFoundError as error:
@@ -173,7 +172,7 @@ def _driver(kind: str, nodes: Sequence[Path], names: Iterable[str]) -> Finding:
 def memory() -> Iterator[Finding]:
     import psutil  # 10 ms
 
-    total_bytes = machine_bytes()
+    total_bytes = memory_limit()
     free_bytes = min(psutil.virtual_memory().available, total_bytes)
     text = f"{free_bytes / 2**30:.1f} of {total_bytes / 2**30:.1f} GiB are available."
     cure = "End other programs, or serve a smaller or more quantised model."
@@ -181,7 +180,6 @@ def memory() -> Iterator[Finding]:
 
 
 def home() -> Iterator[Finding]:
-    """Whether it can be written, or made, and is closed to others."""
     path = Home.from_env().path
     above = _existing(path)
     if not above.is_dir() or not os.access(above, os.R_OK | os.W_OK | os.X_OK):
@@ -197,14 +195,13 @@ def home() -> Iterator[Finding]:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
     return next(each for each in (path, *path.parents) if each.exists())
 
 
 def disk() -> Iterator[Finding]:
     path = _existing(Home.from_env().path)
     free_bytes = shutil.disk_usage(path).free
-    wanted_bytes = 2**20 * env.integer("VINERY_MIN_FREE_DISK_MB", 256, at_least=0, at_most=10**6)
+    wanted_bytes = 2**20 * env.integer("VINERY_MIN_FREE_DISK_MB")
     text = f"{free_bytes / 2**30:.1f} GiB are free at {path}."
     cure = "Free some space, or set VINERY_HOME to a larger disk."
     yield warn_unless("disk", text, cure, is_good=free_bytes >= wanted_bytes)
@@ -229,8 +226,7 @@ def secrets() -> Iterator[Finding]:
 
 
 def port() -> Iterator[Finding]:
-    """Whether the port is free, or used by the server of this home."""
-    server = running_server.read(Home.from_env())
+    server = RunningServer.read(Home.from_env())
     if server is not None:
         yield ok("port", f"Vinery runs at {server.base_url} (process {server.pid}).")
         return
@@ -247,7 +243,7 @@ def system_checks() -> Iterator[Finding]:
     """What `manage.py check` finds. Its check of the home is left out: it creates folders."""
     from django.core.checks import ERROR
 
-    from vinery_platform import checks
+    from vinery_platform.web import apps as checks
 
     made = (checks.open_access_is_local, checks.sqlite_is_on_a_local_disk)
     for check in (*made, checks.enough_files_can_be_open):
@@ -257,7 +253,6 @@ def system_checks() -> Iterator[Finding]:
 
 
 def database() -> Iterator[Finding]:
-    """Whether it answers, its schema and its clock."""
     from django.db import Error as DatabaseError
     from django.db import connection
 
@@ -296,7 +291,6 @@ def _skew(check: str, skew_s: float) -> Finding:
 
 
 def _schema() -> Finding:
-    """Whether the tables are those of this version."""
     from django.db import connection
     from django.db.migrations.executor import MigrationExecutor
 
@@ -334,7 +328,6 @@ def redis() -> Iterator[Finding]:
 
 
 def public_url() -> Iterator[Finding]:
-    """Whether address, public URL and proxies fit each other."""
     from django.conf import settings
 
     url, address = settings.VINERY_PUBLIC_URL, settings.VINERY_ADDRESS

@@ -9,7 +9,14 @@ import sys
 from dataclasses import asdict
 from typing import Any, Final
 
-from vinery_platform.cli.shape import Failure, add_json, print_line, print_rows, subcommands
+from vinery_platform.cli.shape import (
+    Failure,
+    add_command,
+    add_json,
+    failing_on,
+    print_rows,
+    subcommands,
+)
 from vinery_platform.config import env
 from vinery_platform.config.home import Home
 from vinery_serving.models.convert.checkpoint import ConvertError, architectures, line_named
@@ -30,30 +37,19 @@ _CHECK_HEADS: Final = ("name", "repository", "problem")
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    list_ = actions.add_parser(
-        "list",
-        help="list the models of the catalogue",
-        description="List the models of the catalogue. Memory is for weights, one conversation of "
-        "up to 8,192 tokens, and the engine. To fetch and serve one: vinery model pull NAME",
-    )
-    list_.set_defaults(run=list_models)
+    list_ = add_command(actions, "list", list_models)
     tasks = sorted({each.task for each in catalogue()})
     list_.add_argument("--task", choices=tasks, help="only those of this task")
     list_.add_argument("--fits", action="store_true", help="only those that this machine can run")
     add_json(list_)
-    check_ = actions.add_parser(
-        "check",
-        help="compare the catalogue with a hub",
-        description="Compare the repositories, sizes and licences of the catalogue with a hub. The "
-        "exit status is 1 if one differs.",
-    )
-    check_.set_defaults(run=check_models)
+    check_ = add_command(actions, "check", check_models)
     check_.add_argument("--endpoint", help="URL of the hub (default: HF_ENDPOINT)")
     add_json(check_)
 
 
 def list_models(arguments: argparse.Namespace) -> int:
-    """Print the models in the order of the catalogue."""
+    """List the models of the catalogue. Memory is for weights, one conversation of up to 8,192
+    tokens, and the engine. To fetch and serve one: vinery model pull NAME"""
     machine = this_machine(Home.from_env().models)
     rows = [
         _row(model, machine, as_json=arguments.json)
@@ -82,11 +78,10 @@ def _row(model: CatalogueModel, machine: Machine, *, as_json: bool) -> dict[str,
 
 
 def check_models(arguments: argparse.Namespace) -> int:
-    """Print what differs. Returns 1 if anything does. Raises `Failure` if no hub answers."""
-    try:
+    """Compare the repositories, sizes and licences of the catalogue with a hub. The exit status is
+    1 if one differs."""
+    with failing_on(PullFailed):
         found = list(check(Hub.of_environment(arguments.endpoint)))
-    except PullFailed as error:
-        raise Failure(str(error)) from error
     rows = [asdict(each) for each in found]
     if not arguments.json:
         rows = [row | {"problem": row["problem"] or "none"} for row in rows]
@@ -95,35 +90,21 @@ def check_models(arguments: argparse.Namespace) -> int:
 
 
 def add_convert(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    list_ = _add(
-        actions, "environments", environments, "List the environments with state and size."
+    parser.description = (
+        "Checkpoints are converted in environments of their own, one for each line of "
+        "transformers that architectures need. A conversion makes the one that is missing. These "
+        "commands list, make and remove them. Vinery need not run."
     )
-    add_json(list_)
-    make_ = _add(actions, "make", make, "Make an environment now. A conversion makes its own.")
-    remove_ = _add(actions, "remove", remove, "Remove an environment, which frees its disk space.")
-    for each in (make_, remove_):
-        each.add_argument("line", metavar="LINE", help="from `vinery convert environments`")
-    known = _add(actions, "architectures", known_architectures, "List what can be converted.")
-    add_json(known)
-
-
-def _add(actions: Any, name: str, action: Any, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
-    parser.set_defaults(action=action)
-    return parser
-
-
-def run_convert(arguments: argparse.Namespace) -> int:
-    """Raises `Failure` and `SettingError`."""
-    try:
-        status: int = arguments.action(arguments)
-    except ConvertError as error:
-        raise Failure(str(error)) from error
-    return status
+    actions = subcommands(parser)
+    add_json(add_command(actions, "environments", environments))
+    for name, run in (("make", make), ("remove", remove)):
+        one = add_command(actions, name, run)
+        one.add_argument("line", metavar="LINE", help="from `vinery convert environments`")
+    add_json(add_command(actions, "architectures", known_architectures))
 
 
 def environments(arguments: argparse.Namespace) -> int:
+    """List the environments with state and size."""
     rows = [_environment_row(each, as_json=arguments.json) for each in _environments().states()]
     print_rows(rows, ("line", "state", "size", "folder"), as_json=arguments.json)
     return 0
@@ -136,8 +117,9 @@ def _environment_row(state: EnvironmentState, *, as_json: bool) -> dict[str, Any
     return row | {"size": f"{state.num_bytes / 2**30:.1f} GiB" if state.num_bytes else None}
 
 
-def make(arguments: argparse.Namespace) -> int:
-    """Print the output of pip while it runs. Ctrl-C leaves nothing behind."""
+@failing_on(ConvertError)
+def make(arguments: argparse.Namespace) -> str:
+    """Make an environment now. A conversion makes its own."""
 
     def write(output: bytes) -> None:
         sys.stdout.buffer.write(output)
@@ -147,18 +129,18 @@ def make(arguments: argparse.Namespace) -> int:
         made = asyncio.run(_environments().ensure(line_named(arguments.line), write))
     except KeyboardInterrupt:
         raise Failure("Interrupted. Nothing of the environment is left.") from None
-    print_line(f"The environment {arguments.line} is ready: {made}")
-    return 0
+    return f"The environment {arguments.line} is ready: {made}"
 
 
-def remove(arguments: argparse.Namespace) -> int:
+@failing_on(ConvertError)
+def remove(arguments: argparse.Namespace) -> str:
+    """Remove an environment, which frees its disk space."""
     is_removed = _environments().remove(line_named(arguments.line))
-    what = "is removed" if is_removed else "was not there"
-    print_line(f"The environment {arguments.line} {what}.")
-    return 0
+    return f"The environment {arguments.line} {'is removed' if is_removed else 'was not there'}."
 
 
 def known_architectures(arguments: argparse.Namespace) -> int:
+    """List what can be converted."""
     known = sorted(architectures().values(), key=lambda each: each.model_type)
     rows = [
         {"model_type": each.model_type, "line": each.line.name, "tasks": list(each.tasks)}

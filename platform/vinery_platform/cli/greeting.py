@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vinery_platform.config import config_file, credentials, env
-from vinery_platform.config.credentials import Credentials
+from vinery_platform.config import config_file, env
 from vinery_platform.config.home import Home, default_path
+from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.processes import log_setup as logs
-from vinery_platform.processes.running_server import RunningServer
 
 Row = tuple[str, str]
 _WIDTH = 11
@@ -29,7 +28,7 @@ class Greeting:
 
     @classmethod
     def of(cls, server: RunningServer, home: Home) -> "Greeting":
-        public_url = env.url("VINERY_PUBLIC_URL", schemes=("http", "https"))
+        public_url = env.url("VINERY_PUBLIC_URL")
         return cls(server.base_url, home, server.pid, command_words(), public_url)
 
     def for_terminal(self, known: Credentials | None, *, is_first_start: bool) -> str:
@@ -45,7 +44,6 @@ class Greeting:
         return _block("running", rows, show)
 
     def already_running(self) -> str:
-        """The answer to a second `vinery up`."""
         title = f"Vinery already runs with the home {self.home.path} (process {self.pid})"
         stop = ("stop", f"Ctrl-C in its terminal, or: kill {self.pid}")
         return _block(title, [*self._addresses(), self._key_file(), stop])
@@ -86,7 +84,7 @@ def show(server: RunningServer, home: Home, *, is_first_start: bool) -> None:
     if logs.is_json():
         logs.announce(f"running at {server.base_url}")
         return
-    known = credentials.read(home.bootstrap_file)
+    known = Credentials.read(home.bootstrap_file)
     greeting = Greeting.of(server, home)
     if sys.stdout.isatty():
         logs.show(greeting.for_terminal(known, is_first_start=is_first_start))
@@ -110,7 +108,6 @@ def command_words() -> str:
 
 
 def quoted(path: Path) -> str:
-    """A path as a word of a shell."""
     return shlex.quote(str(path))
 
 
@@ -126,7 +123,6 @@ def _program() -> str:
 
 
 def _variables() -> list[str]:
-    """The variables that another shell needs."""
     named, home = env.text(config_file.VARIABLE), Home.from_env().path
     needed = {}
     if Path(named).is_file():  # and is not /dev/null

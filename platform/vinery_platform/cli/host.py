@@ -12,20 +12,17 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
-from vinery_platform.cli.shape import Failure, add_json, print_rows
-from vinery_platform.config import config_file, credentials, env
+from vinery_platform.cli.shape import Failure, add_json, failing_on, print_rows
+from vinery_platform.config import config_file, env
 from vinery_platform.config.home import Home
+from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.config.setting_table import FILE_SUFFIX, SETTINGS, Setting
-from vinery_platform.processes import running_server
 from vinery_platform.processes.heartbeats import RELOAD
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device
 from vinery_serving.node import device_probe
-
-_HEADS: Final = ("setting", "value", "source")
-_HIDDEN: Final = "(hidden)"
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +33,11 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def run_config(arguments: argparse.Namespace) -> int:
-    """Print all settings, or the files. Raises `SettingError` for a file that cannot be used."""
+    """Show each setting with its value and its source: the environment, a configuration file, or
+    the default. Secrets are hidden."""
     if arguments.path:
         return _print_paths()
-    print_rows(list(_rows()), _HEADS, as_json=arguments.json)
+    print_rows(list(_rows()), ("setting", "value", "source"), as_json=arguments.json)
     return 0
 
 
@@ -55,41 +53,31 @@ def _print_paths() -> int:
 
 def _rows() -> Iterator[dict[str, str]]:
     """One row for each setting of the table, and then for the others that are set."""
-    found = {setting.name: row for setting, row in map(_set_row, config_file.set_settings())}
+    found = {each.name: _set_row(each, value) for each, value in config_file.set_settings()}
     for setting in SETTINGS:
         if setting.name in found:
             yield found.pop(setting.name)
         elif setting.name + FILE_SUFFIX not in found:
-            yield _default_row(setting)
+            is_home = setting.name == "VINERY_HOME"
+            value = str(Home.from_env().path) if is_home else setting.default
+            yield {"setting": setting.name, "value": value, "source": "default"}
     yield from found.values()
 
 
-def _set_row(found: tuple[Setting, str]) -> tuple[Setting, dict[str, str]]:
-    setting, value = found
+def _set_row(setting: Setting, value: str) -> dict[str, str]:
     file = env.origin_of(setting.name)
-    row = {
+    return {
         "setting": setting.name,
-        "value": _HIDDEN if setting.is_secret else value,
+        "value": "(hidden)" if setting.is_secret else value,
         "source": "environment" if file is None else str(file),
     }
-    return setting, row
-
-
-def _default_row(setting: Setting) -> dict[str, str]:
-    is_home = setting.name == "VINERY_HOME"
-    value = str(Home.from_env().path) if is_home else setting.default
-    return {"setting": setting.name, "value": value, "source": "default"}
-
-
-# -- The address and the first key, as lines for a shell: OpenAI's clients read these variables.
-
-_NAMES: Final = ("OPENAI_BASE_URL", "OPENAI_API_KEY")
 
 
 def run_env(_: argparse.Namespace) -> int:
-    """Print `export` lines. Raises `Failure` without stored credentials, and `SettingError`."""
+    """Print lines for a shell, with the address of the server and the first key: eval
+    "$(vinery env)". OpenAI's clients read these variables."""
     home = Home.from_env()
-    known = credentials.read(home.bootstrap_file)
+    known = Credentials.read(home.bootstrap_file)
     if known is None and not home.path.exists():
         raise home.missing()
     if known is None:
@@ -97,53 +85,40 @@ def run_env(_: argparse.Namespace) -> int:
             f"{home.bootstrap_file} was deleted, and with it the first key. Create another one: "
             "vinery key create --name NAME"
         )
-    server = running_server.read(home)
+    server = RunningServer.read(home)
     base_url = known.base_url if server is None else server.base_url
-    for name, value in zip(_NAMES, (f"{base_url}/v1", known.api_key), strict=True):
-        print(f"export {name}={shlex.quote(value)}")
+    print(f"export OPENAI_BASE_URL={shlex.quote(f'{base_url}/v1')}")
+    print(f"export OPENAI_API_KEY={shlex.quote(known.api_key)}")
     return 0
 
 
 # -- The devices of this machine
 
-_DEVICE_HEADS: Final = ("device", "name", "memory", "driver")
-
-
-def add_devices(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+add_devices = add_json
 
 
 def run_devices(arguments: argparse.Namespace) -> int:
-    """List the devices. Raises `Failure` if they cannot be found, and `SettingError`."""
+    """List the devices of this machine on which OpenVINO can run models. It looks for them now, and
+    a running Vinery then knows them, too. Vinery need not run."""
     run_dir = Home.from_env().run
-    try:
+    with failing_on(device_probe.ProbeFailed):
         found = asyncio.run(device_probe.find())
-    except device_probe.ProbeFailed as error:
-        raise Failure(str(error)) from error
     with suppress(OSError):  # there is no home yet, or it is full
         # A file of another user could not be read by Vinery.
         if run_dir.stat().st_uid == os.getuid():
             devices.write(run_dir, found)
-    print_rows(
-        [_device_row(each, as_json=arguments.json) for each in found],
-        _DEVICE_HEADS,
-        as_json=arguments.json,
-    )
+    rows = [_device_row(each, as_json=arguments.json) for each in found]
+    print_rows(rows, ("device", "name", "memory", "driver"), as_json=arguments.json)
     return 0
 
 
 def _device_row(device: Device, *, as_json: bool) -> dict[str, Any]:
     row = {"device": device.name, "name": device.full_name, "driver": device.driver}
     if as_json:
-        return row | {
-            "memory_bytes": device.memory_bytes,
-            "properties": list(device.properties),
-        }
-    return row | {"memory": _in_gib(device.memory_bytes)}
-
-
-def _in_gib(num_bytes: int | None) -> str | None:
-    return None if num_bytes is None else f"{num_bytes / 2**30:.1f} GiB"
+        values = {"memory_bytes": device.memory_bytes, "properties": list(device.properties)}
+        return row | values
+    memory = device.memory_bytes
+    return row | {"memory": None if memory is None else f"{memory / 2**30:.1f} GiB"}
 
 
 # -- New web processes. The supervisor of this home is asked by a signal: each new process takes the
@@ -151,7 +126,9 @@ def _in_gib(num_bytes: int | None) -> str | None:
 
 
 def run_reload(_arguments: argparse.Namespace) -> int:
-    """Raises `Failure` if no `vinery up` runs with this home."""
+    """Let the `vinery up` of this home folder replace its web processes one after the other, for
+    example to load new code of the same version. Each new process serves before the old one takes
+    no more connections, and running requests finish. Engines, node and jobs go on."""
     home = Home.from_env()
     pid = home.supervisor_pid()
     try:

@@ -7,7 +7,7 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
-from vinery_platform.cli.shape import Failure, print_line
+from vinery_platform.cli.shape import Failure, failing_on, print_line
 from vinery_serving.media.tables import ovms as media
 from vinery_serving.models import registry
 from vinery_serving.models.models import ServedModel
@@ -30,14 +30,8 @@ _EPILOG: Final = """for example:
   vinery import-ovms compose.yaml --map /models=/srv/models"""
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Serve the models of an OpenVINO Model Server with the same names, folders, devices and "
-        "options, and allow the same media. Models and rules that exist stay as they are, so a "
-        "second run changes nothing."
-    )
+def add_import_ovms(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.set_defaults(run=run)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "path",
@@ -69,9 +63,10 @@ def _pair(text: str) -> tuple[str, Path]:
     return inside, Path(outside).expanduser().resolve()
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print the report. Returns 1 if a model or the media rules could not be taken over. Raises
-    `Failure` if the source cannot be read."""
+def run_import_ovms(arguments: argparse.Namespace) -> int:
+    """Serve the models of an OpenVINO Model Server with the same names, folders, devices and
+    options, and allow the same media. Models and rules that exist stay as they are, so a second run
+    changes nothing. The exit status is 1 if something could not be taken over."""
     roots = Roots(tuple(arguments.map))
     found = _found(arguments, roots)
     results = [
@@ -91,12 +86,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _found(arguments: argparse.Namespace, roots: Roots) -> Found:
     if (arguments.path is None) == (arguments.command_line is None):
         raise Failure("Name a PATH, or a command line with --command.")
-    try:
+    with failing_on(UnreadableSource):
         if arguments.command_line is not None:
             return read_command(arguments.command_line, roots)
         return read_path(arguments.path, roots)
-    except UnreadableSource as error:
-        raise Failure(str(error)) from error
 
 
 def _import_model(servable: Servable, roots: Roots, *, load: bool, is_dry: bool) -> bool:
@@ -147,7 +140,6 @@ def _print_lines(head: str, lines: Sequence[str]) -> None:
 
 
 def _import_media(found: Found, *, is_dry: bool) -> Iterator[bool]:
-    """Print what becomes of the media options, if there are any."""
     options = media.Options.of(found.server)
     if not options.domains and not options.folder:
         return

@@ -5,16 +5,17 @@ It reads files alone, so it needs no running server, no database and no right to
 
 import argparse
 import heapq
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from vinery_platform.cli.period import period
 from vinery_platform.cli.shape import Failure, counted
 from vinery_platform.config.home import Home
 from vinery_serving.processes.logs.entries import LEVELS, LogEntry
@@ -23,12 +24,10 @@ from vinery_serving.processes.logs.lines import time_text
 from vinery_serving.processes.logs.reading import LogFollower
 
 _POLL_S: Final = 0.25
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
-_DURATION: Final = re.compile(r"(\d{1,6})([smhd])")
 _NODE: Final = "node"
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
@@ -72,9 +71,9 @@ def add_lines_to(parser: argparse.ArgumentParser) -> None:
 
 def since(text: str, clock: Callable[[], float] = time.time) -> str:
     """Return a time as in log lines. Raises what argparse turns into a usage error."""
-    if match := _DURATION.fullmatch(text):
-        return time_text(clock() - int(match[1]) * _SECONDS[match[2]])
     try:
+        with suppress(argparse.ArgumentTypeError):
+            return time_text(clock() - period(text).total_seconds())
         moment = datetime.fromisoformat(text)
         return time_text((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError, OSError):
@@ -85,8 +84,6 @@ def since(text: str, clock: Callable[[], float] = time.time) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The processes and lines to show."""
-
     model: str | None
     process: str | None
     levels: frozenset[str]
@@ -109,7 +106,6 @@ class Selection:
         return self.model is None or entry.process != _NODE or self._is_named(entry)
 
     def _is_named(self, entry: LogEntry) -> bool:
-        """Whether a line of the node is about the model."""
         if entry.fields.get("model") == self.model:
             return True
         return f"model={self.model}" in entry.message.split()
@@ -117,8 +113,6 @@ class Selection:
 
 @dataclass(slots=True)
 class Logs:
-    """The logs of the selected processes."""
-
     folder: Path
     selection: Selection
     _followers: dict[Path, LogFollower] = field(default_factory=dict)
@@ -159,8 +153,9 @@ def _all_new(follower: LogFollower) -> Iterator[LogEntry]:
         yield from entries
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print lines. Raises `SettingError`, and `Failure` if there are no logs."""
+def run_logs(arguments: argparse.Namespace) -> int:
+    """Show the last log lines of all processes of this home in the order of their times. It needs
+    no running server. The files are in the folder logs of the home."""
     folder = Home.from_env().logs
     logs = Logs(folder, Selection.of(arguments))
     try:

@@ -1,15 +1,21 @@
 """`vinery media`: from which hosts and folders media of requests may be fetched."""
 
 import argparse
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from vinery_accounts.access import audit
 from vinery_accounts.resources.base import EVERYTHING, Resource
 from vinery_platform.cli import resource
-from vinery_platform.cli.resource import FINDERS, Option, add_command
-from vinery_platform.cli.shape import Commands, Failure, add_json, json_of, print_rows, subcommands
+from vinery_platform.cli.resource import FINDERS, Option
+from vinery_platform.cli.shape import (
+    Failure,
+    add_command,
+    add_json,
+    json_of,
+    print_rows,
+    subcommands,
+)
 from vinery_serving.media.tables import ovms
 from vinery_serving.media.tables.models import MediaRule
 from vinery_serving.media.tables.resource import (
@@ -18,7 +24,7 @@ from vinery_serving.media.tables.resource import (
     MEDIA_LIMITS,
     MEDIA_RULES,
 )
-from vinery_serving.media.tables.tester import Verdict, test
+from vinery_serving.media.tables.tester import test
 from vinery_serving.media.tables.values import host_pattern, overlaps
 from vinery_serving.models.ovms.sources import flags_of
 
@@ -27,51 +33,53 @@ _WHAT_HELP: Final = (
     "a host such as images.example.org, a domain such as *.example.org for all hosts below it, or "
     "an absolute path of a folder"
 )
-_BOTH: Final = {
-    "max_bytes": Option(help="the largest file (default: unchanged; 20 MiB for a new rule)"),
-    "max_pixels": Option(
-        help="the largest picture, width times height (default: unchanged; 40 million for a new "
-        "rule)"
-    ),
-    "note": Option(help="what it is for"),
-}
-_HOST_FIELDS: Final = {
-    "schemes": Option(
-        "--scheme", help="https, http or both: may be given several times (default: https)"
-    ),
-    "ports": Option(
-        "--port",
-        metavar="PORT",
-        help="may be given several times (default: 443 for https, 80 for http)",
-    ),
-    "content_types": Option(
-        "--type",
-        metavar="TYPE",
-        help="such as image/png or image/*; may be given several times (default: all that is read)",
-    ),
-    "max_redirects": Option(help="each target must be allowed, too (default: 3)"),
-    "timeout_s": Option(
-        "--timeout", metavar="SECONDS", help="from the first query to the last byte (default: 10)"
-    ),
-    "networks": Option(
-        "--network",
-        metavar="CIDR",
-        help="addresses that are not public and allowed nevertheless, such as 10.1.0.0/16; may be "
-        "given several times",
-    ),
+_OF_BOTH: Final = {name: Option() for name in ("max_bytes", "max_pixels", "note")}
+_OF_HOSTS: Final = {
+    "schemes": Option("--scheme"),
+    "ports": Option("--port"),
+    "content_types": Option("--type"),
+    "max_redirects": Option("--max-redirects"),
+    "timeout_s": Option("--timeout", metavar="SECONDS"),
+    "networks": Option("--network", metavar="CIDR"),
 }
 _COLUMNS: Final = ("kind", "id", "scope", "whose", "what", "ports", "max_bytes", "active", "note")
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_media(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    _add_allow(actions)
-    _add_deny(actions)
-    _add_list(actions)
+    epilog = "for example:  vinery media allow '*.example.org' --type 'image/*'"
+    one = add_command(actions, "allow", allow, epilog=epilog)
+    one.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
+    _add_scope(one)
+    resource.add_fields(one, resource.fields_of(MEDIA_RULES), {**_OF_HOSTS, **_OF_BOTH})
+    one = add_command(actions, "deny", deny)
+    one.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
+    _add_scope(one)
+    one.add_argument("--remove", action="store_true", help="remove it instead")
+    add_json(add_command(actions, "list", list_rules))
     resource.add_list(actions, MEDIA_DENIALS, name="denials")
-    _add_limit(actions)
-    _add_test(actions)
-    _add_import(actions)
+    one = add_command(actions, "limit", limit)
+    one.add_argument("num", metavar="N", help="0 for none; off: removes the number")
+    _add_scope(one)
+    one = add_command(actions, "test", run_test)
+    one.add_argument("what", metavar="URL_OR_PATH", help="as a client would send it")
+    one.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the loaded vision model that sees it (default: the first one)",
+    )
+    _add_scope(one)
+    add_json(one)
+    epilog = "for example:  vinery media import --file start-model-server.sh"
+    one = add_command(actions, "import", import_, epilog=epilog)
+    for name, metavar, text in _OPTIONS:
+        one.add_argument(f"--{name}", f"--{name.replace('_', '-')}", metavar=metavar, help=text)
+    one.add_argument(
+        "--file",
+        type=Path,
+        metavar="FILE",
+        help="a script, service or compose file with the options of the model server",
+    )
 
 
 def _add_scope(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +90,6 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
 
 
 def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the columns of the scope that the options name."""
     if arguments.project:
         project = FINDERS["project"](arguments.project)
         return {"organization": project.organization, "project": project}
@@ -101,50 +108,23 @@ def _target(what: str) -> tuple[Resource[Any], dict[str, str]]:
 # -- allow, deny
 
 
-def _add_allow(actions: Commands) -> None:
-    parser = add_command(
-        actions,
-        "allow",
-        allow,
-        "Allow a host or a folder.",
-        description="Allow media of requests to be fetched from a host or read from a folder, or "
-        "change the rule that there is. In force within a second, in all processes.",
-        epilog="for example:  vinery media allow '*.example.org' --type 'image/*'",
-    )
-    parser.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
-    _add_scope(parser)
-    resource.add_fields(parser, resource.fields_of(MEDIA_RULES), {**_HOST_FIELDS, **_BOTH})
-
-
 def allow(arguments: argparse.Namespace) -> str:
-    """Store a rule, which is active then. Raises `Failure` for an option that folders lack."""
+    """Allow a host or a folder. Media of requests may then be fetched from the host or read from
+    the folder; a rule that exists is changed. In force within a second, in all processes."""
     target, column = _target(arguments.what)
     values = resource.values_of(arguments)
-    wrong = [_HOST_FIELDS[name].flag for name in values if name in _HOST_FIELDS]
+    wrong = [_OF_HOSTS[name].flag for name in values if name in _OF_HOSTS]
     if target is MEDIA_FOLDERS and wrong:
-        raise Failure(f"{wrong[0] or 'This option'} is for hosts: leave it out for a folder.")
+        raise Failure(f"{wrong[0]} is for hosts: leave it out for a folder.")
     row = resource.put(target, {**_scope(arguments), **column}, {**values, "is_active": True})
     narrows = "" if row.organization_id is None else " as far as the platform allows it"
     return f"{row} is allowed for {row.whose}{narrows}. In force within a second."
 
 
-def _add_deny(actions: Commands) -> None:
-    parser = add_command(
-        actions,
-        "deny",
-        deny,
-        "Deactivate or remove the rule of a host or a folder.",
-        description="Deactivate the rule of a host or a folder, so that it allows nothing. In an "
-        "organisation or a project an inactive rule still narrows; without its last rule, it has "
-        "those of the wider scope again.",
-    )
-    parser.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
-    _add_scope(parser)
-    parser.add_argument("--remove", action="store_true", help="remove it instead")
-
-
 def deny(arguments: argparse.Namespace) -> str:
-    """Deactivate or remove a rule. The line names what still allows the host."""
+    """Deactivate or remove the rule of a host or a folder. An inactive rule allows nothing. In an
+    organisation or a project it still narrows; without its last rule, the organisation or the
+    project has the rules of the wider scope again."""
     target, column = _target(arguments.what)
     scope = _scope(arguments)
     with audit.writing():
@@ -161,7 +141,6 @@ def deny(arguments: argparse.Namespace) -> str:
 
 
 def _still_allowed(row: Any) -> str:
-    """Return which other rules of the same scope allow hosts of the row."""
     if not isinstance(row, MediaRule):
         return ""
     same = MediaRule.objects.filter(
@@ -174,26 +153,20 @@ def _still_allowed(row: Any) -> str:
 # -- list, limit
 
 
-def _add_list(actions: Commands) -> None:
-    parser = add_command(actions, "list", list_rules, "List allowed hosts and folders.")
-    add_json(parser)
-
-
 def list_rules(arguments: argparse.Namespace) -> int:
-    rows = [_shown(kind, each, row) for kind, each in _KINDS.items() for row in _rows(each)]
+    """List allowed hosts and folders."""
+    kinds: dict[str, Resource[Any]] = {
+        "host": MEDIA_RULES,
+        "folder": MEDIA_FOLDERS,
+        "limit": MEDIA_LIMITS,
+    }
+    rows = [
+        _shown(kind, each, row)
+        for kind, each in kinds.items()
+        for row in each.rows(EVERYTHING).order_by("organization_id", "project_id", *each.ordering)
+    ]
     print_rows(rows, _COLUMNS, as_json=arguments.json)
     return 0
-
-
-_KINDS: Final[Mapping[str, Resource[Any]]] = {
-    "host": MEDIA_RULES,
-    "folder": MEDIA_FOLDERS,
-    "limit": MEDIA_LIMITS,
-}
-
-
-def _rows(each: Resource[Any]) -> Iterator[Any]:
-    return iter(each.rows(EVERYTHING).order_by("organization_id", "project_id", *each.ordering))
 
 
 def _shown(kind: str, each: Resource[Any], row: Any) -> dict[str, Any]:
@@ -209,21 +182,9 @@ def _shown(kind: str, each: Resource[Any], row: Any) -> dict[str, Any]:
     }
 
 
-def _add_limit(actions: Commands) -> None:
-    parser = add_command(
-        actions,
-        "limit",
-        limit,
-        "Set how many media a request may have.",
-        description="Set how many pictures, videos and documents a request may have. The smallest "
-        "number of the platform, the organisation and the project counts.",
-    )
-    parser.add_argument("num", metavar="N", help="0 for none; off: removes the number")
-    _add_scope(parser)
-
-
 def limit(arguments: argparse.Namespace) -> str:
-    """Store or remove a number of media. Raises `Failure` for text that is no number."""
+    """Set how many pictures, videos and documents a request may have. The smallest number of the
+    platform, the organisation and the project counts."""
     scope = _scope(arguments)
     if arguments.num == "off":
         row = MEDIA_LIMITS.rows(EVERYTHING).filter(**scope).first()
@@ -239,42 +200,21 @@ def limit(arguments: argparse.Namespace) -> str:
 # -- test
 
 
-def _add_test(actions: Commands) -> None:
-    parser = add_command(
-        actions,
-        "test",
-        run_test,
-        "Test whether a URL or a file may be sent, step by step.",
-        description="Show each step of fetching a URL or reading a file as a request would do it, "
-        "and keep nothing. The exit status is 0 if it is allowed, and 1 if not.",
-    )
-    parser.add_argument("what", metavar="URL_OR_PATH", help="as a client would send it")
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        help="the loaded vision model that sees it (default: the first one)",
-    )
-    _add_scope(parser)
-    add_json(parser)
-
-
 def run_test(arguments: argparse.Namespace) -> int:
+    """Test whether a URL or a file may be sent, step by step. The steps are those of a request, and
+    nothing is kept. The exit status is 0 if it is allowed, and 1 if not."""
     scope = _scope(arguments)
     organization, project = (row and row.pk for row in scope.values())
     verdict = test(arguments.what, organization, project, arguments.model)
     if arguments.json:
         print(json_of(verdict.body))
     else:
-        _print_steps(verdict)
+        rows = [
+            {"step": step.name, "result": _RESULTS[step.is_ok], "details": step.text}
+            for step in verdict.steps
+        ]
+        print_rows(rows, ("step", "result", "details"), as_json=False)
     return 0 if verdict.is_allowed else 1
-
-
-def _print_steps(verdict: Verdict) -> None:
-    rows = [
-        {"step": step.name, "result": _RESULTS[step.is_ok], "details": step.text}
-        for step in verdict.steps
-    ]
-    print_rows(rows, ("step", "result", "details"), as_json=False)
 
 
 _RESULTS: Final = {True: "ok", False: "refused", None: ""}
@@ -282,36 +222,16 @@ _RESULTS: Final = {True: "ok", False: "refused", None: ""}
 
 # -- import
 
-_OPTIONS: Final = ("allowed_media_domains", "allowed_local_media_path")
-
-
-def _add_import(actions: Commands) -> None:
-    parser = add_command(
-        actions,
-        "import",
-        import_,
-        "Import the rules of OpenVINO Model Server.",
-        description="Import the two options of OpenVINO Model Server, with its values: hosts "
-        "separated by commas, each of them exact, and one folder. Redirects are not followed, as "
-        "there. Rules that exist stay as they are.",
-        epilog="for example:  vinery media import --file start-model-server.sh",
-    )
-    parser.add_argument(
-        "--allowed_media_domains", "--allowed-media-domains", metavar="LIST", help="hosts"
-    )
-    parser.add_argument(
-        "--allowed_local_media_path", "--allowed-local-media-path", metavar="PATH", help="a folder"
-    )
-    parser.add_argument(
-        "--file",
-        type=Path,
-        metavar="FILE",
-        help="a script, service or compose file with the options of the model server",
-    )
+_OPTIONS: Final = (
+    ("allowed_media_domains", "LIST", "hosts"),
+    ("allowed_local_media_path", "PATH", "a folder"),
+)
 
 
 def import_(arguments: argparse.Namespace) -> str:
-    """Store the rules that are missing. Raises `Failure` if there is nothing to import."""
+    """Import the rules of OpenVINO Model Server. Its two options have the same values here: hosts
+    separated by commas, each of them exact, and one folder. Redirects are not followed, as there.
+    Rules that exist stay as they are."""
     options = _options_of(arguments)
     if not options.domains and not options.folder:
         raise Failure("There is no --allowed_media_domains and no --allowed_local_media_path.")
@@ -327,5 +247,5 @@ def _options_of(arguments: argparse.Namespace) -> ovms.Options:
             text = arguments.file.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             raise Failure(f"{arguments.file} cannot be read: {error}.") from error
-    given = {name: value for name in _OPTIONS if (value := getattr(arguments, name))}
+    given = {name: value for name, *_ in _OPTIONS if (value := getattr(arguments, name))}
     return ovms.Options.of({**flags_of(text), **given})

@@ -16,13 +16,21 @@ from vinery_platform.cli.models import add_files, add_speed
 from vinery_platform.cli.resource import (
     Option,
     RowCommands,
-    add_command,
     add_list,
     ids_of,
     model_named,
     values_of,
 )
-from vinery_platform.cli.shape import Commands, Failure, add_json, json_of, print_line, subcommands
+from vinery_platform.cli.shape import (
+    Commands,
+    Failure,
+    add_command,
+    add_json,
+    json_of,
+    print_line,
+    print_values,
+    subcommands,
+)
 from vinery_serving.engine.option_parsing import option_documents
 from vinery_serving.models import registry
 from vinery_serving.models.engine_work import engine_log, engine_log_text
@@ -63,7 +71,7 @@ _POLL_S: Final = 0.2
 _NUM_LOG_LINES: Final = 20
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_model(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
     _add_add(actions)
     add_files(actions)
@@ -76,15 +84,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         see="vinery model show",
         options=_OPTIONS,
     )
-    add_json(one.add("show", show, "Show a model, its state, its last error and log lines."))
-    _add_options(
-        one.add_change(change),
-        "an engine option, such as max_running=8; an empty value: its default",
-    )
+    add_json(one.add("show", show))
+    text = "an engine option, such as max_running=8; an empty value: its default"
+    _add_options(one.add_change(change), text)
     of_lists = {each.name for each in MODELS.actions if each.is_of_list}
     one.add_all(without={"change", "self-test", "bench", "tune", "apply-tuning", *of_lists})
     one.add_rename()
-    logs.add_lines_to(one.add("logs", show_log, "Show and follow the log of a model's engine."))
+    logs.add_lines_to(one.add("logs", show_log))
     one.add("self-test", self_test, MODELS.action("self-test").help)
     add_speed(actions, one)
 
@@ -94,8 +100,6 @@ def _add_add(actions: Commands) -> None:
         actions,
         "add",
         add,
-        "Serve a model from a folder.",
-        description="Serve a folder with an exported OpenVINO model, and load it.",
         epilog=_options_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -150,7 +154,7 @@ def option(text: str) -> tuple[str, Any]:
 
 
 def add(arguments: argparse.Namespace) -> str:
-    """Register a model. Raises `Failure` for an invalid folder, name, device or option."""
+    """Serve a folder with an exported OpenVINO model, and load it."""
     model = registry.add_model(
         arguments.folder,
         name=arguments.name or arguments.folder.resolve().name,
@@ -165,7 +169,6 @@ def add(arguments: argparse.Namespace) -> str:
 
 
 def change(model: ServedModel, arguments: argparse.Namespace) -> str:
-    """Change what is given. An option with an empty value gets its default again."""
     values = values_of(arguments)
     if arguments.option:
         options = model.options | dict(arguments.option)
@@ -175,8 +178,7 @@ def change(model: ServedModel, arguments: argparse.Namespace) -> str:
 
 
 def self_test(model: ServedModel, _: argparse.Namespace) -> int:
-    """Print what a vision model makes of known pictures. Returns 0 if it distinguishes them. Raises
-    `Failure` if no result comes in time."""
+    """Returns 0 if the vision model distinguishes known pictures."""
     MODELS.act(EVERYTHING, MODELS.action("self-test"), model)
     deadline_s = time.monotonic() + _TEST_WITHIN_S
     while model.test_asked_at is not None:
@@ -193,52 +195,51 @@ def self_test(model: ServedModel, _: argparse.Namespace) -> int:
 
 
 def show_log(model: ServedModel, arguments: argparse.Namespace) -> int:
-    """Print what the engine has logged, and the node about it. Raises `Failure` without a log."""
-    return logs.run(argparse.Namespace(**vars(arguments) | {"model": model.name, "process": None}))
+    """Show and follow the log of a model's engine."""
+    return logs.run_logs(
+        argparse.Namespace(**vars(arguments) | {"model": model.name, "process": None})
+    )
 
 
 def show(model: ServedModel, arguments: argparse.Namespace) -> int:
-    """Print a model with its engine, the whole last error and the last log lines."""
+    """Show a model, its state, its last error and log lines."""
     (model,) = MODELS.load([model])
     body = ServedModelSerializer(model, context={"access": EVERYTHING}).data
     if arguments.json:
         print(json_of({**body, "log": engine_log(model.name)}))
         return 0
-    for name, value in _lines(model):
-        print_line(f"{name + ':':<9} {value}")
+    print_values(_lines(model))
     if model.status.last_error:
         print(f"\n{escaped(model.status.last_error, keep=chr(10))}")
     print(f"\n{engine_log_text(model.name, _NUM_LOG_LINES)}")
     return 0
 
 
-def _lines(model: ServedModel) -> list[tuple[str, object]]:
+def _lines(model: ServedModel) -> dict[str, object]:
     status = model.status
     # A model that was never loaded has no report of an engine.
     since = f", since {status.changed_at:%Y-%m-%d %H:%M:%S} UTC" if status.changed_at else ""
     engine = f"process {status.pid}, " if status.pid else ""
-    lines: list[tuple[str, object]] = [
-        ("name", model),
-        ("state", f"{model.state_text}{since}"),
-        ("folder", model.folder),
-        ("source", source_of(model) or "the folder"),
-        ("device", model.device),
-        ("options", json.dumps(model.options)),
-        ("context", f"{status.max_context} tokens" if status.max_context else "unknown"),
-        ("engine", f"{engine}restarts: {status.num_restarts}"),
-    ]
-    lines += [(f"replica {each['replica']}", _replica_text(each)) for each in status.replicas]
-    if status.memory_text:
-        lines.append(("memory", status.memory_text))
-    if model.waiting_text:
-        lines.append(("waiting", model.waiting_text))
-    if status.attempts_text:
-        lines.append(("attempts", status.attempts_text))
-    return lines
+    others = {
+        "memory": status.memory_text,
+        "waiting": model.waiting_text,
+        "attempts": status.attempts_text,
+    }
+    return {
+        "name": model,
+        "state": f"{model.state_text}{since}",
+        "folder": model.folder,
+        "source": source_of(model) or "the folder",
+        "device": model.device,
+        "options": json.dumps(model.options),
+        "context": f"{status.max_context} tokens" if status.max_context else "unknown",
+        "engine": f"{engine}restarts: {status.num_restarts}",
+        **{f"replica {each['replica']}": _replica_text(each) for each in status.replicas},
+        **{name: text for name, text in others.items() if text},
+    }
 
 
 def _replica_text(replica: Mapping[str, Any]) -> str:
-    """One engine of a model with several."""
     text = f"{replica['state']} on {replica['device']}, restarts: {replica['num_restarts']}"
     reason = replica["error"].partition("\n")[0]
     return f"{text}. {reason}" if reason else text

@@ -14,7 +14,6 @@ from vinery_accounts.resources.fields import serializer_of
 from vinery_platform.cli.resource import (
     Option,
     RowCommands,
-    add_command,
     add_fields,
     add_list,
     finder,
@@ -25,11 +24,14 @@ from vinery_platform.cli.resource import (
 from vinery_platform.cli.shape import (
     Commands,
     Failure,
+    add_command,
     add_json,
+    failing_on,
     json_of,
     print_line,
     print_note,
     print_rows,
+    print_values,
     subcommands,
 )
 from vinery_serving.models import job_requests, pulls
@@ -58,15 +60,7 @@ from vinery_serving.processes.logs.reading import last_lines
 
 def add_alias(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    put_ = add_command(
-        actions,
-        "set",
-        set_alias,
-        "Let a name stand for models.",
-        description="Let a name stand for a model, or for several by weights: after `vinery alias "
-        "set chat qwen-a=90 qwen-b=10`, nine of ten requests for chat go to qwen-a. A model with "
-        "the weight 0 answers only if no other can. The former models of the name are replaced.",
-    )
+    put_ = add_command(actions, "set", set_alias)
     put_.add_argument("name", metavar="NAME", help="the name that clients send")
     put_.add_argument(
         "targets",
@@ -81,7 +75,6 @@ def add_alias(parser: argparse.ArgumentParser) -> None:
 
 
 def target(text: str) -> tuple[str, int]:
-    """Return a model's name and its weight."""
     name, separator, weight = text.partition("=")
     if separator and not weight.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not like MODEL=90")
@@ -89,7 +82,9 @@ def target(text: str) -> tuple[str, int]:
 
 
 def set_alias(arguments: argparse.Namespace) -> str:
-    """Create or replace an alias. Raises `Failure` for a name or models that cannot be."""
+    """Let a name stand for a model, or for several by weights. After `vinery alias set chat
+    qwen-a=90 qwen-b=10`, nine of ten requests for chat go to qwen-a. A model with the weight 0
+    answers only if no other can. The former models of the name are replaced."""
     values = {"targets": dict(arguments.targets)}
     row = put(MODEL_ALIASES, {"name": arguments.name}, values)
     return f"{row} stands for {targets_text(row.targets)}."
@@ -106,12 +101,13 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     add_list(actions, MODEL_JOBS)
     job = finder(MODEL_JOBS.rows(EVERYTHING), "pk", "job list")
     one = RowCommands(actions, MODEL_JOBS, job, "id", "ID", "from `vinery job list`")
-    one.add("show", show_job, "Show a job and its progress.")
+    one.add("show", show_job)
     one.add_all()
-    one.add("log", show_log, "Print the last lines that a job has logged on this host.")
+    one.add("log", show_log)
 
 
 def show_job(job: ModelJob, _: argparse.Namespace) -> int:
+    """Show a job and its progress."""
     lines = {
         "job": job,
         "state": job.state_text,
@@ -119,14 +115,12 @@ def show_job(job: ModelJob, _: argparse.Namespace) -> int:
         "attempts": job.num_attempts,
         "error": job.error,
     }
-    for name, value in lines.items():
-        if value != "":
-            print_line(f"{name + ':':<10}{value}")
+    print_values({name: value for name, value in lines.items() if value != ""})
     return 0
 
 
 def show_log(job: ModelJob, _: argparse.Namespace) -> int:
-    """Raises `Failure` without a log."""
+    """Print the last lines that a job has logged on this host."""
     try:
         entries = last_lines(job.log_path, _NUM_LOG_LINES)
     except OSError:
@@ -161,7 +155,6 @@ _OPTIONS: Final = {
 
 
 def add_files(actions: Commands) -> None:
-    """Add the commands of `vinery model` that ask hubs and make files."""
     search_ = _add_job_command(actions, "search", search_hub, "text", "TEXT", has_options=False)
     search_.add_argument(
         "--all", action="store_true", help="also models that must be converted first"
@@ -201,18 +194,15 @@ def _add_job_command(
 
 
 def search_hub(arguments: argparse.Namespace) -> int:
-    """Print what matches. Raises `Failure`."""
-    try:
+    with failing_on(PullFailed):
         found = search(Hub.of_environment(), arguments.text, only_openvino=not arguments.all)
-    except PullFailed as error:
-        raise Failure(str(error)) from error
     heads = ("name", "tag", "downloads")
     print_rows([asdict(each) for each in found], heads, as_json=arguments.json)
     return 0
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Print the verdict. Returns 1 if the model will not load. Raises `Failure`."""
+    """Returns 1 if the model will not load."""
     asked = pulls.Check(**_asked("check", arguments))
     verdict = _judged(asked, asked.context).verdict
     if verdict is None:
@@ -233,21 +223,17 @@ def _asked(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _judged(asked: pulls.Repository, context: int = CONTEXT_TOKENS) -> Judged:
-    try:
+    with failing_on(PullFailed):
         return pulls.look(asked, context, within_s=_HUB_WITHIN_S)
-    except PullFailed as error:
-        raise Failure(str(error)) from error
 
 
 def _print(verdict: Verdict) -> None:
-    for name, value in pulls.facts_of(verdict):
-        print_line(f"{name + ':':<10}{value}")
+    print_values(dict(pulls.facts_of(verdict)))
     for reason in verdict.reasons:
         print_line(reason)
 
 
 def pull(arguments: argparse.Namespace) -> int:
-    """Pull a model, and follow the job. Raises `Failure`."""
     asked = Pull(**_asked("pull", arguments))
     shipped = pulls.add_shipped(
         asked.repository, asked.name, device=asked.device, load=asked.is_loaded
@@ -286,7 +272,6 @@ def _follow(job: ModelJob) -> int:
 
 
 def convert(arguments: argparse.Namespace) -> str:
-    """Raises `Failure` for a checkpoint or options with which no conversion can begin."""
     folder, given = Path(arguments.folder).resolve(), values_of(arguments)
     options = {name: value for name, value in given.items() if name not in _OF_NEW_MODELS}
     values = {name: value for name, value in given.items() if name in _OF_NEW_MODELS}
@@ -309,7 +294,6 @@ _SPEED_HEADS: Final = (
 
 
 def add_speed(actions: Commands, one: RowCommands) -> None:
-    """Add the commands of `vinery model` that measure."""
     add_json(one.add_action(MODELS.action("bench"), bench))
     tune_ = one.add_action(MODELS.action("tune"), tune)
     tune_.add_argument(
@@ -321,7 +305,6 @@ def add_speed(actions: Commands, one: RowCommands) -> None:
 
 
 def bench(model: ServedModel, arguments: argparse.Namespace) -> int:
-    """Print the result. Raises `Failure` if the model cannot be measured."""
     job = job_requests.measure(model)
     wait_for(job, print_note, lambda job: job.stage)
     result = SpeedResult.objects.filter(model=model).first()
@@ -341,7 +324,6 @@ def bench(model: ServedModel, arguments: argparse.Namespace) -> int:
 
 
 def tune(model: ServedModel, arguments: argparse.Namespace) -> int:
-    """Print what each trial gave. Raises `Failure` if the model cannot be tuned."""
     asked = job_requests.Tune(**parameters_of(MODELS.action("tune"), arguments))
     job = job_requests.tune(model, asked)
     wait_for(job, print_note, lambda job: job.stage)

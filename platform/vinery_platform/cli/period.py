@@ -1,4 +1,4 @@
-"""The options of a period, such as `--last 7d`."""
+"""Lengths of time such as 7d, which need no Django, and the options of a period."""
 
 import argparse
 import re
@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from vinery_accounts.usage.periods import calendar_month
-
-_PERIOD: Final = re.compile(r"([1-9]\d{0,4})([mhdw])", re.ASCII)
+_PERIOD: Final = re.compile(r"([1-9]\d{0,5})([smhdw])", re.ASCII)
 _UNITS: Final = {
+    "s": timedelta(seconds=1),
     "m": timedelta(minutes=1),
     "h": timedelta(hours=1),
     "d": timedelta(days=1),
@@ -73,6 +72,8 @@ def period_of(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
     if arguments.month:
         if arguments.until:
             raise ValueError("A month has its own end. Leave out --to, or set --from.")
+        from vinery_accounts.usage.periods import calendar_month
+
         now = datetime.now(arguments.time_zone)
         return calendar_month(now, is_last=arguments.month == _LAST)
     until = _in_zone(arguments.until, arguments.time_zone) or datetime.now(UTC)

@@ -7,20 +7,14 @@ import argparse
 import json
 from enum import Enum
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from typing import Any
-from urllib.request import (
-    HTTPErrorProcessor,
-    OpenerDirector,
-    ProxyHandler,
-    Request,
-    build_opener,
-)
+from urllib.parse import urlsplit
 
 from vinery_platform.cli.shape import Failure
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
-from vinery_platform.processes import running_server
+from vinery_platform.config.notes import RunningServer
 from vinery_platform.processes.listening import Address
 
 _TIMEOUT_S = 2.0
@@ -38,7 +32,7 @@ def local_url() -> str:
     """The root URL of the server of this home, for clients of this machine: where it runs, else
     where the settings let it run. Raises `SettingError` for an address that cannot be used."""
     try:
-        server = running_server.read(Home.from_env())
+        server = RunningServer.read(Home.from_env())
     except SettingError:  # the home of another user, whose server may answer all the same
         server = None
     return Address.from_env().base_url if server is None else server.base_url
@@ -74,35 +68,26 @@ def models_for(api_key: str, base_url: str) -> list[str] | None:
 
 
 def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:
-    """Status and body; None without a whole response."""
-    request = Request(url, headers=headers or {})
+    """Status and body; None without a whole response. No proxy and no redirect leads to another
+    server than the named one."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(str(parts.hostname), parts.port, timeout=_TIMEOUT_S)
     try:
-        with direct_opener().open(request, timeout=_TIMEOUT_S) as answer:
-            return answer.status, answer.read()
+        connection.request("GET", parts.path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
     except (OSError, HTTPException):
         return None
+    finally:
+        connection.close()
 
 
-class _AnyStatus(HTTPErrorProcessor):
-    """Returns responses of any status as they are, also redirects."""
-
-    def http_response(self, request: Request, response: Any) -> Any:
-        return response
-
-    https_response = http_response
-
-
-def direct_opener() -> OpenerDirector:
-    """An opener that returns responses of any status. It ignores proxies of the environment and
-    follows no redirect, so it connects to no other server than the named one."""
-    return build_opener(ProxyHandler({}), _AnyStatus)
-
-
-def run(_: argparse.Namespace) -> int:
-    """Print a line. Raises `Failure` if the server is not ready."""
+def run_ready(_: argparse.Namespace) -> str:
+    """Ask the server of this home whether a model has generated a token lately. If `vinery up` does
+    not run with this home, the server on VINERY_HOST, VINERY_PORT is asked. The exit status is 0 if
+    a model has, and 1 if not."""
     base_url = local_url()
     state = readiness(base_url)
     if state is not Readiness.READY:
         raise Failure(f"{base_url} is not ready: it waits for {state.value}.")
-    print(f"{base_url} is ready.")
-    return 0
+    return f"{base_url} is ready."

@@ -2,7 +2,6 @@
 
 import argparse
 import smtplib
-import sys
 from functools import partial
 from typing import Any, Final
 
@@ -27,21 +26,23 @@ from vinery_platform.cli.period import DAY
 from vinery_platform.cli.resource import (
     Option,
     RowCommands,
-    add_command,
     add_filters,
     add_list,
     announced,
     filtered,
+    finder,
     only,
     organization_named,
     webhook_of,
 )
 from vinery_platform.cli.shape import (
     Failure,
+    add_command,
     add_file,
     add_json,
     json_of,
     print_line,
+    print_note,
     subcommands,
     write_file,
 )
@@ -69,20 +70,14 @@ _REFUSAL_FILTERS: Final = {
 def add_refusals(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
     add_list(actions, REFUSALS, options=_REFUSAL_FILTERS, usual=DAY)
-    to_file = add_command(
-        actions,
-        "export",
-        export_refusals,
-        "Write refusals to a file.",
-        description="Write one line for each limit that refused a request or cut it short, in "
-        "order of time.",
-    )
+    to_file = add_command(actions, "export", export_refusals)
     add_filters(to_file, REFUSALS, _REFUSAL_FILTERS, (), DAY)
     add_file(to_file)
 
 
 def export_refusals(arguments: argparse.Namespace) -> int:
-    """Write refusals as they are read. Raises `Failure`."""
+    """Write refusals to a file. It has one line for each limit that refused a request or cut it
+    short, in order of time."""
     rows = filtered(REFUSALS, arguments)
     texts = export.export_refusals(rows, export.Format(arguments.format))
     return write_file(arguments.output, texts)
@@ -91,13 +86,9 @@ def export_refusals(arguments: argparse.Namespace) -> int:
 def add_quarantine(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
     add_list(actions, QUARANTINE, options={"request_id": Option("--request", metavar="ID")})
-    one = RowCommands(actions, QUARANTINE, _quarantined, "digest", "DIGEST", "from its list")
-    one.add_all()
-
-
-def _quarantined(digest: str) -> QuarantinedRequest:
-    missing = f"Nothing with the digest {digest} is in quarantine. See: vinery quarantine list"
-    return only(QuarantinedRequest.objects.filter(digest=digest), missing)
+    rows = QuarantinedRequest.objects.all()
+    quarantined = finder(rows, "digest", "quarantine list", "quarantined request")
+    RowCommands(actions, QUARANTINE, quarantined, "digest", "DIGEST", "from its list").add_all()
 
 
 # -- Captures
@@ -112,22 +103,19 @@ def add_capture(parser: argparse.ArgumentParser) -> None:
     add_list(actions, CAPTURES, text, options={"request_id": Option("--request", metavar="ID")})
     of_request = ("request", "REQUEST_ID", "the x-request-id of its response")
     one = RowCommands(actions, CAPTURES, capture_of, *of_request)
-    show = one.add(
-        "show",
-        show_texts,
-        "Print the request and the response of a captured request. This writes an entry of the "
-        "audit log.",
-    )
-    add_json(show)
-    one.add("delete", delete_capture, "Delete a captured request now.")
+    add_json(one.add("show", show_texts))
+    one.add("delete", delete_capture)
 
 
 def delete_capture(row: Capture, _: argparse.Namespace) -> str:
+    """Delete a captured request now."""
     CAPTURES.remove(EVERYTHING, row)
     return f"{row.request_id} is deleted."
 
 
 def show_texts(row: Capture, arguments: argparse.Namespace) -> int:
+    """Print the request and the response of a captured request. This writes an entry of the audit
+    log."""
     texts = read_texts(row)
     body, answer = (text.decode("utf-8", "replace") for text in (texts.body, texts.answer))
     if arguments.json:
@@ -142,29 +130,24 @@ def show_texts(row: Capture, arguments: argparse.Namespace) -> int:
         path = f"{row.dialect}/{row.endpoint}"
         print(json_of({**known, **columns, "endpoint": path, "body": body, "answer": answer}))
         return 0
-    for notice in notices(row):
-        print(f"vinery: {notice}", file=sys.stderr)
+    missing = {
+        "Parts of the texts were redacted before they were stored.": row.is_redacted,
+        "The request is not stored completely.": row.is_body_cut,
+        "The response is not stored completely.": row.is_answer_cut,
+    }
+    for notice, holds in missing.items():
+        if holds:
+            print_note(notice)
     print(body, answer, sep="\n\n")
     return 0
 
 
 def capture_of(request_id: str) -> Capture:
-    """Return the capture of a request. Raises `Failure` where there is none."""
     return only(
         Capture.objects.filter(request_id=request_id),
         f"There is no capture of {request_id}: its project captured no texts then, or they have "
         "expired. See: vinery capture list",
     )
-
-
-def notices(row: Capture) -> list[str]:
-    """Return a text for each thing that is missing from the captured texts."""
-    known = {
-        "Parts of the texts were redacted before they were stored.": row.is_redacted,
-        "The request is not stored completely.": row.is_body_cut,
-        "The response is not stored completely.": row.is_answer_cut,
-    }
-    return [notice for notice, holds in known.items() if holds]
 
 
 # -- The audit log
@@ -184,15 +167,7 @@ def add_audit(parser: argparse.ArgumentParser) -> None:
         metavar="KIND[:ID]",
         help="only with targets of this kind, such as key; or with this one, such as key:12",
     )
-    check = add_command(
-        actions,
-        "verify",
-        verify,
-        "Check that no entry was changed, removed or inserted.",
-        description="Check that no entry was changed, removed or inserted, and print the newest "
-        "hash. Keep that hash elsewhere, and give it the next time: then entries that were cut off "
-        "the end are missed, too. The exit status is 1 for a broken log.",
-    )
+    check = add_command(actions, "verify", verify)
     check.add_argument("--newest", metavar="HASH", help="a hash that was once the newest")
 
 
@@ -227,7 +202,9 @@ def _known(text: str, condition: Q) -> Q:
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Verify the chain of hashes. Raises `Failure` with the first break."""
+    """Check that no entry was changed, removed or inserted, and print the newest hash. Keep that
+    hash elsewhere, and give it the next time: then entries that were cut off the end are missed,
+    too. The exit status is 1 for a broken log."""
     verdict = audit_log.verify(arguments.newest)
     if verdict.broken is not None:
         raise Failure(f"The audit log is broken ({verdict.broken}). {verdict.message}")
@@ -242,33 +219,21 @@ def verify(arguments: argparse.Namespace) -> int:
 def add_alerts(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
     add_list(actions, ALERTS)
-    test = add_command(
-        actions,
-        "test",
-        send_test,
-        "Send a test to all active webhooks, to one of them, or as an e-mail.",
-    )
+    test = add_command(actions, "test", send_test)
     where = test.add_mutually_exclusive_group()
-    where.add_argument("--webhook", type=int, metavar="ID", help="from `alerts webhooks`")
+    where.add_argument("--webhook", metavar="ID", help="from `alerts webhooks`")
     where.add_argument("--email", metavar="ADDRESS", help="to this address")
     add_list(actions, WEBHOOKS, name="webhooks")
-    add = add_command(
-        actions,
-        "add-webhook",
-        add_webhook,
-        "Add a webhook, and print its secret once.",
-        description="Add a webhook that receives alerts of an organisation's limits, or of those "
-        "of the platform and of models. Its secret is printed once.",
-    )
+    add = add_command(actions, "add-webhook", add_webhook)
     add.add_argument("name", metavar="NAME", help="what it is for")
     add.add_argument("url", metavar="URL", help="https://...")
     add.add_argument("--organization", metavar="NAME", help="default: the platform")
-    of_webhook = ("id", "ID", "from `alerts webhooks`", int, "-webhook")
+    of_webhook = ("id", "ID", "from `alerts webhooks`", "-webhook")
     RowCommands(actions, WEBHOOKS, webhook_of, *of_webhook).add_all(without=("test",))
 
 
 def send_test(arguments: argparse.Namespace) -> int | str:
-    """Print for each receiver whether a test was delivered. Raises `Failure` if one was not."""
+    """Send a test to all active webhooks, to one of them, or as an e-mail."""
     if arguments.email:
         return _test_mail(arguments.email)
     active = Webhook.objects.filter(is_active=True)
@@ -296,7 +261,8 @@ def _test_mail(address: str) -> str:
 
 
 def add_webhook(arguments: argparse.Namespace) -> str:
-    """Create a webhook. Returns its secret. Raises `Failure`."""
+    """Add a webhook that receives alerts of an organisation's limits, or of those of the platform
+    and of models. Its secret is printed once."""
     name = arguments.organization
     organization = organization_named(name) if name else None
     values = {"name": arguments.name, "url": arguments.url, "organization": organization}

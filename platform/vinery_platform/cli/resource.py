@@ -17,72 +17,25 @@ from rest_framework.fields import empty
 
 from vinery_accounts.access import audit
 from vinery_accounts.models import ApiKey, Organization, Project, User, Webhook
-from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resource, RowAction
+from vinery_accounts.resources.base import EVERYTHING, Issued, Resource, RowAction
 from vinery_accounts.resources.fields import DatedFilters, VisibleRelatedField
 from vinery_platform.cli.period import add_period, period, period_of
 from vinery_platform.cli.shape import (
     Commands,
     Failure,
+    add_command,
     add_json,
     add_num,
+    as_help,
+    description_of,
     print_line,
     print_note,
     print_rows,
 )
 from vinery_serving.models.models import ServedModel
 
-Run = Callable[[argparse.Namespace], int | str]
-"""What a command does. Returns its exit status, or the line that it prints."""
 RowT = TypeVar("RowT", bound=Model)
 _OF_PAGES: Final = frozenset({"limit", "cursor", "from", "to"})
-
-
-def add_command(
-    actions: Commands, name: str, run: Run, text: str, **more: Any
-) -> argparse.ArgumentParser:
-    """Add a command. `text` is its help and, unless `description` is given, its description."""
-    more.setdefault("description", text)
-    parser = actions.add_parser(name, help=as_help(text), **more)
-    set_run(parser, run)
-    return parser
-
-
-def set_run(parser: argparse.ArgumentParser, run: Run) -> None:
-    """Let a command run this, and raise errors of rules as `Failure`."""
-    parser.set_defaults(run=partial(_run, run), flags={})
-
-
-def _run(run: Run, arguments: argparse.Namespace) -> int:
-    try:
-        result = run(arguments)
-    except ValidationError as error:
-        raise Failure(_message(error, arguments.flags)) from error
-    except (Conflict, ValueError) as error:
-        raise Failure(str(error)) from error
-    if isinstance(result, int):
-        return result
-    print_line(result)
-    return 0
-
-
-def _message(error: ValidationError, flags: Mapping[str, str]) -> str:
-    """Return all messages, each with the name of its option unless the message has it."""
-    if not hasattr(error, "error_dict"):
-        return " ".join(error.messages)
-    about_the_row = dict.fromkeys(("__all__", "is_active", "is_superuser", "role"), "")
-    names = {"username": "name", **about_the_row, **flags}
-    return " ".join(
-        message if not flag or flag.strip("-") in message.lower() else f"{flag}: {message}"
-        for column, messages in error.message_dict.items()
-        for flag in [names.get(column, column)]
-        for message in messages
-    )
-
-
-def as_help(text: str) -> str:
-    """Return the first sentence as argparse shows help: lower case, without a period."""
-    first = text.partition(". ")[0].rstrip(".").replace("%", "%%")
-    return first if first[:2].isupper() else first[:1].lower() + first[1:]
 
 
 # -- Rows that words mean
@@ -96,13 +49,12 @@ def only(rows: QuerySet[RowT], missing: str, several: str = "") -> RowT:
     return found[0]
 
 
-def finder(rows: QuerySet[RowT], column: str, see: str) -> Callable[[str], RowT]:
+def finder(rows: QuerySet[RowT], column: str, see: str, kind: str = "") -> Callable[[str], RowT]:
     """Return a function that finds a row by its text in a column. `see`: the command that lists
-    such rows, whose first word is their kind."""
-    kind = see.partition(" ")[0]
+    such rows, whose first word is by default their kind."""
 
     def find(word: str) -> RowT:
-        missing = f"There is no {kind} {word}. See: vinery {see}"
+        missing = f"There is no {kind or see.partition(' ')[0]} {word}. See: vinery {see}"
         if column == "pk" and not word.isdecimal():
             raise Failure(missing)
         return only(rows.filter(**{column: word}), missing)
@@ -111,16 +63,15 @@ def finder(rows: QuerySet[RowT], column: str, see: str) -> Callable[[str], RowT]
 
 
 user_named: Final = finder(User.objects.all(), "username", "user list")
+webhook_of: Final = finder(Webhook.objects.all(), "pk", "alerts webhooks", "webhook")
+organization_named: Final = finder(
+    Organization.objects.all(), "name", "organization list", "organisation"
+)
 
 
 def model_named(name: str) -> ServedModel:
     missing = f"No model is served as {name}. See: vinery model list"
     return only(ServedModel.objects.select_related("engine").filter(name=name), missing)
-
-
-def organization_named(name: str) -> Organization:
-    missing = f"There is no organisation {name}. See: vinery organization list"
-    return only(Organization.objects.filter(name=name), missing)
 
 
 def project_named(name: str) -> Project:
@@ -143,11 +94,6 @@ def key_named(id_or_hint: str) -> ApiKey:
         f"There is no key {id_or_hint}. See: vinery key list",
         f"Several keys have the hint {id_or_hint}. Use the id from: vinery key list",
     )
-
-
-def webhook_of(webhook_id: int) -> Webhook:
-    missing = f"There is no webhook {webhook_id}. See: vinery alerts webhooks"
-    return only(Webhook.objects.filter(pk=webhook_id), missing)
 
 
 FINDERS: Final[dict[str, Callable[[str], Any]]] = {
@@ -413,7 +359,6 @@ class RowCommands:
     argument: str = "name"
     metavar: str = "NAME"
     help: str = "its name"
-    type: Callable[[str], Any] = str
     suffix: str = ""
     """What the names of the commands end with, such as `-webhook`."""
     see: str = ""
@@ -421,15 +366,17 @@ class RowCommands:
     options: Mapping[str, Option] = field(default_factory=dict)
 
     def add(
-        self, name: str, run: Callable[[Any, argparse.Namespace], int | str], text: str
+        self, name: str, run: Callable[[Any, argparse.Namespace], int | str], text: str = ""
     ) -> argparse.ArgumentParser:
-        """Add a command. `run` takes the row and the arguments."""
+        """Add a command. `run` takes the row and the arguments, and its docstring is the default
+        of `text`."""
 
         def find_and_run(arguments: argparse.Namespace) -> int | str:
             return run(self.find(getattr(arguments, self.argument)), arguments)
 
-        parser = add_command(self.actions, f"{name}{self.suffix}", find_and_run, text)
-        parser.add_argument(self.argument, metavar=self.metavar, type=self.type, help=self.help)
+        about = text or description_of(run)
+        parser = add_command(self.actions, f"{name}{self.suffix}", find_and_run, about)
+        parser.add_argument(self.argument, metavar=self.metavar, help=self.help)
         return parser
 
     def add_all(self, *, without: Iterable[str] = ()) -> None:
@@ -455,8 +402,6 @@ class RowCommands:
     def add_change(
         self, run: Callable[[Any, argparse.Namespace], str] | None = None
     ) -> argparse.ArgumentParser:
-        """Add a command that changes the fields whose options are given."""
-
         def change(row: Any, arguments: argparse.Namespace) -> str:
             values = values_of(arguments)
             row = self.resource.change(EVERYTHING, row, values)
@@ -471,7 +416,6 @@ class RowCommands:
     def add_action(
         self, action: RowAction, run: Callable[[Any, argparse.Namespace], int | str] | None = None
     ) -> argparse.ArgumentParser:
-        """Add a command for an action, with an option for each of its parameters."""
         parser = self.add(
             action.name.replace("_", "-"), run or partial(self.act, action), action.help
         )
@@ -512,6 +456,5 @@ def parameters_of(action: RowAction, arguments: argparse.Namespace) -> Mapping[s
 
 
 def announced(new: Issued) -> str:
-    """Return a new secret, after a note about it."""
     print_note(f"The secret of {new.row} ({new.row.pk}). It is not shown again:")
     return new.secret

@@ -1,11 +1,15 @@
-"""What all commands share: their failure, the start of Django, and printed tables."""
+"""What all commands share: how they are added, their failure, the start of Django, printed tables.
+
+The docstring of a function that runs a command is the command's description in `--help`, and its
+first sentence the line in the list of commands.
+"""
 
 import argparse
 import gc
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -16,12 +20,23 @@ from vinery_platform.config import secret_files
 from vinery_platform.config.home import Home
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Run = Callable[[argparse.Namespace], int | str]
+"""What a command does. Returns its exit status, or the line that it prints."""
 
 _MAX_ROWS: Final = 1_000_000
 
 
 class Failure(Exception):
     """A command failed. The message gives the reason in one line."""
+
+
+@contextmanager
+def failing_on(*kinds: type[Exception]) -> Iterator[None]:
+    """Raise these errors, whose messages are for users, as `Failure`."""
+    try:
+        yield
+    except kinds as error:
+        raise Failure(str(error)) from error
 
 
 @contextmanager
@@ -68,8 +83,27 @@ def require_home() -> None:
 
 
 def subcommands(parser: argparse.ArgumentParser) -> Commands:
-    """Return where the commands under a command are added."""
     return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def add_command(
+    actions: Commands, name: str, run: Run, text: str = "", **more: Any
+) -> argparse.ArgumentParser:
+    """Add a command. `text` is its description, by default the docstring of `run`."""
+    about = text or description_of(run)
+    parser = actions.add_parser(name, help=as_help(about), description=about, **more)
+    parser.set_defaults(run=run, flags={})
+    return parser
+
+
+def description_of(run: Callable[..., int | str]) -> str:
+    return " ".join(str(run.__doc__).split())
+
+
+def as_help(text: str) -> str:
+    """Return the first sentence as argparse shows help: lower case, without a period."""
+    first = text.partition(". ")[0].rstrip(".").replace("%", "%%")
+    return first if first[:2].isupper() else first[:1].lower() + first[1:]
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -143,6 +177,11 @@ def json_of(value: object) -> str:
 def print_line(text: str) -> None:
     """Print a line. Control characters, which names may have, are escaped."""
     print(escaped(text))
+
+
+def print_values(values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        print_line(f"{name + ':':<9} {value}")
 
 
 def print_note(text: str) -> None:

@@ -18,14 +18,13 @@ from vinery_platform.cli.shape import (
     json_of,
     load_django,
     print_line,
+    print_rows,
     require_home,
-    table,
 )
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
-from vinery_platform.processes import running_server
-from vinery_platform.processes.running_server import RunningServer
+from vinery_platform.config.notes import RunningServer
 
 # The exit status.
 READY: Final = 0
@@ -51,17 +50,17 @@ _ROLES: Final = {
 Row = dict[str, Any]
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+add_status = add_json
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print a report. Returns `READY`, `NOT_READY` or `NOT_RUNNING`. Raises `SettingError` if
-    there is no home."""
+def run_status(arguments: argparse.Namespace) -> int:
+    """Show what runs with this home: addresses, versions, processes with their memory, models,
+    database, Redis and usage journals. The exit status is 0 if a model is ready, 1 if none is, 2 if
+    there is no home, and 3 if Vinery does not run."""
     home = Home.from_env()
     if not home.path.exists():
         raise home.missing()
-    server = running_server.read(home)
+    server = RunningServer.read(home)
     state = None if server is None else readiness(server.base_url)
     report = {
         "state": "not running" if state is None else _ANSWERS[state],
@@ -70,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
         "versions": _versions(),
         "processes": [] if server is None else list(_processes(server.pid)),
         **_stores(home),
-        "redis": _redis(server),
+        # The settings of the web process may be others than those of this shell.
+        "redis": (health_report(server.base_url) if server else {}).get("redis", "unknown"),
     }
     print(json_of(report)) if arguments.json else _print(report)
     if state is None:
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _server(server: RunningServer) -> Row:
-    public_url = env.url("VINERY_PUBLIC_URL", schemes=("http", "https")) or server.base_url
+    public_url = env.url("VINERY_PUBLIC_URL") or server.base_url
     return {
         "pid": server.pid,
         "version": server.version,
@@ -101,7 +101,6 @@ def _versions() -> dict[str, str]:
 
 
 def _processes(supervisor: int) -> Iterator[Row]:
-    """The supervisor and all that it has started, with memory and the use of processors."""
     import psutil  # 10 ms
 
     found = _ignoring_ended(lambda: _family(psutil.Process(supervisor))) or []
@@ -141,7 +140,10 @@ def _process(process: Any, supervisor: int) -> Row:
 
 def _stores(home: Home) -> Row:
     """Models, database and journals. What cannot be read has its reason instead."""
-    journals = _journals(home)
+    # Of running processes, and of dead ones until they are recovered.
+    from vinery_accounts.usage.journal import journals_in
+
+    journals = {"number": len(journals_in(home.usage)), "folder": str(home.usage)}
     try:
         load_django()
         require_home()
@@ -152,7 +154,6 @@ def _stores(home: Home) -> Row:
 
 
 def _models() -> tuple[list[Row], str]:
-    """The served models, and how the database is."""
     from django.db import Error as DatabaseError
     from django.db import connection
 
@@ -175,19 +176,6 @@ def _models() -> tuple[list[Row], str]:
     return rows, f"{connection.display_name} answers"
 
 
-def _redis(server: RunningServer | None) -> str:
-    """How the web process finds Redis: its settings may be others than those of this shell."""
-    report = {} if server is None else health_report(server.base_url)
-    return str(report.get("redis", "unknown"))
-
-
-def _journals(home: Home) -> Row:
-    """The usage journals of running processes, and of dead ones until they are recovered."""
-    from vinery_accounts.usage.journal import journals_in
-
-    return {"number": len(journals_in(home.usage)), "folder": str(home.usage)}
-
-
 def _print(report: Row) -> None:
     server, versions = report["server"], report["versions"]
     print_line(f"Vinery {versions['vinery']}: {report['state']}")
@@ -208,25 +196,24 @@ def _print(report: Row) -> None:
     }
     for name, value in lines.items():
         print_line(f"  {name.ljust(10)}{value}")
-    _print_table(("process", "pid", "memory", "cpu", "uptime"), map(_as_cells, report["processes"]))
+    processes = [_as_cells(row) for row in report["processes"]]
+    _print_table(("process", "pid", "memory", "cpu", "uptime"), processes)
     _print_table(("model", "state", "device", "pid", "waiting", "error"), report["models"])
 
 
 def _as_cells(row: Row) -> Row:
     return {
-        "process": row["process"],
-        "pid": row["pid"],
+        **row,
         "memory": f"{row['memory_bytes'] >> 20} MB",
         "cpu": f"{row['cpu_percent']:.0f} %",
         "uptime": _duration(row["uptime_s"]),
     }
 
 
-def _print_table(heads: tuple[str, ...], rows: Any) -> None:
-    cells = [["-" if row[head] in (None, "") else str(row[head]) for head in heads] for row in rows]
-    if cells:
+def _print_table(heads: tuple[str, ...], rows: list[Row]) -> None:
+    if rows:
         print()
-        print(table([head.upper() for head in heads], cells))
+        print_rows(rows, heads, as_json=False)
 
 
 def _duration(seconds: int) -> str:

@@ -21,16 +21,15 @@ from pathlib import Path
 from vinery_platform import __version__
 from vinery_platform.cli import greeting
 from vinery_platform.cli.ready import Readiness, readiness
-from vinery_platform.config import credentials
+from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import REPOSITORY, Home
+from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.processes import log_setup as logs
-from vinery_platform.processes import running_server
-from vinery_platform.processes.heartbeats import RELOAD, drain_limit_from_env, hung_after_from_env
-from vinery_platform.processes.listening import Address, listen, num_workers_from_env, server_for
+from vinery_platform.processes.heartbeats import RELOAD
+from vinery_platform.processes.listening import Address, listen, server_for
 from vinery_platform.processes.memory import max_web_memory_from_env
 from vinery_platform.processes.orphans import Orphans
-from vinery_platform.processes.running_server import RunningServer
 from vinery_platform.processes.supervisor import START_LIMIT_S, Service, Supervisor
 from vinery_serving.processes import parent
 
@@ -85,7 +84,7 @@ class Plan:
         return (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--end-with-parent",
         action="store_true",
@@ -98,24 +97,25 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run until a signal. Raises `SettingError` before any process is started."""
+def run_up(arguments: argparse.Namespace) -> int:
+    """Prepare the home folder, start web, node and jobs processes, and keep them running. Ctrl-C or
+    SIGTERM ends all of them; a second Ctrl-C kills them."""
     if arguments.reload and REPOSITORY is None:
         raise SettingError("--reload is for a clone of the repository, and this is a package.")
     if arguments.end_with_parent:
-        grace_s = drain_limit_from_env() + _PARENT_GRACE_S
+        grace_s = env.integer("VINERY_DRAIN_S") + _PARENT_GRACE_S
         parent.end_gently_with(os.getppid(), grace_s=grace_s)
     logs.LogSettings.from_env()  # wrong ones are reported before anything is created
     plan = Plan(
         Home.from_env(),
         Address.from_env(),
-        num_workers_from_env(),
-        hung_after_from_env(),
+        env.integer("VINERY_WEB_WORKERS"),
+        env.integer("VINERY_HUNG_AFTER_S"),
         max_web_memory_from_env(),
         arguments.reload,
-        drain_limit_from_env(),
+        env.integer("VINERY_DRAIN_S"),
     )
-    if (other := running_server.read(plan.home)) is not None:
+    if (other := RunningServer.read(plan.home)) is not None:
         return _answer_beside(other, plan)
     plan.home.create()
     with plan.home.locked(), listen(plan.address) as server:
@@ -140,12 +140,12 @@ def _answer_beside(other: RunningServer, plan: Plan) -> int:
 
 
 async def _run(plan: Plan, server: socket.socket) -> int:
-    noted = running_server.write(plan.home, plan.address.base_url, __version__)
+    noted = RunningServer.write(plan.home, plan.address.base_url, __version__)
     supervisor = Supervisor(plan.environment(), plan.hung_after_s, plan.drain_s)
     orphans = Orphans(lambda: supervisor.pids)
     EndSignals(supervisor, plan.drain_s).obey()
     orphans.begin()
-    is_first_start = credentials.read(plan.home.bootstrap_file) is None
+    is_first_start = Credentials.read(plan.home.bootstrap_file) is None
     logs.announce(f"preparing {plan.home.path}")
     status = await supervisor.run_once(_service("prepare", "prepare"))
     if supervisor.is_stopping:
@@ -167,7 +167,6 @@ async def _run(plan: Plan, server: socket.socket) -> int:
 async def _greet(
     plan: Plan, noted: RunningServer, supervisor: Supervisor, *, is_first_start: bool
 ) -> None:
-    """Print where the server is once it answers, and then what its models do."""
     if not await _wait_for_web(noted.base_url, supervisor):
         return
     greeting.show(noted, plan.home, is_first_start=is_first_start)

@@ -16,8 +16,16 @@ from vinery_accounts.usage.periods import Granularity
 from vinery_accounts.usage.reports import Figures, Question
 from vinery_accounts.usage.verify import verify
 from vinery_platform.cli.period import add_period, period_of
-from vinery_platform.cli.resource import FINDERS, add_command, ids_of, metavar_of
-from vinery_platform.cli.shape import Failure, add_file, counted, subcommands, table, write_file
+from vinery_platform.cli.resource import FINDERS, ids_of, metavar_of
+from vinery_platform.cli.shape import (
+    Failure,
+    add_command,
+    add_file,
+    counted,
+    subcommands,
+    table,
+    write_file,
+)
 
 _COLUMNS: Final = {
     "REQUESTS": "num_requests",
@@ -44,16 +52,9 @@ _RARE: Final = frozenset(
 )
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_usage(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    show = add_command(
-        actions,
-        "show",
-        show_usage,
-        "Print a table of usage.",
-        description="Print usage by time, or by the dimensions that it is grouped by. Intervals "
-        "without a request are left out.",
-    )
+    show = add_command(actions, "show", show_usage)
     _add_selection(show)
     show.add_argument(
         "--by",
@@ -71,23 +72,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     sums = ("requests", "tokens", "errors", "media")
     show.add_argument("--sort", choices=sums, default="requests", help="the largest first")
     show.add_argument("--granularity", choices=list(Granularity), help="the interval of points")
-    to_file = add_command(
-        actions,
-        "export",
-        export_usage,
-        "Write usage records to a file.",
-        description="Write one line for each request.",
-    )
+    to_file = add_command(actions, "export", export_usage)
     _add_selection(to_file)
     add_file(to_file)
-    check = add_command(
-        actions,
-        "verify",
-        verify_usage,
-        "Compare usage records with their rollups.",
-        description="Add up the usage records again, day by day in UTC, and print each difference "
-        "from the rollups.",
-    )
+    check = add_command(actions, "verify", verify_usage)
     add_period(check)
     check.add_argument(
         "--repair", action="store_true", help="replace rollups that differ from the records"
@@ -95,7 +83,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def show_usage(arguments: argparse.Namespace) -> int:
-    """Print a table. Raises ValueError for an invalid period."""
+    """Print usage by time, or by the dimensions that it is grouped by. Intervals without a request
+    are left out."""
     heads, rows = _groups(arguments) if arguments.by else _points(arguments)
     print(table(*_without_zeros((*heads, *_COLUMNS), rows)))
     return 0
@@ -104,7 +93,6 @@ def show_usage(arguments: argparse.Namespace) -> int:
 def _without_zeros(
     heads: tuple[str, ...], rows: Sequence[Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Return the table without the rare columns that are 0 in all rows."""
     shown = [
         at
         for at, head in enumerate(heads)
@@ -114,7 +102,7 @@ def _without_zeros(
 
 
 def export_usage(arguments: argparse.Namespace) -> int:
-    """Write usage records as they are read. Raises `Failure`."""
+    """Write usage records to a file, one line for each request."""
     since, until = period_of(arguments)
     filters = usage_filters(_values(arguments))
     selection = files.Selection(since=since, until=until, filters=filters, visible=None)
@@ -122,8 +110,9 @@ def export_usage(arguments: argparse.Namespace) -> int:
 
 
 def verify_usage(arguments: argparse.Namespace) -> int:
-    """Print the differences, a line for each day, and what processes of this host have lost.
-    Returns 1 for any difference or loss."""
+    """Compare usage records with their rollups. Records are added up again, day by day in UTC. Each
+    difference is printed, and what processes of this host have lost; for any of these the exit
+    status is 1."""
     is_balanced = True
     for checked in verify(*period_of(arguments), repair=arguments.repair):
         for difference in checked.differences:

@@ -17,8 +17,8 @@ from vinery_accounts.base.names import escaped
 from vinery_platform.cli.greeting import command_words
 from vinery_platform.cli.ready import Readiness, local_url, models_for, readiness
 from vinery_platform.cli.shape import Failure, counted, print_line
-from vinery_platform.config import credentials
 from vinery_platform.config.home import Home
+from vinery_platform.config.notes import Credentials
 from vinery_platform.processes import log_setup as logs
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.models import ServedModel
@@ -64,7 +64,7 @@ class Progress:
         return words
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def add_wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a model (default: all loaded)")
     parser.add_argument(
         "--timeout",
@@ -78,11 +78,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="in a terminal, also print a request to try, with the first key",
     )
-    parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print lines. Returns 0 if each model is ready, 1 if one failed or is not ready in time."""
+def run_wait(arguments: argparse.Namespace) -> int:
+    """Show what models do until they are ready. The exit status is 1 if one failed or is not ready
+    in time."""
     if not (arguments.names or _loaded([])):
         _print(_none_loaded())
         return 0
@@ -144,7 +144,7 @@ def _give_up(states: dict[str, str], timeout_s: int) -> int:
 
 def _print_example() -> None:
     """Print a request that works, unless the first key is gone or may use no model."""
-    known = credentials.read(Home.from_env().bootstrap_file)
+    known = Credentials.read(Home.from_env().bootstrap_file)
     base_url = local_url()
     if known is None or not _within(lambda: readiness(base_url) is Readiness.READY or None):
         return
@@ -171,7 +171,6 @@ def _within(ask: Callable[[], T | None]) -> T | None:
 
 
 def curl_line(base_url: str, api_key: str, model: str) -> str:
-    """A chat with a model, for a shell."""
     body = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
     words = (
         *("curl", f"{base_url}/v1/chat/completions"),

@@ -10,7 +10,7 @@ that this one starts, need to know only the environment.
 
 import os
 import stat
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -66,7 +66,11 @@ def read(path: Path, *, may_name_home: bool = True) -> ConfigFile:
     for key, value in document.items():
         setting = setting_table.with_key(key)
         if setting is None:
-            raise SettingError(_unknown(key, path))
+            near = get_close_matches(
+                key.lower().removeprefix("vinery_"), setting_table.known(), n=1
+            )
+            hint = f"Did you mean {near[0]}?" if near else "See: vinery config"
+            raise SettingError(f"{path} has the unknown key {key}. {hint}")
         if setting.name == _HOME and not may_name_home:
             raise SettingError(
                 f"home in {path} cannot be used: this file is in the home. Set it in the file of "
@@ -121,12 +125,6 @@ def _document(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not valid TOML: {error}.") from error
 
 
-def _unknown(key: str, path: Path) -> str:
-    near = get_close_matches(key.lower().removeprefix("vinery_"), setting_table.known(), n=1)
-    hint = f"Did you mean {near[0]}?" if near else "See: vinery config"
-    return f"{path} has the unknown key {key}. {hint}"
-
-
 def _text(setting: Setting, key: str, value: object, path: Path) -> str:
     """A TOML value as the variable would have it. Raises `SettingError`."""
     match value:
@@ -158,7 +156,8 @@ def _word(value: str | float) -> str:
 def _check_mode(path: Path, values: dict[str, str]) -> None:
     """Raises `SettingError` if other users may read a secret in the file. A file of another user,
     such as root, may be readable for its group: that lets this user read it."""
-    secrets = [key_of(name) for name in values if _is_secret(name)]
+    settings = {name: setting_table.with_key(key_of(name)) for name in values}
+    secrets = [key_of(name) for name, each in settings.items() if each and each.is_secret]
     if not secrets:
         return
     status = path.stat()
@@ -170,15 +169,10 @@ def _check_mode(path: Path, values: dict[str, str]) -> None:
         )
 
 
-def _is_secret(name: str) -> bool:
-    setting = setting_table.with_key(key_of(name))
-    return setting is not None and setting.is_secret
-
-
 def _set(file: ConfigFile, names: set[str]) -> None:
     """Set these variables of the file, unless the environment has them, or the other way to give
     the same secret."""
-    given = {name for name in file.values if _is_given(name, os.environ)}
+    given = {name for name in file.values if _is_given(name)}
     for name in names & file.values.keys():
         value = file.values[name]
         if name not in given:
@@ -187,9 +181,9 @@ def _set(file: ConfigFile, names: set[str]) -> None:
             env.note_origin(name, file.path)
 
 
-def _is_given(name: str, environment: MutableMapping[str, str]) -> bool:
+def _is_given(name: str) -> bool:
     base = name.removesuffix(FILE_SUFFIX)
-    return any(environment.get(each, "").strip() for each in (base, base + FILE_SUFFIX))
+    return bool(env.text(base) or env.text(base + FILE_SUFFIX))
 
 
 def set_settings() -> Iterator[tuple[Setting, str]]:

@@ -1,23 +1,21 @@
-"""Typed readers of environment variables. An unset or empty variable gives the default.
-`config_file` sets those that a configuration file has.
+"""Typed readers of environment variables, for the settings of `setting_table`. An unset or empty
+variable gives the default. `config_file` sets those that a configuration file has.
 
 Standard library only, because the supervisor reads its settings without Django.
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
-from vinery_platform.config.setting_table import key_of
+from vinery_platform.config.setting_table import key_of, named
 
 _SWITCHES = {
     **dict.fromkeys(("1", "on", "true", "yes"), True),
     **dict.fromkeys(("0", "off", "false", "no"), False),
 }
 _MIN_TOKEN_LENGTH = 16
-
-
 # The configuration files from which variables were set.
 _origins: dict[str, Path] = {}
 
@@ -28,7 +26,6 @@ class SettingError(Exception):
 
 
 def note_origin(name: str, file: Path) -> None:
-    """Remember that a variable was set from a configuration file, for messages."""
     _origins[name] = file
 
 
@@ -37,15 +34,12 @@ def origin_of(name: str) -> Path | None:
     return _origins.get(name)
 
 
-def _called(name: str) -> str:
-    """The setting as the user knows it: a variable, or a key of a file."""
+def _called(name: str, value: object = None) -> str:
+    """The setting as the user knows it, a variable or a key of a file, with its value if it is no
+    secret."""
     file = origin_of(name)
-    return name if file is None else f"{key_of(name)} in {file}"
-
-
-def _given(name: str, value: object) -> str:
-    """The setting with its value as the user wrote them."""
-    file = origin_of(name)
+    if value is None:
+        return name if file is None else f"{key_of(name)} in {file}"
     return f"{name}={value}" if file is None else f"{key_of(name)} = {value} in {file}"
 
 
@@ -54,50 +48,57 @@ def text(name: str, default: str = "") -> str:
     return os.environ.get(name, "").strip() or default
 
 
-def on_off(name: str, *, default: bool) -> bool:
+def _words_of(name: str) -> Collection[str]:
+    values = named(name).values
+    assert isinstance(values, tuple)
+    return values
+
+
+def on_off(name: str) -> bool:
     """A switch. Raises `SettingError` for any other word."""
-    word = text(name).lower()
-    if word and word not in _SWITCHES:
-        raise SettingError(f"{_given(name, repr(word))} is not a switch. Set it to on or off.")
-    return _SWITCHES.get(word, default)
+    word = text(name, named(name).default).lower()
+    if word not in _SWITCHES:
+        raise SettingError(f"{_called(name, repr(word))} is not a switch. Set it to on or off.")
+    return _SWITCHES[word]
 
 
-def integer(name: str, default: int, *, at_least: int, at_most: int) -> int:
-    """A whole number in a closed range. Raises `SettingError` outside of it."""
-    word = text(name)
+def integer(name: str, default: int | None = None) -> int:
+    """A whole number. `default` is for settings whose default the machine decides. Raises
+    `SettingError` for one that is not in the table's range."""
+    setting, word = named(name), text(name)
     if not word:
-        return default
-    wanted = f"a whole number from {at_least} to {at_most}"
+        return int(setting.default) if default is None else default
+    assert isinstance(setting.values, range)
+    wanted = f"a whole number from {setting.values.start} to {setting.values.stop - 1}"
     try:
         number = int(word)
     except ValueError:
         raise SettingError(
-            f"{_given(name, repr(word))} is not a number. Set it to {wanted}."
+            f"{_called(name, repr(word))} is not a number. Set it to {wanted}."
         ) from None
-    if not at_least <= number <= at_most:
-        raise SettingError(f"{_given(name, word)} is out of range. Set it to {wanted}.")
+    if number not in setting.values:
+        raise SettingError(f"{_called(name, word)} is out of range. Set it to {wanted}.")
     return number
 
 
-def choice(name: str, default: str, *, among: Collection[str]) -> str:
-    """One of a few words, in lower case. Raises `SettingError` for any other."""
-    word = text(name, default).lower()
-    if word not in among:
-        raise SettingError(
-            f"{_given(name, repr(word))} is unknown. Set it to {' or '.join(sorted(among))}."
-        )
+def choice(name: str) -> str:
+    """One of the table's words, in lower case. Raises `SettingError` for any other."""
+    word = text(name, named(name).default).lower()
+    if word not in _words_of(name):
+        wanted = " or ".join(sorted(_words_of(name)))
+        raise SettingError(f"{_called(name, repr(word))} is unknown. Set it to {wanted}.")
     return word
 
 
-def url(name: str, *, schemes: Collection[str], is_secret: bool = False) -> str:
-    """A URL, or "". Raises `SettingError` for another scheme.
+def url(name: str) -> str:
+    """A URL, or "". Raises `SettingError` for a scheme that the table has not.
 
     A secret one may hold a password, and may be in a file. Others have no trailing slash.
     """
-    value = secret(name) if is_secret else text(name).rstrip("/")
+    value = secret(name) if named(name).is_secret else text(name).rstrip("/")
     scheme, _, rest = value.partition("://")
-    if value and (scheme not in schemes or not rest):
-        starts = " or ".join(f"{scheme}://" for scheme in sorted(schemes))
+    if value and (scheme not in _words_of(name) or not rest):
+        starts = " or ".join(f"{scheme}://" for scheme in sorted(_words_of(name)))
         # The message omits the value, which may contain a password.
         raise SettingError(
             f"{_called(name)} is not a URL that can be used here. Start it with {starts}"
@@ -110,22 +111,16 @@ def words(name: str) -> list[str]:
     return [word.strip() for word in text(name).split(",") if word.strip()]
 
 
-def numbers(
-    name: str, default: Sequence[int], *, at_most: int, like: str = "numbers such as 1,7"
-) -> list[int]:
-    """Comma-separated whole numbers from 1 to `at_most`, sorted; "off" gives none.
-
-    Raises `SettingError` for other values. `like` describes good values in its message.
-    """
-    found = words(name)
-    if not found:
-        return list(default)
+def percentages(name: str) -> list[int]:
+    """Comma-separated whole numbers from 1 to 100, sorted; "off" gives none. Raises `SettingError`
+    for other values."""
+    found = words(name) or named(name).default.split(",")
     if found == ["off"]:
         return []
-    if not all(word.isdecimal() and 1 <= int(word) <= at_most for word in found):
+    if not all(word.isdecimal() and 1 <= int(word) <= 100 for word in found):
         raise SettingError(
-            f"{_given(name, repr(text(name)))} cannot be used. Set it to {like}, at most "
-            f"{at_most}, or to off."
+            f"{_called(name, repr(text(name)))} cannot be used. Set it to percentages such as "
+            "50,80,100, at most 100, or to off."
         )
     return sorted(set(map(int, found)))
 
@@ -138,11 +133,6 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
         raise SettingError(
             f"{_called(name)}: {error}. Set it to networks such as 10.0.0.0/8."
         ) from error
-
-
-def folder(name: str, default: Path) -> Path:
-    """An absolute path. A relative value is resolved from the working directory."""
-    return Path(text(name, str(default))).expanduser().resolve()
 
 
 def secret(name: str) -> str:
@@ -159,13 +149,8 @@ def secret(name: str) -> str:
         return Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise SettingError(
-            f"{_given(f'{name}_FILE', file)} cannot be read: {error.strerror}."
+            f"{_called(f'{name}_FILE', file)} cannot be read: {error.strerror}."
         ) from error
-
-
-def secret_file(name: str) -> str:
-    """The path in NAME_FILE, for a library that reads the file itself; "" if it is unset."""
-    return text(f"{name}_FILE")
 
 
 def token(name: str) -> str:

@@ -55,7 +55,7 @@ class Home:
     def from_env(cls) -> Home:
         """The home folder in VINERY_HOME, by default `var` in a clone of the repository, and in
         the user's data folder without one. A configuration file may have set VINERY_HOME."""
-        return cls(env.folder("VINERY_HOME", default_path()))
+        return cls(Path(env.text("VINERY_HOME", str(default_path()))).expanduser().resolve())
 
     def missing(self) -> SettingError:
         """What to raise in a command that needs a home and never creates one."""
@@ -161,7 +161,6 @@ def _lock(fd: int) -> bool:
 
 
 def default_path() -> Path:
-    """The home without any setting."""
     if REPOSITORY is not None:
         return REPOSITORY / "var"
     from platformdirs import user_data_path  # 10 ms, for nothing in a clone

@@ -20,7 +20,7 @@ def database(home: Home) -> dict[str, Any]:
 
     Raises `SettingError` for other schemes.
     """
-    address = env.url("DATABASE_URL", schemes=("postgres", "postgresql", "sqlite"), is_secret=True)
+    address = env.url("DATABASE_URL")
     if not address:
         return _sqlite({"ENGINE": "django.db.backends.sqlite3"}, str(home.path / "vinery.sqlite3"))
     parsed = dict(dj_database_url.parse(address))
@@ -98,8 +98,8 @@ def issuer_from_env() -> Issuer | None:
         client_secret=client_secret,
         name=env.text("VINERY_OIDC_NAME", "single sign-on"),
         scopes=scopes if "openid" in scopes else ("openid", *scopes),
-        makes_accounts=env.on_off("VINERY_OIDC_SIGN_UP", default=False),
-        links_by_email=env.on_off("VINERY_OIDC_LINK_BY_EMAIL", default=False),
+        makes_accounts=env.on_off("VINERY_OIDC_SIGN_UP"),
+        links_by_email=env.on_off("VINERY_OIDC_LINK_BY_EMAIL"),
         organization=env.text("VINERY_OIDC_ORGANIZATION"),
         groups_claim=groups_claim,
         admin_group=admin_group,
@@ -129,7 +129,7 @@ def mail_server_from_env() -> dict[str, str | int | bool]:
 
     `smtp://` uses STARTTLS, `smtps://` TLS, and `smtp+plain://` neither, for a local relay.
     """
-    address = env.url("VINERY_EMAIL_URL", schemes=tuple(_PORTS), is_secret=True)
+    address = env.url("VINERY_EMAIL_URL")
     if not address:
         return {}
     parts = urlsplit(address)

@@ -70,8 +70,6 @@ _MALFORMED: Final = (
 
 
 class Connection(Protocol):
-    """One connection of a server."""
-
     def expire(self, reason: Reason) -> None:
         """End the connection, whose deadline has passed."""
 
@@ -110,9 +108,12 @@ class ConnectionLimits:
 
 @dataclass(slots=True)
 class _Queue:
-    """Connections in the order of their deadlines, with when and why each entered."""
+    """Connections in the order of their deadlines, with when and why each entered. Of those whose
+    deadline passes, the table aborts or expires all, and counts them as refused or not."""
 
     timeout_s: float
+    aborts: bool
+    is_counted: bool
     entries: OrderedDict[Connection, tuple[float, Reason]] = field(default_factory=OrderedDict)
 
     def pop_older_than(self, age_s: float, now_s: float) -> tuple[Connection, Reason] | None:
@@ -141,10 +142,10 @@ class Connections:
         self._clock = clock
         self._groups: dict[Connection, str | None] = {}  # None: an address without a limit
         self._nums: Counter[str] = Counter()  # of connections, by group
-        self._reading = _Queue(limits.header_timeout_s)
-        self._idle = _Queue(limits.keep_alive_s)
-        self._closing = _Queue(limits.keep_alive_s)
-        self._stalled = _Queue(limits.keep_alive_s)
+        self._reading = _Queue(limits.header_timeout_s, aborts=False, is_counted=True)
+        self._idle = _Queue(limits.keep_alive_s, aborts=False, is_counted=False)
+        self._closing = _Queue(limits.keep_alive_s, aborts=True, is_counted=False)
+        self._stalled = _Queue(limits.keep_alive_s, aborts=True, is_counted=True)
         self._queues: dict[Connection, _Queue] = {}  # in which each is
         self._sweep: asyncio.TimerHandle | None = None
         self._turns: deque[Callable[[], None]] = deque()
@@ -218,19 +219,16 @@ class Connections:
         self._refusals.count(reason)
 
     def end_overdue(self) -> None:
-        """End the connections whose deadlines have passed."""
         now_s = self._clock()
-        while (found := self._reading.pop_older_than(self._reading.timeout_s, now_s)) is not None:
-            connection, reason = found
-            self.refuse(reason)
-            connection.expire(reason)
-        while (found := self._idle.pop_older_than(self._idle.timeout_s, now_s)) is not None:
-            found[0].expire(found[1])
-        while (found := self._closing.pop_older_than(self._closing.timeout_s, now_s)) is not None:
-            found[0].abort()
-        while (found := self._stalled.pop_older_than(self._stalled.timeout_s, now_s)) is not None:
-            self.refuse(found[1])
-            found[0].abort()
+        for queue in (self._reading, self._idle, self._closing, self._stalled):
+            while (found := queue.pop_older_than(queue.timeout_s, now_s)) is not None:
+                connection, reason = found
+                if queue.is_counted:
+                    self.refuse(reason)
+                if queue.aborts:
+                    connection.abort()
+                else:
+                    connection.expire(reason)
 
     def _give_turns(self) -> None:
         for _ in range(min(_TURNS_AT_ONCE, len(self._turns))):

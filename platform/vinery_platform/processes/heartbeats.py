@@ -41,19 +41,9 @@ _WITHOUT_SUPERVISOR_S: Final = 2.0
 CLOSE_WITHIN_S: Final = 2.0
 
 
-def hung_after_from_env() -> int:
-    """VINERY_HUNG_AFTER_S. Raises `SettingError` for a number out of range."""
-    return env.integer("VINERY_HUNG_AFTER_S", 4, at_least=0, at_most=3600)
-
-
-def drain_limit_from_env() -> int:
-    """VINERY_DRAIN_S. Raises `SettingError` for a number out of range."""
-    return env.integer("VINERY_DRAIN_S", 30, at_least=0, at_most=3600)
-
-
 def drain_limit_s() -> float:
     """The limit that is in force in this process now, in seconds."""
-    limit = float(drain_limit_from_env())
+    limit = float(env.integer("VINERY_DRAIN_S"))
     return min(limit, _WITHOUT_SUPERVISOR_S) if parent.is_orphan() else limit
 
 

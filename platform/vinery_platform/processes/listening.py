@@ -16,9 +16,6 @@ from vinery_platform.config.env import SettingError
 # How many connections may wait while all workers are busy or restarting.
 BACKLOG = 2048
 
-UVICORN = "uvicorn"
-DAPHNE = "daphne"
-
 _IPV4 = socket.AF_INET
 
 
@@ -32,8 +29,7 @@ class Address:
     @classmethod
     def from_env(cls) -> Address:
         """VINERY_HOST and VINERY_PORT. Raises `SettingError` for a port out of range."""
-        port = env.integer("VINERY_PORT", 8000, at_least=0, at_most=65535)
-        return cls(env.text("VINERY_HOST", "127.0.0.1").strip("[]"), port)
+        return cls(env.text("VINERY_HOST", "127.0.0.1").strip("[]"), env.integer("VINERY_PORT"))
 
     @property
     def is_loopback(self) -> bool:
@@ -60,20 +56,10 @@ class Address:
             return None
 
 
-def server_from_env() -> str:
-    """The ASGI server in VINERY_SERVER. Raises `SettingError` for an unknown one."""
-    return env.choice("VINERY_SERVER", UVICORN, among=(UVICORN, DAPHNE))
-
-
-def num_workers_from_env() -> int:
-    """VINERY_WEB_WORKERS. Raises `SettingError` for a number out of range."""
-    return env.integer("VINERY_WEB_WORKERS", 1, at_least=1, at_most=64)
-
-
 def server_for(sock: socket.socket) -> str:
     """The ASGI server in VINERY_SERVER. Raises `SettingError` if it cannot serve this socket."""
-    server = server_from_env()
-    if server == DAPHNE and sock.family != _IPV4:
+    server = env.choice("VINERY_SERVER")
+    if server == "daphne" and sock.family != _IPV4:
         raise SettingError("Daphne serves IPv4 only. Set VINERY_HOST to an IPv4 address.")
     return server
 

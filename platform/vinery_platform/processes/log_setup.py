@@ -28,9 +28,6 @@ from vinery_serving.processes.logs.folder import log_path
 from vinery_serving.processes.logs.lines import JsonFormatter, LineFormatter
 
 PROCESS_VARIABLE: Final = "VINERY_PROCESS"
-TEXT, JSON = "text", "json"
-_LEVELS: Final = ("debug", "info", "warning", "error")
-
 _OWN: Final = ("vinery_platform", "vinery_accounts", "vinery_serving")
 _VERBOSE: Final = ("asyncio", "celery", "daphne", "kombu", "uvicorn")
 _OF_CLIENTS: Final = ("django.security", "vinery_platform.web.errors")
@@ -48,23 +45,15 @@ class LogSettings:
     """The settings of logs, which engines get too."""
 
     level: str  # in upper case
-    format: str  # TEXT or JSON
+    is_json: bool
     bounds: LogBounds
 
     @classmethod
     def from_env(cls) -> "LogSettings":
         """Raises `SettingError`."""
-        max_mb = env.integer("VINERY_LOG_FILE_MB", 10, at_least=1, at_most=10_000)
-        num_files = env.integer("VINERY_LOG_FILES", 5, at_least=1, at_most=100)
-        return cls(
-            env.choice("VINERY_LOG_LEVEL", "info", among=_LEVELS).upper(),
-            env.choice("VINERY_LOG_FORMAT", TEXT, among=(TEXT, JSON)),
-            LogBounds(max_mb << 20, num_files),
-        )
-
-    @property
-    def is_json(self) -> bool:
-        return self.format == JSON
+        bounds = LogBounds(env.integer("VINERY_LOG_FILE_MB") << 20, env.integer("VINERY_LOG_FILES"))
+        is_json = env.choice("VINERY_LOG_FORMAT") == "json"
+        return cls(env.choice("VINERY_LOG_LEVEL").upper(), is_json, bounds)
 
     def formatter(self, process: str) -> logging.Formatter:
         return JsonFormatter(process) if self.is_json else LineFormatter(process)
@@ -131,8 +120,6 @@ _process_log: ProcessLog | None = None
 
 
 class ProcessHandler(logging.Handler):
-    """Gives records to the log of this process."""
-
     def emit(self, record: logging.LogRecord) -> None:
         if _process_log is not None:
             try:
@@ -161,12 +148,10 @@ def begin(process: str) -> None:
 
 
 def has_begun() -> bool:
-    """Whether this process has a log file."""
     return _process_log is not None
 
 
 def is_json() -> bool:
-    """Whether standard output has JSON lines."""
     return _process_log is not None and _process_log.settings.is_json
 
 

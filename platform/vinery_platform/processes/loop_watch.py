@@ -173,13 +173,11 @@ class LoopWatch:
         threading.Thread(target=self._look_again, name="loop-watch", daemon=True).start()
 
     def enter(self) -> None:
-        """A request begins."""
         self._num_requests += 1
         if not self._is_ticking.is_set():
             self._resume()
 
     def leave(self) -> None:
-        """A request has ended."""
         self._num_requests -= 1
 
     def _resume(self) -> None:

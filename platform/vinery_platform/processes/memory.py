@@ -12,6 +12,7 @@ from typing import Final
 
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
+from vinery_serving.models.hub.machine import memory_limit
 
 _MIB: Final = 1 << 20
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -22,28 +23,26 @@ _MOST_MB: Final = 4096
 _SHARE: Final = 8
 # What models may use by default; the rest is for web processes, loading and the system.
 _MODELS_PERCENT: Final = 80
-_CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 
 _LOOK_INTERVAL_S: Final = 5.0
-# A minute, and an hour.
-_LEAST_LOOKS_BETWEEN: Final = 12
-_MOST_LOOKS_BETWEEN: Final = 720
+# Five minutes. A search for garbage in an idle process takes some 0.1 s.
+_LOOKS_BETWEEN: Final = 60
 # What is worth giving back.
 _WORTH_BYTES: Final = 32 * _MIB
 
 
 def max_web_memory_from_env() -> int:
     """VINERY_WEB_MEMORY_MB; 0: any amount. Raises `SettingError` for a number out of range."""
-    share_mb = machine_bytes() // _SHARE // _MIB
+    share_mb = memory_limit() // _SHARE // _MIB
     default_mb = min(max(share_mb, _LEAST_MB), _MOST_MB)
-    return env.integer("VINERY_WEB_MEMORY_MB", default_mb, at_least=0, at_most=1 << 20)
+    return env.integer("VINERY_WEB_MEMORY_MB", default_mb)
 
 
 def model_memory_from_env() -> dict[str, int]:
     """VINERY_MODEL_MEMORY_MB: the bytes that models may use, by device; a device without a number
     has no limit. Raises `SettingError` for what is no number and no list such as CPU=8000,GPU=4000.
     """
-    found = {"CPU": machine_bytes() * _MODELS_PERCENT // 100}
+    found = {"CPU": memory_limit() * _MODELS_PERCENT // 100}
     for word in env.words("VINERY_MODEL_MEMORY_MB"):
         device, equals, number = word.rpartition("=")
         if not number.isdecimal() or (equals and not device):
@@ -55,27 +54,13 @@ def model_memory_from_env() -> dict[str, int]:
     return {device: num_bytes for device, num_bytes in found.items() if num_bytes}
 
 
-def machine_bytes(cgroup: Path = _CGROUP) -> int:
-    """The memory of this machine, or of the container that this process runs in."""
-    total = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
-    try:
-        return min(total, int(cgroup.read_text()))
-    except (OSError, ValueError):  # no container, or "max"
-        return total
-
-
 def resident_bytes(pid: int) -> int:
     """The memory of a process; 0 if there is none."""
-    if sys.platform != "linux":
-        return _without_proc(pid)
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError):
-        return 0
-
-
-def _without_proc(pid: int) -> int:
-    """The memory of a process on other systems than Linux; 0 if there is none."""
+    if sys.platform == "linux":
+        try:
+            return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+        except (OSError, IndexError):
+            return 0
     import psutil  # 3 MB, and 10 ms of each start
 
     try:
@@ -106,33 +91,24 @@ class GivingBack:
         self._kept_bytes = resident()  # after the last trim
         self._least_bytes = self._kept_bytes  # after any trim
         self._has_garbage = False  # perhaps: it had no idle moment since it grew
-        # What was in use at the last trim may be garbage by now. Without a gain, the next search
-        # comes after twice as many looks.
-        self._looks_between = _LEAST_LOOKS_BETWEEN
         self._num_looks = 0  # since the last trim
 
     def look(self) -> None:
-        """Trim if the process has grown; first collect garbage if that delays no request."""
+        """Trim if the process has grown; first collect garbage if that delays no request. What was
+        in use at the last trim may be garbage by now, so a large process is trimmed again."""
         resident_bytes = self._resident()
         self._num_looks += 1
         has_grown = resident_bytes >= self._kept_bytes + _WORTH_BYTES
         is_large = resident_bytes >= self._least_bytes + _WORTH_BYTES
-        is_due = is_large and self._num_looks >= self._looks_between
+        is_due = is_large and self._num_looks >= _LOOKS_BETWEEN
         may_collect = (has_grown or self._has_garbage or is_due) and self._is_idle()
         if may_collect:
             self._collect()
         if has_grown or may_collect:
             self._trim()
-            self._note_trim(resident_bytes, has_grown=has_grown)
-            self._has_garbage = not may_collect
-
-    def _note_trim(self, before_bytes: int, *, has_grown: bool) -> None:
-        self._kept_bytes = self._resident()
-        self._least_bytes = min(self._least_bytes, self._kept_bytes)
-        has_gained = has_grown or self._kept_bytes <= before_bytes - _WORTH_BYTES
-        longer = min(2 * self._looks_between, _MOST_LOOKS_BETWEEN)
-        self._looks_between = _LEAST_LOOKS_BETWEEN if has_gained else longer
-        self._num_looks = 0
+            self._kept_bytes = self._resident()
+            self._least_bytes = min(self._least_bytes, self._kept_bytes)
+            self._num_looks, self._has_garbage = 0, not may_collect
 
 
 def begin_giving_back(is_idle: Callable[[], bool]) -> None:

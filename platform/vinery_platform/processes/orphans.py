@@ -18,6 +18,7 @@ from collections.abc import Callable, Container
 from typing import Final
 
 from vinery_platform.processes.supervisor import describe
+from vinery_serving.processes.child import kill_group
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,9 @@ class Orphans:
                 process.terminate()
         _, left = await asyncio.to_thread(psutil.wait_procs, left, _GRACE_S)
         for process in left:
-            _kill(process.pid)
+            kill_group(process.pid)  # if it leads one
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         await asyncio.to_thread(psutil.wait_procs, left, _GRACE_S)
 
     def _reap_later(self) -> None:
@@ -86,12 +89,3 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _kill(pid: int) -> None:
-    """Kill a process, and the others of its group if it leads one."""
-    with contextlib.suppress(ProcessLookupError):
-        if os.getpgid(pid) == pid:
-            os.killpg(pid, signal.SIGKILL)
-        else:
-            os.kill(pid, signal.SIGKILL)

@@ -128,12 +128,10 @@ class Supervisor:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether `stop` or `kill` was called."""
         return self._stopping.is_set()
 
     @property
     def pids(self) -> set[int]:
-        """The ids of the services' processes."""
         return {child.pid for child in self._all()}
 
     def stop(self) -> None:

@@ -99,7 +99,6 @@ class LimitedProtocol(HttpToolsProtocol):
         return _BUFFER[: max(room, 1)]
 
     def buffer_updated(self, num_bytes: int) -> None:
-        """So many bytes were read."""
         data = bytes(_BUFFER[:num_bytes])
         if self._held or self._is_answering:
             self._hold(data)
@@ -339,7 +338,6 @@ class _OpenTransport:
             self.send()
 
     def send(self) -> None:
-        """Give the transport what is unsent."""
         unsent, self._unsent = self._unsent, b""
         if unsent and not self._transport.is_closing():
             self._transport.write(unsent)

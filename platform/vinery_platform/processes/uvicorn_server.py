@@ -14,7 +14,7 @@ import uvicorn
 from django.conf import settings
 
 from vinery_platform.processes import heartbeats
-from vinery_platform.processes.connections import KEEP_ALIVE_S, Connections
+from vinery_platform.processes.connections import KEEP_ALIVE_S, ConnectionLimits, Connections
 from vinery_platform.processes.heartbeats import CLOSE_WITHIN_S, LAST_REQUESTS_S
 from vinery_platform.processes.listening import BACKLOG
 from vinery_platform.processes.loop_watch import loop_watch
@@ -31,11 +31,19 @@ _CLOSE = (b"connection", b"close")
 def serve(
     application: Any,
     sock: socket.socket,
-    table: Connections,
     drain: Drain,
     limit_s: Callable[[], float],
+    limits: ConnectionLimits | None = None,  # by default those of the settings
 ) -> None:
     """Serve until SIGTERM. Then requests that run may go on for `limit_s`."""
+    table = Connections(
+        limits
+        or ConnectionLimits(
+            max_connections=settings.VINERY_MAX_CONNECTIONS,
+            max_per_address=settings.VINERY_MAX_CONNECTIONS_PER_ADDRESS,
+            proxies=tuple(settings.VINERY_TRUSTED_PROXIES),
+        )
+    )
     protocol: type[asyncio.Protocol] = limited_by(table)
     config = uvicorn.Config(
         application,

@@ -1,13 +1,25 @@
-"""The Django apps of the project package: `vinery` itself, and others with our settings."""
+"""The Django apps of the project package, and the system checks of settings, which run before any
+process starts.
+
+The ids of the checks are stable, so an operator can silence one. `vinery prepare`, and `manage.py`
+with check and runserver, run them.
+"""
 
 import importlib
+import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.contrib.admin.apps import SimpleAdminConfig
+from django.core.checks import CheckMessage, Error, Warning, register
 from rest_framework.apps import RestFrameworkConfig
+
+from vinery_platform.config.env import SettingError
 
 # What REST framework imports if it is installed. We use no part of it that needs them, and they
 # cost 10 MB and 150 ms of each process and command.
@@ -17,10 +29,6 @@ _OPTIONAL = ("django.contrib.postgres", "markdown", "pygments", "requests", "yam
 class VineryConfig(AppConfig):
     name = "vinery_platform.web"
 
-    def ready(self) -> None:
-        """Register the checks."""
-        from vinery_platform import checks  # noqa: F401
-
 
 class VineryAdminConfig(SimpleAdminConfig):
     """Django's admin with our site.
@@ -28,7 +36,7 @@ class VineryAdminConfig(SimpleAdminConfig):
     The URLs import the admin modules, so commands and jobs start in half the time.
     """
 
-    default_site = "vinery_platform.admin_site.VineryAdminSite"
+    default_site = "vinery_platform.web.admin_site.VineryAdminSite"
 
 
 class VineryRestConfig(RestFrameworkConfig):
@@ -50,3 +58,82 @@ def _without(names: tuple[str, ...]) -> Iterator[None]:
     finally:
         for name in hidden:
             del sys.modules[name]
+
+
+# -- Checks
+
+# The tag of all checks in this file.
+VINERY = "vinery"
+
+# A stream needs two descriptors, and a web worker should serve a few hundred streams.
+MIN_OPEN_FILES = 1024
+
+# SQLite's WAL needs shared memory between all processes that use the file.
+NETWORK_FILESYSTEMS = frozenset({"9p", "cifs", "nfs", "nfs4", "smb3", "smbfs"})
+
+
+@register(VINERY)
+def home_is_writable(**_: Any) -> Iterable[CheckMessage]:
+    """E001: the home folder cannot be written. Only `vinery prepare` makes a missing one."""
+    if not settings.HOME.path.exists():
+        return
+    try:
+        settings.HOME.create()
+    except SettingError as error:
+        yield Error(str(error), hint="Check owner and mode of the folder.", id="vinery.E001")
+
+
+@register(VINERY)
+def open_access_is_local(**_: Any) -> Iterable[CheckMessage]:
+    """E002 and E004: clients on the network could use models without a key, or see settings and
+    request bodies on debug pages."""
+    if settings.VINERY_ADDRESS.is_loopback:
+        return
+    if not settings.VINERY_AUTH_ENABLED:
+        yield Error(
+            f"VINERY_AUTH=off would serve all clients of {settings.VINERY_ADDRESS.host}.",
+            hint="Set VINERY_AUTH=on, or VINERY_HOST=127.0.0.1.",
+            id="vinery.E002",
+        )
+    if settings.DEBUG:
+        yield Error(
+            "VINERY_DEBUG=on would show settings and requests to other machines.",
+            hint="Unset VINERY_DEBUG, or set VINERY_HOST=127.0.0.1.",
+            id="vinery.E004",
+        )
+
+
+@register(VINERY)
+def sqlite_is_on_a_local_disk(**_: Any) -> Iterable[CheckMessage]:
+    """W001: SQLite on a network file system loses data when two processes write."""
+    database = settings.DATABASES["default"]
+    if not database["ENGINE"].endswith("sqlite3"):
+        return
+    kind = filesystem_of(Path(database["NAME"]))
+    if kind in NETWORK_FILESYSTEMS:
+        yield Warning(
+            f"The SQLite file {database['NAME']} is on a network file system ({kind}).",
+            hint="Set VINERY_HOME to a local disk, or DATABASE_URL to a PostgreSQL server.",
+            id="vinery.W001",
+        )
+
+
+@register(VINERY)
+def enough_files_can_be_open(**_: Any) -> Iterable[CheckMessage]:
+    """W002: streams would end with "too many open files"."""
+    limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < MIN_OPEN_FILES:
+        yield Warning(
+            f"This process may open only {limit} files and sockets.",
+            hint=f"Raise the limit to {MIN_OPEN_FILES} or more: ulimit -n {MIN_OPEN_FILES}",
+            id="vinery.W002",
+        )
+
+
+def filesystem_of(path: Path) -> str:
+    """The type of file system of a path, as the system names it; "" if it is unknown."""
+    import psutil  # all commands import this file
+
+    kinds = {each.mountpoint: each.fstype for each in psutil.disk_partitions(all=True)}
+    resolved = path.resolve()
+    return next((kinds[str(at)] for at in (resolved, *resolved.parents) if str(at) in kinds), "")

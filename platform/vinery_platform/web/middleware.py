@@ -17,7 +17,6 @@ from whitenoise.responders import SlicedFile, StaticFile
 from vinery_platform.web.errors import DatabaseUnavailable, database_unavailable
 
 _MAX_RANGE_BYTES: Final = 16 * 1024
-_ADMIN: Final = "/admin/"
 _API_TREES: Final = ("/v1", "/v3")
 _WITHOUT_NUL: Final = ("/admin/", "/accounts/")
 _NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/api/")
@@ -79,38 +78,6 @@ class HostCheckMiddleware(CommonMiddleware):
         return None if is_api else super().process_request(request)
 
 
-# -- The admin
-
-# Its own scripts ask for choices of fields and for translations.
-_ADMIN_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
-)
-
-
-@sync_and_async_middleware
-def admin_policy_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[..., Any]:
-    """Middleware: the content security policy of the admin, also of its errors."""
-    if iscoroutinefunction(get_response):
-
-        async def middleware(request: HttpRequest) -> HttpResponse:
-            return _with_admin_policy(request, await get_response(request))
-
-    else:
-
-        def middleware(request: HttpRequest) -> HttpResponse:  # type: ignore[misc]
-            return _with_admin_policy(request, get_response(request))
-
-    return middleware
-
-
-def _with_admin_policy(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    if request.path.startswith(_ADMIN):
-        response.headers.setdefault("Content-Security-Policy", _ADMIN_POLICY)
-    return response
-
-
 # -- An unavailable database
 
 # Set by the process that watches the database. In other processes pages raise the error themselves.
@@ -129,19 +96,28 @@ def database_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
     Otherwise such a page would hold a thread until its connection times out. Models, static files
     and health do not need the database. Belongs before the middleware of sessions.
     """
+
+    def refuse(request: HttpRequest) -> HttpResponse | None:
+        return database_unavailable(request) if _must_fail(request) else None
+
+    return around(get_response, refuse, _with_retry_after)
+
+
+def around(
+    get_response: Callable[..., Any],
+    before: Callable[[HttpRequest], HttpResponse | None],
+    after: Callable[[HttpRequest, HttpResponse], HttpResponse],
+) -> Callable[..., Any]:
+    """The middleware for both kinds of servers. `before` may respond itself."""
     if iscoroutinefunction(get_response):
 
         async def respond_async(request: HttpRequest) -> HttpResponse:
-            if _must_fail(request):
-                return _with_retry_after(database_unavailable(request))
-            return _with_retry_after(await get_response(request))
+            return after(request, before(request) or await get_response(request))
 
         return respond_async
 
     def respond(request: HttpRequest) -> HttpResponse:
-        if _must_fail(request):
-            return _with_retry_after(database_unavailable(request))
-        return _with_retry_after(get_response(request))
+        return after(request, before(request) or get_response(request))
 
     return respond
 
@@ -151,7 +127,7 @@ def _must_fail(request: HttpRequest) -> bool:
     return needs_database and bool(_is_unavailable) and _is_unavailable[0]()
 
 
-def _with_retry_after(response: HttpResponse) -> HttpResponse:
+def _with_retry_after(_: HttpRequest, response: HttpResponse) -> HttpResponse:
     if response.status_code == 503:
         response.headers.setdefault("Retry-After", str(DatabaseUnavailable.retry_after_s))
     return response

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from vinery_accounts.limits.service import StoreState
 from vinery_accounts.outbound.addresses import read_address
-from vinery_platform.operations.health import metrics
+from vinery_platform.operations import metrics
 from vinery_serving.gateway.endpoints.edge import Receive, Scope, Send, send_whole
 from vinery_serving.gateway.state.runtime import EngineHealth, Runtime
 

@@ -1,0 +1,274 @@
+"""`vinery prepare`, `web`, `node` and `jobs`: the processes of `vinery up`.
+
+Each function imports what its own process needs. In the jobs process Celery's beat is a thread:
+Celery itself would run it in a forked process, which outlives a killed worker, and keep its state
+in a file that a kill may corrupt on systems without gdbm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from vinery_platform.cli.shape import Failure, importing, start_django
+from vinery_platform.config import secret_files
+from vinery_platform.config.env import SettingError
+from vinery_platform.config.home import Home
+from vinery_platform.config.notes import Credentials
+from vinery_platform.processes import heartbeats
+from vinery_platform.processes import log_setup as logs
+from vinery_platform.processes.listening import Address, listen, server_for
+
+if TYPE_CHECKING:
+    from celery.beat import Service
+
+log = logging.getLogger(__name__)
+
+# How long the event loop waits for Python's global lock while another thread computes, such as the
+# one that stores usage. Python's default, 5 ms, added 10 ms to a request in a hundred.
+_SWITCH_INTERVAL_S: Final = 0.0005
+# How late a periodic task may be when the machine was suspended; otherwise it is in time.
+_CLOCK_INTERVAL_S: Final = 30
+# Less than the grace of a web process, so the supervisor never waits for the jobs process.
+_GRACE_S: Final = 4.0
+
+# -- Preparing
+
+
+def run_prepare(_: argparse.Namespace) -> int:
+    """Create or upgrade the home folder and the database. `vinery up` does this itself; hosts that
+    run single processes need it once after an upgrade."""
+    home = Home.from_env()
+    home.create()
+    secret_files.create_missing(home)
+    start_django()
+    from django.db import Error as DatabaseError
+
+    from vinery_serving.models.registry import ensure_reference_model
+
+    _refuse_bad_settings()
+    try:
+        _migrate()
+        _create_first_credentials()
+        ensure_reference_model()
+    except DatabaseError as error:
+        raise Failure(f"The database cannot be used: {' '.join(str(error).split())}") from error
+    _collect_static_files()
+    return 0
+
+
+def _refuse_bad_settings() -> None:
+    """Raises `SettingError` for the first error of our system checks. Ignores warnings."""
+    from django.core.checks import ERROR, run_checks
+
+    from vinery_platform.web.apps import VINERY
+
+    for message in run_checks(tags=[VINERY]):
+        if message.level >= ERROR:
+            raise SettingError(f"{message.msg} {message.hint}")
+
+
+def _migrate() -> None:
+    from django.core.management import call_command
+    from django.db import connection
+    from django.db.migrations.executor import MigrationExecutor
+
+    executor = MigrationExecutor(connection)
+    # Without migrations to apply, the command would still spend 0.5 s on permissions.
+    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        call_command("migrate", interactive=False, verbosity=0)
+    # The cache has no model, so migrations do not create its table.
+    call_command("createcachetable", verbosity=0)
+
+
+def _create_first_credentials() -> None:
+    """Create the first admin and key, and `bootstrap.json` with both.
+
+    The file is written before the commit: after a crash in between, the next start creates new
+    credentials and writes it again. In the other order, the credentials would be lost.
+    """
+    from django.conf import settings
+    from django.db import transaction
+
+    from vinery_accounts.keys.lifecycle import ensure_first_admin, ensure_first_key
+
+    file, base_url = settings.HOME.bootstrap_file, settings.VINERY_ADDRESS.base_url
+    with transaction.atomic():
+        admin, password = ensure_first_admin()
+        api_key = ensure_first_key(admin)
+        if password is None and api_key is None:
+            Credentials.update_url(file, base_url)
+            return
+        known = Credentials.read(file) or Credentials(base_url, "", "", "")
+        api_key, password = api_key or known.api_key, password or known.admin_password
+        new = Credentials(base_url, api_key, admin.get_username(), password)
+        new.write(file)
+
+
+def _collect_static_files() -> None:
+    from django.conf import settings
+    from django.core.management import call_command
+
+    stamp = settings.HOME.cache / "static.stamp"
+    state = _state_of_static_files()
+    if stamp.is_file() and stamp.read_text(encoding="ascii") == state:
+        return
+    # Maps are for developers of Swagger UI and Redoc, and twice as large as the rest.
+    call_command(
+        "collectstatic", interactive=False, clear=True, verbosity=0, ignore_patterns=["*.map"]
+    )
+    stamp.write_text(state, encoding="ascii")
+
+
+def _state_of_static_files() -> str:
+    """A hash of the path, size and modification time of every static file."""
+    from django.contrib.staticfiles.finders import get_finders
+
+    digest = hashlib.sha256()
+    for finder in get_finders():
+        for path, storage in finder.list([]):
+            stat = Path(storage.path(path)).stat()
+            digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+# -- Web
+
+
+def add_web(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fd", type=int, metavar="N", help="serve on this inherited listening socket instead"
+    )
+
+
+def run_web(arguments: argparse.Namespace) -> int:
+    """Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT. After a SIGTERM
+    the requests that run are answered."""
+    heartbeats.drain_limit_s()  # a wrong one is reported now
+    try:
+        sock = (
+            listen(Address.from_env())
+            if arguments.fd is None
+            else socket.socket(fileno=arguments.fd)
+        )
+    except OSError as error:
+        raise SettingError(f"--fd {arguments.fd} is no open socket: {error.strerror}.") from error
+    server = server_for(sock)
+    start_django()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    with importing():
+        own = import_module(f"vinery_platform.processes.{server}_server")
+        application = _application()
+        from vinery_serving.gateway.state.runtime import runtime
+    own.serve(application, sock, runtime().drain, heartbeats.drain_limit_s)
+    heartbeats.end()
+    return 0
+
+
+def _application() -> Any:
+    from channels.routing import get_default_application
+    from django.conf import settings
+
+    from vinery_platform.processes.memory import begin_giving_back
+    from vinery_serving.gateway.state.runtime import runtime
+
+    application = get_default_application()  # what ASGI_APPLICATION names
+    # Import the pages now. The first request of one would do that in the event loop, for half a
+    # second.
+    import_module(settings.ROOT_URLCONF)
+    begin_giving_back(is_idle=lambda: not runtime().live)
+    if not settings.VINERY_PUBLIC_URL:
+        return application
+    return behind(application, settings.VINERY_TRUSTED_PROXIES)
+
+
+def behind(application: Any, proxies: Iterable[object]) -> Any:
+    """The application with the client's address as the proxies of these networks report it.
+
+    Each proxy appends the address that it sees to `X-Forwarded-For`, and clients can send any
+    value. So the last address that is not one of these proxies counts, and only for requests that
+    come from such a proxy. uvicorn's middleware does this, on every server.
+    """
+    from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+    return ProxyHeadersMiddleware(application, list(map(str, proxies)))
+
+
+# -- Node and jobs
+
+
+def run_jobs(_: argparse.Namespace) -> int:
+    """Run background jobs and periodic tasks from Redis, or from the home folder."""
+    # Celery ignores what the checks find, and they import all pages: 1 s of each start.
+    os.environ["CELERY_SKIP_CHECKS"] = "1"
+    start_django()
+    with importing():
+        from celery import beat
+        from celery.apps import worker as celery_worker
+        from celery.exceptions import SecurityWarning
+        from celery.signals import worker_shutting_down
+        from django.conf import settings
+
+        from vinery_platform.celery import app
+
+    # Celery warns about root because of pickle; our workers accept JSON only.
+    warnings.simplefilter("ignore", SecurityWarning)
+    # It writes to standard output past the logger when it ends.
+    celery_worker.safe_say = lambda *_: None  # type: ignore[attr-defined]
+    worker_shutting_down.connect(_end_in_time)
+    scheduler = beat.Service(app, max_interval=_CLOCK_INTERVAL_S, scheduler_cls=beat.Scheduler)
+    clock = threading.Thread(target=_run_beat, args=(scheduler,), name="beat", daemon=True)
+    clock.start()
+    worker = app.Worker(
+        pool="threads",
+        concurrency=2,
+        loglevel=settings.VINERY_LOG_LEVEL,
+        quiet=True,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+    heartbeats.begin_in_thread((threading.main_thread(), clock))
+    worker.start()
+    scheduler.stop()
+    return int(worker.exitcode or 0)
+
+
+def _run_beat(scheduler: Service) -> None:
+    try:
+        scheduler.start()
+    except Exception:
+        # A worker without beat would run no periodic job: both end, and the supervisor restarts
+        # them.
+        log.exception("the scheduler of periodic tasks failed")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end_in_time(**_: Any) -> None:
+    """End the process even if a job runs. Another worker takes over when its lease ends."""
+    timer = threading.Timer(_GRACE_S, os._exit, args=(0,))
+    timer.daemon = True
+    timer.start()
+    from vinery_platform.celery import look_now
+
+    look_now()
+
+
+def run_node(_: argparse.Namespace) -> int:
+    """Watch which models should be loaded here, and run an engine for each."""
+    start_django()
+    with importing():
+        from vinery_serving.node import reconciler
+
+    return reconciler.run(heartbeats.begin_in_loop, logs.repeat)

@@ -1,1 +1,0 @@
-"""Django commands of the wiring."""
