@@ -1,13 +1,18 @@
-"""Grammars are checked in a process and compiled beside the pipeline."""
+"""Grammars are checked in a process, which ends with its engine, and compiled beside a pipeline."""
 
 import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.conftest import runs, until
 from tests.engine.conftest import TIMEOUT_S, TINY_CHAT, Gateway
 from tests.engine.test_grammar_turns import Compiler
 from tests.tables import table
@@ -144,3 +149,28 @@ async def test_many_new_grammars_at_once_are_all_enforced(gateway: Gateway) -> N
     grammars = [GrammarSpec("ebnf", f'root ::= "{word}"') for word in words]
     answers = await gateway.ask(*(gateway.submit("hello", grammar=each) for each in grammars))
     assert [gateway.text(answer) for answer in answers] == words
+
+
+# Sends a grammar that takes minutes, and waits to be killed.
+ENGINE = """
+import sys
+from pathlib import Path
+from vinery_serving.engine.grammars import Checker
+from vinery_serving.transport.messages import GrammarSpec
+checker = Checker(Path(sys.argv[1]), 3072)
+assert checker.receive() is None
+checker.send(GrammarSpec("regex", "((a{1,300}b{1,300}){1,300}|c){1,300}" * 8))
+print(checker._process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_checker_ends_with_a_killed_engine_inside_a_grammar() -> None:
+    command = [sys.executable, "-c", ENGINE, str(TINY_CHAT)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as engine:
+        checker = psutil.Process(int(engine.stdout.readline()))
+        until(lambda: checker.cpu_times().user > 0.5)
+
+        engine.send_signal(signal.SIGKILL)
+
+        until(lambda: not runs(checker))

@@ -1,5 +1,6 @@
-"""The copy of a model's folder with the logits hook: what its graph gets, and when."""
+"""The copy of a model's folder with the logits hook: what its graph gets, and when it is kept."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,7 +16,7 @@ from tests.engine.test_logits_handler import LONG_PROMPT, SCORED, scores
 from tests.random_models.small import write_llama_folder, write_qwen2_folder
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.graph import MODEL_FILE, GraphFeatures, write_hooked_folder
+from vinery_serving.engine.graph import MODEL_FILE, GraphFeatures, kept, write_hooked_folder
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport.messages import LogitsSpec
 
@@ -118,3 +119,62 @@ def test_a_head_of_four_bits_can_be_biased_and_scored(write: Write, tmp_path: Pa
     assert pipeline.can_score_prompts
     for batch in emptied(pipeline):
         can_be_biased_and_scored(batch)
+
+
+FEATURES = GraphFeatures(has_logits_hook=True, salt_modulus=7)
+
+
+class Copies:
+    """A model's folder, and how often a copy was made of it."""
+
+    def __init__(self, home: Path) -> None:
+        self.folder, self.target = home / "model", home / "hooked"
+        self.number = 0
+        self.folder.mkdir(parents=True)
+        self.graph.write_text("<net/>")
+
+    @property
+    def graph(self) -> Path:
+        return self.folder / "openvino_model.xml"
+
+    def keep(self) -> GraphFeatures:
+        return kept(self.folder, self.target, self.write)
+
+    def write(self) -> GraphFeatures:
+        self.number += 1
+        self.target.mkdir(exist_ok=True)
+        return FEATURES
+
+    def touch(self) -> None:
+        os.utime(self.graph, ns=(1, 1))
+
+
+@table(
+    "name, change, number",
+    [
+        ("none", lambda _: None, 1),
+        ("rewritten", lambda copies: copies.graph.write_text("<net />"), 2),
+        ("touched", Copies.touch, 2),
+        ("added", lambda copies: (copies.folder / "tokenizer.json").touch(), 2),
+        ("damaged note", lambda copies: copies.target.with_suffix(".json").write_text("{"), 2),
+    ],
+)
+def test_a_copy_is_made_again_after_a_change_alone(tmp_path, name, change, number):
+    copies = Copies(tmp_path / name)
+    assert copies.keep() == FEATURES
+    change(copies)
+    assert [copies.keep() for _ in range(2)] == [FEATURES] * 2
+    assert copies.number == number
+
+
+def test_a_copy_that_was_not_finished_is_made_again(tmp_path: Path) -> None:
+    def fail() -> GraphFeatures:
+        raise KeyboardInterrupt
+
+    copies = Copies(tmp_path)
+    copies.keep()
+    copies.touch()
+    with pytest.raises(KeyboardInterrupt):
+        kept(copies.folder, copies.target, fail)
+    copies.keep()
+    assert copies.number == 2

@@ -1,15 +1,24 @@
-"""How a request's options change a row of logits."""
+"""How a request changes a row of logits, samples from it, and what is reported of its tokens."""
+
+from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from tests.tables import table
+from vinery_serving.core.request import Sampling
 from vinery_serving.engine.logits_handler import (
     LogitsEditor,
+    RowLogprobs,
+    TokenSampler,
     check_ids,
     load_factories,
     new_processors,
     penalize,
+    top_ids,
 )
 from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, ReasoningBudget
 
@@ -155,3 +164,142 @@ def test_arguments_that_no_processor_takes_are_refused(name: str, message: str) 
 def test_a_wrong_path_fails_the_load(path: str) -> None:
     with pytest.raises(RuntimeError, match="logits_processors"):
         load_factories([path])
+
+
+numbers = st.floats(-60, 60, width=32)
+rows = hnp.arrays(np.float32, st.integers(2, 300), elements=numbers, fill=st.nothing())
+# Long enough for the search by blocks, with many equal values.
+long_rows = hnp.arrays(np.float32, st.integers(6000, 9000), elements=st.sampled_from([-1, 0, 3, 7]))
+DISTINCT = np.random.default_rng(1).normal(0, 9, 6007).astype(np.float32)  # and with a rest
+
+
+def exact(row: np.ndarray[tuple[int], np.dtype[np.float32]]) -> np.ndarray[tuple[int], np.dtype]:
+    wide = row.astype(np.float64)
+    return wide - (wide.max() + np.log(np.exp(wide - wide.max()).sum()))
+
+
+@given(rows, st.data())
+def test_a_token_has_the_log_of_its_probability_and_the_rank_counts_likelier_ones(row, data):
+    token_id = data.draw(st.integers(0, len(row) - 1))
+    result = RowLogprobs(row, LogprobsSpec()).of(token_id)
+    assert result.logprob == pytest.approx(exact(row)[token_id], abs=1e-3)
+    assert result.rank == 1 + sum(value > row[token_id] for value in row)
+
+
+@example(DISTINCT, 20)
+@given(st.one_of(rows, long_rows), st.integers(0, 20))
+def test_the_best_are_those_of_a_full_sort(row: np.ndarray, num: int) -> None:
+    assert top_ids(row, num) == np.argsort(-row, kind="stable")[:num].tolist()
+
+
+def test_named_tokens_a_temperature_and_a_nucleus_are_as_requested() -> None:
+    row = np.array([5, 1, 4, 2], np.float32)
+    result = RowLogprobs(row, LogprobsSpec(num_top=2, token_ids=(1, 0))).of(3)
+    assert [id_ for id_, _ in result.others] == [0, 2, 1]
+
+    row = np.array([1, 2, 3], np.float32)
+    logprobs = RowLogprobs(row, LogprobsSpec(num_top=1))
+    before = logprobs.of(0)
+    row[:] = 0  # as the caller may
+    assert logprobs.of(0) == before
+
+    row = np.array([1, 2, 3], np.float32)
+    result = RowLogprobs(row, LogprobsSpec(temperature=0.5)).of(1)
+    assert result.logprob == pytest.approx(exact(row * 2)[1])
+
+    row = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
+    logprobs = RowLogprobs(row, LogprobsSpec(num_top=4, top_p=0.8))
+    shares = [np.exp(logprob) for _, logprob in logprobs.of(0).others]
+    assert shares == pytest.approx([0.625, 0.375, 0, 0])
+
+    row = np.array([0, -np.inf], np.float32)
+    assert RowLogprobs(row, LogprobsSpec()).of(1).logprob == -9999.0, "JSON has no infinity"
+
+
+@example(DISTINCT, 0.99)
+@example(np.repeat(np.array([7, -1], np.float32), [4, 5996]), 0.875)
+@given(st.one_of(rows, long_rows), st.floats(0.01, 0.99))
+def test_a_nucleus_is_the_smallest_set_with_its_probability(row: np.ndarray, top_p: float) -> None:
+    shares = np.exp(exact(row))
+    order = np.argsort(-row, kind="stable")
+    whole = RowLogprobs(row, LogprobsSpec(num_top=len(row), top_p=top_p)).of(0)
+    kept = [id_ for id_, logprob in whole.others if logprob != -9999.0]
+    assert kept == order[: len(kept)].tolist()
+    assert shares[kept].sum() >= top_p - 1e-4
+    assert shares[kept[:-1]].sum() <= top_p + 1e-4
+
+
+LOGITS = np.log(np.array([0.4, 0.3, 0.2, 0.1], dtype=np.float32))
+
+
+def draws(num: int = 1000, logits: np.ndarray = LOGITS, **values: float) -> dict[int, float]:
+    """Return how often each token was drawn, as a part of all draws."""
+    counts = Counter(draw(logits, seed=seed, **values) for seed in range(num))
+    return {token_id: num_drawn / num for token_id, num_drawn in counts.items()}
+
+
+def draw(logits: np.ndarray = LOGITS, tokens: tuple[int, ...] = (), **values: float) -> int:
+    row = logits.copy()
+    sampling = Sampling(**({"temperature": 1.0} | values))  # type: ignore[arg-type]
+    TokenSampler(sampling).prepare(row, tokens)
+    return int(row.argmax())
+
+
+ROOTS = np.sqrt([0.4, 0.3, 0.2, 0.1])
+
+
+@table(
+    "values, expected",
+    [
+        ({}, [0.4, 0.3, 0.2, 0.1]),
+        ({"temperature": 2.0}, ROOTS / ROOTS.sum()),
+        ({"top_k": 2}, [4 / 7, 3 / 7]),  # what is left adds up to one
+    ],
+)
+def test_tokens_are_drawn_by_their_probabilities(values, expected):
+    assert draws(4000, **values) == pytest.approx(dict(enumerate(expected)), abs=0.03)
+
+
+@table(
+    "values, expected",
+    [
+        ({"top_k": 1}, {0}),
+        ({"top_k": 2}, {0, 1}),
+        ({"top_k": 9}, {0, 1, 2, 3}),
+        ({"top_p": 0.39}, {0}),
+        ({"top_p": 0.6}, {0, 1}),
+        ({"top_p": 0.95}, {0, 1, 2, 3}),
+        ({"min_p": 0.6}, {0, 1}),
+        ({"min_p": 1.0}, {0}),
+        ({"min_p": 0.3, "top_k": 2}, {0, 1}),
+    ],
+)
+def test_only_the_likely_tokens_are_drawn(values: dict[str, float], expected: set[int]) -> None:
+    assert set(draws(**values)) == expected
+
+
+def test_a_draw_depends_on_penalties_what_is_forbidden_the_seed_and_the_number_of_tokens() -> None:
+    tokens, row = (1, 1, 2), LOGITS.copy()
+    sampling = Sampling(temperature=1.0, presence_penalty=0.5, frequency_penalty=0.25)
+    plain = LOGITS.copy()
+    TokenSampler(Sampling(temperature=1.0)).prepare(plain, tokens)
+
+    TokenSampler(sampling).prepare(row, tokens)
+
+    assert row - plain == pytest.approx([0, -1.0, -0.75, 0], abs=1e-5)
+
+    logits = LOGITS.copy()
+    logits[0] = -np.inf
+    assert set(draws(logits=logits)) == {1, 2, 3}
+
+    row = LOGITS.copy()
+    TokenSampler(Sampling(temperature=1.0, top_k=1)).prepare(row, ())
+    row[:3] = -np.inf
+    assert np.isfinite(row[3])
+
+    by_seed = [draw(seed=seed) for seed in range(50)]
+    by_number = [draw(tokens=(0,) * num) for num in range(50)]
+    assert by_seed == [draw(seed=seed) for seed in range(50)]
+    assert by_seed != by_number
+    assert len(set(by_seed)) == len(set(by_number)) == 4
+    assert {draw(seed=seed) for seed in (0, -1, 2**63, 2**64 - 1)} <= set(range(4))
