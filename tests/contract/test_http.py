@@ -273,11 +273,13 @@ def test_all_models_may_be_listed_and_another_value_of_all_is_refused(
 # -- Errors that need a server ---------------------------------------------------------------
 
 
-def too_long(path: str, param: str, prompt: int, output: int, **body: Any) -> dict[str, Any]:
+def too_long(
+    path: str, param: str, num_prompt: int, num_output: int, /, **body: Any
+) -> dict[str, Any]:
     message = (
         f"This model's maximum context length is {CONTEXT} tokens. However, you requested "
-        f"{prompt + output} tokens ({prompt} in the {param}, {output} in the completion). "
-        f"Please reduce the length of the {param} or completion."
+        f"{num_prompt + num_output} tokens ({num_prompt} in the {param}, {num_output} in the "
+        f"completion). Please reduce the length of the {param} or completion."
     )
     code = "context_length_exceeded"
     sent = {"model": MODEL, **body}
