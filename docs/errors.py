@@ -12,8 +12,8 @@ from docs.markdown import code, table
 from docs.mistakes import ACCEPTED, INVALID, MISTAKES, UNSUPPORTED, Mistake, wrong
 from docs.wrong_values import wrong_values
 from vinery_serving.core import errors
-from vinery_serving.core.endpoints import ALL_ENDPOINTS, Endpoint, PoolingEndpoint
 from vinery_serving.core.errors import ClientError, LimitReached, Overloaded, ServingError
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS, POOLING_ENDPOINTS, Endpoint
 from vinery_serving.media import rules
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.refused import REFUSED
@@ -185,7 +185,7 @@ def _everywhere(body: type[BaseModel]) -> str:
 
 def _each_endpoint() -> Iterator[str]:
     for endpoint, body in BODIES.items():
-        base = PoolingBody if isinstance(endpoint, PoolingEndpoint) else GenerationBody
+        base = PoolingBody if endpoint in POOLING_ENDPOINTS else GenerationBody
         values = wrong_values(body, without=base)
         single = [wrong(name, {name: value}, sentence) for name, value, sentence in values]
         yield f"## {endpoint}\n"
@@ -212,7 +212,7 @@ def _endpoint(rows: Sequence[Mistake]) -> str:
 
 def _refused() -> str:
     messages: dict[tuple[str, str], list[str]] = {}
-    for endpoint in ALL_ENDPOINTS:
+    for endpoint in Endpoint:
         for name, refused in REFUSED[endpoint].items():
             messages.setdefault((name, refused.message(name)), []).append(str(endpoint))
     rows = [
@@ -230,7 +230,7 @@ def _accepted() -> str:
 
 
 def _names(endpoints: Sequence[str]) -> str:
-    return _ALL if len(endpoints) == len(Endpoint) else ", ".join(endpoints)
+    return _ALL if len(endpoints) == len(GENERATION_ENDPOINTS) else ", ".join(endpoints)
 
 
 def _value(value: object) -> str:

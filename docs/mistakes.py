@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
 
 INVALID: Final = "invalid_value"
 MISSING: Final = "missing_required_parameter"
@@ -284,17 +284,17 @@ _SCORE: Sequence[Mistake] = (
     *_CONTRADICTIONS,
 )  # fmt: skip
 
-MISTAKES: Final[Mapping[AnyEndpoint, Sequence[Mistake]]] = {
+MISTAKES: Final[Mapping[Endpoint, Sequence[Mistake]]] = {
     Endpoint.CHAT: _CHAT,
     Endpoint.COMPLETIONS: _COMPLETIONS,
     Endpoint.RESPONSES: _RESPONSES,
     Endpoint.MESSAGES: _MESSAGES,
-    PoolingEndpoint.EMBEDDINGS: _EMBEDDINGS,
-    PoolingEndpoint.RERANK: _RERANK,
-    PoolingEndpoint.SCORE: _SCORE,
+    Endpoint.EMBEDDINGS: _EMBEDDINGS,
+    Endpoint.RERANK: _RERANK,
+    Endpoint.SCORE: _SCORE,
 }
 
-_EVERY: Final = tuple(Endpoint)
+_EVERY: Final = GENERATION_ENDPOINTS
 _OPENAI: Final = (Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES)
 _TURNS: Final = (Endpoint.MESSAGES,)
 _CHATS: Final = (Endpoint.CHAT,)

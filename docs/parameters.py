@@ -12,9 +12,9 @@ from docs.answers import ANSWERS
 from docs.markdown import SYSTEMS, code, marks, table
 from docs.parts import PARTS, Part
 from vinery_serving.core.dialects import V1
-from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.preparing.clamping import CLIENT_DEFAULTS
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import json_bytes
@@ -121,11 +121,11 @@ field. The members
 of Ollama's `options` are read as the fields of the body: `options.temperature`, `top_p`, `top_k`,
 `min_p`, `seed`, `stop`, `presence_penalty`, `frequency_penalty`, and the names below.
 """
-_NOTES: Final[Mapping[AnyEndpoint, str]] = {
+_NOTES: Final[Mapping[Endpoint, str]] = {
     Endpoint.MESSAGES: _MESSAGES,
-    PoolingEndpoint.EMBEDDINGS: _EMBEDDINGS,
-    PoolingEndpoint.RERANK: _RERANK,
-    PoolingEndpoint.SCORE: _SCORE,
+    Endpoint.EMBEDDINGS: _EMBEDDINGS,
+    Endpoint.RERANK: _RERANK,
+    Endpoint.SCORE: _SCORE,
 }
 # The start of a description, for a member that the parser refuses.
 _REFUSED = "Refused: "
@@ -164,7 +164,7 @@ def parameters_page() -> str:
     )
 
 
-def rows_of(endpoint: AnyEndpoint) -> Iterator[Row]:
+def rows_of(endpoint: Endpoint) -> Iterator[Row]:
     """Yield the parameters of `endpoint`, the refused ones last."""
     refused = REFUSED[endpoint]
     for name, field in parameters(BODIES[endpoint]):
@@ -201,7 +201,7 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def _endpoints() -> Iterator[str]:
-    for endpoint in ALL_ENDPOINTS:
+    for endpoint in Endpoint:
         yield f"## {endpoint}\n"
         rows = rows_of(endpoint)
         if endpoint in _NOTES:

@@ -21,7 +21,7 @@ from vinery_platform.processes.heartbeats import hung_after_from_env
 from vinery_platform.processes.listening import Address, num_workers_from_env, server_from_env
 from vinery_platform.processes.memory import model_memory_from_env
 from vinery_serving.core import field_limits
-from vinery_serving.core.endpoints import ALL_ENDPOINTS
+from vinery_serving.core.tasks import Endpoint
 
 # Commands have done so; other programs import only this module.
 config_file.apply()
@@ -317,7 +317,7 @@ VINERY_HUNG_AFTER_S = hung_after_from_env()
 VINERY_JOB_MEMORY_MB = env.integer("VINERY_JOB_MEMORY_MB", 0, at_least=0, at_most=1 << 24)
 VINERY_LIMITS_WHEN_AWAY = env.choice("VINERY_LIMITS_WHEN_AWAY", "allow", among=("allow", "refuse"))
 # The endpoints that a key may be restricted to; `accounts` does not import `serving`.
-VINERY_KEY_ENDPOINTS = tuple(map(str, ALL_ENDPOINTS))
+VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))
 
 # -- Models -------------------------------------------------------------------------------
 

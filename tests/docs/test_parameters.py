@@ -13,8 +13,8 @@ from docs.parameters import rows_of
 from docs.parts import PARTS, Part
 from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS
-from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint
 from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.parameters import parameter_of
@@ -22,9 +22,9 @@ from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.document import BODIES
 
 
-@table("endpoint", ALL_ENDPOINTS)
+@table("endpoint", Endpoint)
 def test_each_parameter_is_described_and_has_a_row_or_is_in_no_system(
-    endpoint: AnyEndpoint,
+    endpoint: Endpoint,
 ) -> None:
     fields = BODIES[endpoint].model_fields
     for name, field in fields.items():

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from vinery_serving.core.endpoints import PoolingEndpoint
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 
@@ -37,7 +37,7 @@ class Truncation:
 class PoolingRequest:
     """One vector or score for each of the inputs, in their order."""
 
-    endpoint: PoolingEndpoint
+    endpoint: Endpoint
     model: str | None
     inputs: tuple[PoolingInput, ...]
     param: str  # the client's name for the inputs, for error messages

@@ -12,11 +12,11 @@ from itertools import chain
 from typing import Any, Final
 
 from vinery_serving.core.dialects import V1, Dialect
-
-# `X as X`: others import it from here.
-from vinery_serving.core.endpoints import Endpoint as Endpoint
 from vinery_serving.core.json_size import size_of
 from vinery_serving.core.media import MediaPart
+
+# `X as X`: others import it from here.
+from vinery_serving.core.tasks import Endpoint as Endpoint
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 # The clients' names for the prompt, for error messages.

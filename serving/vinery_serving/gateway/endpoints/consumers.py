@@ -21,7 +21,6 @@ from django.urls import re_path
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core.dialects import V1
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import (
     InvalidRequest,
     MethodNotAllowed,
@@ -204,7 +203,7 @@ class TokensConsumer(JsonConsumer):
 class RecordedConsumer(JsonConsumer):
     """Answers `POST {tree}/{endpoint}`, and writes one usage record of each request."""
 
-    def __init__(self, runtime: Runtime, endpoint: Endpoint | PoolingEndpoint) -> None:
+    def __init__(self, runtime: Runtime, endpoint: Endpoint) -> None:
         super().__init__(runtime)
         self._named = endpoint
         self._has_started = False  # the answer
@@ -292,7 +291,7 @@ class RecordedConsumer(JsonConsumer):
 class PoolingConsumer(RecordedConsumer):
     """Answers `/embeddings`, `/rerank` and `/score`."""
 
-    def __init__(self, runtime: Runtime, endpoint: PoolingEndpoint) -> None:
+    def __init__(self, runtime: Runtime, endpoint: Endpoint) -> None:
         super().__init__(runtime, endpoint)
         self._endpoint = endpoint
 
@@ -545,9 +544,9 @@ def api_application(runtime: Runtime, rest: App) -> OwnPaths:
     pooling = [
         re_path(path, PoolingConsumer.as_asgi(runtime=runtime, endpoint=endpoint))
         for endpoint, path in (
-            (PoolingEndpoint.EMBEDDINGS, r"^(?P<tree>v1|v3)/embeddings/?$"),
-            (PoolingEndpoint.RERANK, r"^(?:(?:(?P<tree>v1|v3)|(?P<v2>v2))/)?rerank/?$"),
-            (PoolingEndpoint.SCORE, r"^(?:(?P<tree>v1|v3)/)?score/?$"),
+            (Endpoint.EMBEDDINGS, r"^(?P<tree>v1|v3)/embeddings/?$"),
+            (Endpoint.RERANK, r"^(?:(?:(?P<tree>v1|v3)|(?P<v2>v2))/)?rerank/?$"),
+            (Endpoint.SCORE, r"^(?:(?P<tree>v1|v3)/)?score/?$"),
         )
     ]
     # vLLM has these paths at the root, OVMS under `/v1`.

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, Self, cast
 
 from vinery_serving.core.dialects import DIALECTS, Dialect
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.pooling import PoolingDraft, PoolingRequest
 from vinery_serving.core.request import (
@@ -304,7 +303,7 @@ async def answer_tokens(
 async def read_pooling(
     pool: WorkerPool,
     key: Hashable,
-    endpoint: PoolingEndpoint,
+    endpoint: Endpoint,
     body: bytes,
     engine_of: Callable[[Head], Awaitable[Engine]],
     *,

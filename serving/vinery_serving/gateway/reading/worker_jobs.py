@@ -18,7 +18,6 @@ from vinery_serving.core import media as core_media
 from vinery_serving.core import pooling as core_pooling
 from vinery_serving.core import request as core_request
 from vinery_serving.core.dialects import DIALECTS
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import ModelNotReady
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.media import InlineSource
@@ -218,7 +217,7 @@ def _answer_tokens(session: Session, body: bytes, name: str, entry: ModelEntry) 
 
 
 def _parse_pooling(session: Session, body: bytes, endpoint: str, is_v2: bool) -> Head:  # noqa: FBT001 an argument of a call
-    exchange = parse_pooling(PoolingEndpoint(endpoint), body, is_v2=is_v2)
+    exchange = parse_pooling(Endpoint(endpoint), body, is_v2=is_v2)
     session.state["pooling"] = exchange
     return pooling_head(exchange.request)
 
@@ -261,6 +260,6 @@ RESULT_TYPES = (
     *_types_in(messages),
     *_types_in(core_pooling),
     *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts, ToolCalls, FunctionCall)),
-    *cast(Any, (PoolingEndpoint, EmbeddingsExchange, RerankExchange, ScoreExchange, Document)),
+    *cast(Any, (Endpoint, EmbeddingsExchange, RerankExchange, ScoreExchange, Document)),
     *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
 )

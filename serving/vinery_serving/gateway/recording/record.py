@@ -13,7 +13,6 @@ from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import Caller, stored_end_user
 from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
 from vinery_accounts.usage.ledger import NoRoomForUsage
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import ServingError, UsageNotRecorded
 from vinery_serving.core.request import Endpoint
 from vinery_serving.gateway.engines.meter import Meter
@@ -37,7 +36,7 @@ class RequestRecord:
         caller: Caller,
         *,
         request_id: str,
-        endpoint: Endpoint | PoolingEndpoint,
+        endpoint: Endpoint,
         dialect: str,
         error_body: Callable[[ServingError], bytes],
         address: str | None = None,

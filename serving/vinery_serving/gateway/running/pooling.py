@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import (
     DeadlineExceeded,
     EngineLost,
@@ -27,6 +26,7 @@ from vinery_serving.core.pooling import (
     TextRole,
     Truncation,
 )
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.engines.directory import Engine, LoadedModel
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.engines.suspects import Run
@@ -91,7 +91,7 @@ def _with_query(given: PoolingInput) -> str:
 
 
 def _or_of_documents(request: PoolingRequest) -> str:
-    is_ranked = request.endpoint is PoolingEndpoint.RERANK
+    is_ranked = request.endpoint is Endpoint.RERANK
     return " or a smaller `max_tokens_per_doc`" if is_ranked else ""
 
 

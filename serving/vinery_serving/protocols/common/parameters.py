@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from vinery_serving.core import field_limits
-from vinery_serving.core.endpoints import AnyEndpoint
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.common.limited import Limited
 from vinery_serving.protocols.common.reading import invalid
 
@@ -60,7 +60,7 @@ class Parameter:
     wrong: Sequence[tuple[Any, str]] = ()
     changes_nothing: bool = False
 
-    def systems_of(self, endpoint: AnyEndpoint) -> str:
+    def systems_of(self, endpoint: Endpoint) -> str:
         """Return the letters of the systems that document the parameter at `endpoint`."""
         columns, at = self.systems.split(), list(type(endpoint)).index(endpoint)
         if len(columns) > 1:

@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.core.errors import UnsupportedParameter
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.common.parameters import Parameter
 
 
@@ -30,7 +30,7 @@ class Refused:
         or_default = f", or set it to {json.dumps(self.harmless[0])}" if self.harmless else ""
         return f"`{name}` is not supported by this server: {self.reason}. Leave it out{or_default}."
 
-    def systems_of(self, endpoint: AnyEndpoint) -> str:
+    def systems_of(self, endpoint: Endpoint) -> str:
         """Return the letters of the systems that document the parameter at `endpoint`."""
         return Parameter(self.systems).systems_of(endpoint)
 
@@ -193,12 +193,12 @@ _WITH_RANKS: Refusals = {
     "raw_scores": Refused(_SCORES, "", (False,)),
 }
 
-REFUSED: Mapping[AnyEndpoint, Refusals] = {
+REFUSED: Mapping[Endpoint, Refusals] = {
     Endpoint.CHAT: {**_EVERYWHERE, **_IN_CONVERSATIONS},
     Endpoint.COMPLETIONS: _EVERYWHERE,
     Endpoint.RESPONSES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_RESPONSES},
     Endpoint.MESSAGES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_MESSAGES},
-    PoolingEndpoint.EMBEDDINGS: _WITH_VECTORS,
-    PoolingEndpoint.RERANK: _WITH_RANKS,
-    PoolingEndpoint.SCORE: _WITH_SCORES,
+    Endpoint.EMBEDDINGS: _WITH_VECTORS,
+    Endpoint.RERANK: _WITH_RANKS,
+    Endpoint.SCORE: _WITH_SCORES,
 }

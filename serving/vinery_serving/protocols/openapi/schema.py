@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import CoreSchema, core_schema
 
-from vinery_serving.core.endpoints import AnyEndpoint
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.common.foreign import FOREIGN
 from vinery_serving.protocols.common.refused import REFUSED
 
@@ -62,7 +62,7 @@ def component_schemas(models: Iterable[type[BaseModel]]) -> dict[str, Schema]:
     return schemas
 
 
-def add_refused(schema: Schema, endpoint: AnyEndpoint) -> None:
+def add_refused(schema: Schema, endpoint: Endpoint) -> None:
     """Add the refused parameters of `endpoint` to the schema of its body, with the reasons."""
     for name, refused in REFUSED[endpoint].items():
         message = refused.message(name)

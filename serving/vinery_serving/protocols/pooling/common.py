@@ -7,8 +7,8 @@ from typing import Annotated, Final, Literal, Protocol, get_args
 from pydantic import BeforeValidator, Field
 
 from vinery_serving.core.dialects import V1
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.pooling import PoolingRequest, PoolingResult, Truncation
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.limited import Identifier
 from vinery_serving.protocols.common.metadata import Priority, RequestId
@@ -108,9 +108,7 @@ class PoolingBody(Wire):
         return Truncation(limit, keeps_start=keeps_start)
 
 
-def read_pooling_body(
-    endpoint: PoolingEndpoint, model: type[WireT], body: bytes
-) -> tuple[WireT, Unused]:
+def read_pooling_body(endpoint: Endpoint, model: type[WireT], body: bytes) -> tuple[WireT, Unused]:
     """Return a body as `model`, and what of it takes no effect.
 
     Raises `UnsupportedParameter` for the first refused parameter, then `InvalidRequest` for the
