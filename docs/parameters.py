@@ -15,7 +15,7 @@ from vinery_serving.core.dialects import V1
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.core.tasks import Endpoint
-from vinery_serving.gateway.preparing.clamping import CLIENT_DEFAULTS
+from vinery_serving.gateway.preparing.limits import CLIENT_DEFAULTS
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.foreign import FOREIGN

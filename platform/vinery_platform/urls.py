@@ -32,7 +32,7 @@ urlpatterns = [
     path("api/", include("vinery_accounts.api.urls")),
     path("api/", include("vinery_platform.web.serving_api")),
     path("docs/", include("vinery_platform.web.api_docs")),
-    path("", include("vinery_serving.gateway.endpoints.urls")),
+    path("", include("vinery_serving.gateway.endpoints.views")),
 ]
 
 handler400 = errors.bad_request

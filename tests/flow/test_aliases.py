@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vinery_serving.gateway.engines.aliases import draw
+from vinery_serving.gateway.engines.models import draw
 
 TARGETS = {"a": 90, "b": 10, "spare": 0}
 some_targets = st.dictionaries(st.text(min_size=1), st.integers(0, 100), min_size=1, max_size=6)

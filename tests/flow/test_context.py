@@ -15,8 +15,7 @@ from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.preparing.context import within_context
-from vinery_serving.gateway.preparing.rendering import count_tokens
+from vinery_serving.gateway.preparing.rendering import count_tokens, within_context
 from vinery_serving.prompting.assets import ModelAssets
 
 CONTEXT = 2048  # of the reference model

@@ -17,8 +17,9 @@ from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNot
 from vinery_serving.core.request import Rendering
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.gateway.engines.directory import Engine, LocalDirectory, ModelEntry, ModelState
-from vinery_serving.gateway.preparing.abilities import Abilities, abilities_of
+from vinery_serving.gateway.endpoints.models import Abilities, abilities_of
+from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
+from vinery_serving.gateway.engines.models import ModelEntry, ModelState
 from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.transport.client import EngineClient

@@ -25,7 +25,7 @@ from vinery_serving.core import errors
 from vinery_serving.core.events import Completed, Failed, Started
 from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Sampling
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.engines.quarantine import Quarantine, Quarantined
+from vinery_serving.gateway.engines.suspects import Quarantine, Quarantined
 from vinery_serving.gateway.preparing.prepared import PreparedRequest
 from vinery_serving.gateway.running.generate import MAX_LOST_ENGINES, whole
 from vinery_serving.gateway.running.grants import TokenSource

@@ -11,8 +11,7 @@ from tests.operations import growth
 from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
 from vinery_serving.core import request as req
-from vinery_serving.gateway.preparing.context import within_context
-from vinery_serving.gateway.preparing.rendering import droppable
+from vinery_serving.gateway.preparing.rendering import droppable, within_context
 
 QUESTION, ANSWER = a_message("user", "Hi"), a_message("assistant", "Hi")
 CALL = req.ToolCall("c", "f", "{}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vinery_serving.gateway.engines.parameters import defaults_of, with_returns
 
 from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of, texts_of
 from tests.prompting.builders import a_chat
@@ -22,10 +23,9 @@ from vinery_serving.core.errors import (
 from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.engines.parameters import defaults_of, with_returns
-from vinery_serving.gateway.preparing.clamping import CLIENT_DEFAULTS
+from vinery_serving.gateway.preparing.limits import CLIENT_DEFAULTS
 from vinery_serving.gateway.preparing.prepare import prepare
-from vinery_serving.gateway.preparing.prepared import Draft
+from vinery_serving.gateway.preparing.prepared import Draft, Origin
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.protocols import parse
 from vinery_serving.transport.messages import SamplingParams, SpeculationSpec
@@ -219,7 +219,7 @@ def drafted(
     folder: Path, request: req.GenerationRequest = RAW, *, options: Any = None, **stopping: Any
 ) -> Draft:
     engine = served(folder, **{"max_context": NUM_RAW + ROOM, **(options or {})})
-    return prepare(replace(request, stopping=req.Stopping(**stopping)), engine, deadline_s=60)
+    return prepare(replace(request, stopping=req.Stopping(**stopping)), engine, Origin(60))
 
 
 def limits_of(draft: Draft) -> set[int]:

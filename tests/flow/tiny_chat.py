@@ -8,13 +8,13 @@ from tests.fakes.engine import Gateway, InMemoryEngine
 from vinery_serving.core import request as req
 from vinery_serving.core.events import Event, TextDelta
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.gateway.engines.directory import Engine, ModelEntry
+from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.gateway.engines.quarantine import Quarantine
+from vinery_serving.gateway.engines.models import ModelEntry
 from vinery_serving.gateway.engines.replicas import Replicas
-from vinery_serving.gateway.engines.suspects import Suspects
+from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.gateway.preparing.prepare import prepare
-from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.preparing.prepared import Origin, PreparedRequest
 from vinery_serving.gateway.running.generate import stream
 from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.prompting.assets import ModelAssets, Prompt
@@ -45,7 +45,7 @@ def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> En
 async def prepared_of(
     engine: Engine, request: req.GenerationRequest = HELLO, **values: Any
 ) -> PreparedRequest:
-    draft = prepare(request, engine, deadline_s=60, **values)
+    draft = prepare(request, engine, Origin(60, **values))
     return PreparedRequest.of(draft, engine, Meter(), "ab" * 12)
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tables import table
-from vinery_serving.gateway.endpoints.paths import own_path
+from vinery_serving.gateway.endpoints.edge import own_path
 
 
 @table(

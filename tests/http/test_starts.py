@@ -3,8 +3,7 @@
 import asyncio
 from collections import Counter
 
-from vinery_serving.gateway.endpoints.edge import Message, Receive, Scope, Send
-from vinery_serving.gateway.endpoints.starts import BeginInTurns
+from vinery_serving.gateway.endpoints.edge import BeginInTurns, Message, Receive, Scope, Send
 
 
 async def receive() -> Message:

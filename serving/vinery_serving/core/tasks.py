@@ -1,6 +1,7 @@
 """The endpoints that run models, and what a served model does. Settings and tables import this
 file, so each command does."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -37,7 +38,7 @@ POOLING_TASKS: Final = frozenset({Task.EMBEDDINGS, Task.RERANK})
 ALL_TASKS: Final = frozenset(Task)
 
 # What a model must do, one of these, for each endpoint.
-TASKS_OF_ENDPOINTS: Final = {
+TASKS_OF_ENDPOINTS: Final[Mapping[str, frozenset[Task]]] = {
     Endpoint.CHAT: GENERATION_TASKS,
     Endpoint.COMPLETIONS: GENERATION_TASKS,
     Endpoint.RESPONSES: GENERATION_TASKS,
@@ -47,7 +48,7 @@ TASKS_OF_ENDPOINTS: Final = {
     Endpoint.SCORE: frozenset({Task.RERANK}),
 }
 GENERATION_ENDPOINTS: Final = tuple(
-    endpoint for endpoint, tasks in TASKS_OF_ENDPOINTS.items() if tasks is GENERATION_TASKS
+    each for each in Endpoint if TASKS_OF_ENDPOINTS[each] is GENERATION_TASKS
 )
 # They turn texts into vectors or scores; pooling is vLLM's word for that.
 POOLING_ENDPOINTS: Final = tuple(each for each in Endpoint if each not in GENERATION_ENDPOINTS)

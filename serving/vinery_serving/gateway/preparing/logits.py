@@ -6,7 +6,7 @@ from typing import Final
 
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts
-from vinery_serving.gateway.engines.directory import LoadedModel
+from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.tokenizer import Tokenizer
 from vinery_serving.transport.messages import (

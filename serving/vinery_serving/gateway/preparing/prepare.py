@@ -19,19 +19,23 @@ from vinery_serving.core.ids import derive_seed
 from vinery_serving.core.media import Clip
 from vinery_serving.core.request import PROMPT_FIELDS, GenerationRequest, SpeculativeDecoding
 from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
-from vinery_serving.gateway.engines.directory import LoadedModel
-from vinery_serving.gateway.engines.parameters import check_parameters, limited, with_returns
+from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.gateway.preparing.candidates import (
     beam_spec,
     check_beam_search,
     with_candidates,
 )
-from vinery_serving.gateway.preparing.clamping import clamped_to, within_limits
-from vinery_serving.gateway.preparing.context import within_context
+from vinery_serving.gateway.preparing.limits import (
+    check_parameters,
+    clamped_to,
+    limited,
+    with_returns,
+    within_limits,
+)
 from vinery_serving.gateway.preparing.logits import logits_spec, num_top_of_prompt
 from vinery_serving.gateway.preparing.output_grammar import check_output_grammar, output_grammar
-from vinery_serving.gateway.preparing.prepared import Draft
-from vinery_serving.gateway.preparing.rendering import least_output, render
+from vinery_serving.gateway.preparing.prepared import Draft, Origin
+from vinery_serving.gateway.preparing.rendering import least_output, render, within_context
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.prompting.vision import PromptMedia
@@ -55,19 +59,9 @@ _LEAST_TOP_P: Final = 1e-9
 _MOST_MIN_P: Final = 1 - 2**-24
 
 
-def prepare(
-    request: GenerationRequest,
-    model: LoadedModel,
-    *,
-    deadline_s: float,
-    request_id: str = "",
-    lane: tuple[int, int] = (0, 0),
-) -> Draft:
-    """Return the request with its prompts and all values decided.
-
-    `lane` has the ids of the caller's organisation and key, 0 for none. It may take long: see
-    `intake`. Raises `InvalidRequest`.
-    """
+def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
+    """Return the request with its prompts and all values decided. It may take long: see `reading`.
+    Raises `InvalidRequest`."""
     asked = request
     request = with_returns(within_limits(request, model.entry.options), model.entry.options)
     _check(request, model)
@@ -82,10 +76,10 @@ def prepare(
         prompt_ids=b"",
         sampling=limited(resolve_sampling(request, model.defaults), model.entry.options),
         max_new_tokens=0,
-        deadline_s=deadline_s,
+        deadline_s=origin.deadline_s,
         grammar=output_grammar(request, model, prompts[0]),
-        request_id=request_id,
-        lane=lane,
+        request_id=origin.request_id,
+        lane=origin.lane,
         max_queue_s=model.entry.options.max_queue_s,
     )
     limits = tuple(_max_new_tokens(request, model, prompt) for prompt in prompts)

@@ -80,6 +80,15 @@ class TokenWriter:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asks, and until when."""
+
+    deadline_s: float  # seconds from the beginning of the request
+    request_id: str = ""
+    lane: tuple[int, int] = (0, 0)  # the ids of the caller's organisation and key, 0 for none
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """All of a prepared request that needs no engine."""
 

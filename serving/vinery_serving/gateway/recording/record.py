@@ -17,7 +17,7 @@ from vinery_serving.core.errors import ServingError, UsageNotRecorded
 from vinery_serving.core.request import Endpoint
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.recording.reservation import Reservation
-from vinery_serving.gateway.state.live import LiveRequest
+from vinery_serving.gateway.state.drain import LiveRequest
 from vinery_serving.gateway.state.runtime import Runtime
 
 log = logging.getLogger(__name__)

@@ -36,12 +36,11 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.gateway.engines.aliases import Targets
-from vinery_serving.gateway.engines.directory import Engine, LocalDirectory, ModelEntry
-from vinery_serving.gateway.engines.quarantine import Quarantine, Quarantined
-from vinery_serving.gateway.state.drain import Drain
+from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
+from vinery_serving.gateway.engines.models import ModelEntry, Targets
+from vinery_serving.gateway.engines.suspects import Quarantine, Quarantined
+from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
-from vinery_serving.gateway.state.live import LiveRequests
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool
 from vinery_serving.gateway.workers.process import WorkLimits

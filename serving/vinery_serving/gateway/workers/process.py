@@ -44,6 +44,8 @@ _STREAM_BYTES: Final = 2**20
 _END_TIMEOUT_S: Final = 2.0
 # How long a fork server may take from its start to its first sign of life.
 _START_LIMIT_S: Final = 60.0
+# A function of a module, its arguments after the session, and the body.
+Call = tuple[Callable[..., Any], tuple[Any, ...], bytes]
 # Local time is in chat templates. The tokenizers' own threads would not survive a fork.
 _KEPT_VARIABLES: Final = ("TZ", "PATH", "LD_LIBRARY_PATH")
 
@@ -203,13 +205,14 @@ class WorkerProcess:
     def server(self) -> ForkServerProcess:
         return self._server
 
-    async def call(self, codec: Codec, name: str, body: bytes, arguments: tuple[Any, ...]) -> Any:
+    async def call(self, codec: Codec, call: Call) -> Any:
         """Return the result of a job. Raises the `ServingError` that it raised, `WorkerLost`,
         `BrokenAnswer`, and `JobFailed`. After anything else than the first, kill the worker."""
-        call = pickle.dumps((name, arguments), protocol=5)
+        job, arguments, body = call
+        named = pickle.dumps((job, arguments), protocol=5)
         was_usable, self.is_usable = self.is_usable, False
         try:
-            self._writer.write(CALL.pack(len(call), len(body)) + call)
+            self._writer.write(CALL.pack(len(named), len(body)) + named)
             self._writer.write(body)
             await self._writer.drain()
             if not self.has_begun:

@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -30,9 +29,6 @@ from vinery_serving.gateway.workers.wire import (
     encode_refusal,
 )
 from vinery_serving.processes import parent
-
-# Gets the state of the session, which is empty at its beginning, the body and the arguments.
-Job = Callable[..., Any]
 
 # A worker whose memory has grown by more is replaced after its call.
 _MAX_GROWTH_BYTES: Final = 128 * 2**20
@@ -52,7 +48,6 @@ class ProcessLimits:
 class JobsModule(Protocol):
     """What a module of jobs has."""
 
-    JOBS: Mapping[str, Job]
     RESULT_TYPES: tuple[type, ...]
 
     def load(self, wanted: Any, /) -> None:
@@ -64,10 +59,11 @@ class JobsModule(Protocol):
 
 
 class Session:
-    """What the calls of one client leave for each other."""
+    """What the calls of one client leave for each other, and the body of the present call."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
+        self.body = b""
 
 
 def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: ProcessLimits) -> None:
@@ -83,7 +79,9 @@ def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: Pro
             if not call:  # the end of a session
                 session = Session()
                 continue
-            kind, answer = _answer(jobs, codec, limits, session, call, body)
+            session.body = body
+            kind, answer = _answer(jobs, codec, limits, session, call)
+            session.body = b""
             del call, body
             is_spent = _peak_memory_bytes() - first_peak > _MAX_GROWTH_BYTES
             connection.sendall(ANSWER.pack(kind, is_spent, len(answer)))
@@ -91,20 +89,15 @@ def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: Pro
 
 
 def _answer(
-    jobs: JobsModule,
-    codec: Codec,
-    limits: ProcessLimits,
-    session: Session,
-    call: bytes,
-    body: bytes,
+    jobs: JobsModule, codec: Codec, limits: ProcessLimits, session: Session, call: bytes
 ) -> tuple[bytes, bytes]:
     try:
-        name, arguments = pickle.loads(call)  # from the web process
+        job, arguments = pickle.loads(call)  # from the web process
         _limit(resource.RLIMIT_CPU, resource.RLIM_INFINITY)
         _limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
         jobs.before_call(arguments)
         _limit_call(limits)
-        return RESULT, codec.dumps(jobs.JOBS[name](session, body, *arguments))
+        return RESULT, codec.dumps(job(session, *arguments))
     except ServingError as error:
         return REFUSAL, encode_refusal(error)
     except MemoryError:
