@@ -6,8 +6,8 @@ from tests.flow.tiny_chat import prepared_of
 from tests.prompting.builders import a_chat
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.pooling import Padding, TokenizeRequest
 from vinery_serving.core.request import Conversation, Encoding, Rendering
-from vinery_serving.core.tokens import Padding, TokenizeRequest
 from vinery_serving.gateway.preparing.rendering import count_tokens, detokenize, tokenize
 
 HELLO = a_chat(("user", "Hello!"))

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, Final
 
 from vinery_serving.core.dialects import V1, Dialect
-from vinery_serving.core.json_size import size_of
+from vinery_serving.core.json_text import size_of
 from vinery_serving.core.media import MediaPart
 
 # `X as X`: others import it from here.

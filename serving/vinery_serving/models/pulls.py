@@ -18,7 +18,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from vinery_accounts.access import changes
-from vinery_serving.core.weight_files import weights_bytes_of
+from vinery_serving.core.model_files import weights_bytes_of
 from vinery_serving.models import devices, job_requests, registry
 from vinery_serving.models.convert.options import Precision
 from vinery_serving.models.hub import catalogue

@@ -12,8 +12,8 @@ from pydantic import Field, PlainValidator
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import MissingParameter
+from vinery_serving.core.pooling import Padding, Tokenized, TokenizeRequest
 from vinery_serving.core.request import Conversation, Encoding, PartsOf
-from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.limited import Limited, Text, refuse_long

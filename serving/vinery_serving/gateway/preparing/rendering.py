@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from typing import Final
 
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.pooling import Padding, Tokenized, TokenizeRequest
 from vinery_serving.core.request import (
     ALL_THAT_FIT,
     PROMPT_FIELDS,
@@ -21,7 +22,6 @@ from vinery_serving.core.request import (
     RawPrompts,
     Role,
 )
-from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
 from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.untrusted import render_untrusted

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from vinery_serving.core import dialects, field_limits, tokens, unused
+from vinery_serving.core import dialects, field_limits, unused
 from vinery_serving.core import media as core_media
 from vinery_serving.core import pooling as core_pooling
 from vinery_serving.core import request as core_request
@@ -406,7 +406,6 @@ RESULT_TYPES = (
     *_types_in(core_media),
     *_types_in(engine_messages),
     *_types_in(core_pooling),
-    *_types_in(tokens),
     *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts, ToolCalls, FunctionCall)),
     *cast(Any, (EmbeddingsExchange, RerankExchange, ScoreExchange, Document)),
     *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
