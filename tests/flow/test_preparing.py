@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vinery_serving.gateway.engines.parameters import defaults_of, with_returns
 
 from tests.flow.tiny_chat import HELLO, RAW, ids_of, new_engine, prepared_of, texts_of
 from tests.prompting.builders import a_chat
@@ -23,7 +22,8 @@ from vinery_serving.core.errors import (
 from vinery_serving.engine.option_groups import CacheEviction
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.preparing.limits import CLIENT_DEFAULTS
+from vinery_serving.gateway.engines.models import defaults_of
+from vinery_serving.gateway.preparing.limits import CLIENT_DEFAULTS, with_returns
 from vinery_serving.gateway.preparing.prepare import prepare
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
 from vinery_serving.prompting.folder import GenerationDefaults

@@ -429,7 +429,7 @@ def test_what_asks_for_nothing_is_the_same_as_absent(
 
 
 def test_a_salt_is_not_shown() -> None:
-    for endpoint in req.Endpoint:
+    for endpoint in GENERATION_ENDPOINTS:
         assert "secret" not in repr(request(endpoint, **ALL_SET).handling)
 
 

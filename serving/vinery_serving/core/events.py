@@ -199,8 +199,6 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request ended with an error, perhaps after a part of its answer."""
-
     error: ServingError
 
 

@@ -106,7 +106,6 @@ class TokenizeRequest:
         return self.prompt.media if isinstance(self.prompt, Conversation) else ()
 
     def with_media(self, parts_of: PartsOf) -> "TokenizeRequest":
-        """Return the request with other parts for each of its media."""
         if not isinstance(self.prompt, Conversation):
             return self
         return replace(self, prompt=self.prompt.with_media(parts_of))

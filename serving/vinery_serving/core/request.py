@@ -93,7 +93,6 @@ class Message:
         return self.with_media(lambda part: (replace(part, param=f"{path}.{part.param}"),))
 
     def with_media(self, parts_of: PartsOf) -> "Message":
-        """Return the message with other parts for each of its media."""
         if not self.media:
             return self
         parts = (
@@ -119,8 +118,6 @@ class TextSyntax(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextGrammar:
-    """A grammar for a whole text."""
-
     syntax: TextSyntax
     definition: str
     param: str  # the path of the definition in the request, for error messages
@@ -128,8 +125,6 @@ class TextGrammar:
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that the model may call."""
-
     name: str  # as the model sees it
     description: str | None = None
     parameters: Mapping[str, Any] | None = None  # a JSON schema
@@ -252,22 +247,18 @@ class Conversation:
 
     @property
     def has_calls(self) -> bool:
-        """Whether an earlier answer called a tool."""
         return any(message.tool_calls for message in self.messages)
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
-        """The media of all messages, in their order."""
         return tuple(part for message in self.messages for part in message.media)
 
     def with_media(self, parts_of: PartsOf) -> "Conversation":
-        """Return the conversation with other parts for each of its media."""
         messages = tuple(message.with_media(parts_of) for message in self.messages)
         return replace(self, messages=messages)
 
     @property
     def num_chars(self) -> int:
-        """The characters of all its texts that a template may show."""
         values = [dict(each) for each in (self.template_kwargs, *self.rendering.documents)]
         return (
             sum(message.num_chars for message in self.messages)
@@ -289,7 +280,6 @@ class RawPrompts:
 
     @property
     def num_chars(self) -> int:
-        """The characters of all texts."""
         texts = [prompt for prompt in self.prompts if isinstance(prompt, str)]
         return sum(map(len, texts)) + len(self.suffix or "")
 
@@ -386,7 +376,6 @@ class Steering:
 
     @property
     def first_field(self) -> str | None:
-        """The name of the first request field that is set. None: no field is set."""
         fields = {
             "logit_bias": self.bias,
             "bad_words": self.bad_words,
@@ -496,7 +485,6 @@ class GenerationRequest:
         return self.prompt.media if isinstance(self.prompt, Conversation) else ()
 
     def with_media(self, parts_of: PartsOf) -> "GenerationRequest":
-        """Return the request with other parts for each of its media."""
         if not self.media:
             return self
         assert isinstance(self.prompt, Conversation)
@@ -518,5 +506,4 @@ class GenerationRequest:
 
     @property
     def num_choices(self) -> int:
-        """The number of answers that the client gets."""
         return self.num_prompts * self.n

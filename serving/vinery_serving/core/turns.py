@@ -59,8 +59,6 @@ _UNLIMITED: Final = TurnMessages("", "", "")
 
 @dataclass(eq=False, slots=True)
 class _Lane:
-    """The calls of one key."""
-
     key: Hashable
     num_running: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
@@ -154,7 +152,6 @@ class FairTurns:
         self._grant_next()
 
     def _leave(self, lane: _Lane, granted: asyncio.Future[None]) -> None:
-        """End a wait without using its turn."""
         if granted.done() and not granted.cancelled():
             self.end(lane.key)
             return

@@ -62,7 +62,6 @@ class Heartbeat:
         self._numbers = memoryview(self._memory).cast("d")
 
     def beat(self, limit_s: float) -> None:
-        """Promise the next beat within `limit_s`."""
         self._numbers[_DEADLINE] = self._clock() + limit_s
 
     def report_serving(self) -> None:
@@ -123,7 +122,6 @@ class Page:
         return None
 
     def allow(self, limit_s: float) -> None:
-        """Wait so long for the next sign."""
         self._numbers[_DEADLINE] = time.monotonic() + limit_s
 
     @property

@@ -86,8 +86,6 @@ async def _send_whole(request: ApiRequest, record: RequestRecord, body: bytes) -
 
 
 class _Stream:
-    """Sends the events of one answer."""
-
     def __init__(
         self,
         request: ApiRequest,

@@ -112,8 +112,6 @@ def address_of(scope: Scope) -> str | None:
 
 
 class CallerMedia:
-    """The media of one request."""
-
     def __init__(
         self, runtime: Runtime, caller: Caller, meter: Meter, cover: Callable[[int], None]
     ) -> None:

@@ -126,7 +126,6 @@ def _error_object(error: ServingError, scope: Scope) -> Mapping[str, object]:
 
 
 def error_body(error: ServingError, scope: Scope) -> bytes:
-    """Return the body of an error in the form of the client."""
     return json_bytes(_error_object(error, scope))
 
 
@@ -137,7 +136,6 @@ async def send_error(send: Send, error: ServingError, scope: Scope) -> None:
 
 
 def error_response(error: ServingError, request: HttpRequest) -> JsonResponse:
-    """Return an error in the form of the client, as a Django response."""
     scope = getattr(request, "scope", None)  # WSGI requests have none
     body = error_object(error) if scope is None else _error_object(error, scope)
     return JsonResponse(body, status=error.status, headers=error_headers(error))
@@ -156,7 +154,6 @@ async def send_whole(
     *,
     is_head: bool = False,
 ) -> None:
-    """Send a complete answer, or only its headers."""
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": b"" if is_head else body})

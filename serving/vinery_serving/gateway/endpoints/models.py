@@ -79,7 +79,6 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
 
 
 def anthropic_model(body: Mapping[str, Any]) -> dict[str, object]:
-    """Return the object of a model in Anthropic's form, from that of `model_body`."""
     return {
         "type": "model",
         "id": body["id"],

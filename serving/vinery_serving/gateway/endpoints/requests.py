@@ -171,8 +171,9 @@ class JsonEndpoint(Generic[PreparedT]):
             try:
                 _check(request)
                 # No variable of this frame keeps the body, which is forgotten when it is parsed.
+                limits = BodyLimits(settings.VINERY_MAX_BODY_BYTES, settings.VINERY_BODY_TIMEOUT_S)
                 with _ended_by(self.runtime.drain):
-                    body = await read_body(scope, receive, _body_limits(), claim)
+                    body = await read_body(scope, receive, limits, claim)
                 answer = self._answer(request, body)
                 del body
             except ClientGone:
@@ -312,10 +313,6 @@ def _check_client_request_id(scope: Scope) -> None:
             "The header `x-client-request-id` must be ASCII, and no longer than "
             f"{_MAX_CLIENT_REQUEST_ID} characters."
         )
-
-
-def _body_limits() -> BodyLimits:
-    return BodyLimits(settings.VINERY_MAX_BODY_BYTES, settings.VINERY_BODY_TIMEOUT_S)
 
 
 @contextlib.contextmanager

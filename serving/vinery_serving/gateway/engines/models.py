@@ -74,7 +74,6 @@ class ModelState(StrEnum):
 
     @property
     def can_answer(self) -> bool:
-        """Whether a request is answered, if perhaps after some seconds."""
         return self in (ModelState.LOADED, ModelState.ASLEEP)
 
 
@@ -100,7 +99,6 @@ class LoadedModel:
 
     @cached_property
     def defaults(self) -> GenerationDefaults:
-        """The sampling values of a request that names none."""
         return defaults_of(self.entry.options, self.assets.folder.defaults)
 
     @property
@@ -112,7 +110,6 @@ class LoadedModel:
 
 
 def defaults_of(options: EngineOptions, folder: GenerationDefaults) -> GenerationDefaults:
-    """Return the defaults of the options, and those of the folder where the options have none."""
     named = {} if options.defaults is None else options.defaults.named
     values = {_FIELD_NAMES.get(name, name): value for name, value in named.items()}
     if "temperature" in values:

@@ -107,8 +107,6 @@ Work = Submit | PoolTexts
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A request that is refused from now on."""
-
     digest: str  # 32 hexadecimal digits
     model: str
     request_id: str  # of the request that ended the engines
@@ -126,7 +124,6 @@ class Quarantine:
         self._digests: frozenset[str] = frozenset()
 
     def follow(self, digests: Collection[str]) -> None:
-        """Replace what is refused."""
         self._digests = frozenset(digests)
 
     def check(self, model: str, submits: Sequence[Work]) -> None:
@@ -138,7 +135,6 @@ class Quarantine:
             )
 
     def add(self, model: str, submits: Sequence[Work]) -> None:
-        """Refuse this request from now on."""
         if self._on_add is None:
             return
         first, digest = submits[0], _digest(model, submits)

@@ -19,7 +19,7 @@ from msgspec import structs
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import GenerationRequest, RawPrompts
 from vinery_serving.core.tasks import Endpoint
-from vinery_serving.engine.options import Clamping, EngineOptions
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.transport.messages import SamplingParams
 
 # The limits that clients send unless their user sets another, and where they come from. A limit of
@@ -43,7 +43,11 @@ def within_limits(request: GenerationRequest, options: EngineOptions) -> Generat
     """Return the request with a limit of tokens that the options of its model allow. It may get
     fewer tokens if its context has no room for them."""
     stopping, most = request.stopping, options.max_tokens_limit
-    if stopping.max_tokens is None or not _may_clamp(stopping.max_tokens, options.clamp_max_tokens):
+    clamping = options.clamp_max_tokens
+    may_clamp = clamping == "always" or (
+        clamping == "defaults" and stopping.max_tokens in CLIENT_DEFAULTS
+    )
+    if stopping.max_tokens is None or not may_clamp:
         return request
     max_tokens = min(stopping.max_tokens, most) if most else stopping.max_tokens
     return replace(request, stopping=replace(stopping, max_tokens=max_tokens, may_shrink=True))
@@ -54,10 +58,6 @@ def clamped_to(asked: GenerationRequest, allowed: tuple[int, ...]) -> int | None
     the prompts."""
     wanted, least = asked.stopping.max_tokens, min(allowed, default=None)
     return least if wanted is not None and least is not None and least < wanted else None
-
-
-def _may_clamp(max_tokens: int, clamping: Clamping) -> bool:
-    return clamping == "always" or (clamping == "defaults" and max_tokens in CLIENT_DEFAULTS)
 
 
 def with_returns(request: GenerationRequest, options: EngineOptions) -> GenerationRequest:
@@ -108,7 +108,6 @@ def limited(sampling: SamplingParams, options: EngineOptions) -> SamplingParams:
 
 
 def _limits(options: EngineOptions) -> Iterator[tuple[str, float, float]]:
-    """Yield each parameter that has a limit, with its least and its largest value."""
     least = {} if options.minima is None else options.minima.named
     most = {} if options.maxima is None else options.maxima.named
     for name in least.keys() | most.keys():

@@ -89,7 +89,6 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
 
 
 def _first_field(request: GenerationRequest) -> str | None:
-    """The first of the request's parameters that need the logits hook."""
     if request.steering.first_field is not None:
         return request.steering.first_field
     if request.logprobs.num_top is not None:

@@ -50,23 +50,17 @@ def _tokenized(
     if not found.token_ids:
         raise InvalidRequest("The text has no tokens: send at least one character.", param=param)
     if most is not None and len(found.token_ids) > most:
+        is_ranked = request.endpoint is Endpoint.RERANK
         raise InvalidRequest(
-            f"`{param}` has {len(found.token_ids)} tokens{_with_query(given)}, and this model "
+            f"`{param}` has {len(found.token_ids)} tokens"
+            f"{' with those of its query' if isinstance(given, TextPair) else ''}, and this model "
             f"takes {most}. Send a shorter text, divide it, or let it be cut with "
-            f"`truncate_prompt_tokens: -1`{_or_of_documents(request)}.",
+            "`truncate_prompt_tokens: -1`"
+            f"{' or a smaller `max_tokens_per_doc`' if is_ranked else ''}.",
             param=param,
             code="context_length_exceeded",
         )
     return found
-
-
-def _with_query(given: PoolingInput) -> str:
-    return " with those of its query" if isinstance(given, TextPair) else ""
-
-
-def _or_of_documents(request: PoolingRequest) -> str:
-    is_ranked = request.endpoint is Endpoint.RERANK
-    return " or a smaller `max_tokens_per_doc`" if is_ranked else ""
 
 
 def _limit(truncation: Truncation | None, most: int | None, param: str) -> int | None:

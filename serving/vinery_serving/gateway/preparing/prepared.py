@@ -32,8 +32,6 @@ _UNKNOWN_TOOLS: Final = (Tool(""),)
 
 
 class TokenWriter:
-    """Converts the engine's log-probabilities to tokens with texts."""
-
     def __init__(self, assets: ModelAssets, options: LogprobsOptions) -> None:
         self._assets, self._tokenizer = assets, assets.tokenizer
         self._tokens_as_ids = options.tokens_as_ids
@@ -176,7 +174,6 @@ class PreparedRequest:
         return is_less and num_prompt_tokens + limit >= max_context
 
     def raw_decoder(self) -> Decoder:
-        """Return a decoder that keeps all tokens."""
         return self.engine.new_decoder(is_raw=True, shows_special=True)
 
     def text_of(self, prompt: Prompt) -> str:
@@ -219,7 +216,6 @@ def _continues_text(request: GenerationRequest) -> bool:
 
 
 def _num_missing_spaces(tokens: Iterable[Token], text: bytes) -> int:
-    """How many leading spaces of the tokens are not in the text."""
     raw = b"".join(token.raw for token in tokens)
     count = _num_leading_spaces(raw) - _num_leading_spaces(text)
     return count if count > 0 and raw.startswith(text, count) else 0

@@ -66,7 +66,6 @@ def detokenize(token_ids: Sequence[int], model: LoadedModel) -> str:
 
 
 def count_tokens(request: GenerationRequest, model: LoadedModel) -> int:
-    """Return the number of prompt tokens of a request. Raises `InvalidRequest`."""
     return sum(prompt.num_tokens for prompt in render(request, model))
 
 
@@ -261,7 +260,6 @@ def _without_oldest(
 
 
 def _least_tokens(prompt: Conversation | RawPrompts, assets: ModelAssets) -> int:
-    """The fewest tokens of the longest prompt."""
     bound = assets.tokenizer.bound
     if isinstance(prompt, Conversation):
         if prompt.token_ids is not None:

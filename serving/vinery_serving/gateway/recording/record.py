@@ -146,11 +146,9 @@ class RequestRecord:
         self._capture(data)
 
     def succeed(self) -> None:
-        """Settle a request whose answer is complete."""
         self._settle(Outcome.OK, 200)
 
     def fail(self, error: ServingError) -> None:
-        """Settle a request that was refused, or that failed."""
         outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
         if self._is_captured and not self._num_answer_bytes:
             self._capture(self._error_body(error))

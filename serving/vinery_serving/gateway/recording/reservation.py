@@ -65,7 +65,6 @@ class Reservation:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The `x-ratelimit-*` headers of the answer."""
         return [] if self._lease is None else headers_of(self._lease.reading)
 
     async def refuse_media(self, model: str, num_media: int) -> None:
@@ -193,7 +192,6 @@ class Reservation:
                 self._note([structs.replace(denial, num_needed=num_needed)])
 
     def weighted_tokens(self, meter: Meter) -> float:
-        """Return what budgets are charged."""
         return _usage(meter).weighted_tokens(self._weights)
 
     def _refused(self, denial: Denial, model: str) -> LimitReached:

@@ -170,7 +170,6 @@ class AnswersReader:
         return self._num_to_accept == 0
 
     def read_from(self, output: OutputStream) -> None:
-        """Read the choices that have not ended from another engine."""
         self._output = output
         for choice in self._choices.values():  # the engine counts from the beginning
             choice.num_proposed = choice.num_accepted = 0

@@ -208,8 +208,6 @@ class _EngineRun:
 
 
 class _Answers:
-    """All choices of one request, on the engine that has them now."""
-
     def __init__(self, prepared: PreparedRequest, tokens: TokenSource | None) -> None:
         self._prepared = prepared
         # None: tokens are not counted, or all of them are reserved, as for a beam search.
@@ -226,7 +224,6 @@ class _Answers:
         return self._reader is not None and self._reader.is_complete
 
     async def submit(self) -> None:
-        """Submit all choices. Raises `ServingError`."""
         await self._submit_in_time(goes_on=False)
 
     async def next(self) -> list[Event]:
@@ -363,8 +360,6 @@ def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPooling:
-    """A request with all that running it needs."""
-
     draft: PoolingDraft
     engine: Engine
     meter: Meter
@@ -386,8 +381,6 @@ async def pool(prepared: PreparedPooling) -> PoolingResult:
 
 
 class _Pooling:
-    """The vectors of one request so far, and the engine that computes the others."""
-
     def __init__(self, prepared: PreparedPooling) -> None:
         self._prepared = prepared
         self._run = _EngineRun(prepared.engine, prepared.meter)

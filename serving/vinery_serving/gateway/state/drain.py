@@ -39,11 +39,9 @@ class Drain:
         return ShuttingDown() if self._is_over else None
 
     def enter(self) -> None:
-        """The present task begins to answer a request."""
         self._running.add(asyncio.current_task())
 
     def leave(self) -> None:
-        """The present task has answered its request."""
         self._running.discard(asyncio.current_task())
 
     async def finish(self, limit_s: float) -> None:

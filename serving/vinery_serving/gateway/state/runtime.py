@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -144,7 +144,13 @@ class Runtime:
         self.live = LiveRequests()
         self.drain = Drain()
         self.traffic = Traffic()
-        self.limits = LimitService(_limit_settings())
+        self.limits = LimitService(
+            LimitSettings(
+                redis_url=settings.VINERY_REDIS_URL,
+                unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
+                num_processes=settings.VINERY_WEB_WORKERS,
+            )
+        )
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory. 0: not read yet.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
@@ -232,7 +238,7 @@ class Runtime:
             ("tick", self._tick, _TICK_INTERVAL_S),
             ("captures", self._store_captures, _CAPTURES_INTERVAL_S),
             ("denials", self._store_denials, _TICK_INTERVAL_S),
-            ("disks", self._check_disks, DISK_INTERVAL_S),
+            ("disks", partial(self._in_files_thread, self.disk.check), DISK_INTERVAL_S),
         ):
             self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
         self.is_started = True
@@ -294,7 +300,6 @@ class Runtime:
             log.warning("usage journals of dead processes are not stored yet: %s", error)
 
     async def _follow_models(self) -> None:
-        """Refresh the models after the keys were read."""
         await self._are_models_due.wait()
         self._are_models_due.clear()
         num_changes = self._num_changes
@@ -359,9 +364,6 @@ class Runtime:
         if self.media_denials:
             await self._in_database_thread(self.media_denials.store)
 
-    async def _check_disks(self) -> None:
-        await self._in_files_thread(self.disk.check)
-
     async def _in_files_thread(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads.files, work)
 
@@ -414,20 +416,11 @@ def _has_failed(task: asyncio.Task[None]) -> bool:
 
 
 def _data_folders() -> dict[str, Path]:
-    """The folders on this host with data, by their contents."""
     database = settings.DATABASES["default"]
     folders = {"usage": Path(settings.VINERY_USAGE_DIR)}
     if database["ENGINE"].endswith("sqlite3"):
         folders["the database"] = Path(database["NAME"]).parent
     return folders
-
-
-def _limit_settings() -> LimitSettings:
-    return LimitSettings(
-        redis_url=settings.VINERY_REDIS_URL,
-        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
-        num_processes=settings.VINERY_WEB_WORKERS,
-    )
 
 
 def _work_limits() -> WorkLimits:

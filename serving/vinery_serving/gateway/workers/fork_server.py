@@ -168,7 +168,6 @@ class ForkServer:
 
 
 def arguments(control_fd: int, jobs: str, limits: ProcessLimits, promises: Promises) -> list[str]:
-    """The command that starts a fork server which inherits the descriptors."""
     numbers = map(str, (control_fd, limits.cpu_s, limits.memory_bytes, *promises))
     module = "vinery_serving.gateway.workers.fork_server"
     return [sys.executable, "-P", "-m", module, jobs, *numbers]

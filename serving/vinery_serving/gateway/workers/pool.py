@@ -115,7 +115,6 @@ class Worker:
         self.process.is_usable = not self._serves_once
 
     def use_once(self) -> None:
-        """Let no other client use this process afterwards."""
         self._serves_once = True
         self.process.is_usable = False
 

@@ -78,8 +78,6 @@ class WorkerCrashed(JobFailed):
 
 
 class ForkServerProcess:
-    """A running fork server."""
-
     def __init__(self, jobs: str, limits: WorkLimits) -> None:
         """Starts the process. It serves commands when it has imported its modules."""
         page = Page(_START_LIMIT_S)
@@ -130,17 +128,14 @@ class ForkServerProcess:
         return worker
 
     def load(self, wanted: object) -> None:
-        """Load something before the next forks."""
         contents = pickle.dumps(wanted, protocol=5)
         self._send(COMMAND.pack(LOAD, 0, len(contents)) + contents)
 
     def kill(self, number: int) -> None:
-        """Kill a worker."""
         if number in self._on_end:
             self._send(COMMAND.pack(KILL, number, 0))
 
     async def stop(self) -> None:
-        """End the fork server and its workers."""
         self._lose()
         if self._ending is not None:
             await self._ending
@@ -235,7 +230,6 @@ class WorkerProcess:
         return result
 
     def end_session(self) -> None:
-        """Let the worker forget the session."""
         self._writer.write(CALL.pack(0, 0))
 
     def kill(self) -> None:
@@ -249,7 +243,6 @@ class WorkerProcess:
         return self._status.result() if ended else None
 
     def end(self, status: int | None) -> None:
-        """Note the end of the process."""
         if not self._status.done():
             self._status.set_result(status)
         self.close()
@@ -260,7 +253,6 @@ class WorkerProcess:
 
 
 def exit_name(status: int | None) -> str:
-    """The name of a signal, or the number."""
     return signal.Signals(-status).name if status is not None and status < 0 else str(status)
 
 

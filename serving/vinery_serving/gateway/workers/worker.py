@@ -39,15 +39,11 @@ _MAX_FRAMES: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """Of one call."""
-
     cpu_s: int
     memory_bytes: int
 
 
 class JobsModule(Protocol):
-    """What a module of jobs has."""
-
     RESULT_TYPES: tuple[type, ...]
 
     def load(self, wanted: Any, /) -> None:
@@ -107,7 +103,6 @@ def _answer(
 
 
 def too_large(param: str | None = None) -> ServingError:
-    """Return the refusal of a call that exceeds its limits."""
     return InvalidRequest(
         "The request takes too long or too much memory to be read. Send a smaller one, or a "
         "simpler schema, grammar, template or file.",

@@ -56,8 +56,6 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one JSON object in ASCII."""
-
     def __init__(self, process: str) -> None:
         super().__init__()
         self.process = process
@@ -156,8 +154,6 @@ _NAMES: Final = ("time", "level", "process", "logger", "message")
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One event of a log."""
-
     time: str  # as `lines.time_text` writes it; "" if it is unknown
     level: str
     process: str
@@ -166,13 +162,11 @@ class LogEntry:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self) -> str:
-        """Return it as one line of text."""
         words = [self.message, *(f"{name}={value}" for name, value in self.fields.items())]
         message = in_one_line(" ".join(words))
         return f"{self.time} {self.level} {self.process} {self.logger}: {message}"
 
     def json(self) -> str:
-        """Return it as one JSON object."""
         return json_line({**{name: getattr(self, name) for name in _NAMES}, **self.fields})
 
 

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from vinery_serving.core import field_limits
-from vinery_serving.core.tasks import Endpoint
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS, POOLING_ENDPOINTS, Endpoint
 from vinery_serving.protocols.common.limited import Limited
 from vinery_serving.protocols.common.reading import invalid
 
@@ -62,7 +62,9 @@ class Parameter:
 
     def systems_of(self, endpoint: Endpoint) -> str:
         """Return the letters of the systems that document the parameter at `endpoint`."""
-        columns, at = self.systems.split(), list(type(endpoint)).index(endpoint)
+        is_pooling = endpoint in POOLING_ENDPOINTS
+        at = (POOLING_ENDPOINTS if is_pooling else GENERATION_ENDPOINTS).index(endpoint)
+        columns = self.systems.split()
         if len(columns) > 1:
             return "".join(columns[at : at + 1]).replace("-", "")
         return "".join(columns).replace("-", "")
