@@ -26,6 +26,7 @@ from vinery_serving.core.errors import (
     Overloaded,
     UnsupportedParameter,
 )
+from vinery_serving.gateway.reading.media import _cpu_limit
 from vinery_serving.gateway.workers.pool import WorkerPool
 from vinery_serving.gateway.workers.process import JobFailed, WorkerCrashed, WorkLimits, exit_name
 from vinery_serving.gateway.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
@@ -396,3 +397,19 @@ def test_a_refusal_keeps_its_parts_and_a_broken_one_is_noticed() -> None:
     for parts in ((), 5, ("Nothing", "a", None, None, "x"), None):
         with pytest.raises(BrokenAnswer):
             decode_refusal(pickle.dumps(parts))
+
+
+def test_a_process_ends_in_a_block_that_takes_too_long_and_goes_on_after_another() -> None:
+    pid = os.fork()
+    if not pid:
+        with _cpu_limit(0.05):
+            while True:
+                pass
+    _, status = os.waitpid(pid, 0)
+
+    assert os.WTERMSIG(status) == signal.SIGPROF
+
+    with _cpu_limit(0.5):
+        pass
+
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)

@@ -15,7 +15,7 @@ from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.callers import client_of
-from vinery_serving.gateway.endpoints.documents import ConstantDocument, KeyUsage, openapi, version
+from vinery_serving.gateway.endpoints.documents import constant, key_usage, openapi, version
 from vinery_serving.gateway.endpoints.edge import ApiEdge, App, BeginInTurns, OwnPaths
 from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
 from vinery_serving.gateway.endpoints.requests import ApiRequest, JsonEndpoint, ending_of
@@ -171,9 +171,9 @@ def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any]]:
 def api_application(runtime: Runtime, rest: App) -> OwnPaths:
     """Return the endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
     others: list[tuple[str, App]] = [
-        (r"^(?:v1|v3)/usage/me/?$", KeyUsage(runtime)),
-        (r"^version/?$", ConstantDocument(version)),
-        (r"^openapi\.json$", ConstantDocument(openapi)),
+        (r"^(?:v1|v3)/usage/me/?$", key_usage(runtime)),
+        (r"^version/?$", constant(version)),
+        (r"^openapi\.json$", constant(openapi)),
         (r"", rest),
     ]
     own = [(endpoint.path, endpoint) for endpoint in _endpoints(runtime)]

@@ -38,7 +38,6 @@ from vinery_serving.gateway.preparing.prepared import Draft, Origin
 from vinery_serving.gateway.preparing.rendering import least_output, render, within_context
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
-from vinery_serving.prompting.vision import PromptMedia
 from vinery_serving.transport.messages import (
     MediaInput,
     SamplingParams,
@@ -142,23 +141,24 @@ def _submits(
         assist=speculation_spec(request, model),
         priority=request.handling.priority,
         cache_key=_cache_key(request, model, organization=common.lane[0]),
-        media=tuple(map(_media_input, prompt.media)),
+        media=tuple(
+            MediaInput(
+                *(each.start, each.grid, each.source.height, each.source.width),
+                num_frames=each.source.num_frames if isinstance(each.source, Clip) else 0,
+                pixels=each.source.pixels,
+            )
+            for each in prompt.media
+        ),
     )
     return _samples(submit, request.n)
-
-
-def _media_input(media: PromptMedia) -> MediaInput:
-    source = media.source
-    num_frames = source.num_frames if isinstance(source, Clip) else 0
-    return MediaInput(
-        media.start, media.grid, source.height, source.width, num_frames, source.pixels
-    )
 
 
 def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> SamplingParams:
     """Return all sampling values. A missing seed is random: the engine's default is constant."""
     sampling = request.sampling
-    temperature = _temperature(sampling.temperature, defaults)
+    temperature = sampling.temperature
+    if temperature is None:
+        temperature = 0.0 if defaults.do_sample is False else _first(defaults.temperature, 1.0)
     top_k = _first(sampling.top_k, defaults.top_k, request.dialect.default_top_k, 0)
     return SamplingParams(
         temperature=0.0 if temperature < _LEAST_TEMPERATURE else temperature,
@@ -170,14 +170,6 @@ def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -
         presence_penalty=_first(sampling.presence_penalty, defaults.presence_penalty, 0.0),
         repetition_penalty=_first(sampling.repetition_penalty, defaults.repetition_penalty, 1.0),
     )
-
-
-def _temperature(requested: float | None, defaults: GenerationDefaults) -> float:
-    if requested is not None:
-        return requested
-    if defaults.do_sample is False:
-        return 0.0
-    return _first(defaults.temperature, 1.0)
 
 
 def _first(*values: float | None) -> float:
@@ -283,7 +275,14 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
     if requested is None:
         requested = _default_max_tokens(request, model)
     max_context, num_prompt_tokens = model.max_context, len(prompt.token_ids)
-    _check_prompt_len(request, model, num_prompt_tokens)
+    most = model.entry.options.max_prompt_len
+    if most and num_prompt_tokens > most:  # an NPU was not compiled for it
+        raise ContextTooLong(
+            max_context=most,
+            num_prompt_tokens=num_prompt_tokens,
+            num_output_tokens=0,
+            param=PROMPT_FIELDS[request.endpoint],
+        )
     if max_context is None:
         return _UNLIMITED_TOKENS if requested is None else requested
     num_left = max_context - num_prompt_tokens
@@ -297,20 +296,6 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
             param=PROMPT_FIELDS[request.endpoint],
         )
     return num_left if requested is None else min(requested, num_left)
-
-
-def _check_prompt_len(
-    request: GenerationRequest, model: LoadedModel, num_prompt_tokens: int
-) -> None:
-    """Raises `ContextTooLong` for a prompt that an NPU was not compiled for."""
-    most = model.entry.options.max_prompt_len
-    if most and num_prompt_tokens > most:
-        raise ContextTooLong(
-            max_context=most,
-            num_prompt_tokens=num_prompt_tokens,
-            num_output_tokens=0,
-            param=PROMPT_FIELDS[request.endpoint],
-        )
 
 
 def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int | None:

@@ -17,7 +17,6 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.output.detokenize import Decoder
 from vinery_serving.output.parser import Parser
 from vinery_serving.output.parsers.base import PlainParser
 from vinery_serving.output.reader import ChoiceReader
@@ -172,9 +171,6 @@ class PreparedRequest:
         num_prompt_tokens = len(self.prompts[prompt].token_ids)
         is_less = asked is None or limit < asked
         return is_less and num_prompt_tokens + limit >= max_context
-
-    def raw_decoder(self) -> Decoder:
-        return self.engine.new_decoder(is_raw=True, shows_special=True)
 
     def text_of(self, prompt: Prompt) -> str:
         """Return the text of the prompt's tokens. A prompt with a suffix is decoded, since its text

@@ -119,12 +119,8 @@ def _render_fitting(
 def _render_conversation(
     conversation: Conversation, model: LoadedModel, encoding: Encoding
 ) -> Prompt:
-    if conversation.rendering.template is not None and conversation.token_ids is None:
-        return _render_untrusted(conversation, model, encoding)
-    return model.assets.render(conversation, encoding)
-
-
-def _render_untrusted(conversation: Conversation, model: LoadedModel, encoding: Encoding) -> Prompt:
+    if conversation.rendering.template is None or conversation.token_ids is not None:
+        return model.assets.render(conversation, encoding)
     if not model.entry.options.trust_request_chat_template:
         raise UnsupportedParameter(
             "This model takes no `chat_template` from requests. Leave it out, or ask the "

@@ -139,7 +139,9 @@ class AnswersReader:
             id_: _Choice(
                 index,
                 prepared.reader(index),
-                prepared.raw_decoder() if request.wants_token_ids else None,
+                prepared.engine.new_decoder(is_raw=True, shows_special=True)
+                if request.wants_token_ids
+                else None,
                 IntervalBuffer(interval) if is_buffered else None,
             )
             for index, id_ in enumerate(ids)

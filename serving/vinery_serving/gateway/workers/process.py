@@ -19,7 +19,7 @@ from vinery_serving.gateway.workers.fork_server import (
     FORK,
     KILL,
     LOAD,
-    Promises,
+    Options,
     arguments,
 )
 from vinery_serving.gateway.workers.wire import (
@@ -34,7 +34,6 @@ from vinery_serving.gateway.workers.wire import (
     Codec,
     decode_refusal,
 )
-from vinery_serving.gateway.workers.worker import ProcessLimits
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.hang import CONFIRM_S
 from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
@@ -82,10 +81,14 @@ class ForkServerProcess:
         """Starts the process. It serves commands when it has imported its modules."""
         page = Page(_START_LIMIT_S)
         own, others = socket.socketpair()
-        process_limits = ProcessLimits(limits.cpu_s, limits.memory_bytes)
+        limit_s, load_s = NO_LIMIT_S, NO_LIMIT_S
+        if limits.hung_after_s:  # the rest of the time confirms that it stands still
+            limit_s, load_s = max(limits.hung_after_s - CONFIRM_S, 2.0), limits.load_s
+        of_call = limits.cpu_s, limits.memory_bytes
         with others:
+            options = Options(others.fileno(), jobs, *of_call, page.fd, limit_s, load_s)
             self._process = ChildProcess(
-                arguments(others.fileno(), jobs, process_limits, _promises(page, limits)),
+                arguments(options),
                 "the fork server",
                 environment=_environment(),
                 fds=(others.fileno(),),
@@ -254,13 +257,6 @@ class WorkerProcess:
 
 def exit_name(status: int | None) -> str:
     return signal.Signals(-status).name if status is not None and status < 0 else str(status)
-
-
-def _promises(page: Page, limits: WorkLimits) -> Promises:
-    if not limits.hung_after_s:
-        return Promises(page.fd, NO_LIMIT_S, NO_LIMIT_S)
-    # The rest of the time confirms that it stands still.
-    return Promises(page.fd, max(limits.hung_after_s - CONFIRM_S, 2.0), limits.load_s)
 
 
 def _environment() -> dict[str, str]:

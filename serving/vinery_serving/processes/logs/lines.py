@@ -51,7 +51,7 @@ class LineFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1]:
             error, stack = _error(record.name, record.exc_info[1], record.exc_info[2])
             message = f"{message} | {error} (at {stack})"
-        name = f"{_time(record)} {record.levelname} {self.process} {record.name}"
+        name = f"{time_text(record.created)} {record.levelname} {self.process} {record.name}"
         return f"{name}: {in_one_line(message)}"
 
 
@@ -62,7 +62,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         values: dict[str, object] = {
-            "time": _time(record),
+            "time": time_text(record.created),
             "level": record.levelname,
             "process": self.process,
             "logger": record.name,
@@ -100,11 +100,6 @@ def time_text(seconds: float) -> str:
     """Return a time as in log lines. Such texts sort by time."""
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
-
-
-def _time(record: logging.LogRecord) -> str:
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{seconds}.{int(record.msecs):03d}Z"
 
 
 def _message(record: logging.LogRecord) -> str:
