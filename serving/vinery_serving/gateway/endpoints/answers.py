@@ -23,7 +23,7 @@ from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, POOLING, TOKENS
 from vinery_serving.gateway.recording.record import RequestRecord
-from vinery_serving.gateway.running.generate import PreparedPooling, pool, stream, whole
+from vinery_serving.gateway.running.generate import pool, stream, whole
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.pooling.common import PoolingExchange
@@ -68,7 +68,7 @@ async def embed(
     model = engine.entry.name
     record.meter.tokens = TokenCounts(draft.num_tokens)
     await record.reservation.reserve_input(model, draft.num_tokens)
-    result = await pool(PreparedPooling(draft, engine, record.meter, request.origin))
+    result = await pool(draft, engine, record.meter, request.origin)
     parts: list[bytes] = []
     for number, part in enumerate(exchange.body(result, model, request.id), 1):
         parts.append(part)

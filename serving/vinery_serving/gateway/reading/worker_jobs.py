@@ -362,8 +362,12 @@ def _counting(
     )
 
 
-GENERATION: Final = {each: _generation(each) for each in GENERATION_ENDPOINTS}
-POOLING: Final = {each: _pooling(each) for each in POOLING_ENDPOINTS}
+GENERATION: Final[Mapping[str, Reading[tuple[Exchange, Draft]]]] = {
+    each: _generation(each) for each in GENERATION_ENDPOINTS
+}
+POOLING: Final[Mapping[str, Reading[tuple[PoolingExchange, PoolingDraft]]]] = {
+    each: _pooling(each) for each in POOLING_ENDPOINTS
+}
 TOKENS: Final[Mapping[str, Reading[bytes]]] = {
     each.name: each
     for each in (

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
@@ -358,39 +357,32 @@ def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
 # that have none when one ends.
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedPooling:
-    draft: PoolingDraft
-    engine: Engine
-    meter: Meter
-    origin: Origin
-
-
-async def pool(prepared: PreparedPooling) -> PoolingResult:
+async def pool(draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin) -> PoolingResult:
     """Return the vectors. Raises `ServingError`."""
-    run = _Pooling(prepared)
-    left_s = prepared.origin.deadline_s - prepared.meter.total_s
+    run = _Pooling(draft, engine, meter, origin)
     try:
-        async with asyncio.timeout(left_s):
+        async with asyncio.timeout(origin.deadline_s - meter.total_s):
             vectors = await run.vectors()
     except TimeoutError:
         raise DeadlineExceeded("No engine could run the request in time.") from None
     finally:
         run.end()
-    return PoolingResult(vectors, prepared.draft.num_tokens)
+    return PoolingResult(vectors, draft.num_tokens)
 
 
 class _Pooling:
-    def __init__(self, prepared: PreparedPooling) -> None:
-        self._prepared = prepared
-        self._run = _EngineRun(prepared.engine, prepared.meter)
+    def __init__(self, draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin) -> None:
+        self._draft = draft
+        self._meter = meter
+        self._origin = origin
+        self._run = _EngineRun(engine, meter)
         self._vectors: dict[int, bytes] = {}  # by the index of the text
         self._stream: VectorStream | None = None
         self._is_taken = False  # by an engine that has ended since
 
     async def vectors(self) -> tuple[bytes, ...]:
         """Raises `ServingError`, and what `asyncio.timeout` does."""
-        engine = self._prepared.engine
+        engine = self._run.engine
         engine.quarantine.check(engine.entry.name, [self._message(range(self._num_texts), 0)])
         while len(self._vectors) < self._num_texts:
             self._check(await self._run.next_engine(goes_on=self._is_taken))
@@ -410,11 +402,11 @@ class _Pooling:
 
     @property
     def _num_texts(self) -> int:
-        return len(self._prepared.draft.texts)
+        return len(self._draft.texts)
 
     def _check(self, hello: Hello) -> None:
         """Raises `InvalidRequest` for more dimensions than the vectors have."""
-        wanted = self._prepared.draft.dimensions
+        wanted = self._draft.dimensions
         if wanted is not None and wanted > hello.num_dimensions:
             raise InvalidRequest(
                 f"`dimensions` must be at most {hello.num_dimensions}, which is how many numbers "
@@ -438,7 +430,7 @@ class _Pooling:
             is_complete = found[-1].is_last
 
     def _take(self, found: Sequence[TextVectors], missing: Sequence[int]) -> None:
-        meter = self._prepared.meter
+        meter = self._meter
         for each in found:
             width = len(each.vectors) // len(each.indexes)
             for row, index in enumerate(each.indexes):
@@ -450,15 +442,13 @@ class _Pooling:
             self._run.generated()
 
     def _message(self, indexes: Iterable[int], id_: int) -> PoolTexts:
-        prepared, wanted = self._prepared, list(indexes)
-        origin = prepared.origin
-        texts, starts = prepared.draft.texts, prepared.draft.second_starts
+        draft, origin, wanted = self._draft, self._origin, list(indexes)
         return PoolTexts(
             id=id_,
-            texts=tuple(texts[each] for each in wanted),
-            second_starts=tuple(starts[each] for each in wanted),
-            deadline_s=max(0.0, origin.deadline_s - prepared.meter.total_s),
-            dimensions=prepared.draft.dimensions or 0,
+            texts=tuple(draft.texts[each] for each in wanted),
+            second_starts=tuple(draft.second_starts[each] for each in wanted),
+            deadline_s=max(0.0, origin.deadline_s - self._meter.total_s),
+            dimensions=draft.dimensions or 0,
             request_id=origin.request_id,
             lane=origin.lane,
             goes_on=self._is_taken,
