@@ -103,13 +103,13 @@ GREETING = a_chat(("user", "Hello!"))
 
 async def test_a_chat_has_the_tokens_of_its_prompt_and_their_count(engine):
     prepared = await prepared_of(engine)
-    tokenized = tokenize(TokenizeRequest(None, HELLO, Encoding()), engine)
+    tokenized = tokenize(TokenizeRequest(None, GREETING, Encoding()), engine)
     assert count_tokens(prepared.request, engine) == prepared.prompts[0].num_tokens
-    assert tokenized.token_ids == (engine.assets.render(HELLO).token_ids,)
+    assert tokenized.token_ids == (engine.assets.render(GREETING).token_ids,)
     assert tokenized.max_context == 2048
     assert tokenized.token_strings is None
     # A template of a request must be trusted here too.
-    chat = Conversation(HELLO.messages, rendering=Rendering(template="x"))
+    chat = Conversation(GREETING.messages, rendering=Rendering(template="x"))
     with pytest.raises(UnsupportedParameter):
         tokenize(TokenizeRequest(None, chat, Encoding()), engine)
 
