@@ -24,7 +24,6 @@ from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.endpoints.models import Abilities, abilities_of
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
 from vinery_serving.gateway.engines.models import ModelEntry, ModelState, draw
-from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.transport.client import EngineClient
 
@@ -36,7 +35,7 @@ UNLOADED = replace(LOADED, id=3, name="c", is_loaded=False)
 
 @pytest.fixture
 async def directory(tmp_path: Path) -> AsyncIterator[LocalDirectory]:
-    directory = LocalDirectory(tmp_path, select_family)
+    directory = LocalDirectory(tmp_path)
     yield directory
     await directory.close()
 

@@ -16,7 +16,6 @@ from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.gateway.preparing.prepare import prepare
 from vinery_serving.gateway.preparing.prepared import Origin, PreparedRequest
 from vinery_serving.gateway.running.generate import stream
-from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import SamplingParams, Submit
@@ -37,9 +36,8 @@ SUBMIT = Submit(id=0, prompt_ids=b"", sampling=SamplingParams(), max_new_tokens=
 def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> Engine:
     """An engine whose socket is in `folder`. No connection is open."""
     entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
-    family = select_family(entry.options.output_format, assets.template_text)
     client, waiting = Replicas(lambda _: EngineClient(folder / "e.sock")), WaitingRequests(folder)
-    return Engine(entry, assets, family, client, Quarantine(), Suspects(), waiting)
+    return Engine(entry, assets, client, Quarantine(), Suspects(), waiting)
 
 
 async def prepared_of(

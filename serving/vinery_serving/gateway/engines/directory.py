@@ -31,7 +31,6 @@ from vinery_serving.gateway.engines.models import (
 )
 from vinery_serving.gateway.engines.replicas import Replicas
 from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
-from vinery_serving.grammars.family import Family
 from vinery_serving.output.detokenize import Decoder, Detokenizer
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import UnusableFolder
@@ -51,10 +50,6 @@ _WAIT_CHECK_S: Final = 0.5
 # The model of a request that names none: an alias or a model of this name, or else the only one.
 DEFAULT_MODEL: Final = "default"
 
-# Gets the name of an output format ("": unknown) and the text of the chat template. Raises
-# ValueError for a name that does not exist.
-FamilySelector = Callable[[str, str | None], Family]
-
 
 class Engine(LoadedModel):
     """A served model of a web process, and the connections to its engine processes."""
@@ -63,7 +58,6 @@ class Engine(LoadedModel):
         self,
         entry: ModelEntry,
         assets: ModelAssets,
-        family: Family,
         replicas: Replicas,
         quarantine: Quarantine,
         suspects: Suspects,
@@ -72,13 +66,13 @@ class Engine(LoadedModel):
     ) -> None:
         """`waiting` lets the node know of requests that wait, which wakes the model; they wait
         `wait_s` at most."""
-        super().__init__(entry, assets, family)
+        super().__init__(entry, assets)
         self.replicas = replicas
         self._waiting = waiting
         self._wait_s = wait_s
         self.quarantine = quarantine
         self.suspects = suspects
-        self._chat_decoders = _detokenizer(assets, family.parser.special_texts)
+        self._chat_decoders = _detokenizer(assets, self.family.parser.special_texts)
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
         self._num_waiting = 0
@@ -164,14 +158,12 @@ class LocalDirectory:
     def __init__(
         self,
         run_dir: Path,
-        select_family: FamilySelector,
         quarantine: Quarantine | None = None,
         wait_s: float = ENGINE_WAIT_S,
     ) -> None:
         self._run_dir = run_dir
         self._wait_s = wait_s
         self._waiting = WaitingRequests(run_dir)
-        self._select_family = select_family
         self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
         self._has_hidden = False  # whether some projects do not see all models
@@ -339,11 +331,10 @@ class LocalDirectory:
         except UnusableFolder as error:
             log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
             return None
-        family = self._select_family(entry.options.output_format, assets.template_text)
         replicas = await self._replicas_of(entry, replaced)
         suspects = Suspects() if replaced is None else replaced.suspects
         return Engine(
-            *(entry, assets, family, replicas, self.quarantine, suspects),
+            *(entry, assets, replicas, self.quarantine, suspects),
             waiting=self._waiting,
             wait_s=self._wait_s,
         )

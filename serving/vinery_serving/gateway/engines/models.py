@@ -11,7 +11,7 @@ from typing import Final
 
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.grammars.family import Family
+from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.prompting.pooling_folder import PoolingFolder
@@ -84,11 +84,11 @@ class LoadedModel:
     # templates that came with a request.
     is_isolated = False
 
-    def __init__(self, entry: ModelEntry, assets: ModelAssets, family: Family) -> None:
+    def __init__(self, entry: ModelEntry, assets: ModelAssets) -> None:
         self.entry = entry
         self.assets = assets
-        self.family = family
-        tags = family.parser.reasoning
+        self.family = select_family(entry.options.output_format, assets.template_text)
+        tags = self.family.parser.reasoning
         if tags is not None:
             assets.reasoning_tags = tags.open.text, tags.close.text
 

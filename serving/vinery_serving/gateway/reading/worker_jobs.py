@@ -44,7 +44,6 @@ from vinery_serving.gateway.reading import media as request_media
 from vinery_serving.gateway.reading.media import RequestMedia
 from vinery_serving.gateway.workers.wire import Codec
 from vinery_serving.gateway.workers.worker import Session
-from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets, Prompt
@@ -198,8 +197,7 @@ def _model_of(entry: ModelEntry) -> LoadedModel:
             assets = ModelAssets.load(entry.folder, entry.options.chat_template)
         except UnusableFolder:
             raise ModelNotReady(f"The model {entry.name} cannot be loaded.") from None
-        family = select_family(entry.options.output_format, assets.template_text)
-        model = _models[entry.id] = _IsolatedModel(entry, assets, family)
+        model = _models[entry.id] = _IsolatedModel(entry, assets)
     return model
 
 

@@ -44,7 +44,6 @@ from vinery_serving.gateway.state.host_health import DISK_INTERVAL_S, DatabaseHe
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool
 from vinery_serving.gateway.workers.process import WorkLimits
-from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits, MediaFetcher
 from vinery_serving.media.tables.denials import DenialQueue
@@ -131,7 +130,6 @@ class Runtime:
         self._following_quarantine = asyncio.Lock()
         self.directory = LocalDirectory(
             Path(settings.VINERY_RUN_DIR),
-            select_family,
             Quarantine(self._put_in_quarantine if keep_s else None),
             wait_s=settings.VINERY_WAKE_WAIT_S,
         )
