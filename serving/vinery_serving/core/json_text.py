@@ -78,8 +78,6 @@ class NumberTooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JsonSize:
-    """How much is in a JSON value, itself included."""
-
     num_values: int = 0
     num_chars: int = 0  # of all strings and all keys
     num_properties: int = 0  # members of all `properties`, if the value is a JSON schema

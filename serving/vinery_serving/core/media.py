@@ -134,6 +134,5 @@ NO_MEDIA: Final = MediaUsage()
 
 
 def decoded(part: MediaPart) -> Picture | Clip:
-    """Return the picture or clip of a part that is decoded."""
     assert isinstance(part.source, Picture | Clip), "the part is not decoded yet"
     return part.source

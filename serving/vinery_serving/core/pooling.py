@@ -18,8 +18,6 @@ class TextRole(StrEnum):
 
 
 class TextPair(NamedTuple):
-    """Two texts of which a model gives one score."""
-
     query: str
     document: str
 
@@ -85,8 +83,6 @@ class PoolingResult:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Add pad tokens until a text has `length` tokens."""
-
     length: int  # tokens
     is_left: bool = False  # whether pad tokens go before the text
 

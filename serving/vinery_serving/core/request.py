@@ -48,32 +48,22 @@ PartsOf = Callable[[MediaPart], Sequence[ContentPart]]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call of the assistant.
-
-    `arguments` is the JSON text of an object. With `is_custom`, which only new calls have, it is
-    the input text of a custom tool.
-    """
+    """A tool call of the assistant."""
 
     id: str
     name: str
-    arguments: str
-    is_custom: bool = False
+    arguments: str  # the JSON text of an object, or the input text of a custom tool
+    is_custom: bool = False  # only new calls
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation.
-
-    `name` is the author's name. `reasoning` is the reasoning text of an earlier answer that
-    the client sent back. `tool_call_id` is the id of the call that a tool message answers.
-    """
-
     role: Role
     content: tuple[ContentPart, ...] = ()
-    name: str | None = None
-    reasoning: str | None = None
+    name: str | None = None  # of the author
+    reasoning: str | None = None  # of an earlier answer that the client sent back
     tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
+    tool_call_id: str | None = None  # of the call that a tool message answers
 
     @property
     def texts(self) -> tuple[TextPart, ...]:
@@ -218,21 +208,18 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A prompt that a chat template renders.
-
-    With `token_ids`, these are the whole prompt, and the template does not run. With
-    `drops_oldest`, the oldest messages of a prompt that exceeds the context are left out;
-    otherwise such a prompt is refused.
-    """
+    """A prompt that a chat template renders."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    # Whether the oldest messages of a prompt that exceeds the context are left out. Otherwise such
+    # a prompt is refused.
     drops_oldest: bool = False
     rendering: Rendering = Rendering()
-    token_ids: tuple[int, ...] | None = None
+    token_ids: tuple[int, ...] | None = None  # the whole prompt: the template does not run
     # Whether the answer begins with the text of the last message, if the assistant wrote it.
     echo: bool = False
 
@@ -269,14 +256,11 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class RawPrompts:
-    """One or more prompts without a template: texts, or lists of token ids.
-
-    With a `suffix`, the model generates the text between each prompt and the suffix.
-    """
+    """One or more prompts without a template: texts, or lists of token ids."""
 
     prompts: tuple[str | tuple[int, ...], ...]
     echo: bool = False  # whether each answer begins with its prompt
-    suffix: str | None = None
+    suffix: str | None = None  # the model generates the text between each prompt and this one
 
     @property
     def num_chars(self) -> int:

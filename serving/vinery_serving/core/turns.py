@@ -144,7 +144,6 @@ class FairTurns:
             self._grant_next()
 
     def end_all(self) -> None:
-        """End the turns that run, and begin the next ones."""
         running = [lane for lanes in self._by_slots[1:] for lane in lanes.values()]
         self.num_running = 0
         for lane in running:

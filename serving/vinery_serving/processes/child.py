@@ -237,7 +237,6 @@ class ChildProcess(RunningProcess):
 
 
 def kill_group(pid: int) -> None:
-    """Kill a group of processes, if there is one."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 

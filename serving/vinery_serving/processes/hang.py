@@ -96,7 +96,6 @@ class HangWatch:
         self._waited_s: dict[str, float] = {}
 
     def look(self) -> Hang | None:
-        """Why the process stands still, or None."""
         now = self._clock()
         passed_s, self._looked_at = now - self._looked_at, now
         counted_s = 0.0 if passed_s > self.next_look_s + _LATE_S else passed_s

@@ -46,7 +46,6 @@ class Replicas:
 
     @property
     def is_connected(self) -> bool:
-        """Whether one takes new generations."""
         return any(each.is_connected for each in self.clients)
 
     @property

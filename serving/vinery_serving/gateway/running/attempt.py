@@ -168,7 +168,6 @@ class AnswersReader:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether all choices were accepted, so that the answer has begun."""
         return self._num_to_accept == 0
 
     def read_from(self, output: OutputStream) -> None:
@@ -200,7 +199,6 @@ class AnswersReader:
         )
 
     async def extend(self, grants: TokenGrants) -> None:
-        """Reserve more tokens where choices need them soon."""
         if self._open:
             num_output_tokens = self._meter.tokens.num_output_tokens
             self._grant(grants, await grants.update(self.num_used, num_output_tokens))

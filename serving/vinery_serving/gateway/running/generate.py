@@ -395,7 +395,6 @@ class _Pooling:
         return tuple(self._vectors[index] for index in range(self._num_texts))
 
     def end(self) -> None:
-        """Free what the engine still has of it."""
         self._run.ended()
         if self._stream is not None:
             self._stream.cancel()

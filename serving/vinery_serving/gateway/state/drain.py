@@ -81,8 +81,6 @@ class LiveRequest:
 
 
 class LiveRequests(set[LiveRequest]):
-    """All running requests: admitted, and not settled. Belongs to the event loop."""
-
     def progress(self) -> list[tuple[str, int, int, int, int]]:
         """Return the id of each, and its prompt, cached, output and reasoning tokens so far."""
         return [

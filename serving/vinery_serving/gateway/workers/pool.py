@@ -157,7 +157,6 @@ class WorkerPool:
         return self._turns.num_waiting
 
     def start(self) -> None:
-        """Start the fork server early, which takes a part of a second."""
         self._live_server()
 
     async def stop(self) -> None:

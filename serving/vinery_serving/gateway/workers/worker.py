@@ -63,7 +63,6 @@ class Session:
 
 
 def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: ProcessLimits) -> None:
-    """Answer calls until the connection ends."""
     connection.sendall(BEGUN)
     gc.disable()  # the process is replaced before garbage in cycles matters
     first_peak = _peak_memory_bytes()

@@ -28,12 +28,10 @@ def process_of(path: Path) -> str:
 
 
 def log_paths(folder: Path) -> list[Path]:
-    """Return the present files of all processes. Raises OSError."""
     return sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIX))
 
 
 def engine_logs(folder: Path) -> set[Path]:
-    """Return the present files of all engines. Raises OSError."""
     return {path for path in log_paths(folder) if path.name.startswith(_ENGINE)}
 
 

@@ -78,7 +78,6 @@ class JsonFormatter(logging.Formatter):
 
 
 def json_line(values: Mapping[str, Any]) -> str:
-    """Return one JSON object without control characters and keys."""
     short = {
         name: _cut(value) if isinstance(value, str) else value for name, value in values.items()
     }
