@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from docs.markdown import code, table
-from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.core.field_limits import FIELD_LIMITS
-from vinery_serving.gateway.preparing.clamping import CLIENT_DEFAULTS
+from vinery_serving.core.tasks import Endpoint
+from vinery_serving.gateway.preparing.limits import CLIENT_DEFAULTS
 from vinery_serving.protocols.common.foreign import FOREIGN
 from vinery_serving.protocols.common.parameters import parameter_of
 from vinery_serving.protocols.common.refused import REFUSED
@@ -114,11 +114,11 @@ field. The members
 of Ollama's `options` are read as the fields of the body: `options.temperature`, `top_p`, `top_k`,
 `min_p`, `seed`, `stop`, `presence_penalty`, `frequency_penalty`, and the names below.
 """
-_NOTES: Final[Mapping[AnyEndpoint, str]] = {
+_NOTES: Final[Mapping[Endpoint, str]] = {
     Endpoint.MESSAGES: _MESSAGES,
-    PoolingEndpoint.EMBEDDINGS: _EMBEDDINGS,
-    PoolingEndpoint.RERANK: _RERANK,
-    PoolingEndpoint.SCORE: _SCORE,
+    Endpoint.EMBEDDINGS: _EMBEDDINGS,
+    Endpoint.RERANK: _RERANK,
+    Endpoint.SCORE: _SCORE,
 }
 # The start of a description, for a member that the parser refuses.
 _REFUSED = "Refused: "
@@ -154,7 +154,7 @@ def parameters_page() -> str:
     )
 
 
-def rows_of(endpoint: AnyEndpoint) -> Iterator[Row]:
+def rows_of(endpoint: Endpoint) -> Iterator[Row]:
     """Yield the parameters of `endpoint`, the refused ones last."""
     refused = REFUSED[endpoint]
     for name, field in parameters(BODIES[endpoint]):
@@ -190,7 +190,7 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def _endpoints() -> Iterator[str]:
-    for endpoint in ALL_ENDPOINTS:
+    for endpoint in Endpoint:
         yield f"## {endpoint}\n"
         if endpoint in _NOTES:
             yield _NOTES[endpoint]

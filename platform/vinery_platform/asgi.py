@@ -27,8 +27,8 @@ from vinery_platform.web.bounded import BoundedDjango, refuse  # noqa: E402
 from vinery_platform.web.middleware import ask_whether_unavailable  # noqa: E402
 from vinery_platform.web.serving_api import ask_engines  # noqa: E402
 from vinery_serving.core.errors import ShuttingDown, Unavailable  # noqa: E402
+from vinery_serving.gateway.endpoints.answers import api_application  # noqa: E402
 from vinery_serving.gateway.endpoints.bodies import skip_body  # noqa: E402
-from vinery_serving.gateway.endpoints.consumers import api_application  # noqa: E402
 from vinery_serving.gateway.endpoints.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
 from vinery_serving.gateway.state.runtime import Runtime, runtime  # noqa: E402
 from vinery_serving.models.engine_work import show_engine_work  # noqa: E402

@@ -21,7 +21,7 @@ from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.listening import Address
 from vinery_platform.processes.memory import model_memory_from_env
 from vinery_serving.core import field_limits
-from vinery_serving.core.endpoints import ALL_ENDPOINTS
+from vinery_serving.core.tasks import Endpoint
 
 # Commands have done so; other programs import only this module.
 config_file.apply()
@@ -294,7 +294,7 @@ VINERY_HUNG_AFTER_S = env.integer("VINERY_HUNG_AFTER_S")
 env.integer("VINERY_JOB_MEMORY_MB", 0)
 VINERY_LIMITS_WHEN_AWAY = env.choice("VINERY_LIMITS_WHEN_AWAY")
 # The endpoints that a key may be restricted to; `accounts` does not import `serving`.
-VINERY_KEY_ENDPOINTS = tuple(map(str, ALL_ENDPOINTS))
+VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))
 
 # -- Models -------------------------------------------------------------------------------
 

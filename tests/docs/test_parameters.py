@@ -7,7 +7,7 @@ import pytest
 from docs.__main__ import DOCUMENTS
 from docs.parameters import rows_of
 from tests.tables import table
-from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, parameter_of
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.document import BODIES
@@ -15,8 +15,8 @@ from vinery_serving.protocols.openapi.document import BODIES
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-@table("endpoint", ALL_ENDPOINTS)
-def test_each_parameter_is_described_and_has_a_row(endpoint: AnyEndpoint) -> None:
+@table("endpoint", Endpoint)
+def test_each_parameter_is_described_and_has_a_row(endpoint: Endpoint) -> None:
     fields = BODIES[endpoint].model_fields
     for name, field in fields.items():
         assert parameter_of(field) is not None, f"define {name} with parameter(...)"

@@ -15,9 +15,8 @@ from typing import Self
 import msgspec
 
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.gateway.engines.directory import ModelEntry
-from vinery_serving.gateway.engines.quarantine import Quarantine
-from vinery_serving.gateway.engines.suspects import Suspects
+from vinery_serving.gateway.engines.models import ModelEntry
+from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.transport import messages
 from vinery_serving.transport.client import GenerationUpdate
 from vinery_serving.transport.messages import Cancel, Hello, Submit, ToEngine

@@ -1,6 +1,7 @@
 """A prompt that cannot fit into the context is refused before it is rendered or tokenized."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.flow.tiny_chat import ASSETS, HELLO, RAW, new_engine, prepared_of
-from tests.prompting.builders import a_chat
+from tests.operations import growth
+from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong
+from vinery_serving.core.request import Conversation, Message, Role, ToolCall
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.preparing.context import within_context
-from vinery_serving.gateway.preparing.rendering import count_tokens
-from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.gateway.preparing.rendering import (
+    count_tokens,
+    droppable,
+    shortened,
+    within_context,
+)
+from vinery_serving.prompting.assets import ModelAssets, Prompt
 
 CONTEXT = 2048  # of the reference model
 LONG = "a" * (16 * CONTEXT + 1)  # its longest token has 16 bytes
@@ -168,3 +175,178 @@ def test_no_prompt_that_fits_is_refused(turns):
     within = within_context(replace(HELLO, prompt=conversation), engine)
 
     assert ASSETS.render(conversation, within.encoding).num_tokens == num_tokens
+
+
+# -- The turns that a conversation loses when it is too long, and those that it keeps
+
+USER, ASSISTANT, SYSTEM, DEVELOPER = (
+    a_message(role, "x") for role in ("user", "assistant", "system", "developer")
+)
+
+
+def calling(*ids: str) -> Message:
+    return a_message("assistant", tool_calls=tuple(ToolCall(id_, "f", "{}") for id_ in ids))
+
+
+def output(id_: str) -> Message:
+    return a_message("tool", "x", tool_call_id=id_)
+
+
+@table(
+    "messages, spans",
+    [
+        ([SYSTEM, USER, ASSISTANT, USER, ASSISTANT, USER], [[1, 2], [3, 4]]),
+        # Instructions stay wherever they are.
+        ([USER, DEVELOPER, ASSISTANT, SYSTEM, USER], [[0, 2]]),
+        # After the last question, calls are dropped with their outputs.
+        (
+            [USER, calling("a", "b"), output("a"), output("b")]
+            + [turn for id_ in "cd" for turn in (calling(id_), output(id_))],
+            [[1, 2, 3], [4, 5]],
+        ),
+        # A call is dropped with its output and all between them, also after the last question.
+        ([USER, calling("a"), USER, output("a"), USER, ASSISTANT, USER], [[0, 1, 2, 3], [4, 5]]),
+        ([USER, calling("a"), USER, output("a"), ASSISTANT, ASSISTANT], [[0, 1, 3], [4]]),
+        # The newest turn stays.
+        ([USER, calling("a"), output("a")], []),
+        ([ASSISTANT, ASSISTANT], [[0]]),
+    ],
+)
+def test_old_questions_are_dropped_with_their_answers_and_calls_with_their_outputs(messages, spans):
+    assert droppable(messages) == spans
+
+
+def test_of_one_question_no_message_can_be_left_out():
+    assert shorten(a_chat(USER), 0) is None
+
+
+def shorten(
+    conversation: Conversation, max_num_tokens: int, attempts: list[Conversation] | None = None
+) -> Prompt | None:
+    """The shortened prompt for a model with a token for each letter."""
+
+    def render(each: Conversation) -> Prompt:
+        if attempts is not None:
+            attempts.append(each)
+        text = "".join(message.text for message in each.messages)
+        return Prompt(tuple(range(len(text))), text)
+
+    return shortened(conversation, render, max_num_tokens=max_num_tokens)
+
+
+TURNS = st.builds(
+    a_message,
+    st.sampled_from(["user", "assistant", "system"]),
+    st.text("abc", min_size=1, max_size=9),
+)
+CALLS = st.sampled_from([[calling("a"), output("a")], [calling("b"), USER, output("b")]])
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> Conversation:
+    spans = draw(st.lists(TURNS.map(lambda turn: [turn]) | CALLS, min_size=1, max_size=12))
+    return Conversation(tuple(turn for span in spans for turn in span))
+
+
+@given(conversations(), st.integers(0, 60))
+def test_no_more_is_left_out_than_necessary(conversation, limit):
+    spans = droppable(conversation.messages)
+    lengths = [
+        sum(
+            len(each.text)
+            for at, each in enumerate(conversation.messages)
+            if all(at not in span for span in spans[:num_dropped])
+        )
+        for num_dropped in range(1, len(spans) + 1)
+    ]
+
+    prompt = shorten(conversation, limit)
+
+    best = next((length for length in lengths if length <= limit), lengths[-1] if lengths else None)
+    assert (None if prompt is None else prompt.num_tokens) == best
+
+
+@given(conversations())
+def test_required_messages_stay_and_calls_keep_their_outputs(conversation):
+    messages = conversation.messages
+    spans = droppable(messages)
+    dropped = {at for span in spans for at in span}
+    assert sorted(dropped) == sorted(at for span in spans for at in span)
+    assert len(messages) - 1 not in dropped
+    assert all(messages[at].role is not Role.SYSTEM for at in dropped)
+    questions = [at for at, message in enumerate(messages) if message.role is Role.USER]
+    assert not questions or questions[-1] not in dropped
+
+
+@given(conversations(), st.integers(0, 60))
+def test_it_takes_few_attempts(conversation, limit):
+    attempts: list[Conversation] = []
+
+    shorten(conversation, limit, attempts)
+
+    assert len(attempts) <= len(droppable(conversation.messages)).bit_length() + 1
+
+
+# -- Preparing a request costs at most twice the work for a field of twice the size
+
+QUESTION, ANSWER = a_message("user", "Hi"), a_message("assistant", "Hi")
+CALL = req.ToolCall("c", "f", "{}")
+
+
+@table(
+    "fields",
+    [
+        lambda n: {"steering": req.Steering(bias=tuple((at, 1.0) for at in range(n)))},
+        lambda n: {"steering": req.Steering(bad_words=tuple(f"w{at}" for at in range(n)))},
+        lambda n: {"steering": req.Steering(bad_word_ids=((1, 2),) * n)},
+        lambda n: {"steering": req.Steering(allowed_ids=(1,) * n)},
+        lambda n: {"stopping": req.Stopping(stop_token_ids=(1,) * n)},
+        lambda n: {"n": n},
+    ],
+)
+def test_a_field_of_twice_the_size(fields):
+    engine = new_engine(Path("/nowhere"))
+
+    def work(size: int) -> Callable[[], Any]:
+        request = replace(HELLO, **fields(size))
+        return lambda: asyncio.run(prepared_of(engine, request))
+
+    assert growth(work, 128) < 2.1
+
+
+@table(
+    "messages",
+    [
+        lambda n: (QUESTION, ANSWER) * n,
+        lambda n: (QUESTION, a_message("assistant", tool_calls=(CALL,) * n), QUESTION),
+        lambda n: (QUESTION, *(a_message("tool", tool_call_id="c"),) * n, QUESTION),
+    ],
+)
+def test_finding_what_may_be_left_out(messages):
+    def work(size: int) -> Callable[[], Any]:
+        found = messages(size)
+        return lambda: droppable(found)
+
+    assert growth(work, 500) < 2.1
+
+
+def test_finding_the_tools_that_may_be_called():
+    def work(size: int) -> Callable[[], Any]:
+        names = tuple(f"f{at}" for at in range(size))
+        choice = req.ToolChoice(req.ToolMode.AUTO, allowed=names)
+        conversation = a_chat(QUESTION, tools=tuple(map(req.Tool, names)), tool_choice=choice)
+        return lambda: conversation.callable_tools
+
+    assert growth(work, 500) < 2.1
+
+
+@table("drops_oldest", [True, False])
+def test_counting_and_leaving_out_what_cannot_fit(drops_oldest):
+    engine = new_engine(Path("/nowhere"), max_context=10**9)
+
+    def work(size: int) -> Callable[[], Any]:
+        prompt = a_chat(*(QUESTION, ANSWER) * size, drops_oldest=drops_oldest)
+        request: req.GenerationRequest = replace(HELLO, prompt=prompt)
+        return lambda: within_context(request, engine)
+
+    assert growth(work, 300) < 2.1

@@ -1,14 +1,18 @@
 """The model that a request names, and the engine that answers for it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import ASSETS, NOW, TINY_CHAT, new_engine
@@ -17,9 +21,9 @@ from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNot
 from vinery_serving.core.request import Rendering
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.gateway.engines.directory import Engine, LocalDirectory, ModelEntry, ModelState
-from vinery_serving.gateway.preparing.abilities import Abilities, abilities_of
-from vinery_serving.grammars.families.registry import select_family
+from vinery_serving.gateway.endpoints.models import Abilities, abilities_of
+from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
+from vinery_serving.gateway.engines.models import ModelEntry, ModelState, draw
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.transport.client import EngineClient
 
@@ -31,7 +35,7 @@ UNLOADED = replace(LOADED, id=3, name="c", is_loaded=False)
 
 @pytest.fixture
 async def directory(tmp_path: Path) -> AsyncIterator[LocalDirectory]:
-    directory = LocalDirectory(tmp_path, select_family)
+    directory = LocalDirectory(tmp_path)
     yield directory
     await directory.close()
 
@@ -297,3 +301,40 @@ async def test_waiting_for_an_engine_that_cannot_start_ends_early(event, words, 
     setattr(engine, event, True)
     with pytest.raises(ModelNotReady, match=words):
         await asyncio.wait_for(waiting, 30)
+
+
+# -- Requests of an alias are divided between its models
+
+TARGETS = {"a": 90, "b": 10, "spare": 0}
+some_targets = st.dictionaries(st.text(min_size=1), st.integers(0, 100), min_size=1, max_size=6)
+
+
+def able(*names: str) -> Callable[[str], bool]:
+    return lambda name: name in names
+
+
+def drawn(targets: dict[str, int], can_answer: Callable[[str], bool]) -> Counter[str]:
+    dice = Random(3)
+    return Counter(draw(targets, can_answer, dice) for _ in range(2000))
+
+
+def test_requests_are_divided_by_the_weights_between_models_that_can_answer():
+    counts = drawn(TARGETS, able("a", "b", "spare"))
+    assert 0.87 < counts["a"] / 2000 < 0.93
+    assert counts["a"] + counts["b"] == 2000
+
+    assert drawn(TARGETS, able("b")) == drawn(TARGETS, able("b", "spare")) == {"b": 2000}
+    # A model without weight answers when no other can.
+    assert drawn(TARGETS, able("spare")) == {"spare": 2000}
+    # If none can, those with a weight are waited for.
+    assert set(drawn(TARGETS, able())) == {"a", "b"}
+
+
+@given(some_targets, st.sets(st.text(min_size=1)), st.integers())
+def test_what_is_drawn_can_answer_if_any_can(targets, others, seed):
+    names = set(list(targets)[: seed % (len(targets) + 1)]) | others
+
+    name = draw(targets, able(*names), Random(seed))
+
+    assert name in targets
+    assert name in names or not names & targets.keys()

@@ -9,15 +9,14 @@ from vinery_serving.core import request as req
 from vinery_serving.core.events import Event, TextDelta
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.gateway.engines.directory import Engine, ModelEntry
+from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.gateway.engines.quarantine import Quarantine
+from vinery_serving.gateway.engines.models import ModelEntry
 from vinery_serving.gateway.engines.replicas import Replicas
-from vinery_serving.gateway.engines.suspects import Suspects
+from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.gateway.preparing.prepare import prepare
-from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.preparing.prepared import Origin, PreparedRequest
 from vinery_serving.gateway.running.generate import stream
-from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Submit
@@ -38,15 +37,14 @@ SUBMIT = Submit(id=0, prompt_ids=b"", sampling=Sampling(), max_new_tokens=9, dea
 def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> Engine:
     """An engine whose socket is in `folder`. No connection is open."""
     entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
-    family = select_family(entry.options.output_format, assets.template_text)
     client, waiting = Replicas(lambda _: EngineClient(folder / "e.sock")), WaitingRequests(folder)
-    return Engine(entry, assets, family, client, Quarantine(), Suspects(), waiting)
+    return Engine(entry, assets, client, Quarantine(), Suspects(), waiting)
 
 
 async def prepared_of(
     engine: Engine, request: req.GenerationRequest = HELLO, **values: Any
 ) -> PreparedRequest:
-    draft = prepare(request, engine, deadline_s=60, **values)
+    draft = prepare(request, engine, Origin(60, **values))
     return PreparedRequest.of(draft, engine, Meter(), "ab" * 12)
 
 

@@ -15,6 +15,8 @@ import pytest_asyncio
 from PIL import Image
 
 from tests.flow.tiny_chat import new_engine
+from tests.intake import readers
+from tests.intake.readers import LARGE, new_pool, no_files
 from tests.media.pdfs import pages, pdf, words
 from tests.prompting.test_vision import a_vision_folder
 from tests.tables import table
@@ -25,13 +27,12 @@ from vinery_serving.core.media import InlineSource, MediaPart, UrlSource
 from vinery_serving.core.request import Endpoint
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.gateway.engines.quarantine import Quarantine
-from vinery_serving.gateway.preparing.prepare import prepare
+from vinery_serving.gateway.engines.suspects import Quarantine
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
-from vinery_serving.gateway.reading import reading
 from vinery_serving.gateway.reading.media import RequestMedia
+from vinery_serving.gateway.reading.worker_jobs import decode_media
 from vinery_serving.gateway.workers.pool import Worker, WorkerPool
-from vinery_serving.gateway.workers.process import WorkerCrashed, WorkLimits
+from vinery_serving.gateway.workers.process import WorkerCrashed
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits, decode_image
 from vinery_serving.prompting.assets import ModelAssets
@@ -39,19 +40,14 @@ from vinery_serving.protocols import parse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LIMITS = WorkLimits(
-    num_processes=2, cpu_s=5, wall_s=60, memory_bytes=1024 * 2**20, max_waiting=9, wait_s=60
-)
-LARGE = " " * reading.SMALL_BODY_BYTES
 URL = "https://pictures.example/a.png"
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool() -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)
-    yield pool
-    await pool.stop()
+    async with new_pool() as pool:
+        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -84,20 +80,12 @@ def question(*parts: Any) -> dict[str, Any]:
     return {"role": "user", "content": [{"type": "text", "text": "What is it?"}, *parts]}
 
 
-async def no_files(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
-    assert not any(isinstance(part.source, UrlSource) for part in media)
-    return {}
-
-
 async def read(
     pool: WorkerPool, engine: Engine, fields: Any, fetch: Any = no_files, padding: str = ""
 ) -> Draft:
     body = (json.dumps(fields) + padding).encode()
-    endpoint = Endpoint.RESPONSES if "input" in fields else Endpoint.CHAT
-    here = reading.InProcess(parse, prepare)
-    async with reading.GenerationReader(pool, 1, len(body), here) as reader:
-        await reader.parse(body, endpoint, "v1", None)
-        _, draft = await reader.prepare(engine, fetch, deadline_s=9, request_id="r")
+    name = Endpoint.RESPONSES if "input" in fields else Endpoint.CHAT
+    draft: Draft = (await readers.read(pool, engine, name, body, fetch))[1]
     return draft
 
 
@@ -192,9 +180,15 @@ async def test_a_picture_is_scaled_to_what_the_model_takes_and_samples_share_its
     assert all(other.media[0].pixels is first.media[0].pixels for other in others)
 
 
-async def test_a_url_is_fetched_between_the_parse_and_the_decoder(
-    pool: WorkerPool, engine: Engine
+async def test_a_url_is_fetched_between_the_parse_which_is_done_once_and_the_decoder(
+    pool: WorkerPool, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    call, done = Worker.call, list[str]()
+
+    async def noting(worker: Worker, job: Any, *arguments: Any, **body: Any) -> Any:
+        done.append(job.__name__)
+        return await call(worker, job, *arguments, **body)
+
     async def fetch(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
         # A slow server must not keep a worker from other clients.
         assert pool.num_running == 0
@@ -202,12 +196,15 @@ async def test_a_url_is_fetched_between_the_parse_and_the_decoder(
         assert [part.source for part in media] == [of_inline, UrlSource(URL)]
         return {1: InlineSource(a_png(color=BLUE))}
 
-    for padding in ("", LARGE):
+    monkeypatch.setattr(Worker, "call", noting)
+    for padding, before in (("", []), (LARGE, ["parse", "pack"])):
         fields = {"messages": [question(picture(inline(a_png())), picture(URL))]}
         draft = await read(pool, engine, fields, fetch, padding)
 
         assert [each.pixels[:3] for each in draft.submits[0].media] == [bytes(RED), bytes(BLUE)]
         assert draft.prompts[0].text is None, padding
+        assert done == [*before, "resume", "decode_media", "decode_media", "prepare_generation"]
+        done.clear()
 
 
 async def test_a_text_model_refuses_before_anything_is_fetched(
@@ -238,10 +235,10 @@ async def test_a_file_that_ends_its_decoder_is_refused_by_its_path(
 ) -> None:
     call = Worker.call
 
-    async def ending(worker: Worker, name: str, *arguments: Any, **body: Any) -> Any:
-        if name == "decode_media":
+    async def ending(worker: Worker, job: Any, *arguments: Any, **body: Any) -> Any:
+        if job is decode_media:
             raise WorkerCrashed("SIGSEGV")
-        return await call(worker, name, *arguments, **body)
+        return await call(worker, job, *arguments, **body)
 
     monkeypatch.setattr(Worker, "call", ending)
 
@@ -297,12 +294,9 @@ async def test_an_animation_is_a_video_or_its_first_frame(pool: WorkerPool, engi
 
 async def test_the_setting_limits_the_frames_of_a_video(engine: Engine) -> None:
     url = a_gif(*((level, 0, 0) for level in range(0, 240, 40)))
-    pool = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)
-    pool.load(((), field_limits.configured(), DecodeLimits(max_frames=4)))
-    try:
+    async with new_pool() as pool:
+        pool.load(((), field_limits.configured(), DecodeLimits(max_frames=4)))
         draft = await shown(pool, engine, {"type": "video_url", "video_url": {"url": url}})
-    finally:
-        await pool.stop()
 
     assert [media.num_frames for media in draft.submits[0].media] == [4]
 
@@ -337,9 +331,6 @@ async def test_an_older_message_is_dropped_with_its_pictures(
 
 
 async def test_tokenizers_count_pictures(pool: WorkerPool, engine: Engine) -> None:
-    async def engine_of(head: Any) -> Engine:
-        return engine
-
     for padding in ("", LARGE):
         content = [question(picture(inline(a_png())))]
         draft = await read(pool, engine, {"input": content})
@@ -348,7 +339,7 @@ async def test_tokenizers_count_pictures(pool: WorkerPool, engine: Engine) -> No
             ("tokenize", {"messages": content}, "count"),
         ):
             body = (json.dumps(fields) + padding).encode()
-            answer = await reading.answer_tokens(pool, 1, name, body, "v1", engine_of, no_files)
+            answer = await readers.read(pool, engine, name, body)
 
             assert json.loads(answer)[member] == len(draft.prompts[0].token_ids)
 

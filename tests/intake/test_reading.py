@@ -5,7 +5,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,27 +15,24 @@ import pytest
 import pytest_asyncio
 
 from tests.flow.tiny_chat import TINY_CHAT, new_engine
+from tests.intake.readers import LARGE, ORIGIN, new_pool, no_files, read
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, ServingError, UnsupportedParameter
-from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.request import Endpoint, GenerationRequest
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.preparing.prepare import prepare
 from vinery_serving.gateway.preparing.prepared import Draft
-from vinery_serving.gateway.reading import reading
+from vinery_serving.gateway.reading.reading import RequestReader
+from vinery_serving.gateway.reading.worker_jobs import GENERATION
 from vinery_serving.gateway.workers.pool import WorkerPool
 from vinery_serving.gateway.workers.process import WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
-from vinery_serving.protocols import parse
 from vinery_serving.protocols.chat.exchange import ChatExchange
-from vinery_serving.protocols.common.exchange import Exchange
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIMITS = WorkLimits(
     num_processes=2, cpu_s=2, wall_s=60, memory_bytes=512 * 2**20, max_waiting=9, wait_s=60
 )
-LARGE = " " * reading.SMALL_BODY_BYTES
 _HANGING_S = 60
 
 USER = {"role": "user", "content": "Hello!"}
@@ -68,24 +65,17 @@ REQUESTS: list[tuple[Endpoint, dict[str, Any]]] = [
 ]
 
 
-@contextlib.asynccontextmanager
-async def new_pool() -> AsyncIterator[WorkerPool]:
-    pool = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)
-    yield pool
-    await pool.stop()
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool() -> AsyncIterator[WorkerPool]:
     """One for all tests: its fork server takes a second to start."""
-    async with new_pool() as pool:
+    async with new_pool(LIMITS) as pool:
         yield pool
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def own_pool() -> AsyncIterator[WorkerPool]:
     """For a test that loads something else, or counts processes."""
-    async with new_pool() as pool:
+    async with new_pool(LIMITS) as pool:
         yield pool
 
 
@@ -94,22 +84,10 @@ async def engine(tmp_path: Path) -> Engine:
     return new_engine(tmp_path, trust_request_chat_template=True)
 
 
-async def no_files(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
-    raise AssertionError("these requests have no media")
-
-
-async def read(
-    pool: WorkerPool, engine: Engine, endpoint: Endpoint, body: bytes, tree: str = "v1"
-) -> tuple[Exchange, Draft]:
-    here = reading.InProcess(parse, prepare)
-    async with reading.GenerationReader(pool, 1, len(body), here) as reader:
-        await reader.parse(body, endpoint, tree, "vinery")
-        return await reader.prepare(engine, no_files, deadline_s=9, request_id="req", lane=(5, 6))
-
-
 async def chat(pool: WorkerPool, engine: Engine, **fields: Any) -> Draft:
     body = json.dumps({"messages": [USER], **fields}).encode()
-    return (await read(pool, engine, Endpoint.CHAT, body))[1]
+    draft: Draft = (await read(pool, engine, Endpoint.CHAT, body))[1]
+    return draft
 
 
 def parts_of(error: ServingError) -> tuple[object, ...]:
@@ -120,8 +98,8 @@ async def test_a_large_body_is_prepared_as_a_small_one(pool: WorkerPool, engine:
     for endpoint, fields in REQUESTS:
         for tree in ("v1", "v3"):
             body = json.dumps({"seed": 7, **fields})
-            small, here = await read(pool, engine, endpoint, body.encode(), tree)
-            large, there = await read(pool, engine, endpoint, (body + LARGE).encode(), tree)
+            small, here = await read(pool, engine, endpoint, body.encode(), tree=tree)
+            large, there = await read(pool, engine, endpoint, (body + LARGE).encode(), tree=tree)
 
             assert ids_of(there) == ids_of(here)
             assert there.submits == here.submits
@@ -272,13 +250,12 @@ async def test_a_request_whose_process_is_killed_is_read_again(
     own_pool: WorkerPool, engine: Engine
 ) -> None:
     body = (json.dumps({"messages": [USER]}) + LARGE).encode()
-    here = reading.InProcess(parse, prepare)
-    async with reading.GenerationReader(own_pool, 1, len(body), here) as reader:
-        await reader.parse(body, Endpoint.CHAT, "v1", "vinery")
+    async with RequestReader(own_pool, 1, GENERATION[Endpoint.CHAT], len(body)) as reader:
+        await reader.parse(body, "v1", "vinery")
         assert own_pool._server is not None
         [process] = psutil.Process(own_pool._server.pid).children()
         process.kill()
-        _, draft = await reader.prepare(engine, no_files, deadline_s=9, request_id="r")
+        _, draft = await reader.prepare(engine, no_files, ORIGIN)
 
     assert ids_of(draft) == ids_of(await chat(own_pool, engine))
 
@@ -294,24 +271,16 @@ TOKENS: list[tuple[str, dict[str, Any]]] = [
 
 
 async def test_a_tokenizer_answers_in_both_processes(pool: WorkerPool, engine: Engine) -> None:
-    num_admitted, num_before = 0, pool.num_ended["tokens", "ok"]
-
-    async def admitted(model: str | None) -> Engine:
-        nonlocal num_admitted
-        num_admitted += 1
-        return engine
-
-    async def answer(name: str, body: dict[str, Any], padding: str = "") -> bytes:
-        data = (json.dumps(body) + padding).encode()
-        return await reading.answer_tokens(pool, 1, name, data, "v1", admitted, no_files)
-
-    for name, body in TOKENS:
-        assert await answer(name, body) == await answer(name, body, LARGE)
+    num_before = pool.num_ended["tokens", "ok"]
+    for name, fields in TOKENS:
+        body = json.dumps(fields)
+        here = await read(pool, engine, name, body.encode())
+        assert here == await read(pool, engine, name, (body + LARGE).encode())
     assert pool.num_ended["tokens", "ok"] == num_before + len(TOKENS)
     # A short body may ask for a long answer.
-    await answer("tokenize", {"prompt": "Hi", "max_length": 9000, "pad_to_max_length": True})
+    long = {"prompt": "Hi", "max_length": 9000, "pad_to_max_length": True}
+    await read(pool, engine, "tokenize", json.dumps(long).encode())
     assert pool.num_ended["tokens", "ok"] == num_before + len(TOKENS) + 1
-    assert num_admitted == 2 * len(TOKENS) + 1
 
 
 async def test_a_folder_with_openvinos_tokenizer_works_too(

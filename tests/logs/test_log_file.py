@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tests.conftest import clean_environment
 from tests.tables import table
-from vinery_serving.processes.logs.entries import LogEntry, read_entry
 from vinery_serving.processes.logs.file import LogBounds, LogFile
 from vinery_serving.processes.logs.folder import (
     delete_former_engines,
@@ -24,7 +23,7 @@ from vinery_serving.processes.logs.folder import (
     log_paths,
     process_of,
 )
-from vinery_serving.processes.logs.lines import json_line, time_text
+from vinery_serving.processes.logs.lines import LogEntry, json_line, read_entry, time_text
 from vinery_serving.processes.logs.reading import LogFollower, last_lines
 
 BOUNDS = LogBounds(max_bytes=100, num_files=3)

@@ -31,18 +31,17 @@ def _fit(width: int, height: int) -> tuple[int, int]:
     return max(round(scale * width), 1), max(round(scale * height), 1)
 
 
-def _decode(session: Session, body: bytes, kind: str, param: str) -> Any:
+def decode(session: Session, kind: MediaKind, param: str) -> Any:
     limits = DecodeLimits()
     signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
     try:
-        return _DECODERS[MediaKind(kind)](body, limits, _fit, param)
+        return _DECODERS[kind](session.body, limits, _fit, param)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _peak_bytes(session: Session, body: bytes) -> int:
+def peak_bytes(session: Session) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-JOBS = {"decode": _decode, "peak_bytes": _peak_bytes}
 RESULT_TYPES = (Picture, Clip, Page)

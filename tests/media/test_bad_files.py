@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.examples import examples
+from tests.media import decoding_jobs
 from tests.media.bad_files import BadFile, bad_files, files_of_many_parts, mutated_files
 from tests.media.containers import good_pictures
 from tests.media.drawing import (
@@ -61,11 +62,11 @@ async def _outcome(pool: WorkerPool, file: BadFile, lane: int) -> Outcome:
     async with pool.worker(lane, "test") as worker:
         worker.param = PARAM
         try:
-            result = await worker.call("decode", str(file.kind), PARAM, body=file.data)
+            result = await worker.call(decoding_jobs.decode, file.kind, PARAM, body=file.data)
         except InvalidRequest as error:
             result = error
         try:
-            peak_bytes = await worker.call("peak_bytes")
+            peak_bytes = await worker.call(decoding_jobs.peak_bytes)
         except InvalidRequest:
             peak_bytes = 0
     return Outcome((file.kind, len(file.data), sha256(file.data).digest()), result, peak_bytes)

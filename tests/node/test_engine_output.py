@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from vinery_serving.node.reconciler import EngineOutput
-from vinery_serving.processes.logs.entries import LogEntry
 from vinery_serving.processes.logs.file import LogBounds, LogFile
 from vinery_serving.processes.logs.folder import engine_name, log_path
-from vinery_serving.processes.logs.lines import time_text
+from vinery_serving.processes.logs.lines import LogEntry, time_text
 
 
 def write(folder: Path, process: str, message: str) -> None:

@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.fakes.clock import FakeClock
 from tests.tables import table
@@ -16,6 +18,7 @@ from vinery_serving.processes.hang import (
     LinuxProcess,
 )
 from vinery_serving.processes.heartbeat import Heartbeat, Page, in_one_line
+from vinery_serving.processes.upkeep import until_next
 
 LIMIT_S = 3.0
 SILENT = "without a sign of life"
@@ -175,3 +178,19 @@ Current thread 0x00007f0000000003 (most recent call first):
     assert in_one_line(dump) == (
         "serving/flow/rendering.py:12 render < srv/app/web.py:3 main; app/serving/other.py:5 busy"
     )
+
+
+# -- Periodic work of one process is done at the same moments
+
+
+@given(st.floats(0, 1e7), st.sampled_from([0.25, 0.5, 1.0, 2.0]))
+def test_work_is_done_at_multiples_of_its_interval(now_s: float, interval_s: float) -> None:
+    sleep_s = until_next(interval_s, lambda: now_s)
+
+    at = (now_s + sleep_s) / interval_s
+    assert at == pytest.approx(round(at), abs=1e-6)
+    assert 0.2 * interval_s <= sleep_s <= 1.2 * interval_s
+
+
+def test_work_without_an_interval_does_not_wait() -> None:
+    assert until_next(0.0) == 0.0

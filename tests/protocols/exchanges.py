@@ -7,10 +7,10 @@ from typing import Any
 from tests.results import build_result
 from vinery_serving.core import events as ev
 from vinery_serving.core.dialects import V1, Dialect
-from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.core.events import FinishReason
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import Conversation, GenerationRequest
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.pooling import parse_pooling
@@ -21,14 +21,14 @@ COMPLETED_AT = 1_700_000_002
 USAGE = ev.TokenCounts(11, num_cached_tokens=3, num_output_tokens=7, num_reasoning_tokens=2)
 
 # The smallest valid body of each endpoint.
-LEAST: dict[AnyEndpoint, dict[str, Any]] = {
+LEAST: dict[Endpoint, dict[str, Any]] = {
     Endpoint.CHAT: {"messages": [{"role": "user", "content": "Hi"}]},
     Endpoint.COMPLETIONS: {"prompt": "Once"},
     Endpoint.RESPONSES: {"input": "Hi"},
     Endpoint.MESSAGES: {"max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]},
-    PoolingEndpoint.EMBEDDINGS: {"input": "Hi"},
-    PoolingEndpoint.RERANK: {"query": "Hi", "documents": ["Hello"]},
-    PoolingEndpoint.SCORE: {"text_1": "Hi", "text_2": "Hello"},
+    Endpoint.EMBEDDINGS: {"input": "Hi"},
+    Endpoint.RERANK: {"query": "Hi", "documents": ["Hello"]},
+    Endpoint.SCORE: {"text_1": "Hi", "text_2": "Hello"},
 }
 OPENAI = (Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.RESPONSES)
 
@@ -40,10 +40,10 @@ def exchange(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> Exc
 
 
 def parsed(
-    endpoint: AnyEndpoint, dialect: Dialect = V1, /, **fields: Any
+    endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any
 ) -> Exchange | PoolingExchange:
     """The least request to any endpoint, with these fields added or replaced."""
-    if isinstance(endpoint, Endpoint):
+    if endpoint in GENERATION_ENDPOINTS:
         return exchange(endpoint, dialect, **fields)
     return parse_pooling(endpoint, json.dumps({**LEAST[endpoint], **fields}).encode())
 

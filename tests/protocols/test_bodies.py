@@ -14,6 +14,7 @@ from vinery_serving.core.dialects import DIALECTS, V1
 from vinery_serving.core.errors import InvalidRequest, ServingError
 from vinery_serving.core.field_limits import JSON_LEVELS
 from vinery_serving.core.request import Conversation, Endpoint
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 from vinery_serving.protocols import parse
 from vinery_serving.protocols.openapi.document import BODIES
 
@@ -48,7 +49,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
 }
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 @table("name", MALFORMED)
 def test_a_malformed_body_is_refused(endpoint: Endpoint, name: str) -> None:
     body, words = MALFORMED[name]
@@ -143,7 +144,7 @@ def bodies(draw: st.DrawFn, endpoint: Endpoint) -> dict[str, Any]:
     return {**LEAST[endpoint], **draw(few_fields(endpoint)), **prompt}
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 @settings(max_examples=examples(20))  # for each endpoint, and they are slow
 @given(data=st.data(), dialect=st.sampled_from(list(DIALECTS.values())))
 def test_random_json_is_answered_or_refused(
@@ -162,7 +163,7 @@ def test_random_json_is_answered_or_refused(
         assert answered(exchange, PLAIN)
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 @given(st.binary(max_size=40))
 @example(b'{"a":\xff}')
 def test_random_bytes_are_refused(endpoint: Endpoint, body: bytes) -> None:

@@ -10,6 +10,7 @@ from tests.tables import table
 from vinery_serving.core.dialects import V3
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import Endpoint
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import unknown_fields
 from vinery_serving.protocols.common.encoding import json_bytes
@@ -35,10 +36,12 @@ def test_each_name_has_one_row_of_an_endpoint_that_has_no_such_field() -> None:
 
     assert not twice
     for each in FOREIGN:
-        assert any(each.name not in fields_of(endpoint) for endpoint in Endpoint), each.name
+        assert any(each.name not in fields_of(endpoint) for endpoint in GENERATION_ENDPOINTS), (
+            each.name
+        )
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 @table("row", REFUSED_ROWS)
 def test_a_parameter_is_refused_by_name_if_it_would_change_the_answer(
     endpoint: Endpoint, row: Foreign
@@ -53,7 +56,7 @@ def test_a_parameter_is_refused_by_name_if_it_would_change_the_answer(
         assert exchanges.request(endpoint, **{row.name: value}).unused == Unused()
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 @table("row", HARMLESS_ROWS)
 def test_a_parameter_that_cannot_change_the_answer_is_named(
     endpoint: Endpoint, row: Foreign
@@ -155,7 +158,7 @@ def test_the_answer_continues_a_last_message_that_is_a_prefix() -> None:
     )
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 def test_unknown_fields_are_named_in_their_order(endpoint: Endpoint) -> None:
     asked = exchanges.request(
         endpoint, chat_id="a", features={}, options={"num_ctx": 2}, nothing=None

@@ -13,12 +13,13 @@ from vinery_serving.core import events as ev
 from vinery_serving.core.dialects import V1, V3
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint, Sampling
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 from vinery_serving.protocols.common.encoding import DONE
 
 from .clients import payloads
 from .exchanges import HEAD, answered, ended, exchange, request, streamed
 
-every_endpoint = table("endpoint", Endpoint)
+every_endpoint = table("endpoint", GENERATION_ENDPOINTS)
 
 
 @every_endpoint

@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 from docs.parameters import parameters
 from tests.tables import table
 from vinery_serving.core.dialects import DIALECTS, V1
-from vinery_serving.core.endpoints import ALL_ENDPOINTS, AnyEndpoint, PoolingEndpoint
 from vinery_serving.core.errors import EngineLost, InvalidRequest
 from vinery_serving.core.events import Failed, Started, TextDelta
 from vinery_serving.core.request import Endpoint
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS, POOLING_ENDPOINTS
 from vinery_serving.protocols.chat.exchange import ChatCompletion, ChatCompletionChunk
 from vinery_serving.protocols.common.encoding import Answer, Error, error_body
 from vinery_serving.protocols.common.refused import REFUSED
@@ -87,7 +87,7 @@ def test_both_trees_have_the_same_paths() -> None:
     ]
 
     assert trees[0] == trees[1]
-    assert set(map(str, ALL_ENDPOINTS)) < trees[0]
+    assert set(map(str, Endpoint)) < trees[0]
 
 
 def test_every_schema_is_valid_and_every_reference_has_a_target() -> None:
@@ -124,9 +124,9 @@ def test_every_field_of_a_body_has_a_description(body: Any) -> None:
         assert known["description"] == field.description or "x-refused" in known
 
 
-@table("endpoint, name", [(each, name) for each in ALL_ENDPOINTS for name in REFUSED[each]])
+@table("endpoint, name", [(each, name) for each in Endpoint for name in REFUSED[each]])
 def test_every_refused_field_is_marked_with_the_sentence_that_clients_get(
-    endpoint: AnyEndpoint, name: str
+    endpoint: Endpoint, name: str
 ) -> None:
     schema = BODIES[endpoint].__name__
     with pytest.raises(InvalidRequest) as caught:
@@ -138,7 +138,7 @@ def test_every_refused_field_is_marked_with_the_sentence_that_clients_get(
         assert fits(schema, {**LEAST[endpoint], name: harmless})
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 def test_unknown_fields_are_accepted_by_the_document_and_by_the_parser(endpoint: Endpoint) -> None:
     body = {**LEAST[endpoint], "unheard_of": {"a": [1]}}
 
@@ -146,8 +146,8 @@ def test_unknown_fields_are_accepted_by_the_document_and_by_the_parser(endpoint:
     assert exchange(endpoint, unheard_of={"a": [1]}).request == exchange(endpoint).request
 
 
-@table("endpoint", PoolingEndpoint)
-def test_every_field_of_a_pooling_body_may_be_null_but_its_texts(endpoint: PoolingEndpoint) -> None:
+@table("endpoint", POOLING_ENDPOINTS)
+def test_every_field_of_a_pooling_body_may_be_null_but_its_texts(endpoint: Endpoint) -> None:
     schema = BODIES[endpoint].__name__
     for name in SCHEMAS[schema]["properties"].keys() - LEAST[endpoint].keys():
         assert fits(schema, {**LEAST[endpoint], name: None}), name
@@ -223,14 +223,16 @@ def hold_stream(endpoint: Endpoint, stream: bytes) -> None:
 
 @table("path", sorted(GOLDEN.iterdir()))
 def test_every_recorded_answer_is_as_described(path: Path) -> None:
-    endpoint = next(each for each in Endpoint if path.name.startswith(str(each).split("/")[0]))
+    endpoint = next(
+        each for each in GENERATION_ENDPOINTS if path.name.startswith(str(each).split("/")[0])
+    )
     if path.suffix == ".json":
         hold_against(WHOLE[endpoint], json.loads(path.read_bytes()))
     else:
         hold_stream(endpoint, path.read_bytes())
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 @given(st.data(), st.integers(1, 3), st.booleans())
 def test_every_answer_is_as_described(
     endpoint: Endpoint, data: st.DataObject, n: int, is_scored: bool
@@ -258,7 +260,7 @@ def test_an_answer_with_token_ids_is_as_described(endpoint: Endpoint, data: st.D
     hold_against(WHOLE[endpoint], answered(asked, events))
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 def test_the_error_of_a_stream_and_what_a_request_adds_are_as_described(endpoint: Endpoint) -> None:
     events = [Started(), TextDelta(0, "a"), Failed(EngineLost("Send it again."))]
 

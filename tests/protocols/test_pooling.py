@@ -9,9 +9,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.tables import table
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Truncation
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.pooling import parse_pooling
 from vinery_serving.protocols.pooling.common import PoolingExchange
 from vinery_serving.protocols.pooling.embeddings import (
@@ -107,7 +107,7 @@ def test_cohere_limits_the_tokens_of_a_document(
     members: dict[str, Any], is_v2: bool, most: int | None
 ) -> None:
     body = encoded(query="q", documents=["a"], max_chunks_per_doc=9, **members)
-    request = parse_pooling(PoolingEndpoint.RERANK, body, is_v2=is_v2).request
+    request = parse_pooling(Endpoint.RERANK, body, is_v2=is_v2).request
     assert request.max_document_tokens == most
     assert request.unused.unknown == ("max_chunks_per_doc",)
 

@@ -6,13 +6,14 @@ from typing import Any
 from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.dialects import V1, V3, Dialect
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 
 from .exchanges import OPENAI, request
 
 CHAT, TEXTS = req.Endpoint.CHAT, req.Endpoint.COMPLETIONS
 RESPONSES, MESSAGES = req.Endpoint.RESPONSES, req.Endpoint.MESSAGES
 CONVERSATIONS = (CHAT, RESPONSES)
-ANY = tuple(req.Endpoint)
+ANY = GENERATION_ENDPOINTS
 
 Row = tuple[tuple[req.Endpoint, ...], dict[str, Any], Any]
 
@@ -428,7 +429,7 @@ def test_what_asks_for_nothing_is_the_same_as_absent(
 
 
 def test_a_salt_is_not_shown() -> None:
-    for endpoint in req.Endpoint:
+    for endpoint in GENERATION_ENDPOINTS:
         assert "secret" not in repr(request(endpoint, **ALL_SET).handling)
 
 

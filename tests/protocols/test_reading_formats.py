@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.tables import table
 from vinery_serving.core.request import Endpoint, Grammar, GrammarKind
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 
 from .exchanges import exchange
 
@@ -16,7 +17,7 @@ STRICT = {"is_strict": True}
 BARE = {"type": "const_string", "value": "Hello World!"}
 OLD_TAG = {"type": "structural_tag", "structures": [], "triggers": ["<f>"]}
 
-every_endpoint = table("endpoint", list(Endpoint))
+every_endpoint = table("endpoint", GENERATION_ENDPOINTS)
 
 
 def grammar_of(endpoint: Endpoint, **fields: Any) -> Grammar | None:

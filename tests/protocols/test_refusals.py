@@ -9,8 +9,8 @@ import pytest
 
 from tests.tables import golden_errors, table
 from vinery_serving.core.dialects import DIALECTS, V1, V3, Dialect
-from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.openapi.document import BODIES
 from vinery_serving.protocols.openapi.schema import component_schemas
@@ -21,13 +21,9 @@ CHAT, RESPONSES = Endpoint.CHAT, Endpoint.RESPONSES
 Row = dict[str, Any]
 
 
-def rows_of(name: str) -> list[tuple[AnyEndpoint, Row]]:
+def rows_of(name: str) -> list[tuple[Endpoint, Row]]:
     """The rows of a file, each with one of its endpoints."""
-    return [
-        (Endpoint(each) if each in list(Endpoint) else PoolingEndpoint(each), row)
-        for row in golden_errors(name)
-        for each in row["endpoints"]
-    ]
+    return [(Endpoint(each), row) for row in golden_errors(name) for each in row["endpoints"]]
 
 
 ROWS = rows_of("bodies")
@@ -68,7 +64,7 @@ WRONG_VALUES = [
 ]
 
 
-def refused(endpoint: AnyEndpoint, dialect: Dialect = V1, /, **fields: Any) -> InvalidRequest:
+def refused(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
         parsed(endpoint, dialect, **fields)
     error = caught.value
@@ -78,7 +74,7 @@ def refused(endpoint: AnyEndpoint, dialect: Dialect = V1, /, **fields: Any) -> I
 
 @table("endpoint", BODIES)
 def test_a_value_beyond_the_type_or_the_limits_of_a_field_is_refused(
-    endpoint: AnyEndpoint,
+    endpoint: Endpoint,
 ) -> None:
     for each, field, value in WRONG_VALUES:
         if each is endpoint:
@@ -114,7 +110,7 @@ def with_canaries(value: Any, *kept: str) -> Any:
     ],
 )
 def test_a_usage_record_has_no_text_of_a_refused_body(
-    endpoint: AnyEndpoint, fields: Mapping[str, Any]
+    endpoint: Endpoint, fields: Mapping[str, Any]
 ) -> None:
     for each in (fields, with_canaries(fields), with_canaries(fields, "type", "role")):
         try:
@@ -126,7 +122,7 @@ def test_a_usage_record_has_no_text_of_a_refused_body(
 
 @table("endpoint, row", ROWS)
 def test_a_wrong_body_is_refused_and_accepted_by_v3_where_only_v1_refuses_it(
-    endpoint: AnyEndpoint, row: Row
+    endpoint: Endpoint, row: Row
 ) -> None:
     trees = row.get("trees", DIALECTS)
     for tree in trees:
@@ -136,7 +132,7 @@ def test_a_wrong_body_is_refused_and_accepted_by_v3_where_only_v1_refuses_it(
         assert error.message == row["message"]
         assert error.message.endswith(".")
     if trees == ["v1"]:
-        assert isinstance(endpoint, Endpoint)
+        assert endpoint in GENERATION_ENDPOINTS
         assert exchange(endpoint, V3, **row["fields"]).request.dialect == V3
 
 
@@ -159,7 +155,7 @@ def test_audio_is_refused_because_no_model_takes_it(endpoint: Endpoint) -> None:
 
 @table("endpoint, name", [(each, name) for each, names in REFUSED.items() for name in names])
 def test_an_unsupported_parameter_is_refused_with_the_reason_unless_it_is_the_default(
-    endpoint: AnyEndpoint, name: str
+    endpoint: Endpoint, name: str
 ) -> None:
     error = refused(endpoint, **{name: "asked for"})
 

@@ -12,6 +12,7 @@ from vinery_serving.core import events as ev
 from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import EngineLost
 from vinery_serving.core.request import Endpoint
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 
 from . import clients
 from .exchanges import HEAD, answered, exchange, streamed
@@ -133,7 +134,7 @@ def test_padded_deltas_have_few_sizes_and_the_same_text(
     assert returned == clients.payloads(plain)
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 @given(st.data())
 def test_a_failed_stream_ends_with_its_error(endpoint: Endpoint, data: st.DataObject) -> None:
     whole = data.draw(event_streams(1))
@@ -163,7 +164,7 @@ def test_a_failed_response_keeps_its_output(data: st.DataObject) -> None:
     assert kept == [event["item"]["id"] for event in added]
 
 
-@table("endpoint", Endpoint)
+@table("endpoint", GENERATION_ENDPOINTS)
 @given(st.data())
 def test_no_client_splits_a_line_and_the_name_of_an_event_is_its_type(
     endpoint: Endpoint, data: st.DataObject

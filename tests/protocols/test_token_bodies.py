@@ -8,8 +8,8 @@ import pytest
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import TEXT
+from vinery_serving.core.pooling import Padding, Tokenized
 from vinery_serving.core.request import Conversation, Encoding, Rendering
-from vinery_serving.core.tokens import Padding, Tokenized
 from vinery_serving.protocols.tokens import TokenizeExchange, parse_detokenize, parse_tokenize
 
 HI = [{"role": "user", "content": "Hi"}]

@@ -17,8 +17,8 @@ from vinery_serving.core.media import (
     PathSource,
     UrlSource,
 )
+from vinery_serving.gateway.endpoints.callers import CallerMedia
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.gateway.recording.media import CallerMedia
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.media.fetching import Fetched, MediaFetcher, Wanted
 from vinery_serving.media.rules import DenialReason, Level, MediaDenied, MediaPolicy

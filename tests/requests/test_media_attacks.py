@@ -19,8 +19,8 @@ from vinery_serving.core.data_urls import is_data_url
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint
+from vinery_serving.gateway.endpoints.callers import CallerMedia
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.gateway.recording.media import CallerMedia
 from vinery_serving.media.fetching import MediaFetcher
 from vinery_serving.media.rules import FolderRule, Level, UrlRule
 from vinery_serving.protocols import parse

@@ -21,7 +21,7 @@ from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.media import MediaUsage
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.recording.record import RequestRecord
-from vinery_serving.gateway.state.live import LiveRequests
+from vinery_serving.gateway.state.drain import LiveRequests
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.protocols.common.encoding import error_body

@@ -13,7 +13,7 @@ from tests.convert.waiting import until
 from tests.tables import table
 from vinery_serving.core.errors import InvalidKey
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.gateway.state.live import LiveRequest
+from vinery_serving.gateway.state.drain import LiveRequest
 from vinery_serving.gateway.state.runtime import Runtime, _read_models, _repeat
 from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState, EngineStatus

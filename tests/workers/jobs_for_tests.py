@@ -35,27 +35,27 @@ def before_call(arguments: Any) -> None:
     """Nothing is needed."""
 
 
-def _loop(session: Session, body: bytes) -> None:
+def loop(session: Session) -> None:
     while True:
         pass
 
 
-def _sleep(session: Session, body: bytes, duration_s: float) -> int:
+def sleep(session: Session, duration_s: float) -> int:
     time.sleep(duration_s)
     return os.getpid()
 
 
-def _grow(session: Session, body: bytes, num_mb: int) -> int:
+def grow(session: Session, num_mb: int) -> int:
     return len(bytearray(num_mb * 2**20))
 
 
-def _remember(session: Session, body: bytes, key: str, value: Any) -> Any:
+def remember(session: Session, key: str, value: Any) -> Any:
     previous = session.state.get(key)
     session.state[key] = value
     return previous
 
 
-def _end(session: Session, body: bytes, marks: str, times: int, status: int) -> list[str]:
+def end(session: Session, marks: str, times: int, status: int) -> list[str]:
     """End the process the first `times` times: by a signal if the status is negative."""
     folder = Path(marks)
     if (num := len(list(folder.iterdir()))) < times:
@@ -64,32 +64,50 @@ def _end(session: Session, body: bytes, marks: str, times: int, status: int) -> 
     return list(session.state)
 
 
-def _refuse(session: Session, body: bytes) -> None:
+def refuse(session: Session) -> None:
     raise ContextTooLong(
         max_context=8, num_prompt_tokens=9, num_output_tokens=1, param="messages[1]"
     )
 
 
-def _refuse_option(session: Session, body: bytes) -> None:
+def refuse_option(session: Session) -> None:
     raise UnsupportedParameter("Leave it out.", param="seed", code="no_seed")
 
 
-JOBS = {
-    "echo": lambda session, body, value: value,
-    "size": lambda session, body: len(body),
-    "pid": lambda session, body: os.getpid(),
-    "environment": lambda session, body: dict(os.environ),
-    "loaded": lambda session, body: list(_loaded),
-    "files": lambda session, body: [str(each) for each in Path("/proc/self/fd").iterdir()],
-    "limits": lambda session, body: resource.getrlimit(resource.RLIMIT_FSIZE),
-    "loop": _loop,
-    "sleep": _sleep,
-    "grow": _grow,
-    "remember": _remember,
-    "refuse": _refuse,
-    "refuse_option": _refuse_option,
-    "fail": lambda session, body: 1 / len(body),
-    "end": _end,
-    "object": lambda session, body: object(),
-}
+def echo(session: Session, value: Any) -> Any:
+    return value
+
+
+def size(session: Session) -> int:
+    return len(session.body)
+
+
+def pid(session: Session) -> int:
+    return os.getpid()
+
+
+def environment(session: Session) -> dict[str, str]:
+    return dict(os.environ)
+
+
+def loaded(session: Session) -> list[Any]:
+    return list(_loaded)
+
+
+def files(session: Session) -> list[str]:
+    return [str(each) for each in Path("/proc/self/fd").iterdir()]
+
+
+def limits(session: Session) -> tuple[int, int]:
+    return resource.getrlimit(resource.RLIMIT_FSIZE)
+
+
+def fail(session: Session) -> float:
+    return 1 / len(session.body)
+
+
+def foreign(session: Session) -> object:
+    return object()
+
+
 RESULT_TYPES = (Colour, Grape)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.tables import table
+from tests.workers import jobs_for_tests as jobs
 from tests.workers.jobs_for_tests import RESULT_TYPES, Colour, Grape
 from vinery_serving.core.errors import (
     ContextTooLong,
@@ -25,6 +26,7 @@ from vinery_serving.core.errors import (
     Overloaded,
     UnsupportedParameter,
 )
+from vinery_serving.gateway.reading.media import _cpu_limit
 from vinery_serving.gateway.workers.pool import WorkerPool
 from vinery_serving.gateway.workers.process import JobFailed, WorkerCrashed, WorkLimits, exit_name
 from vinery_serving.gateway.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
@@ -48,7 +50,7 @@ async def pool() -> AsyncIterator[WorkerPool]:
         yield pool
 
 
-async def call(pool: WorkerPool, job: str, *arguments: Any, key: int = 1, body: bytes = b"") -> Any:
+async def call(pool: WorkerPool, job: Any, *arguments: Any, key: int = 1, body: bytes = b"") -> Any:
     async with pool.worker(key, "test") as worker:
         return await worker.call(job, *arguments, body=body)
 
@@ -82,47 +84,47 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_values_arrive_and_a_client_has_a_session_of_its_own(pool: WorkerPool) -> None:
     grape = Grape("Merlot", Colour.RED, tuple(range(1000)))
 
-    answer = await call(pool, "echo", {"grapes": [grape, (1, None)], "big": 10**400})
+    answer = await call(pool, jobs.echo, {"grapes": [grape, (1, None)], "big": 10**400})
     assert answer == {"grapes": [grape, (1, None)], "big": 10**400}
-    assert await call(pool, "size", body=b"x" * 20_000_000) == 20_000_000
+    assert await call(pool, jobs.size, body=b"x" * 20_000_000) == 20_000_000
 
     async with pool.worker(1, "test") as worker:
-        pid = await worker.call("pid")
-        await worker.call("remember", "name", "Merlot")
-        assert await worker.call("remember", "name", "") == "Merlot"
+        pid = await worker.call(jobs.pid)
+        await worker.call(jobs.remember, "name", "Merlot")
+        assert await worker.call(jobs.remember, "name", "") == "Merlot"
 
     async with pool.worker(2, "test") as worker:
-        assert await worker.call("pid") == pid
-        assert await worker.call("remember", "name", "") is None
+        assert await worker.call(jobs.pid) == pid
+        assert await worker.call(jobs.remember, "name", "") is None
 
 
 async def test_refusals_cost_no_process_and_defects_show_no_text(pool: WorkerPool) -> None:
-    pid = await call(pool, "pid")
+    pid = await call(pool, jobs.pid)
     with pytest.raises(ContextTooLong, match="maximum context length is 8 tokens") as caught:
-        await call(pool, "refuse")
+        await call(pool, jobs.refuse)
     assert caught.value.param == "messages[1]"
     assert caught.value.code == "context_length_exceeded"
 
     with pytest.raises(UnsupportedParameter, match="Leave it out") as unsupported:
-        await call(pool, "refuse_option")
+        await call(pool, jobs.refuse_option)
     assert (unsupported.value.param, unsupported.value.code) == ("seed", "no_seed")
-    assert await call(pool, "pid") == pid
+    assert await call(pool, jobs.pid) == pid
     assert pool.num_killed == 0
 
     with pytest.raises(JobFailed, match=r"ZeroDivisionError \(at .*jobs_for_tests.py") as caught:
-        await call(pool, "fail")
+        await call(pool, jobs.fail)
 
     assert "division by" not in str(caught.value)
 
     with pytest.raises(Exception, match=r".") as caught:
-        await call(pool, "object")
+        await call(pool, jobs.foreign)
 
     assert type(caught.value).__name__ in ("JobFailed", "BrokenAnswer")
 
 
 async def test_work_ends_when_its_client_leaves(pool: WorkerPool) -> None:
-    await call(pool, "pid")
-    looping = asyncio.create_task(call(pool, "loop"))
+    await call(pool, jobs.pid)
+    looping = asyncio.create_task(call(pool, jobs.loop))
     await until(lambda: pool.num_running == 1)
     [pid] = children_of(fork_server_pid(pool))
     await until(lambda: computes(pid))
@@ -134,40 +136,40 @@ async def test_work_ends_when_its_client_leaves(pool: WorkerPool) -> None:
     await until(lambda: not is_running(pid))
     await until(lambda: children_of(fork_server_pid(pool)) == [])
     assert (pool.num_running, pool.num_waiting) == (0, 0)
-    assert await call(pool, "echo", 1) == 1
+    assert await call(pool, jobs.echo, 1) == 1
     assert pool.num_ended["test", "left"] == 1
 
 
 async def test_work_that_uses_its_time_or_too_much_memory_is_refused(pool: WorkerPool) -> None:
     with pytest.raises(InvalidRequest, match="takes too long or too much memory"):
-        await call(pool, "loop")
+        await call(pool, jobs.loop)
 
-    assert await call(pool, "echo", 1) == 1
+    assert await call(pool, jobs.echo, 1) == 1
     assert pool.num_ended["test", "refused"] == 1
 
-    assert await call(pool, "grow", 100) == 100 * 2**20
+    assert await call(pool, jobs.grow, 100) == 100 * 2**20
     with pytest.raises(InvalidRequest, match="too much memory"):
-        await call(pool, "grow", 400)
+        await call(pool, jobs.grow, 400)
 
 
 async def test_work_that_waits_is_refused_at_its_deadline() -> None:
     async with pool_with(wall_s=0.5) as pool:
         with pytest.raises(InvalidRequest, match="takes too long"):
-            await call(pool, "sleep", 1000)
+            await call(pool, jobs.sleep, 1000)
 
         await until(lambda: children_of(fork_server_pid(pool)) == [])
 
 
 async def test_a_process_that_has_grown_was_killed_or_dies_is_replaced(pool: WorkerPool) -> None:
-    first = await call(pool, "pid")
-    await call(pool, "grow", 200)
-    assert await call(pool, "pid") != first
+    first = await call(pool, jobs.pid)
+    await call(pool, jobs.grow, 200)
+    assert await call(pool, jobs.pid) != first
 
-    pid = await call(pool, "pid")
+    pid = await call(pool, jobs.pid)
     os.kill(pid, signal.SIGKILL)
     await until(lambda: not children_of(fork_server_pid(pool)))
     await until(lambda: not any(each.is_usable for each in pool._idle))
-    assert await call(pool, "pid") != pid
+    assert await call(pool, jobs.pid) != pid
 
 
 @table(
@@ -192,8 +194,8 @@ async def test_work_of_a_lost_process_is_done_once_more_and_no_fault_of_its_clie
     marks = tmp_path_factory.mktemp("ended")
     with pytest.raises(error) if error else contextlib.nullcontext() as caught:
         async with pool.worker(1, "test") as worker:
-            await worker.call("remember", "Merlot", 1, body=b"Sauvignon")
-            kept = await worker.call("end", str(marks), times, status, body=b"Sauvignon")
+            await worker.call(jobs.remember, "Merlot", 1, body=b"Sauvignon")
+            kept = await worker.call(jobs.end, str(marks), times, status, body=b"Sauvignon")
             assert kept == ["Merlot"], "the new process does not know the session"
 
     if isinstance(caught, pytest.ExceptionInfo) and error is Overloaded:
@@ -203,22 +205,22 @@ async def test_work_of_a_lost_process_is_done_once_more_and_no_fault_of_its_clie
     assert len(warnings) == times
     assert {each.fields["status"] for each in warnings} == {exit_name(status)}
     assert "Sauvignon" not in caplog.text
-    assert await call(pool, "echo", 1) == 1
+    assert await call(pool, jobs.echo, 1) == 1
 
 
 async def test_a_process_that_never_began_is_no_fault_of_its_client() -> None:
     async with pool_with(hung_after_s=0, wall_s=0.5) as pool:
-        await call(pool, "sleep", 0)
+        await call(pool, jobs.sleep, 0)
         os.kill(fork_server_pid(pool), signal.SIGSTOP)
         async with pool.worker(1, "test"):
             with pytest.raises(Overloaded):
-                await call(pool, "echo", 1, key=2)
+                await call(pool, jobs.echo, 1, key=2)
         os.kill(fork_server_pid(pool), signal.SIGCONT)
 
 
 async def test_a_killed_fork_server_takes_its_workers_and_is_replaced(pool: WorkerPool) -> None:
-    await call(pool, "pid")
-    running = asyncio.create_task(call(pool, "sleep", 1000))
+    await call(pool, jobs.pid)
+    running = asyncio.create_task(call(pool, jobs.sleep, 1000))
     await until(lambda: pool.num_running == 1)
     server = fork_server_pid(pool)
     [worker] = children_of(server)
@@ -228,7 +230,7 @@ async def test_a_killed_fork_server_takes_its_workers_and_is_replaced(pool: Work
     with pytest.raises(Overloaded):
         await running
     await until(lambda: not is_running(worker))
-    assert await call(pool, "echo", 1) == 1
+    assert await call(pool, jobs.echo, 1) == 1
     assert fork_server_pid(pool) != server
     assert pool.num_starts == 2
 
@@ -239,7 +241,7 @@ async def test_a_process_with_thousands_of_connections_starts_a_fork_server() ->
     held = [os.dup(0) for _ in range(1100)]  # `select` takes no higher descriptor than 1023
     try:
         async with pool_with() as pool:
-            assert await call(pool, "echo", 5) == 5
+            assert await call(pool, jobs.echo, 5) == 5
     finally:
         for each in held:
             os.close(each)
@@ -251,7 +253,7 @@ async def test_a_stopped_fork_server_is_replaced(
 ) -> None:
     monkeypatch.setattr("vinery_serving.processes.hang._STOPPED_S", 0.3)
     async with pool_with(hung_after_s=1000) as pool:
-        ready = asyncio.create_task(call(pool, "sleep", 1000, key=1))
+        ready = asyncio.create_task(call(pool, jobs.sleep, 1000, key=1))
         await until(lambda: pool.num_running == 1)
         server = fork_server_pid(pool)
         await until(lambda: bool(children_of(server)))
@@ -259,12 +261,12 @@ async def test_a_stopped_fork_server_is_replaced(
 
         # It needs a process that the server does not start, and nothing asks for one to be killed.
         with pytest.raises(Overloaded):
-            await call(pool, "echo", 1, key=2)
+            await call(pool, jobs.echo, 1, key=2)
 
         await until(lambda: not is_running(server))
         with pytest.raises(Overloaded):
             await ready
-        assert await call(pool, "echo", 1) == 1
+        assert await call(pool, jobs.echo, 1) == 1
         assert fork_server_pid(pool) != server
         await until(lambda: "the fork server stood still" in caplog.text)
     assert "fork_server.py" in caplog.text, "the stacks are not in the log"
@@ -272,17 +274,17 @@ async def test_a_stopped_fork_server_is_replaced(
 
 async def test_a_process_that_was_started_before_goes_on_while_the_fork_server_is_stopped() -> None:
     async with pool_with(hung_after_s=0) as pool:
-        pid = await call(pool, "pid")
+        pid = await call(pool, jobs.pid)
         os.kill(fork_server_pid(pool), signal.SIGSTOP)
 
-        assert await call(pool, "pid", key=2) == pid
+        assert await call(pool, jobs.pid, key=2) == pid
 
         os.kill(fork_server_pid(pool), signal.SIGCONT)
 
 
 async def test_a_fork_server_in_a_loop_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     async with pool_with(hung_after_s=1, load_s=1) as pool:
-        await call(pool, "pid")
+        await call(pool, jobs.pid)
         server = fork_server_pid(pool)
         pool.load("loop")
 
@@ -290,7 +292,7 @@ async def test_a_fork_server_in_a_loop_is_replaced(caplog: pytest.LogCaptureFixt
         pool.load(["Merlot"])
 
         assert not is_running(server)
-        assert await call(pool, "loaded") == ["Merlot"]
+        assert await call(pool, jobs.loaded) == ["Merlot"]
     assert "jobs_for_tests.py" in caplog.text
 
 
@@ -301,15 +303,15 @@ async def test_a_fork_server_that_never_works_is_not_started_again_and_again(
     monkeypatch.setattr("vinery_serving.gateway.workers.process.arguments", lambda *_: ending)
     for _ in range(10):
         with pytest.raises(Overloaded):
-            await call(pool, "pid")
+            await call(pool, jobs.pid)
 
     assert pool.num_starts == 3
 
 
 async def test_no_process_outlives_the_pool(pool: WorkerPool) -> None:
-    worker = await call(pool, "pid")
+    worker = await call(pool, jobs.pid)
     server = fork_server_pid(pool)
-    looping = asyncio.create_task(call(pool, "sleep", 1000))
+    looping = asyncio.create_task(call(pool, jobs.sleep, 1000))
     await until(lambda: pool.num_running == 1)
 
     await pool.stop()
@@ -325,28 +327,28 @@ async def test_a_worker_has_no_environment_no_files_and_writes_none(
 ) -> None:
     monkeypatch.setenv("VINERY_SECRET_KEY", "grapes")
 
-    environment = await call(pool, "environment")
+    environment = await call(pool, jobs.environment)
 
     allowed = {"PYTHONPATH", "TOKENIZERS_PARALLELISM", "PATH", "TZ", "LD_LIBRARY_PATH", "LC_CTYPE"}
     assert set(environment) <= allowed
     # Its standard streams, its connection, and the folder that it lists.
-    assert len(await call(pool, "files")) == 5
-    assert await call(pool, "limits") == (0, 0)
+    assert len(await call(pool, jobs.files)) == 5
+    assert await call(pool, jobs.limits) == (0, 0)
 
 
 async def test_a_process_may_serve_once_and_later_ones_are_loaded(pool: WorkerPool) -> None:
     async with pool.worker(1, "test") as worker:
         worker.use_once()
-        pid = await worker.call("pid")
-        assert await worker.call("pid") == pid
+        pid = await worker.call(jobs.pid)
+        assert await worker.call(jobs.pid) == pid
 
     await until(lambda: not is_running(pid))
-    assert await call(pool, "pid", key=2) != pid
+    assert await call(pool, jobs.pid, key=2) != pid
 
-    first = await call(pool, "pid")
+    first = await call(pool, jobs.pid)
     pool.load(["Merlot"])
-    assert await call(pool, "loaded") == ["Merlot"]
-    assert await call(pool, "pid") != first
+    assert await call(pool, jobs.loaded) == ["Merlot"]
+    assert await call(pool, jobs.pid) != first
 
 
 CODEC = Codec(RESULT_TYPES)
@@ -395,3 +397,19 @@ def test_a_refusal_keeps_its_parts_and_a_broken_one_is_noticed() -> None:
     for parts in ((), 5, ("Nothing", "a", None, None, "x"), None):
         with pytest.raises(BrokenAnswer):
             decode_refusal(pickle.dumps(parts))
+
+
+def test_a_process_ends_in_a_block_that_takes_too_long_and_goes_on_after_another() -> None:
+    pid = os.fork()
+    if not pid:
+        with _cpu_limit(0.05):
+            while True:
+                pass
+    _, status = os.waitpid(pid, 0)
+
+    assert os.WTERMSIG(status) == signal.SIGPROF
+
+    with _cpu_limit(0.5):
+        pass
+
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)

@@ -22,10 +22,9 @@ from typing import Any, Final
 from vinery_platform.config import env
 from vinery_platform.config.home import Home
 from vinery_platform.processes.outputs import Output, write_all
-from vinery_serving.processes.logs.entries import LogEntry
 from vinery_serving.processes.logs.file import LogBounds, LogFile
 from vinery_serving.processes.logs.folder import log_path
-from vinery_serving.processes.logs.lines import JsonFormatter, LineFormatter
+from vinery_serving.processes.logs.lines import JsonFormatter, LineFormatter, LogEntry
 
 PROCESS_VARIABLE: Final = "VINERY_PROCESS"
 _OWN: Final = ("vinery_platform", "vinery_accounts", "vinery_serving")

@@ -19,8 +19,6 @@ class InvalidDataUrl(ValueError):
 
 
 class TooManyBytes(InvalidDataUrl):
-    """The data are larger than is allowed."""
-
     def __init__(self, num_bytes: int, max_bytes: int) -> None:
         super().__init__(f"must have at most {max_bytes} bytes, but has {num_bytes}")
         self.num_bytes = num_bytes

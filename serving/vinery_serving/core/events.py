@@ -73,20 +73,15 @@ NO_TOKENS: Final = TokenCounts()
 @dataclass(frozen=True, slots=True)
 class Started:
     """The engine accepted the request. The HTTP status is 200 from here on, and a later
-    error is part of the body.
-
-    `num_prompt_tokens` is the number of tokens of all prompts.
-    `prompt_ids` holds the token ids of each prompt, for requests with `wants_token_ids`.
-    `prompt_texts` holds the text of each prompt, for these and for requests with
-    `wants_prompt_text`. `prompt_chars` holds the number of characters of each prompt, for
-    requests with `counts_prompt_chars`.
-    """
+    error is part of the body."""
 
     num_choices: int = 1
+    # Of each prompt: its token ids, if the request `wants_token_ids`; its text, also if it
+    # `wants_prompt_text`; its number of characters, if it `counts_prompt_chars`.
     prompt_ids: tuple[tuple[int, ...], ...] = ()
     prompt_texts: tuple[str, ...] = ()
     prompt_chars: tuple[int, ...] = ()
-    num_prompt_tokens: int = 0
+    num_prompt_tokens: int = 0  # of all prompts
     # The values in force of what the request leaves to the model, for Responses only.
     sampling: Sampling | None = None
 
@@ -110,14 +105,11 @@ class PromptScored:
 @dataclass(frozen=True, slots=True)
 class TokensGenerated:
     """The ids of new tokens of a choice, for requests with `wants_token_ids`. Comes before
-    the deltas of these tokens.
-
-    `text` is the tokens' text with special tokens, before parsing. The text of a character
-    comes with its last token. The last event may hold text and no ids.
-    """
+    the deltas of these tokens."""
 
     choice: int
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]  # the last event may have none
+    # With special tokens, before parsing. The text of a character comes with its last token.
     text: str = ""
 
 
@@ -173,15 +165,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A choice is complete.
-
-    `cause` is the stop string or the id of the stop token that ended the choice,
-    `REPETITION`, or `QUOTA` when the client's quota was used up. None: the model's end token
-    or the token limit ended it.
-    """
-
     choice: int
     reason: FinishReason
+    # The stop string or the id of the stop token that ended the choice, `REPETITION`, or `QUOTA`.
+    # None: the model's end token or the token limit.
     cause: str | int | None = None
     # The mean of the choice's log-probabilities, for ranking candidates. None: unknown.
     mean_logprob: float | None = None
@@ -199,8 +186,6 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request ended with an error, perhaps after a part of its answer."""
-
     error: ServingError
 
 

@@ -306,5 +306,4 @@ def configure(values: Mapping[str, int]) -> None:
 
 
 def configured() -> Mapping[str, int]:
-    """Return all limits of this process, by name: for processes that it starts."""
     return {limit.name: limit.value for limit in FIELD_LIMITS}

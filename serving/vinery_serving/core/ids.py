@@ -41,16 +41,12 @@ def derive_seed(seed: int, index: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AnswerIdentity:
-    """The ids, the time and the model name of one answer.
+    """The ids, the time and the model name of one answer."""
 
-    `token` is the server's own and unique; all ids derive from it. `requested_id` replaces it
-    in the id of the answer only, where the client chose one (vLLM's `request_id`).
-    `created_at` is in whole Unix seconds.
-    """
-
-    token: str
-    created_at: int
+    token: str  # the server's own and unique: all ids derive from it
+    created_at: int  # whole Unix seconds
     model: str
+    # Replaces `token` in the id of the answer only, if the client chose one (vLLM's `request_id`).
     requested_id: str | None = None
 
     @classmethod

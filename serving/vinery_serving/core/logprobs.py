@@ -15,14 +15,12 @@ class TopLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of a prompt or an answer, with its alternatives.
-
-    `logprob` and `rank` are None for the first token of a prompt: no token precedes it.
-    """
+    """A token of a prompt or an answer, with its alternatives."""
 
     id: int
     text: str
     raw: bytes
+    # None, as the rank, for the first token of a prompt: no token precedes it.
     logprob: float | None  # natural logarithm
     rank: int | None  # 1: the most likely token of this position
     others: tuple[TopLogprob, ...] = ()  # the most likely first

@@ -87,8 +87,6 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a document."""
-
     text: str
     picture: Picture
 
@@ -98,8 +96,6 @@ MediaSource = InlineSource | UrlSource | PathSource | Picture | Clip
 
 @dataclass(frozen=True, slots=True)
 class MediaPart:
-    """A picture, video or document in a message's content."""
-
     kind: MediaKind
     source: MediaSource
     # Its path in the request, such as `messages[0].content[1].image_url`, for error messages.
@@ -110,7 +106,6 @@ class MediaPart:
 
 
 def num_pixels_of(source: Picture | Clip) -> int:
-    """Return the pixels of a picture, or of all frames of a clip."""
     num_frames = source.num_frames if isinstance(source, Clip) else 1
     return num_frames * source.width * source.height
 
@@ -139,6 +134,5 @@ NO_MEDIA: Final = MediaUsage()
 
 
 def decoded(part: MediaPart) -> Picture | Clip:
-    """Return the picture or clip of a part that is decoded."""
     assert isinstance(part.source, Picture | Clip), "the part is not decoded yet"
     return part.source

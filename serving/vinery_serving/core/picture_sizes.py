@@ -19,8 +19,6 @@ Size = tuple[int, int]  # width and height, in pixels
 
 
 class PictureSizes(Protocol):
-    """The sizes of one model."""
-
     def within(self, max_pixels: int) -> Self:
         """Return sizes of at most this many pixels, or the least that the model takes."""
 
@@ -87,7 +85,6 @@ class CroppedSize:
         return cls(side, patches * patches + int(keeps_class))
 
     def within(self, max_pixels: int) -> Self:
-        """Return itself: the model has one size."""
         return self
 
     def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> Size:
@@ -134,7 +131,8 @@ class TileSizes:
     def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> Size:
         most = self._most(_limit(detail, max_pixels))
         best, least = (1, 1), math.inf
-        for columns, rows in sorted(_grids(most), key=math.prod):
+        grids = [(x, y) for x in range(1, most + 1) for y in range(1, most // x + 1)]
+        for columns, rows in sorted(grids, key=math.prod):
             difference = abs(width / height - columns / rows)
             is_large = width * height > 0.5 * self.side**2 * columns * rows
             if difference < least or (difference == least and is_large):
@@ -251,13 +249,6 @@ _KINDS: Final[Mapping[str, type[SquareSize | CroppedSize | TileSizes | PinpointS
     "internvl_chat": TileSizes,
 }
 SIZED_TYPES: Final = tuple(_KINDS)  # of models
-
-
-def _grids(most: int) -> Iterable[tuple[int, int]]:
-    """Return all columns and rows of at most this many tiles."""
-    return (
-        (columns, rows) for columns in range(1, most + 1) for rows in range(1, most // columns + 1)
-    )
 
 
 def _limit(detail: Detail, max_pixels: int) -> int:

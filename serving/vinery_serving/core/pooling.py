@@ -1,10 +1,12 @@
-"""Requests for embeddings and scores, independent of the protocol of their client."""
+"""Requests for embeddings, scores and tokens, independent of the protocol of their client."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from vinery_serving.core.endpoints import PoolingEndpoint
+from vinery_serving.core.media import MediaPart
+from vinery_serving.core.request import Conversation, Encoding, PartsOf
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 
@@ -16,8 +18,6 @@ class TextRole(StrEnum):
 
 
 class TextPair(NamedTuple):
-    """Two texts of which a model gives one score."""
-
     query: str
     document: str
 
@@ -37,7 +37,7 @@ class Truncation:
 class PoolingRequest:
     """One vector or score for each of the inputs, in their order."""
 
-    endpoint: PoolingEndpoint
+    endpoint: Endpoint
     model: str | None
     inputs: tuple[PoolingInput, ...]
     param: str  # the client's name for the inputs, for error messages
@@ -76,3 +76,41 @@ class PoolingResult:
 
     vectors: tuple[bytes, ...]  # float32 little endian, (num_dimensions,)
     num_tokens: int
+
+
+# -- Requests to a model's tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    length: int  # tokens
+    is_left: bool = False  # whether pad tokens go before the text
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeRequest:
+    """Return the tokens of a prompt: of texts, or of messages in a chat template."""
+
+    model: str | None
+    prompt: tuple[str, ...] | Conversation
+    encoding: Encoding
+    padding: Padding | None = None
+    wants_token_strings: bool = False
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        return self.prompt.media if isinstance(self.prompt, Conversation) else ()
+
+    def with_media(self, parts_of: PartsOf) -> "TokenizeRequest":
+        if not isinstance(self.prompt, Conversation):
+            return self
+        return replace(self, prompt=self.prompt.with_media(parts_of))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenized:
+    """The token ids of each text, and on request their vocabulary strings."""
+
+    token_ids: tuple[tuple[int, ...], ...]
+    token_strings: tuple[tuple[str, ...], ...] | None = None
+    max_context: int | None = None  # of the model, in tokens; None: unknown

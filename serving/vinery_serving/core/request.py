@@ -12,11 +12,11 @@ from itertools import chain
 from typing import Any, Final
 
 from vinery_serving.core.dialects import V1, Dialect
+from vinery_serving.core.json_text import size_of
+from vinery_serving.core.media import MediaPart
 
 # `X as X`: others import it from here.
-from vinery_serving.core.endpoints import Endpoint as Endpoint
-from vinery_serving.core.json_size import size_of
-from vinery_serving.core.media import MediaPart
+from vinery_serving.core.tasks import Endpoint as Endpoint
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 # The clients' names for the prompt, for error messages.
@@ -48,32 +48,22 @@ PartsOf = Callable[[MediaPart], Sequence[ContentPart]]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call of the assistant.
-
-    `arguments` is the JSON text of an object. With `is_custom`, which only new calls have, it is
-    the input text of a custom tool.
-    """
+    """A tool call of the assistant."""
 
     id: str
     name: str
-    arguments: str
-    is_custom: bool = False
+    arguments: str  # the JSON text of an object, or the input text of a custom tool
+    is_custom: bool = False  # only new calls
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation.
-
-    `name` is the author's name. `reasoning` is the reasoning text of an earlier answer that
-    the client sent back. `tool_call_id` is the id of the call that a tool message answers.
-    """
-
     role: Role
     content: tuple[ContentPart, ...] = ()
-    name: str | None = None
-    reasoning: str | None = None
+    name: str | None = None  # of the author
+    reasoning: str | None = None  # of an earlier answer that the client sent back
     tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
+    tool_call_id: str | None = None  # of the call that a tool message answers
 
     @property
     def texts(self) -> tuple[TextPart, ...]:
@@ -93,7 +83,6 @@ class Message:
         return self.with_media(lambda part: (replace(part, param=f"{path}.{part.param}"),))
 
     def with_media(self, parts_of: PartsOf) -> "Message":
-        """Return the message with other parts for each of its media."""
         if not self.media:
             return self
         parts = (
@@ -119,8 +108,6 @@ class TextSyntax(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextGrammar:
-    """A grammar for a whole text."""
-
     syntax: TextSyntax
     definition: str
     param: str  # the path of the definition in the request, for error messages
@@ -128,8 +115,6 @@ class TextGrammar:
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that the model may call."""
-
     name: str  # as the model sees it
     description: str | None = None
     parameters: Mapping[str, Any] | None = None  # a JSON schema
@@ -223,21 +208,18 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A prompt that a chat template renders.
-
-    With `token_ids`, these are the whole prompt, and the template does not run. With
-    `drops_oldest`, the oldest messages of a prompt that exceeds the context are left out;
-    otherwise such a prompt is refused.
-    """
+    """A prompt that a chat template renders."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    # Whether the oldest messages of a prompt that exceeds the context are left out. Otherwise such
+    # a prompt is refused.
     drops_oldest: bool = False
     rendering: Rendering = Rendering()
-    token_ids: tuple[int, ...] | None = None
+    token_ids: tuple[int, ...] | None = None  # the whole prompt: the template does not run
     # Whether the answer begins with the text of the last message, if the assistant wrote it.
     echo: bool = False
 
@@ -252,22 +234,18 @@ class Conversation:
 
     @property
     def has_calls(self) -> bool:
-        """Whether an earlier answer called a tool."""
         return any(message.tool_calls for message in self.messages)
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
-        """The media of all messages, in their order."""
         return tuple(part for message in self.messages for part in message.media)
 
     def with_media(self, parts_of: PartsOf) -> "Conversation":
-        """Return the conversation with other parts for each of its media."""
         messages = tuple(message.with_media(parts_of) for message in self.messages)
         return replace(self, messages=messages)
 
     @property
     def num_chars(self) -> int:
-        """The characters of all its texts that a template may show."""
         values = [dict(each) for each in (self.template_kwargs, *self.rendering.documents)]
         return (
             sum(message.num_chars for message in self.messages)
@@ -278,18 +256,14 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class RawPrompts:
-    """One or more prompts without a template: texts, or lists of token ids.
-
-    With a `suffix`, the model generates the text between each prompt and the suffix.
-    """
+    """One or more prompts without a template: texts, or lists of token ids."""
 
     prompts: tuple[str | tuple[int, ...], ...]
     echo: bool = False  # whether each answer begins with its prompt
-    suffix: str | None = None
+    suffix: str | None = None  # the model generates the text between each prompt and this one
 
     @property
     def num_chars(self) -> int:
-        """The characters of all texts."""
         texts = [prompt for prompt in self.prompts if isinstance(prompt, str)]
         return sum(map(len, texts)) + len(self.suffix or "")
 
@@ -395,7 +369,6 @@ class Steering:
 
     @property
     def first_field(self) -> str | None:
-        """The name of the first request field that is set. None: no field is set."""
         fields = {
             "logit_bias": self.bias,
             "bad_words": self.bad_words,
@@ -507,7 +480,6 @@ class GenerationRequest:
         return self.prompt.media if isinstance(self.prompt, Conversation) else ()
 
     def with_media(self, parts_of: PartsOf) -> "GenerationRequest":
-        """Return the request with other parts for each of its media."""
         if not self.media:
             return self
         assert isinstance(self.prompt, Conversation)
@@ -529,5 +501,4 @@ class GenerationRequest:
 
     @property
     def num_choices(self) -> int:
-        """The number of answers that the client gets."""
         return self.num_prompts * self.n

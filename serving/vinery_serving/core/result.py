@@ -78,13 +78,10 @@ class ChoiceResult:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished request. `choices` are sorted by index, `completed_at` is in whole Unix
-    seconds. The four fields after it have one entry for each prompt, or are empty when the
-    client did not ask for them."""
-
-    choices: tuple[ChoiceResult, ...]
+    choices: tuple[ChoiceResult, ...]  # sorted by index
     usage: TokenCounts
-    completed_at: int
+    completed_at: int  # whole Unix seconds
+    # One entry for each prompt, or none if the client did not ask for them.
     prompt_ids: tuple[tuple[int, ...], ...] = ()
     scored_prompts: tuple[tuple[Token, ...], ...] = ()
     prompt_texts: tuple[str, ...] = ()

@@ -1,9 +1,21 @@
-"""What a served model does. Settings and tables import this file, so each command does."""
+"""The endpoints that run models, and what a served model does. Settings and tables import this
+file, so each command does."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from vinery_serving.core.endpoints import Endpoint, PoolingEndpoint
+
+class Endpoint(StrEnum):
+    """The values stand in URLs, in grants of keys and in usage records."""
+
+    CHAT = "chat/completions"
+    COMPLETIONS = "completions"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+    EMBEDDINGS = "embeddings"
+    RERANK = "rerank"
+    SCORE = "score"
 
 
 class Task(StrEnum):
@@ -25,19 +37,28 @@ GENERATION_TASKS: Final = frozenset({Task.CHAT, Task.COMPLETION, Task.VISION})
 POOLING_TASKS: Final = frozenset({Task.EMBEDDINGS, Task.RERANK})
 ALL_TASKS: Final = frozenset(Task)
 
-# What models do that a pooling endpoint takes.
-TASKS_OF_ENDPOINTS: Final = {
-    PoolingEndpoint.EMBEDDINGS: frozenset({Task.EMBEDDINGS}),
-    PoolingEndpoint.RERANK: frozenset({Task.RERANK}),
-    PoolingEndpoint.SCORE: frozenset({Task.RERANK}),
+# What a model must do, one of these, for each endpoint.
+TASKS_OF_ENDPOINTS: Final[Mapping[str, frozenset[Task]]] = {
+    Endpoint.CHAT: GENERATION_TASKS,
+    Endpoint.COMPLETIONS: GENERATION_TASKS,
+    Endpoint.RESPONSES: GENERATION_TASKS,
+    Endpoint.MESSAGES: GENERATION_TASKS,
+    Endpoint.EMBEDDINGS: frozenset({Task.EMBEDDINGS}),
+    Endpoint.RERANK: frozenset({Task.RERANK}),
+    Endpoint.SCORE: frozenset({Task.RERANK}),
 }
+GENERATION_ENDPOINTS: Final = tuple(
+    each for each in Endpoint if TASKS_OF_ENDPOINTS[each] is GENERATION_TASKS
+)
+# They turn texts into vectors or scores; pooling is vLLM's word for that.
+POOLING_ENDPOINTS: Final = tuple(each for each in Endpoint if each not in GENERATION_ENDPOINTS)
 
 _EXPLANATIONS: Final = {
     Task.CHAT: f"chats: use /{Endpoint.CHAT}",
     Task.COMPLETION: f"completes texts: use /{Endpoint.COMPLETIONS}",
     Task.VISION: f"chats: use /{Endpoint.CHAT}",
-    Task.EMBEDDINGS: f"makes embeddings: use /{PoolingEndpoint.EMBEDDINGS}",
-    Task.RERANK: f"ranks documents: use /{PoolingEndpoint.RERANK}",
+    Task.EMBEDDINGS: f"makes embeddings: use /{Endpoint.EMBEDDINGS}",
+    Task.RERANK: f"ranks documents: use /{Endpoint.RERANK}",
 }
 
 

@@ -65,8 +65,6 @@ def namespace_tools(
 
 
 class ToolIndex:
-    """The tools of a request by the names that a client may use for them."""
-
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._by_name: defaultdict[str | None, list[str]] = defaultdict(list)
         self._by_namespace: defaultdict[str | None, list[str]] = defaultdict(list)

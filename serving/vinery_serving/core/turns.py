@@ -59,8 +59,6 @@ _UNLIMITED: Final = TurnMessages("", "", "")
 
 @dataclass(eq=False, slots=True)
 class _Lane:
-    """The calls of one key."""
-
     key: Hashable
     num_running: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
@@ -146,7 +144,6 @@ class FairTurns:
             self._grant_next()
 
     def end_all(self) -> None:
-        """End the turns that run, and begin the next ones."""
         running = [lane for lanes in self._by_slots[1:] for lane in lanes.values()]
         self.num_running = 0
         for lane in running:
@@ -154,7 +151,6 @@ class FairTurns:
         self._grant_next()
 
     def _leave(self, lane: _Lane, granted: asyncio.Future[None]) -> None:
-        """End a wait without using its turn."""
         if granted.done() and not granted.cancelled():
             self.end(lane.key)
             return

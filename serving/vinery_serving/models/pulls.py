@@ -16,7 +16,7 @@ import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from vinery_serving.core.weight_files import weights_bytes_of
+from vinery_serving.core.model_files import weights_bytes_of
 from vinery_serving.models import devices, job_requests, registry
 from vinery_serving.models.convert.options import Precision
 from vinery_serving.models.hub import catalogue

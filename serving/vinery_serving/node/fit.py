@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from vinery_serving.core.kv_cache import context_of, kv_numbers_of_token
-from vinery_serving.core.weight_files import weights_bytes_of
+from vinery_serving.core.model_files import context_of, kv_numbers_of_token, weights_bytes_of
 from vinery_serving.engine.options import EngineOptions
 
 _GB: Final = 1 << 30

@@ -33,8 +33,8 @@ from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.keeper import AT_START, CHANGED, STOPPED, Asked, Keeper, ModelSpec
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.starting import END_TIMEOUT_S
-from vinery_serving.processes.logs.entries import LogEntry
 from vinery_serving.processes.logs.folder import delete_former_engines, engine_logs
+from vinery_serving.processes.logs.lines import LogEntry
 from vinery_serving.processes.logs.reading import LogFollower
 from vinery_serving.processes.upkeep import until_next
 from vinery_serving.transport.sockets import EngineAddress, engine_socket

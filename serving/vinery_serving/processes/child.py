@@ -89,7 +89,6 @@ class RunningProcess(ABC):
         self.close()
 
     def close(self) -> None:
-        """Release what belongs to it, after its end."""
         if self.page is not None and not self._is_closed:
             self.page.close()
         self._is_closed = True
@@ -215,7 +214,6 @@ class ChildProcess(RunningProcess):
         self._input.write(data)
 
     def close_input(self) -> None:
-        """Let it read the end of its standard input, after what was written."""
         if self._input is not None:
             self._input.close()
         elif self._process.stdin is not None:
@@ -239,7 +237,6 @@ class ChildProcess(RunningProcess):
 
 
 def kill_group(pid: int) -> None:
-    """Kill a group of processes, if there is one."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 

@@ -49,13 +49,10 @@ class ProcessState(Protocol):
 
 
 class LinuxProcess:
-    """The state of a process in /proc."""
-
     def __init__(self, pid: int) -> None:
         self._folder = Path(f"/proc/{pid}")
 
     def letter(self) -> str:
-        """The state as `ps` shows it; empty if unknown."""
         try:
             # The name before it may have any characters, also parentheses.
             return _read(self._folder / "stat").rpartition(b") ")[2][:1].decode()
@@ -63,7 +60,6 @@ class LinuxProcess:
             return ""
 
     def waited_s(self) -> dict[str, float]:
-        """For how long each thread has waited for a processor so far; empty if unknown."""
         waited: dict[str, float] = {}
         try:
             for thread in (self._folder / "task").iterdir():
@@ -100,7 +96,6 @@ class HangWatch:
         self._waited_s: dict[str, float] = {}
 
     def look(self) -> Hang | None:
-        """Why the process stands still, or None."""
         now = self._clock()
         passed_s, self._looked_at = now - self._looked_at, now
         counted_s = 0.0 if passed_s > self.next_look_s + _LATE_S else passed_s

@@ -62,11 +62,9 @@ class Heartbeat:
         self._numbers = memoryview(self._memory).cast("d")
 
     def beat(self, limit_s: float) -> None:
-        """Promise the next beat within `limit_s`."""
         self._numbers[_DEADLINE] = self._clock() + limit_s
 
     def report_serving(self) -> None:
-        """From now on, the process takes requests."""
         self._numbers[_SERVING] = 1.0
 
     def report_idle(self, since_s: float | None) -> None:
@@ -75,11 +73,9 @@ class Heartbeat:
         self._numbers[_IDLE_SINCE] = since_s or 0.0
 
     def report_draining(self) -> None:
-        """The process takes no new requests, and ends after those that it has."""
         self._numbers[_DRAINING] = 1.0
 
     def close(self) -> None:
-        """Give no more signs. The file stays open."""
         self._numbers.release()
         self._memory.close()
 
@@ -123,7 +119,6 @@ class Page:
         return None
 
     def allow(self, limit_s: float) -> None:
-        """Wait so long for the next sign."""
         self._numbers[_DEADLINE] = time.monotonic() + limit_s
 
     @property
@@ -133,7 +128,6 @@ class Page:
 
     @property
     def is_serving(self) -> bool:
-        """Whether the process has reported that it takes requests."""
         return self._numbers[_SERVING] != 0.0
 
     @property
@@ -144,7 +138,6 @@ class Page:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the process has reported that it takes no new requests."""
         return self._numbers[_DRAINING] != 0.0
 
     def stacks(self) -> str:

@@ -43,7 +43,6 @@ class BodyBudget:
     def __init__(
         self, max_bytes: int, max_bytes_of_owner: int, free_bytes: int = FREE_BYTES
     ) -> None:
-        """The first `free_bytes` of each body are not counted."""
         self.free_bytes = free_bytes
         self._max_bytes = max_bytes
         self._max_bytes_of_owner = max_bytes_of_owner
@@ -73,8 +72,6 @@ class BodyBudget:
 
 
 class BodyClaim:
-    """The part of a budget that one body uses."""
-
     __slots__ = ("_budget", "_num_bytes", "_owner")
 
     def __init__(self, budget: BodyBudget, owner: Hashable) -> None:
@@ -121,7 +118,9 @@ async def read_body(scope: Scope, receive: Receive, limits: BodyLimits, claim: B
     `TooManyBodies` and `Overloaded` for a budget that is used up, `ClientGone`, and
     `InvalidRequest` when the body does not arrive in time.
     """
-    _check_announced(scope, limits)
+    announced = header(scope, b"content-length")  # which the server has checked
+    if announced is not None and announced.isdigit() and int(announced) > limits.max_bytes:
+        raise _too_large(limits)
     ends_at_s = time.monotonic() + limits.timeout_s
     chunks: list[bytes] = []
     num_bytes = 0
@@ -148,13 +147,6 @@ async def skip_body(scope: Scope, receive: Receive) -> None:
         async with asyncio.timeout(_SKIP_WITHIN_S):
             while (await receive()).get("more_body", False):
                 """There may be more of it."""
-
-
-def _check_announced(scope: Scope, limits: BodyLimits) -> None:
-    """Raises `BodyTooLarge` by the `Content-Length`, which the server has checked."""
-    announced = header(scope, b"content-length")
-    if announced is not None and announced.isdigit() and int(announced) > limits.max_bytes:
-        raise _too_large(limits)
 
 
 async def _next_message(receive: Receive, limits: BodyLimits, ends_at_s: float) -> Message:

@@ -1,10 +1,11 @@
-"""Authenticates clients, and converts refusals of keys to errors of the API.
+"""What callers may: authentication, models and media. Refusals become errors of the API.
 
 A client sends its key as `Authorization: Bearer KEY`. Azure's clients send it as `api-key`, and
 Anthropic's as `x-api-key`. These count only without a bearer token, so that a request has one key.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final
@@ -12,11 +13,16 @@ from urllib.parse import quote
 
 from vinery_accounts.base.errors import KeyRefused, NotAllowed
 from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
-from vinery_serving.core.errors import InvalidKey, NotPermitted
+from vinery_serving.core.errors import InvalidKey, InvalidRequest, NotPermitted
+from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage, PathSource, UrlSource
 from vinery_serving.core.tasks import ALL_TASKS, Task
 from vinery_serving.gateway.endpoints.edge import OWN_HEADERS, Scope
-from vinery_serving.gateway.engines.aliases import alias_of
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.engines.models import alias_of
+from vinery_serving.gateway.state.runtime import Runtime
+from vinery_serving.media.fetching import Wanted
+from vinery_serving.media.rules import MediaDenied, MediaPolicy
 
 # Printable ASCII, except the percent sign that encodes other characters.
 _UNQUOTED: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
@@ -103,3 +109,58 @@ def address_of(scope: Scope) -> str | None:
     """Return the client's address. Behind a proxy, the server takes it from the proxy's header."""
     client = scope.get("client")
     return client[0] if client else None
+
+
+class CallerMedia:
+    def __init__(
+        self, runtime: Runtime, caller: Caller, meter: Meter, cover: Callable[[int], None]
+    ) -> None:
+        """`cover` claims memory for so many bytes, or raises `ServingError`."""
+        self._runtime = runtime
+        self._caller = caller
+        self._meter = meter
+        self._cover = cover
+
+    async def fetch(self, media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
+        """Return the files that did not come with the request, by the index of their part. Raises
+        `ServingError`."""
+        policy = self._runtime.media_policies.policy_of(
+            self._caller.organization_id, self._caller.project_id
+        )
+        _check_number(media, policy)
+        wanted = {
+            index: Wanted(part.source, part.param)
+            for index, part in enumerate(media)
+            if isinstance(part.source, UrlSource | PathSource)
+        }
+        return await self._fetch(wanted, policy) if wanted else {}
+
+    async def _fetch(
+        self, wanted: Mapping[int, Wanted], policy: MediaPolicy
+    ) -> Mapping[int, InlineSource]:
+        caller, begun_at_s = self._caller, time.monotonic()
+        try:
+            fetched = await self._runtime.media.fetch_all(
+                tuple(wanted.values()), policy, key=caller.key_id, project=caller.project_id
+            )
+        except MediaDenied as denied:
+            self._runtime.media_denials.put(
+                denied.denial, caller.organization_id, caller.project_id
+            )
+            raise
+        finally:
+            fetch_s = time.monotonic() - begun_at_s
+            self._meter.media += MediaUsage(fetch_s=fetch_s)
+        self._cover(sum(len(each.data) for each in fetched))
+        files = (InlineSource(each.data, each.max_pixels) for each in fetched)
+        return dict(zip(wanted, files, strict=True))
+
+
+def _check_number(media: Sequence[MediaPart], policy: MediaPolicy) -> None:
+    most = policy.max_media
+    if most is not None and len(media) > most:
+        raise InvalidRequest(
+            f"`{media[most].param}` is one too many: the media rules allow {most} pictures, videos "
+            "and files in a request. Send fewer, or ask the administrator to allow more.",
+            param=media[most].param,
+        )

@@ -4,8 +4,7 @@ limits of the calling key with their usage and their next resets."""
 import asyncio
 import json
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
@@ -41,22 +40,25 @@ _PART_BYTES: Final = 8 * 1024
 _BUILDING: Final = ThreadPoolExecutor(1, thread_name_prefix="documents")
 
 
-class _Document(ABC):
-    allowed = "GET, HEAD"
+class Document:
+    """An ASGI application that answers with what `read` returns."""
+
+    def __init__(
+        self, read: Callable[[Scope], Awaitable[bytes]], allowed: str = "GET, HEAD"
+    ) -> None:
+        self._read = read
+        self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI. Raises `ServingError`."""
-        if scope["method"] not in ("GET", "HEAD"):
-            raise MethodNotAllowed(scope["method"], allowed=self.allowed)
+        """Raises `ServingError`."""
+        is_head = scope["method"] == "HEAD"
+        if not is_head and scope["method"] != "GET":
+            raise MethodNotAllowed(scope["method"], allowed=self._allowed)
         body = await self._read(scope)
-        if scope["method"] == "HEAD" or len(body) <= _PART_BYTES:
-            await send_whole(send, 200, JSON, body, is_head=scope["method"] == "HEAD")
+        if is_head or len(body) <= _PART_BYTES:
+            await send_whole(send, 200, JSON, body, is_head=is_head)
         else:
             await _send_in_parts(send, body)
-
-    @abstractmethod
-    async def _read(self, scope: Scope) -> bytes:
-        """The document. Raises `ServingError`."""
 
 
 async def _send_in_parts(send: Send, body: bytes) -> None:
@@ -70,18 +72,18 @@ async def _send_in_parts(send: Send, body: bytes) -> None:
         await asyncio.sleep(0)
 
 
-class ConstantDocument(_Document):
-    """The same document for every client. It needs no key."""
+def constant(build: Callable[[], bytes]) -> Document:
+    """Return the same document for every client. It needs no key."""
 
-    def __init__(self, read: Callable[[], bytes]) -> None:
-        self._read_body = read
-        self._body: bytes | None = None
+    built: list[bytes] = []
 
-    async def _read(self, scope: Scope) -> bytes:
-        if self._body is None:
+    async def read(scope: Scope) -> bytes:
+        if not built:
             loop = asyncio.get_running_loop()
-            self._body = await loop.run_in_executor(_BUILDING, self._read_body)
-        return self._body
+            built.append(await loop.run_in_executor(_BUILDING, build))
+        return built[0]
+
+    return Document(read)
 
 
 def version() -> bytes:
@@ -97,44 +99,37 @@ def openapi() -> bytes:
     return json.dumps(contents, ensure_ascii=False).encode()
 
 
-class KeyUsage(_Document):
-    """`{tree}/usage/me`. It needs a key."""
+def key_usage(runtime: Runtime) -> Document:
+    """Return `{tree}/usage/me`. It needs a key."""
 
-    allowed = "GET"
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-
-    async def _read(self, scope: Scope) -> bytes:
-        authorization = authorization_of(scope["headers"])
-        caller = authenticate(self._runtime.required_keys, scope, authorization)
+    async def read(scope: Scope) -> bytes:
+        caller = authenticate(runtime.required_keys, scope, authorization_of(scope["headers"]))
         with grant_errors():
             caller.grants.check_scope(KeyScope.USAGE)
             caller.grants.check_address(address_of(scope))
-        return json_bytes(await self._body(caller))
+        return json_bytes(await _usage(runtime, caller))
 
-    async def _body(self, caller: Caller) -> dict[str, object]:
-        rules = self._rules(caller)
-        try:
-            levels = await self._runtime.limits.levels(rules)
-        except LimitsUnavailable:
-            raise Unavailable("The limits cannot be read just now. Try again.") from None
-        return {
-            "object": "usage",
-            "key": {"id": caller.key_id, "name": caller.key_name},
-            "user": caller.username,
-            "project": {"id": caller.project_id, "name": caller.project_name},
-            "organization": {"id": caller.organization_id, "name": caller.organization_name},
-            "limits": [_limit(level, time.time()) for level in levels],
-        }
+    return Document(read, allowed="GET")
 
-    def _rules(self, caller: Caller) -> list[Rule]:
-        """The rules of the key and its owners, and of the models that it may use."""
-        book, grants = self._runtime.limits.book, caller.grants
-        visible = self._runtime.directory.entries_of(caller.project_id)
-        models = [name for name in visible if grants.allows_model(name)]
-        own = [rule for scope in scopes_of(caller) for rule in book.rules_in(scope)]
-        return own + [rule for name in models for rule in book.rules_in(f"model:{name}")]
+
+async def _usage(runtime: Runtime, caller: Caller) -> dict[str, object]:
+    """The limits of the key and its owners, and of the models that it may use."""
+    book = runtime.limits.book
+    visible = runtime.directory.entries_of(caller.project_id)
+    models = [f"model:{name}" for name in visible if caller.grants.allows_model(name)]
+    rules = [rule for scope in (*scopes_of(caller), *models) for rule in book.rules_in(scope)]
+    try:
+        levels = await runtime.limits.levels(rules)
+    except LimitsUnavailable:
+        raise Unavailable("The limits cannot be read just now. Try again.") from None
+    return {
+        "object": "usage",
+        "key": {"id": caller.key_id, "name": caller.key_name},
+        "user": caller.username,
+        "project": {"id": caller.project_id, "name": caller.project_name},
+        "organization": {"id": caller.organization_id, "name": caller.organization_name},
+        "limits": [_limit(level, time.time()) for level in levels],
+    }
 
 
 def _limit(level: Level, now_s: float) -> dict[str, object]:

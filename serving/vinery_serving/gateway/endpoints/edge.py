@@ -1,22 +1,21 @@
-"""The outermost layer of both URL trees: request ids, CORS, preflight requests, JSON errors.
+"""The outermost layers of both URL trees, ASGI middlewares all: paths of other servers, then
+request ids, CORS, preflight requests and JSON errors, then turns of clients."""
 
-Anthropic's clients get errors in Anthropic's form, and all others in OpenAI's.
-An ASGI middleware around everything under `/v1` and `/v3`. It answers `OPTIONS` without
-authentication, because browsers send no key with it. It adds the same headers to every answer,
-to errors and streams, too.
-"""
-
+import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Hashable, Iterable, MutableMapping
+from itertools import takewhile
+from typing import Any, Final, NamedTuple
 
 from django.http import HttpRequest, JsonResponse
 from msgspec import to_builtins
 
+from vinery_serving.core.dialects import DIALECTS, V1
 from vinery_serving.core.errors import ServingError
 from vinery_serving.core.ids import new_id_token
+from vinery_serving.core.turns import FairTurns
 from vinery_serving.protocols.common.encoding import Answer, error_headers, error_object, json_bytes
 from vinery_serving.protocols.messages import errors as anthropic
 
@@ -53,6 +52,10 @@ _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9\-_, ]{1,2000}\Z")
 
 
 class ApiEdge:
+    """Adds the same headers to every answer, to errors and streams, too, and gives Anthropic's
+    clients errors in Anthropic's form, and all others in OpenAI's. It answers `OPTIONS` without
+    authentication, because browsers send no key with it."""
+
     def __init__(self, app: App) -> None:
         self._app = app
 
@@ -124,7 +127,6 @@ def _error_object(error: ServingError, scope: Scope) -> Answer:
 
 
 def error_body(error: ServingError, scope: Scope) -> bytes:
-    """Return the body of an error in the form of the client."""
     return json_bytes(_error_object(error, scope))
 
 
@@ -135,7 +137,6 @@ async def send_error(send: Send, error: ServingError, scope: Scope) -> None:
 
 
 def error_response(error: ServingError, request: HttpRequest) -> JsonResponse:
-    """Return an error in the form of the client, as a Django response."""
     scope = getattr(request, "scope", None)  # WSGI requests have none
     body = error_object(error) if scope is None else _error_object(error, scope)
     headers = error_headers(error)
@@ -155,7 +156,6 @@ async def send_whole(
     *,
     is_head: bool = False,
 ) -> None:
-    """Send a complete answer, or only its headers."""
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": b"" if is_head else body})
@@ -173,3 +173,101 @@ async def _answer_preflight(scope: Scope, send: Send, request_id: str) -> None:
     ]
     await send({"type": "http.response.start", "status": 204, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
+
+
+# -- The paths that clients of other servers send
+
+# The model that the path names. It replaces that of the body, as Azure's deployments do.
+DEPLOYMENT: Final = "vinery.deployment"
+# Names of models may have empty segments.
+_AS_SENT: Final = tuple(f"/{tree}/models/" for tree in DIALECTS)
+
+# The last is Cohere's.
+_PREFIXES: Final = (*DIALECTS, "v2")
+
+
+class OwnPath(NamedTuple):
+    path: str
+    deployment: str | None = None
+
+
+def own_path(path: str) -> OwnPath:
+    """Return the path of this API for a decoded path; any other path unchanged."""
+    if path.startswith(_AS_SENT):
+        return OwnPath(path)
+    match [part for part in path.split("/") if part]:
+        case ["openai", "deployments", *model, "chat", "completions"] if model:
+            return OwnPath(f"/{V1.name}/chat/completions", "/".join(model))
+        case ["openai", "deployments", *model, "completions"] if model:
+            return OwnPath(f"/{V1.name}/completions", "/".join(model))
+        case ["openai", "deployments", *model, "embeddings"] if model:
+            return OwnPath(f"/{V1.name}/embeddings", "/".join(model))
+        case ["openai", V1.name, *rest]:
+            return OwnPath(_joined(V1.name, *rest))
+        case [
+            "openai",
+            "chat" | "completions" | "responses" | "models" | "embeddings" as first,
+            *rest,
+        ]:
+            return OwnPath(_joined(V1.name, first, *rest))
+        case [prefix, *rest] if prefix in _PREFIXES:
+            return OwnPath(_joined(prefix, *rest))
+    return OwnPath(path)
+
+
+def _joined(*parts: str) -> str:
+    """The path of several prefixes is that of the last one that is not `v1`: one is of a base URL,
+    and the other is what the client adds to it."""
+    prefixes = list(takewhile(_PREFIXES.__contains__, parts))
+    own = [each for each in prefixes if each != V1.name] or [V1.name]
+    return "/".join(("", own[-1], *parts[len(prefixes) :]))
+
+
+class OwnPaths:
+    """Gives the routes the paths of this API. Azure's clients name the model in the path, as a
+    deployment. A base URL that ends with a slash doubles it, and one that ends with a prefix may
+    double that. What comes out goes through the same routes, keys and limits as if the client had
+    sent it."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, deployment = own_path(scope["path"])
+        await self._app({**scope, "path": path, DEPLOYMENT: deployment}, receive, send)
+
+
+# -- Turns
+
+# The first step of a request takes up to a millisecond.
+_MOST_IN_A_PASS: Final = 16
+
+
+class BeginInTurns:
+    """Begins a few requests in each pass of the event loop, in turns of their clients.
+
+    The loop runs everything that is ready before it looks for new events. A thousand requests that
+    come at once would be begun in one pass, and each other client would wait for all of them.
+    """
+
+    def __init__(
+        self, app: App, client_of: Callable[[Scope], Hashable], most: int = _MOST_IN_A_PASS
+    ) -> None:
+        """`client_of` finds whose turn a request takes. It is asked only if there is a queue."""
+        self._app = app
+        self._client_of = client_of
+        # Those of this pass. No more wait than there are connections.
+        self._turns = FairTurns(most, max_each=most)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_first = not self._turns.num_running
+        if not self._turns.begin_now(None):
+            await self._turns.begin(self._client_of(scope))
+        elif is_first:
+            asyncio.get_running_loop().call_soon(self._begin_pass)
+        await self._app(scope, receive, send)
+
+    def _begin_pass(self) -> None:
+        self._turns.end_all()
+        if self._turns.num_running:
+            asyncio.get_running_loop().call_soon(self._begin_pass)

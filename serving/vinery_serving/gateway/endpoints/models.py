@@ -7,13 +7,14 @@ vLLM's clients read `max_model_len`, LM Studio's `max_context_length` and `state
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from vinery_serving.core.request import SAMPLERS
 from vinery_serving.core.tasks import Task
-from vinery_serving.gateway.engines.directory import Engine, ModelEntry, ModelState
-from vinery_serving.gateway.preparing.abilities import Abilities, abilities_of
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry, ModelState
 
 # OpenRouter's names of the parameters that every model takes.
 _PARAMETERS: Final = (
@@ -24,14 +25,38 @@ _OF_TOOLS: Final = ("parallel_tool_calls", "tool_choice", "tools")
 _OF_REASONING: Final = ("include_reasoning", "reasoning", "reasoning_effort")
 
 
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    chats: bool  # it has a chat template
+    calls_tools: bool
+    reasons: bool
+    fills_in_middle: bool
+    sees: bool  # it takes pictures, and the pages of documents
+    watches: bool  # it takes videos
+
+
+def abilities_of(model: LoadedModel) -> Abilities:
+    """Return what the model's files allow, and its output format lets the server read."""
+    assets, family = model.assets, model.family
+    return Abilities(
+        chats=assets.template_text is not None,
+        calls_tools=assets.takes_tools and family.grammar.supports_calls,
+        reasons=family.parser.reasoning is not None,
+        fills_in_middle=assets.fills_in_middle,
+        sees=assets.vision is not None,
+        watches=assets.vision is not None and assets.vision.takes_video,
+    )
+
+
 def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> dict[str, object]:
     """Return the object of a model. Without an engine its abilities are null: they are known when
-    its files are read."""
-    options = entry.options
-    if not entry.task.is_generation:
-        return _pooling_body(entry, engine, state)
-    context = options.context_of(None) if engine is None else engine.max_context
-    abilities = None if engine is None else abilities_of(engine)
+    its files are read. A model that generates no text has none."""
+    generates, options = entry.task.is_generation, entry.options
+    if engine is not None:
+        context = engine.max_context
+    else:
+        context = options.context_of(None) if generates else options.max_context or None
+    abilities = abilities_of(engine) if engine is not None and generates else None
     return {
         "id": entry.name,
         "object": "model",
@@ -42,10 +67,10 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
         "max_model_len": context,
         "context_length": context,
         "max_context_length": context,
-        "architecture": _modalities(abilities),
+        "architecture": _modalities(entry.task, abilities),
         "top_provider": {
             "context_length": context,
-            "max_completion_tokens": options.max_tokens_limit or None,
+            "max_completion_tokens": (generates and options.max_tokens_limit) or None,
             "is_moderated": False,
         },
         "capabilities": None if abilities is None else _capabilities(abilities),
@@ -53,37 +78,7 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
     }
 
 
-def _pooling_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> dict[str, object]:
-    """The object of a model that generates no text."""
-    context = entry.options.max_context or None if engine is None else engine.max_context
-    outputs = {Task.EMBEDDINGS: "embeddings", Task.RERANK: "rerank"}[entry.task]
-    return {
-        "id": entry.name,
-        "object": "model",
-        "created": int(entry.created_at.timestamp()),
-        "owned_by": "vinery",
-        "state": state.value,
-        "task": entry.task.value,
-        "max_model_len": context,
-        "context_length": context,
-        "max_context_length": context,
-        "architecture": {
-            "modality": f"text->{outputs}",
-            "input_modalities": ["text"],
-            "output_modalities": [outputs],
-        },
-        "top_provider": {
-            "context_length": context,
-            "max_completion_tokens": None,
-            "is_moderated": False,
-        },
-        "capabilities": None,
-        "supported_parameters": None,
-    }
-
-
 def anthropic_model(body: Mapping[str, Any]) -> dict[str, object]:
-    """Return the object of a model in Anthropic's form, from that of `model_body`."""
     return {
         "type": "model",
         "id": body["id"],
@@ -106,17 +101,18 @@ def anthropic_list(bodies: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     }
 
 
-def _modalities(abilities: Abilities | None) -> Mapping[str, object]:
+def _modalities(task: Task, abilities: Abilities | None) -> Mapping[str, object]:
     """OpenRouter's words, also before the abilities are known."""
     inputs = ["text"]
+    output = {Task.EMBEDDINGS: "embeddings", Task.RERANK: "rerank"}.get(task, "text")
     if abilities is not None and abilities.sees:
         inputs += ["image", "file"]
     if abilities is not None and abilities.watches:
         inputs += ["video"]
     return {
-        "modality": "+".join(inputs) + "->text",
+        "modality": f"{'+'.join(inputs)}->{output}",
         "input_modalities": inputs,
-        "output_modalities": ["text"],
+        "output_modalities": [output],
     }
 
 

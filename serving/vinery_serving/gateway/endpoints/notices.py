@@ -45,7 +45,7 @@ def report_unused(unused: Unused, scope: Scope, traffic: Traffic, *others: str) 
     num_names = len(names) - len(unused.unknown) + unused.num_unknown
     headers: Headers = scope[OWN_HEADERS]
     headers.append((IGNORED, ignored(names, num_names)))
-    for label in set(map(_label, names)):
+    for label in {name if name in _LABELS else _OTHER for name in names}:
         traffic.ignored[label] += 1
     _refuse(unused)
 
@@ -69,10 +69,6 @@ def ignored(names: Iterable[str], num_names: int) -> bytes:
     if num_names > len(listed):
         listed.append(f"+{num_names - len(listed)} more")
     return ", ".join(listed).encode("ascii")
-
-
-def _label(name: str) -> str:
-    return name if name in _LABELS else _OTHER
 
 
 def _refuse(unused: Unused) -> None:

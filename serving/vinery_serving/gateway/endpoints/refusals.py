@@ -38,7 +38,6 @@ class Refusals:
     """Belongs to one thread: there is no lock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` returns seconds."""
         self._clock = clock
         self._logged_at_s = -_LOG_INTERVAL_S
         self._unlogged: Counter[str] = Counter()

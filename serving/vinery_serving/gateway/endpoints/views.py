@@ -1,10 +1,12 @@
-"""Endpoints without generation: models, tokenizers, and stored responses, which do not exist."""
+"""The Django views of both URL trees: models, tokenizers, and stored responses, which do not exist.
+Endpoints with JSON bodies are in `answers`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
 from django.http import HttpRequest, JsonResponse
+from django.urls import re_path
 from django.views.decorators.csrf import csrf_exempt
 
 from vinery_accounts.keys.table import Caller
@@ -23,8 +25,7 @@ from vinery_serving.gateway.endpoints.callers import (
 )
 from vinery_serving.gateway.endpoints.edge import error_response, speaks_anthropic
 from vinery_serving.gateway.endpoints.models import anthropic_list, anthropic_model, model_body
-from vinery_serving.gateway.engines.aliases import alias_of
-from vinery_serving.gateway.engines.directory import ModelEntry, ModelState
+from vinery_serving.gateway.engines.models import ModelEntry, ModelState, alias_of
 from vinery_serving.gateway.state.runtime import runtime
 from vinery_serving.prompting.folder import TOKEN_KEYS
 
@@ -175,3 +176,26 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
         ),
         request,
     )
+
+
+urlpatterns = [
+    re_path(r"^(?P<tree>v1|v3)/models/?$", list_models),
+    # Names may contain slashes. Clients percent-encode them, and servers decode them.
+    re_path(r"^(?P<tree>v1|v3)/models/(?P<name>.+)$", retrieve_model),
+    # vLLM has this path at the root.
+    re_path(r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info),
+    re_path(r"^(?P<tree>v1|v3)/responses/compact/?$", unknown_route),
+    re_path(
+        r"^(?P<tree>v1|v3)/responses/(?P<response_id>[^/]+)/?$",
+        for_clients(no_response, methods=("GET", "DELETE")),
+    ),
+    re_path(
+        r"^(?P<tree>v1|v3)/responses/(?P<response_id>[^/]+)/cancel/?$",
+        for_clients(no_response, methods=("POST",)),
+    ),
+    re_path(
+        r"^(?P<tree>v1|v3)/responses/(?P<response_id>[^/]+)/input_items/?$",
+        for_clients(no_response),
+    ),
+    re_path(r"^(?P<tree>v1|v3)(?:/.*)?$", unknown_route),
+]

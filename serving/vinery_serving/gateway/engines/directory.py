@@ -7,10 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -24,16 +21,19 @@ from vinery_serving.core.errors import (
     Overloaded,
 )
 from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
-from vinery_serving.engine.options import EngineOptions
-from vinery_serving.gateway.engines.aliases import Targets, alias_of, draw
-from vinery_serving.gateway.engines.parameters import defaults_of
-from vinery_serving.gateway.engines.quarantine import Quarantine
+from vinery_serving.gateway.engines.models import (
+    LoadedModel,
+    ModelEntry,
+    ModelState,
+    Targets,
+    alias_of,
+    draw,
+)
 from vinery_serving.gateway.engines.replicas import Replicas
-from vinery_serving.gateway.engines.suspects import Suspects
-from vinery_serving.grammars.family import Family
+from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.output.detokenize import Decoder, Detokenizer
 from vinery_serving.prompting.assets import ModelAssets
-from vinery_serving.prompting.folder import GenerationDefaults, UnusableFolder
+from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello
@@ -50,80 +50,6 @@ _WAIT_CHECK_S: Final = 0.5
 # The model of a request that names none: an alias or a model of this name, or else the only one.
 DEFAULT_MODEL: Final = "default"
 
-# Gets the name of an output format ("": unknown) and the text of the chat template. Raises
-# ValueError for a name that does not exist.
-FamilySelector = Callable[[str, str | None], Family]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
-    """A served model. Equal entries need no reload."""
-
-    id: int
-    name: str
-    folder: Path
-    options: EngineOptions
-    is_loaded: bool
-    created_at: datetime
-    updated_at: datetime
-    task: Task = Task.CHAT
-    projects: frozenset[int] = frozenset()  # whose keys see and use it; empty: all keys
-    settings_key: str = ""  # names the settings with which its engines are started
-    num_replicas: int = 1
-
-    def is_visible_to(self, project_id: int | None) -> bool:
-        """Whether keys of a project see the model; None: a caller without a project."""
-        return not self.projects or project_id in self.projects
-
-
-class ModelState(StrEnum):
-    """Whether a model can answer: a loaded one and one that is asleep can. The first and the last
-    word are LM Studio's."""
-
-    LOADED = "loaded"
-    ASLEEP = "asleep"  # it loads for the next request
-    LOADING = "loading"
-    FAILED = "failed"
-    NOT_LOADED = "not-loaded"
-
-    @property
-    def can_answer(self) -> bool:
-        """Whether a request is answered, if perhaps after some seconds."""
-        return self in (ModelState.LOADED, ModelState.ASLEEP)
-
-
-class LoadedModel:
-    """A served model: its tokenizer and templates, in any process."""
-
-    # Whether this process serves one client at a time and may be killed, so that it may run
-    # templates that came with a request.
-    is_isolated = False
-
-    def __init__(self, entry: ModelEntry, assets: ModelAssets, family: Family) -> None:
-        self.entry = entry
-        self.assets = assets
-        self.family = family
-        tags = family.parser.reasoning
-        if tags is not None:
-            assets.reasoning_tags = tags.open.text, tags.close.text
-
-    @cached_property
-    def pooling(self) -> PoolingFolder:
-        """How an embeddings or rerank model is used. Raises `UnusableFolder`."""
-        return PoolingFolder.read(self.assets.folder)
-
-    @cached_property
-    def defaults(self) -> GenerationDefaults:
-        """The sampling values of a request that names none."""
-        return defaults_of(self.entry.options, self.assets.folder.defaults)
-
-    @property
-    def max_context(self) -> int | None:
-        """Prompt and output tokens together; None: unknown."""
-        if not self.entry.task.is_generation:
-            return self.entry.options.max_context or self.pooling.max_tokens
-        return self.entry.options.context_of(self.assets.folder.max_context)
-
 
 class Engine(LoadedModel):
     """A served model of a web process, and the connections to its engine processes."""
@@ -132,7 +58,6 @@ class Engine(LoadedModel):
         self,
         entry: ModelEntry,
         assets: ModelAssets,
-        family: Family,
         replicas: Replicas,
         quarantine: Quarantine,
         suspects: Suspects,
@@ -141,13 +66,13 @@ class Engine(LoadedModel):
     ) -> None:
         """`waiting` lets the node know of requests that wait, which wakes the model; they wait
         `wait_s` at most."""
-        super().__init__(entry, assets, family)
+        super().__init__(entry, assets)
         self.replicas = replicas
         self._waiting = waiting
         self._wait_s = wait_s
         self.quarantine = quarantine
         self.suspects = suspects
-        self._chat_decoders = _detokenizer(assets, family.parser.special_texts)
+        self._chat_decoders = _detokenizer(assets, self.family.parser.special_texts)
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
         self._num_waiting = 0
@@ -233,14 +158,12 @@ class LocalDirectory:
     def __init__(
         self,
         run_dir: Path,
-        select_family: FamilySelector,
         quarantine: Quarantine | None = None,
         wait_s: float = ENGINE_WAIT_S,
     ) -> None:
         self._run_dir = run_dir
         self._wait_s = wait_s
         self._waiting = WaitingRequests(run_dir)
-        self._select_family = select_family
         self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
         self._has_hidden = False  # whether some projects do not see all models
@@ -408,11 +331,10 @@ class LocalDirectory:
         except UnusableFolder as error:
             log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
             return None
-        family = self._select_family(entry.options.output_format, assets.template_text)
         replicas = await self._replicas_of(entry, replaced)
         suspects = Suspects() if replaced is None else replaced.suspects
         return Engine(
-            *(entry, assets, family, replicas, self.quarantine, suspects),
+            *(entry, assets, replicas, self.quarantine, suspects),
             waiting=self._waiting,
             wait_s=self._wait_s,
         )

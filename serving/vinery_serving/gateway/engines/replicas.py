@@ -34,7 +34,6 @@ class Replicas:
     """The connections of one web process to the engines of a model. Belongs to the event loop."""
 
     def __init__(self, new_client: Maker, size: int = 1) -> None:
-        """`new_client` makes a connection by the number of the replica."""
         self._new_client = new_client
         self.clients: list[EngineClient] = []
         self._known = _KnownPrompts()
@@ -43,12 +42,10 @@ class Replicas:
 
     @property
     def path(self) -> Path:
-        """The socket of the first one."""
         return self.clients[0].path
 
     @property
     def is_connected(self) -> bool:
-        """Whether one takes new generations."""
         return any(each.is_connected for each in self.clients)
 
     @property
@@ -116,8 +113,6 @@ class Replicas:
 
 
 class _KnownPrompts:
-    """Which engine got the beginnings of prompts last."""
-
     def __init__(self) -> None:
         self._clients: OrderedDict[int, EngineClient] = OrderedDict()
 

@@ -1,5 +1,6 @@
 """Requests for the best of several answers: sampled candidates and beam search."""
 
+import math
 from dataclasses import replace
 from itertools import groupby
 
@@ -60,10 +61,10 @@ def best_choices(result: Result, *, num_candidates: int, num_returned: int) -> R
         return result
     chosen: list[ChoiceResult] = []
     for _, candidates in groupby(result.choices, lambda choice: choice.index // num_candidates):
-        best = sorted(candidates, key=_rating, reverse=True)[:num_returned]
+        best = sorted(
+            candidates,
+            key=lambda each: -math.inf if each.mean_logprob is None else each.mean_logprob,
+            reverse=True,
+        )[:num_returned]
         chosen += [replace(each, index=len(chosen) + at) for at, each in enumerate(best)]
     return replace(result, choices=tuple(chosen))
-
-
-def _rating(choice: ChoiceResult) -> float:
-    return float("-inf") if choice.mean_logprob is None else choice.mean_logprob

@@ -6,7 +6,7 @@ from typing import Final
 
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, Sampling
-from vinery_serving.gateway.engines.directory import LoadedModel
+from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.tokenizer import Tokenizer
 from vinery_serving.transport.messages import (
@@ -88,7 +88,6 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
 
 
 def _first_field(request: GenerationRequest) -> str | None:
-    """The first of the request's parameters that need the logits hook."""
     if request.steering.first_field is not None:
         return request.steering.first_field
     if request.logprobs.num_top is not None:

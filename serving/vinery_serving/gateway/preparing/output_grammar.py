@@ -12,7 +12,7 @@ from vinery_serving.core.request import (
     RawPrompts,
     ToolMode,
 )
-from vinery_serving.gateway.engines.directory import LoadedModel
+from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.grammars.answers import answer_grammar, tool_grammar
 from vinery_serving.grammars.family import GrammarFamily
 from vinery_serving.prompting.assets import Prompt

@@ -27,21 +27,24 @@ from vinery_serving.core.request import (
     SpeculativeDecoding,
 )
 from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
-from vinery_serving.gateway.engines.directory import LoadedModel
-from vinery_serving.gateway.engines.parameters import check_parameters, limited, with_returns
+from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.gateway.preparing.candidates import (
     check_beam_search,
     with_candidates,
 )
-from vinery_serving.gateway.preparing.clamping import clamped_to, within_limits
-from vinery_serving.gateway.preparing.context import within_context
+from vinery_serving.gateway.preparing.limits import (
+    check_parameters,
+    clamped_to,
+    limited,
+    with_returns,
+    within_limits,
+)
 from vinery_serving.gateway.preparing.logits import logits_spec, num_top_of_prompt
 from vinery_serving.gateway.preparing.output_grammar import check_output_grammar, output_grammar
-from vinery_serving.gateway.preparing.prepared import Draft
-from vinery_serving.gateway.preparing.rendering import least_output, render
+from vinery_serving.gateway.preparing.prepared import Draft, Origin
+from vinery_serving.gateway.preparing.rendering import least_output, render, within_context
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
-from vinery_serving.prompting.vision import PromptMedia
 from vinery_serving.transport.messages import (
     MediaInput,
     Submit,
@@ -60,19 +63,9 @@ _LEAST_TOP_P: Final = 1e-9
 _MOST_MIN_P: Final = 1 - 2**-24
 
 
-def prepare(
-    request: GenerationRequest,
-    model: LoadedModel,
-    *,
-    deadline_s: float,
-    request_id: str = "",
-    lane: tuple[int, int] = (0, 0),
-) -> Draft:
-    """Return the request with its prompts and all values decided.
-
-    `lane` has the ids of the caller's organisation and key, 0 for none. It may take long: see
-    `intake`. Raises `InvalidRequest`.
-    """
+def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
+    """Return the request with its prompts and all values decided. It may take long: see `reading`.
+    Raises `InvalidRequest`."""
     asked = request
     request = with_returns(within_limits(request, model.entry.options), model.entry.options)
     _check(request, model)
@@ -87,10 +80,10 @@ def prepare(
         prompt_ids=b"",
         sampling=limited(resolve_sampling(request, model.defaults), model.entry.options),
         max_new_tokens=0,
-        deadline_s=deadline_s,
+        deadline_s=origin.deadline_s,
         grammar=output_grammar(request, model, prompts[0]),
-        request_id=request_id,
-        lane=lane,
+        request_id=origin.request_id,
+        lane=origin.lane,
         max_queue_s=model.entry.options.max_queue_s,
     )
     limits = tuple(_max_new_tokens(request, model, prompt) for prompt in prompts)
@@ -153,17 +146,16 @@ def _submits(
         assist=speculation_spec(request, model),
         priority=request.handling.priority,
         cache_key=_cache_key(request, model, organization=common.lane[0]),
-        media=tuple(map(_media_input, prompt.media)),
+        media=tuple(
+            MediaInput(
+                *(each.start, each.grid, each.source.height, each.source.width),
+                num_frames=each.source.num_frames if isinstance(each.source, Clip) else 0,
+                pixels=each.source.pixels,
+            )
+            for each in prompt.media
+        ),
     )
     return _samples(submit, request.n)
-
-
-def _media_input(media: PromptMedia) -> MediaInput:
-    source = media.source
-    num_frames = source.num_frames if isinstance(source, Clip) else 0
-    return MediaInput(
-        media.start, media.grid, source.height, source.width, num_frames, source.pixels
-    )
 
 
 def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> Sampling:
@@ -289,7 +281,14 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
     if requested is None:
         requested = _default_max_tokens(request, model)
     max_context, num_prompt_tokens = model.max_context, len(prompt.token_ids)
-    _check_prompt_len(request, model, num_prompt_tokens)
+    most = model.entry.options.max_prompt_len
+    if most and num_prompt_tokens > most:  # an NPU was not compiled for it
+        raise ContextTooLong(
+            max_context=most,
+            num_prompt_tokens=num_prompt_tokens,
+            num_output_tokens=0,
+            param=PROMPT_FIELDS[request.endpoint],
+        )
     if max_context is None:
         return _UNLIMITED_TOKENS if requested is None else requested
     num_left = max_context - num_prompt_tokens
@@ -303,20 +302,6 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
             param=PROMPT_FIELDS[request.endpoint],
         )
     return num_left if requested is None else min(requested, num_left)
-
-
-def _check_prompt_len(
-    request: GenerationRequest, model: LoadedModel, num_prompt_tokens: int
-) -> None:
-    """Raises `ContextTooLong` for a prompt that an NPU was not compiled for."""
-    most = model.entry.options.max_prompt_len
-    if most and num_prompt_tokens > most:
-        raise ContextTooLong(
-            max_context=most,
-            num_prompt_tokens=num_prompt_tokens,
-            num_output_tokens=0,
-            param=PROMPT_FIELDS[request.endpoint],
-        )
 
 
 def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int | None:

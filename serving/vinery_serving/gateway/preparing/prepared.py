@@ -17,7 +17,6 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.output.detokenize import Decoder
 from vinery_serving.output.lexer import Parser
 from vinery_serving.output.parsers.base import PlainParser
 from vinery_serving.output.reader import ChoiceReader
@@ -32,8 +31,6 @@ _UNKNOWN_TOOLS: Final = (Tool(""),)
 
 
 class TokenWriter:
-    """Converts the engine's log-probabilities to tokens with texts."""
-
     def __init__(self, assets: ModelAssets, options: LogprobsOptions) -> None:
         self._assets, self._tokenizer = assets, assets.tokenizer
         self._tokens_as_ids = options.tokens_as_ids
@@ -77,6 +74,15 @@ class TokenWriter:
     def _text(self, token_id: int) -> tuple[str, bytes]:
         raw = self._tokenizer.token_bytes(token_id)
         return f"token_id:{token_id}" if self._tokens_as_ids else raw.decode(errors="replace"), raw
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asks, and until when."""
+
+    deadline_s: float  # seconds from the beginning of the request
+    request_id: str = ""
+    lane: tuple[int, int] = (0, 0)  # the ids of the caller's organisation and key, 0 for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +172,6 @@ class PreparedRequest:
         is_less = asked is None or limit < asked
         return is_less and num_prompt_tokens + limit >= max_context
 
-    def raw_decoder(self) -> Decoder:
-        """Return a decoder that keeps all tokens."""
-        return self.engine.new_decoder(is_raw=True, shows_special=True)
-
     def text_of(self, prompt: Prompt) -> str:
         """Return the text of the prompt's tokens. A prompt with a suffix is decoded, since its text
         lacks the suffix and the markers."""
@@ -210,7 +212,6 @@ def _continues_text(request: GenerationRequest) -> bool:
 
 
 def _num_missing_spaces(tokens: Iterable[Token], text: bytes) -> int:
-    """How many leading spaces of the tokens are not in the text."""
     raw = b"".join(token.raw for token in tokens)
     count = _num_leading_spaces(raw) - _num_leading_spaces(text)
     return count if count > 0 and raw.startswith(text, count) else 0

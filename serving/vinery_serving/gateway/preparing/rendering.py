@@ -4,12 +4,13 @@ The engine is not needed and need not run. `truncation: auto` fits a conversatio
 context by leaving out its oldest messages.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final
 
-from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.pooling import Padding, Tokenized, TokenizeRequest
 from vinery_serving.core.request import (
     ALL_THAT_FIT,
     PROMPT_FIELDS,
@@ -21,8 +22,7 @@ from vinery_serving.core.request import (
     RawPrompts,
     Role,
 )
-from vinery_serving.core.tokens import Padding, Tokenized, TokenizeRequest
-from vinery_serving.gateway.engines.directory import LoadedModel
+from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.render import render_untrusted
 
@@ -66,7 +66,6 @@ def detokenize(token_ids: Sequence[int], model: LoadedModel) -> str:
 
 
 def count_tokens(request: GenerationRequest, model: LoadedModel) -> int:
-    """Return the number of prompt tokens of a request. Raises `InvalidRequest`."""
     return sum(prompt.num_tokens for prompt in render(request, model))
 
 
@@ -120,12 +119,8 @@ def _render_fitting(
 def _render_conversation(
     conversation: Conversation, model: LoadedModel, encoding: Encoding
 ) -> Prompt:
-    if conversation.rendering.template is not None and conversation.token_ids is None:
-        return _render_untrusted(conversation, model, encoding)
-    return model.assets.render(conversation, encoding)
-
-
-def _render_untrusted(conversation: Conversation, model: LoadedModel, encoding: Encoding) -> Prompt:
+    if conversation.rendering.template is None or conversation.token_ids is not None:
+        return model.assets.render(conversation, encoding)
     if not model.entry.options.trust_request_chat_template:
         raise UnsupportedParameter(
             "This model takes no `chat_template` from requests. Leave it out, or ask the "
@@ -200,6 +195,79 @@ def droppable(messages: Sequence[Message]) -> list[list[int]]:
     if spans and spans[-1][-1] == len(messages) - 1:
         spans.pop()
     return spans
+
+
+# -- Prompts that cannot fit
+#
+# Tokenizing takes a microsecond for a few bytes. That a text of 20 MB does not fit into a context
+# of 4,000 tokens is known from its length and the longest token. A prompt that may be truncated is
+# an exception.
+
+
+def within_context(request: GenerationRequest, model: LoadedModel) -> GenerationRequest:
+    """Return the request, perhaps with fewer messages. Raises `ContextTooLong` if its own texts
+    or tokens cannot fit. What its template renders is
+    looked at when it is encoded."""
+    prompt, max_context = request.prompt, model.max_context
+    if max_context is None or request.encoding.max_tokens is not None:
+        return request
+    if isinstance(prompt, Conversation) and prompt.drops_oldest:
+        return replace(request, prompt=_without_oldest(prompt, model.assets, max_context))
+    least = _least_tokens(prompt, model.assets)
+    if least > max_context:
+        raise ContextTooLong(
+            max_context=max_context,
+            num_prompt_tokens=least,
+            num_output_tokens=least_output(request),
+            param=PROMPT_FIELDS[request.endpoint],
+            is_bound=not _has_ids(prompt),
+        )
+    return request
+
+
+def _has_ids(prompt: Conversation | RawPrompts) -> bool:
+    """Whether the prompt is tokens already, so that their number is exact."""
+    if isinstance(prompt, Conversation):
+        return prompt.token_ids is not None
+    return not any(isinstance(each, str) for each in (*prompt.prompts, prompt.suffix))
+
+
+def _without_oldest(
+    conversation: Conversation, assets: ModelAssets, max_context: int
+) -> Conversation:
+    """The conversation without the oldest messages that cannot fit into the context with all
+    that follows them. `shortened` would leave these out, too, but only after it has
+    rendered them."""
+    messages, bound = conversation.messages, assets.tokenizer.bound
+    spans = droppable(messages)
+    kept = set(range(len(messages))).difference(*spans)
+
+    def least_bytes(indexes: Iterable[int]) -> int:
+        part = replace(conversation, messages=tuple(messages[at] for at in indexes))
+        return sum(map(bound.least_bytes, assets.surely_shown(part)))
+
+    num_bytes = least_bytes(kept)
+    for span in reversed(spans):
+        num_bytes += least_bytes(span)
+        if bound.tokens_of(num_bytes) > max_context:
+            break
+        kept.update(span)
+    return replace(conversation, messages=tuple(messages[at] for at in sorted(kept)))
+
+
+def _least_tokens(prompt: Conversation | RawPrompts, assets: ModelAssets) -> int:
+    bound = assets.tokenizer.bound
+    if isinstance(prompt, Conversation):
+        if prompt.token_ids is not None:
+            return len(prompt.token_ids)
+        return bound.least_tokens(*assets.surely_shown(prompt))
+    suffix = bound.least_tokens(prompt.suffix or "")
+    return suffix + max(
+        bound.least_tokens(each) if isinstance(each, str) else len(each) for each in prompt.prompts
+    )
+
+
+# -- A model's tokenizer
 
 
 def _token_ids(request: TokenizeRequest, model: LoadedModel) -> list[Sequence[int]]:

@@ -37,15 +37,11 @@ _configured: list[DecodeLimits] = [DecodeLimits()]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a part becomes."""
-
     parts: tuple[ContentPart, ...]
     usage: MediaUsage
 
 
 class RequestMedia:
-    """The media of one request, in the session of its worker."""
-
     def __init__(self, media: Iterable[MediaPart]) -> None:
         self._media = tuple(media)
         self._decoded: dict[str, Decoded] = {}  # by the part's path
@@ -73,7 +69,6 @@ class RequestMedia:
         self._decoded[part.param] = replace(found, parts=_at(found.parts, part.param))
 
     def parts_of(self, part: MediaPart) -> tuple[ContentPart, ...]:
-        """Return what a part of the request became."""
         return self._decoded[part.param].parts
 
     @property

@@ -1,15 +1,17 @@
-"""What worker processes do with clients' requests. They know no Django, engine or event loop.
+"""How the bodies of endpoints are read: small ones in the web process, and the others in a worker
+process, by the same functions.
 
-A job gets its session, the body, and its arguments. What it returns is small: prompts leave it as
-token ids only, and the web process has no other part of a large request.
+A worker knows no Django, engine or event loop. A job gets its session, which has the body, and its
+arguments. What a job returns is small: prompts leave a worker as token ids only, and the web
+process has no other part of a large request.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
@@ -18,62 +20,146 @@ from vinery_serving.core import media as core_media
 from vinery_serving.core import pooling as core_pooling
 from vinery_serving.core import request as core_request
 from vinery_serving.core.dialects import DIALECTS
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import ModelNotReady
 from vinery_serving.core.events import TokenCounts
-from vinery_serving.core.media import InlineSource
-from vinery_serving.core.pooling import PoolingDraft
+from vinery_serving.core.media import InlineSource, MediaPart
+from vinery_serving.core.pooling import PoolingDraft, PoolingRequest
 from vinery_serving.core.request import (
     PROMPT_FIELDS,
     Conversation,
-    Endpoint,
     GenerationRequest,
     RawPrompts,
     Role,
 )
-from vinery_serving.gateway.engines.directory import LoadedModel, ModelEntry
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS, POOLING_ENDPOINTS, Endpoint
+from vinery_serving.core.unused import NOTHING_UNUSED, Unused
+from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry
 from vinery_serving.gateway.preparing.logits import num_top_of_prompt
+from vinery_serving.gateway.preparing.output_grammar import may_have_grammar
+from vinery_serving.gateway.preparing.pooling import draft as draft_pooling
 from vinery_serving.gateway.preparing.prepare import prepare
-from vinery_serving.gateway.preparing.prepared import Draft
-from vinery_serving.gateway.reading import media as intake_media
+from vinery_serving.gateway.preparing.prepared import Draft, Origin
+from vinery_serving.gateway.preparing.rendering import count_tokens, detokenize, tokenize
+from vinery_serving.gateway.reading import media as request_media
 from vinery_serving.gateway.reading.media import RequestMedia
-from vinery_serving.gateway.reading.reading import (
-    TOKENS_JOBS,
-    Head,
-    head_of,
-    pooling_head,
-    without_files,
-)
-from vinery_serving.gateway.running.pooling import draft as draft_pooling
+from vinery_serving.gateway.workers.wire import Codec
 from vinery_serving.gateway.workers.worker import Session
-from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
-from vinery_serving.protocols import parse
+from vinery_serving.protocols import parse as parse_generation
 from vinery_serving.protocols.chat.exchange import ChatExchange
 from vinery_serving.protocols.common.chunks import FunctionCall, ToolCalls
 from vinery_serving.protocols.common.exchange import Exchange
 from vinery_serving.protocols.common.limited import refuse_long
 from vinery_serving.protocols.completions.exchange import CompletionsExchange
+from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.messages.exchange import MessagesExchange
 from vinery_serving.protocols.pooling import parse_pooling
 from vinery_serving.protocols.pooling.common import PoolingExchange
 from vinery_serving.protocols.pooling.embeddings import EmbeddingsExchange
 from vinery_serving.protocols.pooling.rerank import Document, RerankExchange, ScoreExchange
+from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
-from vinery_serving.transport import messages
+from vinery_serving.protocols.tokens import (
+    DetokenizeExchange,
+    TokenizeExchange,
+    parse_detokenize,
+    parse_tokenize,
+)
+from vinery_serving.transport import messages as engine_messages
 
 log = logging.getLogger(__name__)
+
+PreparedT = TypeVar("PreparedT")
+# An answer of `/tokenize` may be longer than its body. So many pad tokens take no time.
+_SHORT_PADDING: Final = 4096
+
+# -- What is read
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the web process decides about before a request is prepared."""
+
+    model: str | None
+    is_streamed: bool = False
+    has_template: bool = False  # whether the request has a chat template of its own
+    # Whether what follows may take long although the body is small.
+    may_take_long: bool = False
+    # The field that is most likely the cause if it does.
+    costly_param: str | None = None
+    unused: Unused = NOTHING_UNUSED
+    media: tuple[MediaPart, ...] = ()  # all media of the request
+    end_user: str = ""
+
+
+def _head_of(request: GenerationRequest) -> Head:
+    prompt, grammar = request.prompt, request.grammar
+    has_template = _has_template(prompt)
+    has_grammar = may_have_grammar(request)
+    # A prompt that is shortened may be rendered several times.
+    is_shortened = isinstance(prompt, Conversation) and prompt.drops_oldest
+    param = "tools" if has_grammar else PROMPT_FIELDS[request.endpoint]
+    if grammar is not None:
+        param = grammar.param or "response_format"
+    return Head(
+        request.model,
+        request.is_streamed,
+        has_template,
+        may_take_long=has_template or has_grammar or is_shortened,
+        costly_param="chat_template" if has_template else param,
+        unused=request.unused,
+        media=request.media,
+        end_user=request.handling.end_user,
+    )
+
+
+def _head_of_pooling(request: PoolingRequest) -> Head:
+    return Head(
+        request.model,
+        costly_param=request.param,
+        unused=request.unused,
+        end_user=request.end_user,
+    )
+
+
+def _head_of_tokenize(exchange: TokenizeExchange) -> Head:
+    request, padding = exchange.request, exchange.request.padding
+    has_template = _has_template(request.prompt)
+    is_long = padding is not None and padding.length > _SHORT_PADDING
+    return Head(
+        request.model,
+        has_template=has_template,
+        may_take_long=has_template or is_long,
+        unused=exchange.unused,
+        media=request.media,
+    )
+
+
+def _has_template(prompt: object) -> bool:
+    return isinstance(prompt, Conversation) and prompt.rendering.template is not None
+
+
+def _without_files(head: Head) -> Head:
+    """The head without the files that came with the request: they stay in the worker."""
+    empty = InlineSource(b"")
+    media = tuple(
+        replace(part, source=empty) if isinstance(part.source, InlineSource) else part
+        for part in head.media
+    )
+    return replace(head, media=media)
+
+
+# -- The models of this process
 
 
 class _IsolatedModel(LoadedModel):
     is_isolated = True
 
 
-# The models of this process, by id.
-_models: dict[int, LoadedModel] = {}
+_models: dict[int, LoadedModel] = {}  # by id
 
 
 def load(wanted: tuple[Iterable[ModelEntry], Mapping[str, int], DecodeLimits]) -> None:
@@ -84,15 +170,11 @@ def load(wanted: tuple[Iterable[ModelEntry], Mapping[str, int], DecodeLimits]) -
     """
     entries, limits, of_files = wanted
     field_limits.configure(limits)
-    intake_media.configure(of_files)
-    _load({entry.id: entry for entry in entries})
-
-
-def _load(wanted: Mapping[int, ModelEntry]) -> None:
-    for id_ in list(_models):
-        if id_ not in wanted:
-            del _models[id_]
-    for entry in wanted.values():
+    request_media.configure(of_files)
+    by_id = {entry.id: entry for entry in entries}
+    for id_ in _models.keys() - by_id.keys():
+        del _models[id_]
+    for entry in by_id.values():
         if (entry.folder / FAST_TOKENIZER).is_file():
             try:
                 if _model_of(entry).assets.vision is not None:
@@ -115,22 +197,36 @@ def _model_of(entry: ModelEntry) -> LoadedModel:
             assets = ModelAssets.load(entry.folder, entry.options.chat_template)
         except UnusableFolder:
             raise ModelNotReady(f"The model {entry.name} cannot be loaded.") from None
-        family = select_family(entry.options.output_format, assets.template_text)
-        model = _models[entry.id] = _IsolatedModel(entry, assets, family)
+        model = _models[entry.id] = _IsolatedModel(entry, assets)
     return model
 
 
-def _parse_request(
-    session: Session, body: bytes, endpoint: str, tree: str, fingerprint: str | None
-) -> Head:
-    exchange = parse(Endpoint(endpoint), body, DIALECTS[tree], fingerprint=fingerprint)
-    session.state["exchange"] = exchange
-    session.state["media"] = RequestMedia(exchange.request.media)
-    return without_files(head_of(exchange.request))
+# -- Jobs
 
 
-def _decode_media(
-    session: Session, body: bytes, entry: ModelEntry, index: int, source: InlineSource | None
+def parse(session: Session, name: str, tree: str, fingerprint: str | None) -> Head:
+    """Read the body of a request to the endpoint `name`."""
+    return _keep(session, name, READINGS[name].parse(session.body, tree, fingerprint))
+
+
+def resume(session: Session, name: str) -> None:
+    """Go on with a request that was read elsewhere: the body is what `pack` has returned."""
+    _keep(session, name, CODEC.loads(session.body))
+
+
+def pack(session: Session) -> bytes:
+    """Return the request for the next worker. The web process does not look into it."""
+    return CODEC.dumps(session.state["parsed"])
+
+
+def _keep(session: Session, name: str, parsed: object) -> Head:
+    head = READINGS[name].head(parsed)
+    session.state.update(name=name, parsed=parsed, media=RequestMedia(head.media))
+    return _without_files(head)
+
+
+def decode_media(
+    session: Session, entry: ModelEntry, index: int, source: InlineSource | None
 ) -> None:
     """Decode a part of the request; `source` is its file, if it was fetched."""
     media: RequestMedia = session.state["media"]
@@ -139,13 +235,20 @@ def _decode_media(
     media.decode(index, source, vision.within(entry.options.max_image_pixels))
 
 
-def _prepare_parsed(
-    session: Session, body: bytes, entry: ModelEntry, options: Mapping[str, Any]
+def prepare_generation(
+    session: Session, entry: ModelEntry, origin: Origin
 ) -> tuple[Exchange, Draft]:
-    exchange, media = session.state["exchange"], session.state["media"]
-    draft = _prepare(_with_media(exchange.request, media), entry, options)
-    draft = replace(draft, media=media.usage)
-    return replace(exchange, request=_without_prompt(exchange.request)), draft
+    exchange, media = session.state["parsed"], session.state["media"]
+    request = _with_media(exchange.request, media)
+    exchange = replace(exchange, request=_without_prompt(exchange.request))
+    draft = prepare(request, _model_of(entry), origin)
+    keeps_text = _needs_text(draft.request)
+    # The pixels are in the submissions.
+    prompts = tuple(
+        replace(each, text=each.text if keeps_text else None, media=()) for each in draft.prompts
+    )
+    slim = _without_prompt(draft.request)
+    return exchange, replace(draft, request=slim, prompts=prompts, media=media.usage)
 
 
 def _with_media(request: GenerationRequest, media: RequestMedia) -> GenerationRequest:
@@ -156,27 +259,6 @@ def _with_media(request: GenerationRequest, media: RequestMedia) -> GenerationRe
     request = request.with_media(media.parts_of)
     refuse_long(PROMPT_FIELDS[request.endpoint], request.prompt.num_chars)
     return request
-
-
-def _prepare_request(
-    session: Session,
-    body: bytes,
-    request: GenerationRequest,
-    entry: ModelEntry,
-    options: Mapping[str, Any],
-) -> Draft:
-    return _prepare(request, entry, options)
-
-
-def _prepare(request: GenerationRequest, entry: ModelEntry, options: Mapping[str, Any]) -> Draft:
-    """Prepare a request; `options` are keyword arguments of `prepare`."""
-    draft = prepare(request, _model_of(entry), **options)
-    keeps_text = _needs_text(draft.request)
-    # The pixels are in the submissions.
-    prompts = tuple(
-        replace(each, text=each.text if keeps_text else None, media=()) for each in draft.prompts
-    )
-    return replace(draft, request=_without_prompt(draft.request), prompts=prompts)
 
 
 def _needs_text(request: GenerationRequest) -> bool:
@@ -204,32 +286,108 @@ def _without_prompt(request: GenerationRequest) -> GenerationRequest:
     return replace(request, prompt=slim, grammar=grammar and replace(grammar, source=""))
 
 
-def _parse_tokens(session: Session, body: bytes, name: str, tree: str) -> Head:
-    head, session.state["parsed"] = TOKENS_JOBS[name].parse(body, tree)
-    session.state["media"] = RequestMedia(head.media)
-    return without_files(head)
+def prepare_pooling(
+    session: Session, entry: ModelEntry, origin: Origin
+) -> tuple[PoolingExchange, PoolingDraft]:
+    exchange = session.state["parsed"]
+    draft = draft_pooling(exchange.request, _model_of(entry))
+    return replace(exchange, request=replace(exchange.request, inputs=())), draft
 
 
-def _answer_tokens(session: Session, body: bytes, name: str, entry: ModelEntry) -> bytes:
+def answer_tokens(session: Session, entry: ModelEntry, origin: Origin) -> bytes:
     parsed, media = session.state["parsed"], session.state["media"]
     if media.usage.num_files:
         parsed = parsed.with_media(media.parts_of)
-    return TOKENS_JOBS[name].answer(parsed, _model_of(entry))
+    return TOKENS[session.state["name"]].prepare(parsed, _model_of(entry), origin)
 
 
-def _parse_pooling(session: Session, body: bytes, endpoint: str, is_v2: bool) -> Head:  # noqa: FBT001 an argument of a call
-    exchange = parse_pooling(PoolingEndpoint(endpoint), body, is_v2=is_v2)
-    session.state["pooling"] = exchange
-    return pooling_head(exchange.request)
+# -- A row for each endpoint
 
 
-def _draft_pooling(
-    session: Session, body: bytes, entry: ModelEntry
-) -> tuple[PoolingExchange, PoolingDraft]:
-    exchange = session.state["pooling"]
-    draft = draft_pooling(exchange.request, _model_of(entry))
-    slim = replace(exchange.request, inputs=())
-    return replace(exchange, request=slim), draft
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[PreparedT]):
+    """How the body of an endpoint becomes what its answer needs, or the answer itself."""
+
+    name: str  # of the endpoint
+    # From a body, the URL's tree, and the fingerprint of answers. Raises `InvalidRequest`.
+    parse: Callable[[bytes, str, str | None], Any]
+    head: Callable[[Any], Head]  # from the value of `parse`
+    # From the value of `parse`, in the web process. Raises `InvalidRequest`.
+    prepare: Callable[[Any, LoadedModel, Origin], PreparedT]
+    # The same in a worker, whose session has the value of `parse`.
+    job: Callable[[Session, ModelEntry, Origin], PreparedT]
+    # What a worker does for it, for metrics: with a large body, and with a small one.
+    large_work: str = "tokens"
+    long_work: str = "tokens"
+
+
+def _generation(endpoint: Endpoint) -> Reading[tuple[Exchange, Draft]]:
+    return Reading(
+        endpoint,
+        lambda body, tree, fingerprint: parse_generation(
+            endpoint, body, DIALECTS[tree], fingerprint=fingerprint
+        ),
+        lambda exchange: _head_of(exchange.request),
+        lambda exchange, model, origin: (exchange, prepare(exchange.request, model, origin)),
+        prepare_generation,
+        "body",
+        "grammar",
+    )
+
+
+def _pooling(endpoint: Endpoint) -> Reading[tuple[PoolingExchange, PoolingDraft]]:
+    return Reading(
+        endpoint,
+        lambda body, tree, _: parse_pooling(endpoint, body, is_v2=tree == "v2"),
+        lambda exchange: _head_of_pooling(exchange.request),
+        lambda exchange, model, _: (exchange, draft_pooling(exchange.request, model)),
+        prepare_pooling,
+        "pooling",
+    )
+
+
+def _counting(
+    name: str,
+    parse_count: Callable[[bytes, dialects.Dialect], GenerationRequest],
+    count_body: Callable[[int], bytes],
+) -> Reading[bytes]:
+    return Reading(
+        name,
+        lambda body, tree, _: parse_count(body, DIALECTS[tree]),
+        _head_of,
+        lambda request, model, _: count_body(count_tokens(request, model)),
+        answer_tokens,
+    )
+
+
+GENERATION: Final[Mapping[str, Reading[tuple[Exchange, Draft]]]] = {
+    each: _generation(each) for each in GENERATION_ENDPOINTS
+}
+POOLING: Final[Mapping[str, Reading[tuple[PoolingExchange, PoolingDraft]]]] = {
+    each: _pooling(each) for each in POOLING_ENDPOINTS
+}
+TOKENS: Final[Mapping[str, Reading[bytes]]] = {
+    each.name: each
+    for each in (
+        Reading(
+            "tokenize",
+            lambda body, tree, _: parse_tokenize(body, DIALECTS[tree]),
+            _head_of_tokenize,
+            lambda exchange, model, _: exchange.body(tokenize(exchange.request, model)),
+            answer_tokens,
+        ),
+        Reading(
+            "detokenize",
+            lambda body, *_: parse_detokenize(body),
+            lambda exchange: Head(exchange.model, unused=exchange.unused),
+            lambda exchange, model, _: exchange.body(detokenize(exchange.token_ids, model)),
+            answer_tokens,
+        ),
+        _counting("responses/input_tokens", responses.parse_count, responses.count_body),
+        _counting("messages/count_tokens", messages.parse_count, messages.count_body),
+    )
+}
+READINGS: Final[Mapping[str, Reading[Any]]] = {**GENERATION, **POOLING, **TOKENS}
 
 
 def _types_in(module: ModuleType) -> list[type]:
@@ -243,24 +401,16 @@ def _types_in(module: ModuleType) -> list[type]:
     ]
 
 
-JOBS = {
-    "parse_request": _parse_request,
-    "decode_media": _decode_media,
-    "prepare_parsed": _prepare_parsed,
-    "prepare_request": _prepare_request,
-    "parse_tokens": _parse_tokens,
-    "answer_tokens": _answer_tokens,
-    "parse_pooling": _parse_pooling,
-    "draft_pooling": _draft_pooling,
-}
 RESULT_TYPES = (
     *_types_in(core_request),
     *_types_in(dialects),
     *_types_in(unused),
     *_types_in(core_media),
-    *_types_in(messages),
+    *_types_in(engine_messages),
     *_types_in(core_pooling),
     *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts, ToolCalls, FunctionCall)),
-    *cast(Any, (PoolingEndpoint, EmbeddingsExchange, RerankExchange, ScoreExchange, Document)),
+    *cast(Any, (EmbeddingsExchange, RerankExchange, ScoreExchange, Document)),
     *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
+    *cast(Any, (TokenizeExchange, DetokenizeExchange)),
 )
+CODEC: Final = Codec(RESULT_TYPES)

@@ -13,12 +13,11 @@ from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import Caller, stored_end_user
 from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
 from vinery_accounts.usage.ledger import NoRoomForUsage
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import ServingError, UsageNotRecorded
 from vinery_serving.core.request import Endpoint
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.recording.reservation import Reservation
-from vinery_serving.gateway.state.live import LiveRequest
+from vinery_serving.gateway.state.drain import LiveRequest
 from vinery_serving.gateway.state.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ class RequestRecord:
         caller: Caller,
         *,
         request_id: str,
-        endpoint: Endpoint | PoolingEndpoint,
+        endpoint: Endpoint,
         dialect: str,
         error_body: Callable[[ServingError], bytes],
         address: str | None = None,
@@ -147,11 +146,9 @@ class RequestRecord:
         self._capture(data)
 
     def succeed(self) -> None:
-        """Settle a request whose answer is complete."""
         self._settle(Outcome.OK, 200)
 
     def fail(self, error: ServingError) -> None:
-        """Settle a request that was refused, or that failed."""
         outcome = Outcome.REJECTED if error.status < 500 else Outcome.FAILED
         if self._is_captured and not self._num_answer_bytes:
             self._capture(self._error_body(error))

@@ -34,7 +34,7 @@ from vinery_serving.gateway.running.grants import NUM_AHEAD, NUM_EACH, TokenSour
 
 
 class Reservation:
-    """The reservation of one request: the `TokenSource` of `flow/grants.py` after `reserve`."""
+    """The reservation of one request: the `TokenSource` of `running/grants.py` after `reserve`."""
 
     def __init__(self, limits: LimitService, caller: Caller, request_id: str) -> None:
         self._limits = limits
@@ -65,7 +65,6 @@ class Reservation:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The `x-ratelimit-*` headers of the answer."""
         return [] if self._lease is None else headers_of(self._lease.reading)
 
     async def refuse_media(self, model: str, num_media: int) -> None:
@@ -89,13 +88,8 @@ class Reservation:
         `LimitReached`, and `Unavailable` if the limits cannot be checked."""
         model = prepared.engine.entry.name
         self._weights = self._limits.book.weights_of(model)
-        rules = self._rules(model)
-        if not rules:
-            return
-        try:
+        if rules := self._rules(model):
             await self._reserve(prepared, rules)
-        except LimitsUnavailable:
-            raise _unchecked() from None
 
     async def reserve_input(self, model: str, num_tokens: int) -> None:
         """Reserve the tokens of a request that generates none. Raises as `reserve` does."""
@@ -117,10 +111,7 @@ class Reservation:
 
     async def _lease_of(self, request: ReservationRequest, model: str) -> Lease:
         """Reserve all of it. Raises `LimitReached`, and `Unavailable` without limits."""
-        try:
-            answer = await self._limits.reserve(request)
-        except LimitsUnavailable:
-            raise _unchecked() from None
+        answer = await _answer_of(self._limits, request)
         if isinstance(answer, Denial):
             raise self._refused(answer, model)
         return answer
@@ -146,13 +137,13 @@ class Reservation:
             weights=self._weights,
             num_answers=max(1, sum(num_sequences)),
         )
-        answer = await self._limits.reserve(request)
+        answer = await _answer_of(self._limits, request)
         if isinstance(answer, Denial):
             least = min(num_answers, num_wanted)
             if not is_search and least < wanted and (answer.is_quota or answer.is_too_large):
                 # A short wait does not help, so the request gets the few tokens that are left.
                 request = structs.replace(request, num_output_tokens=least)
-                answer = await self._limits.reserve(request)
+                answer = await _answer_of(self._limits, request)
             if isinstance(answer, Denial):
                 raise self._refused(answer, prepared.engine.entry.name)
         self._lease = answer
@@ -193,7 +184,6 @@ class Reservation:
                 self._note([structs.replace(denial, num_needed=num_needed)])
 
     def weighted_tokens(self, meter: Meter) -> float:
-        """Return what budgets are charged."""
         return _usage(meter).weighted_tokens(self._weights)
 
     def _refused(self, denial: Denial, model: str) -> LimitReached:
@@ -242,18 +232,21 @@ async def count_request(
     if not rules:
         return []
     request = ReservationRequest(lease_id=request_id, rules=rules)
-    try:
-        answer = await limits.reserve(request)
-    except LimitsUnavailable:
-        raise _unchecked() from None
+    answer = await _answer_of(limits, request)
     if isinstance(answer, Denial):
         raise _limit_reached(answer, model)
     limits.settle(answer, ActualUsage())
     return headers_of(answer.reading)
 
 
-def _unchecked() -> Unavailable:
-    return Unavailable("The limits of this server cannot be checked just now. Try again.")
+async def _answer_of(limits: LimitService, request: ReservationRequest) -> Lease | Denial:
+    """Raises `Unavailable` if the limits cannot be checked."""
+    try:
+        return await limits.reserve(request)
+    except LimitsUnavailable:
+        raise Unavailable(
+            "The limits of this server cannot be checked just now. Try again."
+        ) from None
 
 
 def _limit_reached(denial: Denial, model: str) -> LimitReached:

@@ -135,7 +135,9 @@ class AnswersReader:
             id_: _Choice(
                 index,
                 prepared.reader(index),
-                prepared.raw_decoder() if request.wants_token_ids else None,
+                prepared.engine.new_decoder(is_raw=True, shows_special=True)
+                if request.wants_token_ids
+                else None,
                 IntervalBuffer(interval) if is_buffered else None,
             )
             for index, id_ in enumerate(ids)
@@ -162,11 +164,9 @@ class AnswersReader:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether all choices were accepted, so that the answer has begun."""
         return self._num_to_accept == 0
 
     def read_from(self, output: OutputStream) -> None:
-        """Read the choices that have not ended from another engine."""
         self._output = output
         for choice in self._choices.values():  # the engine counts from the beginning
             choice.num_proposed = choice.num_accepted = 0
@@ -195,7 +195,6 @@ class AnswersReader:
         )
 
     async def extend(self, grants: TokenGrants) -> None:
-        """Reserve more tokens where choices need them soon."""
         if self._open:
             num_output_tokens = self._meter.tokens.num_output_tokens
             self._grant(grants, await grants.update(self.num_used, num_output_tokens))

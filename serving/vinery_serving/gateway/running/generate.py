@@ -1,4 +1,4 @@
-"""Runs a prepared request, and goes on with the next engine when one ends.
+"""Runs prepared requests, and goes on with the next engine when one ends.
 
 The gateway has the prompt, the parameters and the tokens so far, so another engine can continue
 where the lost one was. A client sees a pause and keep-alives.
@@ -6,13 +6,20 @@ where the lost one was. A client sees a pause and keep-alives.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Final
 
 from msgspec import structs
 
-from vinery_serving.core.errors import DeadlineExceeded, EngineLost, NotContinued, ServingError
+from vinery_serving.core.errors import (
+    DeadlineExceeded,
+    EngineLost,
+    InvalidRequest,
+    NotContinued,
+    ServingError,
+    error_from_code,
+)
 from vinery_serving.core.events import (
     Completed,
     Event,
@@ -22,16 +29,31 @@ from vinery_serving.core.events import (
     Started,
     TextDelta,
 )
+from vinery_serving.core.pooling import PoolingDraft, PoolingResult
 from vinery_serving.core.request import Conversation, RawPrompts, Role
 from vinery_serving.core.result import Result, ResultBuilder
-from vinery_serving.gateway.engines.suspects import Run
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.engines.suspects import Run, Work
 from vinery_serving.gateway.preparing.candidates import best_choices
 from vinery_serving.gateway.preparing.logits import check_engine, num_top_of_prompt
-from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.preparing.prepared import Origin, PreparedRequest
 from vinery_serving.gateway.running.attempt import AnswersReader, started
 from vinery_serving.gateway.running.grants import TokenGrants, TokenSource
-from vinery_serving.transport.client import EngineClient, EngineDisconnected, OutputStream
-from vinery_serving.transport.messages import Hello, Submit, TokenOutput
+from vinery_serving.transport.client import (
+    EngineClient,
+    EngineDisconnected,
+    OutputStream,
+    VectorStream,
+)
+from vinery_serving.transport.messages import (
+    Hello,
+    PoolTexts,
+    Rejected,
+    Submit,
+    TextVectors,
+    TokenOutput,
+)
 
 # How many engines may end under one request, whatever the reason.
 MAX_LOST_ENGINES: Final = 8
@@ -142,16 +164,55 @@ async def run(
         answers.end()
 
 
-class _Answers:
-    """All choices of one request, on the engine that has them now."""
+class _EngineRun:
+    """The engine that has a request now, and what its end says about the request."""
 
+    def __init__(self, engine: Engine, meter: Meter) -> None:
+        self.engine = engine
+        self._meter = meter
+        self._run = Run()
+
+    async def next_engine(self, *, goes_on: bool) -> Hello:
+        """Wait for the request's turn and for an engine. Raises `ServingError`."""
+        await self.engine.suspects.take_turn(self._run)
+        self.engine, hello = await self.engine.ready(goes_on=goes_on)
+        return hello
+
+    def submitted(self, client: EngineClient) -> None:
+        self.engine.suspects.submitted(self._run, client)
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether it runs alone, as a suspect, until its first new token."""
+        return self._run.has_turn
+
+    def generated(self) -> None:
+        self.engine.suspects.generated(self._run)
+
+    def ended(self) -> None:
+        self.engine.suspects.ended(self._run)
+
+    def lost(self, lost: EngineDisconnected, work: Sequence[Work]) -> None:
+        """Note the end of the engine, which was to do this work. Raises `EngineLost` if the
+        request must not go on."""
+        if not lost.is_planned:
+            self.engine.suspects.engine_ended(self._run)
+        self.engine.suspects.ended(self._run)
+        if self._run.is_at_fault:
+            self.engine.quarantine.add(self.engine.entry.name, work)
+            raise EngineLost("Engines ended twice while they ran this request. Do not repeat it.")
+        if self._meter.num_continuations == MAX_LOST_ENGINES:
+            raise EngineLost("The engine was restarted too often while it ran this request.")
+        self._meter.num_continuations += 1
+
+
+class _Answers:
     def __init__(self, prepared: PreparedRequest, tokens: TokenSource | None) -> None:
         self._prepared = prepared
         # None: tokens are not counted, or all of them are reserved, as for a beam search.
         self._tokens = tokens if prepared.request.beams is None else None
         self._meter = prepared.meter
-        self._engine = prepared.engine
-        self._run = Run()
+        self._run = _EngineRun(prepared.engine, prepared.meter)
         self._submits: list[Submit] = []
         self._grants: TokenGrants | None = None
         self._output: OutputStream | None = None
@@ -162,7 +223,6 @@ class _Answers:
         return self._reader is not None and self._reader.is_complete
 
     async def submit(self) -> None:
-        """Submit all choices. Raises `ServingError`."""
         await self._submit_in_time(goes_on=False)
 
     async def next(self) -> list[Event]:
@@ -173,7 +233,7 @@ class _Answers:
         updates = await self._output.next(SILENCE_S)
         events = self._reader.take(updates)
         if self._run.has_turn and any(isinstance(each, TokenOutput) for each in updates):
-            self._engine.suspects.generated(self._run)
+            self._run.generated()
         grants = self._grants
         if grants is not None and self._meter.tokens.num_output_tokens >= grants.next_check_at:
             await self._reader.extend(grants)
@@ -188,7 +248,7 @@ class _Answers:
         """Go on with the next engine, or begin anew on this one if it could not. Raises
         `ServingError` if the request must not, or if there is none in time."""
         if isinstance(lost, EngineDisconnected):
-            self._note_end(lost)
+            self._run.lost(lost, self._prepared.submits)
         else:
             self.end()
             self._drop()
@@ -196,7 +256,7 @@ class _Answers:
 
     def end(self) -> None:
         """Free what the engine still has of it."""
-        self._engine.suspects.ended(self._run)
+        self._run.ended()
         if self._output is not None and self._reader is not None:
             self._output.cancel(self._reader.num_used)
 
@@ -204,9 +264,8 @@ class _Answers:
         left_s = self._prepared.submits[0].deadline_s - self._meter.total_s
         try:
             async with asyncio.timeout(left_s):
-                await self._engine.suspects.take_turn(self._run)
                 while True:
-                    self._engine, hello = await self._engine.ready(goes_on=goes_on)
+                    hello = await self._run.next_engine(goes_on=goes_on)
                     try:
                         return self._submit(hello)
                     except EngineDisconnected:  # it ends at this moment
@@ -214,21 +273,9 @@ class _Answers:
         except TimeoutError:
             raise DeadlineExceeded("No engine could run the request in time.") from None
 
-    def _note_end(self, lost: EngineDisconnected) -> None:
-        """Raises `EngineLost`."""
-        if not lost.is_planned:
-            self._engine.suspects.engine_ended(self._run)
-        self._engine.suspects.ended(self._run)
-        if self._run.is_at_fault:
-            self._engine.quarantine.add(self._engine.entry.name, self._prepared.submits)
-            raise EngineLost("Engines ended twice while they ran this request. Do not repeat it.")
-        if self._meter.num_continuations == MAX_LOST_ENGINES:
-            raise EngineLost("The engine was restarted too often while it ran this request.")
-        self._meter.num_continuations += 1
-
     def _submit(self, hello: Hello) -> None:
         """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run it."""
-        client = self._engine.replicas.choose(self._prepared.submits[0].prompt_ids)
+        client = self._run.engine.replicas.choose(self._prepared.submits[0].prompt_ids)
         hello = client.hello or hello
         check_engine(self._prepared.request, hello)
         if self._reader is None or not self._reader.is_accepted:
@@ -240,7 +287,7 @@ class _Answers:
         else:
             self._output = client.submit(self._reader.remaining(submits))
             self._reader.read_from(self._output)
-        self._engine.suspects.submitted(self._run, client)
+        self._run.submitted(client)
         if self._grants is not None:
             self._reader.grant_last(self._grants)
 
@@ -302,3 +349,105 @@ def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
         return submit
     others = tuple(client.new_id() for _ in range(n - 1))
     return structs.replace(submit, other_ids=others)
+
+
+# -- Vectors and scores
+#
+# Vectors are the same whichever engine computes them, so the next engine goes on with the texts
+# that have none when one ends.
+
+
+async def pool(draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin) -> PoolingResult:
+    """Return the vectors. Raises `ServingError`."""
+    run = _Pooling(draft, engine, meter, origin)
+    try:
+        async with asyncio.timeout(origin.deadline_s - meter.total_s):
+            vectors = await run.vectors()
+    except TimeoutError:
+        raise DeadlineExceeded("No engine could run the request in time.") from None
+    finally:
+        run.end()
+    return PoolingResult(vectors, draft.num_tokens)
+
+
+class _Pooling:
+    def __init__(self, draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin) -> None:
+        self._draft = draft
+        self._meter = meter
+        self._origin = origin
+        self._run = _EngineRun(engine, meter)
+        self._vectors: dict[int, bytes] = {}  # by the index of the text
+        self._stream: VectorStream | None = None
+        self._is_taken = False  # by an engine that has ended since
+
+    async def vectors(self) -> tuple[bytes, ...]:
+        """Raises `ServingError`, and what `asyncio.timeout` does."""
+        engine = self._run.engine
+        engine.quarantine.check(engine.entry.name, [self._message(range(self._num_texts), 0)])
+        while len(self._vectors) < self._num_texts:
+            self._check(await self._run.next_engine(goes_on=self._is_taken))
+            try:
+                await self._ask()
+            except EngineDisconnected as lost:
+                self._is_taken = self._is_taken or self._stream is not None
+                self._run.lost(lost, [self._message(range(self._num_texts), 0)])
+                await asyncio.sleep(_NEXT_TRY_S)
+        return tuple(self._vectors[index] for index in range(self._num_texts))
+
+    def end(self) -> None:
+        self._run.ended()
+        if self._stream is not None:
+            self._stream.cancel()
+
+    @property
+    def _num_texts(self) -> int:
+        return len(self._draft.texts)
+
+    def _check(self, hello: Hello) -> None:
+        """Raises `InvalidRequest` for more dimensions than the vectors have."""
+        wanted = self._draft.dimensions
+        if wanted is not None and wanted > hello.num_dimensions:
+            raise InvalidRequest(
+                f"`dimensions` must be at most {hello.num_dimensions}, which is how many numbers "
+                "the vectors of this model have.",
+                param="dimensions",
+            )
+
+    async def _ask(self) -> None:
+        """Get the vectors that are missing. Raises `EngineDisconnected`, and `ServingError` for a
+        request that the engine refuses."""
+        missing = [each for each in range(self._num_texts) if each not in self._vectors]
+        client = self._run.engine.replicas.choose()
+        self._stream = client.pool(self._message(missing, client.new_id()))
+        self._run.submitted(client)
+        is_complete = False
+        while not is_complete:
+            for each in await self._stream.next():
+                if isinstance(each, Rejected):
+                    raise error_from_code(each.code, each.message)
+                self._take(each, missing)
+                is_complete = each.is_last
+
+    def _take(self, found: TextVectors, missing: Sequence[int]) -> None:
+        meter = self._meter
+        width = len(found.vectors) // len(found.indexes)
+        for row, index in enumerate(found.indexes):
+            self._vectors[missing[index]] = found.vectors[row * width : (row + 1) * width]
+        if not meter.has_begun:
+            meter.has_begun = True
+            meter.queue_s = found.queue_s
+        if self._run.has_turn:
+            self._run.generated()
+
+    def _message(self, indexes: Iterable[int], id_: int) -> PoolTexts:
+        draft, origin, wanted = self._draft, self._origin, list(indexes)
+        return PoolTexts(
+            id=id_,
+            texts=tuple(draft.texts[each] for each in wanted),
+            second_starts=tuple(draft.second_starts[each] for each in wanted),
+            deadline_s=max(0.0, origin.deadline_s - self._meter.total_s),
+            dimensions=draft.dimensions or 0,
+            request_id=origin.request_id,
+            lane=origin.lane,
+            goes_on=self._is_taken,
+        )

@@ -39,7 +39,6 @@ class TokenGrants:
     """
 
     def __init__(self, source: TokenSource, max_tokens: Mapping[int, int]) -> None:
-        """`max_tokens` is the limit of each answer."""
         self._source = source
         self._max_tokens = max_tokens
         self.num_granted = dict.fromkeys(max_tokens, 0)

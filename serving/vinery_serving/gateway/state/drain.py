@@ -1,13 +1,17 @@
-"""The end of a web process: it answers the requests that run, and refuses new ones.
+"""The requests that run in a web process, and its end: it answers them, and refuses new ones.
 
 All requests that have begun may finish, also those that wait for a slot or a limit. At the time
 limit, or when a second signal asks for it, the rest is ended with `ShuttingDown`.
 """
 
 import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
-from vinery_serving.core.errors import ShuttingDown
+from vinery_serving.core.errors import InvalidKey, ServingError, ShuttingDown
+from vinery_serving.gateway.engines.meter import Meter
 
 # How often to look whether all requests are answered.
 _POLL_S: Final = 0.1
@@ -35,11 +39,9 @@ class Drain:
         return ShuttingDown() if self._is_over else None
 
     def enter(self) -> None:
-        """The present task begins to answer a request."""
         self._running.add(asyncio.current_task())
 
     def leave(self) -> None:
-        """The present task has answered its request."""
         self._running.discard(asyncio.current_task())
 
     async def finish(self, limit_s: float) -> None:
@@ -59,3 +61,55 @@ class Drain:
         await asyncio.sleep(min(_POLL_S, limit_s))
         while self._running and not self._is_urgent and clock() < give_up_at:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
+
+
+# -- Running requests
+
+# A client that accepts no byte for this long is gone, whatever the state of its socket.
+SEND_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class LiveRequest:
+    request_id: str
+    key_id: int | None
+    meter: Meter
+    task: asyncio.Task[None] | None
+    # The error with which the server ends the request; set before its task is cancelled.
+    ending: ServingError | None = None
+    sending_since: float | None = None  # monotonic; None: not waiting for the client
+
+
+class LiveRequests(set[LiveRequest]):
+    def progress(self) -> list[tuple[str, int, int, int, int]]:
+        """Return the id of each, and its prompt, cached, output and reasoning tokens so far."""
+        return [
+            (
+                each.request_id,
+                tokens.num_prompt_tokens,
+                tokens.num_cached_tokens,
+                tokens.num_output_tokens,
+                tokens.num_reasoning_tokens,
+            )
+            for each in self
+            for tokens in (each.meter.billed_tokens,)
+        ]
+
+    def end_of_inactive_keys(self, is_active: Callable[[int], bool]) -> None:
+        for each in self:
+            if each.key_id is None or each.task is None or each.ending is not None:
+                continue
+            if not is_active(each.key_id):
+                each.ending = InvalidKey(
+                    "This API key became inactive during the request: it has expired, or it, its "
+                    "owner or its project is not active any more."
+                )
+                each.task.cancel()
+
+    def end_stalled(self) -> None:
+        """End the requests whose clients have accepted no data for `SEND_TIMEOUT_S`."""
+        now = time.monotonic()
+        for each in self:
+            since = each.sending_since
+            if since is not None and now - since > SEND_TIMEOUT_S and each.task is not None:
+                each.task.cancel()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -35,16 +35,14 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.gateway.engines.aliases import Targets
-from vinery_serving.gateway.engines.directory import Engine, LocalDirectory, ModelEntry
-from vinery_serving.gateway.engines.quarantine import Quarantine, Quarantined
-from vinery_serving.gateway.state.drain import Drain
+from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
+from vinery_serving.gateway.engines.models import ModelEntry, Targets
+from vinery_serving.gateway.engines.suspects import Quarantine, Quarantined
+from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
-from vinery_serving.gateway.state.live import LiveRequests
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool
 from vinery_serving.gateway.workers.process import WorkLimits
-from vinery_serving.grammars.families.registry import select_family
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits, MediaFetcher
 from vinery_serving.media.tables.denials import DenialQueue
@@ -131,7 +129,6 @@ class Runtime:
         self._following_quarantine = asyncio.Lock()
         self.directory = LocalDirectory(
             Path(settings.VINERY_RUN_DIR),
-            select_family,
             Quarantine(self._put_in_quarantine if keep_s else None),
             wait_s=settings.VINERY_WAKE_WAIT_S,
         )
@@ -144,7 +141,13 @@ class Runtime:
         self.live = LiveRequests()
         self.drain = Drain()
         self.traffic = Traffic()
-        self.limits = LimitService(_limit_settings())
+        self.limits = LimitService(
+            LimitSettings(
+                redis_url=settings.VINERY_REDIS_URL,
+                unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
+                num_processes=settings.VINERY_WEB_WORKERS,
+            )
+        )
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory. 0: not read yet.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
@@ -232,7 +235,7 @@ class Runtime:
             ("tick", self._tick, _TICK_INTERVAL_S),
             ("captures", self._store_captures, _CAPTURES_INTERVAL_S),
             ("denials", self._store_denials, _TICK_INTERVAL_S),
-            ("disks", self._check_disks, DISK_INTERVAL_S),
+            ("disks", partial(self._in_files_thread, self.disk.check), DISK_INTERVAL_S),
         ):
             self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
         self.is_started = True
@@ -294,7 +297,6 @@ class Runtime:
             log.warning("usage journals of dead processes are not stored yet: %s", error)
 
     async def _follow_models(self) -> None:
-        """Refresh the models after the keys were read."""
         await self._are_models_due.wait()
         self._are_models_due.clear()
         num_changes = self._num_changes
@@ -359,9 +361,6 @@ class Runtime:
         if self.media_denials:
             await self._in_database_thread(self.media_denials.store)
 
-    async def _check_disks(self) -> None:
-        await self._in_files_thread(self.disk.check)
-
     async def _in_files_thread(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads.files, work)
 
@@ -414,20 +413,11 @@ def _has_failed(task: asyncio.Task[None]) -> bool:
 
 
 def _data_folders() -> dict[str, Path]:
-    """The folders on this host with data, by their contents."""
     database = settings.DATABASES["default"]
     folders = {"usage": Path(settings.VINERY_USAGE_DIR)}
     if database["ENGINE"].endswith("sqlite3"):
         folders["the database"] = Path(database["NAME"]).parent
     return folders
-
-
-def _limit_settings() -> LimitSettings:
-    return LimitSettings(
-        redis_url=settings.VINERY_REDIS_URL,
-        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
-        num_processes=settings.VINERY_WEB_WORKERS,
-    )
 
 
 def _work_limits() -> WorkLimits:

@@ -76,7 +76,6 @@ class ModelTraffic:
         self.encode = Histogram(_MEDIA_S)
 
     def count_answer(self, settlement: Settlement) -> None:
-        """Count an answer that has begun."""
         if (finished := _FINISHED.get(settlement.outcome)) is None:
             return
         is_whole = settlement.outcome is Outcome.OK

@@ -9,6 +9,7 @@ import contextlib
 import faulthandler
 import gc
 import importlib
+import json
 import os
 import pickle
 import select
@@ -34,29 +35,26 @@ _READ_BYTES: Final = 65536
 _INTERVAL_S: Final = 1.0
 
 
-class Promises(NamedTuple):
-    """Within which time a fork server gives the next sign of life, in its page."""
+class Options(NamedTuple):
+    """What a fork server is started with. It gives its next sign of life, in its page, within
+    `limit_s`, and within `load_s` while it loads something."""
 
+    control_fd: int
+    jobs: str  # the name of a module
+    cpu_s: int  # of one call, as the memory
+    memory_bytes: int
     page_fd: int
     limit_s: float
-    load_s: float  # while it loads something
-
-
-class _Options(NamedTuple):
-    control_fd: int
-    jobs: str
-    limits: ProcessLimits
-    promises: Promises
+    load_s: float
 
 
 class ForkServer:
-    def __init__(self, control: socket.socket, jobs: JobsModule, options: _Options) -> None:
+    def __init__(self, control: socket.socket, jobs: JobsModule, options: Options) -> None:
         self._control = control
         self._jobs = jobs
         self._codec = Codec(jobs.RESULT_TYPES)
-        self._limits = options.limits
-        self._promises = options.promises
-        self._heartbeat = Heartbeat(options.promises.page_fd)
+        self._options = options
+        self._heartbeat = Heartbeat(options.page_fd)
         self._received = bytearray()
         self._sockets: list[int] = []  # for the workers that are not forked yet
         self._numbers: dict[int, int] = {}  # of workers, by process id
@@ -79,7 +77,7 @@ class ForkServer:
         for each in (self._control, self._wakeup):
             poll.register(each, select.POLLIN)
         while True:
-            self._heartbeat.beat(self._promises.limit_s)
+            self._heartbeat.beat(self._options.limit_s)
             readable = {fd for fd, _ in poll.poll(_INTERVAL_S * 1000)}
             if self._wakeup.fileno() in readable:
                 with contextlib.suppress(BlockingIOError):
@@ -117,7 +115,7 @@ class ForkServer:
                 if each == number:
                     os.kill(pid, signal.SIGKILL)
         elif letter == LOAD:
-            self._heartbeat.beat(self._promises.load_s)
+            self._heartbeat.beat(self._options.load_s)
             self._jobs.load(pickle.loads(contents))
             gc.collect()
             gc.freeze()
@@ -146,13 +144,14 @@ class ForkServer:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         faulthandler.unregister(END_SIGNAL)
         self._heartbeat.close()
-        os.close(self._promises.page_fd)
+        os.close(self._options.page_fd)
         for other in (self._control, self._wakeup, self._wakeup_write):
             other.close()
         for each in self._sockets:
             os.close(each)
         confine(parent_pid)
-        serve(socket.socket(fileno=fd), self._jobs, self._codec, self._limits)
+        limits = ProcessLimits(self._options.cpu_s, self._options.memory_bytes)
+        serve(socket.socket(fileno=fd), self._jobs, self._codec, limits)
 
     def _reap(self) -> None:
         while self._numbers:
@@ -167,25 +166,14 @@ class ForkServer:
                     )
 
 
-def arguments(control_fd: int, jobs: str, limits: ProcessLimits, promises: Promises) -> list[str]:
-    """The command that starts a fork server which inherits the descriptors."""
-    numbers = map(str, (control_fd, limits.cpu_s, limits.memory_bytes, *promises))
+def arguments(options: Options) -> list[str]:
+    """Return the command for a fork server that inherits the descriptors."""
     module = "vinery_serving.gateway.workers.fork_server"
-    return [sys.executable, "-P", "-m", module, jobs, *numbers]
-
-
-def _options() -> _Options:
-    jobs, control_fd, cpu_s, memory_bytes, page_fd, limit_s, load_s = sys.argv[1:]
-    return _Options(
-        int(control_fd),
-        jobs,
-        ProcessLimits(int(cpu_s), int(memory_bytes)),
-        Promises(int(page_fd), float(limit_s), float(load_s)),
-    )
+    return [sys.executable, "-P", "-m", module, json.dumps(options)]
 
 
 def main() -> None:
-    options = _options()
+    options = Options(*json.loads(sys.argv[1]))
     control = socket.socket(fileno=options.control_fd)
     jobs = cast(JobsModule, importlib.import_module(options.jobs))
     ForkServer(control, jobs, options).run()

@@ -8,15 +8,16 @@ import asyncio
 import logging
 import signal
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from vinery_serving.core.errors import Overloaded, ServingError
 from vinery_serving.core.turns import FairTurns, TurnMessages
 from vinery_serving.gateway.workers.process import (
+    Call,
     ForkServerProcess,
     JobFailed,
     WorkerCrashed,
@@ -26,7 +27,7 @@ from vinery_serving.gateway.workers.process import (
     exit_name,
 )
 from vinery_serving.gateway.workers.wire import BrokenAnswer, Codec
-from vinery_serving.gateway.workers.worker import too_large
+from vinery_serving.gateway.workers.worker import Session, too_large
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,8 @@ _STARTS_WITHIN_S: Final = 10.0
 # How a process ends that has used its processor time.
 _LIMITS: Final = (-signal.SIGXCPU, -signal.SIGPROF)
 _CRASHES: Final = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
-# A job, its body and its arguments.
-_Call = tuple[str, bytes, tuple[Any, ...]]
+ArgumentsT = TypeVarTuple("ArgumentsT")
+ResultT = TypeVar("ResultT")
 _MESSAGES: Final = TurnMessages(
     late="The request waited too long for a process that reads it; try again shortly.",
     crowded="Too many large requests wait to be read; try again shortly.",
@@ -57,16 +58,23 @@ class Worker:
         self._pool = pool
         self.process = process
         self._kind = kind
-        self._calls: list[_Call] = []  # of the session, that were answered
+        self._calls: list[Call] = []  # of the session, that were answered
         self._is_replaced = False
         self._serves_once = False
         # The field that the client must change if a call exceeds its limits; None: not known.
         self.param: str | None = None
 
-    async def call(self, name: str, *arguments: Any, body: bytes = b"") -> Any:
-        """Return the result of a job. Raises `ServingError`: that of the job, a refusal if it
-        exceeds its limits, or `Overloaded` if its process is lost for another reason."""
-        call: _Call = (name, body, arguments)
+    async def call(
+        self,
+        job: Callable[[Session, *ArgumentsT], ResultT],
+        *arguments: *ArgumentsT,
+        body: bytes = b"",
+    ) -> ResultT:
+        """Return the result of a job, which is a function of a module. Raises `ServingError`: that
+        of the job, a refusal if it exceeds its limits, or `Overloaded` if its process is lost for
+        another reason."""
+        call: Call = (job, arguments, body)
+        result: ResultT
         try:
             result = await self._run(call)
         except WorkerLost:
@@ -77,11 +85,11 @@ class Worker:
         self._calls.append(call)
         return result
 
-    async def _run(self, call: _Call) -> Any:
+    async def _run(self, call: Call) -> Any:
         process = self.process
         try:
             async with asyncio.timeout(self._pool.limits.wall_s):
-                return await process.call(self._pool.codec, *call)
+                return await process.call(self._pool.codec, call)
         except TimeoutError:
             raise (too_large(self.param) if process.has_begun else _replaced()) from None
         except WorkerLost:
@@ -107,7 +115,6 @@ class Worker:
         self.process.is_usable = not self._serves_once
 
     def use_once(self) -> None:
-        """Let no other client use this process afterwards."""
         self._serves_once = True
         self.process.is_usable = False
 
@@ -150,7 +157,6 @@ class WorkerPool:
         return self._turns.num_waiting
 
     def start(self) -> None:
-        """Start the fork server early, which takes a part of a second."""
         self._live_server()
 
     async def stop(self) -> None:

@@ -19,7 +19,7 @@ from vinery_serving.gateway.workers.fork_server import (
     FORK,
     KILL,
     LOAD,
-    Promises,
+    Options,
     arguments,
 )
 from vinery_serving.gateway.workers.wire import (
@@ -34,7 +34,6 @@ from vinery_serving.gateway.workers.wire import (
     Codec,
     decode_refusal,
 )
-from vinery_serving.gateway.workers.worker import ProcessLimits
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.hang import CONFIRM_S
 from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
@@ -44,6 +43,8 @@ _STREAM_BYTES: Final = 2**20
 _END_TIMEOUT_S: Final = 2.0
 # How long a fork server may take from its start to its first sign of life.
 _START_LIMIT_S: Final = 60.0
+# A function of a module, its arguments after the session, and the body.
+Call = tuple[Callable[..., Any], tuple[Any, ...], bytes]
 # Local time is in chat templates. The tokenizers' own threads would not survive a fork.
 _KEPT_VARIABLES: Final = ("TZ", "PATH", "LD_LIBRARY_PATH")
 
@@ -76,16 +77,18 @@ class WorkerCrashed(JobFailed):
 
 
 class ForkServerProcess:
-    """A running fork server."""
-
     def __init__(self, jobs: str, limits: WorkLimits) -> None:
         """Starts the process. It serves commands when it has imported its modules."""
         page = Page(_START_LIMIT_S)
         own, others = socket.socketpair()
-        process_limits = ProcessLimits(limits.cpu_s, limits.memory_bytes)
+        limit_s, load_s = NO_LIMIT_S, NO_LIMIT_S
+        if limits.hung_after_s:  # the rest of the time confirms that it stands still
+            limit_s, load_s = max(limits.hung_after_s - CONFIRM_S, 2.0), limits.load_s
+        of_call = limits.cpu_s, limits.memory_bytes
         with others:
+            options = Options(others.fileno(), jobs, *of_call, page.fd, limit_s, load_s)
             self._process = ChildProcess(
-                arguments(others.fileno(), jobs, process_limits, _promises(page, limits)),
+                arguments(options),
                 "the fork server",
                 environment=_environment(),
                 fds=(others.fileno(),),
@@ -128,17 +131,14 @@ class ForkServerProcess:
         return worker
 
     def load(self, wanted: object) -> None:
-        """Load something before the next forks."""
         contents = pickle.dumps(wanted, protocol=5)
         self._send(COMMAND.pack(LOAD, 0, len(contents)) + contents)
 
     def kill(self, number: int) -> None:
-        """Kill a worker."""
         if number in self._on_end:
             self._send(COMMAND.pack(KILL, number, 0))
 
     async def stop(self) -> None:
-        """End the fork server and its workers."""
         self._lose()
         if self._ending is not None:
             await self._ending
@@ -203,13 +203,14 @@ class WorkerProcess:
     def server(self) -> ForkServerProcess:
         return self._server
 
-    async def call(self, codec: Codec, name: str, body: bytes, arguments: tuple[Any, ...]) -> Any:
+    async def call(self, codec: Codec, call: Call) -> Any:
         """Return the result of a job. Raises the `ServingError` that it raised, `WorkerLost`,
         `BrokenAnswer`, and `JobFailed`. After anything else than the first, kill the worker."""
-        call = pickle.dumps((name, arguments), protocol=5)
+        job, arguments, body = call
+        named = pickle.dumps((job, arguments), protocol=5)
         was_usable, self.is_usable = self.is_usable, False
         try:
-            self._writer.write(CALL.pack(len(call), len(body)) + call)
+            self._writer.write(CALL.pack(len(named), len(body)) + named)
             self._writer.write(body)
             await self._writer.drain()
             if not self.has_begun:
@@ -232,7 +233,6 @@ class WorkerProcess:
         return result
 
     def end_session(self) -> None:
-        """Let the worker forget the session."""
         self._writer.write(CALL.pack(0, 0))
 
     def kill(self) -> None:
@@ -246,7 +246,6 @@ class WorkerProcess:
         return self._status.result() if ended else None
 
     def end(self, status: int | None) -> None:
-        """Note the end of the process."""
         if not self._status.done():
             self._status.set_result(status)
         self.close()
@@ -257,15 +256,7 @@ class WorkerProcess:
 
 
 def exit_name(status: int | None) -> str:
-    """The name of a signal, or the number."""
     return signal.Signals(-status).name if status is not None and status < 0 else str(status)
-
-
-def _promises(page: Page, limits: WorkLimits) -> Promises:
-    if not limits.hung_after_s:
-        return Promises(page.fd, NO_LIMIT_S, NO_LIMIT_S)
-    # The rest of the time confirms that it stands still.
-    return Promises(page.fd, max(limits.hung_after_s - CONFIRM_S, 2.0), limits.load_s)
 
 
 def _environment() -> dict[str, str]:

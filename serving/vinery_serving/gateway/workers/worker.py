@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -31,9 +30,6 @@ from vinery_serving.gateway.workers.wire import (
 )
 from vinery_serving.processes import parent
 
-# Gets the state of the session, which is empty at its beginning, the body and the arguments.
-Job = Callable[..., Any]
-
 # A worker whose memory has grown by more is replaced after its call.
 _MAX_GROWTH_BYTES: Final = 128 * 2**20
 _MAX_OPEN_FILES: Final = 256
@@ -43,16 +39,11 @@ _MAX_FRAMES: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """Of one call."""
-
     cpu_s: int
     memory_bytes: int
 
 
 class JobsModule(Protocol):
-    """What a module of jobs has."""
-
-    JOBS: Mapping[str, Job]
     RESULT_TYPES: tuple[type, ...]
 
     def load(self, wanted: Any, /) -> None:
@@ -64,14 +55,14 @@ class JobsModule(Protocol):
 
 
 class Session:
-    """What the calls of one client leave for each other."""
+    """What the calls of one client leave for each other, and the body of the present call."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
+        self.body = b""
 
 
 def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: ProcessLimits) -> None:
-    """Answer calls until the connection ends."""
     connection.sendall(BEGUN)
     gc.disable()  # the process is replaced before garbage in cycles matters
     first_peak = _peak_memory_bytes()
@@ -83,7 +74,9 @@ def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: Pro
             if not call:  # the end of a session
                 session = Session()
                 continue
-            kind, answer = _answer(jobs, codec, limits, session, call, body)
+            session.body = body
+            kind, answer = _answer(jobs, codec, limits, session, call)
+            session.body = b""
             del call, body
             is_spent = _peak_memory_bytes() - first_peak > _MAX_GROWTH_BYTES
             connection.sendall(ANSWER.pack(kind, is_spent, len(answer)))
@@ -91,20 +84,15 @@ def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: Pro
 
 
 def _answer(
-    jobs: JobsModule,
-    codec: Codec,
-    limits: ProcessLimits,
-    session: Session,
-    call: bytes,
-    body: bytes,
+    jobs: JobsModule, codec: Codec, limits: ProcessLimits, session: Session, call: bytes
 ) -> tuple[bytes, bytes]:
     try:
-        name, arguments = pickle.loads(call)  # from the web process
+        job, arguments = pickle.loads(call)  # from the web process
         _limit(resource.RLIMIT_CPU, resource.RLIM_INFINITY)
         _limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
         jobs.before_call(arguments)
         _limit_call(limits)
-        return RESULT, codec.dumps(jobs.JOBS[name](session, body, *arguments))
+        return RESULT, codec.dumps(job(session, *arguments))
     except ServingError as error:
         return REFUSAL, encode_refusal(error)
     except MemoryError:
@@ -114,7 +102,6 @@ def _answer(
 
 
 def too_large(param: str | None = None) -> ServingError:
-    """Return the refusal of a call that exceeds its limits."""
     return InvalidRequest(
         "The request takes too long or too much memory to be read. Send a smaller one, or a "
         "simpler schema, grammar, template or file.",

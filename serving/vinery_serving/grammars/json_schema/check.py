@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from vinery_serving.core.field_limits import SCHEMA_NAMES
-from vinery_serving.core.json_size import MAX_NUMBER_DIGITS, size_of
+from vinery_serving.core.json_text import MAX_NUMBER_DIGITS, size_of
 from vinery_serving.grammars.grammar.languages import NotRegular
 from vinery_serving.grammars.grammar.patterns import InvalidPattern, search_language
 from vinery_serving.grammars.json_schema.nodes import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from vinery_serving.core.kv_cache import context_of, kv_numbers_of_token
+from vinery_serving.core.model_files import context_of, kv_numbers_of_token
 
 # One conversation of this length is what a model should have room for.
 CONTEXT_TOKENS: Final = 8192

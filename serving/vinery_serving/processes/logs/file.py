@@ -14,20 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from vinery_serving.processes.logs.folder import numbered
+
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """How large a log may be."""
-
     max_bytes: int = 10 << 20  # of a file
     num_files: int = 5  # the present one and the older ones
-
-
-def numbered(path: Path, number: int) -> Path:
-    """Return the path of an older file; 0: the present one."""
-    return path.with_name(f"{path.name}.{number}") if number else path
 
 
 def open_log(path: Path) -> int:

@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from vinery_serving.processes.logs.file import numbered
-
 _SUFFIX: Final = ".log"
 _ENGINE: Final = "engine-"
 # Logs of models that are no longer served. More of them are deleted, the oldest first.
@@ -16,7 +14,6 @@ _MAX_FORMER: Final = 20
 
 
 def log_path(folder: Path, process: str) -> Path:
-    """Return the file of a process."""
     # Names of models may have slashes, and never a plus.
     return folder / f"{process.replace('/', '+')}{_SUFFIX}"
 
@@ -27,18 +24,20 @@ def engine_name(model: str) -> str:
 
 
 def process_of(path: Path) -> str:
-    """Return the process whose file this is."""
     return path.name.removesuffix(_SUFFIX).replace("+", "/")
 
 
 def log_paths(folder: Path) -> list[Path]:
-    """Return the present files of all processes. Raises OSError."""
     return sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIX))
 
 
 def engine_logs(folder: Path) -> set[Path]:
-    """Return the present files of all engines. Raises OSError."""
     return {path for path in log_paths(folder) if path.name.startswith(_ENGINE)}
+
+
+def numbered(path: Path, number: int) -> Path:
+    """Return the path of an older file; 0: the present one."""
+    return path.with_name(f"{path.name}.{number}") if number else path
 
 
 def older_files(path: Path) -> Iterator[Path]:

@@ -18,7 +18,8 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
 
@@ -50,20 +51,18 @@ class LineFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1]:
             error, stack = _error(record.name, record.exc_info[1], record.exc_info[2])
             message = f"{message} | {error} (at {stack})"
-        name = f"{_time(record)} {record.levelname} {self.process} {record.name}"
+        name = f"{time_text(record.created)} {record.levelname} {self.process} {record.name}"
         return f"{name}: {in_one_line(message)}"
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one JSON object in ASCII."""
-
     def __init__(self, process: str) -> None:
         super().__init__()
         self.process = process
 
     def format(self, record: logging.LogRecord) -> str:
         values: dict[str, object] = {
-            "time": _time(record),
+            "time": time_text(record.created),
             "level": record.levelname,
             "process": self.process,
             "logger": record.name,
@@ -79,7 +78,6 @@ class JsonFormatter(logging.Formatter):
 
 
 def json_line(values: Mapping[str, Any]) -> str:
-    """Return one JSON object without control characters and keys."""
     short = {
         name: _cut(value) if isinstance(value, str) else value for name, value in values.items()
     }
@@ -101,11 +99,6 @@ def time_text(seconds: float) -> str:
     """Return a time as in log lines. Such texts sort by time."""
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
-
-
-def _time(record: logging.LogRecord) -> str:
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{seconds}.{int(record.msecs):03d}Z"
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -141,3 +134,62 @@ def _cut(text: str) -> str:
 
 def _escaped(letter: str) -> str:
     return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+
+
+# -- Reading
+
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+_TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+_TEXT: Final = re.compile(rf"({_TIME}) ({'|'.join(LEVELS)}) (\S+) (\S+): (.*)")
+_IS_TIME: Final = re.compile(_TIME)
+_NAMES: Final = ("time", "level", "process", "logger", "message")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    time: str  # as `lines.time_text` writes it; "" if it is unknown
+    level: str
+    process: str
+    logger: str
+    message: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def text(self) -> str:
+        words = [self.message, *(f"{name}={value}" for name, value in self.fields.items())]
+        message = in_one_line(" ".join(words))
+        return f"{self.time} {self.level} {self.process} {self.logger}: {message}"
+
+    def json(self) -> str:
+        return json_line({**{name: getattr(self, name) for name in _NAMES}, **self.fields})
+
+
+def read_entry(line: bytes) -> LogEntry | None:
+    """Return the event of a line of either format; None for any other line."""
+    text = line.decode(errors="replace")
+    if text.startswith("{"):
+        return _from_json(text)
+    match = _TEXT.fullmatch(text)
+    return None if match is None else _new_entry(match.groups())
+
+
+def foreign_entry(line: bytes, time: str, process: str) -> LogEntry:
+    """Return a line that no logger has written, such as a stack of a crash."""
+    message = in_one_line(line.decode(errors="replace"))
+    return LogEntry(time, "WARNING", process, "output", message)
+
+
+def _from_json(text: str) -> LogEntry | None:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    named = [values.pop(name, None) for name in _NAMES]
+    if not all(isinstance(value, str) for value in named) or named[1] not in LEVELS:
+        return None
+    return _new_entry(named, values) if _IS_TIME.fullmatch(named[0]) else None
+
+
+def _new_entry(named: Sequence[str], fields: Mapping[str, Any] | None = None) -> LogEntry:
+    time, level, process, logger, message = map(in_one_line, named)
+    return LogEntry(time, level, process, logger, message, fields or {})

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from vinery_serving.processes.logs.entries import LogEntry, foreign_entry, read_entry
 from vinery_serving.processes.logs.folder import older_files, process_of
-from vinery_serving.processes.logs.lines import time_text
+from vinery_serving.processes.logs.lines import LogEntry, foreign_entry, read_entry, time_text
 
 _BLOCK_BYTES: Final = 64 << 10
 # A longer line is cut in two.

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vinery_serving.core.endpoints import AnyEndpoint, Endpoint
 from vinery_serving.core.errors import UnsupportedParameter
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.common.reading import refusal
 
 Fields = Mapping[str, Any]
 # From the endpoint, the path of the alias, and its value. Raises `InvalidRequest`.
-Read = Callable[[AnyEndpoint, str, Any], Fields]
+Read = Callable[[Endpoint, str, Any], Fields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _SWITCHES: Final = ("enable_thinking", "thinking")
-_EFFORTS: Final[Mapping[AnyEndpoint, str]] = {
+_EFFORTS: Final[Mapping[Endpoint, str]] = {
     Endpoint.CHAT: "reasoning_effort",
     Endpoint.RESPONSES: "reasoning.effort",
     Endpoint.MESSAGES: "output_config.effort",
@@ -44,7 +44,7 @@ def same_as(name: str) -> Alias:
     return Alias(f"The same as `{name}`.", lambda endpoint, path, value: {name: value})
 
 
-def _effort(endpoint: AnyEndpoint, path: str, value: Any) -> Fields:
+def _effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
     if endpoint not in _EFFORTS:
         raise UnsupportedParameter(
             f"`{path}` needs a chat template, and completions have none. Leave it out, or use "
@@ -54,7 +54,7 @@ def _effort(endpoint: AnyEndpoint, path: str, value: Any) -> Fields:
     return {_EFFORTS[endpoint]: value}
 
 
-def _thinks(endpoint: AnyEndpoint, path: str, value: Any) -> Fields:
+def _thinks(endpoint: Endpoint, path: str, value: Any) -> Fields:
     """A switch, or an effort."""
     if not isinstance(value, bool):
         return _effort(endpoint, path, value)
@@ -62,7 +62,7 @@ def _thinks(endpoint: AnyEndpoint, path: str, value: Any) -> Fields:
     return {f"chat_template_kwargs.{name}": True for name in _SWITCHES} if value else none
 
 
-def _thinking(endpoint: AnyEndpoint, path: str, value: Any) -> Fields:
+def _thinking(endpoint: Endpoint, path: str, value: Any) -> Fields:
     match value:
         case {"type": "enabled" | "disabled" as kind, **rest} if not rest.keys() - {
             "budget_tokens"
@@ -74,7 +74,7 @@ def _thinking(endpoint: AnyEndpoint, path: str, value: Any) -> Fields:
     raise refusal(path, "must have the `type` enabled or disabled, and may have `budget_tokens`")
 
 
-def _reasoning(endpoint: AnyEndpoint, path: str, value: Any) -> Fields:
+def _reasoning(endpoint: Endpoint, path: str, value: Any) -> Fields:
     known = {"effort", "max_tokens", "exclude", "enabled", "summary"}
     if not isinstance(value, dict) or value.keys() - known:
         raise refusal(path, "must be an object with `effort`, `max_tokens`, `exclude` or `enabled`")

@@ -18,8 +18,8 @@ from typing import Any, Final, Generic, NamedTuple
 from pydantic import BaseModel
 
 from vinery_serving.core.dialects import V1, Dialect
-from vinery_serving.core.endpoints import AnyEndpoint
 from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common.aliases import SYNONYMS, Alias
 from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, Harmless
@@ -45,7 +45,7 @@ class Body(NamedTuple, Generic[WireT]):
 
 
 def read_body(
-    endpoint: AnyEndpoint, model: type[WireT], body: bytes, dialect: Dialect = V1
+    endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dialect = V1
 ) -> Body[WireT]:
     """Read a body as `model`. Raises `UnsupportedParameter` for the first refused parameter,
     then `InvalidRequest` for the first error."""
@@ -66,7 +66,7 @@ def read_body(
 class _Fields:
     """Collects the fields of one body."""
 
-    endpoint: AnyEndpoint
+    endpoint: Endpoint
     model: type[BaseModel]
     members: dict[str, Any] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)

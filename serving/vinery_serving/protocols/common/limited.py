@@ -14,7 +14,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.field_limits import Counted, FieldLimit
-from vinery_serving.core.json_size import MAX_NUMBER_DIGITS, JsonSize, NumberTooLarge, size_of
+from vinery_serving.core.json_text import MAX_NUMBER_DIGITS, JsonSize, NumberTooLarge, size_of
 from vinery_serving.protocols.common.reading import invalid, refusal
 
 # The keyword of a JSON schema that names the setting of its limit.

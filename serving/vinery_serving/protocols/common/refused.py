@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
 from vinery_serving.core.errors import UnsupportedParameter
+from vinery_serving.core.tasks import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +201,12 @@ _WITH_RANKS: Refusals = {
     "raw_scores": Refused(_SCORES, (False,)),
 }
 
-REFUSED: Mapping[AnyEndpoint, Refusals] = {
+REFUSED: Mapping[Endpoint, Refusals] = {
     Endpoint.CHAT: {**_EVERYWHERE, **_IN_CONVERSATIONS},
     Endpoint.COMPLETIONS: _EVERYWHERE,
     Endpoint.RESPONSES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_RESPONSES},
     Endpoint.MESSAGES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_MESSAGES},
-    PoolingEndpoint.EMBEDDINGS: _WITH_VECTORS,
-    PoolingEndpoint.RERANK: _WITH_RANKS,
-    PoolingEndpoint.SCORE: _WITH_SCORES,
+    Endpoint.EMBEDDINGS: _WITH_VECTORS,
+    Endpoint.RERANK: _WITH_RANKS,
+    Endpoint.SCORE: _WITH_SCORES,
 }

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import DIALECTS
-from vinery_serving.core.endpoints import AnyEndpoint, Endpoint, PoolingEndpoint
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
 from vinery_serving.protocols.chat.body import ChatBody
 from vinery_serving.protocols.chat.exchange import ChatCompletion, ChatCompletionChunk
 from vinery_serving.protocols.common.encoding import Answer, Error
@@ -41,14 +41,14 @@ from vinery_serving.protocols.tokens import (
 
 Document = dict[str, Any]
 
-BODIES: Final[Mapping[AnyEndpoint, type[BaseModel]]] = {
+BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
     Endpoint.CHAT: ChatBody,
     Endpoint.COMPLETIONS: CompletionsBody,
     Endpoint.RESPONSES: ResponsesBody,
     Endpoint.MESSAGES: MessagesBody,
-    PoolingEndpoint.EMBEDDINGS: EmbeddingsBody,
-    PoolingEndpoint.RERANK: RerankBody,
-    PoolingEndpoint.SCORE: ScoreBody,
+    Endpoint.EMBEDDINGS: EmbeddingsBody,
+    Endpoint.RERANK: RerankBody,
+    Endpoint.SCORE: ScoreBody,
 }
 
 _DESCRIPTION: Final = """\
@@ -171,7 +171,7 @@ def _schemas() -> Mapping[str, Schema]:
     for endpoint, body in bodies:
         schema = schemas[body.__name__]
         add_refused(schema, endpoint)
-        if isinstance(endpoint, Endpoint):
+        if endpoint in GENERATION_ENDPOINTS:
             add_foreign(schema)
     return _reachable(schemas, [model.__name__ for model in models])
 

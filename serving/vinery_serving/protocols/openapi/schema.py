@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from vinery_serving.core.endpoints import AnyEndpoint
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.common.encoding import Answer
 from vinery_serving.protocols.common.foreign import FOREIGN
 from vinery_serving.protocols.common.refused import REFUSED
@@ -69,7 +69,7 @@ def component_schemas(models: Iterable[type[BaseModel | Answer]]) -> dict[str, S
     return schemas
 
 
-def add_refused(schema: Schema, endpoint: AnyEndpoint) -> None:
+def add_refused(schema: Schema, endpoint: Endpoint) -> None:
     """Add the refused parameters of `endpoint` to the schema of its body, with the reasons."""
     for name, refused in REFUSED[endpoint].items():
         message = refused.message(name)

@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, PlainValidator
 
 from vinery_serving.core import field_limits
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.pooling import PoolingInput, PoolingRequest, PoolingResult, TextRole
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
@@ -75,7 +75,7 @@ class EmbeddingsBody(PoolingBody):
     def request(self, unused: Unused) -> PoolingRequest:
         """Raises `InvalidRequest`."""
         request = PoolingRequest(
-            PoolingEndpoint.EMBEDDINGS,
+            Endpoint.EMBEDDINGS,
             self.model,
             self.input,
             param="input",
@@ -127,5 +127,5 @@ class EmbeddingsExchange:
 
 def parse_embeddings(body: bytes) -> EmbeddingsExchange:
     """Read the body of `/embeddings`. Raises `InvalidRequest`."""
-    wire, unused = read_body(PoolingEndpoint.EMBEDDINGS, EmbeddingsBody, body)
+    wire, unused = read_body(Endpoint.EMBEDDINGS, EmbeddingsBody, body)
     return EmbeddingsExchange(wire.request(unused), wire.encoding_format == "base64")

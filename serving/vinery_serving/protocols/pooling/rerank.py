@@ -8,9 +8,9 @@ from msgspec import UNSET, UnsetType
 from pydantic import Field, PlainValidator
 
 from vinery_serving.core import field_limits
-from vinery_serving.core.endpoints import PoolingEndpoint
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.pooling import PoolingRequest, PoolingResult, TextPair
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
@@ -101,7 +101,7 @@ class RerankBody(PoolingBody):
         pairs = tuple(TextPair(self.query, each.text) for each in self.documents)
         refuse_long("documents", len(self.query) + sum(len(each.text) for each in self.documents))
         return PoolingRequest(
-            PoolingEndpoint.RERANK,
+            Endpoint.RERANK,
             self.model,
             pairs,
             param="documents",
@@ -195,7 +195,7 @@ class RerankExchange:
 
 def parse_rerank(body: bytes, max_document_tokens: int | None = None) -> RerankExchange:
     """Read the body of `/rerank`, which may set another limit. Raises `InvalidRequest`."""
-    wire, unused = read_body(PoolingEndpoint.RERANK, RerankBody, body)
+    wire, unused = read_body(Endpoint.RERANK, RerankBody, body)
     documents = wire.documents if wire.return_documents else None
     return RerankExchange(wire.request(unused, max_document_tokens), wire.top_n, documents)
 
@@ -229,7 +229,7 @@ class ScoreBody(PoolingBody):
         pairs = tuple(map(TextPair, first, second))
         refuse_long(names[1], sum(map(len, first)) + sum(map(len, second)))
         return PoolingRequest(
-            PoolingEndpoint.SCORE,
+            Endpoint.SCORE,
             self.model,
             pairs,
             param=names[1],
@@ -268,5 +268,5 @@ class ScoreExchange:
 
 def parse_score(body: bytes) -> ScoreExchange:
     """Read the body of `/score`. Raises `InvalidRequest`."""
-    wire, unused = read_body(PoolingEndpoint.SCORE, ScoreBody, body)
+    wire, unused = read_body(Endpoint.SCORE, ScoreBody, body)
     return ScoreExchange(wire.request(unused))

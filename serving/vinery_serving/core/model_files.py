@@ -1,7 +1,20 @@
-"""What the configuration of a text model reveals of its memory: sizes of the KV cache, context."""
+"""What the files of a model folder reveal of its memory: sizes of weights and of the KV cache, and
+the context."""
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+_ENDINGS: Final = (".bin", ".gguf")
+
+
+def weights_bytes_of(folder: Path) -> int:
+    """Return the size of all weights files; 0 for a folder that cannot be read."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return sum(entry.stat().st_size for entry in entries if entry.name.endswith(_ENDINGS))
+    return 0
 
 
 def kv_numbers_of_token(config: Mapping[str, Any]) -> int:

@@ -1,8 +1,12 @@
-"""The parameters that the administrator of a model decides: defaults, minima and maxima.
+"""What the administrator of a model decides: limits of output tokens, minima and maxima.
 
 A default of the model's options comes before that of its generation_config.json. A value that the
-request names and that is outside of the limits is refused; one that it does not name is moved into
-them.
+request names and that is outside of the minima and maxima is refused; one that it does not name is
+moved into them.
+
+A limit of output tokens that does not fit the model is clamped instead of refused: many clients
+send a number of their own, whatever the model is. It asks for an answer as long as possible, and
+not for this number: a user who has not chosen it cannot know why it is refused.
 """
 
 import math
@@ -11,20 +15,46 @@ from dataclasses import replace
 from typing import Any, Final
 
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
+from vinery_serving.core.request import GenerationRequest, RawPrompts, Sampling
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.prompting.folder import GenerationDefaults
 
-_FIELD_NAMES: Final = {"max_tokens": "max_new_tokens"}
+# The limits that clients send unless their user sets another, and where they come from. A limit of
+# one vendor's model is the default of clients for all models.
+CLIENT_DEFAULTS: Final = {
+    4_096: "Continue, LiteLLM; the largest answer of GPT-4 Turbo",
+    8_192: "Roo Code, GPUStack's playground; the largest answer of Claude 3.5",
+    16_384: "the largest answer of GPT-4o",
+    32_000: "Claude Code, OpenCode",
+    32_768: "the largest answer of GPT-4.1",
+    64_000: "the largest answer of Claude Sonnet 4",
+    65_536: "the largest answer of Gemini 2.5",
+    100_000: "the largest answer of o3",
+    128_000: "the largest answer of GPT-5",
+    2**31 - 1: "the largest 32-bit integer",
+    2**32 - 1: "the largest value of OpenVINO Model Server",
+}
 
 
-def defaults_of(options: EngineOptions, folder: GenerationDefaults) -> GenerationDefaults:
-    """Return the defaults of the options, and those of the folder where the options have none."""
-    named = {} if options.defaults is None else options.defaults.named
-    values = {_FIELD_NAMES.get(name, name): value for name, value in named.items()}
-    if "temperature" in values:
-        values["do_sample"] = True
-    return replace(folder, **values)  # type: ignore[arg-type]
+def within_limits(request: GenerationRequest, options: EngineOptions) -> GenerationRequest:
+    """Return the request with a limit of tokens that the options of its model allow. It may get
+    fewer tokens if its context has no room for them."""
+    stopping, most = request.stopping, options.max_tokens_limit
+    clamping = options.clamp_max_tokens
+    may_clamp = clamping == "always" or (
+        clamping == "defaults" and stopping.max_tokens in CLIENT_DEFAULTS
+    )
+    if stopping.max_tokens is None or not may_clamp:
+        return request
+    max_tokens = min(stopping.max_tokens, most) if most else stopping.max_tokens
+    return replace(request, stopping=replace(stopping, max_tokens=max_tokens, may_shrink=True))
+
+
+def clamped_to(asked: GenerationRequest, allowed: tuple[int, ...]) -> int | None:
+    """Return the limit in force if it is less than the client asked for; `allowed` has those of
+    the prompts."""
+    wanted, least = asked.stopping.max_tokens, min(allowed, default=None)
+    return least if wanted is not None and least is not None and least < wanted else None
 
 
 def with_returns(request: GenerationRequest, options: EngineOptions) -> GenerationRequest:
@@ -75,7 +105,6 @@ def limited(sampling: Sampling, options: EngineOptions) -> Sampling:
 
 
 def _limits(options: EngineOptions) -> Iterator[tuple[str, float, float]]:
-    """Yield each parameter that has a limit, with its least and its largest value."""
     least = {} if options.minima is None else options.minima.named
     most = {} if options.maxima is None else options.maxima.named
     for name in least.keys() | most.keys():

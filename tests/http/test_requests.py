@@ -19,12 +19,11 @@ from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_serving.gateway.endpoints.answers import api_application
 from vinery_serving.gateway.endpoints.bodies import FREE_BYTES, api_bodies
-from vinery_serving.gateway.endpoints.consumers import api_application
 from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES
 from vinery_serving.gateway.running import generate
-from vinery_serving.gateway.state.drain import Drain
-from vinery_serving.gateway.state.live import LiveRequests
+from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool

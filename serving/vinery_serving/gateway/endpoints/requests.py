@@ -1,0 +1,360 @@
+"""One request to an endpoint with a JSON body: it is checked, read, recorded, and ended when its
+client leaves.
+
+Channels' own HTTP consumer reads bodies without a limit and does not notice a disconnect while
+it answers. `JsonEndpoint` limits the body, and waits for the disconnect beside the answer: the
+first to end ends the other, and with the answer the engine's work.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic
+
+from django.conf import settings
+
+from vinery_accounts.keys.table import Caller
+from vinery_accounts.models import Scope as KeyScope
+from vinery_serving.core.dialects import V1
+from vinery_serving.core.errors import (
+    InvalidRequest,
+    MethodNotAllowed,
+    ServingError,
+    UnsupportedMediaType,
+    UsageNotRecorded,
+)
+from vinery_serving.core.media import InlineSource, MediaPart
+from vinery_serving.core.tasks import ALL_TASKS, TASKS_OF_ENDPOINTS, Endpoint
+from vinery_serving.gateway.endpoints.bodies import (
+    BodyClaim,
+    BodyLimits,
+    ClientGone,
+    api_bodies,
+    read_body,
+)
+from vinery_serving.gateway.endpoints.callers import (
+    CallerMedia,
+    address_of,
+    authenticate,
+    authorization_of,
+    grant_errors,
+    permitted_engine,
+)
+from vinery_serving.gateway.endpoints.edge import (
+    DEPLOYMENT,
+    JSON,
+    REQUEST_ID,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    error_body,
+    header,
+    send_whole,
+    server_failed,
+)
+from vinery_serving.gateway.endpoints.notices import report_unused
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.preparing.prepared import Origin
+from vinery_serving.gateway.reading.reading import RequestReader
+from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
+from vinery_serving.gateway.recording.record import RequestRecord
+from vinery_serving.gateway.recording.reservation import count_request
+from vinery_serving.gateway.state.drain import Drain
+from vinery_serving.gateway.state.runtime import Runtime
+
+# The client's own id of its request, as in OpenAI's API.
+_CLIENT_REQUEST_ID: Final = b"x-client-request-id"
+_MAX_CLIENT_REQUEST_ID: Final = 512
+
+
+@dataclass(eq=False, slots=True)
+class ApiRequest:
+    runtime: Runtime
+    scope: Scope
+    send: Send
+    caller: Caller
+    owner: Hashable  # one share of what web processes and worker processes do for clients
+    claim: BodyClaim
+    name: str  # of the endpoint
+    has_started: bool = False  # whether a part of the answer was sent
+
+    @property
+    def id(self) -> str:
+        request_id: str = self.scope[REQUEST_ID]
+        return request_id
+
+    @property
+    def tree(self) -> str:
+        tree: str | None = self._url.get("tree")
+        return tree or V1.name
+
+    @property
+    def _url(self) -> Mapping[str, str | None]:
+        named: Mapping[str, str | None] = self.scope["url_route"]["kwargs"]
+        return named
+
+    @property
+    def origin(self) -> Origin:
+        lane = (self.caller.organization_id or 0, self.caller.key_id or 0)
+        return Origin(settings.VINERY_REQUEST_TIMEOUT_S, self.id, lane)
+
+    def engine(self, model: str | None) -> Engine:
+        """Return the engine of a model. Raises `ServingError`, also for a key without the right to
+        the model, and for a model that does something else."""
+        tasks = TASKS_OF_ENDPOINTS.get(self.name, ALL_TASKS)
+        return permitted_engine(self.runtime.directory, self.caller, model, tasks)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the request has a usage record. Requests to a model's tokenizer have none, and
+        count for rate limits on requests alone."""
+        return self.name in TASKS_OF_ENDPOINTS
+
+    async def read(
+        self,
+        reading: Reading[PreparedT],
+        body: bytes,
+        admit: Callable[[Head], Awaitable[Engine]],
+        record: RequestRecord | None = None,
+    ) -> tuple[Engine, PreparedT]:
+        """Read the body, admit the request, and prepare it for an engine of its model. Raises
+        `ServingError`."""
+        num_bytes = len(body)
+        reader = RequestReader(self.runtime.workers, self.owner, reading, num_bytes)
+        meter = Meter() if record is None else record.meter
+        media = CallerMedia(
+            self.runtime, self.caller, meter, lambda num: self.claim.cover(num_bytes + num)
+        )
+        async with reader:
+            tree = "v2" if "v2" in self._url else self.tree
+            head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT)
+            engine = await admit(head)
+
+            async def fetch(parts: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
+                if record is not None:
+                    await record.reservation.refuse_media(engine.entry.name, len(parts))
+                return await media.fetch(parts)
+
+            return engine, await reader.prepare(engine, fetch, self.origin)
+
+    async def send_json(self, body: bytes, headers: Headers) -> None:
+        await send_whole(self.send, 200, [*JSON, *headers], body)
+
+
+# Runs a request that is prepared, and sends its answer. Raises `ServingError`.
+Run = Callable[[ApiRequest, RequestRecord, Engine, PreparedT], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonEndpoint(Generic[PreparedT]):
+    """A row of the table of endpoints: an ASGI application that answers `POST` with a JSON body
+    and a key. The types of its body and its answer are in `protocols`."""
+
+    path: str  # a pattern for `re_path`; its group `tree` names the dialect
+    reading: Reading[PreparedT]
+    run: Run[PreparedT] | None  # None: what `reading` returns is the answer
+    runtime: Runtime
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises `ServingError` while nothing has been sent."""
+        if scope["method"] != "POST":
+            raise MethodNotAllowed(scope["method"], allowed="POST")
+        authorization = authorization_of(scope["headers"])
+        caller = authenticate(self.runtime.required_keys, scope, authorization)
+        owner = address_of(scope) if caller.key_id is None else caller.key_id
+        with api_bodies().claim(owner) as claim:
+            request = ApiRequest(self.runtime, scope, send, caller, owner, claim, self.reading.name)
+            try:
+                _check(request)
+                # No variable of this frame keeps the body, which is forgotten when it is parsed.
+                limits = BodyLimits(settings.VINERY_MAX_BODY_BYTES, settings.VINERY_BODY_TIMEOUT_S)
+                with _ended_by(self.runtime.drain):
+                    body = await read_body(scope, receive, limits, claim)
+                answer = self._answer(request, body)
+                del body
+            except ClientGone:
+                _record_unread(request, None)
+                return
+            except ServingError as error:
+                _record_unread(request, error)
+                raise
+            await _until_disconnect(answer, receive)
+
+    async def _answer(self, request: ApiRequest, body: bytes) -> None:
+        if self.run is not None:
+            answer = self._answer_recorded(request, self.run, body)
+        else:
+            answer = self._answer_tokens(request, body)
+        del body  # it may be large, and the answer may take minutes
+        await answer
+
+    async def _answer_tokens(self, request: ApiRequest, body: bytes) -> None:
+        headers: Headers = []
+
+        async def admit(head: Head) -> Engine:
+            report_unused(head.unused, request.scope, self.runtime.traffic)
+            engine = request.engine(head.model)
+            limits, name = self.runtime.limits, engine.entry.name
+            headers.extend(await count_request(limits, request.caller, name, request.id))
+            return engine
+
+        with _ended_by(self.runtime.drain):
+            _, answer = await request.read(self.reading, body, admit)
+        assert isinstance(answer, bytes)
+        await request.send_json(answer, headers)
+
+    async def _answer_recorded(self, request: ApiRequest, run: Run[PreparedT], body: bytes) -> None:
+        """Answer, and settle the usage record in every case."""
+        record = _new_record(request, body)
+
+        async def admit(head: Head) -> Engine:
+            return _admitted(request, record, head)
+
+        try:
+            _check_client_request_id(request.scope)
+            engine, prepared = await request.read(self.reading, body, admit, record)
+            del body
+            await run(request, record, engine, prepared)
+        except asyncio.CancelledError:
+            ending = ending_of(request, record)
+            if ending is None:
+                raise
+            record.fail(ending)
+            if not request.has_started:
+                raise ending from None
+        except ServingError as error:
+            record.fail(error)
+            raise
+        except Exception:
+            # Also a defect of the server settles the record. The edge logs it and answers this.
+            record.fail(server_failed())
+            raise
+        finally:
+            record.leave()  # has an effect only if this task was cancelled
+
+
+def ending_of(request: ApiRequest, record: RequestRecord) -> ServingError | None:
+    """Return the error with which the server ends the request; None: its client has left."""
+    return record.live.ending or request.runtime.drain.ending
+
+
+def _admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
+    """Admit the request, whose model the body names, or the path as Azure's clients do. Returns
+    an engine of the model."""
+    model = request.scope[DEPLOYMENT] or head.model
+    record.admit(
+        model=model or "",
+        is_streamed=head.is_streamed,
+        mm_hashes=[part.sha256 for part in head.media if part.sha256],
+        end_user=head.end_user,
+    )
+    replaced = () if head.model in (None, model) else ("model",)
+    report_unused(head.unused, request.scope, request.runtime.traffic, *replaced)
+    engine = request.engine(model)
+    record.name_model(engine.entry.name)
+    return engine
+
+
+def _new_record(request: ApiRequest, body: bytes = b"") -> RequestRecord:
+    client_request_id = header(request.scope, _CLIENT_REQUEST_ID) or b""
+    return RequestRecord(
+        request.runtime,
+        request.caller,
+        request_id=request.id,
+        endpoint=Endpoint(request.name),
+        dialect=request.tree,
+        error_body=partial(error_body, scope=request.scope),
+        address=address_of(request.scope),
+        client_request_id=client_request_id.decode("ascii", "ignore"),
+        body=body,
+    )
+
+
+def _record_unread(request: ApiRequest, error: ServingError | None) -> None:
+    """Record a request whose body was not read: it was refused with `error`, or the client
+    disconnected (None)."""
+    if not request.is_recorded:
+        return
+    record = _new_record(request)
+    with contextlib.suppress(UsageNotRecorded):  # the client gets the first error
+        record.admit()
+    if error is None:
+        record.leave()
+    else:
+        record.fail(error)
+
+
+def _check(request: ApiRequest) -> None:
+    """Raises `NotPermitted` for a key without the right to the endpoint, and
+    `UnsupportedMediaType` for a content type that is not JSON."""
+    grants = request.caller.grants
+    with grant_errors():
+        grants.check_scope(KeyScope.INFERENCE)
+        grants.check_address(address_of(request.scope))
+        if request.is_recorded:
+            grants.check_endpoint(request.name)
+    content_type = header(request.scope, b"content-type") or b""
+    media = content_type.partition(b";")[0].strip().lower()
+    if media and media not in (b"application/json", b"text/json") and not media.endswith(b"+json"):
+        raise UnsupportedMediaType(
+            "The request body must be JSON. Send it with `Content-Type: application/json`."
+        )
+
+
+def _check_client_request_id(scope: Scope) -> None:
+    """Raises `InvalidRequest` for an id that OpenAI would refuse."""
+    given = header(scope, _CLIENT_REQUEST_ID)
+    if given is not None and not (given.isascii() and len(given) <= _MAX_CLIENT_REQUEST_ID):
+        raise InvalidRequest(
+            "The header `x-client-request-id` must be ASCII, and no longer than "
+            f"{_MAX_CLIENT_REQUEST_ID} characters."
+        )
+
+
+@contextlib.contextmanager
+def _ended_by(drain: Drain) -> Iterator[None]:
+    """Raises `ShuttingDown` where the end of this process cancels a request."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        if (ending := drain.ending) is None:
+            raise
+        raise ending from None
+
+
+async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Await the answer, and cancel it when the client disconnects.
+
+    It runs in this task: another one, and a wait for two, would cost a short answer more than its
+    parsing.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    is_answering, has_left = True, False
+
+    def leave(_: object) -> None:
+        nonlocal has_left
+        if is_answering:
+            has_left = True
+            task.cancel()
+
+    disconnect = asyncio.create_task(_wait_for_disconnect(receive), name="disconnect")
+    disconnect.add_done_callback(leave)
+    try:
+        await answer
+    except asyncio.CancelledError:
+        # Cancelled by this function only: the server may cancel the task, too.
+        if not has_left or task.uncancel():
+            raise
+    finally:
+        is_answering = False
+        disconnect.cancel()
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,117 @@
+"""Served models as any process of the gateway sees them, and the aliases that stand for them."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from vinery_serving.core.tasks import Task
+from vinery_serving.engine.options import EngineOptions
+from vinery_serving.grammars.families.registry import select_family
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.folder import GenerationDefaults
+from vinery_serving.prompting.pooling_folder import PoolingFolder
+
+_FIELD_NAMES: Final = {"max_tokens": "max_new_tokens"}
+
+Targets = Mapping[str, int]  # weights by the names of models
+
+
+def alias_of(name: str | None, aliases: Collection[str]) -> str | None:
+    """Return the alias that a name stands for: its own, or else the longest of those that end in
+    `*` and begin as the name does."""
+    if name is None or name in aliases:
+        return name
+    patterns = (each for each in aliases if each[-1:] == "*" and name.startswith(each[:-1]))
+    return max(patterns, key=len, default=None)
+
+
+def draw(targets: Targets, can_answer: Callable[[str], bool], dice: Random) -> str:
+    """Return one of the targets, of which there is at least one.
+
+    Those that can answer come first, and among them those with a weight. If none can, one is drawn
+    whose request will wait or get its error.
+    """
+    able = [name for name in targets if can_answer(name)] or list(targets)
+    weights = [targets[name] for name in able]
+    return dice.choices(able, weights if any(weights) else None)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A served model. Equal entries need no reload."""
+
+    id: int
+    name: str
+    folder: Path
+    options: EngineOptions
+    is_loaded: bool
+    created_at: datetime
+    updated_at: datetime
+    task: Task = Task.CHAT
+    projects: frozenset[int] = frozenset()  # whose keys see and use it; empty: all keys
+    settings_key: str = ""  # names the settings with which its engines are started
+    num_replicas: int = 1
+
+    def is_visible_to(self, project_id: int | None) -> bool:
+        """Whether keys of a project see the model; None: a caller without a project."""
+        return not self.projects or project_id in self.projects
+
+
+class ModelState(StrEnum):
+    """Whether a model can answer: a loaded one and one that is asleep can. The first and the last
+    word are LM Studio's."""
+
+    LOADED = "loaded"
+    ASLEEP = "asleep"  # it loads for the next request
+    LOADING = "loading"
+    FAILED = "failed"
+    NOT_LOADED = "not-loaded"
+
+    @property
+    def can_answer(self) -> bool:
+        return self in (ModelState.LOADED, ModelState.ASLEEP)
+
+
+class LoadedModel:
+    """A served model: its tokenizer and templates, in any process."""
+
+    # Whether this process serves one client at a time and may be killed, so that it may run
+    # templates that came with a request.
+    is_isolated = False
+
+    def __init__(self, entry: ModelEntry, assets: ModelAssets) -> None:
+        self.entry = entry
+        self.assets = assets
+        self.family = select_family(entry.options.output_format, assets.template_text)
+        tags = self.family.parser.reasoning
+        if tags is not None:
+            assets.reasoning_tags = tags.open.text, tags.close.text
+
+    @cached_property
+    def pooling(self) -> PoolingFolder:
+        """How an embeddings or rerank model is used. Raises `UnusableFolder`."""
+        return PoolingFolder.read(self.assets.folder)
+
+    @cached_property
+    def defaults(self) -> GenerationDefaults:
+        return defaults_of(self.entry.options, self.assets.folder.defaults)
+
+    @property
+    def max_context(self) -> int | None:
+        """Prompt and output tokens together; None: unknown."""
+        if not self.entry.task.is_generation:
+            return self.entry.options.max_context or self.pooling.max_tokens
+        return self.entry.options.context_of(self.assets.folder.max_context)
+
+
+def defaults_of(options: EngineOptions, folder: GenerationDefaults) -> GenerationDefaults:
+    named = {} if options.defaults is None else options.defaults.named
+    values = {_FIELD_NAMES.get(name, name): value for name, value in named.items()}
+    if "temperature" in values:
+        values["do_sample"] = True
+    return replace(folder, **values)  # type: ignore[arg-type]

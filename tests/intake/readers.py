@@ -1,0 +1,44 @@
+"""Reads bodies as the endpoints do."""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from vinery_serving.core.media import InlineSource, MediaPart, UrlSource
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.preparing.prepared import Origin
+from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES, RequestReader
+from vinery_serving.gateway.reading.worker_jobs import READINGS
+from vinery_serving.gateway.workers.pool import WorkerPool
+from vinery_serving.gateway.workers.process import WorkLimits
+
+LIMITS = WorkLimits(
+    num_processes=2, cpu_s=5, wall_s=60, memory_bytes=1024 * 2**20, max_waiting=9, wait_s=60
+)
+LARGE = " " * SMALL_BODY_BYTES
+ORIGIN = Origin(9, "req", (5, 6))
+
+
+@contextlib.asynccontextmanager
+async def new_pool(limits: WorkLimits = LIMITS) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool("vinery_serving.gateway.reading.worker_jobs", limits)
+    yield pool
+    await pool.stop()
+
+
+async def no_files(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
+    assert not any(isinstance(part.source, UrlSource) for part in media)
+    return {}
+
+
+async def read(
+    pool: WorkerPool,
+    engine: Engine,
+    name: str,
+    body: bytes,
+    fetch: Any = no_files,
+    tree: str = "v1",
+) -> Any:
+    async with RequestReader(pool, 1, READINGS[name], len(body)) as reader:
+        await reader.parse(body, tree, "vinery")
+        return await reader.prepare(engine, fetch, ORIGIN)
