@@ -11,7 +11,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Final
 
@@ -118,6 +118,9 @@ _MODULES: Final = {
 # They log to files also if they were started without `up`.
 _SERVERS: Final = frozenset({"web", "node", "jobs"})
 _NEED_DJANGO: Final = COMMANDS.keys() - _PROCESSES.keys() - {"catalog"}
+_WITHOUT_DJANGO: Final = frozenset(
+    {"up", "ready", "logs", "reload", "env", "config", "catalog", "convert", "devices"}
+)
 
 
 def module_of(name: str) -> str:
@@ -183,7 +186,7 @@ def run(argv: Sequence[str] | None) -> int:
             logs.begin(process)
         if name in _NEED_DJANGO:
             require_home()
-        with _acting():
+        with nullcontext() if name in _WITHOUT_DJANGO else _acting():
             status: int = arguments.run(arguments)
         sys.stdout.flush()
     except SettingError as error:
