@@ -50,6 +50,15 @@ def test_help_does_not_load_django() -> None:
     assert "django" not in result.stderr
 
 
+def test_a_command_that_needs_no_django_does_not_load_it(tmp_path: Path) -> None:
+    words = ("-X", "importtime", "-m", "vinery_platform.cli", "config")
+    result = scripts.new_python(*words, environment={"VINERY_HOME": str(tmp_path)})
+
+    assert result.returncode == 0
+    assert "VINERY_PORT" in result.stdout
+    assert "django" not in result.stderr
+
+
 def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
     wrong = scripts.vinery("grow")
     assert wrong.returncode == 2

@@ -158,11 +158,7 @@ def _move_configuration(home: Home, staging: Path, undo: ExitStack) -> None:
 
 
 def _refuse_unknown_migrations(manifest: Manifest) -> None:
-    from django.db.migrations.loader import MigrationLoader
-
-    migrations = MigrationLoader(None).disk_migrations
-    replaced = (name for each in migrations.values() for name in each.replaces)
-    known = {".".join(name) for name in (*migrations, *replaced)}
+    known = set(map(".".join, backup.known_migrations()))
     unknown = [name for name in manifest.migrations if name not in known]
     # Migrations of an earlier release may have been joined since.
     if unknown and not manifest.is_of_older_version:

@@ -295,8 +295,7 @@ def _schema() -> Finding:
     from django.db.migrations.executor import MigrationExecutor
 
     executor = MigrationExecutor(connection)
-    migrations = executor.loader.disk_migrations
-    known = {*migrations, *(name for each in migrations.values() for name in each.replaces)}
+    known = backup.known_migrations()
     apps = {app for app, _ in known}
     unknown = sorted(set(executor.loader.applied_migrations) - known)
     if newer := [name for app, name in unknown if app in apps]:

@@ -165,6 +165,14 @@ def _copy_sqlite(database: Mapping[str, Any], target: Path) -> None:
         ) from error
 
 
+def known_migrations() -> set[tuple[str, str]]:
+    """Return the migrations of this version, by app and name, with those that they replace."""
+    from django.db.migrations.loader import MigrationLoader
+
+    found = MigrationLoader(None).disk_migrations
+    return {*found, *(name for each in found.values() for name in each.replaces)}
+
+
 def _migrations() -> tuple[str, ...]:
     """The applied migrations, in order."""
     from django.db import connection
