@@ -160,7 +160,10 @@ class EngineProcess:
             # Both at once: a dead engine answers no ping, and a ping may take a step's timeout.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                await tasks[-1]
+                try:
+                    await tasks[-1]  # which raises why the engine hangs
+                finally:
+                    engine.kill()
             raise EngineDied(_why_ended(engine, await ended))
         finally:
             for task in tasks:
@@ -197,7 +200,7 @@ class EngineProcess:
         self.picture_failure = report.get("picture_failure", "")
 
     async def _keep_pinging(self, engine: RunningProcess) -> None:
-        """Ping the engine, which nothing else watches. Kills it if it hangs in a step."""
+        """Ping the engine, which nothing else watches. Raises `EngineDied` if a step hangs."""
         self._client.open()
         try:
             while True:
@@ -216,7 +219,6 @@ class EngineProcess:
         except TimeoutError:
             named = {"model": self._config.name, "pid": engine.pid}
             log.error("engine hung", extra={"fields": named})
-            engine.kill()
             raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None
 
 
