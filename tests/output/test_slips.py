@@ -299,6 +299,35 @@ def test_raw_code_of_lfm2_keeps_its_backslashes(name, text, expected):
     check(read(name, text), expected)
 
 
+# Python that is no JSON: sets, calls of `dict`, and comments.
+IN_PYTHON: Rows = {
+    text: row("lfm2", lfm2(f"{text})]"), [edit(**meant)])
+    for text, meant in [
+        ('items={"a", "b"}', {"items": ["a", "b"]}),
+        ("items={'it, is}', 'b',}, limit=1", {"items": ["it, is}", "b"], "limit": 1}),
+        ("opts={'a': {1, 2}, 'b': {True}}", {"opts": {"a": [1, 2], "b": [True]}}),
+        ("opts={'a': {(1, 2), (3, 4)}}", {"opts": {"a": [[1, 2], [3, 4]]}}),
+        ("opts={}", {"opts": {}}),
+        ("opts={ }", {"opts": {}}),
+        ('opts=dict(a=1, b="x", c = [1])', {"opts": {"a": 1, "b": "x", "c": [1]}}),
+        ("opts=dict(), limit=1", {"opts": {}, "limit": 1}),
+        ("opts={'a': dict(b={1}), 'c': 2}", {"opts": {"a": {"b": [1]}, "c": 2}}),
+        ("limit=3,  # at most )]\n path='a'", {"limit": 3, "path": "a"}),
+        ("limit=3  # at most\n", {"limit": 3}),
+        ("# of all\nlimit=3, path='a' # 'b'\n", {"limit": 3, "path": "a"}),
+        ("items=[ # some\n 'a', # one\n # two\n 'b' # three\n]", {"items": ["a", "b"]}),
+        ("opts={ # some\n'a': # one\n 1, # two\n 'b': 2}", {"opts": {"a": 1, "b": 2}}),
+        ("path='a # b', new='#'", {"path": "a # b", "new": "#"}),
+        ("path=issue #5, limit=3", {"path": "issue #5", "limit": 3}),
+    ]
+}
+
+
+@rows(IN_PYTHON)
+def test_sets_dictionaries_and_comments_of_python_are_read(name, text, expected):
+    check(read(name, text), expected)
+
+
 OOPS = '{"name": "edit", "parameters": {oops}'
 CALLS = '[{"name": "edit", "arguments": {"limit": 3}}, {"name": "ping", "arguments": {}}]'
 MARKUP: Rows = {

@@ -18,7 +18,7 @@ from vinery_serving.output.parsers.base import ParserFamily, calls_family, start
 from vinery_serving.output.parsers.drafts import Draft
 from vinery_serving.output.parsers.json_calls import CallTags, read_broken_call, read_residue
 from vinery_serving.output.parsers.string_text import quoted
-from vinery_serving.output.parsers.value_text import PYTHON, Border, ValueText
+from vinery_serving.output.parsers.value_text import PYTHON, Border, ValueText, skip_comment
 from vinery_serving.output.writer import EventWriter
 
 _NAME: Final = re.compile(r"[\w.\-]*")
@@ -86,7 +86,7 @@ def _read_echo(
 
 def _read_next_name(lexer: Lexer, tags: CallTags) -> Reading[str]:
     """Read the name of the next call; "" after the end of the list, which is read too."""
-    yield from lexer.peek(_AFTER_CALL)
+    yield from _peek(lexer, tags, _AFTER_CALL)
     try:
         return (yield from _read_name(lexer))
     except UnexpectedText:
@@ -103,6 +103,13 @@ def _read_name(lexer: Lexer) -> Reading[str]:
         raise UnexpectedText
     lexer.at += 1
     return name
+
+
+def _peek(lexer: Lexer, tags: CallTags, skipped: re.Pattern[str]) -> Reading[str]:
+    """Skip what `skipped` matches, and comments. Return the next character."""
+    while (mark := (yield from lexer.peek(skipped))) == "#":
+        yield from skip_comment(lexer, tags.all)
+    return mark
 
 
 class _PythonicCall:
@@ -164,7 +171,8 @@ class _PythonicCall:
         """Read the commas between two arguments, or the last parenthesis. A tag shows that it is
         missing."""
         lexer = self._lexer
-        mark = yield from lexer.peek(_SEPARATORS if lexer.mark is not None else _AFTER_VALUE)
+        skipped = _SEPARATORS if lexer.mark is not None else _AFTER_VALUE
+        mark = yield from _peek(lexer, self._tags, skipped)
         if mark in "])" and (mark == ")" or lexer.mark is None):
             lexer.at += 1
             return True

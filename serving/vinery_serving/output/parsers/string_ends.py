@@ -56,6 +56,8 @@ _LAST_CLOSING: Final = re.compile(r"[\s}\])]*\Z")
 _OPENING: Final = {"{": "}", "[": "]", "(": ")"}
 _BRACKETS: Final = re.compile(r"[{}\[\]()]")
 _SEPARATED_NAME: Final = re.compile(r"[\s}\])]*,\s*[\w.\-]+\s*[:=]\s*")
+_COMMENT: Final = re.compile(r"(?<=[\s,])#[^\n]*\n")
+_UNFINISHED_COMMENT: Final = re.compile(r"(?<=[\s,])#[^\n]*\Z")
 _BLANK: Final = re.compile(r"[\s}\]),;\[{]*")
 
 
@@ -74,7 +76,8 @@ _FOLLOWING: Final = {Context.ITEM: _ITEM, Context.NAMED: _NAME}
 class StringContext:
     """Where a string is. `closing`: what closes the open brackets around it, the innermost last.
     `around_call`: what closes brackets around the call. `tags` end the call or begin another one.
-    `has_names`: keys have no quotes. `has_mark`: its quote is a mark that no text has."""
+    `has_names`: keys have no quotes. `has_mark`: its quote is a mark that no text has.
+    `has_comments`: those of Python may stand between values."""
 
     context: Context
     closing: str
@@ -82,6 +85,7 @@ class StringContext:
     has_names: bool = False
     around_call: str = ""
     has_mark: bool = False
+    has_comments: bool = False
 
     @property
     def _key(self) -> _Expected:
@@ -94,7 +98,7 @@ class StringContext:
     def ends_at(self, text: str, at: int) -> bool | None:
         """Whether the string ends with a quote before this index. None: more text decides."""
         rest = text[at : at + MAX_AHEAD]
-        fits = self._fits(rest)
+        fits = self._fits(self._without_comments(rest) if self.has_comments else rest)
         return len(rest) == MAX_AHEAD if fits is None and len(rest) == MAX_AHEAD else fits
 
     def begins_member(self, tail: str, text: str, at: int) -> bool | None:
@@ -140,6 +144,14 @@ class StringContext:
         while string_end > first_closing and text[string_end - 1].isspace():
             string_end -= 1
         return string_end, has_closing
+
+    def _without_comments(self, rest: str) -> str:
+        """A comment ends with its line. What has no end in sight, or a tag in it, is none."""
+        rest_without = _COMMENT.sub("", rest)
+        begun = _UNFINISHED_COMMENT.search(rest_without)
+        if begun is None or len(rest) == MAX_AHEAD or any(tag in begun[0] for tag in self.tags):
+            return rest_without
+        return rest_without[: begun.start()]
 
     def _fits(self, rest: str) -> bool | None:
         bare = rest.lstrip(_SPACE)

@@ -8,7 +8,7 @@ reaches the client while the model still writes it. Valid JSON stays exactly as 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -42,6 +42,7 @@ _KEY: Final = re.compile(r"([^,:=()\[\]{}\"'<\n]{1,64})[\"']?\s{0,64}[:=]")
 _UNFINISHED_KEY: Final = re.compile(r"[^,:=()\[\]{}\"'<\n]{1,64}[\"']?\s{0,64}")
 # Before a mark that begins a string, and does not end one.
 _BEFORE_OPENING: Final = re.compile(r"[:=,\[{]\s*\Z")
+_COMMENT: Final = re.compile(r"\s{1,64}#")
 # How many characters of one value are looked at for the end of strings without their first mark.
 _MAX_LOOKED_AT: Final = 8192
 _KEY_WITHOUT_QUOTE: Final = re.compile(r"([\w.\- ]{1,64}?)\s*:")
@@ -51,11 +52,12 @@ _KEY_WITHOUT_QUOTE: Final = re.compile(r"([\w.\- ]{1,64}?)\s*:")
 class Notation:
     """How a family writes values. `quotes`: the marks around a string, longer marks first, and
     what a backslash means between them. `arrays`: the opening brackets of arrays. `has_names`: its
-    keys have no quotes."""
+    keys have no quotes. `is_python`: it has sets, calls of `dict`, and comments."""
 
     quotes: Mapping[str, Escapes]
     arrays: str = "["
     has_names: bool = False
+    is_python: bool = False
 
     @property
     def mark(self) -> str:
@@ -69,7 +71,9 @@ class Notation:
 
 
 JSON: Final = Notation({'"': Escapes.JSON, "'": Escapes.PYTHON}, arrays="[(")
-PYTHON: Final = Notation(dict.fromkeys(('"""', "'''", '"', "'"), Escapes.PYTHON), arrays="[(")
+PYTHON: Final = Notation(
+    dict.fromkeys(('"""', "'''", '"', "'"), Escapes.PYTHON), arrays="[(", is_python=True
+)
 
 
 def gemma_notation(mark: str) -> Notation:
@@ -113,6 +117,7 @@ class ValueText:
         # up to the model.
         self._open: list[str] = []
         self._num_open = Counter[str]()  # the same, by kind
+        self._ends: list[str] = []  # what closes them in JSON: a set becomes an array
         # A comma and the space after it, held back because another item may not come.
         self._comma: list[str] = []
         self._is_in_string = False
@@ -151,17 +156,51 @@ class ValueText:
         if self._needs_value and bracket in ",;}])":
             self._write_missing()
         elif is_opening:
+            is_object = bracket == "{" and not (yield from self._is_set())
             self._lexer.at += 1
-            self._needs_value = False
-            self._open.append(_CLOSING[bracket])
-            self._num_open[_CLOSING[bracket]] += 1
-            self._write("{" if bracket == "{" else "[")
+            self._begin(_CLOSING[bracket], is_object=is_object)
+        elif (yield from self._is_call_of_dict()):
+            is_opening = True
+            self._begin(")", is_object=True)
         else:
             yield from self._read_scalar()
             self._needs_value = False
         if not (yield from self._read_to_item(is_first=is_opening)):
             return False
-        return self._open[-1] != "}" or (yield from self._read_key())
+        return self._ends[-1] != "}" or (yield from self._read_key())
+
+    def _begin(self, closing: str, *, is_object: bool) -> None:
+        self._needs_value = False
+        self._open.append(closing)
+        self._num_open[closing] += 1
+        self._ends.append("}" if is_object else "]")
+        self._write("{" if is_object else "[")
+
+    def _is_set(self) -> Reading[bool]:
+        """Whether the next bracket begins a set: after its first item comes no colon."""
+        lexer = self._lexer
+        if not self._notation.is_python:
+            return False
+        try:
+            size = yield from lexer.size_of_run(_SPACE, 1)
+            mark = lexer.text[lexer.at + size]
+            if mark in ("'", '"'):
+                size = 1 + (yield from _find_quote(lexer, mark, size + 1))
+            elif mark != "(":
+                start, size = size, (yield from lexer.size_of_run(_WORD, size))
+                word = lexer.text[lexer.at + start : lexer.at + size]
+                if word not in _WORDS and _number(word) is None:
+                    return False
+            size = yield from lexer.size_of_run(_SPACE, size)
+        except EndOfText:
+            return False
+        return lexer.text[lexer.at + size] in ("(", ",", "}")
+
+    def _is_call_of_dict(self) -> Reading[bool]:
+        try:
+            return self._notation.is_python and bool((yield from self._lexer.take("dict(")))
+        except EndOfText:
+            return False
 
     def _read_to_item(self, *, is_first: bool) -> Reading[bool]:
         """Read on to the next item in the open brackets, after a bracket (`is_first`) or a
@@ -207,7 +246,7 @@ class ValueText:
     def _close_last(self) -> str:
         mark = self._open.pop()
         self._num_open[mark] -= 1
-        self._write("}" if mark == "}" else "]")
+        self._write(self._ends.pop())
         return mark
 
     def _read_key(self) -> Reading[bool]:
@@ -254,18 +293,20 @@ class ValueText:
 
     def _around(self, quote: str = "") -> StringContext:
         context = Context.MEMBER
-        if self._open and self._open[-1] != "}":
+        if self._open and self._ends[-1] != "}":
             context = Context.ITEM
         elif not self._open and self._border.is_named:
             context = Context.NAMED
         border = self._border
+        is_call = context is Context.MEMBER and self._open[-1:] == [")"]
         return StringContext(
             context,
             border.closing + "".join(self._open),
             border.tags,
-            has_names=self._notation.has_names or context is Context.NAMED,
+            has_names=self._notation.has_names or context is Context.NAMED or is_call,
             around_call=border.around_call,
             has_mark=quote != "" and quote == self._notation.mark,
+            has_comments=self._notation.is_python,
         )
 
     def _read_run(self) -> Reading[str]:
@@ -276,7 +317,7 @@ class ValueText:
             size = yield from lexer.size_of_run(_WORD)
             word = lexer.text[lexer.at : lexer.at + size]
             is_constant = word in _WORDS or _number(word) is not None
-            if not (is_constant and (yield from self._has_member_after(size))):
+            if not (is_constant and (yield from self._ends_after(size))):
                 size = yield from lexer.size_of_run(_ALL_WORDS, size)
         except EndOfText as end:
             run = lexer.take_all()
@@ -287,10 +328,13 @@ class ValueText:
         lexer.at += size
         return lexer.text[lexer.at - size : lexer.at]
 
-    def _has_member_after(self, size: int) -> Reading[bool]:
+    def _ends_after(self, size: int) -> Reading[bool]:
+        """Whether a member or a comment follows a constant, without a comma between them."""
         lexer = self._lexer
         while _UNFINISHED_MEMBER.fullmatch(lexer.text, lexer.at + size):
             yield
+        if self._notation.is_python and _COMMENT.match(lexer.text, lexer.at + size):
+            return True
         return _MEMBER.match(lexer.text, lexer.at + size) is not None
 
     def _read_up_to_mark(self) -> Reading[str | None]:
@@ -349,7 +393,7 @@ class ValueText:
         return bool(tags) and bool((yield from lexer.next_of(*tags)))
 
     def _peek(self) -> Reading[str]:
-        """Pass on white space. Return the character after it."""
+        """Pass on white space, and drop comments. Return the character after them."""
         lexer = self._lexer
         while True:
             match = _SPACE.match(lexer.text, lexer.at)
@@ -361,9 +405,12 @@ class ValueText:
                     self._comma.append(space)
                 else:
                     self._write(space)
-            if lexer.at < len(lexer.text):
+            if lexer.at == len(lexer.text):
+                yield
+            elif self._notation.is_python and lexer.text[lexer.at] == "#":
+                yield from skip_comment(lexer, self._border.tags)
+            else:
                 return lexer.text[lexer.at]
-            yield
 
     def _write_missing(self) -> None:
         if self._needs_value:
@@ -403,6 +450,15 @@ def rest_begins(lexer: Lexer, text: str) -> bool:
     """Whether what comes next begins with `text`, or may begin with it."""
     rest = lexer.text[lexer.at : lexer.at + len(text)]
     return text.startswith(rest)
+
+
+def skip_comment(lexer: Lexer, tags: Sequence[str]) -> Reading[None]:
+    """Skip a comment of Python, up to the end of its line or a tag."""
+    end = literals("\n", *tags)
+    while (found := end.find(text := lexer.text[lexer.at :])) is None:
+        lexer.at = len(lexer.text) - end.num_held(text)
+        yield
+    lexer.at += found[0]
 
 
 def read_quote(lexer: Lexer, notation: Notation) -> Reading[str]:
@@ -447,9 +503,10 @@ def _read_quoted_key(lexer: Lexer, quote: str, escapes: Escapes) -> Reading[str]
     return f'"{respelled(text[:size], escapes)}"{space}:'
 
 
-def _find_quote(lexer: Lexer, quote: str) -> Reading[int]:
-    """Return how many characters stand before the next quote without a backslash."""
-    marks, size = _quote_or_escape(quote), 0
+def _find_quote(lexer: Lexer, quote: str, size: int = 0) -> Reading[int]:
+    """Return how many characters stand before the next quote without a backslash; `size` of them
+    are known."""
+    marks = _quote_or_escape(quote)
     while (found := marks.search(lexer.text, lexer.at + size)) is None or found[0] != quote:
         if found is not None:
             size = found.end() - lexer.at
