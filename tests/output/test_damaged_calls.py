@@ -8,6 +8,7 @@ from vinery_serving.core.tools import custom_tool
 
 from . import forms
 from .builders import Folded
+from .families import deepseek_v3
 from .forms import COUNT, PING, TOOLS, Rows, check, row, rows
 
 DONE = ("text", "Done.")
@@ -37,15 +38,6 @@ HERMES_PING = hermes('{"name": "ping"}')
 
 def broken_hermes(arguments: str) -> str:
     return hermes(f'{{"name": "f", "arguments": {arguments}')
-
-
-def deepseek_v3(*calls: tuple[str, str]) -> str:
-    inner = "\n".join(
-        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{arguments}\n```"
-        "<｜tool▁call▁end｜>"
-        for name, arguments in calls
-    )
-    return f"<｜tool▁calls▁begin｜>{inner}<｜tool▁calls▁end｜>"
 
 
 def gptoss(name: str, body: str) -> str:
@@ -126,7 +118,7 @@ CALLS: Rows = {
     ),
     **{
         f"what is lost before a fence leaves the next call: {arguments}": row(
-            "deepseek_v3", deepseek_v3(("f", arguments), PING), [PARIS, PING]
+            "deepseek_v3", deepseek_v3([("f", arguments), PING]), [PARIS, PING]
         )
         for arguments in (
             *('{"text": "Paris}', '{"text": "Paris"', '{"text": "Paris"}}', '{"text": "Paris'),

@@ -1,6 +1,7 @@
 """What each family writes in its own way. Each text is also read character by character, and in any
 two parts."""
 
+import json
 from pathlib import Path
 
 from tests.tables import table
@@ -30,6 +31,51 @@ PARIS = '{"city": "Paris"}'
 WEATHER = ("get_weather", PARIS)
 BARE_V31 = deepseek_v31([WEATHER]).removesuffix("<｜tool▁calls▁end｜>")
 NO_NAME = "<｜tool▁call▁begin｜>no name<｜tool▁sep｜>{}"
+
+
+def hermes(arguments: str, name: str = "get_weather") -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+PACKED = json.dumps({"text": 'a "b"\n', "path": "c:\\d", "face": "😀"})
+UNUSUAL: Rows = {
+    f"unusual calls of hermes are read: {text}": row("hermes", text, expected)
+    for text, expected in [
+        # White space alone is an answer where no call is, and kept before what is no call.
+        (" \n", [("text", " \n")]),
+        ("\n<tool_call>?", [("text", "\n<tool_call>?")]),
+        # A closing tag may be missing between calls, and several may share one pair of tags.
+        (hermes(PARIS).removesuffix("</tool_call>") + hermes(PARIS), [WEATHER, WEATHER]),
+        (
+            '<tool_call>{"name": "a", "arguments": {}}\n{"name": "b", "arguments": {}}</tool_call>',
+            [("a", "{}"), ("b", "{}")],
+        ),
+        # The name may come last, arguments be called parameters, and other keys do no harm.
+        (f'<tool_call>{{"arguments": {PARIS}, "name": "get_weather"}}</tool_call>', [WEATHER]),
+        (hermes(PARIS).replace("arguments", "parameters"), [WEATHER]),
+        ('<tool_call>{"id": 7, "type": "function", "name": "f", "arguments": {}}', [f("{}")]),
+        # A call without arguments gets an empty object, also after white space.
+        *(
+            (f'<tool_call>{{"name":  "ping"{rest}}}</tool_call>', [PING])
+            for rest in (
+                "",
+                *(f', "arguments":  {value}' for value in ("null", '""', "{}", '"{}"')),
+            )
+        ),
+        # Arguments in a string are unwrapped. Escaped surrogate pairs in it are one character, and
+        # half of a pair can be sent.
+        (hermes(json.dumps(PACKED)), [("get_weather", PACKED)]),
+        (hermes(r'"{\"a\": \"\ud83d\ude00\"}"'), [("get_weather", '{"a": "😀"}')]),
+        (hermes(r'"{\"a\": \"\ud83d.\"}"'), [("get_weather", '{"a": "?."}')]),
+        # A line break in a string that is cut has its escape, also before a tag.
+        (
+            '<tool_call>{"name": "f", "arguments": {"a": "\n</tool_call>',
+            [("open f", '{"a": "\\n</tool_call>')],
+        ),
+        # A missing brace does not swallow what follows.
+        ('<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>Done.', [f('{"a": 1}'), DONE]),
+    ]
+}
 
 AS_JSON: Rows = {
     "llama calls may have a type first": row(
@@ -117,6 +163,20 @@ AS_JSON: Rows = {
     },
 }
 GIVEN_BACK = {
+    "hermes": [
+        "<tool_call>",
+        "<tool_call>\nno JSON\n</tool_call> and on",
+        "<tool_call>\n[1, 2]\n</tool_call>",
+        '<tool_call>\n{"arguments": {}}\n</tool_call>',
+        '<tool_call>\n{"name": 7, "arguments": {}}\n</tool_call>',
+        '<tool_call>\n{"name": "", "arguments": {}}\n</tool_call>',
+        '<tool_call>\n{"name" "x"}\n</tool_call>',
+        '<tool_call>\n{"name": "get_we',
+        '<tool_call>\n{"arguments": {"city": "P',
+        "Write <tool_call> to call.",
+        "a < b and <tool_",
+        "</tool_call>",
+    ],
     "glm4": ["<tool_call>ping"],  # a name alone is a call only with its end
     "mistral devstral": [
         "[TOOL_CALLS]",
@@ -144,7 +204,7 @@ GIVEN_BACK = {
 }
 
 
-@rows(AS_JSON)
+@rows(UNUSUAL | AS_JSON)
 def test_calls_with_json_are_read(name, text, expected):
     check(read(name, text, tools=JSON_TOOLS), expected)
 
@@ -154,6 +214,9 @@ def test_what_is_no_call_is_given_back(names, given):
     for name in names.split():
         for text in given:
             assert read(name, text, tools=JSON_TOOLS, is_whole=True) == [("text", text)]
+    # A text after a call, too, which ends like the beginning of a tag.
+    after = read("hermes", f"{hermes(PARIS)} A tag is <tool_", tools=JSON_TOOLS, is_whole=True)
+    assert after == [WEATHER, ("text", " A tag is <tool_")]
 
 
 # -- Messages: Muse Glimmer (onyx) and gpt-oss --------------------------------------------
@@ -237,11 +300,6 @@ MESSAGES: Rows = {
         for text in ("<|channel|>fin", "<|channel|>analysis<|mess", "<|start|>")
     },
 }
-
-
-@rows(MESSAGES)
-def test_messages_go_where_they_belong(name, text, expected):
-    check(read(name, text), expected)
 
 
 def test_without_tools_a_call_is_text_and_reasoning_is_read():
@@ -358,11 +416,6 @@ LITERALS: Rows = {
 }
 
 
-@rows(LITERALS)
-def test_values_in_another_notation_become_json(name, text, expected):
-    check(read(name, text), expected)
-
-
 def test_a_link_is_sent_as_soon_as_it_is_one():
     parser = a_parser("llama3_pythonic", tools=TOOLS)
 
@@ -440,11 +493,6 @@ TAGS: Rows = {
 }
 
 
-@rows(TAGS)
-def test_values_between_tags_are_read_by_their_schema(name, text, expected):
-    check(read(name, text), expected)
-
-
 # -- Families of small models: Cohere, Hunyuan, Nemotron and FunctionGemma ----------------
 
 ONE = '{"name": "f", "arguments": {"count": 1}}'
@@ -482,6 +530,6 @@ SMALL: Rows = {
 }
 
 
-@rows(SMALL)
-def test_families_of_small_models_are_read(name, text, expected):
+@rows(MESSAGES | LITERALS | TAGS | SMALL)
+def test_every_form_of_a_family_is_read(name, text, expected):
     check(read(name, text), expected)

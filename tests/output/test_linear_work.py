@@ -68,6 +68,11 @@ VALUES: dict[str, Callable[[int], str]] = {
     "brackets that are not open": lambda n: '{"a":' * (n // 10) + "]" * (n // 2),
     "brackets": lambda n: "[" * (n // 2) + "]" * (n // 2),
     "numbers": lambda n: "[" + "1, " * (n // 3) + "]",
+    "sets": lambda n: "{1, " * (n // 4),
+    "calls of dict": lambda n: "dict(a=" * (n // 7),
+    "comments": lambda n: "[" + "'a', # it's\n" * (n // 12) + "]",
+    "a long comment": lambda n: "['a' #" + " #" * (n // 2) + "\n]",
+    "signs of comments in a string": lambda n: '"' + '" # ' * (n // 4) + '"',
     "a long number": lambda n: "1" * n,
 }
 

@@ -127,11 +127,6 @@ TAGS: Rows = {
 }
 
 
-@rows(TAGS)
-def test_valid_arguments_stay_as_they_are_though_the_closing_tag_is_missing(name, text, expected):
-    check(read(name, text), expected)
-
-
 @table("size", [2_000, 2_047, 2_048, 2_049, 3_000])
 @table("end", [' </tool_call> "}}', " </tool_call> end", '"}}\n</tool_call>', '\\"} </tool_call>'])
 def test_text_after_a_tag_in_a_string_is_held_back_to_the_same_length_however_it_is_cut(size, end):
@@ -144,6 +139,7 @@ def test_text_after_a_tag_in_a_string_is_held_back_to_the_same_length_however_it
     assert read_parts(text[:1_000], text[1_000:]) == read_parts(text)
 
 
+# Slips of Gemma.
 GEMMA: Rows = {
     f"{arguments}": row("gemma4", gemma(arguments), [edit(**meant)])
     for arguments, meant in [
@@ -164,11 +160,6 @@ GEMMA: Rows = {
         ('path:<|"|>look<|"|>new=<|"|>x<|"|>', {"path": "look", "new": "x"}),
     ]
 }
-
-
-@rows(GEMMA)
-def test_slips_of_gemma_leave_the_arguments_that_were_meant(name, text, expected):
-    check(read(name, text), expected)
 
 
 @table("name", ["google:tools:edit", "fs.edit", "edit.edit", "edit"])
@@ -255,14 +246,10 @@ ARGUMENTS: Rows = {
 }
 
 
-@rows(ARGUMENTS)
-def test_arguments_between_tags_are_read_whole(name, text, expected):
-    check(read(name, text), expected)
-
-
 END = "<|tool_call_end|>"
 LISTED = f"<|tool_call_start|>[edit(limit=1)]{END}"
 ONE = edit(limit=1)
+# A list that LFM2 repeats is read once.
 ECHOES: Rows = {
     "a list that is repeated is one": row("lfm2", f"{LISTED}\n[edit(limit=1)]{END}", [ONE]),
     "so are calls without arguments, and what follows is text": row(
@@ -277,11 +264,7 @@ ECHOES: Rows = {
 }
 
 
-@rows(ECHOES)
-def test_a_repeated_list_of_lfm2_is_read_once(name, text, expected):
-    check(read(name, text), expected)
-
-
+# Raw code keeps its backslashes.
 RAW: Rows = {
     f"{text!r}": row("lfm2", lfm2(f'new="{text}")]'), [edit(new=new)])
     for text, new in [
@@ -292,11 +275,6 @@ RAW: Rows = {
         ('\\"a\\" \\n', '"a" \n'),
     ]
 }
-
-
-@rows(RAW)
-def test_raw_code_of_lfm2_keeps_its_backslashes(name, text, expected):
-    check(read(name, text), expected)
 
 
 # Python that is no JSON: sets, calls of `dict`, and comments.
@@ -323,13 +301,9 @@ IN_PYTHON: Rows = {
 }
 
 
-@rows(IN_PYTHON)
-def test_sets_dictionaries_and_comments_of_python_are_read(name, text, expected):
-    check(read(name, text), expected)
-
-
 OOPS = '{"name": "edit", "parameters": {oops}'
 CALLS = '[{"name": "edit", "arguments": {"limit": 3}}, {"name": "ping", "arguments": {}}]'
+# Damaged calls leave no markup.
 MARKUP: Rows = {
     **{
         f"a missing value is null: {text}": row(name, text, [edit(**meant)])
@@ -375,6 +349,6 @@ MARKUP: Rows = {
 }
 
 
-@rows(MARKUP)
-def test_damaged_calls_leave_no_markup(name, text, expected):
+@rows(TAGS | GEMMA | ARGUMENTS | ECHOES | RAW | IN_PYTHON | MARKUP)
+def test_calls_with_slips_are_read_as_they_were_meant(name, text, expected):
     check(read(name, text), expected)

@@ -19,13 +19,16 @@ from vinery_serving.core.events import (
 from vinery_serving.core.request import Tool
 from vinery_serving.core.tools import INPUT
 from vinery_serving.output.attribution import Attribution
-from vinery_serving.output.json_text import read_key, read_unquoted, read_value
-from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText
+from vinery_serving.output.json_text import read_string
+from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText, end_of
+from vinery_serving.output.parsers.value_text import JSON, ValueText, read_key
 from vinery_serving.output.stop import StopStrings
 
 # Between the texts of two messages, which clients get as one text.
 _GAP = "\n"
 _NAME_SPACES = re.compile(r".*[.:]")
+_SPACE_AND_COMMAS = re.compile(r"[\s,]*")
+_SCALAR = re.compile(r"[^,}\]\s<]*")
 
 
 class EventWriter:
@@ -247,16 +250,29 @@ class _CustomInput:
             lexer.mark = None
             yield from self._read_quoted(lexer)
         try:
-            has_input = yield from _find_input(lexer)
-            lexer.mark = None
-            if has_input:
-                yield from read_unquoted(lexer, self._input.append)
+            if (yield from _find_input(lexer)):
+                lexer.mark = None
+                yield from self._read_value(lexer)
         except UnexpectedText:
-            lexer.at, lexer.mark = 0, None
+            lexer.at = lexer.at if lexer.mark is None else 0
             write = self._input.append
+        lexer.mark = None
         while True:
             write(lexer.take_all())
             yield
+
+    def _read_value(self, lexer: Lexer) -> Reading[None]:
+        write, first = self._input.append, lexer.text[lexer.at]
+        if first == '"':
+            yield from read_string(lexer, write)
+        elif first in "{[":
+            yield from ValueText(lexer, JSON, write).read()
+        else:
+            while (end := end_of(_SCALAR, lexer.text, lexer.at)) == len(lexer.text):
+                write(lexer.take_all())
+                yield
+            write(lexer.text[lexer.at : end])
+            lexer.at = end
 
     def _read_quoted(self, lexer: Lexer) -> Reading[None]:
         """Only its end shows whether text that begins with a quote is a JSON string, or code."""
@@ -284,11 +300,16 @@ def _find_input(lexer: Lexer) -> Reading[bool]:
         raise UnexpectedText
     lexer.at += 1
     is_empty = True
-    while (key := (yield from read_key(lexer))) is not None:
-        if key == INPUT:
+    while (mark := (yield from lexer.peek(_SPACE_AND_COMMAS))) != "}":
+        if mark != '"':
+            raise UnexpectedText
+        lexer.at += 1
+        key = yield from read_key(lexer, JSON, mark)
+        yield from lexer.peek()
+        if json.loads(key.removesuffix(":")) == INPUT:
             return True
         is_empty = False
-        yield from read_value(lexer, _drop)
+        yield from ValueText(lexer, JSON, _drop).read()
     if not is_empty:
         raise UnexpectedText
     return False

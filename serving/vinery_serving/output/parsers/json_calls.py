@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.json_text import read_unquoted
+from vinery_serving.output.json_text import read_string
 from vinery_serving.output.lexer import (
     EndOfText,
     Lexer,
@@ -226,7 +226,7 @@ class _JsonCall:
         self._has_arguments = True
         self._write("")
         if first == '"':
-            yield from read_unquoted(self._lexer, self._write)
+            yield from read_string(self._lexer, self._write)
         elif first in "{[":
             yield from ValueText(self._lexer, JSON, self._write, self._border).read()
         else:

@@ -6,7 +6,6 @@ begins no escape, a line break and a quote in the text get the escape that they 
 
 import json
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum, auto
@@ -43,21 +42,8 @@ _UNFINISHED_PYTHON: Final = re.compile(
           )? \Z""",
     re.VERBOSE,
 )
-_MEANINGS: Final = {
-    "\n": "",
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-    # Not Python's, but models that have read JSON write it.
-    "/": "/",
-    "\\": "\\",
-    "'": "'",
-    '"': '"',
-}
+# The characters after a backslash that mean the same to Python and to its codec `unicode_escape`.
+_KNOWN_TO_PYTHON: Final = frozenset("\nabfnrtvxuUN\\'\"")
 # A path of Windows without escapes. `Q:\nWho?` is none.
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 _NO_DRIVE: Final = "..."
@@ -331,17 +317,14 @@ def _python_escape(text: str, at: int) -> tuple[int, str]:
 
 def _meaning(escape: str) -> str:
     """The text of an escape; the escape itself where Python does not know it."""
-    kind, digits = escape[1], escape[2:]
-    try:
-        match kind:
-            case "u" | "U" | "x" if digits:
-                codes = digits.split("\\u")
-                pair = "".join(chr(int(code, 16)) for code in codes)
-                return pair.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            case "N" if digits:
-                return unicodedata.lookup(digits[1:-1])
-            case _ if kind in "01234567":
-                return chr(int(escape[1:], 8))
-    except (ValueError, KeyError, OverflowError):
+    if escape[1] == "/":  # not Python's, but models that have read JSON write it
+        return "/"
+    if escape[1] in "01234567":
+        return chr(int(escape[1:], 8))
+    if escape[1] not in _KNOWN_TO_PYTHON:
         return escape
-    return _MEANINGS.get(kind, escape)
+    try:
+        text = escape.encode().decode("unicode_escape")
+    except ValueError:
+        return escape
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
