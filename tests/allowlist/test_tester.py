@@ -25,7 +25,7 @@ from vinery_serving.media.tables.tester import Verdict
 from vinery_serving.models import registry
 from vinery_serving.models.models import ServedModel
 from vinery_serving.prompting.folder import ModelFolder
-from vinery_serving.prompting.vision_families import load_processor
+from vinery_serving.prompting.vision import load_processor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NO_MODEL = "no vision model is loaded, so none can see it"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.output.builders import object_of
-from tests.output.rotation import rotated
+from tests.output.rotation import CALLING, rotated
 from tests.output.tiny_chat import asked, calls_of, straight
 from tests.tables import table
 from vinery_serving.core.events import FinishReason, ToolCallDelta
@@ -40,10 +40,6 @@ REQUIRED = ToolChoice(ToolMode.REQUIRED)
 def named(name: str) -> ToolChoice:
     return ToolChoice(ToolMode.NAMED, name)
 
-
-CALLING = [
-    name for name in family_names() if "+" not in name and by_name(name).grammar.supports_calls
-]
 
 every_family = table("name", CALLING)
 NAMED = (CALLING, [False, True])

@@ -7,6 +7,12 @@ from itertools import cycle, product
 from typing import Any
 
 from tests.tables import table
+from vinery_serving.grammars.families.registry import by_name, family_names
+
+# The families with calls, without reasoning, which changes nothing about calls.
+CALLING = [
+    name for name in family_names() if "+" not in name and by_name(name).grammar.supports_calls
+]
 
 
 def rotated(firsts: Iterable[Any], *others: Iterable[Any], each: int = 1) -> list[tuple[Any, ...]]:

@@ -12,9 +12,8 @@ from tests.tables import table
 from vinery_serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from vinery_serving.core.result import ChoiceResult
 from vinery_serving.core.tools import custom_tool
-from vinery_serving.grammars.families.registry import by_name, family_names
 
-from .rotation import rotated
+from .rotation import CALLING, rotated
 from .tiny_chat import asked, straight
 
 pytestmark = pytest.mark.live
@@ -29,10 +28,6 @@ DIGIT: "1".."3"
 """
 AS_LARK = re.compile(r" *sum\n *([1-3] *\+ *)*[1-3] *; *")
 BEGUN_AS_LARK = re.compile(r" *(s|su|sum|sum\n *([1-3] *\+ *)*([1-3] *(; *)?)?)?")
-CALLING = [
-    name for name in family_names() if "+" not in name and by_name(name).grammar.supports_calls
-]
-
 MODES = (CALLING, [ToolMode.NAMED, ToolMode.REQUIRED])
 NAMED = ToolChoice(ToolMode.NAMED, "run")
 every_family = table("name", CALLING)

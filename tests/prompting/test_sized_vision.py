@@ -14,7 +14,6 @@ from tests.engine.family_models import FAMILIES, a_family_folder
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Picture
-from vinery_serving.core.request import Rendering
 from vinery_serving.engine.vision import VisionModel
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import UnusableFolder
@@ -69,19 +68,6 @@ def test_each_picture_has_its_tokens(name, assets):
             assert prompt.token_ids[each.span[1]] == assets.tokenizer.token_id(end)
     num_pads = prompt.token_ids.count(assets.tokenizer.token_id(pad))
     assert num_pads == prompt.num_media_tokens
-
-
-def test_pictures_keep_their_order_and_are_shown_without_a_text_or_a_template(assets):
-    first, second = a_picture(assets), a_picture(assets, 300, 40)
-    chat = a_chat(a_question(first, "?"), ("assistant", "Red."), a_question("And?", second))
-    bare = a_chat(a_question("Look", first), rendering=Rendering(uses_template=False))
-    assert [each.source for each in assets.render(chat).media] == [first.source, second.source]
-    assert len(assets.render(a_chat(a_question(first, first))).media) == 2
-    assert len(assets.render(bare).media) == 1
-    # A text alone has none.
-    text = assets.render(a_chat(("user", "Hello")))
-    assert text.media == ()
-    assert text.num_tokens == len(assets.tokenizer.encode(text.text or ""))
 
 
 def test_the_engine_takes_what_the_gateway_renders(assets):

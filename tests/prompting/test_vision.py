@@ -14,7 +14,7 @@ from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Pictur
 from vinery_serving.core.request import Conversation, Encoding, Message, Rendering, Role, TextPart
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import UnusableFolder
-from vinery_serving.prompting.vision_families import QwenProcessor
+from vinery_serving.prompting.vision import QwenProcessor
 
 from .builders import MODEL, a_chat, a_copy_of_the_model, a_question, name_markers
 from .templates import VISION_PARTS as PARTS

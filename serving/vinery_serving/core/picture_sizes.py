@@ -2,7 +2,7 @@
 
 The numbers follow from the model's files as OpenVINO GenAI reads them (measured, 2026.4.1). Each
 `fit` gives a size that GenAI does not scale again, so gateway and engine count the same tokens.
-Qwen's models are not here: see `prompting/vision_families`.
+Qwen's models are not here: see `prompting/vision`.
 """
 
 import math

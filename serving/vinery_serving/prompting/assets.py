@@ -20,8 +20,8 @@ from vinery_serving.prompting.vision import (
     PromptMedia,
     VisionProcessor,
     WrongMedia,
+    load_processor,
 )
-from vinery_serving.prompting.vision_families import load_processor
 
 # Enough of a prompt's last tokens to contain the opening tag.
 _TAIL_TOKENS = 16

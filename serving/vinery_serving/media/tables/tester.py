@@ -29,8 +29,7 @@ from vinery_serving.media.rules import Denial, MediaDenied, MediaPolicy, Step
 from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.models.models import ServedModel
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
-from vinery_serving.prompting.vision import VisionProcessor
-from vinery_serving.prompting.vision_families import load_processor
+from vinery_serving.prompting.vision import VisionProcessor, load_processor
 
 # A test occupies a thread, and a connection to a server that may be slow.
 _MAX_TESTS: Final = 4
