@@ -19,13 +19,12 @@ from vinery_serving.core.errors import EngineLost, InvalidRequest
 from vinery_serving.core.events import Failed, Started, TextDelta
 from vinery_serving.core.request import Endpoint
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS, POOLING_ENDPOINTS
-from vinery_serving.protocols.chat.exchange import ChatCompletion, ChatCompletionChunk
+from vinery_serving.protocols.chat import ChatCompletion, ChatCompletionChunk
 from vinery_serving.protocols.common.encoding import Answer, Error, error_body
 from vinery_serving.protocols.common.refused import REFUSED
-from vinery_serving.protocols.completions.exchange import Completion
-from vinery_serving.protocols.messages.answer import MessageAnswer, MessageEvent
-from vinery_serving.protocols.openapi.document import BODIES, document
-from vinery_serving.protocols.openapi.schema import PREFIX
+from vinery_serving.protocols.completions import Completion
+from vinery_serving.protocols.messages.exchange import MessageAnswer, MessageEvent
+from vinery_serving.protocols.openapi import BODIES, PREFIX, document
 from vinery_serving.protocols.responses.objects import Response, ResponseEvent
 from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 

@@ -6,8 +6,8 @@ same ids, because the ids derive from the identity.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, assert_never
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Protocol, TypeVar, assert_never
 
 from vinery_serving.core.errors import ServingError
 from vinery_serving.core.events import (
@@ -29,7 +29,6 @@ from vinery_serving.core.events import (
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import GenerationRequest
 from vinery_serving.core.result import Result
-from vinery_serving.protocols.common.encoding import Answer
 
 
 class Encoder(Protocol):
@@ -60,19 +59,13 @@ class Exchange(Protocol):
         """Return the JSON body of a whole answer."""
 
 
-class OpenItem(ABC):
-    """The item of a response, or the block of a message, that a stream is writing."""
+@dataclass(slots=True)
+class OpenItem:
+    """The item of a response, or the block of a message, that a stream is writing. `begun_by` is
+    its first event; `delta_open` holds the bytes of a delta's frame before its text."""
 
-    # What it is made of; None for a tool call.
-    deltas: ClassVar[type[TextDelta | ReasoningDelta] | None] = None
-    # The bytes of a delta's frame before its text.
+    begun_by: TextDelta | ReasoningDelta | ToolCallStarted
     delta_open: bytes
-    # Of a tool call: its start.
-    start: ToolCallStarted | None = None
-
-    @abstractmethod
-    def opening(self) -> Iterable[Answer]:
-        """Yield the events before the first delta."""
 
 
 _TEXTS = TextDelta | ReasoningDelta
@@ -89,21 +82,18 @@ class ItemEncoder(ABC, Generic[ItemT]):
     def feed(self, event: Event) -> bytes:
         item = self._open
         # First what comes for every token.
-        if isinstance(event, _TEXTS) and item is not None and item.deltas is type(event):
+        if isinstance(event, _TEXTS) and item is not None and type(item.begun_by) is type(event):
             return self._delta(item, event)
         return self._encode(event)
 
     def _encode(self, event: Event) -> bytes:
-        item = self._open
         match event:
             case TextDelta() | ReasoningDelta():
-                return self._begin(event) + self.feed(event)
+                return self._close() + self._begin(event) + self.feed(event)
             case ToolCallDelta():
-                if item is None or item.start is None or item.start.index != event.index:
-                    raise ValueError("a delta of a tool call that is not the open item")
-                return self._delta(item, event)
+                return self._delta(self._open_call(event.index), event)
             case ToolCallStarted():
-                return self._begin(event)
+                return self._close() + self._begin(event)
             case Started():
                 return self._start(event)
             case Finished():
@@ -117,17 +107,15 @@ class ItemEncoder(ABC, Generic[ItemT]):
             case _:
                 assert_never(event)
 
-    def _begin(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> bytes:
-        end = self._close()
-        self._open = item = self._new(event)
-        return end + self._frames(item.opening())
-
-    def _frames(self, events: Iterable[Answer]) -> bytes:
-        return b"".join(map(self._frame, events))
+    def _open_call(self, index: int) -> ItemT:
+        match self._open:
+            case OpenItem(begun_by=ToolCallStarted(index=at)) as item if at == index:
+                return item
+        raise ValueError("a delta of a tool call that is not the open item")
 
     @abstractmethod
-    def _new(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> ItemT:
-        """Return the item that begins with `event`."""
+    def _begin(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> bytes:
+        """Open the item that begins with `event`, and return the frames before its first delta."""
 
     @abstractmethod
     def _delta(self, item: ItemT, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bytes: ...
@@ -135,9 +123,6 @@ class ItemEncoder(ABC, Generic[ItemT]):
     @abstractmethod
     def _close(self) -> bytes:
         """Return the end of the open item; b"" if none is open."""
-
-    @abstractmethod
-    def _frame(self, event: Any) -> bytes: ...
 
     @abstractmethod
     def _start(self, event: Started) -> bytes: ...

@@ -46,8 +46,7 @@ from vinery_serving.protocols.common.tools import (
     hosted_kinds,
     resolve_choice,
 )
-from vinery_serving.protocols.responses.conversation import without_old_reasoning
-from vinery_serving.protocols.responses.input import Input, messages_of
+from vinery_serving.protocols.responses.input import Input, messages_of, without_old_reasoning
 from vinery_serving.protocols.responses.objects import (
     EchoedCacheOptions,
     EchoedCustomTool,
@@ -205,15 +204,22 @@ class ResponsesBody(TemplateFields, GenerationBody):
 def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
     """Return the members of the answer that repeat the request, as plain JSON values, with
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
+    _, limit = wire.output_limit
+    reasoning, retention = wire.reasoning or ReasoningOptions(), wire.prompt_cache_retention
     echoed = {
         "instructions": wire.instructions,
-        "max_output_tokens": _limit(wire),
+        "max_output_tokens": None if limit == NO_LIMIT else limit,
         "max_tool_calls": wire.max_tool_calls,
         "previous_response_id": None,
         "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
         "tool_choice": echoed_choice(wire.tool_choice or ToolChoice(), tools),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
-        "reasoning": _reasoning(wire.reasoning or ReasoningOptions()),
+        "reasoning": EchoedReasoning(
+            effort=reasoning.effort,
+            summary=reasoning.summary or reasoning.generate_summary,
+            context=reasoning.context or UNSET,
+            mode=reasoning.mode or UNSET,
+        ),
         "text": _text(wire.text or TextOptions(), wire.response_format),
         "temperature": wire.temperature,
         "top_p": wire.top_p,
@@ -230,7 +236,7 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         "user": wire.user,
         "safety_identifier": wire.safety_identifier,
         "prompt_cache_key": wire.prompt_cache_key,
-        "prompt_cache_retention": _retention(wire.prompt_cache_retention),
+        "prompt_cache_retention": "in_memory" if retention == "in-memory" else retention,
     }
     if wire.prompt_cache_options is not None:
         # Strict clients need both members or none of the object.
@@ -239,24 +245,6 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         echoed["prompt_cache_options"] = cache
     plain: Members = to_builtins(echoed)
     return plain
-
-
-def _limit(wire: ResponsesBody) -> int | None:
-    _, limit = wire.output_limit
-    return None if limit == NO_LIMIT else limit
-
-
-def _retention(sent: str | None) -> str | None:
-    return "in_memory" if sent == "in-memory" else sent
-
-
-def _reasoning(sent: ReasoningOptions) -> EchoedReasoning:
-    return EchoedReasoning(
-        effort=sent.effort,
-        summary=sent.summary or sent.generate_summary,
-        context=sent.context or UNSET,
-        mode=sent.mode or UNSET,
-    )
 
 
 def _text(sent: TextOptions, chat_format: ResponseFormat | None) -> EchoedText:
