@@ -273,3 +273,10 @@ def test_the_error_of_a_stream_and_what_a_request_adds_are_as_described(endpoint
 
 def test_every_error_is_as_described() -> None:
     hold_against(Error, json.loads(error_body(InvalidRequest("Change it.", param="n"))))
+
+
+def test_an_added_token_has_the_members_of_hugging_faces_files() -> None:
+    info = SCHEMAS["TokenizerInfo"]["properties"]["added_tokens_decoder"]
+
+    assert info["additionalProperties"] == {"$ref": f"{PREFIX}AddedToken"}
+    assert {"content", "special", "lstrip"} <= SCHEMAS["AddedToken"]["properties"].keys()
