@@ -48,8 +48,7 @@ from vinery_serving.protocols.common.encoding import (
     one_of,
 )
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
-from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.limited import Limited
+from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody
 from vinery_serving.protocols.common.logprobs import (
     PromptLogprobs,
     TokenLogprob,
@@ -59,11 +58,11 @@ from vinery_serving.protocols.common.logprobs import (
     prompt_tokens,
 )
 from vinery_serving.protocols.common.messages import AssistantMessage, Content, WireMessage
-from vinery_serving.protocols.common.metadata import ArrivalFields
 from vinery_serving.protocols.common.parameters import (
     EFFORT,
     EVERY_SYSTEM,
     Effort,
+    Limited,
     PromptIds,
     TopLogprobs,
     parameter,

@@ -39,8 +39,7 @@ from vinery_serving.protocols.common.chunks import (
 )
 from vinery_serving.protocols.common.encoding import Answer, json_text, one_of
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
-from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.limited import Text
+from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody
 from vinery_serving.protocols.common.logprobs import (
     CompletionLogprobs,
     PromptLogprobs,
@@ -49,10 +48,10 @@ from vinery_serving.protocols.common.logprobs import (
     prompt_logprobs,
     prompt_tokens,
 )
-from vinery_serving.protocols.common.metadata import ArrivalFields
 from vinery_serving.protocols.common.parameters import (
     EVERY_SYSTEM,
     NO_LIMIT,
+    Text,
     TokenId,
     TopLogprobs,
     parameter,

@@ -25,15 +25,18 @@ from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
-from vinery_serving.protocols.common.limited import (
+from vinery_serving.protocols.common.generation import Priority, RequestId
+from vinery_serving.protocols.common.parameters import (
+    EVERY_SYSTEM,
+    MODEL,
     TEXT_LIMIT,
     Identifier,
     Limited,
+    ModelName,
     Text,
+    parameter,
     refuse_long,
 )
-from vinery_serving.protocols.common.metadata import Priority, RequestId
-from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, MODEL, ModelName, parameter
 from vinery_serving.protocols.common.prompting import (
     Ids,
     ManyIds,

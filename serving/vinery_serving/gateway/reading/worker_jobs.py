@@ -50,8 +50,8 @@ from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
 from vinery_serving.protocols import parse as parse_generation
 from vinery_serving.protocols.chat import ChatExchange
-from vinery_serving.protocols.common.exchange import Exchange
-from vinery_serving.protocols.common.limited import refuse_long
+from vinery_serving.protocols.common.encoding import Exchange
+from vinery_serving.protocols.common.parameters import refuse_long
 from vinery_serving.protocols.completions import CompletionsExchange
 from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.messages.exchange import MessagesExchange

@@ -21,8 +21,7 @@ from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
-from vinery_serving.protocols.common.aliases import SYNONYMS, Alias
-from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, Harmless
+from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, SYNONYMS, Alias, Harmless
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.reading import (
     Wire,

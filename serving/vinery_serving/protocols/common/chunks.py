@@ -37,6 +37,8 @@ from vinery_serving.protocols.common.encoding import (
     DONE,
     KEEP_ALIVE,
     Answer,
+    Encoder,
+    Obfuscated,
     error_body,
     frame,
     json_bytes,
@@ -44,7 +46,6 @@ from vinery_serving.protocols.common.encoding import (
     json_text,
     one_of,
 )
-from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
 
 # The deltas that are not answer text.
 OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta

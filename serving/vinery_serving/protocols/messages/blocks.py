@@ -19,9 +19,9 @@ from vinery_serving.core.media import MediaKind, MediaPart, MediaSource
 from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
 from vinery_serving.protocols.common.body_fields import Reported
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.limited import Identifier, Limited, LimitedJson, Text
 from vinery_serving.protocols.common.media import FileData, Filename, Source
 from vinery_serving.protocols.common.messages import OrText
+from vinery_serving.protocols.common.parameters import Identifier, Limited, LimitedJson, Text
 from vinery_serving.protocols.common.reading import (
     Wire,
     invalid,

@@ -26,16 +26,17 @@ from vinery_serving.core.request import Effort as CoreEffort
 from vinery_serving.protocols.common.body_fields import Reported
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import schema_grammar
-from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.limited import (
+from vinery_serving.protocols.common.generation import AnyMetadata, GenerationBody
+from vinery_serving.protocols.common.parameters import (
+    EFFORT,
     Args,
     Description,
+    Effort,
     Identifier,
     JsonSchemaObject,
     Limited,
+    parameter,
 )
-from vinery_serving.protocols.common.metadata import AnyMetadata
-from vinery_serving.protocols.common.parameters import EFFORT, Effort, parameter
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, missing, only_null, refusing, unsupported
 from vinery_serving.protocols.common.stopping import Stop

@@ -34,12 +34,15 @@ from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import (
     Answer,
+    Encoder,
+    ItemEncoder,
+    Obfuscated,
+    OpenItem,
     json_bytes,
     json_text,
     named_frame,
     one_of,
 )
-from vinery_serving.protocols.common.exchange import Encoder, ItemEncoder, Obfuscated, OpenItem
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody
 
 _TYPES: Final[Mapping[int, str]] = {

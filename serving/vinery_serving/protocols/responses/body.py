@@ -20,13 +20,13 @@ from vinery_serving.core.request import (
     ToolChoice,
 )
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
-from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.limited import Limited, Text
-from vinery_serving.protocols.common.metadata import Metadata
+from vinery_serving.protocols.common.generation import GenerationBody, Metadata
 from vinery_serving.protocols.common.parameters import (
     EFFORT,
     NO_LIMIT,
     Effort,
+    Limited,
+    Text,
     TopLogprobs,
     parameter,
 )

@@ -30,11 +30,14 @@ from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import (
     DONE,
     KEEP_ALIVE,
+    Encoder,
+    ItemEncoder,
+    Obfuscated,
+    OpenItem,
     json_bytes,
     json_text,
     named_frame,
 )
-from vinery_serving.protocols.common.exchange import Encoder, ItemEncoder, Obfuscated, OpenItem
 from vinery_serving.protocols.common.logprobs import content_logprobs
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
 from vinery_serving.protocols.responses.objects import (

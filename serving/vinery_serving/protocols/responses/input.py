@@ -27,14 +27,6 @@ from vinery_serving.core.errors import cited
 from vinery_serving.core.request import Message, Role, TextPart, ToolCall
 from vinery_serving.core.tools import qualified_name
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.limited import (
-    TEXT_LIMIT,
-    AnyObject,
-    Identifier,
-    Limited,
-    LimitedJson,
-    Text,
-)
 from vinery_serving.protocols.common.messages import (
     Content,
     WireCustomCall,
@@ -42,6 +34,14 @@ from vinery_serving.protocols.common.messages import (
     WireMessage,
     content_parts,
     unpack_reasoning,
+)
+from vinery_serving.protocols.common.parameters import (
+    TEXT_LIMIT,
+    AnyObject,
+    Identifier,
+    Limited,
+    LimitedJson,
+    Text,
 )
 from vinery_serving.protocols.common.reading import Wire, invalid, missing, unsupported
 
