@@ -90,17 +90,6 @@ def test_each_completion_has_the_text_of_its_prompt() -> None:
     assert all("prompt_text" not in chunk["choices"][0] for chunk in chunks[2:])
 
 
-def test_a_chat_returns_the_text_of_its_prompt_once() -> None:
-    events = [ev.Started(1, (), ("<s>one",)), *ended(ev.TextDelta(0, "a"))[1:]]
-    asked = exchange(Endpoint.CHAT, return_prompt_text=True)
-    body = ChatCompletion.model_validate_json(asked.body(HEAD, build_result(events)), strict=True)
-    first, *rest = payloads(streamed(asked, events))
-
-    assert body.model_extra == {"prompt_text": "<s>one"}
-    assert first["prompt_text"] == "<s>one"
-    assert all("prompt_text" not in chunk for chunk in rest)
-
-
 # -- The first token: /v3 shows it, whatever text it becomes; /v1 shows the acceptance ---------
 
 
