@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -11,40 +10,11 @@ from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core import events as ev
 from vinery_serving.core.dialects import V1, V3
-from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint, Sampling
-from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 from vinery_serving.protocols.common.encoding import DONE
 
 from .clients import payloads
-from .exchanges import HEAD, answered, ended, exchange, request, streamed
-
-every_endpoint = table("endpoint", GENERATION_ENDPOINTS)
-
-
-@every_endpoint
-@table(
-    "asked, member, words",
-    [
-        ({"max_pattern_size": 3}, "min_count", "must be at least 2"),
-        ({"max_pattern_size": 3, "min_count": 1}, "min_count", "must be at least 2"),
-        (
-            {"max_pattern_size": 3, "min_pattern_size": 4, "min_count": 2},
-            "min_pattern_size",
-            "must be at most `max_pattern_size`, which is 3",
-        ),
-        ({"max_pattern_size": 1025, "min_count": 2}, "max_pattern_size", "must be at most 1024"),
-        ({"max_pattern_size": -1}, "max_pattern_size", "must be at least 0"),
-    ],
-)
-def test_an_impossible_repetition_is_refused(
-    endpoint: Endpoint, asked: dict[str, int], member: str, words: str
-) -> None:
-    with pytest.raises(InvalidRequest, match=words) as refusal:
-        request(endpoint, repetition_detection=asked)
-
-    assert refusal.value.param == f"repetition_detection.{member}"
-
+from .exchanges import HEAD, answered, ended, exchange, streamed
 
 STOPPED = [ev.Started(), ev.TextDelta(0, "a"), ev.Finished(0, ev.FinishReason.STOP, "END")]
 CIRCLED = [ev.Started(), ev.TextDelta(0, "a"), ev.Finished(0, ev.FinishReason.STOP, ev.REPETITION)]

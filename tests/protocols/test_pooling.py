@@ -14,16 +14,13 @@ from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Trunc
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.pooling import (
     Embeddings,
-    EmbeddingsExchange,
     PoolingExchange,
     Rerank,
-    RerankExchange,
-    ScoreExchange,
     Scores,
     parse_pooling,
 )
 
-_TYPES = {EmbeddingsExchange: Embeddings, RerankExchange: Rerank, ScoreExchange: Scores}
+_TYPES = {Endpoint.EMBEDDINGS: Embeddings, Endpoint.RERANK: Rerank, Endpoint.SCORE: Scores}
 SEVEN = {"truncate_prompt_tokens": 7}
 
 
@@ -38,7 +35,7 @@ def vector(*numbers: float) -> bytes:
 def answer(exchange: PoolingExchange, *vectors: bytes, num_tokens: int = 9) -> dict[str, Any]:
     parts = exchange.body(PoolingResult(vectors, num_tokens), "m", "req_1")
     found: dict[str, Any] = json.loads(b"".join(parts))
-    TypeAdapter(_TYPES[type(exchange)]).validate_python(found)
+    TypeAdapter(_TYPES[exchange.request.endpoint]).validate_python(found)
     return found
 
 

@@ -166,7 +166,8 @@ def _schemas() -> Mapping[str, Schema]:
     others = (CountBody, tokens.TokenizeBody, tokens.DetokenizeBody)
     forms: list[type[BaseModel] | Form] = [*BODIES.values(), *_answers(Answer), *others]
     schemas = component_schemas(forms)
-    for endpoint, body in (*BODIES.items(), (Endpoint.MESSAGES, CountBody)):
+    bodies: list[tuple[Endpoint, type[BaseModel]]] = [*BODIES.items()]
+    for endpoint, body in (*bodies, (Endpoint.MESSAGES, CountBody)):
         schema = schemas[body.__name__]
         _add_refused(schema, endpoint)
         if endpoint in GENERATION_ENDPOINTS:
@@ -344,34 +345,35 @@ def _generation() -> Iterator[_Operation]:
     )
     yield _Operation("completions", "createCompletion", "Complete texts", texts, prompts)
     yield _Operation("responses", "createResponse", "Answer items", events, items)
-    why, number = "Count the tokens of a response's prompt", _json("The count.", InputTokens)
-    yield _Operation("responses/input_tokens", "countInputTokens", why, number, counted)
-    why = "Answer a conversation, for Anthropic's clients"
-    yield _Operation("messages", "createMessage", why, message, turns, form=_ANTHROPIC)
+    summary = "Count the tokens of a response's prompt"
+    number = _json("The count.", InputTokens)
+    yield _Operation("responses/input_tokens", "countInputTokens", summary, number, counted)
+    summary = "Answer a conversation, for Anthropic's clients"
+    yield _Operation("messages", "createMessage", summary, message, turns, form=_ANTHROPIC)
     path, name = "messages/count_tokens", "countMessageTokens"
-    why, turns = "Count the tokens of a message's prompt", _reference(CountBody)
-    yield _Operation(path, name, why, count, turns, form=_ANTHROPIC)
+    summary, turns = "Count the tokens of a message's prompt", _reference(CountBody)
+    yield _Operation(path, name, summary, count, turns, form=_ANTHROPIC)
 
 
 def _pooling() -> Iterator[_Operation]:
     vectors, body = _json("The vectors.", pooling.Embeddings), _reference(pooling.EmbeddingsBody)
     yield _Operation("embeddings", "createEmbeddings", "Turn texts into vectors", vectors, body)
     ranked, body = _json("The documents.", pooling.Rerank), _reference(pooling.RerankBody)
-    trees, why = (*_AND_AT_ROOT, "v2"), "Order documents by relevance"
-    yield _Operation("rerank", "rerank", why, ranked, body, trees)
+    trees, summary = (*_AND_AT_ROOT, "v2"), "Order documents by relevance"
+    yield _Operation("rerank", "rerank", summary, ranked, body, trees)
     scores, body = _json("The scores.", pooling.Scores), _reference(pooling.ScoreBody)
     yield _Operation("score", "score", "Score pairs of texts", scores, body, _AND_AT_ROOT)
 
 
 def _models() -> Iterator[_Operation]:
-    why = "Whether models that cannot answer now are listed too."
+    description = "Whether models that cannot answer now are listed too."
     yield _Operation(
         "models",
         "listModels",
         "List the models that can answer now",
         _json("The models.", models.ModelList),
         errors=("400", *_READ_ERRORS),
-        parameters=[{**_query("all", why), "schema": {"type": "boolean"}}],
+        parameters=[{**_query("all", description), "schema": {"type": "boolean"}}],
         link=("first", "retrieveModel", {"parameters": {"id": "$response.body#/data/0/id"}}),
     )
     in_path = {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
@@ -397,8 +399,8 @@ def _tokenizers() -> Iterator[_Operation]:
     )
     text, body = _json("Their text.", tokens.Detokenized), _reference(tokens.DetokenizeBody)
     forth = ("forth", "tokenize", {"requestBody": {"prompt": "$response.body#/prompt"}})
-    why, trees = "Return the text of tokens", _AND_AT_ROOT
-    yield _Operation("detokenize", "detokenize", why, text, body, trees, link=forth)
+    summary, trees = "Return the text of tokens", _AND_AT_ROOT
+    yield _Operation("detokenize", "detokenize", summary, text, body, trees, link=forth)
     yield _Operation(
         "tokenizer_info",
         "tokenizerInfo",

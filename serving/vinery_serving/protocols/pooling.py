@@ -6,7 +6,7 @@ from array import array
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, Protocol, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import UNSET, UnsetType
 from pydantic import BeforeValidator, Field, PlainValidator
@@ -57,17 +57,6 @@ def _check_truncate(value: object) -> object:
     if not (value is None or isinstance(value, bool) or value in get_args(Side)):
         raise invalid("must be true, false, 'NONE', 'START' or 'END'")
     return value
-
-
-class PoolingExchange(Protocol):
-    """A parsed body and the encoder of its answer."""
-
-    @property
-    def request(self) -> PoolingRequest: ...
-
-    def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
-        """Yield the parts of the answer's JSON. Each takes little time."""
-        ...
 
 
 class PoolingBody(Wire):
@@ -241,26 +230,6 @@ class Embeddings(Answer, kw_only=True):
     usage: PoolingUsage
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingsExchange:
-    request: PoolingRequest
-    is_base64: bool
-
-    def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
-        """Yield the parts of the answer's JSON, one for each vector."""
-        yield b'{"object":"list","data":['
-        for index, vector in enumerate(result.vectors):
-            if index:
-                yield b","
-            yield json_bytes(Embedding(index=index, embedding=self._written(vector)))
-        yield b"]," + json_bytes({"model": model, "usage": usage(result.num_tokens)})[1:]
-
-    def _written(self, vector: bytes) -> str | list[float]:
-        if self.is_base64:
-            return b64encode(vector).decode("ascii")
-        return array("f", vector).tolist()
-
-
 COHERES_DOCUMENT_TOKENS: Final = 4096  # the default of the second version of its API
 _LIMIT: Final = Limited(field_limits.PROMPTS)
 _NO_DOCUMENTS: Final = "must be an array of strings, or of objects with `text`"
@@ -395,31 +364,6 @@ class Scores(Answer, kw_only=True):
     usage: PoolingUsage
 
 
-@dataclass(frozen=True, slots=True)
-class RerankExchange:
-    request: PoolingRequest
-    top_n: int | None
-    documents: tuple[Document, ...] | None  # None: the answer does not repeat them
-
-    def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
-        """Yield the answer's JSON: the members of Cohere's answers and of Jina's together."""
-        scores = list(map(float_of, result.vectors))
-        order = sorted(range(len(scores)), key=lambda index: -scores[index])[: self.top_n]
-        billed = BilledTokens(input_tokens=result.num_tokens)
-        answer = Rerank(
-            id=request_id,
-            model=model,
-            results=[self._entry(index, scores[index]) for index in order],
-            usage=usage(result.num_tokens),
-            meta=RerankMeta(api_version=ApiVersion(), tokens=billed),
-        )
-        yield json_bytes(answer)
-
-    def _entry(self, index: int, score: float) -> RankedDocument:
-        document = UNSET if self.documents is None else self.documents[index].as_object
-        return RankedDocument(index=index, relevance_score=score, document=document)
-
-
 _SOURCES: Final = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2"))
 
 
@@ -463,31 +407,62 @@ class ScoreBody(PoolingBody):
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreExchange:
+class PoolingExchange:
+    """A parsed body, and the values of it that the answer needs."""
+
     request: PoolingRequest
+    is_base64: bool = False
+    top_n: int | None = None
+    documents: tuple[Document, ...] | None = None  # None: the answer does not repeat them
 
     def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
-        """Yield the answer's JSON."""
-        scores = enumerate(map(float_of, result.vectors))
-        answer = Scores(
+        """Yield the parts of the answer's JSON. Each takes little time."""
+        used = usage(result.num_tokens)
+        if self.request.endpoint is Endpoint.EMBEDDINGS:
+            yield b'{"object":"list","data":['
+            for index, vector in enumerate(result.vectors):
+                written = json_bytes(Embedding(index=index, embedding=self._written(vector)))
+                yield b"," + written if index else written
+            yield b"]," + json_bytes({"model": model, "usage": used})[1:]
+            return
+        scores = list(map(float_of, result.vectors))
+        if self.request.endpoint is Endpoint.SCORE:
+            data = [Score(index=index, score=score) for index, score in enumerate(scores)]
+            yield json_bytes(Scores(id=request_id, model=model, data=data, usage=used))
+            return
+        order = sorted(range(len(scores)), key=lambda index: -scores[index])[: self.top_n]
+        billed = BilledTokens(input_tokens=result.num_tokens)
+        # The members of Cohere's answers and of Jina's together.
+        answer = Rerank(
             id=request_id,
             model=model,
-            data=[Score(index=index, score=score) for index, score in scores],
-            usage=usage(result.num_tokens),
+            results=[self._ranked(index, scores[index]) for index in order],
+            usage=used,
+            meta=RerankMeta(api_version=ApiVersion(), tokens=billed),
         )
         yield json_bytes(answer)
+
+    def _written(self, vector: bytes) -> str | list[float]:
+        if self.is_base64:
+            return b64encode(vector).decode("ascii")
+        return array("f", vector).tolist()
+
+    def _ranked(self, index: int, score: float) -> RankedDocument:
+        document = UNSET if self.documents is None else self.documents[index].as_object
+        return RankedDocument(index=index, relevance_score=score, document=document)
 
 
 def parse_pooling(endpoint: Endpoint, body: bytes, *, is_v2: bool = False) -> PoolingExchange:
     """Read the body of a request. Under `/v2`, documents have Cohere's default of a limit. Raises
     `InvalidRequest` with the path of the field in `param`."""
     if endpoint is Endpoint.EMBEDDINGS:
-        vectors, unused = read_body(endpoint, EmbeddingsBody, body)
-        return EmbeddingsExchange(vectors.request(unused), vectors.encoding_format == "base64")
+        texts, unused = read_body(endpoint, EmbeddingsBody, body)
+        return PoolingExchange(texts.request(unused), texts.encoding_format == "base64")
     if endpoint is Endpoint.SCORE:
         pairs, unused = read_body(endpoint, ScoreBody, body)
-        return ScoreExchange(pairs.request(unused))
+        return PoolingExchange(pairs.request(unused))
     ranked, unused = read_body(endpoint, RerankBody, body)
     documents = ranked.documents if ranked.return_documents else None
     limit = COHERES_DOCUMENT_TOKENS if is_v2 else None
-    return RerankExchange(ranked.request(unused, limit), ranked.top_n, documents)
+    request = ranked.request(unused, limit)
+    return PoolingExchange(request, top_n=ranked.top_n, documents=documents)

@@ -57,10 +57,7 @@ from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.messages.exchange import MessagesExchange
 from vinery_serving.protocols.pooling import (
     Document,
-    EmbeddingsExchange,
     PoolingExchange,
-    RerankExchange,
-    ScoreExchange,
     parse_pooling,
 )
 from vinery_serving.protocols.responses import exchange as responses
@@ -412,7 +409,7 @@ RESULT_TYPES = (
     *_types_in(engine_messages),
     *_types_in(core_pooling),
     *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts)),
-    *cast(Any, (EmbeddingsExchange, RerankExchange, ScoreExchange, Document)),
+    *cast(Any, (PoolingExchange, Document)),
     *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
     *cast(Any, (TokenizeExchange, DetokenizeExchange)),
 )

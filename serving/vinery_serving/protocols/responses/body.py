@@ -204,7 +204,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
 def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
     """Return the members of the answer that repeat the request, as plain JSON values, with
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
-    _, limit = wire.output_limit
+    text, (_, limit) = wire.text or TextOptions(), wire.output_limit
     reasoning, retention = wire.reasoning or ReasoningOptions(), wire.prompt_cache_retention
     echoed = {
         "instructions": wire.instructions,
@@ -220,7 +220,10 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
             context=reasoning.context or UNSET,
             mode=reasoning.mode or UNSET,
         ),
-        "text": _text(wire.text or TextOptions(), wire.response_format),
+        "text": EchoedText(
+            format=_format(text.format or wire.response_format),
+            verbosity=text.verbosity or "medium",
+        ),
         "temperature": wire.temperature,
         "top_p": wire.top_p,
         "presence_penalty": wire.presence_penalty,
@@ -247,31 +250,19 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
     return plain
 
 
-def _text(sent: TextOptions, chat_format: ResponseFormat | None) -> EchoedText:
-    text_format = sent.format or _flattened(chat_format)
-    return EchoedText(format=_format(text_format), verbosity=sent.verbosity or "medium")
-
-
-def _flattened(chat_format: ResponseFormat | None) -> TextFormat | None:
-    if chat_format is None:
-        return None
-    schema = chat_format.json_schema
-    members = {} if schema is None else schema.model_dump(by_alias=True)
-    return TextFormat.model_validate({"type": chat_format.type, **members})
-
-
-def _format(sent: TextFormat | None) -> EchoedFormat:
+def _format(sent: TextFormat | ResponseFormat | None) -> EchoedFormat:
     if sent is None or sent.tag is not None:
         return EchoedFormat(type="text")  # strict clients refuse tags
-    if sent.type != "json_schema":
+    schema = sent.json_schema if isinstance(sent, ResponseFormat) else sent
+    if sent.type != "json_schema" or schema is None:
         return EchoedFormat(type=sent.type)
     return EchoedFormat(
         type="json_schema",
         # Strict clients need a name, but some clients send none.
-        name=sent.name or "response",
-        description=sent.description,
-        schema=UNSET if sent.schema_ is None else sent.schema_,
-        strict=sent.strict,
+        name=schema.name or "response",
+        description=schema.description,
+        schema=UNSET if schema.schema_ is None else schema.schema_,
+        strict=schema.strict,
     )
 
 
