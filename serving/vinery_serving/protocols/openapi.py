@@ -167,7 +167,8 @@ def _schemas() -> Mapping[str, Schema]:
     forms: list[type[BaseModel] | Form] = [*BODIES.values(), *_answers(Answer), *others]
     schemas = component_schemas(forms)
     bodies: list[tuple[Endpoint, type[BaseModel]]] = [*BODIES.items()]
-    for endpoint, body in (*bodies, (Endpoint.MESSAGES, CountBody)):
+    bodies.append((Endpoint.MESSAGES, CountBody))
+    for endpoint, body in bodies:
         schema = schemas[body.__name__]
         _add_refused(schema, endpoint)
         if endpoint in GENERATION_ENDPOINTS:
