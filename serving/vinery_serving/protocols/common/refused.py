@@ -145,11 +145,11 @@ _IN_RESPONSES: Refusals = {
 }
 
 _IN_MESSAGES: Refusals = {
-    **_WITHOUT_CHOICES,
     "stop": Refused("this endpoint reads `stop_sequences`", ([], "")),
     "n": Refused("a message is one answer", (1,)),
     "logprobs": Refused(_NO_MEMBER.format("them", "chat/completions"), (False, 0)),
     "top_logprobs": Refused(_NO_MEMBER.format("them", "chat/completions"), (0,)),
+    **_WITHOUT_CHOICES,
     "prompt_token_ids": Refused(
         "this endpoint reads `messages`; use `chat/completions` or `completions`", ([],)
     ),
