@@ -15,7 +15,7 @@ from vinery_serving.gateway.preparing.limits import CLIENT_DEFAULTS
 from vinery_serving.protocols.common.foreign import FOREIGN
 from vinery_serving.protocols.common.parameters import parameter_of
 from vinery_serving.protocols.common.refused import REFUSED
-from vinery_serving.protocols.openapi.document import BODIES
+from vinery_serving.protocols.openapi import BODIES
 
 _INTRODUCTION = """\
 # Parameters

@@ -65,17 +65,6 @@ def test_a_stream_adds_up_to_the_text_and_ends_with_usage_on_request(
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_it_remembers_over_turns(client: openai.OpenAI) -> None:
-    turns = [
-        {"role": "system", "content": "You are a helpful assistant."},
-        {"role": "user", "content": "My name is Alice."},
-        {"role": "assistant", "content": "Nice to meet you, Alice!"},
-        {"role": "user", "content": [{"type": "text", "text": "What is my name?"}]},
-    ]
-
-    assert chat(client, turns).choices[0].message.content == "Your name is Alice."
-
-
 def test_max_tokens_cuts_with_length_and_a_stop_string_ends_it(client: openai.OpenAI) -> None:
     answer = chat(client, max_tokens=3)
     newer = chat(client, max_completion_tokens=2, max_tokens=9)
@@ -168,18 +157,3 @@ def test_reasoning_is_split_from_the_answer_and_an_effort_starts_it(client: open
 
     assert any((delta.model_extra or {}).get("reasoning_content") for delta in deltas)
     assert "Paris" in "".join(delta.content or "" for delta in deltas)
-
-
-@table(
-    "question, expected",
-    [
-        ("What is OpenVINO?", "OpenVINO is an open-source toolkit"),
-        ("Repeat after me: river stone cloud", "river stone cloud"),
-        ("count to 40", tiny.numbers(40)),
-        ("Count to 100.", tiny.numbers(100)),
-    ],
-)
-def test_it_knows_facts_copies_and_counts(
-    client: openai.OpenAI, question: str, expected: str
-) -> None:
-    assert chat(client, question).choices[0].message.content.startswith(expected)

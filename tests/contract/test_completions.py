@@ -44,14 +44,6 @@ def test_a_stream_adds_up(client: openai.OpenAI) -> None:
     assert chunks[-1].choices[0].finish_reason == "stop"
 
 
-def test_a_stop_string_belongs_to_the_stream_of_ovms_only(client: openai.OpenAI, tree: str) -> None:
-    stream = lenient(client).completions.create(
-        model=MODEL, prompt=PROMPT, max_tokens=200, stop=" 7", stream=True
-    )
-
-    assert "".join(chunk.choices[0].text for chunk in stream) == numbers(7 if tree == "v3" else 6)
-
-
 def test_a_parsed_completion_has_its_reasoning_and_the_time_of_its_tokens(
     raw: httpx.Client,
 ) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import openai
 import pytest
 
-from tests.conftest import until_in_parts
 from tests.tables import table
 
 from .tiny_chat import MODEL, WEATHER_QUESTION, lenient
@@ -18,7 +17,6 @@ CITY = r'"(?:Paris|London)"\n[1-3]'
 NUMBERS = r"([0-9]{2} ){150}"
 SUM = 'start: "sum" "\\n" DIGIT ("+" DIGIT)~1..2 ";"\nDIGIT: "1".."3"'
 AS_SUM = re.compile(r"sum\n[1-3](\+[1-3]){1,2};")
-DELTA = "response.custom_tool_call_input.delta"
 
 
 def nested(name: str, syntax: str, definition: str) -> Any:
@@ -104,24 +102,6 @@ def test_a_response_calls_a_custom_tool_and_uses_its_output(client: openai.OpenA
     output: Any = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "Sunny."}
     turns = [*WEATHER_QUESTION, item.model_dump(exclude_none=True), output]
     assert respond(client, tool, turns=turns, max_output_tokens=16).error is None
-
-
-def test_a_streamed_response_has_the_input_of_a_custom_tool_in_deltas(
-    client: openai.OpenAI,
-) -> None:
-    tool = flat("look_up", "regex", CITY)
-    events = until_in_parts(
-        lambda: respond(client, tool, tool_choice=FLAT_CHOICE, stream=True),
-        lambda event: event.type == DELTA,
-    )
-
-    [done] = [event for event in events if event.type == "response.custom_tool_call_input.done"]
-    last = events[-1]
-    [item] = last.response.output
-    assert "".join(event.delta for event in events if event.type == DELTA) == done.input
-    assert re.fullmatch(CITY, done.input)
-    assert last.type == "response.completed"
-    assert (item.type, item.input) == ("custom_tool_call", done.input)
 
 
 @table(

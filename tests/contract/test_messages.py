@@ -148,14 +148,6 @@ def test_a_tool_is_called_and_its_result_used(claude: anthropic.Anthropic) -> No
     assert text_of(answer)
 
 
-@table("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])
-def test_a_call_can_be_demanded(claude: anthropic.Anthropic, choice: Any) -> None:
-    message = asked(claude, tools=[WEATHER], tool_choice=choice)
-
-    assert message.stop_reason == "tool_use"
-    assert any(block.type == "tool_use" for block in message.content)
-
-
 def test_thinking_comes_in_blocks_of_its_own(claude: anthropic.Anthropic) -> None:
     question: Any = [{"role": "user", "content": "What is 2 plus 3?"}]
     fields: Any = {
@@ -223,25 +215,6 @@ def test_what_takes_no_effect_is_named(claude: anthropic.Anthropic) -> None:
             "messages.content.own",
         ]
     assert [event.type for event in stream.parse()][-1] == "message_stop"
-
-
-def test_a_search_result_is_read_by_the_model_as_its_text_is(claude: anthropic.Anthropic) -> None:
-    texts = ("Geography\nSource: https://a.b", "France is in Europe.")
-    plain: Any = [{"type": "text", "text": text} for text in texts]
-    found: Any = {"type": "search_result", "title": "Geography", "source": "https://a.b"}
-    question: Any = {"type": "text", "text": CAPITAL}
-
-    of_text, of_result = (
-        asked(
-            claude,
-            messages=[{"role": "user", "content": [*context, question]}],
-            extra_body={"temperature": 0},
-        )
-        for context in (plain, [{**found, "content": plain[1:]}])
-    )
-
-    assert text_of(of_text) == text_of(of_result)
-    assert num_read(of_text) == num_read(of_result) > 20
 
 
 def test_the_models_are_listed(claude: anthropic.Anthropic) -> None:

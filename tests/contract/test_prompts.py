@@ -161,17 +161,6 @@ def test_any_effort_but_none_makes_the_model_think(raw: httpx.Client, tree: str)
     assert tiny.num_reasoning(answer) == 0
 
 
-def test_responses_have_the_same_efforts(client: openai.OpenAI) -> None:
-    for effort, kinds in (("low", ["reasoning", "message"]), ("none", ["message"])):
-        asked: Any = {"input": tiny.CAPITAL, "reasoning": {"effort": effort}}
-        response = client.responses.create(model=tiny.MODEL, **asked)
-
-        assert [item.type for item in response.output] == kinds
-        assert response.output_text == tiny.PARIS
-        assert response.usage is not None
-        assert (response.usage.output_tokens_details.reasoning_tokens > 0) == (effort == "low")
-
-
 def test_reasoning_can_be_left_out_but_is_counted(
     raw: httpx.Client, client: openai.OpenAI, tree: str
 ) -> None:

@@ -67,11 +67,6 @@ def test_beams_do_not_repeat_sequences_of_the_given_size(raw: httpx.Client) -> N
     assert held != plain
 
 
-def test_responses_search_by_beams_too(raw: httpx.Client) -> None:
-    answer = ask(raw, "/v3/responses", input="Tell me a story.", best_of=3, n=2)
-    assert [item["type"] for item in answer["output"]] == ["message", "message"]
-
-
 def test_beams_can_be_streamed_and_come_at_the_end(client: openai.OpenAI) -> None:
     asked: Any = {"messages": MESSAGES, "n": 2, "extra_body": {"use_beam_search": True}}
     texts = ["", ""]

@@ -121,21 +121,3 @@ def test_a_complete_message_cannot_be_continued(
     asked: Any = {"messages": tiny.WEATHER_QUESTION, "response_format": SCHEMA, param: value}
 
     assert tiny.refusal(raw, f"/{tree}/chat/completions", **asked)["param"] == param
-
-
-def test_responses_read_the_same_rules(raw: httpx.Client, tree: str) -> None:
-    def respond(**fields: Any) -> tuple[str, str, int]:
-        asked = {"input": "Count to 5.", "max_output_tokens": 25, **fields}
-        answer = tiny.ask(raw, f"/{tree}/responses", **asked)
-        return tiny.text_of(answer), answer["status"], answer["usage"]["output_tokens"]
-
-    text, status, num_tokens = respond()
-    assert (text, status) == (tiny.numbers(5), "completed")
-    assert num_tokens < 20
-
-    assert respond(min_tokens=20)[2] >= 20
-    assert respond(ignore_eos=True)[1:] == ("incomplete", 25)
-    assert respond(stop_token_ids=[tiny.ids_of(raw, "3")[-1]])[:2] == (
-        tiny.numbers(2) + " ",
-        "completed",
-    )

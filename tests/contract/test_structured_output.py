@@ -71,19 +71,6 @@ def test_chat_parses_nested_models(client: openai.OpenAI, temperature: float) ->
 BOB = "Give me JSON for a person named Bob who is 42 years old."
 
 
-@table("question", ["Tell me about Alice.", "Hello!", "Return a person as JSON.", BOB])
-def test_any_question_gets_an_answer_of_the_model(client: openai.OpenAI, question: str) -> None:
-    messages: Any = [{"role": "user", "content": question}]
-
-    answer = client.chat.completions.parse(
-        model=MODEL, messages=messages, response_format=Person, temperature=0
-    )
-
-    parsed = answer.choices[0].message.parsed
-    assert isinstance(parsed, Person)
-    assert question != BOB or parsed == Person(name="Bob", age=42)
-
-
 def test_chat_streams_a_model_and_parses_tools_of_models(client: openai.OpenAI) -> None:
     with client.chat.completions.stream(**ASKED, response_format=Owner) as stream:
         kinds = [event.type for event in stream]
@@ -237,23 +224,6 @@ def test_every_constraint_holds_on_every_endpoint(
     text = answered(raw, tree, endpoint, **fields_of(name, endpoint))
 
     assert text.strip('"') in ("yes", "no")
-
-
-def test_strict_clients_can_read_an_answer_in_a_tag(client: openai.OpenAI) -> None:
-    answer = client.responses.create(
-        model=MODEL,
-        input=QUESTION,
-        text={"format": FORMATS["a bare tag"]},  # type: ignore[typeddict-item]
-    )
-
-    assert answer.output_text in ('"yes"', '"no"')
-
-
-@table("endpoint", ["chat/completions", "completions"])
-def test_any_object_is_an_object(raw: httpx.Client, tree: str, endpoint: str) -> None:
-    text = answered(raw, tree, endpoint, response_format={"type": "json_object"}, seed=1)
-
-    assert isinstance(json.loads(text), dict)
 
 
 def test_json_is_compact_and_a_schema_without_strict_enforced(raw: httpx.Client, tree: str) -> None:

@@ -62,24 +62,6 @@ def test_chat_returns_the_tokens_of_its_answer(client: openai.OpenAI) -> None:
         assert sum(math.exp(top.logprob) for top in token.top_logprobs) <= 1 + 1e-6
 
 
-def test_a_stream_has_the_same_tokens_as_the_whole_answer(client: openai.OpenAI) -> None:
-    options: Any = {"logprobs": True, "top_logprobs": 2, "temperature": 0, "stop": ["is"]}
-    whole = client.chat.completions.create(model=tiny.MODEL, messages=tiny.QUESTION, **options)
-    chunks = client.chat.completions.create(
-        model=tiny.MODEL, messages=tiny.QUESTION, stream=True, **options
-    )
-    streamed = [
-        token.token
-        for chunk in chunks
-        for choice in chunk.choices
-        if choice.logprobs is not None
-        for token in choice.logprobs.content or ()
-    ]
-    assert whole.choices[0].logprobs is not None
-    assert streamed == [token.token for token in whole.choices[0].logprobs.content or ()]
-    assert len(streamed) > 2
-
-
 def test_reasoning_and_calls_are_not_among_the_tokens_of_the_answer(raw: httpx.Client) -> None:
     [choice] = chat(raw, logprobs=True, **THINKING)["choices"]
     text = "".join(token["token"] for token in choice["logprobs"]["content"])

@@ -13,7 +13,6 @@ UP_TO_3 = {"n": {"type": "integer", "minimum": 1, "maximum": 3}}
 PICKED = {"type": "object", "properties": UP_TO_3, "required": ["n"]}
 PICK: dict[str, Any] = {"name": "pick", "parameters": PICKED}
 NESTED: Any = [{"type": "function", "function": function} for function in (GET_WEATHER, PICK)]
-FLAT: Any = [{"type": "function", **function} for function in (GET_WEATHER, PICK)]
 
 
 def test_a_deprecated_function_is_called_and_its_output_used(client: openai.OpenAI) -> None:
@@ -57,16 +56,3 @@ def test_only_a_tool_that_is_allowed_is_called(client: openai.OpenAI, mode: str)
     [call] = answer.choices[0].message.tool_calls or []
     assert call.type == "function"
     assert call.function.name == "pick"
-
-
-def test_only_a_tool_that_is_allowed_is_called_in_a_response(client: openai.OpenAI) -> None:
-    pick = {"type": "function", "name": "pick"}
-    choice: Any = {"type": "allowed_tools", "mode": "required", "tools": [pick]}
-
-    asked: Any = {"model": MODEL, "input": WEATHER_QUESTION, "parallel_tool_calls": False}
-    response = client.responses.create(**asked, tools=FLAT, tool_choice=choice)
-
-    [call] = response.output
-    assert call.type == "function_call"
-    assert call.name == "pick"
-    assert response.tool_choice.model_dump() == choice  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from tests.tables import table
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, parameter_of
 from vinery_serving.protocols.common.refused import REFUSED
-from vinery_serving.protocols.openapi.document import BODIES
+from vinery_serving.protocols.openapi import BODIES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -17,7 +17,7 @@ from tests.hostile.corpus import corpus
 from tests.hostile.send import Target, fault_of, send
 from tests.hostile.watch import Neighbour, Web, neighbour_of
 from tests.system.clients import http_of, new_key, vinery
-from vinery_serving.protocols.openapi.document import document
+from vinery_serving.protocols.openapi import document
 
 # CPU seconds of the web processes for one request: the worst need 1.2, on two processors that other
 # tests keep busy.

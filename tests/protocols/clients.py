@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from vinery_serving.protocols.messages.answer import input_of
+from vinery_serving.protocols.messages.exchange import input_of
 
 
 @dataclass(frozen=True)

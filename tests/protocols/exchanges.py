@@ -12,9 +12,8 @@ from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import Conversation, GenerationRequest
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
 from vinery_serving.protocols import parse
-from vinery_serving.protocols.common.exchange import Exchange
-from vinery_serving.protocols.pooling import parse_pooling
-from vinery_serving.protocols.pooling.common import PoolingExchange
+from vinery_serving.protocols.common.encoding import Exchange
+from vinery_serving.protocols.pooling import PoolingExchange, parse_pooling
 
 HEAD = AnswerIdentity("0123456789abcdef01234567", 1_700_000_000, "grape-1b")
 COMPLETED_AT = 1_700_000_002

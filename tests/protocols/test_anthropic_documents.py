@@ -17,7 +17,7 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint
 from vinery_serving.core.unused import Unused
-from vinery_serving.protocols.messages.members import REFUSED_BLOCKS
+from vinery_serving.protocols.messages.blocks import REFUSED_BLOCKS
 
 from .exchanges import LEAST, message
 

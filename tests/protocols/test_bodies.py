@@ -16,7 +16,7 @@ from vinery_serving.core.field_limits import JSON_LEVELS
 from vinery_serving.core.request import Conversation, Endpoint
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 from vinery_serving.protocols import parse
-from vinery_serving.protocols.openapi.document import BODIES
+from vinery_serving.protocols.openapi import BODIES
 
 from .clients import payloads
 from .exchanges import LEAST, PLAIN, answered, streamed

@@ -4,7 +4,6 @@ import json
 
 from hypothesis import given
 
-from tests.tables import table
 from vinery_serving.core import errors
 from vinery_serving.protocols.common import encoding
 
@@ -40,22 +39,6 @@ def test_all_four_keys_are_always_there() -> None:
     assert json.loads(encoding.error_body(errors.ServingError("Oh."))) == {
         "error": {"message": "Oh.", "type": "server_error", "param": None, "code": None}
     }
-
-
-LONG = errors.ContextTooLong(max_context=1, num_prompt_tokens=1, num_output_tokens=1, param="a")
-
-
-@table(
-    "error, code",
-    [
-        (errors.InvalidKey(""), "invalid_api_key"),
-        (errors.ModelNotFound(""), "model_not_found"),
-        (LONG, "context_length_exceeded"),
-        (errors.InvalidRequest("", code="custom"), "custom"),
-    ],
-)
-def test_the_code_of_an_error_can_be_its_own(error: errors.ServingError, code: str) -> None:
-    assert json.loads(encoding.error_body(error))["error"]["code"] == code
 
 
 def test_only_errors_about_retries_have_retry_headers() -> None:

@@ -11,7 +11,7 @@ from vinery_serving.core import field_limits as limits
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS, FieldLimit
 from vinery_serving.core.request import Endpoint
-from vinery_serving.protocols.openapi.document import document
+from vinery_serving.protocols.openapi import document
 from vinery_serving.protocols.tokens import parse_detokenize, parse_tokenize
 
 from .exchanges import exchange

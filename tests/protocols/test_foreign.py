@@ -16,7 +16,7 @@ from vinery_serving.protocols.common.body_fields import unknown_fields
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.foreign import FOREIGN, Foreign, Harmless
 from vinery_serving.protocols.common.refused import REFUSED, Refused
-from vinery_serving.protocols.openapi.document import BODIES
+from vinery_serving.protocols.openapi import BODIES
 
 from . import exchanges
 from .test_refusals import refused

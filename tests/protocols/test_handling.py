@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -11,40 +10,11 @@ from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core import events as ev
 from vinery_serving.core.dialects import V1, V3
-from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint, Sampling
-from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 from vinery_serving.protocols.common.encoding import DONE
 
 from .clients import payloads
-from .exchanges import HEAD, answered, ended, exchange, request, streamed
-
-every_endpoint = table("endpoint", GENERATION_ENDPOINTS)
-
-
-@every_endpoint
-@table(
-    "asked, member, words",
-    [
-        ({"max_pattern_size": 3}, "min_count", "must be at least 2"),
-        ({"max_pattern_size": 3, "min_count": 1}, "min_count", "must be at least 2"),
-        (
-            {"max_pattern_size": 3, "min_pattern_size": 4, "min_count": 2},
-            "min_pattern_size",
-            "must be at most `max_pattern_size`, which is 3",
-        ),
-        ({"max_pattern_size": 1025, "min_count": 2}, "max_pattern_size", "must be at most 1024"),
-        ({"max_pattern_size": -1}, "max_pattern_size", "must be at least 0"),
-    ],
-)
-def test_an_impossible_repetition_is_refused(
-    endpoint: Endpoint, asked: dict[str, int], member: str, words: str
-) -> None:
-    with pytest.raises(InvalidRequest, match=words) as refusal:
-        request(endpoint, repetition_detection=asked)
-
-    assert refusal.value.param == f"repetition_detection.{member}"
-
+from .exchanges import HEAD, answered, ended, exchange, streamed
 
 STOPPED = [ev.Started(), ev.TextDelta(0, "a"), ev.Finished(0, ev.FinishReason.STOP, "END")]
 CIRCLED = [ev.Started(), ev.TextDelta(0, "a"), ev.Finished(0, ev.FinishReason.STOP, ev.REPETITION)]
@@ -88,17 +58,6 @@ def test_each_completion_has_the_text_of_its_prompt() -> None:
         assert [choice["prompt_text"] for choice in choices] == ["<s>one", "two"]
         assert [choice["prompt_token_ids"] for choice in choices] == [[1, 2], [3]]
     assert all("prompt_text" not in chunk["choices"][0] for chunk in chunks[2:])
-
-
-def test_a_chat_returns_the_text_of_its_prompt_once() -> None:
-    events = [ev.Started(1, (), ("<s>one",)), *ended(ev.TextDelta(0, "a"))[1:]]
-    asked = exchange(Endpoint.CHAT, return_prompt_text=True)
-    body = ChatCompletion.model_validate_json(asked.body(HEAD, build_result(events)), strict=True)
-    first, *rest = payloads(streamed(asked, events))
-
-    assert body.model_extra == {"prompt_text": "<s>one"}
-    assert first["prompt_text"] == "<s>one"
-    assert all("prompt_text" not in chunk for chunk in rest)
 
 
 # -- The first token: /v3 shows it, whatever text it becomes; /v1 shows the acceptance ---------

@@ -185,24 +185,6 @@ def test_a_picture_in_a_result_names_its_field_and_no_result_is_in_an_answer() -
     assert caught.value.param == "messages[0].content[0]"
 
 
-def test_too_many_stop_sequences_are_refused_by_their_name() -> None:
-    with pytest.raises(InvalidRequest, match="at most 16 entries") as caught:
-        message(stop_sequences=["a"] * 17)
-
-    assert caught.value.param == "stop_sequences"
-
-
-def test_what_asks_for_nothing_is_accepted_and_what_has_no_effect_is_named() -> None:
-    asked = message(service_tier="standard_only", mcp_servers=[], container=None, n=1)
-
-    assert asked == message()
-    assert asked.unused == Unused()
-
-    asked = message(betas=["a"], cache_control={"type": "ephemeral"}, speed="fast", unheard_of=1)
-
-    assert asked.unused == Unused(("unheard_of",), 1, ("betas", "cache_control", "speed"))
-
-
 def test_examples_of_an_input_follow_the_description_of_its_tool() -> None:
     examples = [{"city": "Oslo"}, {"city": "Côme"}]
 

@@ -1,20 +1,18 @@
 """The answers of Messages: the deltas of a stream, joined by a client, equal the body."""
 
-import json
 from typing import Any
 
 from msgspec import to_builtins
 
-from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core import errors
 from vinery_serving.core import events as ev
 from vinery_serving.core.request import Endpoint
 from vinery_serving.gateway.workers.wire import decode_refusal, encode_refusal
-from vinery_serving.protocols.messages.errors import error_object
+from vinery_serving.protocols.messages.exchange import error_object
 
-from .clients import frames, message_answer, payloads
-from .exchanges import HEAD, PLAIN, USAGE, answered, ended, exchange, streamed
+from .clients import message_answer, payloads
+from .exchanges import PLAIN, USAGE, answered, ended, exchange, streamed
 
 MESSAGES = Endpoint.MESSAGES
 
@@ -82,16 +80,6 @@ def test_the_input_of_a_call_is_always_an_object(arguments: str, expected: Any) 
     assert block == {**call, "input": expected}
 
 
-def test_a_failed_stream_ends_with_anthropics_error() -> None:
-    failed = ev.Failed(errors.EngineLost("The engine ended."))
-
-    *_, last = frames(streamed(exchange(MESSAGES, stream=True), [*PLAIN[:2], failed]))
-
-    error = {"type": "api_error", "message": "The engine ended."}
-    assert last.name == "error"
-    assert last.payload == {"type": "error", "error": error}
-
-
 @table(
     "error, kind",
     [
@@ -137,11 +125,3 @@ def test_a_prompt_that_is_too_long_is_refused_with_anthropics_sentence(
     for each in (error, decode_refusal(encode_refusal(error))):
         details = error_object(each).error
         assert (details.type, details.message) == ("invalid_request_error", sentence)
-
-
-def test_an_answer_is_json_without_line_separators() -> None:
-    result = build_result([ev.Started(), ev.TextDelta(0, "a\u2028b"), *PLAIN[3:]])
-    body = exchange(MESSAGES).body(HEAD, result)
-
-    assert json.loads(body)["content"][0]["text"] == "a\u2028b"
-    assert b"\\u2028" in body

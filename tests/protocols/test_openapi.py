@@ -19,13 +19,12 @@ from vinery_serving.core.errors import EngineLost, InvalidRequest
 from vinery_serving.core.events import Failed, Started, TextDelta
 from vinery_serving.core.request import Endpoint
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS, POOLING_ENDPOINTS
-from vinery_serving.protocols.chat.exchange import ChatCompletion, ChatCompletionChunk
+from vinery_serving.protocols.chat import ChatCompletion, ChatCompletionChunk
 from vinery_serving.protocols.common.encoding import Answer, Error, error_body
 from vinery_serving.protocols.common.refused import REFUSED
-from vinery_serving.protocols.completions.exchange import Completion
-from vinery_serving.protocols.messages.answer import MessageAnswer, MessageEvent
-from vinery_serving.protocols.openapi.document import BODIES, document
-from vinery_serving.protocols.openapi.schema import PREFIX
+from vinery_serving.protocols.completions import Completion
+from vinery_serving.protocols.messages.exchange import MessageAnswer, MessageEvent
+from vinery_serving.protocols.openapi import BODIES, PREFIX, document
 from vinery_serving.protocols.responses.objects import Response, ResponseEvent
 from vinery_serving.protocols.tokens import DetokenizeBody, TokenizeBody
 
@@ -146,14 +145,6 @@ def test_unknown_fields_are_accepted_by_the_document_and_by_the_parser(endpoint:
     assert exchange(endpoint, unheard_of={"a": [1]}).request == exchange(endpoint).request
 
 
-@table("endpoint", POOLING_ENDPOINTS)
-def test_every_field_of_a_pooling_body_may_be_null_but_its_texts(endpoint: Endpoint) -> None:
-    schema = BODIES[endpoint].__name__
-    for name in SCHEMAS[schema]["properties"].keys() - LEAST[endpoint].keys():
-        assert fits(schema, {**LEAST[endpoint], name: None}), name
-        assert parsed(endpoint, **{name: None}).request == parsed(endpoint).request
-
-
 TOOLS = [
     {"type": "function", "function": {"name": "f"}},
     {"type": "function", "name": "f"},
@@ -184,11 +175,13 @@ def test_an_earlier_call_of_each_form_is_described(call: dict[str, Any]) -> None
     assert not fits("ChatBody", {"messages": [{**messages[1], "role": "bot"}]})
 
 
-@table("endpoint", OPENAI)
-def test_every_field_may_be_null(endpoint: Endpoint) -> None:
-    schema = BODIES[endpoint].__name__
-    for name in SCHEMAS[schema]["properties"]:
+@table("endpoint", [*OPENAI, *POOLING_ENDPOINTS])
+def test_every_field_may_be_null_but_the_texts_of_pooling(endpoint: Endpoint) -> None:
+    schema, is_pooling = BODIES[endpoint].__name__, endpoint in POOLING_ENDPOINTS
+    for name in SCHEMAS[schema]["properties"].keys() - (LEAST[endpoint] if is_pooling else {}):
         assert fits(schema, {**LEAST[endpoint], name: None}), name
+        if is_pooling:
+            assert parsed(endpoint, **{name: None}).request == parsed(endpoint).request
 
 
 @table("endpoint", OPENAI)
@@ -274,3 +267,10 @@ def test_the_error_of_a_stream_and_what_a_request_adds_are_as_described(endpoint
 
 def test_every_error_is_as_described() -> None:
     hold_against(Error, json.loads(error_body(InvalidRequest("Change it.", param="n"))))
+
+
+def test_an_added_token_has_the_members_of_hugging_faces_files() -> None:
+    info = SCHEMAS["TokenizerInfo"]["properties"]["added_tokens_decoder"]
+
+    assert info["additionalProperties"] == {"$ref": f"{PREFIX}AddedToken"}
+    assert {"content", "special", "lstrip"} <= SCHEMAS["AddedToken"]["properties"].keys()

@@ -12,23 +12,15 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Truncation
 from vinery_serving.core.tasks import Endpoint
-from vinery_serving.protocols.pooling import parse_pooling
-from vinery_serving.protocols.pooling.common import PoolingExchange
-from vinery_serving.protocols.pooling.embeddings import (
+from vinery_serving.protocols.pooling import (
     Embeddings,
-    EmbeddingsExchange,
-    parse_embeddings,
-)
-from vinery_serving.protocols.pooling.rerank import (
+    PoolingExchange,
     Rerank,
-    RerankExchange,
-    ScoreExchange,
     Scores,
-    parse_rerank,
-    parse_score,
+    parse_pooling,
 )
 
-_TYPES = {EmbeddingsExchange: Embeddings, RerankExchange: Rerank, ScoreExchange: Scores}
+_TYPES = {Endpoint.EMBEDDINGS: Embeddings, Endpoint.RERANK: Rerank, Endpoint.SCORE: Scores}
 SEVEN = {"truncate_prompt_tokens": 7}
 
 
@@ -43,7 +35,7 @@ def vector(*numbers: float) -> bytes:
 def answer(exchange: PoolingExchange, *vectors: bytes, num_tokens: int = 9) -> dict[str, Any]:
     parts = exchange.body(PoolingResult(vectors, num_tokens), "m", "req_1")
     found: dict[str, Any] = json.loads(b"".join(parts))
-    TypeAdapter(_TYPES[type(exchange)]).validate_python(found)
+    TypeAdapter(_TYPES[exchange.request.endpoint]).validate_python(found)
     return found
 
 
@@ -52,13 +44,16 @@ def answer(exchange: PoolingExchange, *vectors: bytes, num_tokens: int = 9) -> d
     [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))],
 )
 def test_inputs_are_texts_or_token_ids_one_or_several(given: Any, inputs: Any) -> None:
-    assert parse_embeddings(encoded(input=given)).request.inputs == inputs
+    assert parse_pooling(Endpoint.EMBEDDINGS, encoded(input=given)).request.inputs == inputs
 
 
 def test_an_embedding_is_numbers_or_the_same_numbers_in_base64() -> None:
     given = vector(0.5, -0.25), vector(1, 0)
-    as_numbers = answer(parse_embeddings(encoded(input=["a", "b"])), *given)
-    packed = answer(parse_embeddings(encoded(input=["a", "b"], encoding_format="base64")), *given)
+    as_numbers = answer(parse_pooling(Endpoint.EMBEDDINGS, encoded(input=["a", "b"])), *given)
+    packed = answer(
+        parse_pooling(Endpoint.EMBEDDINGS, encoded(input=["a", "b"], encoding_format="base64")),
+        *given,
+    )
 
     assert [each["embedding"] for each in as_numbers["data"]] == [[0.5, -0.25], [1, 0]]
     assert [each["index"] for each in as_numbers["data"]] == [0, 1]
@@ -85,13 +80,19 @@ def test_an_embedding_is_numbers_or_the_same_numbers_in_base64() -> None:
 def test_a_text_is_cut_only_where_the_request_asks_for_it(
     members: dict[str, Any], truncation: Truncation | None
 ) -> None:
-    assert parse_embeddings(encoded(input="a", **members)).request.truncation == truncation
+    assert (
+        parse_pooling(Endpoint.EMBEDDINGS, encoded(input="a", **members)).request.truncation
+        == truncation
+    )
 
 
 def test_the_type_of_an_input_is_its_role() -> None:
     roles = {"query": TextRole.QUERY, "search_query": TextRole.QUERY, "passage": TextRole.DOCUMENT}
     for name, role in roles.items():
-        assert parse_embeddings(encoded(input="a", input_type=name)).request.role is role
+        assert (
+            parse_pooling(Endpoint.EMBEDDINGS, encoded(input="a", input_type=name)).request.role
+            is role
+        )
 
 
 @table(
@@ -115,7 +116,7 @@ def test_cohere_limits_the_tokens_of_a_document(
 def test_the_documents_with_the_highest_scores_come_in_order_and_texts_only_on_request() -> None:
     documents = ["a", {"text": "b", "id": 7}, "c"]
     body = encoded(query="q", documents=documents, top_n=2, return_documents=True)
-    exchange = parse_rerank(body)
+    exchange = parse_pooling(Endpoint.RERANK, body)
 
     found = answer(exchange, vector(0.25), vector(0.75), vector(0.5))
 
@@ -126,7 +127,7 @@ def test_the_documents_with_the_highest_scores_come_in_order_and_texts_only_on_r
     ]
     assert found["id"] == "req_1"
 
-    found = answer(parse_rerank(encoded(query="q", documents=["a"])), vector(1))
+    found = answer(parse_pooling(Endpoint.RERANK, encoded(query="q", documents=["a"])), vector(1))
     assert found["results"] == [{"index": 0, "relevance_score": 1}]
 
 
@@ -138,7 +139,9 @@ def test_a_score_is_of_one_text_and_each_other_or_of_each_pair(
     first: Any, second: Any, pairs: list[str]
 ) -> None:
     for names in (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2")):
-        exchange = parse_score(encoded(**dict(zip(names, (first, second), strict=True))))
+        exchange = parse_pooling(
+            Endpoint.SCORE, encoded(**dict(zip(names, (first, second), strict=True)))
+        )
 
         assert ["".join(each) for each in exchange.request.inputs] == pairs
     scores = [vector(0.5)] * len(pairs)
@@ -147,27 +150,29 @@ def test_a_score_is_of_one_text_and_each_other_or_of_each_pair(
 
 # Beside what is documented; see `test_refusals.py`.
 @table(
-    "parse, members, param",
+    "endpoint, members, param",
     [
-        (parse_embeddings, {}, "input"),
-        (parse_embeddings, {"input": {"text": "a"}}, "input"),
-        (parse_embeddings, {"input": [1.5]}, "input"),
-        (parse_rerank, {"query": "a"}, "documents"),
-        (parse_rerank, {"query": "a", "documents": ["b", None]}, "documents"),
-        (parse_score, {"text_1": "a"}, "text_2"),
+        (Endpoint.EMBEDDINGS, {}, "input"),
+        (Endpoint.EMBEDDINGS, {"input": {"text": "a"}}, "input"),
+        (Endpoint.EMBEDDINGS, {"input": [1.5]}, "input"),
+        (Endpoint.RERANK, {"query": "a"}, "documents"),
+        (Endpoint.RERANK, {"query": "a", "documents": ["b", None]}, "documents"),
+        (Endpoint.SCORE, {"text_1": "a"}, "text_2"),
     ],
 )
 def test_a_wrong_body_is_refused_with_the_name_of_its_field(
-    parse: Any, members: dict[str, Any], param: str
+    endpoint: Endpoint, members: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        parse(encoded(**members))
+        parse_pooling(endpoint, encoded(**members))
 
     assert refused.value.param == param
     assert param in refused.value.message
 
 
 def test_fields_that_are_not_known_are_reported() -> None:
-    request = parse_embeddings(encoded(input="a", model="m", colour="red")).request
+    request = parse_pooling(
+        Endpoint.EMBEDDINGS, encoded(input="a", model="m", colour="red")
+    ).request
 
     assert request.unused.unknown == ("colour",)

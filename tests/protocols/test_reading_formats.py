@@ -12,8 +12,6 @@ from .exchanges import exchange
 SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
 SOURCE = '{"type":"object","properties":{"b":{},"a":{}}}'
 TAG = {"type": "structural_tag", "format": {"type": "any_text"}}
-TAG_TEXT, TAG_SOURCE = json.dumps(TAG), json.dumps(TAG, separators=(",", ":"))
-STRICT = {"is_strict": True}
 BARE = {"type": "const_string", "value": "Hello World!"}
 OLD_TAG = {"type": "structural_tag", "structures": [], "triggers": ["<f>"]}
 
@@ -33,50 +31,38 @@ def tag_grammar(tag: Any, param: str) -> Grammar:
     return Grammar(GrammarKind.STRUCTURAL_TAG, source, param, is_strict=True)
 
 
+VLLM = "structured_outputs"
+# Of FastDeploy, and of vLLM.
+NAMES: list[tuple[dict[str, Any], Grammar]] = [
+    ({"guided_json": SCHEMA}, json_grammar("guided_json", is_strict=True)),
+    ({"guided_json": SOURCE}, json_grammar("guided_json", is_strict=True)),
+    ({"guided_regex": "a|b"}, Grammar(GrammarKind.REGEX, "a|b", "guided_regex")),
+    ({"guided_choice": ["é", "b"]}, Grammar(GrammarKind.CHOICE, '["é","b"]', "guided_choice")),
+    ({"guided_grammar": "r ::= x"}, Grammar(GrammarKind.EBNF, "r ::= x", "guided_grammar")),
+    ({"structural_tag": TAG}, tag_grammar(TAG, "structural_tag")),
+    ({"structural_tag": json.dumps(TAG)}, tag_grammar(TAG, "structural_tag")),
+    ({VLLM: {"json": SOURCE}}, json_grammar(f"{VLLM}.json", is_strict=True)),
+    (
+        {VLLM: {"json": SCHEMA, "disable_any_whitespace": True}},
+        json_grammar(f"{VLLM}.json", is_strict=True, is_compact=True),
+    ),
+    (
+        {VLLM: {"json_object": True, "disable_fallback": True}},
+        Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}', f"{VLLM}.json_object", True),
+    ),
+    ({VLLM: {"regex": "a"}}, Grammar(GrammarKind.REGEX, "a", f"{VLLM}.regex")),
+    ({VLLM: {"choice": ["a"]}}, Grammar(GrammarKind.CHOICE, '["a"]', f"{VLLM}.choice")),
+    ({VLLM: {"grammar": "r ::= x"}}, Grammar(GrammarKind.EBNF, "r ::= x", f"{VLLM}.grammar")),
+    ({VLLM: {"structural_tag": json.dumps(TAG)}}, tag_grammar(TAG, f"{VLLM}.structural_tag")),
+]
+
+
 @every_endpoint
-@table(
-    "fields, grammar",
-    [
-        ({"guided_json": SCHEMA}, json_grammar("guided_json", is_strict=True)),
-        ({"guided_json": SOURCE}, json_grammar("guided_json", is_strict=True)),
-        ({"guided_regex": "a|b"}, Grammar(GrammarKind.REGEX, "a|b", "guided_regex")),
-        ({"guided_choice": ["é", "b"]}, Grammar(GrammarKind.CHOICE, '["é","b"]', "guided_choice")),
-        ({"guided_grammar": "r ::= x"}, Grammar(GrammarKind.EBNF, "r ::= x", "guided_grammar")),
-        ({"structural_tag": TAG}, tag_grammar(TAG, "structural_tag")),
-        ({"structural_tag": json.dumps(TAG)}, tag_grammar(TAG, "structural_tag")),
-    ],
-)
-def test_fastdeploy_s_names_are_read(
+@table("fields, grammar", NAMES)
+def test_the_names_of_other_servers_are_read(
     endpoint: Endpoint, fields: dict[str, Any], grammar: Grammar
 ) -> None:
     assert grammar_of(endpoint, **fields) == grammar
-
-
-@every_endpoint
-@table(
-    "fields, kind, source, marks",
-    [
-        ({"json": SOURCE}, GrammarKind.JSON_SCHEMA, SOURCE, STRICT),
-        (
-            {"json": SCHEMA, "disable_any_whitespace": True}, GrammarKind.JSON_SCHEMA, SOURCE,
-            {**STRICT, "is_compact": True},
-        ),
-        (
-            {"json_object": True, "disable_fallback": True}, GrammarKind.JSON_SCHEMA,
-            '{"type":"object"}', STRICT,
-        ),
-        ({"regex": "a"}, GrammarKind.REGEX, "a", {}),
-        ({"choice": ["a"]}, GrammarKind.CHOICE, '["a"]', {}),
-        ({"grammar": "root ::= x"}, GrammarKind.EBNF, "root ::= x", {}),
-        ({"structural_tag": TAG_TEXT}, GrammarKind.STRUCTURAL_TAG, TAG_SOURCE, STRICT),
-    ],
-)  # fmt: skip
-def test_vllm_s_names_are_read(
-    endpoint: Endpoint, fields: dict[str, Any], kind: GrammarKind, source: str, marks: Any
-) -> None:
-    grammar = Grammar(kind, source, f"structured_outputs.{next(iter(fields))}", **marks)
-
-    assert grammar_of(endpoint, structured_outputs=fields) == grammar
 
 
 @every_endpoint

@@ -12,8 +12,7 @@ from vinery_serving.core.dialects import DIALECTS, V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
 from vinery_serving.protocols.common.refused import REFUSED
-from vinery_serving.protocols.openapi.document import BODIES
-from vinery_serving.protocols.openapi.schema import component_schemas
+from vinery_serving.protocols.openapi import BODIES, component_schemas
 
 from .exchanges import exchange, parsed
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core import events as ev
 from vinery_serving.core.dialects import DIALECTS
@@ -75,34 +74,6 @@ def test_a_stream_adds_up_to_the_body(
         ):
             of_choice |= nothing | of_choice
     assert joined == whole
-
-
-@given(st.data())
-def test_the_members_of_both_systems_have_the_same_values(data: st.DataObject) -> None:
-    events = data.draw(event_streams(2, num_prompts_with_ids=1))
-
-    chat = answered(exchange(Endpoint.CHAT, n=2, **IDS), events)
-    texts = answered(exchange(Endpoint.COMPLETIONS, n=2, **IDS), events)
-
-    for at, choice in enumerate(chat["choices"]):
-        message, text = choice["message"], texts["choices"][at]
-        assert choice["token_ids"] == message["completion_token_ids"] == text["token_ids"]
-        assert chat["prompt_token_ids"] == message["prompt_token_ids"] == text["prompt_token_ids"]
-        assert chat["prompt_text"] == message["prompt_tokens"] == text["prompt_tokens"]
-        assert message["completion_tokens"] == text["completion_tokens"]
-
-
-@given(st.data())
-def test_choices_of_a_response_are_streamed_in_their_order(data: st.DataObject) -> None:
-    events = data.draw(event_streams(3))
-    each = [[event for event in events if getattr(event, "choice", at) == at] for at in range(3)]
-    texts = [choice.text for choice in build_result(events).choices]
-
-    output = answered(exchange(Endpoint.RESPONSES, n=3), events)["output"]
-
-    assistant = [clients.item_text(item) for item in output if item["type"] == "message"]
-    assert "".join(assistant) == "".join(texts)
-    assert len(output) == sum(len(build_result(one).choices[0].items) for one in each)
 
 
 @table(

@@ -164,19 +164,3 @@ def test_every_response_event_is_valid_and_the_sdk_adds_them_up(
     assert written == {
         at: item_text(output[at]) for at in written if output[at]["type"] != "reasoning"
     }
-
-
-@table("events", [PLAIN, TWO_CALLS, CUSTOM_CALL])
-def test_the_sdk_returns_the_finished_response(events: list[Event]) -> None:
-    response = exchange(Endpoint.RESPONSES, stream=True)
-    state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
-
-    for event in response_events(streamed(response, events)):
-        state.handle_event(event)
-
-    final = state._completed_response
-    assert final is not None
-    assert [item.type for item in final.output] == [
-        item["type"] for item in answered(response, events)["output"]
-    ]
-    assert json.loads(final.to_json())["usage"] == answered(response, events)["usage"]

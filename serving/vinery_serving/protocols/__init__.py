@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.request import Endpoint
-from vinery_serving.protocols.chat import exchange as chat
-from vinery_serving.protocols.common.exchange import Exchange
-from vinery_serving.protocols.completions import exchange as completions
+from vinery_serving.protocols import chat, completions
+from vinery_serving.protocols.common.encoding import Exchange
 from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.responses import exchange as responses
 

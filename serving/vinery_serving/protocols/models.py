@@ -1,6 +1,6 @@
 """Served models and their tokenizers, as clients see them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, UnsetType
 from pydantic import Field
@@ -67,6 +67,17 @@ class ModelList(Answer, kw_only=True):
     data: list[Model]
 
 
+class AddedToken(Answer, kw_only=True):
+    """A token that was added to a vocabulary. The model's files may have fewer members."""
+
+    content: str | UnsetType = UNSET
+    single_word: bool | UnsetType = UNSET
+    lstrip: bool | UnsetType = UNSET
+    rstrip: bool | UnsetType = UNSET
+    normalized: bool | UnsetType = UNSET
+    special: bool | UnsetType = UNSET
+
+
 class TokenizerInfo(Answer, kw_only=True):
     """A tokenizer, with the names of Hugging Face's files. Null: the model's files do not have
     the value."""
@@ -78,7 +89,7 @@ class TokenizerInfo(Answer, kw_only=True):
     pad_token: str | None
     cls_token: str | None
     tokenizer_class: str | None
-    added_tokens_decoder: Annotated[dict[str, dict[str, Any]], Field(description="By id.")]
+    added_tokens_decoder: Annotated[dict[str, AddedToken], Field(description="By id.")]
     model_max_length: Annotated[int | None, Field(description="The model's context, in tokens.")]
     chat_template: str | None
 

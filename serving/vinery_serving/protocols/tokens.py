@@ -18,10 +18,17 @@ from vinery_serving.core.request import Conversation, Encoding, PartsOf
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common.body_fields import unknown_fields, unused_fields
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
-from vinery_serving.protocols.common.limited import Limited, Text, refuse_long
 from vinery_serving.protocols.common.media import check_media
 from vinery_serving.protocols.common.messages import WireMessage
-from vinery_serving.protocols.common.parameters import MODEL, ModelName, PromptIds, parameter
+from vinery_serving.protocols.common.parameters import (
+    MODEL,
+    Limited,
+    ModelName,
+    PromptIds,
+    Text,
+    parameter,
+    refuse_long,
+)
 from vinery_serving.protocols.common.prompting import ManyTexts, TemplateFields, read_texts
 from vinery_serving.protocols.common.reading import Wire, read_model, read_object, refusal
 from vinery_serving.protocols.common.tools import TOOLS, WireTools, clients_tools

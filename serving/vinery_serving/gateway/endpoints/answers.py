@@ -25,8 +25,8 @@ from vinery_serving.gateway.reading.worker_jobs import GENERATION, POOLING, TOKE
 from vinery_serving.gateway.recording.record import RequestRecord
 from vinery_serving.gateway.running.generate import pool, stream, whole
 from vinery_serving.gateway.state.runtime import Runtime
-from vinery_serving.protocols.common.exchange import Exchange
-from vinery_serving.protocols.pooling.common import PoolingExchange
+from vinery_serving.protocols.common.encoding import Exchange
+from vinery_serving.protocols.pooling import PoolingExchange
 
 # Parts of a long answer that are written before other requests get a turn.
 _PARTS_AT_ONCE: Final = 16

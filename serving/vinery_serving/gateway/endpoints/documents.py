@@ -32,7 +32,7 @@ from vinery_serving.gateway.endpoints.callers import (
 from vinery_serving.gateway.endpoints.edge import JSON, Receive, Scope, Send, send_whole
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.openapi.document import document
+from vinery_serving.protocols.openapi import document
 
 # Of a document, in one pass of the event loop.
 _PART_BYTES: Final = 8 * 1024

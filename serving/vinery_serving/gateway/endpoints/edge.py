@@ -17,7 +17,7 @@ from vinery_serving.core.errors import ServingError
 from vinery_serving.core.ids import new_id_token
 from vinery_serving.core.turns import FairTurns
 from vinery_serving.protocols.common.encoding import Answer, error_headers, error_object, json_bytes
-from vinery_serving.protocols.messages import errors as anthropic
+from vinery_serving.protocols.messages import exchange as anthropic
 
 log = logging.getLogger(__name__)
 

@@ -6,15 +6,21 @@ vLLM's clients read `max_model_len`, LM Studio's `max_context_length` and `state
 `capabilities`. They size prompts by them, and offer tools and reasoning.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from vinery_serving.core.request import SAMPLERS
 from vinery_serving.core.tasks import Task
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry, ModelState
+from vinery_serving.protocols.models import (
+    Model,
+    ModelArchitecture,
+    ModelCapabilities,
+    ModelProvider,
+)
 
 # OpenRouter's names of the parameters that every model takes.
 _PARAMETERS: Final = (
@@ -48,7 +54,7 @@ def abilities_of(model: LoadedModel) -> Abilities:
     )
 
 
-def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> dict[str, object]:
+def model_object(entry: ModelEntry, engine: Engine | None, state: ModelState) -> Model:
     """Return the object of a model. Without an engine its abilities are null: they are known when
     its files are read. A model that generates no text has none."""
     generates, options = entry.task.is_generation, entry.options
@@ -57,51 +63,47 @@ def model_body(entry: ModelEntry, engine: Engine | None, state: ModelState) -> d
     else:
         context = options.context_of(None) if generates else options.max_context or None
     abilities = abilities_of(engine) if engine is not None and generates else None
-    return {
-        "id": entry.name,
-        "object": "model",
-        "created": int(entry.created_at.timestamp()),
-        "owned_by": "vinery",
-        "state": state.value,
-        "task": entry.task.value,
-        "max_model_len": context,
-        "context_length": context,
-        "max_context_length": context,
-        "architecture": _modalities(entry.task, abilities),
-        "top_provider": {
-            "context_length": context,
-            "max_completion_tokens": (generates and options.max_tokens_limit) or None,
-            "is_moderated": False,
-        },
-        "capabilities": None if abilities is None else _capabilities(abilities),
-        "supported_parameters": None if abilities is None else _parameters(abilities),
-    }
+    limit = (generates and options.max_tokens_limit) or None
+    return Model(
+        id=entry.name,
+        created=int(entry.created_at.timestamp()),
+        state=state.value,
+        task=entry.task.value,
+        max_model_len=context,
+        context_length=context,
+        max_context_length=context,
+        architecture=_modalities(entry.task, abilities),
+        top_provider=ModelProvider(
+            context_length=context, max_completion_tokens=limit, is_moderated=False
+        ),
+        capabilities=None if abilities is None else _capabilities(abilities),
+        supported_parameters=None if abilities is None else _parameters(abilities),
+    )
 
 
-def anthropic_model(body: Mapping[str, Any]) -> dict[str, object]:
+def anthropic_model(model: Model) -> dict[str, object]:
     return {
         "type": "model",
-        "id": body["id"],
-        "display_name": body["id"],
-        "created_at": datetime.fromtimestamp(body["created"], UTC).isoformat(),
-        "max_input_tokens": body["max_model_len"],
-        "max_tokens": body["top_provider"]["max_completion_tokens"],
+        "id": model.id,
+        "display_name": model.id,
+        "created_at": datetime.fromtimestamp(model.created, UTC).isoformat(),
+        "max_input_tokens": model.max_model_len,
+        "max_tokens": model.top_provider.max_completion_tokens,
         "lifecycle": "active",
     }
 
 
-def anthropic_list(bodies: Sequence[Mapping[str, Any]]) -> dict[str, object]:
+def anthropic_list(models: Sequence[Model]) -> dict[str, object]:
     """Return the models in Anthropic's form. All of them are one page."""
-    models = [anthropic_model(body) for body in bodies]
     return {
-        "data": models,
+        "data": [anthropic_model(model) for model in models],
         "has_more": False,
-        "first_id": models[0]["id"] if models else None,
-        "last_id": models[-1]["id"] if models else None,
+        "first_id": models[0].id if models else None,
+        "last_id": models[-1].id if models else None,
     }
 
 
-def _modalities(task: Task, abilities: Abilities | None) -> Mapping[str, object]:
+def _modalities(task: Task, abilities: Abilities | None) -> ModelArchitecture:
     """OpenRouter's words, also before the abilities are known."""
     inputs = ["text"]
     output = {Task.EMBEDDINGS: "embeddings", Task.RERANK: "rerank"}.get(task, "text")
@@ -109,24 +111,21 @@ def _modalities(task: Task, abilities: Abilities | None) -> Mapping[str, object]
         inputs += ["image", "file"]
     if abilities is not None and abilities.watches:
         inputs += ["video"]
-    return {
-        "modality": f"{'+'.join(inputs)}->{output}",
-        "input_modalities": inputs,
-        "output_modalities": [output],
-    }
+    modality = f"{'+'.join(inputs)}->{output}"
+    return ModelArchitecture(modality=modality, input_modalities=inputs, output_modalities=[output])
 
 
-def _capabilities(abilities: Abilities) -> dict[str, bool]:
-    return {
-        "completion": True,
-        "completion_chat": abilities.chats,
-        "completion_fim": abilities.fills_in_middle,
-        "function_calling": abilities.calls_tools,
-        "reasoning": abilities.reasons,
-        "structured_outputs": True,
-        "vision": abilities.sees,
-        "audio": False,
-    }
+def _capabilities(abilities: Abilities) -> ModelCapabilities:
+    return ModelCapabilities(
+        completion=True,
+        completion_chat=abilities.chats,
+        completion_fim=abilities.fills_in_middle,
+        function_calling=abilities.calls_tools,
+        reasoning=abilities.reasons,
+        structured_outputs=True,
+        vision=abilities.sees,
+        audio=False,
+    )
 
 
 def _parameters(abilities: Abilities) -> list[str]:

@@ -8,6 +8,8 @@ from typing import Any
 from django.http import HttpRequest, JsonResponse
 from django.urls import re_path
 from django.views.decorators.csrf import csrf_exempt
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from vinery_accounts.keys.table import Caller
 from vinery_serving.core.errors import (
@@ -24,10 +26,11 @@ from vinery_serving.gateway.endpoints.callers import (
     permitted_engine,
 )
 from vinery_serving.gateway.endpoints.edge import error_response, speaks_anthropic
-from vinery_serving.gateway.endpoints.models import anthropic_list, anthropic_model, model_body
+from vinery_serving.gateway.endpoints.models import anthropic_list, anthropic_model, model_object
 from vinery_serving.gateway.engines.models import ModelEntry, ModelState, alias_of
 from vinery_serving.gateway.state.runtime import runtime
 from vinery_serving.prompting.folder import TOKEN_KEYS
+from vinery_serving.protocols.models import Model, ModelList, TokenizerInfo
 
 # Django's types do not know that a view may be a coroutine function.
 View = Callable[..., Any]
@@ -61,14 +64,14 @@ async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonRe
     directory = runtime().directory
     # A name that ends in `*` is none that a client can choose.
     listed = [*directory.entries, *(each for each in directory.aliases if each[-1:] != "*")]
-    bodies = [
-        body
+    models = [
+        model
         for name in listed
-        if (body := _body_of(name, caller)) is not None and (lists_all or _can_answer(body))
+        if (model := _model_of(name, caller)) is not None and (lists_all or _can_answer(model))
     ]
     if _speaks_anthropic(request):
-        return JsonResponse(anthropic_list(bodies))
-    return JsonResponse({"object": "list", "data": bodies})
+        return JsonResponse(anthropic_list(models))
+    return JsonResponse(to_builtins(ModelList(data=models)))
 
 
 def _lists_all(value: str) -> bool:
@@ -82,10 +85,12 @@ def _lists_all(value: str) -> bool:
 async def retrieve_model(
     request: HttpRequest, caller: Caller, tree: str, name: str
 ) -> JsonResponse:
-    body = _body_of(name, caller)
-    if body is None:
+    model = _model_of(name, caller)
+    if model is None:
         raise ModelNotFound(f"The model `{name}` does not exist.", param="model")
-    return JsonResponse(anthropic_model(body) if _speaks_anthropic(request) else body)
+    return JsonResponse(
+        anthropic_model(model) if _speaks_anthropic(request) else to_builtins(model)
+    )
 
 
 @for_clients
@@ -99,16 +104,15 @@ async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
     engine = permitted_engine(runtime().directory, caller, request.GET.get("model"))
     folder = engine.assets.folder
     templates = folder.templates
-    return JsonResponse(
-        {
-            **dict.fromkeys(TOKEN_KEYS),
-            **folder.named_tokens,
-            "tokenizer_class": folder.tokenizer_class,
-            "added_tokens_decoder": dict(folder.added_tokens),
-            "model_max_length": folder.max_context,
-            "chat_template": None if templates is None else templates.default,
-        }
+    named: Mapping[str, Any] = {**dict.fromkeys(TOKEN_KEYS), **folder.named_tokens}
+    info = TokenizerInfo(
+        **named,
+        tokenizer_class=folder.tokenizer_class,
+        added_tokens_decoder=dict(folder.added_tokens),
+        model_max_length=folder.max_context,
+        chat_template=None if templates is None else templates.default,
     )
+    return JsonResponse(to_builtins(info))
 
 
 async def no_response(
@@ -132,13 +136,13 @@ def _speaks_anthropic(request: HttpRequest) -> bool:
     return speaks_anthropic(getattr(request, "scope", {"path": "", "headers": ()}))
 
 
-def _body_of(name: str, caller: Caller) -> dict[str, object] | None:
+def _model_of(name: str, caller: Caller) -> Model | None:
     """Return the object of a model or an alias; None if there is none for the key."""
     directory, may_use = runtime().directory, caller.grants.allows_model
     visible = directory.entries_of(caller.project_id)
     entry = visible.get(name)
     if entry is not None:
-        return _body(entry) if may_use(name) else None
+        return _object_of(entry) if may_use(name) else None
     alias = alias_of(name, directory.aliases)
     if alias is None:
         return None
@@ -147,19 +151,19 @@ def _body_of(name: str, caller: Caller) -> dict[str, object] | None:
     ]
     if not targets:
         return None
-    bodies = [_body(visible[each]) for each in targets]
+    models = [_object_of(visible[each]) for each in targets]
     # Those that can answer do, whatever the weights.
-    able = (body for body in bodies if _can_answer(body))
-    return next(able, bodies[0]) | {"id": name, "alias_of": targets}
+    shown = next((model for model in models if _can_answer(model)), models[0])
+    return replace(shown, id=name, alias_of=targets)
 
 
-def _can_answer(body: Mapping[str, object]) -> bool:
-    return ModelState(str(body["state"])).can_answer
+def _can_answer(model: Model) -> bool:
+    return ModelState(model.state).can_answer
 
 
-def _body(entry: ModelEntry) -> dict[str, object]:
+def _object_of(entry: ModelEntry) -> Model:
     directory = runtime().directory
-    return model_body(entry, directory.engine_of(entry), directory.state_of(entry))
+    return model_object(entry, directory.engine_of(entry), directory.state_of(entry))
 
 
 @csrf_exempt

@@ -49,17 +49,17 @@ from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
 from vinery_serving.protocols import parse as parse_generation
-from vinery_serving.protocols.chat.exchange import ChatExchange
-from vinery_serving.protocols.common.chunks import FunctionCall, ToolCalls
-from vinery_serving.protocols.common.exchange import Exchange
-from vinery_serving.protocols.common.limited import refuse_long
-from vinery_serving.protocols.completions.exchange import CompletionsExchange
+from vinery_serving.protocols.chat import ChatExchange
+from vinery_serving.protocols.common.encoding import Exchange
+from vinery_serving.protocols.common.parameters import refuse_long
+from vinery_serving.protocols.completions import CompletionsExchange
 from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.messages.exchange import MessagesExchange
-from vinery_serving.protocols.pooling import parse_pooling
-from vinery_serving.protocols.pooling.common import PoolingExchange
-from vinery_serving.protocols.pooling.embeddings import EmbeddingsExchange
-from vinery_serving.protocols.pooling.rerank import Document, RerankExchange, ScoreExchange
+from vinery_serving.protocols.pooling import (
+    Document,
+    PoolingExchange,
+    parse_pooling,
+)
 from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 from vinery_serving.protocols.tokens import (
@@ -408,8 +408,8 @@ RESULT_TYPES = (
     *_types_in(core_media),
     *_types_in(engine_messages),
     *_types_in(core_pooling),
-    *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts, ToolCalls, FunctionCall)),
-    *cast(Any, (EmbeddingsExchange, RerankExchange, ScoreExchange, Document)),
+    *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts)),
+    *cast(Any, (PoolingExchange, Document)),
     *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
     *cast(Any, (TokenizeExchange, DetokenizeExchange)),
 )

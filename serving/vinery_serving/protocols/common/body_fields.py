@@ -4,8 +4,8 @@ A field is one of the endpoint's own, or refused, or that of another server (see
 unknown. Unknown ones are ignored, as clients expect, and reported.
 
 OpenAI's clients keep data of their own in messages, items and tools. So what is unknown in the
-entries of lists is named, but never refused. The members of Anthropic's messages are searched in
-`protocols/messages/members.py`.
+entries of lists is named, but never refused. Anthropic's API refuses members that it does not know,
+so its clients keep no such data: see `Reported`.
 """
 
 import re
@@ -13,18 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
-from typing import Any, Final, Generic, NamedTuple
+from typing import Any, ClassVar, Final, Generic, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
-from vinery_serving.protocols.common.aliases import SYNONYMS, Alias
-from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, Harmless
+from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, SYNONYMS, Alias, Harmless
 from vinery_serving.protocols.common.generation import GenerationBody
 from vinery_serving.protocols.common.reading import (
+    Wire,
     WireT,
     read_model,
     read_object,
@@ -35,6 +35,19 @@ from vinery_serving.protocols.common.refused import REFUSED, Refused
 from vinery_serving.protocols.common.tools import HostedTool
 
 _END_OF_NAME: Final = re.compile(r"[.\[]")
+
+
+class Reported(Wire):
+    """Base of the turns, blocks and tools of Messages: members without effect are also reported
+    from the entries of lists."""
+
+    model_config = ConfigDict(extra="allow")
+
+    # The members that Anthropic documents and that cannot change the answer. The prefix cache
+    # finds equal starts of prompts itself.
+    harmless: ClassVar[frozenset[str]] = frozenset({"cache_control"})
+    # Whether the model gets nothing of it.
+    is_left_out: ClassVar[bool] = False
 
 
 class Body(NamedTuple, Generic[WireT]):
@@ -153,17 +166,12 @@ _MAX_NAMES: Final = 32
 _MAX_NAME_CHARS: Final = 128
 
 
-def unused_of(unknown: Iterable[str], harmless: Iterable[str] = ()) -> Unused:
-    """Return the report on the names of unknown and harmless fields."""
-    names = list(unknown)
-    unused = Unused(_few(names), len(names), _few(harmless))
-    return unused if unused != NOTHING_UNUSED else NOTHING_UNUSED
-
-
 def unused_fields(unknown: Mapping[str, bool], harmless: Iterable[str] = ()) -> Unused:
     """Return the report on `unknown_fields` and others that are harmless."""
-    kept = [path for path, is_in_list in unknown.items() if is_in_list]
-    return unused_of((path for path in unknown if not unknown[path]), (*harmless, *kept))
+    names = [path for path, is_harmless in unknown.items() if not is_harmless]
+    kept = (path for path, is_harmless in unknown.items() if is_harmless)
+    unused = Unused(_few(names), len(names), _few((*harmless, *kept)))
+    return unused if unused != NOTHING_UNUSED else NOTHING_UNUSED
 
 
 def _few(names: Iterable[str]) -> tuple[str, ...]:
@@ -173,7 +181,7 @@ def _few(names: Iterable[str]) -> tuple[str, ...]:
 def unknown_fields(wire: BaseModel, members: Mapping[str, Any]) -> dict[str, bool]:
     """Return the paths of all members that the models in `wire` do not have, without indices.
 
-    `members` became `wire`. True: the member is in an entry of a list.
+    `members` became `wire`. True: the member is harmless, as all in the entries of a list are.
     """
     return dict(_unknown_in(wire, members, ""))
 
@@ -186,20 +194,24 @@ def _unknown_in(
             yield from _unknown_in(each, one, path, is_in_list=True)
     elif isinstance(value, BaseModel) and isinstance(sent, dict) and not _is_open(value):
         known = known_fields(type(value))
-        for name, member in sent.items():
+        if isinstance(value, Reported) and value.is_left_out:
+            yield f"{path}.{sent['type']}", True
+        is_reported = isinstance(value, Reported)  # then first what is unknown
+        for name, member in sorted(sent.items(), key=lambda each: is_reported and each[0] in known):
             inner = f"{path}.{name}" if path else name
             if name in known:
                 own = getattr(value, known[name])
                 yield from _unknown_in(own, member, inner, is_in_list=is_in_list)
+            elif isinstance(value, Reported) and member is not None:
+                yield inner, name in value.harmless
             elif member is not None and name not in _TAGS:
                 yield inner, is_in_list
 
 
 def _is_open(value: BaseModel) -> bool:
-    """Whether others know the members: those of Anthropic's messages are reported elsewhere, tags
-    are checked by the grammar compiler, and OpenAI's hosted tools are reported as a whole."""
-    is_tag = getattr(value, "tag", None) is not None
-    return is_tag or isinstance(value, HostedTool) or value.model_config.get("extra") == "allow"
+    """Whether others know the members: tags are checked by the grammar compiler, and OpenAI's
+    hosted tools are reported as a whole."""
+    return getattr(value, "tag", None) is not None or isinstance(value, HostedTool)
 
 
 @cache

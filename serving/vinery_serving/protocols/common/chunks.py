@@ -37,6 +37,8 @@ from vinery_serving.protocols.common.encoding import (
     DONE,
     KEEP_ALIVE,
     Answer,
+    Encoder,
+    Obfuscated,
     error_body,
     frame,
     json_bytes,
@@ -44,7 +46,6 @@ from vinery_serving.protocols.common.encoding import (
     json_text,
     one_of,
 )
-from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
 
 # The deltas that are not answer text.
 OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta
@@ -164,62 +165,34 @@ class ToolCallChunk(Answer, kw_only=True):
     custom: CalledCustomToolDelta | UnsetType = UNSET
 
 
-class ToolCalls:
-    """The calls of an answer as `tool_calls`: any number, each with an id and an index."""
-
-    def member(self, calls: Sequence[ToolCall]) -> Members:
-        """Return the member of a message for its calls, at least one."""
-        return {"tool_calls": [_call(call) for call in calls]}
-
-    def start(self, event: ToolCallStarted) -> bytes:
-        """Return the members of a delta for the start of a call."""
-        name, opened = event.name, ToolCallChunk(index=event.index, id=event.id)
-        if event.is_custom:
-            opened.type, opened.custom = "custom", CalledCustomToolDelta(name=name, input="")
-        else:
-            opened.type, opened.function = "function", CalledFunctionDelta(name=name, arguments="")
-        return b'"tool_calls":[%b]' % json_bytes(opened)
-
-    def delta(self, event: ToolCallDelta) -> bytes:
-        """Return the members of a delta for more arguments or input of a call."""
-        member = b'"custom":{"input":' if event.is_custom else b'"function":{"arguments":'
-        return b'"tool_calls":[{"index":%d,%b%b}}]' % (event.index, member, json_text(event.text))
-
-    def reason(self, reason: FinishReason) -> str:
-        return reason.value
-
-
-class FunctionCall(ToolCalls):
-    """The answer's first call as `function_call`, for requests with the deprecated `functions`.
-    It has no id. The form has no further calls and no custom tools."""
-
-    def member(self, calls: Sequence[ToolCall]) -> Members:
-        return {"function_call": _function(calls[0])}
-
-    def start(self, event: ToolCallStarted) -> bytes:
-        if event.index:
-            return b""
-        called = CalledFunctionDelta(name=event.name, arguments="")
-        return b'"function_call":%b' % json_bytes(called)
-
-    def delta(self, event: ToolCallDelta) -> bytes:
-        if event.index or event.is_custom:
-            return b""
-        return b'"function_call":{"arguments":%b}' % json_text(event.text)
-
-    def reason(self, reason: FinishReason) -> str:
-        return "function_call" if reason is FinishReason.TOOL_CALLS else reason.value
+def called_tools(calls: Sequence[ToolCall]) -> Any:
+    """Return the calls of an answer as `tool_calls`; absent for none."""
+    return [_call(call) for call in calls] or UNSET
 
 
 def _call(call: ToolCall) -> FunctionToolCall | CustomToolCall:
     if call.is_custom:
         custom = CalledCustomTool(name=call.name, input=call.arguments)
         return CustomToolCall(id=call.id, custom=custom)
-    return FunctionToolCall(id=call.id, function=_function(call))
+    return FunctionToolCall(id=call.id, function=called_function(call))
 
 
-def _function(call: ToolCall) -> CalledFunction:
+def called_function(call: ToolCall) -> CalledFunction:
     return CalledFunction(name=call.name, arguments=call.arguments)
+
+
+def call_delta(event: ToolCallStarted | ToolCallDelta) -> bytes:
+    """Return the members of a delta for the start of a call, or more arguments or input of it."""
+    if isinstance(event, ToolCallDelta):
+        member = b'"custom":{"input":' if event.is_custom else b'"function":{"arguments":'
+        return b'"tool_calls":[{"index":%d,%b%b}}]' % (event.index, member, json_text(event.text))
+    opened = ToolCallChunk(index=event.index, id=event.id)
+    if event.is_custom:
+        opened.type, opened.custom = "custom", CalledCustomToolDelta(name=event.name, input="")
+    else:
+        function = CalledFunctionDelta(name=event.name, arguments="")
+        opened.type, opened.function = "function", function
+    return b'"tool_calls":[%b]' % json_bytes(opened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +256,9 @@ class ChunkExchange(ABC):
     def answer(self, result: Result, **members: Any) -> Answer:
         """Return the whole answer. `members` are those that chats and completions have."""
 
-    @abstractmethod
     def finish_reason(self, reason: FinishReason) -> str:
         """Return the protocol's word for the reason."""
+        return reason.value
 
     @abstractmethod
     def logprobs(

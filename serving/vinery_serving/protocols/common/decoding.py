@@ -18,9 +18,10 @@ from vinery_serving.core.request import (
     SpeculativeDecoding,
     Steering,
 )
-from vinery_serving.protocols.common.limited import Args, Limited
 from vinery_serving.protocols.common.parameters import (
     EVERY_SYSTEM,
+    Args,
+    Limited,
     TokenId,
     TokenIds,
     TopLogprobs,

@@ -19,14 +19,15 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.errors import InvalidRequest, MissingParameter
 from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
 from vinery_serving.core.request import Grammar, GrammarKind
-from vinery_serving.protocols.common.limited import (
+from vinery_serving.protocols.common.parameters import (
+    EVERY_SYSTEM,
     SCHEMA_LIMITS,
     Description,
     Identifier,
     JsonSchemaObject,
     Limited,
+    parameter,
 )
-from vinery_serving.protocols.common.parameters import EVERY_SYSTEM, parameter
 from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusing
 
 RESPONSE_FORMAT = (

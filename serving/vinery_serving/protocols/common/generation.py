@@ -1,7 +1,16 @@
-"""The part of a body that all three endpoints have."""
+"""The part of a body that all generation endpoints have: delivery, data about the client, and the
+groups of fields beside this file.
+
+Every endpoint reads the parameters that do not change the generated text, so that it refuses wrong
+values. An answer repeats them where OpenAI's answer has a member for them.
+"""
 
 from dataclasses import replace
+from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.request import (
     PROMPT_FIELDS,
@@ -9,6 +18,7 @@ from vinery_serving.core.request import (
     Endpoint,
     GenerationRequest,
     Grammar,
+    Handling,
     RawPrompts,
 )
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
@@ -18,14 +28,242 @@ from vinery_serving.protocols.common.decoding import (
     SpeculationFields,
     TokenFields,
 )
+from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import FormatFields
-from vinery_serving.protocols.common.limited import refuse_long
 from vinery_serving.protocols.common.media import MediaHashes, check_media, with_hashes
-from vinery_serving.protocols.common.metadata import DeliveryFields, MetadataFields
-from vinery_serving.protocols.common.parameters import parameter
+from vinery_serving.protocols.common.parameters import (
+    EVERY_SYSTEM,
+    MODEL,
+    Identifier,
+    Limited,
+    ModelName,
+    parameter,
+    refuse_long,
+)
 from vinery_serving.protocols.common.prompting import EncodingFields
-from vinery_serving.protocols.common.reading import refusal
+from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusal, refusing
 from vinery_serving.protocols.common.stopping import StoppingFields
+
+
+def _from_zero(value: int) -> int:
+    if value < 0:
+        raise invalid("must be at least 0: a request cannot move ahead of the default priority")
+    return value
+
+
+Priority = Annotated[
+    int, AfterValidator(_from_zero), Field(le=2**63 - 1, json_schema_extra={"minimum": 0})
+]
+# These characters are safe in URLs, logs and file names.
+RequestId = Annotated[
+    str,
+    Field(min_length=1, pattern=r"^[A-Za-z0-9._:\-]+$"),
+    Limited(field_limits.REQUEST_ID),
+]
+CacheSalt = Annotated[str, Field(min_length=1), Limited(field_limits.CACHE_SALT)]
+
+
+class StreamOptions(Wire):
+    """`stream_options`. Without `include_obfuscation` deltas have no padding."""
+
+    include_usage: bool | None = parameter(
+        "A last chunk has the total usage, and `usage` is null before it. Responses always end "
+        "with their usage.",
+        of=EVERY_SYSTEM,
+    )
+    include_obfuscation: bool | None = parameter(
+        "Pads deltas to equal sizes. Default: false.", of="OpenAI, vLLM"
+    )
+    continuous_usage_stats: bool | None = parameter(
+        "With `include_usage`, every chunk has the usage so far.", of="vLLM"
+    )
+
+
+class DeliveryFields(Wire):
+    """Which model answers, and how the answer is sent: `Handling` and the streaming options."""
+
+    model: ModelName | None = parameter(MODEL, of=EVERY_SYSTEM)
+    stream: bool | None = parameter(
+        "Sends the answer as server-sent events; the last is `data: [DONE]`.", of=EVERY_SYSTEM
+    )
+    stream_options: StreamOptions | None = parameter(
+        "Options of a stream; only with `stream`.",
+        of=EVERY_SYSTEM,
+    )
+    stream_interval: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "The least number of tokens in a chunk, except the first and the last.", of="vLLM"
+    )
+    max_streaming_response_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "FastDeploy's name of `stream_interval`, which replaces it.", of="FastDeploy"
+    )
+    priority: Priority | None = parameter(
+        "Of one key's waiting requests, those with a lower number start first. At least 0, the "
+        "default.",
+        of="vLLM",
+    )
+    request_id: RequestId | None = parameter("A part of the answer's id.", of="vLLM")
+    cache_salt: CacheSalt | None = parameter(
+        "Only prompts of the same organisation with the same salt share the prefix cache, unless "
+        "the model lets organisations share it.",
+        of="vLLM",
+    )
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream of chunks ends with the total usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def is_obfuscated(self) -> bool:
+        """Whether the deltas of a stream are padded to equal sizes."""
+        return self.stream_options is not None and bool(self.stream_options.include_obfuscation)
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether each chunk has the usage so far. As in vLLM, only with the total usage."""
+        options = self.stream_options
+        return options is not None and self.includes_usage and bool(options.continuous_usage_stats)
+
+    def handling(self) -> Handling:
+        """Return the options that do not change the generated text."""
+        return Handling(
+            priority=self.priority or 0,
+            stream_interval=self.stream_interval or self.max_streaming_response_tokens or 1,
+            answer_id=self.request_id,
+            cache_salt=self.cache_salt,
+        )
+
+
+class ArrivalFields(Wire):
+    """For the endpoints whose answers have choices."""
+
+    return_arrival_time: bool | None = parameter(
+        "Adds `arrival_time` to each chunk and choice, as FastDeploy does: the seconds from the "
+        "request to its tokens. Default: that of the model's options, else false.",
+    )
+
+
+def _in_text(value: object) -> object:
+    """FastDeploy's metadata may have any JSON values. Strict clients read only strings."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: each if isinstance(each, str) else json_bytes(each).decode()
+        for key, each in value.items()
+    }
+
+
+_Key = Annotated[str, Limited(field_limits.METADATA_KEY)]
+_Value = Annotated[str, Limited(field_limits.METADATA_VALUE)]
+Metadata = Annotated[dict[_Key, _Value], Limited(field_limits.METADATA)]
+AnyMetadata = Annotated[
+    dict[_Key, _Value],
+    BeforeValidator(_in_text, json_schema_input_type=dict[_Key, Any]),
+    Limited(field_limits.METADATA),
+]
+
+
+Prewarm = Annotated[
+    bool,
+    refusing(
+        lambda value: value is True,
+        "must be false: to fill the cache, send a request for one token",
+        Literal[False],
+    ),
+]
+Comparison = Annotated[
+    str, only_null("names a stored response, but this server stores none. Leave it out")
+]
+
+_REPEATED = "Responses repeats it; it has no other effect."
+_END_USER = (
+    "The end user, for limits and reports of usage: its first 64 characters, or a hash. "
+    "Responses repeats it."
+)
+_AUTOMATIC_CACHE = (
+    "The prefix cache finds equal starts of prompts itself, and keeps them while it has space."
+)
+
+
+class PromptCacheOptions(Wire):
+    """`prompt_cache_options`. The last two would change the answer, so they are refused."""
+
+    mode: Literal["implicit", "explicit"] | None = parameter(
+        _REPEATED, of="OpenAI", changes_nothing=True
+    )
+    ttl: Literal["30m", "12h"] | None = parameter(_REPEATED, of="OpenAI", changes_nothing=True)
+    prewarm: Prewarm | None = parameter(
+        "Only false: to fill the cache, send a request for one token.",
+        of="OpenAI",
+        changes_nothing=True,
+    )
+    comparison_response_id: Comparison | None = parameter(
+        "Only null: this server stores no responses.", of="OpenAI", changes_nothing=True
+    )
+
+
+def _id_of_user(value: object) -> object:
+    """Some clients send an object with the user's `id` and name."""
+    if isinstance(value, dict) and isinstance(value.get("id"), str):
+        return value["id"]
+    if isinstance(value, dict):
+        raise invalid("must be a string, or an object with the string `id`")
+    return value
+
+
+class UserObject(BaseModel):
+    """A user. The server reads only the id."""
+
+    id: str
+
+
+User = Annotated[
+    Identifier, BeforeValidator(_id_of_user, json_schema_input_type=Identifier | UserObject)
+]
+SafetyIdentifier = Annotated[str, Limited(field_limits.SAFETY_IDENTIFIER)]
+
+
+class MetadataFields(Wire):
+    """Data about the client and its request. The engine does not need them."""
+
+    service_tier: Identifier | None = parameter(
+        "Only one tier exists; the answer has `default`.", of="OpenAI, vLLM", changes_nothing=True
+    )
+    user: User | None = parameter(
+        f"A text, or an object with its `id`. {_END_USER}",
+        of="OpenAI, vLLM, FastDeploy",
+        changes_nothing=True,
+    )
+    safety_identifier: SafetyIdentifier | None = parameter(
+        f"{_END_USER} It comes before `user`.", of="OpenAI, vLLM", changes_nothing=True
+    )
+    metadata: AnyMetadata | None = parameter(
+        "The answer repeats it; at most 16 pairs.", of=EVERY_SYSTEM, changes_nothing=True
+    )
+    store: bool | None = parameter(
+        "This server stores no answers, and each answer has `store` false.",
+        of="OVMS, OpenAI, vLLM",
+        changes_nothing=True,
+    )
+    prompt_cache_key: Identifier | None = parameter(
+        f"Responses repeats it. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
+    )
+    session_id: Identifier | None = parameter(
+        f"A hint for caches. {_AUTOMATIC_CACHE}", of="vLLM", changes_nothing=True
+    )
+
+    @property
+    def end_user(self) -> str:
+        """The id of the client's own user; empty: none was sent."""
+        return self.safety_identifier or self.user or ""
+
+    # The spelling with a hyphen is that of OpenAI's first description.
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = parameter(
+        f"Responses repeats it. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
+    )
+    prompt_cache_options: PromptCacheOptions | None = parameter(
+        f"Responses repeats it. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
+    )
 
 
 class GenerationBody(

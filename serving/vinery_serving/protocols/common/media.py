@@ -39,7 +39,7 @@ from vinery_serving.core.media import (
     UrlSource,
 )
 from vinery_serving.core.request import Conversation, RawPrompts
-from vinery_serving.protocols.common.limited import Limited
+from vinery_serving.protocols.common.parameters import Limited
 from vinery_serving.protocols.common.reading import Wire, invalid, missing, only_null, refusal
 
 

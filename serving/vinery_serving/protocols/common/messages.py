@@ -7,26 +7,36 @@ templates accept, such as a tool message without its call, are not checked.
 
 import base64
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    model_validator,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
 from vinery_serving.core.tools import custom_arguments
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.limited import (
-    TEXT_LIMIT,
-    Identifier,
-    Limited,
-    LimitedJson,
-    Text,
-)
 from vinery_serving.protocols.common.media import (
     WireFile,
     WireImage,
     WireInputFile,
     WireVideo,
+)
+from vinery_serving.protocols.common.parameters import (
+    TEXT_LIMIT,
+    Identifier,
+    Limited,
+    LimitedJson,
+    Text,
 )
 from vinery_serving.protocols.common.reading import Wire, invalid, missing
 
@@ -99,19 +109,31 @@ WirePart = Annotated[
 ]
 
 
-def _as_parts(value: object) -> object:
-    if isinstance(value, str):
-        return [{"type": "text", "text": TEXT_LIMIT.check(value)}]
-    if isinstance(value, list):
-        return value
-    raise invalid("must be a string or an array of content parts")
+@dataclass(frozen=True, slots=True)
+class OrText:
+    """Annotation of a list of content parts or blocks, which may be one text instead."""
+
+    entries: str
+
+    def _as_list(self, value: object) -> object:
+        if isinstance(value, str):
+            return [{"type": "text", "text": TEXT_LIMIT.check(value)}]
+        if isinstance(value, list):
+            return value
+        raise invalid(f"must be a string or an array of {self.entries}")
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        read = handler(source)
+        sent = core_schema.union_schema([handler.generate_schema(Text), read])
+        return core_schema.no_info_before_validator_function(
+            self._as_list, read, json_schema_input_schema=sent
+        )
 
 
 Content = Annotated[
-    list[WirePart],
-    Field(fail_fast=True),
-    BeforeValidator(_as_parts, json_schema_input_type=Text | list[WirePart]),
-    Limited(field_limits.PARTS),
+    list[WirePart], Field(fail_fast=True), OrText("content parts"), Limited(field_limits.PARTS)
 ]
 
 

@@ -1,18 +1,156 @@
-"""The description of a request parameter, beside the type of its field.
+"""The limit and the description of a request parameter, beside the type of its field.
 
-The OpenAPI document and `docs/parameters.md` read it from there.
+`Limited(MESSAGES)` in an annotation checks the field before its type does, and adds the limit of
+the table in `core/field_limits` to the JSON schema. Put it last: the last check of an annotation
+runs first. The OpenAPI document and `docs/parameters.md` read `parameter(...)`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticUndefined, core_schema
 
 from vinery_serving.core import field_limits
-from vinery_serving.protocols.common.limited import Limited
-from vinery_serving.protocols.common.reading import invalid
+from vinery_serving.core.field_limits import Counted, FieldLimit
+from vinery_serving.core.json_text import MAX_NUMBER_DIGITS, JsonSize, NumberTooLarge, size_of
+from vinery_serving.protocols.common.reading import invalid, refusal
+
+# The keyword of a JSON schema that names the setting of its limit.
+SETTING: Final = "x-setting"
+_KEYWORDS: Final = {
+    Counted.ENTRIES: ("array", "maxItems"),
+    Counted.MEMBERS: ("object", "maxProperties"),
+    Counted.CHARACTERS: ("string", "maxLength"),
+    Counted.NUMBER: ("integer", "maximum"),
+}
+_OTHER_KEYWORDS: Final = {
+    Counted.CHARACTERS: "x-max-characters",
+    Counted.VALUES: "x-max-values",
+    Counted.PROPERTIES: "x-max-properties",
+    Counted.ENUM_VALUES: "x-max-enum-values",
+}
+_TYPES: Final[Mapping[Counted, tuple[type, ...]]] = {
+    Counted.ENTRIES: (list, tuple),
+    Counted.MEMBERS: (dict,),
+    Counted.CHARACTERS: (str,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A limit on a text, an array, an object or a number. Values of other types pass."""
+
+    limit: FieldLimit
+
+    def check(self, value: Any) -> Any:
+        """Return `value`. Raises the error of a validator if it is above the limit."""
+        limit, kind = self.limit, type(value)
+        if kind is int:
+            size = value if limit.counted is Counted.NUMBER else 0
+        else:
+            size = len(value) if kind in _TYPES.get(limit.counted, ()) else 0
+        if size > limit.value:
+            raise invalid(limit.sentence(size))
+        return value
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        found = handler(schema)
+        _add(found, *_KEYWORDS[self.limit.counted], self.limit)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedJson:
+    """Limits on any JSON value: on what is in it at any depth."""
+
+    limits: tuple[FieldLimit, ...]
+
+    def check(self, value: Any) -> Any:
+        """Return `value`. Raises the error of a validator if it is above a limit."""
+        if not isinstance(value, (dict, list)):
+            return value
+        try:
+            size = size_of(value)
+        except NumberTooLarge:
+            raise invalid(
+                f"must not have an integer of more than {MAX_NUMBER_DIGITS} digits"
+            ) from None
+        for limit in self.limits:
+            if (found := _size(size, limit)) > limit.value:
+                raise invalid(limit.sentence(found))
+        return value
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        found = handler(schema)
+        for limit in self.limits:
+            _add(found, "object", _OTHER_KEYWORDS[limit.counted], limit)
+        return found
+
+
+def _size(size: JsonSize, limit: FieldLimit) -> int:
+    match limit.counted:
+        case Counted.CHARACTERS:
+            return size.num_chars
+        case Counted.VALUES:
+            return size.num_values
+        case Counted.PROPERTIES:
+            return size.num_properties
+        case Counted.ENUM_VALUES:
+            return size.num_enum_values
+    raise AssertionError(f"{limit.counted} is not counted in JSON values")
+
+
+def _add(schema: JsonSchemaValue, kind: str, keyword: str, limit: FieldLimit) -> None:
+    """Add a keyword to each option of a schema that has the type, and the name of its setting."""
+    for option in schema.get("anyOf", [schema]):
+        if option.get("type") == kind:
+            option[keyword] = limit.value
+            option[SETTING] = limit.setting
+
+
+def refuse_long(param: str, num_chars: int) -> None:
+    """Raises `InvalidRequest` for a prompt whose texts are too long together."""
+    if num_chars > field_limits.TEXT.value:
+        raise refusal(param, field_limits.TEXT.sentence(num_chars))
+
+
+SCHEMA_LIMITS: Final = LimitedJson(
+    (
+        field_limits.SCHEMA_PROPERTIES,
+        field_limits.SCHEMA_ENUM_VALUES,
+        field_limits.SCHEMA_VALUES,
+        field_limits.SCHEMA_CHARS,
+    )
+)
+_ARGS_LIMITS: Final = LimitedJson((field_limits.ARGS_VALUES, field_limits.ARGS_CHARS))
+
+TEXT_LIMIT: Final = Limited(field_limits.TEXT)
+Text = Annotated[str, TEXT_LIMIT]
+Identifier = Annotated[str, Limited(field_limits.IDENTIFIER)]
+Description = Annotated[str, Limited(field_limits.DESCRIPTION)]
+JsonSchemaObject = Annotated[dict[str, Any], SCHEMA_LIMITS]
+Args = Annotated[dict[str, Any], _ARGS_LIMITS, Limited(field_limits.ARGS_MEMBERS)]
+# Any object: it becomes text, whose characters count with those of the prompt.
+AnyObject = Annotated[dict[str, Any], LimitedJson((field_limits.TEXT,))]
+
 
 # Types of several parameters. OpenAI's description and OVMS's source set the limits.
 ModelName = Annotated[str, Limited(field_limits.MODEL_NAME)]

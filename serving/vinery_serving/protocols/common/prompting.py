@@ -6,8 +6,14 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import ALL_THAT_FIT, Effort, Encoding, Rendering
-from vinery_serving.protocols.common.limited import AnyObject, Args, Limited
-from vinery_serving.protocols.common.parameters import MAX_TOKEN_ID, TokenId, parameter
+from vinery_serving.protocols.common.parameters import (
+    MAX_TOKEN_ID,
+    AnyObject,
+    Args,
+    Limited,
+    TokenId,
+    parameter,
+)
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 # The variables that the renderer sets itself.

@@ -103,12 +103,16 @@ _IN_CONVERSATIONS: Refusals = {
     ),
 }
 
-_IN_RESPONSES: Refusals = {
+_WITHOUT_CHOICES: Refusals = {
     "prompt_logprobs": Refused(_NO_MEMBER.format("them", "completions")),
     "return_token_ids": Refused(_NO_MEMBER.format("them", "completions"), (False,)),
     "return_prompt_text": Refused(_NO_MEMBER.format("it", "chat/completions"), (False,)),
     "return_arrival_time": Refused(_NO_MEMBER.format("it", "chat/completions"), (False,)),
     "echo": Refused(_NO_MEMBER.format("a prompt", "completions"), (False,)),
+}
+
+_IN_RESPONSES: Refusals = {
+    **_WITHOUT_CHOICES,
     "prompt_token_ids": Refused(
         "this endpoint reads `input`; use `chat/completions` or `completions`", ([],)
     ),
@@ -145,11 +149,7 @@ _IN_MESSAGES: Refusals = {
     "n": Refused("a message is one answer", (1,)),
     "logprobs": Refused(_NO_MEMBER.format("them", "chat/completions"), (False, 0)),
     "top_logprobs": Refused(_NO_MEMBER.format("them", "chat/completions"), (0,)),
-    "prompt_logprobs": Refused(_NO_MEMBER.format("them", "completions")),
-    "return_token_ids": Refused(_NO_MEMBER.format("them", "completions"), (False,)),
-    "return_prompt_text": Refused(_NO_MEMBER.format("it", "chat/completions"), (False,)),
-    "return_arrival_time": Refused(_NO_MEMBER.format("it", "chat/completions"), (False,)),
-    "echo": Refused(_NO_MEMBER.format("a prompt", "completions"), (False,)),
+    **_WITHOUT_CHOICES,
     "prompt_token_ids": Refused(
         "this endpoint reads `messages`; use `chat/completions` or `completions`", ([],)
     ),

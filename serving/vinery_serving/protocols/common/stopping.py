@@ -8,10 +8,10 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.field_limits import FieldLimit
 from vinery_serving.core.request import Repetition, Stopping
-from vinery_serving.protocols.common.limited import Limited
 from vinery_serving.protocols.common.parameters import (
     EVERY_SYSTEM,
     NO_LIMIT,
+    Limited,
     MaxTokens,
     TokenIds,
     parameter,

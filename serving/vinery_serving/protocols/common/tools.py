@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, PlainValidator, Tag
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from vinery_serving.core.tools import ToolIndex, custom_tool, namespace_tools
-from vinery_serving.protocols.common.limited import (
+from vinery_serving.protocols.common.parameters import (
     Description,
     Identifier,
     JsonSchemaObject,

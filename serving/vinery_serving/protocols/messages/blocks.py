@@ -1,42 +1,117 @@
-"""The content blocks of a Messages request.
+"""The turns of a Messages request, their content blocks, and the messages that they become.
 
 A block becomes parts of a message, a tool call, reasoning, or a message of its own: the result of
-a tool.
+a tool, which is a block of the user there. Consecutive turns of one role are one turn, as in
+Anthropic's API.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Field, GetCoreSchemaHandler, model_validator
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.media import MediaKind, MediaPart, MediaSource
 from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
+from vinery_serving.protocols.common.body_fields import Reported
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.limited import (
-    TEXT_LIMIT,
-    Identifier,
-    Limited,
-    LimitedJson,
-    Text,
-)
 from vinery_serving.protocols.common.media import FileData, Filename, Source
+from vinery_serving.protocols.common.messages import OrText
+from vinery_serving.protocols.common.parameters import Identifier, Limited, LimitedJson, Text
 from vinery_serving.protocols.common.reading import (
     Wire,
     invalid,
+    missing,
+    only_null,
+    refusal,
     refusing,
     unsupported,
 )
-from vinery_serving.protocols.messages.members import Reported, wrong_type
 
 _NO_FILES: Final = (
     "names a stored file, but this server stores none: send its contents as `base64`, or its `url`"
 )
-_SIMPLE_TYPES: Final = ("text", "image")
-_INNER_TYPES: Final = (*_SIMPLE_TYPES, "document", "search_result")
-_TYPES: Final = (*_INNER_TYPES, "tool_use", "tool_result", "thinking", "redacted_thinking")
 # The model has no other sign that a tool failed.
 _FAILED: Final = TextPart("Error:")
+
+# The types of blocks that Anthropic documents and this server refuses, with the reasons.
+_HOSTED: Final = (
+    "which belongs to a tool that Anthropic runs, and this server runs none: send what it holds "
+    "as text"
+)
+_SHORTENED: Final = (
+    "which Anthropic's server writes when it shortens a conversation: send the messages themselves"
+)
+_CHANGED: Final = (
+    "which changes the tools between two turns: send the tools of this turn in `tools`"
+)
+
+REFUSED_BLOCKS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
+            "code_execution_tool_result", "bash_code_execution_tool_result",
+            "text_editor_code_execution_tool_result", "tool_search_tool_result",
+            "advisor_tool_result", "mcp_tool_use", "mcp_tool_result", "mcp_tool_listing",
+        ),
+        _HOSTED,
+    ),
+    "container_upload": "which names a stored file, and this server stores none",
+    "tool_reference": "which names a tool for the model to load: send the tool in `tools`",
+    "browser_state": "which belongs to Anthropic's browser tools: send what it holds as text",
+    "compaction": _SHORTENED,
+    "fallback": "which marks a change of the model, and this server changes none: leave it out",
+    "tool_addition": _CHANGED,
+    "tool_removal": _CHANGED,
+}  # fmt: skip
+
+
+def _wrong_type(value: object, types: Sequence[str]) -> PydanticCustomError:
+    """Return the error of a block whose type is none of `types`."""
+    if not isinstance(value, Mapping):
+        return invalid("must be an object")
+    kind = value.get("type")
+    if kind is None:
+        return missing("must have a `type`")
+    if isinstance(kind, str) and kind in REFUSED_BLOCKS:
+        return unsupported(f"is of type {kind}, {REFUSED_BLOCKS[kind]}")
+    return invalid(f"must have one of these types: {', '.join(types)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _ByType:
+    """Annotation of a union of models that differ by their `type`. A block of another type gets an
+    error that names the type, a source one that lists the types."""
+
+    is_source: bool = False
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        choices: dict[Any, CoreSchema] = {}
+        types = []
+        for each in get_args(source):
+            (kind,) = get_args(each.model_fields["type"].annotation)
+            choices[f"<type={kind}>"] = handler.generate_schema(each)
+            types += [] if each is StoredFile else [kind]
+
+        def tag_of(value: Any) -> str:
+            tag = f"<type={value.get('type')}>" if isinstance(value, dict) else ""
+            return tag if tag in choices else "<other>"
+
+        def refuse(value: Any) -> None:
+            raise _wrong_type(value, types)
+
+        if self.is_source:
+            known = core_schema.typed_dict_field(core_schema.literal_schema(types))
+            choices["<other>"] = core_schema.typed_dict_schema({"type": known})
+        else:
+            choices["<other>"] = core_schema.no_info_plain_validator_function(refuse)
+        return core_schema.tagged_union_schema(choices, tag_of)
 
 
 class TextBlock(Reported):
@@ -85,41 +160,15 @@ class PlainText(Reported):
 class StoredFile(Wire):
     """Never valid: the server stores no files."""
 
+    type: SkipJsonSchema[Literal["file"]]
+
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, value: Any) -> None:
         raise unsupported(_NO_FILES)
 
 
-class OtherSource(Wire):
-    """Never valid. Its error lists the types."""
-
-    type: Literal["base64", "url"]
-
-
-class OtherDocumentSource(Wire):
-    """Never valid. Its error lists the types."""
-
-    type: Literal["base64", "url", "text", "content"]
-
-
-def _by_type(*types: str) -> Discriminator:
-    """Choose the member of a union by the field `type`."""
-
-    def tag_of(value: Any) -> str:
-        kind = value.get("type") if isinstance(value, dict) else None
-        return f"<type={kind}>" if kind in types else "<other>"
-
-    return Discriminator(tag_of)
-
-
-ImageSource = Annotated[
-    Annotated[Base64Source, Tag("<type=base64>")]
-    | Annotated[UrlSource, Tag("<type=url>")]
-    | Annotated[StoredFile, Tag("<type=file>")]
-    | Annotated[OtherSource, Tag("<other>")],
-    _by_type("base64", "url", "file"),
-]
+ImageSource = Annotated[Base64Source | UrlSource | StoredFile, _ByType(is_source=True)]
 
 
 class Transformations(Reported):
@@ -151,39 +200,12 @@ class ImageBlock(Reported):
         return (MediaPart(MediaKind.IMAGE, source, param),)
 
 
-def _as_blocks(value: object) -> object:
-    if isinstance(value, str):
-        return [{"type": "text", "text": TEXT_LIMIT.check(value)}]
-    if isinstance(value, list):
-        return value
-    raise invalid("must be a string or an array of content blocks")
-
-
-class OtherBlock(Wire):
-    """Never valid. Its error names the type, or lists those that may be here."""
-
-    types: ClassVar[tuple[str, ...]] = _TYPES
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, value: Any) -> None:
-        raise wrong_type(value, cls.types)
-
-
-class OtherSimpleBlock(OtherBlock):
-    types: ClassVar[tuple[str, ...]] = _SIMPLE_TYPES
-
-
-SimpleBlock = Annotated[
-    Annotated[TextBlock, Tag("<type=text>")]
-    | Annotated[ImageBlock, Tag("<type=image>")]
-    | Annotated[OtherSimpleBlock, Tag("<other>")],
-    _by_type(*_SIMPLE_TYPES),
-]
-_SimpleBlocks = Annotated[
-    list[SimpleBlock],
+SimpleBlock = Annotated[TextBlock | ImageBlock, _ByType()]
+_BlockT = TypeVar("_BlockT")
+_ListOf = Annotated[
+    list[_BlockT],
     Field(fail_fast=True),
-    BeforeValidator(_as_blocks, json_schema_input_type=Text | list[SimpleBlock]),
+    OrText("content blocks"),
     Limited(field_limits.PARTS),
 ]
 
@@ -192,17 +214,11 @@ class ContentSource(Reported):
     """A document of blocks."""
 
     type: Literal["content"]
-    content: _SimpleBlocks
+    content: _ListOf[SimpleBlock]
 
 
 DocumentSource = Annotated[
-    Annotated[Base64Source, Tag("<type=base64>")]
-    | Annotated[UrlSource, Tag("<type=url>")]
-    | Annotated[StoredFile, Tag("<type=file>")]
-    | Annotated[PlainText, Tag("<type=text>")]
-    | Annotated[ContentSource, Tag("<type=content>")]
-    | Annotated[OtherDocumentSource, Tag("<other>")],
-    _by_type("base64", "url", "file", "text", "content"),
+    Base64Source | UrlSource | StoredFile | PlainText | ContentSource, _ByType(is_source=True)
 ]
 
 
@@ -263,24 +279,7 @@ class SearchResultBlock(Reported):
         return (head, *(TextPart(block.text) for block in self.content))
 
 
-class OtherInnerBlock(OtherBlock):
-    types: ClassVar[tuple[str, ...]] = _INNER_TYPES
-
-
-InnerBlock = Annotated[
-    Annotated[TextBlock, Tag("<type=text>")]
-    | Annotated[ImageBlock, Tag("<type=image>")]
-    | Annotated[DocumentBlock, Tag("<type=document>")]
-    | Annotated[SearchResultBlock, Tag("<type=search_result>")]
-    | Annotated[OtherInnerBlock, Tag("<other>")],
-    _by_type(*_INNER_TYPES),
-]
-_InnerBlocks = Annotated[
-    list[InnerBlock],
-    Field(fail_fast=True),
-    BeforeValidator(_as_blocks, json_schema_input_type=Text | list[InnerBlock]),
-    Limited(field_limits.PARTS),
-]
+InnerBlock = Annotated[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock, _ByType()]
 
 
 class ToolResultBlock(Reported):
@@ -290,7 +289,7 @@ class ToolResultBlock(Reported):
 
     type: Literal["tool_result"]
     tool_use_id: Identifier
-    content: _InnerBlocks | None = None
+    content: _ListOf[InnerBlock] | None = None
     is_error: bool | None = None
 
     def to_core(self, path: str) -> Message:
@@ -334,29 +333,18 @@ class RedactedThinkingBlock(Reported):
 
 
 Block = Annotated[
-    Annotated[TextBlock, Tag("<type=text>")]
-    | Annotated[ImageBlock, Tag("<type=image>")]
-    | Annotated[DocumentBlock, Tag("<type=document>")]
-    | Annotated[SearchResultBlock, Tag("<type=search_result>")]
-    | Annotated[ToolUseBlock, Tag("<type=tool_use>")]
-    | Annotated[ToolResultBlock, Tag("<type=tool_result>")]
-    | Annotated[ThinkingBlock, Tag("<type=thinking>")]
-    | Annotated[RedactedThinkingBlock, Tag("<type=redacted_thinking>")]
-    | Annotated[OtherBlock, Tag("<other>")],
-    _by_type(*_TYPES),
+    TextBlock
+    | ImageBlock
+    | DocumentBlock
+    | SearchResultBlock
+    | ToolUseBlock
+    | ToolResultBlock
+    | ThinkingBlock
+    | RedactedThinkingBlock,
+    _ByType(),
 ]
-Blocks = Annotated[
-    list[Block],
-    Field(fail_fast=True),
-    BeforeValidator(_as_blocks, json_schema_input_type=Text | list[Block]),
-    Limited(field_limits.PARTS),
-]
-TextBlocks = Annotated[
-    list[TextBlock],
-    Field(fail_fast=True),
-    BeforeValidator(_as_blocks, json_schema_input_type=Text | list[TextBlock]),
-    Limited(field_limits.PARTS),
-]
+Blocks = _ListOf[Block]
+TextBlocks = _ListOf[TextBlock]
 
 
 def _parts_of(blocks: Sequence[Any], path: str) -> Iterator[ContentPart]:
@@ -364,3 +352,100 @@ def _parts_of(blocks: Sequence[Any], path: str) -> Iterator[ContentPart]:
     for at, block in enumerate(blocks):
         assert isinstance(block, TextBlock | ImageBlock | DocumentBlock | SearchResultBlock)
         yield from block.parts(f"{path}[{at}]")
+
+
+class Turn(Reported):
+    """A message of the user or the assistant, or an instruction between them."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Blocks
+    clear_at: Annotated[
+        Literal["never"] | None,
+        refusing(
+            lambda value: value not in (None, "never"),
+            "must be never: this server keeps no conversations. Leave the message out of later "
+            "requests",
+            Literal["never"] | None,
+        ),
+    ] = None
+    output_config: Annotated[
+        None,
+        only_null(
+            "is not supported by this server: an answer has the `output_config` of its request"
+        ),
+    ] = None
+
+
+Turns = Annotated[list[Turn], Field(min_length=1, fail_fast=True), Limited(field_limits.MESSAGES)]
+
+
+class _Placed(NamedTuple):
+    path: str
+    block: Block
+
+
+def messages_of(turns: Sequence[Turn]) -> tuple[Message, ...]:
+    """Return `turns` as the messages of a conversation. Raises `InvalidRequest` for blocks in a
+    turn of the wrong role."""
+    found: list[Message] = []
+    for role, group in groupby(enumerate(turns), key=lambda numbered: numbered[1].role):
+        placed = [
+            _Placed(f"messages[{at}].content[{number}]", block)
+            for at, turn in group
+            for number, block in enumerate(turn.content)
+        ]
+        if role == "assistant":
+            found.append(_answer(placed))
+        else:
+            found += _questions(Role(role), placed)
+    return tuple(found)
+
+
+def _questions(role: Role, placed: Sequence[_Placed]) -> Iterator[Message]:
+    """Yield the results of tools, and what comes between them and after them."""
+    parts: list[ContentPart] = []
+    for path, block in placed:
+        match block:
+            case TextBlock() | ImageBlock() | DocumentBlock() | SearchResultBlock():
+                parts += block.parts(path)
+            case ToolResultBlock() if role is Role.USER:
+                if parts:
+                    yield Message(role, tuple(parts))
+                    parts = []
+                yield block.to_core(path)
+            case _:
+                raise _misplaced(path, block, role)
+    if parts or not placed:
+        yield Message(role, tuple(parts))
+
+
+def _answer(placed: Sequence[_Placed]) -> Message:
+    """The turn of the assistant as one message."""
+    parts: list[ContentPart] = []
+    reasoning: list[str] = []
+    calls: list[ToolCall] = []
+    for path, block in placed:
+        match block:
+            case TextBlock() | ImageBlock() | DocumentBlock() | SearchResultBlock():
+                parts += block.parts(path)
+            case ThinkingBlock():
+                reasoning.append(block.thinking)
+            case RedactedThinkingBlock():
+                pass
+            case ToolUseBlock():
+                calls.append(block.to_core())
+            case _:
+                raise _misplaced(path, block, Role.ASSISTANT)
+    text = "\n".join(reasoning) or None
+    return Message(Role.ASSISTANT, tuple(parts), reasoning=text, tool_calls=tuple(calls))
+
+
+def _misplaced(path: str, block: object, role: Role) -> Exception:
+    kind = getattr(block, "type", "")
+    return refusal(path, f"is of type {kind}, which has no meaning in a message of the {role}")
+
+
+def system_messages(blocks: Sequence[TextBlock] | None) -> tuple[Message, ...]:
+    """Return the message of `system`, or none."""
+    parts = tuple(TextPart(block.text) for block in blocks or ())
+    return (Message(Role.SYSTEM, parts),) if parts else ()

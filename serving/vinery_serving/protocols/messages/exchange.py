@@ -2,20 +2,367 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, Final, Literal, assert_never
+
+from msgspec import UNSET, UnsetType
+from pydantic import Field
+from pydantic_core import from_json
 
 from vinery_serving.core.dialects import Dialect
+from vinery_serving.core.errors import ContextTooLong, ServingError
+from vinery_serving.core.events import (
+    Completed,
+    Event,
+    Finished,
+    FinishReason,
+    Progress,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    TokenCounts,
+    ToolCallDelta,
+    ToolCallStarted,
+)
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.request import Endpoint, GenerationRequest
-from vinery_serving.core.result import Result
+from vinery_serving.core.request import Endpoint, GenerationRequest, ToolCall
+from vinery_serving.core.result import Item, ReasoningItem, Result, TextItem
+from vinery_serving.core.tools import INVALID_JSON
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
-from vinery_serving.protocols.messages.answer import MessageTokens, block, ending, message
+from vinery_serving.protocols.common.encoding import (
+    Answer,
+    Encoder,
+    ItemEncoder,
+    Obfuscated,
+    OpenItem,
+    json_bytes,
+    json_text,
+    named_frame,
+    one_of,
+)
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody
-from vinery_serving.protocols.messages.encoder import PING, MessagesEncoder
+
+_TYPES: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+# The numbers of a context that is too small: its size, the prompt, the answer. Of an error from
+# another process only the text is known.
+_NUMBERS: Final = re.compile(r"length is (\d+) tokens.* \((\d+) in .*, (\d+) in the completion\)")
+
+
+class MessageErrorDetails(Answer, kw_only=True):
+    type: Annotated[str, one_of("invalid_request_error", *_TYPES.values(), "api_error")]
+    message: str
+
+
+class MessageError(Answer, kw_only=True):
+    """The body of every error of this endpoint, in Anthropic's form."""
+
+    type: Literal["error"] = "error"
+    error: MessageErrorDetails
+    request_id: str | UnsetType = UNSET
+
+
+def error_object(error: ServingError, request_id: str | None = None) -> MessageError:
+    """Return the body of an error, or the data of an `error` event, which has no request id."""
+    details = MessageErrorDetails(type=_type_of(error.status), message=_message(error))
+    return MessageError(error=details, request_id=UNSET if request_id is None else request_id)
+
+
+def _message(error: ServingError) -> str:
+    """Clients shorten their conversation where they find Anthropic's own sentences."""
+    found = _NUMBERS.search(error.message) if isinstance(error, ContextTooLong) else None
+    if found is None:
+        return error.message
+    most, num_prompt, num_output = map(int, found.groups())
+    if num_prompt > most or not num_output:
+        most = min(most, num_prompt - 1)  # a prompt that fills the context leaves no answer
+        return f"prompt is too long: {num_prompt} tokens > {most} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {num_prompt} + {num_output} > "
+        f"{most}, decrease input length or `max_tokens` and try again"
+    )
+
+
+def _type_of(status: int) -> str:
+    return _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+
+
+# Clients drop thinking without a signature. This server reads none.
+SIGNATURE: Final = "vinery"
+
+_EVENTS: Final = one_of(
+    "message_start", "content_block_start", "content_block_delta", "content_block_stop",
+    "message_delta", "message_stop", "ping", "error",
+)  # fmt: skip
+_STOP_REASON: Final = one_of(
+    "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
+)
+
+
+class AnswerText(Answer, kw_only=True):
+    type: Literal["text"] = "text"
+    text: str
+
+
+class AnswerThinking(Answer, kw_only=True):
+    """Reasoning of the model. This server reads no signature."""
+
+    type: Literal["thinking"] = "thinking"
+    thinking: str
+    signature: str
+
+
+class AnswerToolUse(Answer, kw_only=True):
+    """A call of a tool. Arguments that are no JSON object are its member `INVALID_JSON`."""
+
+    type: Literal["tool_use"] = "tool_use"
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+AnswerBlock = AnswerText | AnswerThinking | AnswerToolUse
+
+
+class ThinkingTokens(Answer, kw_only=True):
+    thinking_tokens: int
+
+
+class MessageUsage(Answer, kw_only=True):
+    """Tokens of the whole request. The prompt has the first three together."""
+
+    input_tokens: Annotated[int, Field(description="Without those from the prefix cache.")]
+    cache_creation_input_tokens: Annotated[
+        int, Field(description="0: the prefix cache fills itself.")
+    ] = 0
+    cache_read_input_tokens: Annotated[int, Field(description="From the prefix cache.")]
+    output_tokens: int
+    output_tokens_details: ThinkingTokens
+
+
+class MessageAnswer(Answer, kw_only=True):
+    id: str
+    type: Literal["message"] = "message"
+    role: Literal["assistant"] = "assistant"
+    model: str
+    content: Sequence[AnswerBlock]
+    stop_reason: Annotated[
+        Annotated[str, _STOP_REASON] | None, Field(description="Null at the start of a stream.")
+    ]
+    stop_sequence: str | None
+    usage: MessageUsage
+
+
+class MessageDelta(Answer, kw_only=True):
+    """More of a block, or the end of the message."""
+
+    type: (
+        Annotated[
+            str, one_of("text_delta", "thinking_delta", "signature_delta", "input_json_delta")
+        ]
+        | UnsetType
+    ) = UNSET
+    text: str | UnsetType = UNSET
+    thinking: str | UnsetType = UNSET
+    signature: str | UnsetType = UNSET
+    partial_json: str | UnsetType = UNSET
+    stop_reason: Annotated[str, _STOP_REASON] | UnsetType = UNSET
+    stop_sequence: str | UnsetType | None = UNSET
+
+
+class MessageEvent(Answer, kw_only=True):
+    """An event of a streamed message. Its members depend on its type."""
+
+    type: Annotated[str, _EVENTS]
+    message: MessageAnswer | UnsetType = UNSET
+    index: int | UnsetType = UNSET
+    content_block: AnswerBlock | UnsetType = UNSET
+    delta: MessageDelta | UnsetType = UNSET
+    usage: MessageUsage | UnsetType = UNSET
+    error: MessageErrorDetails | UnsetType = UNSET
+    obfuscation: str | UnsetType = UNSET
+
+
+class MessageTokens(Answer, kw_only=True):
+    input_tokens: int
+
+
+Ending = tuple[str, str | None]  # `stop_reason` and `stop_sequence`
+
+
+def message(
+    identity: AnswerIdentity,
+    content: Sequence[AnswerBlock],
+    usage: TokenCounts,
+    ending: Ending | None = None,
+) -> MessageAnswer:
+    """Return the message, by default one that has not ended."""
+    stop_reason, stop_sequence = ending or (None, None)
+    return MessageAnswer(
+        id=identity.id("msg_"),
+        model=identity.model,
+        content=content,
+        stop_reason=stop_reason,
+        stop_sequence=stop_sequence,
+        usage=usage_object(usage),
+    )
+
+
+def ending(
+    reason: FinishReason,
+    cause: str | int | None,
+    request: GenerationRequest,
+    *,
+    is_context_full: bool,
+) -> Ending:
+    """Return why the answer ended.
+
+    `refusal` and `pause_turn` never come: this server has no classifiers, and runs no tools.
+    """
+    match reason:
+        case FinishReason.TOOL_CALLS:
+            return "tool_use", None
+        case FinishReason.LENGTH if is_context_full:
+            return "model_context_window_exceeded", None
+        case FinishReason.LENGTH:
+            return "max_tokens", None
+        case FinishReason.STOP if isinstance(cause, str) and cause in request.stopping.stop:
+            return "stop_sequence", cause
+        case FinishReason.STOP:
+            return "end_turn", None
+    assert_never(reason)
+
+
+def usage_object(usage: TokenCounts) -> MessageUsage:
+    """Return Anthropic's `usage`. Cached tokens are no `input_tokens` there."""
+    return MessageUsage(
+        input_tokens=max(0, usage.num_prompt_tokens - usage.num_cached_tokens),
+        cache_read_input_tokens=usage.num_cached_tokens,
+        output_tokens=usage.num_output_tokens,
+        output_tokens_details=ThinkingTokens(thinking_tokens=usage.num_reasoning_tokens),
+    )
+
+
+def block(item: Item) -> AnswerBlock:
+    """Return an item of the answer as a block."""
+    match item:
+        case TextItem(text=text):
+            return AnswerText(text=text)
+        case ReasoningItem(text=text):
+            return AnswerThinking(thinking=text, signature=SIGNATURE)
+        case ToolCall(id=id_, name=name, arguments=text):
+            return AnswerToolUse(id=tool_use_id(id_), name=name, input=input_of(text))
+    assert_never(item)
+
+
+def tool_use_id(call_id: str) -> str:
+    """Return the id of a call with Anthropic's prefix."""
+    return f"toolu_{call_id.removeprefix('call_')}"
+
+
+def input_of(arguments: str) -> dict[str, Any]:
+    """Return the arguments as an object. Those that the token limit has cut have the members
+    that are complete, as Anthropic's clients read them from a stream. What is no JSON object is
+    the member `INVALID_JSON`."""
+    if not arguments.strip():
+        return {}
+    try:
+        value = from_json(arguments, allow_partial=True, allow_inf_nan=False)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {INVALID_JSON: arguments}
+
+
+def _framed(event: MessageEvent) -> bytes:
+    return named_frame(event.type, json_bytes(event))
+
+
+PING = _framed(MessageEvent(type="ping"))
+
+
+class MessagesEncoder(ItemEncoder[OpenItem]):
+    """Encodes the events of one stream, which has one choice."""
+
+    def __init__(self, identity: AnswerIdentity, request: GenerationRequest) -> None:
+        super().__init__()
+        self._identity = identity
+        self._request = request
+        self._num_blocks = 0
+        self._ending: Ending = ("end_turn", None)
+        self._unsent: Started | None = None  # waits for what follows
+
+    def _encode(self, event: Event) -> bytes:
+        if self._unsent is None:
+            return super()._encode(event)
+        started, self._unsent = self._unsent, None
+        known = event.usage if isinstance(event, Progress | Completed) else TokenCounts()
+        usage = TokenCounts(started.num_prompt_tokens, known.num_cached_tokens)
+        unfinished = message(self._identity, (), usage)
+        start = _framed(MessageEvent(type="message_start", message=unfinished)) + PING
+        return start + super()._encode(event)
+
+    def _start(self, event: Started) -> bytes:
+        self._unsent = event
+        return b""
+
+    def _begin(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> bytes:
+        block: AnswerBlock
+        match event:
+            case TextDelta():
+                block, names = AnswerText(text=""), (b"text_delta", b"text")
+            case ReasoningDelta():
+                block = AnswerThinking(thinking="", signature="")
+                names = b"thinking_delta", b"thinking"
+            case ToolCallStarted(id=id_, name=name):
+                block = AnswerToolUse(id=tool_use_id(id_), name=name, input={})
+                names = b"input_json_delta", b"partial_json"
+        index = self._num_blocks
+        self._num_blocks += 1
+        delta = (
+            b"event: content_block_delta\ndata: "
+            b'{"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":' % (index, *names)
+        )
+        self._open = OpenItem(event, delta)
+        return _framed(MessageEvent(type="content_block_start", index=index, content_block=block))
+
+    def _delta(self, item: OpenItem, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bytes:
+        return item.delta_open + json_text(event.text) + b"}}\n\n"
+
+    def _close(self) -> bytes:
+        block, self._open = self._open, None
+        if block is None:
+            return b""
+        index, signed = self._num_blocks - 1, b""
+        if isinstance(block.begun_by, ReasoningDelta):
+            delta = MessageDelta(type="signature_delta", signature=SIGNATURE)
+            signed = _framed(MessageEvent(type="content_block_delta", index=index, delta=delta))
+        return signed + _framed(MessageEvent(type="content_block_stop", index=index))
+
+    def _finish(self, event: Finished) -> bytes:
+        self._ending = ending(
+            event.reason, event.cause, self._request, is_context_full=event.is_context_full
+        )
+        return self._close()
+
+    def _complete(self, event: Completed) -> bytes:
+        stop_reason, stop_sequence = self._ending
+        delta = MessageDelta(stop_reason=stop_reason, stop_sequence=stop_sequence)
+        usage = usage_object(event.usage)
+        end = MessageEvent(type="message_delta", delta=delta, usage=usage)
+        return _framed(end) + _framed(MessageEvent(type="message_stop"))
+
+    def _fail(self, error: ServingError) -> bytes:
+        return named_frame("error", json_bytes(error_object(error)))
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> MessagesExchange:
@@ -30,7 +377,7 @@ def _request(wire: MessagesBody, dialect: Dialect, unused: Unused) -> Generation
         Endpoint.MESSAGES,
         wire.conversation(),
         dialect,
-        unused=unused + wire.unused_members(),
+        unused=unused,
         grammar=wire.grammar(),
     )
     return wire.with_thinking(request)

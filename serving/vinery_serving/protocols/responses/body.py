@@ -20,13 +20,13 @@ from vinery_serving.core.request import (
     ToolChoice,
 )
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
-from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.limited import Limited, Text
-from vinery_serving.protocols.common.metadata import Metadata
+from vinery_serving.protocols.common.generation import GenerationBody, Metadata
 from vinery_serving.protocols.common.parameters import (
     EFFORT,
     NO_LIMIT,
     Effort,
+    Limited,
+    Text,
     TopLogprobs,
     parameter,
 )
@@ -46,8 +46,7 @@ from vinery_serving.protocols.common.tools import (
     hosted_kinds,
     resolve_choice,
 )
-from vinery_serving.protocols.responses.conversation import without_old_reasoning
-from vinery_serving.protocols.responses.input import Input, messages_of
+from vinery_serving.protocols.responses.input import Input, messages_of, without_old_reasoning
 from vinery_serving.protocols.responses.objects import (
     EchoedCacheOptions,
     EchoedCustomTool,
@@ -205,16 +204,26 @@ class ResponsesBody(TemplateFields, GenerationBody):
 def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
     """Return the members of the answer that repeat the request, as plain JSON values, with
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
+    text, (_, limit) = wire.text or TextOptions(), wire.output_limit
+    reasoning, retention = wire.reasoning or ReasoningOptions(), wire.prompt_cache_retention
     echoed = {
         "instructions": wire.instructions,
-        "max_output_tokens": _limit(wire),
+        "max_output_tokens": None if limit == NO_LIMIT else limit,
         "max_tool_calls": wire.max_tool_calls,
         "previous_response_id": None,
         "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
         "tool_choice": echoed_choice(wire.tool_choice or ToolChoice(), tools),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
-        "reasoning": _reasoning(wire.reasoning or ReasoningOptions()),
-        "text": _text(wire.text or TextOptions(), wire.response_format),
+        "reasoning": EchoedReasoning(
+            effort=reasoning.effort,
+            summary=reasoning.summary or reasoning.generate_summary,
+            context=reasoning.context or UNSET,
+            mode=reasoning.mode or UNSET,
+        ),
+        "text": EchoedText(
+            format=_format(text.format or wire.response_format),
+            verbosity=text.verbosity or "medium",
+        ),
         "temperature": wire.temperature,
         "top_p": wire.top_p,
         "presence_penalty": wire.presence_penalty,
@@ -230,7 +239,7 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         "user": wire.user,
         "safety_identifier": wire.safety_identifier,
         "prompt_cache_key": wire.prompt_cache_key,
-        "prompt_cache_retention": _retention(wire.prompt_cache_retention),
+        "prompt_cache_retention": "in_memory" if retention == "in-memory" else retention,
     }
     if wire.prompt_cache_options is not None:
         # Strict clients need both members or none of the object.
@@ -241,49 +250,19 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
     return plain
 
 
-def _limit(wire: ResponsesBody) -> int | None:
-    _, limit = wire.output_limit
-    return None if limit == NO_LIMIT else limit
-
-
-def _retention(sent: str | None) -> str | None:
-    return "in_memory" if sent == "in-memory" else sent
-
-
-def _reasoning(sent: ReasoningOptions) -> EchoedReasoning:
-    return EchoedReasoning(
-        effort=sent.effort,
-        summary=sent.summary or sent.generate_summary,
-        context=sent.context or UNSET,
-        mode=sent.mode or UNSET,
-    )
-
-
-def _text(sent: TextOptions, chat_format: ResponseFormat | None) -> EchoedText:
-    text_format = sent.format or _flattened(chat_format)
-    return EchoedText(format=_format(text_format), verbosity=sent.verbosity or "medium")
-
-
-def _flattened(chat_format: ResponseFormat | None) -> TextFormat | None:
-    if chat_format is None:
-        return None
-    schema = chat_format.json_schema
-    members = {} if schema is None else schema.model_dump(by_alias=True)
-    return TextFormat.model_validate({"type": chat_format.type, **members})
-
-
-def _format(sent: TextFormat | None) -> EchoedFormat:
+def _format(sent: TextFormat | ResponseFormat | None) -> EchoedFormat:
     if sent is None or sent.tag is not None:
         return EchoedFormat(type="text")  # strict clients refuse tags
-    if sent.type != "json_schema":
+    schema = sent.json_schema if isinstance(sent, ResponseFormat) else sent
+    if sent.type != "json_schema" or schema is None:
         return EchoedFormat(type=sent.type)
     return EchoedFormat(
         type="json_schema",
         # Strict clients need a name, but some clients send none.
-        name=sent.name or "response",
-        description=sent.description,
-        schema=UNSET if sent.schema_ is None else sent.schema_,
-        strict=sent.strict,
+        name=schema.name or "response",
+        description=schema.description,
+        schema=UNSET if schema.schema_ is None else schema.schema_,
+        strict=schema.strict,
     )
 
 

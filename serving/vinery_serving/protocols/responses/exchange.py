@@ -2,27 +2,254 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.events import FinishReason
+from vinery_serving.core.errors import MissingParameter, ServingError
+from vinery_serving.core.events import (
+    Completed,
+    Event,
+    Finished,
+    FinishReason,
+    FirstToken,
+    OfChoice,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStarted,
+)
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.request import Endpoint, GenerationRequest
-from vinery_serving.core.result import Result
+from vinery_serving.core.logprobs import Token
+from vinery_serving.core.request import Endpoint, GenerationRequest, ToolCall
+from vinery_serving.core.result import Item as CoreItem
+from vinery_serving.core.result import ReasoningItem, Result, TextItem
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.encoding import KEEP_ALIVE, json_bytes
-from vinery_serving.protocols.common.exchange import Encoder, Obfuscated
+from vinery_serving.protocols.common.encoding import (
+    DONE,
+    KEEP_ALIVE,
+    Encoder,
+    ItemEncoder,
+    Obfuscated,
+    OpenItem,
+    json_bytes,
+    json_text,
+    named_frame,
+)
+from vinery_serving.protocols.common.logprobs import content_logprobs
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
-from vinery_serving.protocols.responses.encoder import ChoicesInOrder, ResponsesEncoder
 from vinery_serving.protocols.responses.objects import (
+    COMPLETED,
+    IN_PROGRESS,
+    INCOMPLETE,
+    Cause,
     InputTokens,
+    Item,
     Members,
     Names,
+    OutputCall,
+    OutputCustomCall,
+    OutputMessage,
+    OutputReasoning,
+    Response,
+    ResponseEvent,
     ResponseObjects,
+    SummaryText,
+    ThoughtText,
     names_of,
+    text_part,
 )
+
+
+@dataclass(slots=True)
+class _OpenItem(OpenItem):
+    """The item that the stream is writing. `position` holds the members of all its events,
+    `delta_close` the bytes of a delta's frame between its text and its sequence number."""
+
+    delta_close: bytes
+    index: int
+    position: Members
+    texts: list[str] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)
+
+    def core(self) -> CoreItem:
+        """Return the item with all deltas so far."""
+        text, begun = "".join(self.texts), self.begun_by
+        match begun:
+            case TextDelta():
+                return TextItem(text, tuple(self.tokens))
+            case ReasoningDelta():
+                return ReasoningItem(text)
+            case ToolCallStarted():
+                return ToolCall(begun.id, begun.name, text, begun.is_custom)
+
+    def event(self, name: str, /, **members: Any) -> ResponseEvent:
+        return ResponseEvent(type=f"response.{name}", **self.position, **members)
+
+    def opening(self) -> Iterable[ResponseEvent]:
+        """Yield the events before the first delta, after the one of the item."""
+        match self.begun_by:
+            case TextDelta():
+                yield self.event("content_part.added", part=text_part(""))
+            case ReasoningDelta():
+                yield self.event("reasoning_summary_part.added", part=SummaryText(text=""))
+
+    def closing(self, item: Item) -> Iterable[ResponseEvent]:
+        """Yield the events after the last delta of `item`."""
+        text = "".join(self.texts)
+        match item:
+            case OutputMessage(content=[part]):
+                yield self.event("output_text.done", text=text, logprobs=part.logprobs)
+                yield self.event("content_part.done", part=part)
+            case OutputReasoning():
+                yield self.event("reasoning_summary_text.done", text=text)
+                yield self.event("reasoning_summary_part.done", part=SummaryText(text=text))
+                self.position = {"item_id": item.id, "output_index": self.index, "content_index": 0}
+                yield self.event("content_part.added", part=ThoughtText(text=""))
+                yield self.event("reasoning_text.done", text=text)
+                yield self.event("content_part.done", part=ThoughtText(text=text))
+            case OutputCall(name=name, namespace=space):
+                end = "function_call_arguments.done"
+                yield self.event(end, name=name, namespace=space, arguments=text)
+            case OutputCustomCall():
+                yield self.event("custom_tool_call_input.done", input=text)
+        yield ResponseEvent(type="response.output_item.done", output_index=self.index, item=item)
+
+
+class ResponsesEncoder(ItemEncoder[_OpenItem]):
+    """Encodes the events of one stream."""
+
+    def __init__(self, objects: ResponseObjects) -> None:
+        super().__init__()
+        self._objects = objects
+        self._sequence_number = 0
+        self._items: list[Item] = []
+        self._cuts: list[Cause] = []
+        self._is_in_progress = True
+
+    def _encode(self, event: Event) -> bytes:
+        if not self._is_in_progress and isinstance(event, OfChoice):
+            return self._progress() + super()._encode(event)
+        return super()._encode(event)
+
+    def _start(self, event: Started) -> bytes:
+        self._objects = self._objects.with_sampling(event.sampling)
+        created = self._state("response.created", self._objects.started())
+        self._is_in_progress = False
+        return created if self._objects.dialect.shows_first_token else created + self._progress()
+
+    def _progress(self) -> bytes:
+        self._is_in_progress = True
+        return self._state("response.in_progress", self._objects.started())
+
+    def _begin(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> bytes:
+        index, close = len(self._items), b',"sequence_number":'
+        opened = self._open = _OpenItem(event, b"", close, index, {})
+        item = self._objects.item(index, opened.core(), IN_PROGRESS, is_empty=True)
+        place: dict[str, Any] = {}
+        match item:
+            case OutputMessage():
+                # The deltas of a message without log-probabilities.
+                name, place = "output_text", {"content_index": 0}
+                opened.delta_close = b',"logprobs":[]' + close
+            case OutputReasoning():  # in a summary, which every client reads
+                name, place = "reasoning_summary_text", {"summary_index": 0}
+            case OutputCall():
+                # `call_id` is from OVMS.
+                name, place = "function_call_arguments", {"call_id": item.call_id}
+            case OutputCustomCall():
+                name = "custom_tool_call_input"
+        opened.position = {"item_id": item.id, "output_index": index, **place}
+        kind = f"response.{name}.delta"
+        members = json_bytes({"type": kind, **opened.position})[:-1]
+        opened.delta_open = b'event: %b\ndata: %b,"delta":' % (kind.encode(), members)
+        added = ResponseEvent(type="response.output_item.added", output_index=index, item=item)
+        return self._frame(added) + self._frames(opened.opening())
+
+    def _delta(self, item: _OpenItem, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bytes:
+        item.texts.append(event.text)
+        if isinstance(event, TextDelta) and event.tokens:
+            item.tokens += event.tokens
+            logprobs = content_logprobs(event.tokens)
+            return self._frame(item.event("output_text.delta", delta=event.text, logprobs=logprobs))
+        text, number = json_text(event.text), self._sequence_number
+        self._sequence_number += 1
+        return b"%b%b%b%d}\n\n" % (item.delta_open, text, item.delta_close, number)
+
+    def _close(self, status: str = COMPLETED) -> bytes:
+        opened, self._open = self._open, None
+        if opened is None:
+            return b""
+        item = self._objects.item(opened.index, opened.core(), status)
+        self._items.append(item)
+        return self._frames(opened.closing(item))
+
+    def _finish(self, event: Finished) -> bytes:
+        if event.reason is not FinishReason.LENGTH:
+            return self._close()
+        self._cuts.append(event.cause)
+        return self._close(INCOMPLETE)
+
+    def _complete(self, event: Completed) -> bytes:
+        response = self._objects.finished(self._items, event.usage, event.at, cuts=self._cuts)
+        return self._state(f"response.{response.status}", response) + DONE
+
+    def _fail(self, error: ServingError) -> bytes:
+        # Clients ignore events before the one that creates the response.
+        start = self._start(Started()) if self._sequence_number == 0 else b""
+        flat = ResponseEvent(
+            type="error", code=error.code, message=error.message, param=error.param
+        )
+        items, opened = self._items, self._open
+        if opened is not None:
+            items = [*items, self._objects.item(opened.index, opened.core(), INCOMPLETE)]
+        response = self._objects.failed(items, error)
+        return start + self._frame(flat) + self._state("response.failed", response) + DONE
+
+    def _state(self, name: str, response: Response) -> bytes:
+        return self._frame(ResponseEvent(type=name, response=response))
+
+    def _frames(self, events: Iterable[ResponseEvent]) -> bytes:
+        return b"".join(map(self._frame, events))
+
+    def _frame(self, event: ResponseEvent) -> bytes:
+        event.sequence_number = self._sequence_number
+        self._sequence_number += 1
+        return named_frame(event.type, json_bytes(event))
+
+
+class ChoicesInOrder:
+    """Feeds another encoder one choice after the other. The events of a later choice wait
+    until all choices before it have finished."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._current = 0
+        self._waiting: dict[int, list[Event]] = {}
+
+    def feed(self, event: Event) -> bytes:
+        match event:
+            case _ if not isinstance(event, OfChoice) or isinstance(event, FirstToken):
+                return self._encoder.feed(event)
+            case _ if event.choice == self._current:
+                frames = self._encoder.feed(event)
+                return frames + self._release() if isinstance(event, Finished) else frames
+            case _:
+                self._waiting.setdefault(event.choice, []).append(event)
+                return b""
+
+    def _release(self) -> bytes:
+        """Encode the waiting events of the next choice, and of its finished successors."""
+        frames = b""
+        is_finished = True
+        while is_finished:
+            self._current += 1
+            waiting = self._waiting.pop(self._current, [])
+            frames += b"".join([self._encoder.feed(event) for event in waiting])
+            is_finished = bool(waiting) and isinstance(waiting[-1], Finished)
+        return frames
 
 
 def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ResponsesExchange:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import (
@@ -26,14 +27,6 @@ from vinery_serving.core.errors import cited
 from vinery_serving.core.request import Message, Role, TextPart, ToolCall
 from vinery_serving.core.tools import qualified_name
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.limited import (
-    TEXT_LIMIT,
-    AnyObject,
-    Identifier,
-    Limited,
-    LimitedJson,
-    Text,
-)
 from vinery_serving.protocols.common.messages import (
     Content,
     WireCustomCall,
@@ -42,8 +35,15 @@ from vinery_serving.protocols.common.messages import (
     content_parts,
     unpack_reasoning,
 )
+from vinery_serving.protocols.common.parameters import (
+    TEXT_LIMIT,
+    AnyObject,
+    Identifier,
+    Limited,
+    LimitedJson,
+    Text,
+)
 from vinery_serving.protocols.common.reading import Wire, invalid, missing, unsupported
-from vinery_serving.protocols.responses.conversation import ConversationBuilder
 
 # Items that cannot become text, and why.
 _NO_TEXT: Mapping[str, str] = {
@@ -370,26 +370,110 @@ Input = Annotated[
 
 def messages_of(items: Sequence[InputItem]) -> tuple[Message, ...]:
     """Return `items` as the messages of a conversation."""
-    builder = ConversationBuilder()
+    conversation = _Conversation()
     for at, item in enumerate(items):
-        _add(item, builder, f"input[{at}]")
-    return builder.messages()
+        match item:
+            case Reasoning():
+                conversation.reasoning += [item.text] if item.text else []
+            case ReplayedCall():
+                conversation.add_call(item.to_call())
+            case HostedCall():
+                conversation.add_call(item.to_call())
+                conversation.add_message(item.to_core())
+            case OtherItem():
+                raise AssertionError("the validator refuses all other items")
+            case _:
+                conversation.add_message(item.to_core().within(f"input[{at}]"))
+    return conversation.messages()
 
 
-def _add(item: InputItem, builder: ConversationBuilder, path: str) -> None:
-    """`path` is that of the item in the request."""
-    match item:
-        case Reasoning():
-            builder.add_reasoning(item.text)
-        case ReplayedCall():
-            builder.add_call(item.to_call())
-        case HostedCall():
-            builder.add_call(item.to_call())
-            builder.add_message(item.to_core())
-        case OtherItem():
-            raise AssertionError("the validator refuses all other items")
-        case _:
-            builder.add_message(item.to_core().within(path))
+@dataclass(slots=True)
+class _Turn:
+    """A message and the results of its calls. The items of the assistant's still arrive."""
+
+    parts: list[Message]
+    reasoning: list[str] = field(default_factory=list)
+    results: list[Message] = field(default_factory=list)
+
+    @property
+    def has_open_calls(self) -> bool:
+        """Whether all that the assistant sends next belongs to this turn, too."""
+        return not self.results and any(part.tool_calls for part in self.parts)
+
+    def messages(self) -> list[Message]:
+        thoughts = [*self.reasoning, *(part.reasoning for part in self.parts if part.reasoning)]
+        whole = replace(
+            self.parts[0],
+            content=tuple(chain.from_iterable(part.content for part in self.parts)),
+            reasoning="\n".join(thoughts) or None,
+            tool_calls=tuple(chain.from_iterable(part.tool_calls for part in self.parts)),
+        )
+        return [whole, *self.results]
+
+
+class _Conversation:
+    """Collects messages, calls and reasoning in their order.
+
+    Calls become a part of the assistant message before them, and so does a message after them,
+    which templates would otherwise render between calls and results. Results follow their calls.
+    Reasoning becomes a part of the message after it.
+    """
+
+    def __init__(self) -> None:
+        self.reasoning: list[str] = []  # whose message has not come yet
+        self._turns: list[_Turn] = []
+        self._callers: dict[str, _Turn] = {}  # by the id of the call
+
+    def messages(self) -> tuple[Message, ...]:
+        self._add_open_reasoning()
+        return tuple(message for turn in self._turns for message in turn.messages())
+
+    def add_message(self, message: Message) -> None:
+        if message.role is Role.ASSISTANT:
+            self._add_answer(message)
+            return
+        self._add_open_reasoning()
+        caller = self._callers.get(message.tool_call_id or "")
+        if message.role is Role.TOOL and caller is not None:
+            caller.results.append(message)
+        else:
+            self._turns.append(_Turn([message]))
+
+    def add_call(self, call: ToolCall) -> None:
+        """A call also joins a message without calls, but reasoning begins a new one then."""
+        last = self._turns[-1] if self._turns else None
+        is_answer = last is not None and last.parts[0].role is Role.ASSISTANT and not last.results
+        joins = is_answer and not self.reasoning
+        self._add_answer(Message(Role.ASSISTANT, tool_calls=(call,)), joins=joins)
+
+    def _add_answer(self, message: Message, *, joins: bool = False) -> None:
+        if not (self._turns and (joins or self._turns[-1].has_open_calls)):
+            if message.reasoning is not None:
+                self._add_open_reasoning()
+            self._turns.append(_Turn([]))
+        turn = self._turns[-1]
+        turn.parts.append(message)
+        turn.reasoning += self.reasoning
+        self.reasoning = []
+        self._callers |= dict.fromkeys((call.id for call in message.tool_calls), turn)
+
+    def _add_open_reasoning(self) -> None:
+        """Reasoning without a message after it becomes a message of its own, or a part of the
+        one whose calls are open."""
+        if self.reasoning:
+            self._add_answer(Message(Role.ASSISTANT))
+
+
+def without_old_reasoning(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the conversation without reasoning before the last message of the user."""
+    questions = [at for at, message in enumerate(messages) if message.role is Role.USER]
+    begin = questions[-1] if questions else 0
+    old = [
+        replace(message, reasoning=None)
+        for message in messages[:begin]
+        if message.content or message.tool_calls or message.reasoning is None
+    ]
+    return (*old, *messages[begin:])
 
 
 def _tool_message(call_id: str, text: str) -> Message:

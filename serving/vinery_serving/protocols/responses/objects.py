@@ -385,18 +385,14 @@ class ResponseObjects:
                     content=[ThoughtText(text=each) for each in texts],
                     encrypted_content=pack_reasoning(text) if is_packed else None,
                 )
-            case ToolCall(id=call_id, name=name, arguments=text, is_custom=True):
-                called: Members = {"status": status, "call_id": call_id, **self.name(name)}
-                return OutputCustomCall(id=id_("ctc_", index), input=text, **called)
             case ToolCall(id=call_id, name=name, arguments=text):
-                called = {"status": status, "call_id": call_id, **self.name(name)}
+                names = self.names.get(name) or {"name": name}
+                called: Members = {"status": status, "call_id": call_id, **names}
+                if item.is_custom:
+                    return OutputCustomCall(id=id_("ctc_", index), input=text, **called)
                 return OutputCall(id=id_("fc_", index), arguments=text, **called)
             case _:
                 assert_never(item)
-
-    def name(self, name: str) -> Mapping[str, str]:
-        """Return the members of a call that name its tool."""
-        return self.names.get(name) or {"name": name}
 
 
 def text_part(text: str, tokens: Sequence[Token] = ()) -> OutputText:

@@ -1,4 +1,4 @@
-"""Completions: the parsed request, and the two encodings of its answer.
+"""Completions: the body of a request, and the two encodings of its answer.
 
 Prompts are raw, so the output is parsed for reasoning and tool calls only if the client or the
 model's options ask for that. OpenAI has no members for them; these are FastDeploy's.
@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, UnsetType
-from pydantic import Field
+from pydantic import Field, PlainValidator
 
+from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import Dialect
+from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.events import (
-    FinishReason,
     ReasoningDelta,
     Started,
     TokensGenerated,
-    ToolCallDelta,
-    ToolCallStarted,
 )
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.request import Endpoint
+from vinery_serving.core.request import Endpoint, RawPrompts
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.chunks import (
@@ -34,10 +33,13 @@ from vinery_serving.protocols.common.chunks import (
     OtherDelta,
     StopReason,
     ToolCallChunk,
-    ToolCalls,
     Usage,
+    call_delta,
+    called_tools,
 )
 from vinery_serving.protocols.common.encoding import Answer, json_text, one_of
+from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
+from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody
 from vinery_serving.protocols.common.logprobs import (
     CompletionLogprobs,
     PromptLogprobs,
@@ -46,9 +48,95 @@ from vinery_serving.protocols.common.logprobs import (
     prompt_logprobs,
     prompt_tokens,
 )
-from vinery_serving.protocols.completions.body import CompletionsBody
+from vinery_serving.protocols.common.parameters import (
+    EVERY_SYSTEM,
+    NO_LIMIT,
+    Text,
+    TokenId,
+    TopLogprobs,
+    parameter,
+)
+from vinery_serving.protocols.common.prompting import Ids, ManyIds, ManyTexts, Prompt, read_prompts
+from vinery_serving.protocols.common.reading import invalid, refusal
 
-_CALLS: Final = ToolCalls()
+
+def _read_token_ids(value: object) -> tuple[Prompt, ...]:
+    """Read one or more prompts. FastDeploy's clients send [] for none."""
+    if value == []:
+        return ()
+    prompts = read_prompts(value)
+    if any(isinstance(prompt, str) for prompt in prompts):
+        raise invalid("must be one or more arrays of token ids")
+    return prompts
+
+
+Prompts = Annotated[
+    tuple[Prompt, ...],
+    PlainValidator(read_prompts, json_schema_input_type=Text | ManyTexts | Ids | ManyIds),
+]
+TokenIdPrompts = Annotated[
+    tuple[Prompt, ...],
+    PlainValidator(_read_token_ids, json_schema_input_type=list[TokenId] | ManyIds),
+]
+
+
+class CompletionsBody(ArrivalFields, GenerationBody):
+    """The parameters of completions."""
+
+    prompt: Prompts | None = parameter(
+        "A text, several texts, token ids, or several lists of token ids.",
+        of=EVERY_SYSTEM,
+    )
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of="vLLM, FastDeploy")
+    prompt_token_ids: TokenIdPrompts | None = parameter(
+        "One or more lists of token ids, which replace `prompt`.",
+        of="FastDeploy",
+    )
+    suffix: Text | None = parameter(
+        "The text after the answer, for models with tokens to fill in the middle; refused for "
+        "other models.",
+        of="OpenAI, vLLM",
+    )
+    parse_output: bool | None = parameter(
+        "Whether the answer has `reasoning_content` and `tool_calls` apart from its text, as in "
+        "FastDeploy; not with `suffix` or a format of the answer. Calls that have no tag of their "
+        "own stay text. Default: that of the model's options, else false.",
+    )
+    echo: bool | None = parameter("The answer begins with its prompt.", of=EVERY_SYSTEM)
+    logprobs: TopLogprobs | None = parameter(
+        "The number of alternatives for each token of the answer, from 0 to 20, from the "
+        "model's own distribution; also in streams.",
+        of=EVERY_SYSTEM,
+    )
+    # Clients that only want to score the prompt send 0.
+    max_tokens: Annotated[int, Field(ge=NO_LIMIT, le=2**32 - 1)] | None = parameter(
+        "The limit of output tokens; -1 is no limit but those of the model. Default: 16 on /v1, "
+        "none on /v3. 0 needs `echo` or `prompt_logprobs`.",
+        of=EVERY_SYSTEM,
+    )
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        return self.logprobs
+
+    def prompts(self) -> RawPrompts:
+        """Return the prompts. Raises `InvalidRequest` for a missing prompt, and for too many
+        answers."""
+        prompts = self.prompt_token_ids or self.prompt
+        if prompts is None:
+            raise MissingParameter("`prompt` is required.", param="prompt")
+        # The server keeps state for each answer. Evaluation tools ask for far fewer.
+        limit = field_limits.ANSWERS
+        if len(prompts) * (self.n or 1) > limit.value:
+            raise refusal("prompt", f"asks for more than {limit.value} answers: prompts times `n`")
+        return RawPrompts(prompts, echo=bool(self.echo), suffix=self.suffix or None)
+
+    def refuse_contradictions(self) -> None:
+        super().refuse_contradictions()
+        if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
+            raise refusal("max_tokens", "must be at least 1 unless `echo` is true")
+        if self.parse_output and (self.suffix or self.constraint(self.response_format)):
+            raise refusal("parse_output", "cannot go with `suffix` or a format of the answer")
 
 
 class CompletionChoice(Answer, kw_only=True):
@@ -121,7 +209,7 @@ class CompletionsExchange(ChunkExchange):
     no_text = b'"text":""'
 
     def choice(self, choice: ChoiceResult, result: Result) -> CompletionChoice:
-        prompt, calls = choice.index // self.request.n, choice.tool_calls
+        prompt = choice.index // self.request.n
         has_ids = self.request.wants_token_ids
         generated = _tokens(choice.token_ids, choice.raw_text) if has_ids else {}
         scored: Members = {}
@@ -130,17 +218,15 @@ class CompletionsExchange(ChunkExchange):
         return CompletionChoice(
             text=choice.text,
             reasoning_content=choice.reasoning or UNSET,
-            **(_CALLS.member(calls) if calls else {}),
-            **self._prompt(result, prompt, generated),
+            tool_calls=called_tools(choice.tool_calls),
+            **self._prompt(result, prompt),
+            **generated,
             **scored,
             **self.ended(choice, result),
         )
 
     def answer(self, result: Result, **members: Any) -> Completion:
         return Completion(**members)
-
-    def finish_reason(self, reason: FinishReason) -> str:
-        return reason.value
 
     def logprobs(
         self, source: Started | Result, choice: int, *, is_streamed: bool
@@ -153,26 +239,18 @@ class CompletionsExchange(ChunkExchange):
         return Chunk(self.no_text, members) if members else None
 
     def delta(self, event: OtherDelta) -> bytes:
-        match event:
-            case ReasoningDelta():
-                member = b'"reasoning_content":' + json_text(event.text)
-            case ToolCallDelta():
-                member = _CALLS.delta(event)
-            case ToolCallStarted():
-                member = _CALLS.start(event)
-        return b"%b,%b" % (self.no_text, member)
+        if isinstance(event, ReasoningDelta):
+            return b'%b,"reasoning_content":%b' % (self.no_text, json_text(event.text))
+        return b"%b,%b" % (self.no_text, call_delta(event))
 
     def tokens(self, event: TokensGenerated) -> Chunk:
         return Chunk(self.no_text, _tokens(event.token_ids, event.text))
 
-    def _prompt(
-        self, source: Started | Result, prompt: int, generated: Members | None = None
-    ) -> Members:
-        """Return the ids of a prompt, the `generated` ones, and the text of the prompt."""
+    def _prompt(self, source: Started | Result, prompt: int) -> Members:
+        """Return the ids and the text of a prompt."""
         members: dict[str, Any] = {}
         if self.request.wants_token_ids:
             members |= prompt_tokens(source.prompt_ids[prompt], source.prompt_texts[prompt])
-        members |= generated or {}
         if self.request.wants_prompt_text:
             members["prompt_text"] = source.prompt_texts[prompt]
         return members

@@ -1,0 +1,468 @@
+"""`/embeddings` with OpenAI's body and answer and the parameters that vLLM, TEI and Cohere add,
+`/rerank` with the bodies and answers of Cohere and Jina, and `/score` with vLLM's.
+"""
+
+from array import array
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, get_args
+
+from msgspec import UNSET, UnsetType
+from pydantic import BeforeValidator, Field, PlainValidator
+
+from vinery_serving.core import field_limits
+from vinery_serving.core.errors import MissingParameter
+from vinery_serving.core.pooling import (
+    PoolingInput,
+    PoolingRequest,
+    PoolingResult,
+    TextPair,
+    TextRole,
+    Truncation,
+)
+from vinery_serving.core.tasks import Endpoint
+from vinery_serving.core.unused import Unused
+from vinery_serving.protocols.common.body_fields import read_body
+from vinery_serving.protocols.common.encoding import Answer, json_bytes
+from vinery_serving.protocols.common.generation import Priority, RequestId
+from vinery_serving.protocols.common.parameters import (
+    EVERY_SYSTEM,
+    MODEL,
+    TEXT_LIMIT,
+    Identifier,
+    Limited,
+    ModelName,
+    Text,
+    parameter,
+    refuse_long,
+)
+from vinery_serving.protocols.common.prompting import (
+    Ids,
+    ManyIds,
+    ManyTexts,
+    read_prompts,
+    read_texts,
+)
+from vinery_serving.protocols.common.reading import Wire, invalid, refusal
+
+# Of vLLM: as many tokens as the model takes.
+_ALL_THAT_FIT: Final = -1
+# Cohere's words for the side that is cut, in upper case.
+Side = Literal["NONE", "START", "END"]
+
+
+def _check_truncate(value: object) -> object:
+    """One sentence for both types: a union would name each of them."""
+    if not (value is None or isinstance(value, bool) or value in get_args(Side)):
+        raise invalid("must be true, false, 'NONE', 'START' or 'END'")
+    return value
+
+
+class PoolingBody(Wire):
+    """The parameters of all three."""
+
+    model: ModelName | None = parameter(MODEL, of=EVERY_SYSTEM)
+    user: Identifier | None = parameter(
+        "The end user, for limits and reports of usage.",
+        of="OpenAI, vLLM, FastDeploy",
+        changes_nothing=True,
+    )
+    truncate: Annotated[bool | Side, BeforeValidator(_check_truncate)] | None = parameter(
+        "What happens to a text that is too long: refused (false, `NONE`, the default), or cut "
+        "at its end (true, `END`) or at its start (`START`)."
+    )
+    truncation_direction: Literal["left", "right", "Left", "Right"] | None = parameter(
+        "The side that is cut. Default: `right`."
+    )
+    truncate_prompt_tokens: Annotated[int, Field(ge=_ALL_THAT_FIT, le=2**31 - 1)] | None = (
+        parameter(
+            "Cuts each text to this many tokens; -1: to as many as the model takes.",
+            of="vLLM, FastDeploy",
+        )
+    )
+    truncation_side: Literal["left", "right"] | None = parameter(
+        "The side that is cut. Default: `right`.", of="vLLM"
+    )
+    priority: Priority | None = parameter(
+        "The keys take turns, whatever it is.",
+        of="vLLM, FastDeploy",
+        changes_nothing=True,
+    )
+    request_id: RequestId | None = parameter(
+        "The client's id of the request.", of="vLLM, FastDeploy", changes_nothing=True
+    )
+    cache_salt: Identifier | None = parameter(
+        "Vectors and scores are not cached.", of="vLLM", changes_nothing=True
+    )
+
+    def _request(
+        self,
+        endpoint: Endpoint,
+        inputs: tuple[PoolingInput, ...],
+        param: str,
+        unused: Unused,
+        **options: Any,
+    ) -> PoolingRequest:
+        """Return the request for `inputs`, which are those of the field `param`. Raises
+        `InvalidRequest`."""
+        return PoolingRequest(
+            endpoint,
+            self.model,
+            inputs,
+            param=param,
+            truncation=self._truncation(),
+            unused=unused,
+            end_user=self.user or "",
+            **options,
+        )
+
+    def _truncation(self) -> Truncation | None:
+        """Raises `InvalidRequest` for parameters that contradict each other."""
+        tokens, truncate = self.truncate_prompt_tokens, self.truncate
+        if tokens == 0:
+            raise refusal(
+                "truncate_prompt_tokens",
+                "must be at least 1, or -1 for as many as the model takes",
+            )
+        if tokens is not None and truncate in (False, "NONE"):
+            raise refusal("truncate", "contradicts `truncate_prompt_tokens`: send one of them")
+        if tokens is None and truncate in (None, False, "NONE"):
+            return None
+        side = self.truncation_side or (self.truncation_direction or "").lower()
+        if side and truncate in ("START", "END") and (side == "left") != (truncate == "START"):
+            raise refusal("truncate", "names another side than the other parameter")
+        keeps_start = truncate != "START" and side != "left"
+        limit = None if tokens in (None, _ALL_THAT_FIT) else tokens
+        return Truncation(limit, keeps_start=keeps_start)
+
+
+def float_of(vector: bytes) -> float:
+    """Return the number of a vector that has one."""
+    (number,) = array("f", vector)
+    return number
+
+
+class PoolingUsage(Answer, kw_only=True):
+    prompt_tokens: int
+    total_tokens: int
+
+
+def usage(num_tokens: int) -> PoolingUsage:
+    return PoolingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
+
+
+_ROLES: Final = {
+    "query": TextRole.QUERY,
+    "search_query": TextRole.QUERY,
+    "document": TextRole.DOCUMENT,
+    "passage": TextRole.DOCUMENT,
+    "search_document": TextRole.DOCUMENT,
+}
+
+
+def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
+    inputs = read_prompts(value)
+    if "" in inputs:
+        raise invalid("must not have an empty text")
+    return inputs
+
+
+_Text = Annotated[str, Field(min_length=1), TEXT_LIMIT]
+_Texts = Annotated[list[_Text], Field(min_length=1), Limited(field_limits.PROMPTS)]
+Inputs = Annotated[
+    tuple[PoolingInput, ...],
+    PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | Ids | ManyIds),
+]
+
+
+class EmbeddingsBody(PoolingBody):
+    """The parameters of embeddings."""
+
+    input: Inputs = parameter(
+        "A text, several texts, token ids, or several lists of token ids.",
+        of=EVERY_SYSTEM,
+        is_required=True,
+    )
+    encoding_format: Literal["float", "base64"] | None = parameter(
+        "`base64`: each vector as the base64 text of 32-bit floats, little-endian. Default: "
+        "`float`.",
+        of=EVERY_SYSTEM,
+    )
+    dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "The first numbers of each vector, scaled to length 1 again. Default: all numbers.",
+        of="OpenAI, vLLM, FastDeploy",
+    )
+    input_type: (
+        Literal["query", "document", "passage", "search_query", "search_document"] | None
+    ) = parameter("What the texts are, for models with a text before queries or documents.")
+    prompt_name: Identifier | None = parameter(
+        "The name of a text before each input in the model's config_sentence_transformers.json."
+    )
+
+    def request(self, unused: Unused) -> PoolingRequest:
+        """Raises `InvalidRequest`."""
+        request = self._request(
+            Endpoint.EMBEDDINGS,
+            self.input,
+            "input",
+            unused,
+            dimensions=self.dimensions,
+            role=None if self.input_type is None else _ROLES[self.input_type],
+            prompt_name=self.prompt_name,
+        )
+        refuse_long("input", request.num_chars)
+        return request
+
+
+class Embedding(Answer, kw_only=True):
+    """The vector of one text: numbers, or their 32-bit floats in base64."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class Embeddings(Answer, kw_only=True):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: PoolingUsage
+
+
+COHERES_DOCUMENT_TOKENS: Final = 4096  # the default of the second version of its API
+_LIMIT: Final = Limited(field_limits.PROMPTS)
+_NO_DOCUMENTS: Final = "must be an array of strings, or of objects with `text`"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as the client sent it, and its text."""
+
+    text: str
+    fields: Mapping[str, Any]  # empty for a plain text
+
+    @property
+    def as_object(self) -> Mapping[str, Any]:
+        return self.fields or {"text": self.text}
+
+
+def _read_documents(value: object) -> tuple[Document, ...]:
+    if not isinstance(value, list):
+        raise invalid(_NO_DOCUMENTS)
+    if not value:
+        raise invalid("must not be empty")
+    _LIMIT.check(value)
+    return tuple(map(_read_document, value))
+
+
+def _read_document(value: object) -> Document:
+    if isinstance(value, str):
+        return Document(value, {})
+    if isinstance(value, dict) and isinstance(value.get("text"), str):
+        return Document(value["text"], value)
+    raise invalid(_NO_DOCUMENTS)
+
+
+class _DocumentObject(Wire):
+    """The schema of a document that is an object."""
+
+    text: str
+
+
+_Documents = Annotated[list[Text | _DocumentObject], Field(min_length=1), _LIMIT]
+Documents = Annotated[
+    tuple[Document, ...], PlainValidator(_read_documents, json_schema_input_type=_Documents)
+]
+Texts = Annotated[
+    tuple[str, ...], PlainValidator(read_texts, json_schema_input_type=Text | ManyTexts)
+]
+
+
+class RerankBody(PoolingBody):
+    """The parameters of rerank."""
+
+    query: Text = parameter("What the documents are ranked for.", of="OVMS, vLLM", is_required=True)
+    documents: Documents = parameter(
+        "Texts, or objects with `text`. Other members of an object have no effect; the answer "
+        "repeats them if it has the documents.",
+        of="OVMS, vLLM",
+        is_required=True,
+    )
+    top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "How many documents the answer has, the most relevant ones. Default: all.", of="OVMS, vLLM"
+    )
+    return_documents: bool | None = parameter(
+        "Whether the answer repeats the documents. Default: false.", of="OVMS"
+    )
+
+    max_tokens_per_doc: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+        "Cuts each document to so many tokens, without those of the query. Default under `/v2`: "
+        f"{COHERES_DOCUMENT_TOKENS}, as Cohere has it; elsewhere: none."
+    )
+
+    def request(self, unused: Unused, max_document_tokens: int | None) -> PoolingRequest:
+        """Raises `InvalidRequest`."""
+        pairs = tuple(TextPair(self.query, each.text) for each in self.documents)
+        refuse_long("documents", len(self.query) + sum(len(each.text) for each in self.documents))
+        limit = self.max_tokens_per_doc or max_document_tokens
+        return self._request(Endpoint.RERANK, pairs, "documents", unused, max_document_tokens=limit)
+
+
+class RankedDocument(Answer, kw_only=True):
+    """A document, and how relevant it is: 0 to 1."""
+
+    index: Annotated[int, Field(description="In `documents` of the request.")]
+    relevance_score: float
+    document: Mapping[str, Any] | UnsetType = UNSET
+
+
+class ApiVersion(Answer, kw_only=True):
+    """The version of Cohere's API that the answer has."""
+
+    version: str = "2"
+
+
+class BilledTokens(Answer, kw_only=True):
+    """The tokens of all texts, with Cohere's names."""
+
+    input_tokens: int
+    output_tokens: int = 0
+
+
+class RerankMeta(Answer, kw_only=True):
+    """Cohere's data about the answer."""
+
+    api_version: ApiVersion
+    tokens: BilledTokens
+
+
+class Rerank(Answer, kw_only=True):
+    """The most relevant documents, the best one first."""
+
+    id: str
+    model: str
+    object: Literal["list"] = "list"
+    results: list[RankedDocument]
+    usage: PoolingUsage
+    meta: RerankMeta
+
+
+class Score(Answer, kw_only=True):
+    """How well two texts fit: 0 to 1."""
+
+    index: int
+    object: Literal["score"] = "score"
+    score: float
+
+
+class Scores(Answer, kw_only=True):
+    id: str
+    object: Literal["list"] = "list"
+    model: str
+    data: list[Score]
+    usage: PoolingUsage
+
+
+_SOURCES: Final = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2"))
+
+
+class ScoreBody(PoolingBody):
+    """The parameters of score: one text and several, or as many of each."""
+
+    text_1: Texts | None = parameter("One text, or several.", of="vLLM")
+    text_2: Texts | None = parameter(
+        "The texts beside them: as many, or any number beside one text.",
+        of="vLLM",
+    )
+    queries: Texts | None = parameter("The same as `text_1`.", of="vLLM")
+    documents: Texts | None = parameter("The same as `text_2`.", of="vLLM")
+    data_1: Texts | None = parameter("The same as `text_1`.", of="vLLM")
+    data_2: Texts | None = parameter("The same as `text_2`.", of="vLLM")
+
+    def request(self, unused: Unused) -> PoolingRequest:
+        """Raises `InvalidRequest`."""
+        names, first, second = self._texts()
+        if len(first) == 1:
+            first *= len(second)
+        if len(first) != len(second):
+            raise refusal(
+                names[1],
+                f"has {len(second)} texts beside {len(first)}: send as many, or one `{names[0]}`",
+            )
+        pairs = tuple(map(TextPair, first, second))
+        refuse_long(names[1], sum(map(len, first)) + sum(map(len, second)))
+        return self._request(Endpoint.SCORE, pairs, names[1], unused)
+
+    def _texts(self) -> tuple[tuple[str, str], tuple[str, ...], tuple[str, ...]]:
+        given = [names for names in _SOURCES if any(getattr(self, each) for each in names)]
+        names = given[0] if given else _SOURCES[0]
+        if len(given) > 1:
+            raise refusal(given[1][0], f"cannot go with `{names[0]}`: send one of them")
+        first, second = (getattr(self, each) for each in names)
+        for name, texts in zip(names, (first, second), strict=True):
+            if texts is None:
+                raise MissingParameter(f"`{name}` is required.", param=name)
+        return names, first, second
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingExchange:
+    """A parsed body, and the values of it that the answer needs."""
+
+    request: PoolingRequest
+    is_base64: bool = False
+    top_n: int | None = None
+    documents: tuple[Document, ...] | None = None  # None: the answer does not repeat them
+
+    def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
+        """Yield the parts of the answer's JSON. Each takes little time."""
+        used = usage(result.num_tokens)
+        if self.request.endpoint is Endpoint.EMBEDDINGS:
+            yield b'{"object":"list","data":['
+            for index, vector in enumerate(result.vectors):
+                written = json_bytes(Embedding(index=index, embedding=self._written(vector)))
+                yield b"," + written if index else written
+            yield b"]," + json_bytes({"model": model, "usage": used})[1:]
+            return
+        scores = list(map(float_of, result.vectors))
+        if self.request.endpoint is Endpoint.SCORE:
+            data = [Score(index=index, score=score) for index, score in enumerate(scores)]
+            yield json_bytes(Scores(id=request_id, model=model, data=data, usage=used))
+            return
+        order = sorted(range(len(scores)), key=lambda index: -scores[index])[: self.top_n]
+        billed = BilledTokens(input_tokens=result.num_tokens)
+        # The members of Cohere's answers and of Jina's together.
+        answer = Rerank(
+            id=request_id,
+            model=model,
+            results=[self._ranked(index, scores[index]) for index in order],
+            usage=used,
+            meta=RerankMeta(api_version=ApiVersion(), tokens=billed),
+        )
+        yield json_bytes(answer)
+
+    def _written(self, vector: bytes) -> str | list[float]:
+        if self.is_base64:
+            return b64encode(vector).decode("ascii")
+        return array("f", vector).tolist()
+
+    def _ranked(self, index: int, score: float) -> RankedDocument:
+        document = UNSET if self.documents is None else self.documents[index].as_object
+        return RankedDocument(index=index, relevance_score=score, document=document)
+
+
+def parse_pooling(endpoint: Endpoint, body: bytes, *, is_v2: bool = False) -> PoolingExchange:
+    """Read the body of a request. Under `/v2`, documents have Cohere's default of a limit. Raises
+    `InvalidRequest` with the path of the field in `param`."""
+    if endpoint is Endpoint.EMBEDDINGS:
+        texts, unused = read_body(endpoint, EmbeddingsBody, body)
+        return PoolingExchange(texts.request(unused), texts.encoding_format == "base64")
+    if endpoint is Endpoint.SCORE:
+        pairs, unused = read_body(endpoint, ScoreBody, body)
+        return PoolingExchange(pairs.request(unused))
+    ranked, unused = read_body(endpoint, RerankBody, body)
+    documents = ranked.documents if ranked.return_documents else None
+    limit = COHERES_DOCUMENT_TOKENS if is_v2 else None
+    request = ranked.request(unused, limit)
+    return PoolingExchange(request, top_n=ranked.top_n, documents=documents)
