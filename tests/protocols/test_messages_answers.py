@@ -10,7 +10,7 @@ from tests.tables import table
 from vinery_serving.core import errors
 from vinery_serving.core import events as ev
 from vinery_serving.core.request import Endpoint
-from vinery_serving.gateway.workers.wire import decode_refusal, encode_refusal
+from vinery_serving.gateway.workers.worker import decode_refusal, encode_refusal
 from vinery_serving.protocols.messages.errors import error_object
 
 from .clients import frames, message_answer, payloads
