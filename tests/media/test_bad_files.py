@@ -16,14 +16,7 @@ from tests.examples import examples
 from tests.media import decoding_jobs
 from tests.media.bad_files import BadFile, bad_files, files_of_many_parts, mutated_files
 from tests.media.containers import good_pictures
-from tests.media.drawing import (
-    PARAM,
-    QUADRANTS,
-    assert_shows,
-    frames_of,
-    is_close,
-    seen_quadrants,
-)
+from tests.media.drawing import PARAM, QUADRANTS, assert_shows, frames_of, is_close, seen_quadrants
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, MediaKind, Picture
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits

@@ -27,13 +27,7 @@ from vinery_accounts.outbound.urls import Url, UrlRefused, join, read_url
 from vinery_serving.core.errors import InvalidRequest, Overloaded
 from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.core.turns import FairTurns, TurnMessages
-from vinery_serving.media.files import (
-    FileRefused,
-    FileTooLarge,
-    is_file_url,
-    read_file,
-    read_path,
-)
+from vinery_serving.media.files import FileRefused, FileTooLarge, is_file_url, read_file, read_path
 from vinery_serving.media.rules import (
     MediaDenied,
     MediaNotFetched,
