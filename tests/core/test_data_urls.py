@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.tables import table
 from vinery_serving.core import data_urls
 from vinery_serving.core.errors import InvalidRequest, ServingError, cited
-from vinery_serving.gateway.workers.wire import decode_refusal, encode_refusal
+from vinery_serving.gateway.workers.worker import decode_refusal, encode_refusal
 from vinery_serving.media.rules import Denial, DenialReason, MediaDenied
 
 DATA = bytes(range(256)) + b"\xfb\xff\xbf?>"

@@ -26,7 +26,7 @@ def test_each_path_in_a_document_exists(document: str) -> None:
 
 def test_no_code_runs_texts_or_unpickles_bytes() -> None:
     """What a client sends could become code by these. Worker processes have answers without
-    classes, see `serving/vinery_serving/gateway/workers/wire.py`."""
+    classes, see `serving/vinery_serving/gateway/workers/worker.py`."""
     code = [
         path
         for room in ("serving", "accounts", "platform")

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import ASSETS, NOW, TINY_CHAT, new_engine
@@ -21,7 +22,7 @@ from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNot
 from vinery_serving.core.request import Rendering
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.gateway.endpoints.models import Abilities, abilities_of
+from vinery_serving.gateway.endpoints.models import capabilities_of
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
 from vinery_serving.gateway.engines.models import ModelEntry, ModelState, draw
 from vinery_serving.prompting.assets import ModelAssets
@@ -170,15 +171,15 @@ async def test_the_reference_model_reasons_and_calls_tools_unless_it_has_no_form
     directory,
 ):
     await serve(directory, LOADED)
-    chatting = Abilities(
-        chats=True, calls_tools=True, reasons=True, fills_in_middle=False, sees=False, watches=False
-    )
-    assert abilities_of(directory.find("a")) == chatting
+    capabilities = to_builtins(capabilities_of(directory.find("a")))
+    able = {name for name, is_able in capabilities.items() if is_able}
+    always = {"completion", "structured_outputs"}
+    assert able == always | {"completion_chat", "function_calling", "reasoning"}
 
     await serve(directory, replace(LOADED, options=EngineOptions(output_format="none")))
-    abilities = abilities_of(directory.find("a"))
-    assert not abilities.calls_tools
-    assert not abilities.reasons
+    formless = capabilities_of(directory.find("a"))
+    assert not formless.function_calling
+    assert not formless.reasoning
 
 
 HIDDEN = replace(OTHER, projects=frozenset({7}))

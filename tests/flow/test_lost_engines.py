@@ -26,7 +26,7 @@ from vinery_serving.core.events import Completed, Failed, Started
 from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Sampling
 from vinery_serving.gateway.engines import suspects as module
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.engines.suspects import Quarantine, Quarantined, Run, Suspects
+from vinery_serving.gateway.engines.suspects import Quarantine, Run, Suspects, Work
 from vinery_serving.gateway.preparing.prepared import PreparedRequest
 from vinery_serving.gateway.running.generate import MAX_LOST_ENGINES, whole
 from vinery_serving.gateway.running.grants import TokenSource
@@ -283,25 +283,25 @@ async def test_a_request_runs_on_two_engines_at_most_if_they_end(engine):
 
 
 async def test_a_request_at_fault_is_refused_until_it_is_released(engine):
-    added: list[Quarantined] = []
-    engine.quarantine = Quarantine(added.append)
+    added: list[tuple[str, str, Work]] = []
+    engine.quarantine = Quarantine(lambda *each: added.append(each))
     async with FakeEngine(engine.replicas.path, die_at_once, die_at_once, answer):
         with pytest.raises(errors.EngineLost):
             await whole(await prepared_of(engine))
         await whole(await prepared_with(engine, "Another question"))
-        with pytest.raises(errors.RequestQuarantined, match=added[0].digest):
+        with pytest.raises(errors.RequestQuarantined, match=added[0][0]):
             await whole(await prepared_of(engine))
         engine.quarantine.follow([])
 
         await whole(await prepared_of(engine))
 
-    assert [(each.model, len(each.digest)) for each in added] == [("tiny-chat", 32)]
+    assert [(model, len(digest)) for digest, model, _ in added] == [("tiny-chat", 32)]
 
 
 async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine):
     """Both run when two engines end. Then they go on one after the other, and one is at fault."""
-    added: list[Quarantined] = []
-    engine.quarantine = Quarantine(added.append)
+    added: list[tuple[str, str, Work]] = []
+    engine.quarantine = Quarantine(lambda *each: added.append(each))
     fatal, neighbour = await prepared_with(engine, "Fatal"), await prepared_of(engine)
 
     async def die_with_both(gateway: Gateway) -> None:
@@ -329,8 +329,8 @@ async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine):
 
 
 async def test_the_hash_does_not_depend_on_who_asks_and_on_random_seeds(engine):
-    added: list[Quarantined] = []
-    quarantine = Quarantine(added.append)
+    added: list[tuple[str, str, Work]] = []
+    quarantine = Quarantine(lambda *each: added.append(each))
     for key_id in (1, 2):
         request = replace(HELLO, sampling=Sampling(temperature=0.5))
         prepared = await prepared_of(engine, request)
@@ -339,9 +339,9 @@ async def test_the_hash_does_not_depend_on_who_asks_and_on_random_seeds(engine):
         quarantine.add("tiny-chat", submits)
     quarantine.add("other", submits)
 
-    digests = [each.digest for each in added]
+    digests = [digest for digest, *_ in added]
     assert digests[0] == digests[1] != digests[2]
-    assert [each.key_id for each in added] == [1, 2, 2]
+    assert [work.lane[1] for *_, work in added] == [1, 2, 2]
 
 
 async def test_planned_ends_count_against_no_request(engine):

@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.hostile.case import CHAT, COMPLETIONS, MODEL, with_fields
@@ -22,20 +21,8 @@ _BLOCK: Final = 1 << 20
 _SEND_TIMEOUT_S: Final = 5.0
 _LOGIN: Final = b"GET /accounts/login/ HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
+# Returns when the client has left.
 Act = Callable[[Target], None]
-
-
-@dataclass(frozen=True)
-class Client:
-    """A hostile client by name. `act` returns when it has left."""
-
-    name: str
-    act: Act
-
-
-def clients() -> tuple[Client, ...]:
-    """All of them."""
-    return tuple(Client(name, act) for name, act in _CLIENTS.items())
 
 
 # -- Connections --------------------------------------------------------------------------
@@ -95,33 +82,25 @@ def _request(target: Target, path: str, **fields: Any) -> bytes:
 # -- Clients ------------------------------------------------------------------------------
 
 
-def _headers_without_end(target: Target) -> None:
-    block = b"".join(b"a%d:b\r\n" % number for number in range(100_000))
-    with _connections(target, 1) as made:
-        for connection in made:
-            _write(connection, b"GET /livez HTTP/1.1\r\nhost: a\r\n")
-            _write_blocks(connection, block, 4)
-            _read_for(made, 1.0)
+def _endless(begin: Callable[[Target], bytes], block: bytes, count: int) -> Act:
+    """Sends a beginning, and then blocks for as long as the server takes them."""
 
-
-def _body_without_end(path: str) -> Act:
     def act(target: Target) -> None:
         with _connections(target, 1) as made:
             for connection in made:
-                _write(connection, _head(target, path, 15_000_000_000))
-                _write_blocks(connection, bytes(_BLOCK), 8)
+                _write(connection, begin(target))
+                _write_blocks(connection, block, count)
                 _read_for(made, 1.0)
 
     return act
 
 
-def _chunks_without_end(target: Target) -> None:
-    head = _head(target, CHAT, 0).replace(b"content-length: 0", b"transfer-encoding: chunked")
-    with _connections(target, 1) as made:
-        for connection in made:
-            _write(connection, head)
-            _write_blocks(connection, b"1\r\na\r\n" * 10_000, 10)
-            _read_for(made, 1.0)
+def _body_without_end(path: str) -> Act:
+    return _endless(lambda target: _head(target, path, 15_000_000_000), bytes(_BLOCK), 8)
+
+
+def _chunked_head(target: Target) -> bytes:
+    return _head(target, CHAT, 0).replace(b"content-length: 0", b"transfer-encoding: chunked")
 
 
 def _unfinished_bodies(target: Target) -> None:
@@ -253,11 +232,15 @@ def _many_prompts(target: Target) -> None:
         _read_for(made, 5.0)
 
 
-_CLIENTS: Final[dict[str, Act]] = {
-    "headers without an end": _headers_without_end,
+CLIENTS: Final[dict[str, Act]] = {
+    "headers without an end": _endless(
+        lambda _: b"GET /livez HTTP/1.1\r\nhost: a\r\n",
+        b"".join(b"a%d:b\r\n" % number for number in range(100_000)),
+        4,
+    ),
     "a body without an end to the API": _body_without_end(CHAT),
     "a body without an end to the sign-in": _body_without_end("/accounts/login/"),
-    "chunks of a byte without an end": _chunks_without_end,
+    "chunks of a byte without an end": _endless(_chunked_head, b"1\r\na\r\n" * 10_000, 10),
     "unfinished bodies": _unfinished_bodies,
     "idle connections": _idle_connections,
     "headers byte by byte": _dripping_headers,

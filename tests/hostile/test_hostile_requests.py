@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from tests.conftest import until
-from tests.hostile.clients import Client, clients
+from tests.hostile.clients import CLIENTS
 from tests.hostile.conftest import MOST_CPU_S, Besieged, cases, contents
 from tests.hostile.corpus.fields import fields
 from tests.system.ledger import locked, rows
@@ -63,29 +63,21 @@ def test_hostile_requests_of_each_kind_are_bounded(besieged: Besieged) -> None:
         besieged.attack(draw.sample(of_kind, NUM_OF_EACH_KIND))
 
 
-def _has_one_connection(client: Client) -> bool:
-    return "without an end" in client.name or client.name.startswith(("pipelined", "one request"))
-
-
-def _leaves(client: Client) -> bool:
-    return "that leave" in client.name or client.name.startswith(("unfinished", "streams"))
-
-
-GROUPS: Final = {
-    "of one connection": _has_one_connection,
-    "that leave": _leaves,
-    "the others": lambda client: not _has_one_connection(client) and not _leaves(client),
-}
+def _group_of(name: str) -> str:
+    if "without an end" in name or name.startswith(("pipelined", "one request")):
+        return "of one connection"
+    leaves = "that leave" in name or name.startswith(("unfinished", "streams"))
+    return "that leave" if leaves else "the others"
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", sorted(set(map(_group_of, CLIENTS))))
 def test_hostile_clients_at_once_are_bounded(besieged: Besieged, group: str) -> None:
-    members = list(filter(GROUPS[group], clients()))
+    members = [act for name, act in CLIENTS.items() if _group_of(name) == group]
     begun_s, cpu_s = time.monotonic(), besieged.web.cpu_s()
 
     with ThreadPoolExecutor(len(members)) as threads:
-        for done in [threads.submit(client.act, besieged.target) for client in members]:
+        for done in [threads.submit(act, besieged.target) for act in members]:
             done.result()
     besieged.wait_until_idle()
 

@@ -9,8 +9,7 @@ from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES, RequestReader
 from vinery_serving.gateway.reading.worker_jobs import READINGS
-from vinery_serving.gateway.workers.pool import WorkerPool
-from vinery_serving.gateway.workers.process import WorkLimits
+from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 
 LIMITS = WorkLimits(
     num_processes=2, cpu_s=5, wall_s=60, memory_bytes=1024 * 2**20, max_waiting=9, wait_s=60

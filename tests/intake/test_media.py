@@ -31,8 +31,7 @@ from vinery_serving.gateway.engines.suspects import Quarantine
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
 from vinery_serving.gateway.reading.media import RequestMedia
 from vinery_serving.gateway.reading.worker_jobs import decode_media
-from vinery_serving.gateway.workers.pool import Worker, WorkerPool
-from vinery_serving.gateway.workers.process import WorkerCrashed
+from vinery_serving.gateway.workers.pool import Worker, WorkerCrashed, WorkerPool
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits, decode_image
 from vinery_serving.prompting.assets import ModelAssets
@@ -203,7 +202,7 @@ async def test_a_url_is_fetched_between_the_parse_which_is_done_once_and_the_dec
 
         assert [each.pixels[:3] for each in draft.submits[0].media] == [bytes(RED), bytes(BLUE)]
         assert draft.prompts[0].text is None, padding
-        assert done == [*before, "resume", "decode_media", "decode_media", "prepare_generation"]
+        assert done == [*before, "resume", "decode_media", "decode_media", "prepare_parsed"]
         done.clear()
 
 
@@ -350,7 +349,7 @@ async def test_different_pictures_are_different_requests_for_the_quarantine(
     red, blue, again = [
         await shown(pool, engine, picture(inline(a_png(color=color)))) for color in (RED, BLUE, RED)
     ]
-    quarantine = Quarantine(on_add=lambda _: None)
+    quarantine = Quarantine(on_add=lambda *_: None)
     quarantine.add("m", red.submits)
 
     assert blue.submits[0].prompt_ids == red.submits[0].prompt_ids

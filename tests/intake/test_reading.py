@@ -23,8 +23,7 @@ from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.preparing.prepared import Draft
 from vinery_serving.gateway.reading.reading import RequestReader
 from vinery_serving.gateway.reading.worker_jobs import GENERATION
-from vinery_serving.gateway.workers.pool import WorkerPool
-from vinery_serving.gateway.workers.process import WorkLimits
+from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -196,7 +195,7 @@ async def test_seven_clients_that_leave_take_their_work_along(
 
     assert (own_pool.num_running, own_pool.num_waiting) == (0, 0)
     assert own_pool._server is not None
-    server = psutil.Process(own_pool._server.pid)
+    server = psutil.Process(own_pool._server._process.pid)
     async with asyncio.timeout(_HANGING_S):
         while server.children():  # noqa: ASYNC110 the processes have no events
             await asyncio.sleep(0.01)
@@ -244,7 +243,7 @@ async def test_a_request_whose_process_is_killed_is_read_again(
     async with RequestReader(own_pool, 1, GENERATION[Endpoint.CHAT], len(body)) as reader:
         await reader.parse(body, "v1", "vinery")
         assert own_pool._server is not None
-        [process] = psutil.Process(own_pool._server.pid).children()
+        [process] = psutil.Process(own_pool._server._process.pid).children()
         process.kill()
         _, draft = await reader.prepare(engine, no_files, ORIGIN)
 

@@ -62,12 +62,6 @@ def _lying_pngs() -> Made:
     sizes = {"zero-width": (0, 8), "zero-height": (8, 0), "most": (_HUGE, _HUGE)}
     for name, size in {**sizes, "one-row": (_HUGE, 1), "negative": (2**32 - 1, 8)}.items():
         yield f"png-{name}", IMAGE, png(*size, rows=bytes(256))
-    yield "png-more-rows-than-data", IMAGE, png(8, 4000, rows=bytes(200))
-    yield "png-colour-type-5", IMAGE, png(colours=5)
-    yield "png-without-header", IMAGE, png()[:8] + png()[33:]
-    yield "png-wrong-checksum", IMAGE, png()[:29] + b"\0\0\0\0" + png()[33:]
-    yield "png-endless-chunk", IMAGE, png()[:33] + b"\xff\xff\xff\xffIDAT" + bytes(64)
-    yield "png-data-before-header", IMAGE, png(before=png_chunk(b"IDAT", bytes(9)))
     frames = png_chunk(b"acTL", struct.pack(">II", _HUGE, 0))
     yield "apng-lying-frames", VIDEO, png(more=frames)
     count = png_chunk(b"acTL", struct.pack(">II", 9, 0))
@@ -88,10 +82,6 @@ def _png_bombs() -> Made:
 def _lying_gifs() -> Made:
     yield "gif-zero-size", IMAGE, gif(gif_image(0, 0), width=0, height=0)
     yield "gif-huge-screen", IMAGE, gif(gif_image(), width=65535, height=65535)
-    yield "gif-image-outside", IMAGE, gif(gif_image(left=65000))
-    yield "gif-without-image", IMAGE, gif(b";")
-    yield "gif-wrong-codes", IMAGE, gif(gif_image(codes=b"\xff" * 200))
-    yield "gif-endless-comment", IMAGE, gif(b"!\xfe" + (b"\xff" + b"a" * 255) * 60_000)
     frames = gif_image(8, 8, codes=b"\x84\x8f\xa9\xcb\xed\x0f\x63\x2b")
     yield "gif-700000-frames", VIDEO, gif(*[frames] * 700_000)
     yield "gif-100000-frames-as-picture", IMAGE, gif(*[frames] * 100_000, b";")
@@ -100,8 +90,6 @@ def _lying_gifs() -> Made:
 def _lying_bmps() -> Made:
     for name, size in {"huge": (_HUGE, _HUGE), "zero": (0, 0), "negative": (-8, 8)}.items():
         yield f"bmp-{name}", IMAGE, bmp(*size)
-    yield "bmp-data-outside", IMAGE, bmp(8, 8, offset=10**9)
-    yield "bmp-unknown-compression", IMAGE, bmp(8, 8, compression=99)
 
 
 def _jpeg_with(marker: int, contents: bytes) -> bytes:
@@ -122,36 +110,26 @@ def _many_scans(side: int, num_scans: int) -> bytes:
 
 
 def _lying_jpegs() -> Made:
-    jpeg = good_pictures()["jpeg"]
     for width, height in ((0, 8), (65535, 65535), (65535, 700)):
         yield f"jpeg-{width}x{height}", IMAGE, _jpeg_of_size(width, height)
     yield "jpeg-more-rows-than-data", IMAGE, _jpeg_of_size(96, 6000)
-    yield "jpeg-12-bits", IMAGE, jpeg.replace(b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c")
-    yield "jpeg-segment-too-long", IMAGE, jpeg[:2] + b"\xff\xe1\xff\xff" + bytes(64)
-    yield "jpeg-segment-of-length-0", IMAGE, jpeg[:2] + b"\xff\xe1\0\0" + jpeg[2:]
     yield "jpeg-fill-bytes", IMAGE, b"\xff\xd8" + b"\xff" * 8 * MIB
     yield "jpeg-20000-scans", IMAGE, _many_scans(6000, 2000)
-    yield "jpeg-damaged-exif", IMAGE, _jpeg_with(0xE1, b"Exif\0\0II*\0" + b"\xff" * 60)
     loop = tiff({0x8769: (4, 1, 8)}, following=8)
     yield "jpeg-exif-loop", IMAGE, _jpeg_with(0xE1, b"Exif\0\0" + loop)
-    yield "mpo-lying-index", IMAGE, _jpeg_with(0xE2, b"MPF\0II*\0" + b"\x7f" * 60)
 
 
 def _lying_tiffs() -> Made:
     for name, side in {"zero": 0, "most": 2**32 - 1, "65535": 65535}.items():
         yield f"tiff-{name}", IMAGE, grey_tiff(side, side)
-    yield "tiff-data-outside", IMAGE, grey_tiff(8, 8, offsets=(4, 1, 10**9))
-    yield "tiff-fewer-data", IMAGE, grey_tiff(4000, 4000)
     yield "tiff-many-offsets", IMAGE, grey_tiff(8, 8, offsets=(4, 2**31, 8))
     yield "tiff-65535-samples", IMAGE, grey_tiff(8, 8, samples=(3, 1, 65535))
-    yield "tiff-unknown-compression", IMAGE, grey_tiff(8, 8, compression=(3, 1, 60000))
     for name, code in {"lzw": 5, "deflate": 8, "jpeg": 7}.items():
         data = grey_tiff(6000, 6000, compression=(3, 1, code))
         yield f"tiff-zeros-as-{name}", IMAGE, data
     tiles = {"tile_offsets": (4, 1, 200), "tile_counts": (4, 1, 64)}
     huge = {"tile_width": (4, 1, 2**31), "tile_height": (4, 1, 2**31)}
     yield "tiff-huge-tile", IMAGE, grey_tiff(8, 8, compression=(3, 1, 8), **huge, **tiles)
-    yield "tiff-directory-outside", IMAGE, b"II*\0" + struct.pack("<I", 10**9) + bytes(64)
     yield "tiff-65535-entries", IMAGE, b"II*\0\x08\0\0\0\xff\xff" + b"\0\1\4\0\1\0\0\0" * 60_000
     yield "tiff-directories-in-a-loop", IMAGE, grey_tiff_in_a_loop()
     yield "tiff-exif-in-a-loop", IMAGE, grey_tiff(8, 8, exif=(4, 1, 8))
@@ -167,10 +145,6 @@ def grey_tiff_in_a_loop() -> bytes:
 def _lying_webps() -> Made:
     extended = struct.pack("<I", 2) + struct.pack("<I", 16_383)[:3] * 2
     yield "webp-huge-canvas", IMAGE, riff(b"WEBP", (b"VP8X", extended))
-    webp = good_pictures()["webp"]
-    yield "webp-lying-length", IMAGE, webp[:4] + b"\xff\xff\xff\x7f" + webp[8:]
-    yield "webp-zero-size", IMAGE, webp[:26] + bytes(4) + webp[30:]
-    yield "webp-lossless-garbage", IMAGE, riff(b"WEBP", (b"VP8L", b"\x2f" + b"\xff" * 64))
 
 
 def _lying_avifs() -> Made:
@@ -180,37 +154,21 @@ def _lying_avifs() -> Made:
     yield "avif-zero", IMAGE, avif[:at] + bytes(8) + avif[at + 8 :]
     large = avif[:at] + struct.pack(">II", 6000, 6000) + avif[at + 8 :]
     yield "avif-larger-than-coded", IMAGE, large
-    for name in (b"meta", b"iloc", b"av1C"):
-        start = avif.index(name) - 4
-        yield f"avif-{name.decode()}-huge", IMAGE, avif[:start] + b"\x7f" * 4 + avif[start + 4 :]
-        yield f"avif-{name.decode()}-empty", IMAGE, avif[:start] + b"\0\0\0\x08" + avif[start + 4 :]
 
 
 def _lying_videos() -> Made:
     mp4 = good_videos()["mp4"]
-    for name in (b"moov", b"trak", b"stbl", b"stsd", b"stsz"):
-        start = mp4.index(name) - 4
-        yield f"mp4-{name.decode()}-huge", VIDEO, mp4[:start] + b"\x7f" * 4 + mp4[start + 4 :]
-        yield f"mp4-{name.decode()}-empty", VIDEO, mp4[:start] + b"\0\0\0\x08" + mp4[start + 4 :]
-    for name, offset in ((b"stsz", 12), (b"stts", 8), (b"stco", 8)):
-        at = mp4.index(name) + offset
-        yield f"mp4-{name.decode()}-many", VIDEO, mp4[:at] + b"\x7f\xff\xff\xff" + mp4[at + 4 :]
     at = mp4.index(b"avc1") + 28
     yield "mp4-65535", VIDEO, mp4[:at] + b"\xff" * 4 + mp4[at + 4 :]
     yield "mp4-garbage-frames", VIDEO, _overwritten(mp4, b"mdat", b"\xa5")
-    yield "mp4-data-alone", VIDEO, box(b"ftyp", b"isom", bytes(4)) + box(b"mdat", bytes(4096))
     yield "mp4-boxes-in-boxes", VIDEO, box(b"ftyp", b"isom", bytes(4)) + _nested(b"moov", 3000)
     yield "mp4-a-million-boxes", VIDEO, box(b"ftyp", b"isom", bytes(4)) + box(b"free") * 10**6
     yield "mp4-a-million-tracks", VIDEO, box(b"ftyp", b"isom") + box(b"moov", box(b"trak") * 10**6)
     link = b"\0\0\0\0" + b"file:///etc/passwd\0"
     yield "mp4-other-file", VIDEO, mp4.replace(b"\0\0\0\x0curl \0\0\0\1", box(b"url ", link))
     webm = good_videos()["webm"]
-    yield "webm-garbage", VIDEO, webm[:4] + b"\xff" * 4096
     at = webm.index(b"\xb0", webm.index(b"V_VP8"))
     yield "webm-huge", VIDEO, webm[:at] + b"\xb0\x84\x7f\xff\xff\xff" + webm[at + 6 :]
-    avi = good_videos()["avi"]
-    yield "avi-lying-list", VIDEO, avi[:16] + b"\xff\xff\xff\x7f" + avi[20:]
-    yield "avi-without-frames", VIDEO, avi[: avi.index(b"movi") + 4]
 
 
 def _overwritten(data: bytes, name: bytes, value: bytes) -> bytes:
@@ -238,7 +196,6 @@ def _bad_documents() -> Made:
     yield "pdf-a-billion-pages", DOCUMENT, _changed_pdf({2: tree % (10**9, b"4 0 R")})
     yield "pdf-21-pages", DOCUMENT, pdfs.pdf(pdfs.pages([b""] * 21))
     yield "pdf-no-pages", DOCUMENT, _changed_pdf({2: tree % (0, b"")})
-    yield "pdf-without-catalog", DOCUMENT, _changed_pdf({1: b"null"})
     yield "pdf-table-of-itself", DOCUMENT, _changed_pdf({}, b"/Prev 9")
     encryption = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O (o) /U (u) >>"
     yield "pdf-encrypted", DOCUMENT, _changed_pdf({}, encryption)
@@ -255,10 +212,6 @@ def _bad_documents() -> Made:
     image = b"/Type /XObject /Subtype /Image /Width %d /Height %d /BitsPerComponent 8 /ColorSpace "
     picture = pdfs.deflated(bytes(9), image % (_HUGE, _HUGE) + b"/DeviceRGB")
     yield f"pdf-image-of-{_HUGE}", DOCUMENT, _with_image(picture)
-    for name in (b"JBIG2Decode", b"JPXDecode"):
-        entries = image % (900, 900) + b"/DeviceGray /Filter /" + name
-        garbage = pdfs.stream(b"\xa5" * 4096, entries)
-        yield f"pdf-image-garbage-{name.decode()}", DOCUMENT, _with_image(garbage)
 
 
 def _with_image(picture: bytes) -> bytes:

@@ -5,7 +5,7 @@ import signal
 from typing import Any
 
 from vinery_serving.core.media import Clip, MediaKind, Page, Picture
-from vinery_serving.gateway.workers.worker import Session
+from vinery_serving.gateway.workers.worker import Codec, Session
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
 
@@ -44,4 +44,4 @@ def peak_bytes(session: Session) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-RESULT_TYPES = (Picture, Clip, Page)
+CODEC = Codec((Picture, Clip, Page))

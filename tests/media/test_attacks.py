@@ -1,24 +1,20 @@
-"""No URL, redirect, name or path of an attack reaches an address or file that no rule allows.
+"""No redirect and no name of an attack reaches an address that no rule allows. Its URLs and paths
+are sent in the fields of requests: see `tests/requests/test_media_attacks.py`.
 
 A server listens on one port of all addresses of this machine, and the connections that are tried
 are recorded: where a rule allows the host, the address check alone stands between them.
 """
 
-from pathlib import Path
-
 import pytest
 
-from tests.media.path_attacks import PATH_ATTACKS, build
 from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, FORBIDDEN_IPV6, NAMES, plain
 from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.outbound.servers import redirect
 from vinery_accounts.outbound.urls import UrlRefused, read_url
-from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.media import PathSource, UrlSource
+from vinery_serving.core.media import UrlSource
 from vinery_serving.media.fetching import MediaFetcher, Wanted
 from vinery_serving.media.rules import (
     DenialReason,
-    FolderRule,
     Level,
     MediaDenied,
     MediaNotFetched,
@@ -43,22 +39,9 @@ def rule_of(host: str, port: int) -> UrlRule:
     return UrlRule(2, host, WEB, (port,), networks=("127.0.0.1/32",))
 
 
-async def fetch(fetcher: MediaFetcher, source: UrlSource | PathSource, policy: MediaPolicy) -> None:
+async def fetch(fetcher: MediaFetcher, source: UrlSource, policy: MediaPolicy) -> None:
     wanted = Wanted(source, "messages[0].content[1]")
     await fetcher.fetch_all([wanted], policy, key=1, project=1)
-
-
-async def test_no_attack_reaches_an_address_even_where_a_rule_allows_its_host() -> None:
-    network = RecordedNetwork()
-    fetcher = MediaFetcher(network.client())
-    async with listening_everywhere() as server:
-        for attack in (*ATTACKS, *(f"http://{name}:{{port}}/" for name in NAMES)):
-            url = attack.replace("{port}", str(server.port))
-            with pytest.raises((MediaDenied, MediaNotFetched)) as caught:
-                await fetch(fetcher, UrlSource(url), policy_that_allows(url))
-            assert caught.value.param == "messages[0].content[1]"
-        assert network.connected == []
-        assert server.num_connections == 0
 
 
 async def test_no_redirect_to_an_attack_is_followed() -> None:
@@ -123,20 +106,3 @@ async def test_no_name_with_a_forbidden_address_beside_a_public_one_is_reached()
             await fetch(fetcher, UrlSource(url), policy_that_allows(url))
         assert caught.value.denial.reason is DenialReason.ADDRESS
         assert network.connected == []
-
-
-async def test_no_path_of_an_attack_is_read_and_no_url_as_a_path(tmp_path: Path) -> None:
-    top = tmp_path.resolve()  # noqa: ASYNC240
-    folder, outside = top / "allowed", top / "outside"
-    build(folder, outside)
-    fetcher = MediaFetcher(RecordedNetwork().client())
-    policy = MediaPolicy((Level("platform", urls=(), folders=(FolderRule(1, str(folder)),)),))
-    for attack in PATH_ATTACKS:
-        text = attack.replace("{folder}", str(folder)).replace("{outside}", str(outside))
-        for source in (PathSource(text), UrlSource(text)):
-            with pytest.raises(InvalidRequest):
-                await fetch(fetcher, source, policy)
-    await fetch(fetcher, PathSource(f"{folder}/a.png"), policy)
-    policy = MediaPolicy((Level("platform", urls=(), folders=(FolderRule(1, "/"),)),))
-    with pytest.raises(MediaNotFetched, match="absolute"):
-        await fetch(fetcher, PathSource("http://a.example/x"), policy)

@@ -1,6 +1,5 @@
-"""The cache keeps files for a short time, and within its bytes."""
+"""The cache keeps files within its bytes. For how long: see `test_fetching`."""
 
-from tests.fakes.clock import FakeClock
 from vinery_serving.media.fetching import Fetched, MediaCache
 
 
@@ -11,19 +10,6 @@ def put(cache: MediaCache, key: str, data: bytes) -> None:
 def data_of(cache: MediaCache, key: str) -> bytes | None:
     fetched = cache.get(key)
     return None if fetched is None else fetched.data
-
-
-def test_a_file_is_kept_for_a_short_time_only() -> None:
-    clock = FakeClock()
-    cache = MediaCache(1000, 60, clock)
-    put(cache, "url", b"picture")
-    assert data_of(cache, "url") == b"picture"
-    assert data_of(cache, "other") is None
-    clock.pass_s(59)
-    assert data_of(cache, "url") == b"picture"
-    clock.pass_s(1)
-    assert data_of(cache, "url") is None
-    assert cache.num_bytes == 0
 
 
 def test_a_later_file_replaces_the_one_before() -> None:

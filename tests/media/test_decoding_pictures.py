@@ -178,10 +178,6 @@ def test_a_picture_of_any_mode_is_shown_in_its_colours_on_white(
     assert_shows(decoded(saved(image, file_type, **options)), shown, tolerance)
 
 
-def test_a_jpeg_of_inks_has_the_marker_of_inverted_values() -> None:
-    assert b"Adobe" in saved(INK, "JPEG", **FINE)
-
-
 def test_transparency_tints_no_neighbours_and_a_transparent_value_of_16_bits_is_white() -> None:
     image = Image.new("RGBA", (64, 64), (0, 0, 0, 0))
     image.paste((*RED, 255), (0, 0, 64, 31))
@@ -200,16 +196,6 @@ def test_transparency_tints_no_neighbours_and_a_transparent_value_of_16_bits_is_
     picture = decoded(png_with_transparency(saved(image, "PNG"), 300))
 
     assert_shows(picture, (WHITE, (1, 1, 1), WHITE, (1, 1, 1)))
-
-
-@table("bits", [1, 2, 4, 8])
-def test_a_palette_of_any_depth_is_read(bits: int) -> None:
-    image = Image.new("P", (8, 8), 1)
-    image.putpalette([*RED, *GREEN])
-
-    picture = decoded(saved(image, "PNG", bits=bits))
-
-    assert_shows(picture, (GREEN,) * 4)
 
 
 @table("file_type", ["PNG", "TIFF", "BMP"])

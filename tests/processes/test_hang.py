@@ -25,7 +25,7 @@ SILENT = "without a sign of life"
 UNTIL_S, MORE_S = LIMIT_S + CONFIRM_S - INTERVAL_S, CONFIRM_S + INTERVAL_S
 
 
-class FakeProcess:
+class FakeProcess(LinuxProcess):
     """A process in a state that the test sets. Its threads wait for a processor as it sets."""
 
     def __init__(self) -> None:

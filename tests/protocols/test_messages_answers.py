@@ -8,7 +8,7 @@ from tests.tables import table
 from vinery_serving.core import errors
 from vinery_serving.core import events as ev
 from vinery_serving.core.request import Endpoint
-from vinery_serving.gateway.workers.wire import decode_refusal, encode_refusal
+from vinery_serving.gateway.workers.worker import decode_refusal, encode_refusal
 from vinery_serving.protocols.messages.exchange import error_object
 
 from .clients import message_answer, payloads

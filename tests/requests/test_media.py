@@ -17,7 +17,7 @@ from vinery_serving.core.media import (
     PathSource,
     UrlSource,
 )
-from vinery_serving.gateway.endpoints.callers import CallerMedia
+from vinery_serving.gateway.endpoints.callers import fetch_media
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.media.fetching import Fetched, MediaFetcher, Wanted
@@ -62,12 +62,18 @@ def covers(num_bytes: int) -> None:
     """There is memory for any number."""
 
 
+async def fetch(
+    fetcher: Any, media: Sequence[MediaPart], levels: Mapping[Scope, Level] | None = None
+) -> Mapping[int, InlineSource]:
+    return await fetch_media(new_runtime(fetcher, levels), CALLER, media, Meter(), covers)
+
+
 async def test_only_files_that_did_not_come_with_the_request_are_fetched() -> None:
     fetches, meter = Fetches(), Meter()
     covered: list[int] = []
-    media = CallerMedia(new_runtime(fetches), CALLER, meter, covered.append)
+    media = media_of(InlineSource(b"a"), URL, PathSource("/a.png"))
 
-    files = await media.fetch(media_of(InlineSource(b"a"), URL, PathSource("/a.png")))
+    files = await fetch_media(new_runtime(fetches), CALLER, media, meter, covered.append)
 
     assert files == {1: InlineSource(b"file", 1000), 2: InlineSource(b"file", 1000)}
     ((wanted, policy, key, project),) = fetches.asked
@@ -77,23 +83,15 @@ async def test_only_files_that_did_not_come_with_the_request_are_fetched() -> No
     assert covered == [8]
     assert meter.media.fetch_s > 0
 
-
-async def test_nothing_is_fetched_for_a_request_that_has_its_files() -> None:
-    fetches, meter = Fetches(), Meter()
-    media = CallerMedia(new_runtime(fetches), CALLER, meter, covers)
-
-    assert await media.fetch(media_of(InlineSource(b"a"))) == {}
-    assert fetches.asked == []
-    assert meter.media.fetch_s == 0
+    assert await fetch(Fetches(), media_of(InlineSource(b"a"))) == {}
 
 
 @table("caller", [CALLER, ANONYMOUS])
 async def test_without_a_rule_nothing_is_fetched_and_the_refusal_is_listed(caller: Caller) -> None:
-    runtime = new_runtime(MediaFetcher())
-    media = CallerMedia(runtime, caller, Meter(), covers)
+    runtime, media = new_runtime(MediaFetcher()), media_of(InlineSource(b"a"), URL)
 
     with pytest.raises(MediaDenied) as caught:
-        await media.fetch(media_of(InlineSource(b"a"), URL))
+        await fetch_media(runtime, caller, media, Meter(), covers)
 
     assert caught.value.param == "messages[0].content[1].image_url"
     ((organization_id, _, denial),) = runtime.media_denials._waiting
@@ -107,14 +105,13 @@ async def test_a_rule_limits_the_number_of_media_inline_ones_too(
     most: int | None, is_right: bool
 ) -> None:
     levels = {(2, 3): Level("project", max_media=most)}
-    media = CallerMedia(new_runtime(Fetches(), levels), CALLER, Meter(), covers)
     parts = media_of(InlineSource(b"a"), URL, InlineSource(b"b"))
 
     if is_right:
-        assert len(await media.fetch(parts)) == 1
+        assert len(await fetch(Fetches(), parts, levels)) == 1
         return
     with pytest.raises(InvalidRequest, match="allow 2 pictures") as caught:
-        await media.fetch(parts)
+        await fetch(Fetches(), parts, levels)
     assert caught.value.param == "messages[0].content[2].image_url"
 
 
@@ -123,4 +120,4 @@ async def test_files_need_memory_as_bodies_do() -> None:
         raise TooManyBodies(num_bytes)
 
     with pytest.raises(TooManyBodies):
-        await CallerMedia(new_runtime(Fetches()), CALLER, Meter(), refuses).fetch(media_of(URL))
+        await fetch_media(new_runtime(Fetches()), CALLER, media_of(URL), Meter(), refuses)

@@ -19,8 +19,9 @@ from vinery_serving.core.data_urls import is_data_url
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.request import Endpoint
-from vinery_serving.gateway.endpoints.callers import CallerMedia
+from vinery_serving.gateway.endpoints.callers import fetch_media
 from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.media.fetching import MediaFetcher
 from vinery_serving.media.rules import FolderRule, Level, UrlRule
 from vinery_serving.protocols import parse
@@ -75,24 +76,23 @@ def requests(url: str) -> Iterator[tuple[Endpoint, Dialect, bytes]]:
         yield Endpoint.MESSAGES, V1, json.dumps(body).encode()
 
 
-async def fetch(media: CallerMedia, endpoint: Endpoint, dialect: Dialect, body: bytes) -> None:
+async def fetch(runtime: Runtime, endpoint: Endpoint, dialect: Dialect, body: bytes) -> None:
     """Read a request and fetch its media, as the web process does."""
     parts = parse(endpoint, body, dialect).request.media
     assert parts
-    await media.fetch(parts)
+    await fetch_media(runtime, CALLER, parts, Meter(), covers)
 
 
-async def is_refused(media: CallerMedia, endpoint: Endpoint, dialect: Dialect, body: bytes) -> bool:
+async def is_refused(runtime: Runtime, endpoint: Endpoint, dialect: Dialect, body: bytes) -> bool:
     try:
-        await fetch(media, endpoint, dialect, body)
+        await fetch(runtime, endpoint, dialect, body)
     except InvalidRequest:
         return True
     return False
 
 
-def media_under(level: Level, network: RecordedNetwork) -> CallerMedia:
-    runtime = new_runtime(MediaFetcher(network.client()), {(0, 0): level})
-    return CallerMedia(runtime, CALLER, Meter(), covers)
+def runtime_under(level: Level, network: RecordedNetwork) -> Runtime:
+    return new_runtime(MediaFetcher(network.client()), {(0, 0): level})
 
 
 async def test_no_field_of_a_request_reaches_an_address() -> None:
@@ -101,10 +101,10 @@ async def test_no_field_of_a_request_reaches_an_address() -> None:
     async with listening_everywhere() as server:
         ports = (server.port, 80, 443)
         rules = tuple(UrlRule(1, host, ("http", "https"), ports) for host in hosts)
-        media = media_under(Level("platform", urls=rules, folders=()), network)
+        runtime = runtime_under(Level("platform", urls=rules, folders=()), network)
         for attack in (*ATTACKS, *(f"http://{name}:{{port}}/" for name in NAMES)):
             for request in requests(attack.replace("{port}", str(server.port))):
-                assert await is_refused(media, *request), request
+                assert await is_refused(runtime, *request), request
         assert network.connected == []
         assert server.num_connections == 0
 
@@ -115,7 +115,7 @@ async def test_an_allowed_url_is_fetched_from_every_field() -> None:
         rule = UrlRule(1, "a.example", ("http",), (server.port,), networks=("127.0.0.0/8",))
         level = Level("platform", urls=(rule,), folders=())
         for number, request in enumerate(requests(f"http://a.example:{server.port}/")):
-            await fetch(media_under(level, network), *request)
+            await fetch(runtime_under(level, network), *request)
             assert server.num_connections == number + 1
 
 
@@ -129,12 +129,12 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 async def test_no_field_of_a_request_reads_a_file(folders: tuple[Path, Path]) -> None:
     folder, outside = folders
     level = Level("platform", urls=(), folders=(FolderRule(1, str(folder)),))
-    media = media_under(level, RecordedNetwork())
+    runtime = runtime_under(level, RecordedNetwork())
     for attack in PATH_ATTACKS:
         if is_data_url(attack):  # it has its file itself
             continue
         path = attack.replace("{folder}", str(folder)).replace("{outside}", str(outside))
         for request in requests(path):
-            assert await is_refused(media, *request), request
+            assert await is_refused(runtime, *request), request
     for endpoint, dialect, body in requests(f"file://{folder}/a.png"):
-        await fetch(media, endpoint, dialect, body)
+        await fetch(runtime, endpoint, dialect, body)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vinery_serving.core.errors import ContextTooLong, UnsupportedParameter
-from vinery_serving.gateway.workers.worker import Session
+from vinery_serving.gateway.workers.worker import Codec, Session
 
 _loaded: list[Any] = []
 
@@ -110,4 +110,4 @@ def foreign(session: Session) -> object:
     return object()
 
 
-RESULT_TYPES = (Colour, Grape)
+CODEC = Codec((Colour, Grape))

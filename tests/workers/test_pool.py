@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.tables import table
 from tests.workers import jobs_for_tests as jobs
-from tests.workers.jobs_for_tests import RESULT_TYPES, Colour, Grape
+from tests.workers.jobs_for_tests import CODEC, Colour, Grape
 from vinery_serving.core.errors import (
     ContextTooLong,
     InvalidRequest,
@@ -27,9 +27,14 @@ from vinery_serving.core.errors import (
     UnsupportedParameter,
 )
 from vinery_serving.gateway.reading.media import _cpu_limit
-from vinery_serving.gateway.workers.pool import WorkerPool
-from vinery_serving.gateway.workers.process import JobFailed, WorkerCrashed, WorkLimits, exit_name
-from vinery_serving.gateway.workers.wire import BrokenAnswer, Codec, decode_refusal, encode_refusal
+from vinery_serving.gateway.workers.pool import (
+    JobFailed,
+    WorkerCrashed,
+    WorkerPool,
+    WorkLimits,
+    exit_name,
+)
+from vinery_serving.gateway.workers.worker import BrokenAnswer, decode_refusal, encode_refusal
 
 _HANGING_S = 60
 LIMITS = WorkLimits(
@@ -57,7 +62,7 @@ async def call(pool: WorkerPool, job: Any, *arguments: Any, key: int = 1, body: 
 
 def fork_server_pid(pool: WorkerPool) -> int:
     assert pool._server is not None
-    return pool._server.pid
+    return pool._server._process.pid
 
 
 def children_of(pid: int) -> list[int]:
@@ -300,7 +305,7 @@ async def test_a_fork_server_that_never_works_is_not_started_again_and_again(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ending = [sys.executable, "-c", ""]
-    monkeypatch.setattr("vinery_serving.gateway.workers.process.arguments", lambda *_: ending)
+    monkeypatch.setattr("vinery_serving.gateway.workers.pool.arguments", lambda *_: ending)
     for _ in range(10):
         with pytest.raises(Overloaded):
             await call(pool, jobs.pid)
@@ -351,7 +356,6 @@ async def test_a_process_may_serve_once_and_later_ones_are_loaded(pool: WorkerPo
     assert await call(pool, jobs.pid) != first
 
 
-CODEC = Codec(RESULT_TYPES)
 VALUES = st.recursive(
     st.none()
     | st.booleans()

@@ -27,13 +27,7 @@ from vinery_accounts.outbound.urls import Url, UrlRefused, join, read_url
 from vinery_serving.core.errors import InvalidRequest, Overloaded
 from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.core.turns import FairTurns, TurnMessages
-from vinery_serving.media.files import (
-    FileRefused,
-    FileTooLarge,
-    is_file_url,
-    read_file,
-    read_path,
-)
+from vinery_serving.media.files import FileRefused, FileTooLarge, is_file_url, read_file, read_path
 from vinery_serving.media.rules import (
     MediaDenied,
     MediaNotFetched,
@@ -92,21 +86,6 @@ class Examination:
     error: InvalidRequest | None
 
 
-@dataclass(slots=True)
-class _Budget:
-    max_bytes: int
-    num_bytes: int = 0
-
-    def take(self, content: Fetched, param: str) -> None:
-        self.num_bytes += len(content.data)
-        if self.num_bytes > self.max_bytes:
-            raise InvalidRequest(
-                f"The files that this request names have more than {self.max_bytes // _MIB} MB in "
-                "all. Name fewer or smaller ones.",
-                param=param,
-            )
-
-
 class MediaFetcher:
     """Belongs to one event loop."""
 
@@ -139,11 +118,18 @@ class MediaFetcher:
             first.setdefault(each.source, each)
         for each in first.values():
             Permit(policy, each.param).enter(_target(each))
-        budget = _Budget(self._limits.max_bytes_of_request)
+        most_bytes, num_bytes = self._limits.max_bytes_of_request, 0
 
         async def fetch(each: Wanted) -> Fetched:
+            nonlocal num_bytes
             content = await self._cached(each, policy, key, project)
-            budget.take(content, each.param)
+            num_bytes += len(content.data)
+            if num_bytes > most_bytes:
+                raise InvalidRequest(
+                    f"The files that this request names have more than {most_bytes // _MIB} MB in "
+                    "all. Name fewer or smaller ones.",
+                    param=each.param,
+                )
             return content
 
         fetched = await _all(fetch, first.values())

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from vinery_serving.processes.heartbeat import Page
 
@@ -34,18 +34,6 @@ class Hang:
 
     silent_s: float  # since it broke its promise, or was stopped
     reason: str
-
-
-class ProcessState(Protocol):
-    """What the operating system knows of a process."""
-
-    def letter(self) -> str:
-        """The state as `ps` shows it; empty if unknown."""
-        ...
-
-    def waited_s(self) -> dict[str, float]:
-        """For how long each thread has waited for a processor so far; empty if unknown."""
-        ...
 
 
 class LinuxProcess:
@@ -83,7 +71,7 @@ class HangWatch:
     """Call `look` again after `next_look_s`, or earlier."""
 
     def __init__(
-        self, page: Page, process: ProcessState, clock: Callable[[], float] = time.monotonic
+        self, page: Page, process: LinuxProcess, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._page = page
         self._process = process

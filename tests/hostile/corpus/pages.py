@@ -63,7 +63,7 @@ def _of_tables() -> Iterator[Case]:
         for name, (kind, large) in values.LARGE.items():
             if (at + len(name)) % 4 == 0:
                 yield _api(name, "POST", path, _object(kind, large), _SIZE)
-        for number, text in enumerate(values.texts()):
+        for number, text in enumerate(values.UNICODE):
             if (at + number) % 5 == 0:
                 field = f'{{"name": {text}}}'.encode("utf-8", "surrogateescape")
                 yield _api(f"name {number}", "POST", path, constant(field))

@@ -73,10 +73,6 @@ def _wide_arguments(size: int) -> dict[str, Any]:
     return _called(_call(0, f"{{{members}}}"))
 
 
-def _many_calls(size: int) -> dict[str, Any]:
-    return _called(*_of_size(_call, 80)(size))
-
-
 # -- Tools --------------------------------------------------------------------------------
 
 
@@ -84,21 +80,9 @@ def _tool(name: str, **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, **more}}
 
 
-def _many_tools(size: int) -> dict[str, Any]:
-    return {"tools": _of_size(lambda at: _tool(f"f{at}"), 54)(size)}
-
-
-def _described(size: int) -> dict[str, Any]:
-    return {"tools": [_tool("f", description="word " * (size // 5))]}
-
-
 def _with_properties(size: int) -> dict[str, Any]:
     properties = {f"p{at}": {"type": "string"} for at in range(num_of(size, 28))}
     return {"tools": [_tool("f", parameters={"type": "object", "properties": properties})]}
-
-
-def _same_tools(size: int) -> dict[str, Any]:
-    return {"tools": _of_size(lambda at: _tool("same"), 56)(size)}
 
 
 def _allowed_tools(size: int) -> dict[str, Any]:
@@ -157,10 +141,16 @@ _PROMPTS: Final[Mapping[str, tuple[tuple[str, ...], str, int, Fields]]] = {
     ),
     "deep arguments of a call": _calls(_deep_arguments),
     "wide arguments of a call": _calls(_wide_arguments),
-    "many calls": _calls(_many_calls),
-    "many tools": _tools(_many_tools),
-    "many tools of one name": _tools(_same_tools),
-    "a tool with a long description": _tools(_described),
+    "many calls": _calls(lambda size: _called(*_of_size(_call, 80)(size))),
+    "many tools": _tools(
+        lambda size: {"tools": _of_size(lambda at: _tool(f"f{at}"), 54)(size)}
+    ),
+    "many tools of one name": _tools(
+        lambda size: {"tools": _of_size(lambda at: _tool("same"), 56)(size)}
+    ),
+    "a tool with a long description": _tools(
+        lambda size: {"tools": [_tool("f", description="word " * (size // 5))]}
+    ),
     "a tool with many properties": _tools(_with_properties),
     "a choice of many tools": (
         (CHAT, INPUT_TOKENS), "tool_choice", _SIZE, _allowed_tools,

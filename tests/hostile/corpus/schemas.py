@@ -48,14 +48,6 @@ def _branching(depth: int, keyword: str = "anyOf") -> Schema:
     return {"$defs": {"n": node}, "const": value, "items": {"$ref": "#/$defs/n"}}
 
 
-def _choices(size: int) -> Schema:
-    return {"enum": [f"choice {number}" for number in range(num_of(size, 16))]}
-
-
-def _objects_to_choose(size: int) -> Schema:
-    return {"enum": [{"a": number, "b": [number]} for number in range(num_of(size, 28))]}
-
-
 def _all_of_choices(size: int) -> Schema:
     choices = [{"number": number} for number in range(num_of(size // 50, 18))]
     return {"allOf": [{"enum": choices} for _ in range(50)]}
@@ -83,18 +75,10 @@ def _references(size: int) -> Schema:
     return {"$defs": {**names, f"d{count}": {"type": "integer"}}, "$ref": "#/$defs/d0"}
 
 
-def _ring(size: int) -> Schema:
-    return {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
-
-
-def _product(size: int, keyword: str) -> Schema:
+def _product(size: int) -> Schema:
     """Alternatives of alternatives: their product grows with the size."""
-    pair = {keyword: [{"minimum": 1}, {"maximum": 9}, {"multipleOf": 2}]}
+    pair = {"anyOf": [{"minimum": 1}, {"maximum": 9}, {"multipleOf": 2}]}
     return {"type": "integer", "allOf": [pair for _ in range(num_of(size, 70))]}
-
-
-def _alternatives(size: int, keyword: str) -> Schema:
-    return {keyword: [{"const": number} for number in range(num_of(size, 18))]}
 
 
 def _negations(size: int) -> Schema:
@@ -152,8 +136,14 @@ SCHEMAS: Final[Mapping[str, tuple[int, Build]]] = {
         for keyword in ("anyOf", "oneOf", "allOf")
         for depth in (16, 60)
     },
-    "many choices": (_SIZE, _choices),
-    "many objects to choose": (_SIZE, _objects_to_choose),
+    "many choices": (
+        _SIZE,
+        lambda size: {"enum": [f"choice {at}" for at in range(num_of(size, 16))]},
+    ),
+    "many objects to choose": (
+        _SIZE,
+        lambda size: {"enum": [{"a": at, "b": [at]} for at in range(num_of(size, 28))]},
+    ),
     "all of many choices": (_SIZE, _all_of_choices),
     "many optional properties": (_SIZE, _optional),
     "two of many optional properties": (_SIZE, partial(_optional, minProperties=2)),
@@ -164,9 +154,14 @@ SCHEMAS: Final[Mapping[str, tuple[int, Build]]] = {
     "many required properties": (_SIZE, _required),
     "many patterns of properties": (_SIZE, _patterns),
     "a chain of references": (_SIZE, _references),
-    "a ring of references": (_TINY, _ring),
-    "a product of anyOf": (_SIZE, partial(_product, keyword="anyOf")),
-    "many anyOf": (_SIZE, partial(_alternatives, keyword="anyOf")),
+    "a ring of references": _fixed(
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+    ),
+    "a product of anyOf": (_SIZE, _product),
+    "many anyOf": (
+        _SIZE,
+        lambda size: {"anyOf": [{"const": at} for at in range(num_of(size, 18))]},
+    ),
     "nested negations": (_TINY, _negations),
     "nested properties that double": (_SIZE, _nested),
     "dependent schemas": (_SIZE, _dependent),

@@ -36,7 +36,7 @@ def text_cases() -> Iterator[Case]:
         for path in _BOTH_FORMS:
             yield Case(f"{path}: {name}", "text", path, body, size=size)
     for path, base in BODIES.items():
-        odd = (*values.texts(), *values.numbers()) if path in _BOTH_FORMS else ()
+        odd = (*values.UNICODE, *values.NUMBERS) if path in _BOTH_FORMS else ()
         for number, text in enumerate(odd):
             body = filled({**base, "x": "@hole@"}, fixed(text))
             name = f"{path}: unknown field with value {number}"

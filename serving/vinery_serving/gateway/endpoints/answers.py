@@ -16,7 +16,7 @@ from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.callers import client_of
 from vinery_serving.gateway.endpoints.documents import constant, key_usage, openapi, version
-from vinery_serving.gateway.endpoints.edge import ApiEdge, App, BeginInTurns, OwnPaths
+from vinery_serving.gateway.endpoints.edge import ApiEdge, App, BeginInTurns, with_own_paths
 from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
 from vinery_serving.gateway.endpoints.requests import ApiRequest, JsonEndpoint, ending_of
 from vinery_serving.gateway.engines.directory import Engine
@@ -168,7 +168,7 @@ def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any]]:
         yield JsonEndpoint(path, TOKENS[name], None, runtime)
 
 
-def api_application(runtime: Runtime, rest: App) -> OwnPaths:
+def api_application(runtime: Runtime, rest: App) -> App:
     """Return the endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
     others: list[tuple[str, App]] = [
         (r"^(?:v1|v3)/usage/me/?$", key_usage(runtime)),
@@ -180,4 +180,4 @@ def api_application(runtime: Runtime, rest: App) -> OwnPaths:
     # The casts: Channels routes to ASGI applications by Django's patterns, typed for views only.
     routes = URLRouter([re_path(path, cast("Any", app)) for path, app in (*own, *others)])
     turns = BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope))
-    return OwnPaths(ApiEdge(turns))
+    return with_own_paths(ApiEdge(turns))

@@ -111,49 +111,37 @@ def address_of(scope: Scope) -> str | None:
     return client[0] if client else None
 
 
-class CallerMedia:
-    def __init__(
-        self, runtime: Runtime, caller: Caller, meter: Meter, cover: Callable[[int], None]
-    ) -> None:
-        """`cover` claims memory for so many bytes, or raises `ServingError`."""
-        self._runtime = runtime
-        self._caller = caller
-        self._meter = meter
-        self._cover = cover
-
-    async def fetch(self, media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
-        """Return the files that did not come with the request, by the index of their part. Raises
-        `ServingError`."""
-        policy = self._runtime.media_policies.policy_of(
-            self._caller.organization_id, self._caller.project_id
+async def fetch_media(
+    runtime: Runtime,
+    caller: Caller,
+    media: Sequence[MediaPart],
+    meter: Meter,
+    cover: Callable[[int], None],
+) -> Mapping[int, InlineSource]:
+    """Return the files that did not come with a request, by the index of their part. `cover` claims
+    memory for so many bytes. Raises `ServingError`."""
+    policy = runtime.media_policies.policy_of(caller.organization_id, caller.project_id)
+    _check_number(media, policy)
+    wanted = {
+        index: Wanted(part.source, part.param)
+        for index, part in enumerate(media)
+        if isinstance(part.source, UrlSource | PathSource)
+    }
+    if not wanted:
+        return {}
+    begun_at_s = time.monotonic()
+    try:
+        fetched = await runtime.media.fetch_all(
+            tuple(wanted.values()), policy, key=caller.key_id, project=caller.project_id
         )
-        _check_number(media, policy)
-        wanted = {
-            index: Wanted(part.source, part.param)
-            for index, part in enumerate(media)
-            if isinstance(part.source, UrlSource | PathSource)
-        }
-        return await self._fetch(wanted, policy) if wanted else {}
-
-    async def _fetch(
-        self, wanted: Mapping[int, Wanted], policy: MediaPolicy
-    ) -> Mapping[int, InlineSource]:
-        caller, begun_at_s = self._caller, time.monotonic()
-        try:
-            fetched = await self._runtime.media.fetch_all(
-                tuple(wanted.values()), policy, key=caller.key_id, project=caller.project_id
-            )
-        except MediaDenied as denied:
-            self._runtime.media_denials.put(
-                denied.denial, caller.organization_id, caller.project_id
-            )
-            raise
-        finally:
-            fetch_s = time.monotonic() - begun_at_s
-            self._meter.media += MediaUsage(fetch_s=fetch_s)
-        self._cover(sum(len(each.data) for each in fetched))
-        files = (InlineSource(each.data, each.max_pixels) for each in fetched)
-        return dict(zip(wanted, files, strict=True))
+    except MediaDenied as denied:
+        runtime.media_denials.put(denied.denial, caller.organization_id, caller.project_id)
+        raise
+    finally:
+        meter.media += MediaUsage(fetch_s=time.monotonic() - begun_at_s)
+    cover(sum(len(each.data) for each in fetched))
+    files = (InlineSource(each.data, each.max_pixels) for each in fetched)
+    return dict(zip(wanted, files, strict=True))
 
 
 def _check_number(media: Sequence[MediaPart], policy: MediaPolicy) -> None:

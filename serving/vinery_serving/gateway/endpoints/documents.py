@@ -29,7 +29,7 @@ from vinery_serving.gateway.endpoints.callers import (
     authorization_of,
     grant_errors,
 )
-from vinery_serving.gateway.endpoints.edge import JSON, Receive, Scope, Send, send_whole
+from vinery_serving.gateway.endpoints.edge import JSON, App, Receive, Scope, Send, send_whole
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.openapi import document
@@ -40,25 +40,20 @@ _PART_BYTES: Final = 8 * 1024
 _BUILDING: Final = ThreadPoolExecutor(1, thread_name_prefix="documents")
 
 
-class Document:
-    """An ASGI application that answers with what `read` returns."""
+def _document(read: Callable[[Scope], Awaitable[bytes]], allowed: str) -> App:
+    """Return an application that answers with what `read` returns. It raises `ServingError`."""
 
-    def __init__(
-        self, read: Callable[[Scope], Awaitable[bytes]], allowed: str = "GET, HEAD"
-    ) -> None:
-        self._read = read
-        self._allowed = allowed
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises `ServingError`."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         is_head = scope["method"] == "HEAD"
         if not is_head and scope["method"] != "GET":
-            raise MethodNotAllowed(scope["method"], allowed=self._allowed)
-        body = await self._read(scope)
+            raise MethodNotAllowed(scope["method"], allowed=allowed)
+        body = await read(scope)
         if is_head or len(body) <= _PART_BYTES:
             await send_whole(send, 200, JSON, body, is_head=is_head)
         else:
             await _send_in_parts(send, body)
+
+    return answer
 
 
 async def _send_in_parts(send: Send, body: bytes) -> None:
@@ -72,9 +67,8 @@ async def _send_in_parts(send: Send, body: bytes) -> None:
         await asyncio.sleep(0)
 
 
-def constant(build: Callable[[], bytes]) -> Document:
+def constant(build: Callable[[], bytes]) -> App:
     """Return the same document for every client. It needs no key."""
-
     built: list[bytes] = []
 
     async def read(scope: Scope) -> bytes:
@@ -83,7 +77,7 @@ def constant(build: Callable[[], bytes]) -> Document:
             built.append(await loop.run_in_executor(_BUILDING, build))
         return built[0]
 
-    return Document(read)
+    return _document(read, "GET, HEAD")
 
 
 def version() -> bytes:
@@ -99,7 +93,7 @@ def openapi() -> bytes:
     return json.dumps(contents, ensure_ascii=False).encode()
 
 
-def key_usage(runtime: Runtime) -> Document:
+def key_usage(runtime: Runtime) -> App:
     """Return `{tree}/usage/me`. It needs a key."""
 
     async def read(scope: Scope) -> bytes:
@@ -109,7 +103,7 @@ def key_usage(runtime: Runtime) -> Document:
             caller.grants.check_address(address_of(scope))
         return json_bytes(await _usage(runtime, caller))
 
-    return Document(read, allowed="GET")
+    return _document(read, "GET")
 
 
 async def _usage(runtime: Runtime, caller: Caller) -> dict[str, object]:

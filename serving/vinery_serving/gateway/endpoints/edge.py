@@ -223,18 +223,17 @@ def _joined(*parts: str) -> str:
     return "/".join(("", own[-1], *parts[len(prefixes) :]))
 
 
-class OwnPaths:
-    """Gives the routes the paths of this API. Azure's clients name the model in the path, as a
+def with_own_paths(app: App) -> App:
+    """Give the routes the paths of this API. Azure's clients name the model in the path, as a
     deployment. A base URL that ends with a slash doubles it, and one that ends with a prefix may
     double that. What comes out goes through the same routes, keys and limits as if the client had
     sent it."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
         path, deployment = own_path(scope["path"])
-        await self._app({**scope, "path": path, DEPLOYMENT: deployment}, receive, send)
+        await app({**scope, "path": path, DEPLOYMENT: deployment}, receive, send)
+
+    return call
 
 
 # -- Turns

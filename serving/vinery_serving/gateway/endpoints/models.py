@@ -7,7 +7,6 @@ vLLM's clients read `max_model_len`, LM Studio's `max_context_length` and `state
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -31,26 +30,18 @@ _OF_TOOLS: Final = ("parallel_tool_calls", "tool_choice", "tools")
 _OF_REASONING: Final = ("include_reasoning", "reasoning", "reasoning_effort")
 
 
-@dataclass(frozen=True, slots=True)
-class Abilities:
-    chats: bool  # it has a chat template
-    calls_tools: bool
-    reasons: bool
-    fills_in_middle: bool
-    sees: bool  # it takes pictures, and the pages of documents
-    watches: bool  # it takes videos
-
-
-def abilities_of(model: LoadedModel) -> Abilities:
+def capabilities_of(model: LoadedModel) -> ModelCapabilities:
     """Return what the model's files allow, and its output format lets the server read."""
     assets, family = model.assets, model.family
-    return Abilities(
-        chats=assets.template_text is not None,
-        calls_tools=assets.takes_tools and family.grammar.supports_calls,
-        reasons=family.parser.reasoning is not None,
-        fills_in_middle=assets.fills_in_middle,
-        sees=assets.vision is not None,
-        watches=assets.vision is not None and assets.vision.takes_video,
+    return ModelCapabilities(
+        completion=True,
+        completion_chat=assets.template_text is not None,
+        completion_fim=assets.fills_in_middle,
+        function_calling=assets.takes_tools and family.grammar.supports_calls,
+        reasoning=family.parser.reasoning is not None,
+        structured_outputs=True,
+        vision=assets.vision is not None,
+        audio=False,
     )
 
 
@@ -62,7 +53,8 @@ def model_object(entry: ModelEntry, engine: Engine | None, state: ModelState) ->
         context = engine.max_context
     else:
         context = options.context_of(None) if generates else options.max_context or None
-    abilities = abilities_of(engine) if engine is not None and generates else None
+    loaded = engine if engine is not None and generates else None
+    capabilities = None if loaded is None else capabilities_of(loaded)
     limit = (generates and options.max_tokens_limit) or None
     return Model(
         id=entry.name,
@@ -72,12 +64,12 @@ def model_object(entry: ModelEntry, engine: Engine | None, state: ModelState) ->
         max_model_len=context,
         context_length=context,
         max_context_length=context,
-        architecture=_modalities(entry.task, abilities),
+        architecture=_modalities(entry.task, loaded),
         top_provider=ModelProvider(
             context_length=context, max_completion_tokens=limit, is_moderated=False
         ),
-        capabilities=None if abilities is None else _capabilities(abilities),
-        supported_parameters=None if abilities is None else _parameters(abilities),
+        capabilities=capabilities,
+        supported_parameters=None if capabilities is None else _parameters(capabilities),
     )
 
 
@@ -103,32 +95,18 @@ def anthropic_list(models: Sequence[Model]) -> dict[str, object]:
     }
 
 
-def _modalities(task: Task, abilities: Abilities | None) -> ModelArchitecture:
-    """OpenRouter's words, also before the abilities are known."""
+def _modalities(task: Task, model: LoadedModel | None) -> ModelArchitecture:
+    """OpenRouter's words, also before the files of a model are read (None)."""
     inputs = ["text"]
     output = {Task.EMBEDDINGS: "embeddings", Task.RERANK: "rerank"}.get(task, "text")
-    if abilities is not None and abilities.sees:
-        inputs += ["image", "file"]
-    if abilities is not None and abilities.watches:
-        inputs += ["video"]
+    vision = None if model is None else model.assets.vision
+    if vision is not None:  # it takes pictures, and the pages of documents
+        inputs += ["image", "file", *(["video"] if vision.takes_video else [])]
     modality = f"{'+'.join(inputs)}->{output}"
     return ModelArchitecture(modality=modality, input_modalities=inputs, output_modalities=[output])
 
 
-def _capabilities(abilities: Abilities) -> ModelCapabilities:
-    return ModelCapabilities(
-        completion=True,
-        completion_chat=abilities.chats,
-        completion_fim=abilities.fills_in_middle,
-        function_calling=abilities.calls_tools,
-        reasoning=abilities.reasons,
-        structured_outputs=True,
-        vision=abilities.sees,
-        audio=False,
-    )
-
-
-def _parameters(abilities: Abilities) -> list[str]:
-    tools = _OF_TOOLS if abilities.calls_tools else ()
-    reasoning = _OF_REASONING if abilities.reasons else ()
+def _parameters(capabilities: ModelCapabilities) -> list[str]:
+    tools = _OF_TOOLS if capabilities.function_calling else ()
+    reasoning = _OF_REASONING if capabilities.reasoning else ()
     return sorted((*_PARAMETERS, *tools, *reasoning))

@@ -35,10 +35,10 @@ from vinery_serving.gateway.endpoints.bodies import (
     read_body,
 )
 from vinery_serving.gateway.endpoints.callers import (
-    CallerMedia,
     address_of,
     authenticate,
     authorization_of,
+    fetch_media,
     grant_errors,
     permitted_engine,
 )
@@ -126,9 +126,6 @@ class ApiRequest:
         num_bytes = len(body)
         reader = RequestReader(self.runtime.workers, self.owner, reading, num_bytes)
         meter = Meter() if record is None else record.meter
-        media = CallerMedia(
-            self.runtime, self.caller, meter, lambda num: self.claim.cover(num_bytes + num)
-        )
         async with reader:
             tree = "v2" if "v2" in self._url else self.tree
             head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT)
@@ -137,7 +134,10 @@ class ApiRequest:
             async def fetch(parts: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
                 if record is not None:
                     await record.reservation.refuse_media(engine.entry.name, len(parts))
-                return await media.fetch(parts)
+                return await fetch_media(
+                    *(self.runtime, self.caller, parts, meter),
+                    cover=lambda num: self.claim.cover(num_bytes + num),
+                )
 
             return engine, await reader.prepare(engine, fetch, self.origin)
 

@@ -105,21 +105,13 @@ _DIGEST_BYTES: Final = 16
 Work = Submit | PoolTexts
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    digest: str  # 32 hexadecimal digits
-    model: str
-    request_id: str  # of the request that ended the engines
-    organization_id: int  # 0: none
-    key_id: int  # 0: none
-
-
 class Quarantine:
     """The requests that this process refuses. Belongs to the event loop."""
 
-    def __init__(self, on_add: Callable[[Quarantined], None] | None = None) -> None:
-        """`on_add` stores a request. It comes back with `follow`, until then it is refused here
-        alone. Without it no request is ever refused."""
+    def __init__(self, on_add: Callable[[str, str, Work], None] | None = None) -> None:
+        """`on_add` gets the digest of a request (32 hexadecimal digits), its model, and its first
+        submission, and stores it. The digest comes back with `follow`, until then the request is
+        refused here alone. Without `on_add` no request is ever refused."""
         self._on_add = on_add
         self._digests: frozenset[str] = frozenset()
 
@@ -138,14 +130,14 @@ class Quarantine:
         if self._on_add is None:
             return
         first, digest = submits[0], _digest(model, submits)
-        organization_id, key_id = first.lane
+        _, key_id = first.lane
         named = {"request_id": first.request_id, "model": model, "digest": digest}
         log.error(
             "request quarantined, because engines ended while they ran it",
             extra={"fields": {**named, "key_id": key_id or None}},
         )
         self._digests |= {digest}
-        self._on_add(Quarantined(digest, model, first.request_id, organization_id, key_id))
+        self._on_add(digest, model, first)
 
 
 def _digest(model: str, submits: Sequence[Work]) -> str:

@@ -9,12 +9,7 @@ from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawP
 from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.tokenizer import Tokenizer
-from vinery_serving.transport.messages import (
-    Hello,
-    LogitsSpec,
-    LogprobsSpec,
-    ReasoningBudget,
-)
+from vinery_serving.transport.messages import Hello, LogitsSpec, LogprobsSpec, ReasoningBudget
 
 _CACHED_UNSCORED: Final = (
     "This model has no log-probabilities of prompts while its option enable_prefix_caching is on."

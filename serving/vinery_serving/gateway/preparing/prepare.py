@@ -28,10 +28,7 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
 from vinery_serving.gateway.engines.models import LoadedModel
-from vinery_serving.gateway.preparing.candidates import (
-    check_beam_search,
-    with_candidates,
-)
+from vinery_serving.gateway.preparing.candidates import check_beam_search, with_candidates
 from vinery_serving.gateway.preparing.limits import (
     check_parameters,
     clamped_to,
@@ -45,10 +42,7 @@ from vinery_serving.gateway.preparing.prepared import Draft, Origin
 from vinery_serving.gateway.preparing.rendering import least_output, render, within_context
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
-from vinery_serving.transport.messages import (
-    MediaInput,
-    Submit,
-)
+from vinery_serving.transport.messages import MediaInput, Submit
 
 # The limit of an answer if neither the client nor the model has one and the context is unknown.
 _UNLIMITED_TOKENS: Final = 1 << 20

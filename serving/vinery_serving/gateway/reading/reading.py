@@ -16,8 +16,7 @@ from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading import worker_jobs
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
-from vinery_serving.gateway.workers.pool import Worker, WorkerPool
-from vinery_serving.gateway.workers.process import WorkerCrashed
+from vinery_serving.gateway.workers.pool import Worker, WorkerCrashed, WorkerPool
 from vinery_serving.gateway.workers.worker import too_large
 
 # A body of this size takes less than 5 ms of CPU time from JSON to tokens, whatever it contains
@@ -78,7 +77,8 @@ class RequestReader(Generic[PreparedT]):
             worker = await self._hand_over(self._reading.long_work)
         if worker is None:
             return self._reading.prepare(self._parsed, engine, origin)
-        return await worker.call(self._reading.job, engine.entry, origin)
+        prepared: PreparedT = await worker.call(worker_jobs.prepare_parsed, engine.entry, origin)
+        return prepared
 
     async def _with_media(self, engine: Engine, fetch: FetchMedia) -> Worker:
         """Let a worker decode the media. A server may send a file slowly, so that the request has

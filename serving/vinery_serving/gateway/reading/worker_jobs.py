@@ -22,7 +22,7 @@ from vinery_serving.core import request as core_request
 from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import ModelNotReady
 from vinery_serving.core.events import TokenCounts
-from vinery_serving.core.media import InlineSource, MediaPart
+from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage
 from vinery_serving.core.pooling import PoolingDraft, PoolingRequest
 from vinery_serving.core.request import (
     PROMPT_FIELDS,
@@ -42,8 +42,7 @@ from vinery_serving.gateway.preparing.prepared import Draft, Origin
 from vinery_serving.gateway.preparing.rendering import count_tokens, detokenize, tokenize
 from vinery_serving.gateway.reading import media as request_media
 from vinery_serving.gateway.reading.media import RequestMedia
-from vinery_serving.gateway.workers.wire import Codec
-from vinery_serving.gateway.workers.worker import Session
+from vinery_serving.gateway.workers.worker import Codec, Session
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets, Prompt
@@ -235,30 +234,32 @@ def decode_media(
     media.decode(index, source, vision.within(entry.options.max_image_pixels))
 
 
-def prepare_generation(
-    session: Session, entry: ModelEntry, origin: Origin
-) -> tuple[Exchange, Draft]:
-    exchange, media = session.state["parsed"], session.state["media"]
-    request = _with_media(exchange.request, media)
-    exchange = replace(exchange, request=_without_prompt(exchange.request))
-    draft = prepare(request, _model_of(entry), origin)
+def prepare_parsed(session: Session, entry: ModelEntry, origin: Origin) -> Any:
+    """Return what `Reading.prepare` does, without what the web process does not need."""
+    state: dict[str, Any] = session.state
+    reading, parsed, media = READINGS[state["name"]], state["parsed"], state["media"]
+    if media.usage.num_files:
+        parsed = reading.with_media(parsed, media)
+    return reading.slim(reading.prepare(parsed, _model_of(entry), origin), media.usage)
+
+
+def _exchange_with_media(exchange: Any, media: RequestMedia) -> Any:
+    """The exchange with pictures instead of files. Raises `InvalidRequest`: documents may have more
+    text than a prompt."""
+    request = exchange.request.with_media(media.parts_of)
+    refuse_long(PROMPT_FIELDS[request.endpoint], request.prompt.num_chars)
+    return replace(exchange, request=request)
+
+
+def _slim_generation(prepared: tuple[Any, Draft], usage: MediaUsage) -> tuple[Exchange, Draft]:
+    exchange, draft = prepared
     keeps_text = _needs_text(draft.request)
     # The pixels are in the submissions.
     prompts = tuple(
         replace(each, text=each.text if keeps_text else None, media=()) for each in draft.prompts
     )
-    slim = _without_prompt(draft.request)
-    return exchange, replace(draft, request=slim, prompts=prompts, media=media.usage)
-
-
-def _with_media(request: GenerationRequest, media: RequestMedia) -> GenerationRequest:
-    """The request with pictures instead of files. Raises `InvalidRequest`: documents may have more
-    text than a prompt."""
-    if not request.media:
-        return request
-    request = request.with_media(media.parts_of)
-    refuse_long(PROMPT_FIELDS[request.endpoint], request.prompt.num_chars)
-    return request
+    slim = replace(draft, request=_without_prompt(draft.request), prompts=prompts, media=usage)
+    return replace(exchange, request=_without_prompt(exchange.request)), slim
 
 
 def _needs_text(request: GenerationRequest) -> bool:
@@ -286,21 +287,6 @@ def _without_prompt(request: GenerationRequest) -> GenerationRequest:
     return replace(request, prompt=slim, grammar=grammar and replace(grammar, source=""))
 
 
-def prepare_pooling(
-    session: Session, entry: ModelEntry, origin: Origin
-) -> tuple[PoolingExchange, PoolingDraft]:
-    exchange = session.state["parsed"]
-    draft = draft_pooling(exchange.request, _model_of(entry))
-    return replace(exchange, request=replace(exchange.request, inputs=())), draft
-
-
-def answer_tokens(session: Session, entry: ModelEntry, origin: Origin) -> bytes:
-    parsed, media = session.state["parsed"], session.state["media"]
-    if media.usage.num_files:
-        parsed = parsed.with_media(media.parts_of)
-    return TOKENS[session.state["name"]].prepare(parsed, _model_of(entry), origin)
-
-
 # -- A row for each endpoint
 
 
@@ -314,8 +300,12 @@ class Reading(Generic[PreparedT]):
     head: Callable[[Any], Head]  # from the value of `parse`
     # From the value of `parse`, in the web process. Raises `InvalidRequest`.
     prepare: Callable[[Any, LoadedModel, Origin], PreparedT]
-    # The same in a worker, whose session has the value of `parse`.
-    job: Callable[[Session, ModelEntry, Origin], PreparedT]
+    # From what `prepare` returns in a worker process to what the web process needs of it.
+    slim: Callable[[PreparedT, MediaUsage], PreparedT] = lambda prepared, _: prepared
+    # From the value of `parse` to that with pictures instead of files. Raises `InvalidRequest`.
+    with_media: Callable[[Any, RequestMedia], Any] = lambda parsed, media: parsed.with_media(
+        media.parts_of
+    )
     # What a worker does for it, for metrics: with a large body, and with a small one.
     large_work: str = "tokens"
     long_work: str = "tokens"
@@ -329,10 +319,16 @@ def _generation(endpoint: Endpoint) -> Reading[tuple[Exchange, Draft]]:
         ),
         lambda exchange: _head_of(exchange.request),
         lambda exchange, model, origin: (exchange, prepare(exchange.request, model, origin)),
-        prepare_generation,
-        "body",
-        "grammar",
+        _slim_generation,
+        _exchange_with_media,
+        large_work="body",
+        long_work="grammar",
     )
+
+
+def _without_inputs(exchange: Any) -> PoolingExchange:
+    slim: PoolingExchange = replace(exchange, request=replace(exchange.request, inputs=()))
+    return slim
 
 
 def _pooling(endpoint: Endpoint) -> Reading[tuple[PoolingExchange, PoolingDraft]]:
@@ -341,8 +337,8 @@ def _pooling(endpoint: Endpoint) -> Reading[tuple[PoolingExchange, PoolingDraft]
         lambda body, tree, _: parse_pooling(endpoint, body, is_v2=tree == "v2"),
         lambda exchange: _head_of_pooling(exchange.request),
         lambda exchange, model, _: (exchange, draft_pooling(exchange.request, model)),
-        prepare_pooling,
-        "pooling",
+        lambda prepared, _: (_without_inputs(prepared[0]), prepared[1]),
+        large_work="pooling",
     )
 
 
@@ -356,7 +352,6 @@ def _counting(
         lambda body, tree, _: parse_count(body, DIALECTS[tree]),
         _head_of,
         lambda request, model, _: count_body(count_tokens(request, model)),
-        answer_tokens,
     )
 
 
@@ -374,14 +369,12 @@ TOKENS: Final[Mapping[str, Reading[bytes]]] = {
             lambda body, tree, _: parse_tokenize(body, DIALECTS[tree]),
             _head_of_tokenize,
             lambda exchange, model, _: exchange.body(tokenize(exchange.request, model)),
-            answer_tokens,
         ),
         Reading(
             "detokenize",
             lambda body, *_: parse_detokenize(body),
             lambda exchange: Head(exchange.model, unused=exchange.unused),
             lambda exchange, model, _: exchange.body(detokenize(exchange.token_ids, model)),
-            answer_tokens,
         ),
         _counting("responses/input_tokens", responses.parse_count, responses.count_body),
         _counting("messages/count_tokens", messages.parse_count, messages.count_body),
@@ -401,16 +394,17 @@ def _types_in(module: ModuleType) -> list[type]:
     ]
 
 
-RESULT_TYPES = (
-    *_types_in(core_request),
-    *_types_in(dialects),
-    *_types_in(unused),
-    *_types_in(core_media),
-    *_types_in(engine_messages),
-    *_types_in(core_pooling),
-    *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts)),
-    *cast(Any, (PoolingExchange, Document)),
-    *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
-    *cast(Any, (TokenizeExchange, DetokenizeExchange)),
+CODEC: Final = Codec(
+    (
+        *_types_in(core_request),
+        *_types_in(dialects),
+        *_types_in(unused),
+        *_types_in(core_media),
+        *_types_in(engine_messages),
+        *_types_in(core_pooling),
+        *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts)),
+        *cast(Any, (PoolingExchange, Document)),
+        *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
+        *cast(Any, (TokenizeExchange, DetokenizeExchange)),
+    )
 )
-CODEC: Final = Codec(RESULT_TYPES)

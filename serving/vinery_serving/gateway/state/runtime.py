@@ -37,12 +37,11 @@ from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
 from vinery_serving.gateway.engines.models import ModelEntry, Targets
-from vinery_serving.gateway.engines.suspects import Quarantine, Quarantined
+from vinery_serving.gateway.engines.suspects import Quarantine, Work
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from vinery_serving.gateway.state.traffic import Traffic
-from vinery_serving.gateway.workers.pool import WorkerPool
-from vinery_serving.gateway.workers.process import WorkLimits
+from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits, MediaFetcher
 from vinery_serving.media.tables.denials import DenialQueue
@@ -316,14 +315,15 @@ class Runtime:
         self.workers.load((loaded, field_limits.configured(), file_limits))
         self.models_read_at_s = begun_at_s
 
-    def _put_in_quarantine(self, found: Quarantined) -> None:
+    def _put_in_quarantine(self, digest: str, model: str, work: Work) -> None:
+        organization_id, key_id = work.lane
         self.quarantine.put(
             FatalRequest(
-                digest=found.digest,
-                model=found.model,
-                request_id=found.request_id,
-                organization_id=found.organization_id or None,
-                key_id=found.key_id or None,
+                digest=digest,
+                model=model,
+                request_id=work.request_id,
+                organization_id=organization_id or None,
+                key_id=key_id or None,
                 ended_at=datetime.now(UTC),
             )
         )

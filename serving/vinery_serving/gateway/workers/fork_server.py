@@ -11,52 +11,37 @@ import gc
 import importlib
 import json
 import os
-import pickle
 import select
 import signal
 import socket
 import struct
 import sys
-from typing import Final, NamedTuple, cast
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from types import ModuleType
+from typing import Any, Final
 
-from vinery_serving.gateway.workers.wire import ENDED, Codec
-from vinery_serving.gateway.workers.worker import JobsModule, ProcessLimits, confine, serve
+from vinery_serving.gateway.workers.worker import Options, confine, serve
 from vinery_serving.processes.heartbeat import END_SIGNAL, Heartbeat
 
-# A command: its letter, a number, and the length of its contents.
-COMMAND: Final = struct.Struct("!cII")
-FORK: Final = b"f"  # a worker with this number; its socket comes along
-KILL: Final = b"k"  # the worker with this number
-LOAD: Final = b"l"  # the contents: a pickled argument for `load` of the jobs
+# A command is one of these, the number of a worker, and what to load.
+FORK: Final = "fork"  # its socket comes next
+KILL: Final = "kill"
+LOAD: Final = "load"  # an argument for `load` of the jobs
+# The end of a worker: its number and its exit status, negative for a signal.
+ENDED: Final = struct.Struct("!Ii")
 
-_MAX_FDS: Final = 16
 _READ_BYTES: Final = 65536
 # Between two signs of life.
 _INTERVAL_S: Final = 1.0
 
 
-class Options(NamedTuple):
-    """What a fork server is started with. It gives its next sign of life, in its page, within
-    `limit_s`, and within `load_s` while it loads something."""
-
-    control_fd: int
-    jobs: str  # the name of a module
-    cpu_s: int  # of one call, as the memory
-    memory_bytes: int
-    page_fd: int
-    limit_s: float
-    load_s: float
-
-
 class ForkServer:
-    def __init__(self, control: socket.socket, jobs: JobsModule, options: Options) -> None:
-        self._control = control
+    def __init__(self, jobs: ModuleType, options: Options) -> None:
+        self._control = Connection(options.control_fd)
         self._jobs = jobs
-        self._codec = Codec(jobs.RESULT_TYPES)
         self._options = options
         self._heartbeat = Heartbeat(options.page_fd)
-        self._received = bytearray()
-        self._sockets: list[int] = []  # for the workers that are not forked yet
         self._numbers: dict[int, int] = {}  # of workers, by process id
         self._wakeup, self._wakeup_write = socket.socketpair()
 
@@ -76,58 +61,41 @@ class ForkServer:
         poll = select.poll()
         for each in (self._control, self._wakeup):
             poll.register(each, select.POLLIN)
-        while True:
-            self._heartbeat.beat(self._options.limit_s)
-            readable = {fd for fd, _ in poll.poll(_INTERVAL_S * 1000)}
-            if self._wakeup.fileno() in readable:
-                with contextlib.suppress(BlockingIOError):
-                    self._wakeup.recv(_READ_BYTES)
-                self._reap()
-            if self._control.fileno() in readable and not self._read():
-                break
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self._heartbeat.beat(self._options.limit_s)
+                readable = {fd for fd, _ in poll.poll(_INTERVAL_S * 1000)}
+                if self._wakeup.fileno() in readable:
+                    with contextlib.suppress(BlockingIOError):
+                        self._wakeup.recv(_READ_BYTES)
+                    self._reap()
+                if self._control.fileno() in readable:
+                    self._run(*self._control.recv())
         signal.set_wakeup_fd(-1)
         for pid in self._numbers:
             os.kill(pid, signal.SIGKILL)
 
-    def _read(self) -> bool:
-        """Run the commands that have arrived. Returns False at the end."""
-        try:
-            data, fds, _, _ = socket.recv_fds(self._control, _READ_BYTES, _MAX_FDS)
-        except ConnectionError:
-            return False
-        self._received += data
-        self._sockets += fds
-        while len(self._received) >= COMMAND.size:
-            letter, number, num_bytes = COMMAND.unpack_from(self._received)
-            end = COMMAND.size + num_bytes
-            if len(self._received) < end:
-                break
-            contents = bytes(self._received[COMMAND.size : end])
-            del self._received[:end]
-            self._run(letter, number, contents)
-        return bool(data)
-
-    def _run(self, letter: bytes, number: int, contents: bytes) -> None:
-        if letter == FORK:
+    def _run(self, command: str, number: int, wanted: Any) -> None:
+        if command == FORK:
             self._fork(number)
-        elif letter == KILL:
+        elif command == KILL:
             for pid, each in self._numbers.items():
                 if each == number:
                     os.kill(pid, signal.SIGKILL)
-        elif letter == LOAD:
+        elif command == LOAD:
             self._heartbeat.beat(self._options.load_s)
-            self._jobs.load(pickle.loads(contents))
+            self._jobs.load(wanted)
             gc.collect()
             gc.freeze()
 
     def _fork(self, number: int) -> None:
-        fd = self._sockets.pop(0)
+        fd = recv_handle(self._control)
         parent_pid = os.getpid()
         try:
             pid = os.fork()
         except OSError:
             os.close(fd)
-            self._control.sendall(ENDED.pack(number, 1))
+            self._control.send_bytes(ENDED.pack(number, 1))
             return
         if pid:
             os.close(fd)
@@ -147,11 +115,8 @@ class ForkServer:
         os.close(self._options.page_fd)
         for other in (self._control, self._wakeup, self._wakeup_write):
             other.close()
-        for each in self._sockets:
-            os.close(each)
         confine(parent_pid)
-        limits = ProcessLimits(self._options.cpu_s, self._options.memory_bytes)
-        serve(socket.socket(fileno=fd), self._jobs, self._codec, limits)
+        serve(socket.socket(fileno=fd), self._jobs, self._options)
 
     def _reap(self) -> None:
         while self._numbers:
@@ -160,10 +125,7 @@ class ForkServer:
                 return
             number = self._numbers.pop(pid, None)
             if number is not None:
-                with contextlib.suppress(OSError):
-                    self._control.sendall(
-                        ENDED.pack(number, os.waitstatus_to_exitcode(status)), socket.MSG_DONTWAIT
-                    )
+                self._control.send_bytes(ENDED.pack(number, os.waitstatus_to_exitcode(status)))
 
 
 def arguments(options: Options) -> list[str]:
@@ -174,9 +136,7 @@ def arguments(options: Options) -> list[str]:
 
 def main() -> None:
     options = Options(*json.loads(sys.argv[1]))
-    control = socket.socket(fileno=options.control_fd)
-    jobs = cast(JobsModule, importlib.import_module(options.jobs))
-    ForkServer(control, jobs, options).run()
+    ForkServer(importlib.import_module(options.jobs), options).run()
 
 
 if __name__ == "__main__":

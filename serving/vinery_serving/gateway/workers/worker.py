@@ -1,35 +1,53 @@
-"""The worker process: runs one call at a time, with limits on memory and CPU time.
+"""The worker process: runs one call at a time, with limits on memory and CPU time. And the messages
+between a worker process and the web process.
 
-It has no environment of the server, writes no files, and ends with its parent. The web process
-may kill it at any time.
+A worker has no environment of the server, writes no files, and ends with its parent. The web
+process may kill it at any time, and does not trust its answers, because a worker reads what clients
+send. An answer is a pickle that names no classes: the values of known types are numbers of a list
+and their fields. Reading it can only build values of these types.
 """
 
 import contextlib
 import gc
+import io
 import os
 import pickle
 import resource
 import socket
+import struct
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any, Final, Protocol
+from types import ModuleType
+from typing import Any, Final, NamedTuple, cast
 
+from msgspec import Struct
+
+from vinery_serving.core import errors
 from vinery_serving.core.errors import InvalidRequest, ServingError
-from vinery_serving.gateway.workers.wire import (
-    ANSWER,
-    BEGUN,
-    CALL,
-    FAILURE,
-    REFUSAL,
-    RESULT,
-    Codec,
-    encode_refusal,
-)
 from vinery_serving.processes import parent
 
+BEGUN: Final = b"b"  # a worker that has been forked sends this first
+# A call: the lengths of a pickle and of the body, then both.
+CALL: Final = struct.Struct("!QQ")
+# An answer: its kind, whether the worker is of no more use, and the length of its contents.
+ANSWER: Final = struct.Struct("!c?Q")
+RESULT: Final = b"r"
+REFUSAL: Final = b"e"
+FAILURE: Final = b"f"
+MAX_ANSWER_BYTES: Final = 256 * 2**20
+
+_LONG_TUPLE: Final = 64
+_ERRORS: Final = {
+    each.__name__: each
+    for each in vars(errors).values()
+    if isinstance(each, type) and issubclass(each, ServingError)
+}
 # A worker whose memory has grown by more is replaced after its call.
 _MAX_GROWTH_BYTES: Final = 128 * 2**20
 _MAX_OPEN_FILES: Final = 256
@@ -37,21 +55,17 @@ _STATM: Final = Path("/proc/self/statm")
 _MAX_FRAMES: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessLimits:
-    cpu_s: int
+class Options(NamedTuple):
+    """What a fork server is started with. It gives its next sign of life, in its page, within
+    `limit_s`, and within `load_s` while it loads something."""
+
+    control_fd: int
+    jobs: str  # the name of a module
+    cpu_s: int  # of one call, as the memory
     memory_bytes: int
-
-
-class JobsModule(Protocol):
-    RESULT_TYPES: tuple[type, ...]
-
-    def load(self, wanted: Any, /) -> None:
-        """Load what many calls need, before the fork. Must not raise."""
-
-    def before_call(self, arguments: tuple[Any, ...], /) -> None:
-        """Load what these arguments of a call need and `load` did not. It has no limits of its
-        own."""
+    page_fd: int
+    limit_s: float
+    load_s: float
 
 
 class Session:
@@ -62,7 +76,7 @@ class Session:
         self.body = b""
 
 
-def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: ProcessLimits) -> None:
+def serve(connection: socket.socket, jobs: ModuleType, limits: Options) -> None:
     connection.sendall(BEGUN)
     gc.disable()  # the process is replaced before garbage in cycles matters
     first_peak = _peak_memory_bytes()
@@ -75,7 +89,7 @@ def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: Pro
                 session = Session()
                 continue
             session.body = body
-            kind, answer = _answer(jobs, codec, limits, session, call)
+            kind, answer = _answer(jobs, limits, session, call)
             session.body = b""
             del call, body
             is_spent = _peak_memory_bytes() - first_peak > _MAX_GROWTH_BYTES
@@ -84,7 +98,7 @@ def serve(connection: socket.socket, jobs: JobsModule, codec: Codec, limits: Pro
 
 
 def _answer(
-    jobs: JobsModule, codec: Codec, limits: ProcessLimits, session: Session, call: bytes
+    jobs: ModuleType, limits: Options, session: Session, call: bytes
 ) -> tuple[bytes, bytes]:
     try:
         job, arguments = pickle.loads(call)  # from the web process
@@ -92,7 +106,7 @@ def _answer(
         _limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
         jobs.before_call(arguments)
         _limit_call(limits)
-        return RESULT, codec.dumps(job(session, *arguments))
+        return RESULT, jobs.CODEC.dumps(job(session, *arguments))
     except ServingError as error:
         return REFUSAL, encode_refusal(error)
     except MemoryError:
@@ -132,7 +146,7 @@ def confine(parent_pid: int) -> None:
             resource.setrlimit(limit, (value, value))
 
 
-def _limit_call(limits: ProcessLimits) -> None:
+def _limit_call(limits: Options) -> None:
     used_s = int(time.process_time()) + 1
     _limit(resource.RLIMIT_CPU, used_s + limits.cpu_s)
     if address_bytes := _address_space_bytes():
@@ -157,3 +171,114 @@ def _address_space_bytes() -> int:
 def _peak_memory_bytes() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+# -- Answers
+
+
+class BrokenAnswer(Exception):
+    """A worker sent what no worker sends."""
+
+
+class Codec:
+    """Writes and reads results that consist of builtin values and of `types`: dataclasses, structs,
+    enums, and classes whose instances have no state. Both ends need the same list."""
+
+    def __init__(self, types: Sequence[type]) -> None:
+        self._numbers = {each: number for number, each in enumerate(types)}
+        self._readers = [_reader(each) for each in types]
+        self._names = {each: _field_names(each) for each in types}
+
+    def dumps(self, value: object) -> bytes:
+        """Raises for values of other types."""
+        buffer = io.BytesIO()
+        pickler = _Pickler(buffer, protocol=5)
+        pickler.identify = self._identify
+        pickler.dump(value)
+        return buffer.getvalue()
+
+    def loads(self, data: bytes) -> Any:
+        """Raises `BrokenAnswer`."""
+        unpickler = _Unpickler(io.BytesIO(data))
+        unpickler.build = self._build
+        try:
+            return unpickler.load()
+        except Exception as error:  # bytes of a hostile worker may cause any
+            raise BrokenAnswer(type(error).__name__) from None
+
+    def _identify(self, value: object) -> tuple[object, ...] | None:
+        kind = type(value)
+        if kind is tuple:
+            return _packed_ids(value)  # type: ignore[arg-type]
+        number = self._numbers.get(kind)
+        if number is None:
+            return None
+        if isinstance(value, Enum):
+            return number, value.value
+        return number, *(getattr(value, name) for name in self._names[kind])
+
+    def _build(self, parts: Any) -> object:
+        number, *values = parts
+        if number == -1:
+            return tuple(array("i", values[0]))
+        return self._readers[number](*values)
+
+
+class _Pickler(pickle.Pickler):
+    identify: Callable[[object], tuple[object, ...] | None]
+
+    def persistent_id(self, value: object) -> tuple[object, ...] | None:
+        return self.identify(value)
+
+
+class _Unpickler(pickle.Unpickler):
+    build: Callable[[Any], object]
+
+    def persistent_load(self, parts: Any) -> object:
+        return self.build(parts)
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError("an answer names no classes")
+
+
+def _packed_ids(values: tuple[object, ...]) -> tuple[object, ...] | None:
+    """Long tuples of token ids travel as an array, which is read twenty times as fast."""
+    if len(values) < _LONG_TUPLE or not all(type(value) is int for value in values):
+        return None
+    try:
+        return -1, array("i", cast("tuple[int, ...]", values)).tobytes()
+    except OverflowError:
+        return None
+
+
+def _field_names(kind: type) -> tuple[str, ...]:
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind))
+    return kind.__struct_fields__ if issubclass(kind, Struct) else ()
+
+
+def _reader(kind: type) -> Callable[..., object]:
+    names = _field_names(kind)
+    if not is_dataclass(kind):
+        return kind
+    return lambda *values: kind(**dict(zip(names, values, strict=True)))
+
+
+def encode_refusal(error: ServingError) -> bytes:
+    parts = type(error).__name__, error.template, error.param, error.code, error.type
+    return pickle.dumps(parts, protocol=5)
+
+
+def decode_refusal(data: bytes) -> ServingError:
+    """Return the error that a worker raised. Raises `BrokenAnswer`."""
+    parts = Codec(()).loads(data)
+    try:
+        name, message, param, code, type_ = parts
+        kind = _ERRORS[name]
+    except (TypeError, ValueError, LookupError):
+        raise BrokenAnswer("refusal") from None
+    error = kind.__new__(kind)
+    ServingError.__init__(error, message, param=param, code=code)
+    if error.type != type_:
+        error.type = type_
+    return error

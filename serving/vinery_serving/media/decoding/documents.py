@@ -11,14 +11,7 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from vinery_serving.core.media import MediaKind, Page, Picture
-from vinery_serving.media.decoding import (
-    DecodeLimits,
-    Fit,
-    Unreadable,
-    check_type,
-    fitted,
-    reading,
-)
+from vinery_serving.media.decoding import DecodeLimits, Fit, Unreadable, check_type, fitted, reading
 
 _PDF: Final = "PDF"
 # The size of a page in pixels, of which `fit` makes the size that is rendered: 144 pixels an inch.

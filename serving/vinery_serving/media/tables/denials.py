@@ -32,7 +32,7 @@ Refused = tuple[int, int, Denial]
 caller without a key, and the refusal without its rule and detail."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Count:
     num: int
     first_at: datetime
@@ -53,8 +53,6 @@ class DenialQueue:
         self._max_waiting = max_waiting
         self._lock = threading.Lock()
         self._waiting: dict[Refused, Count] = {}
-        # Denials that did not fit or could not be stored.
-        self.num_dropped = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -64,14 +62,7 @@ class DenialQueue:
         now = timezone.now()
         bare = replace(denial, detail="", rule_id=None)
         refused = organization_id or 0, project_id or 0, bare
-        with self._lock:
-            count = self._waiting.get(refused)
-            if count is None and len(self._waiting) >= self._max_waiting:
-                self.num_dropped += 1
-            elif count is None:
-                self._waiting[refused] = Count(1, now, now, denial)
-            else:
-                count.num, count.last_at, count.latest = count.num + 1, now, denial
+        self._add({refused: Count(1, now, now, denial)})
 
     def store(self) -> None:
         """Store what waits. It waits on while the database is unavailable; what has another error
@@ -85,21 +76,19 @@ class DenialQueue:
         except DATABASE_UNAVAILABLE as error:
             reason = str(error).partition("\n")[0]
             log.warning("%d refused media wait for the database: %s", len(batch), reason)
-            self._put_back(batch)
+            self._add(batch)
         except Exception as error:
             log.error("refused media are not stored: %s", type(error).__name__)
-            self.num_dropped += sum(count.num for count in batch.values())
 
-    def _put_back(self, batch: Mapping[Refused, Count]) -> None:
+    def _add(self, counts: Mapping[Refused, Count]) -> None:
         with self._lock:
-            for refused, earlier in batch.items():
-                later = self._waiting.get(refused)
-                if later is not None:
-                    later.num, later.first_at = later.num + earlier.num, earlier.first_at
-                elif len(self._waiting) < self._max_waiting:
-                    self._waiting[refused] = earlier
-                else:
-                    self.num_dropped += earlier.num
+            for refused, count in counts.items():
+                if (other := self._waiting.get(refused)) is not None:
+                    first, last = sorted((other, count), key=lambda each: each.last_at)
+                    count = replace(last, num=first.num + last.num, first_at=first.first_at)
+                elif len(self._waiting) >= self._max_waiting:
+                    continue
+                self._waiting[refused] = count
 
 
 def store_denials(batch: Mapping[Refused, Count]) -> None:

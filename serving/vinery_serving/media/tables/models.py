@@ -217,25 +217,17 @@ class MediaLimit(Stamped, ScopedRow):
         return f"at most {self.max_media} in a request"
 
 
-DENIAL_REASONS: Final = (
-    (DenialReason.NO_RULE.value, "no rule allows it"),
-    (DenialReason.ADDRESS.value, "the address is not public"),
-    (DenialReason.CONTENT_TYPE.value, "content type"),
-    (DenialReason.MAX_BYTES.value, "too many bytes"),
-    (DenialReason.MAX_PIXELS.value, "too many pixels"),
-    (DenialReason.MAX_REDIRECTS.value, "too many redirects"),
-    (DenialReason.TIMEOUT.value, "too slow"),
-)
-
-_WHY: Final = {
-    DenialReason.NO_RULE: "No rule of {whose} allows it.",
-    DenialReason.ADDRESS: "The address {detail} is not public.",
-    DenialReason.CONTENT_TYPE: "The content type {detail} is not allowed.",
-    DenialReason.MAX_BYTES: "The file has more bytes than are allowed.",
-    DenialReason.MAX_PIXELS: "The picture has more pixels than are allowed.",
-    DenialReason.MAX_REDIRECTS: "The host redirects more often than is allowed.",
-    DenialReason.TIMEOUT: "The host did not answer in the time that is allowed.",
+# Each in short, and as a sentence.
+_REASONS: Final = {
+    "no_rule": ("no rule allows it", "No rule of {whose} allows it."),
+    "address": ("the address is not public", "The address {detail} is not public."),
+    "content_type": ("content type", "The content type {detail} is not allowed."),
+    "max_bytes": ("too many bytes", "The file has more bytes than are allowed."),
+    "max_pixels": ("too many pixels", "The picture has more pixels than are allowed."),
+    "max_redirects": ("too many redirects", "The host redirects more often than is allowed."),
+    "timeout": ("too slow", "The host did not answer in the time that is allowed."),
 }
+DENIAL_REASONS: Final = tuple((reason, short) for reason, (short, _) in _REASONS.items())
 
 
 class MediaDenial(models.Model):
@@ -302,7 +294,8 @@ class MediaDenial(models.Model):
         is_address = self.reason == DenialReason.ADDRESS
         detail = self.detail if with_address or not is_address else ""
         detail = detail or ("of the host" if is_address else "of the file")
-        return _WHY[DenialReason(self.reason)].format(whose=self._whose(), detail=detail)
+        _, sentence = _REASONS[self.reason]
+        return sentence.format(whose=self._whose(), detail=detail)
 
     def _whose(self) -> str:
         match self.level:
