@@ -213,17 +213,6 @@ def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
     assert ("</think>" in returned["completion_tokens"]) == (endpoint == "chat/completions")
 
 
-@table("endpoint", TEXTS)
-@table("is_streamed", [False, True])
-def test_token_ids_are_returned_only_on_request(
-    endpoint: str, is_streamed: bool, raw: httpx.Client
-) -> None:
-    for each in answers(
-        raw, endpoint, stream=is_streamed, max_tokens=2, **tiny.asking(endpoint, "Hi")
-    ):
-        assert not [name for name in each if "token" in name]
-
-
 @table("is_streamed", [False, True])
 def test_a_text_that_ends_inside_a_character_is_complete(
     is_streamed: bool, raw: httpx.Client

@@ -333,7 +333,7 @@ class ChatExchange(ChunkExchange):
     text_open = b'"content":'
 
     # Whether the answer's first call is its `function_call`, for requests with the deprecated
-    # `functions`. It has no id. The form has no further calls and no custom tools.
+    # `functions`. That call has no id. The form has no further calls and no custom tools.
     has_functions: bool = False
 
     def choice(self, choice: ChoiceResult, result: Result) -> ChatChoice:
