@@ -1,8 +1,5 @@
 """One web process: its threads, the client address behind proxies, and static files."""
 
-import argparse
-import socket
-import sys
 from ipaddress import ip_network
 from pathlib import Path
 from unittest.mock import AsyncMock
@@ -13,32 +10,8 @@ from django.test import RequestFactory
 from pytest_django import Settings
 
 from tests.tables import table
-from vinery_platform.cli import services
 from vinery_platform.cli.services import behind
-from vinery_platform.processes import heartbeats, uvicorn_server
 from vinery_platform.web.middleware import StaticFilesMiddleware
-
-
-def test_the_event_loop_gets_the_global_lock_in_half_a_ms(monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[float] = []
-
-    def serve(*_: object, **__: object) -> None:
-        served.append(sys.getswitchinterval())
-
-    before_s = sys.getswitchinterval()
-    monkeypatch.setattr(uvicorn_server, "serve", serve)
-    monkeypatch.setattr(heartbeats, "end", lambda: None)
-    monkeypatch.setattr(services, "_application", lambda: None)
-    monkeypatch.setattr(services, "start_django", lambda: None)
-    monkeypatch.setenv("VINERY_SERVER", "uvicorn")
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            assert services.run_web(argparse.Namespace(fd=server.detach())) == 0
-    finally:
-        sys.setswitchinterval(before_s)
-
-    assert served == [pytest.approx(0.0005)]
-
 
 PROXIES = [ip_network("127.0.0.0/8"), ip_network("10.1.0.0/24")]
 

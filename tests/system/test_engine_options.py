@@ -23,6 +23,8 @@ OPTIONS = {
     "drafting": f"draft_model={DRAFT}",
     "looking-up": "prompt_lookup=true",
     "processed": 'logits_processors=["tests.system.logits_processors:only_token"]',
+    "thinking-devstral": "output_format=think+devstral",
+    "formless": "output_format=none",
 }
 TEMPLATE = (
     "{% for each in messages %}<|im_start|>user\n{{ each.content }} to 3<|im_end|>\n{% endfor %}"
@@ -130,6 +132,23 @@ def test_a_processor_gets_the_arguments_of_its_requests(raw: httpx.Client) -> No
         answer = ask(raw, "processed", max_tokens=3, **{field: {"only_token": only}})
         assert text_of(answer) == " blue blue blue"
     assert text_of(ask(raw, "processed")).startswith("1 2 3")
+
+
+def test_calls_have_the_chosen_format_and_without_one_there_are_none(raw: httpx.Client) -> None:
+    tool = {"type": "function", "function": {"name": "pick", "parameters": {"type": "object"}}}
+    asked = {"tools": [tool], "chat_template_kwargs": {"enable_thinking": True}}
+
+    answer = ask(raw, "thinking-devstral", tool_choice="required", **asked)
+    refused = raw.post(
+        "/v1/chat/completions",
+        json={**COUNTING, "model": "formless", "tools": [tool], "tool_choice": "required"},
+    )
+
+    message = answer["choices"][0]["message"]
+    assert message["reasoning"]
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["pick"]
+    assert text_of(ask(raw, "formless", tools=[tool]))
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tool_choice")
 
 
 # -- A model that fills in the middle, with limits and templates of requests

@@ -72,26 +72,6 @@ def test_a_folder_of_another_architecture_is_served_when_it_is_added(
     assert not answers(running, name)
 
 
-def test_who_names_no_model_gets_the_only_one_or_an_error(running: Running, tmp_path: Path) -> None:
-    def ask(tree: str, **model: str | None) -> httpx.Response:
-        return post(running, f"/{tree}/completions", {"prompt": "Hello", **model})
-
-    unnamed: list[dict[str, str | None]] = [{}, {"model": None}, {"model": "default"}]
-    for tree in ("v1", "v3"):
-        assert {ask(tree, **each).status_code for each in unnamed} == {200}
-
-    write_qwen2_folder(tmp_path / "second")
-    with serving(running, {"second": [tmp_path / "second"]}):
-        for tree in ("v1", "v3"):
-            for each in unnamed:
-                refused = ask(tree, **each)
-                error = refused.json()["error"]
-                assert (refused.status_code, error["param"]) == (400, "model")
-                assert "`model` is required: 2 models are served." in error["message"]
-            unknown = ask(tree, model="null")
-            assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, "model")
-
-
 def test_an_alias_moves_and_its_key_gets_no_others(running: Running, client: openai.OpenAI) -> None:
     vinery(running, "alias", "set", "gpt-4o", "tiny-chat")
     moved, ended = threading.Event(), threading.Event()
@@ -137,18 +117,6 @@ def test_an_alias_moves_and_its_key_gets_no_others(running: Running, client: ope
     assert statuses == [[200, 403], [200, 200], [403, 403]]
     for name in ("gpt-4o", "else"):
         vinery(running, "alias", "remove", name)
-
-
-def test_an_alias_that_ends_in_a_star_is_for_all_names_that_begin_so(
-    running: Running, client: openai.OpenAI
-) -> None:
-    vinery(running, "alias", "set", "tiny-*", "tiny-chat")
-    of_names = new_key(running, "of names", "--model", "tiny-*")
-    assert [status(running, of_names, name) for name in ("tiny-5", "tiny-chat")] == [200, 403]
-    found = {model.id for model in client.models.list().data}
-    assert "tiny-*" not in found
-    assert client.models.retrieve("tiny-5").model_dump()["alias_of"] == ["tiny-chat"]
-    vinery(running, "alias", "remove", "tiny-*")
 
 
 def test_a_model_is_unloaded_and_loaded_by_command(running: Running, client: openai.OpenAI) -> None:
@@ -349,26 +317,6 @@ def test_the_reference_model_shows_its_engine_and_a_device_that_is_not_there_is_
     error = refused.json()["error"]
     assert (refused.status_code, error["param"]) == (400, "device")
     assert "There is no device XPU.7 on this machine. Devices: CPU (" in error["message"]
-
-
-def test_a_model_comes_and_goes_by_api(api: httpx.Client, running: Running) -> None:
-    created = api.post("/models/", json={"name": "api-a", "folder": str(TINY_CHAT)})
-    assert created.status_code == 201
-    model = created.json()
-    wait_for(api, model, "ready")
-    assert complete(running, "api-a").status_code == 200
-
-    renamed = api.patch(f"/models/{model['id']}/", json={"name": "api-b"}).json()
-    assert renamed["name"] == "api-b"
-    until(lambda: complete(running, "api-b").status_code == 200, timeout_s=60)
-    assert complete(running, "api-a").status_code == 404
-
-    assert api.post(f"/models/{model['id']}/unload/").json()["state"] == "unloading"
-    wait_for(api, model, "unloaded")
-    assert complete(running, "api-b").status_code == 503
-
-    assert api.delete(f"/models/{model['id']}/").status_code == 204
-    until(lambda: complete(running, "api-b").status_code == 404)
 
 
 # -- A model that cannot load is tried a few times, stays failed, and loads when it is corrected
