@@ -69,14 +69,6 @@ def test_an_endless_request_is_refused_and_costs_no_memory(server: EdgeServer, n
     assert status_of(answer) in (400, 431)
 
 
-def test_a_connection_lasts_for_any_number_of_requests(server: EdgeServer) -> None:
-    request = b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n"
-    with server.connect() as connection:
-        for _ in range(1000):
-            send(connection, request + bytes(100))
-            assert json.loads(read_answer(connection))["num_bytes"] == 100
-
-
 def test_a_trailer_is_no_header(server: EdgeServer) -> None:
     with server.connect() as connection:
         send(connection, _CHUNKED, b"3\r\nabc\r\n0\r\nx-forwarded-for: 10.0.0.1\r\n\r\n")
@@ -84,19 +76,6 @@ def test_a_trailer_is_no_header(server: EdgeServer) -> None:
 
     assert answer["num_bytes"] == 3
     assert "x-forwarded-for" not in answer["headers"]
-
-
-def test_pipelined_requests_are_answered_in_order(server: EdgeServer) -> None:
-    requests = [b"GET /%d HTTP/1.1\r\nhost: a\r\n\r\n" % number for number in range(100)]
-    body = b"POST /b HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc"
-
-    answer = server.exchange(b"".join(requests) + body + _LAST)
-
-    found = re.findall(rb'"path": "/(\w+)", "num_bytes": (\d)', answer)
-    assert found == [
-        *((b"%d" % number, b"0") for number in range(100)),
-        *((b"b", b"3"), (b"last", b"0")),
-    ]
 
 
 @table("cut", range(6))

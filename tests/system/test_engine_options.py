@@ -41,10 +41,6 @@ MARKERS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 CODER_OPTIONS = ("max_tokens_limit=12", "best_of_limit=2", "trust_request_chat_template=true")
 CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
 CHAT_WITH_CODER = {"model": "coder", "messages": CAPITAL}
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "<|im_start|>assistant\n<think>\n\n</think>{{ '\n\n' }}"
-)
 ENDLESS = (
     "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
     "{% endfor %}{% endfor %}{% endfor %}"
@@ -103,13 +99,6 @@ def test_the_administrator_sets_defaults_limits_and_the_chat_template_without_a_
     assert refused.json()["error"]["message"] == (
         "`temperature` must be at most 0.5, the limit of the model bounded."
     )
-
-    command = f"ovms --model_path {CHAT} --model_name bounded --rest_port 8000"
-
-    report = vinery(running, "import-ovms", "--command", command)
-
-    assert "bounded is served already, with other settings: it stays" in report
-    assert "no counterpart: --rest_port: set VINERY_PORT" in report
 
     engines = set(running.pids("engine"))
 
@@ -187,15 +176,6 @@ def test_a_middle_is_filled_in_within_the_limits_of_the_model(raw: httpx.Client,
     assert answer["usage"]["prompt_tokens"] == 3 + tokens("Once upon") + tokens(" the end")
     assert answer["choices"][0]["text"].startswith("Once upon")
     assert answer["usage"]["completion_tokens"] >= 1
-
-
-def test_a_template_of_a_request_renders_its_chat(raw: httpx.Client) -> None:
-    own = chat_with_coder(raw).json()
-    brought = chat_with_coder(raw, chat_template=CHATML).json()
-    counted = raw.post("/tokenize", json={**CHAT_WITH_CODER, "chat_template": CHATML}).json()
-
-    assert brought["choices"][0]["message"] == own["choices"][0]["message"]
-    assert brought["usage"]["prompt_tokens"] == own["usage"]["prompt_tokens"] == counted["count"]
 
 
 async def test_an_endless_template_ends_beside_others(raw: httpx.Client, running: Running) -> None:

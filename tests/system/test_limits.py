@@ -119,17 +119,6 @@ def test_a_quota_that_is_used_up_is_asked_for_once(platform: Running, is_streame
     assert num_tokens(platform) == quota
 
 
-def test_an_answer_ends_at_the_token_at_which_a_quota_does(platform: Running) -> None:
-    limit(platform, "output_tokens", "day", limiting.num_output_tokens(platform) + 100)
-    answer = client(platform).chat.completions.create(**COUNTING, max_tokens=400)
-    assert answer.usage.completion_tokens == 100
-    assert answer.choices[0].finish_reason == "length"
-    assert (answer.choices[0].model_extra or {})["stop_reason"] == "quota_exceeded"
-    with pytest.raises(openai.RateLimitError) as refused:
-        client(platform).completions.create(model=MODEL, prompt="hello", max_tokens=1)
-    assert refused.value.code == "insufficient_quota"
-
-
 def test_an_engine_generates_nothing_that_was_not_granted(platform: Running) -> None:
     before = settled_rows(platform, 0)
     limit(platform, "output_tokens", "day", limiting.num_output_tokens(platform) + 500)
