@@ -125,8 +125,8 @@ def flip_a_bit_of_the_checksum(file: Path) -> None:
             (replaced(text), "no backup of Vinery")
             for text in (b"", b"no archive", gzip.compress(b"no tar"), gzip.compress(bytes(10_240)))
         ),
-        *((cut(share), "") for share in (0.1, 0.5, 0.95)),
-        (flip_a_bit_of_the_checksum, ""),
+        *((cut(share), "no backup of Vinery") for share in (0.1, 0.5, 0.95)),
+        (flip_a_bit_of_the_checksum, "no backup of Vinery"),
     ],
 )
 def test_what_is_no_whole_backup_is_refused(
