@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -87,17 +86,6 @@ def test_only_what_is_written_to_no_file_or_folder_is_lost(path: Path, tmp_path:
     assert file.write(b"kept\n")
 
     assert path.read_text() == "kept\n"
-
-
-def test_a_writer_follows_the_rotation_of_another(path: Path) -> None:
-    first, second = LogFile(path, BOUNDS), LogFile(path, BOUNDS)
-    first.write(b"a" * 90 + b"\n")
-    second.write(b"b" * 90 + b"\n")
-
-    first.write(b"c\n")
-
-    assert [text[0] for text in contents(path)] == ["b", "a"]
-    assert path.read_text().endswith("c\n")
 
 
 def test_native_code_may_write_to_the_descriptor_also_after_a_rotation(path: Path) -> None:
@@ -218,15 +206,6 @@ def test_a_line_of_no_logger_has_the_time_before_it_and_no_escapes_or_keys(path:
     assert "0123456789" not in text
 
 
-def test_the_last_lines_are_those_of_older_files_too(path: Path) -> None:
-    file = LogFile(path, LogBounds(max_bytes=120, num_files=4))
-    for second in range(6):
-        file.write(line(second, f"event {second}"))
-
-    assert messages(last_lines(path, 5)) == [f"event {second}" for second in range(1, 6)]
-    assert len(last_lines(path, 100)) == 6
-
-
 def test_last_lines_take_little_memory_however_long_they_are(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         last_lines(path, 10)
@@ -257,19 +236,6 @@ def test_backwards_and_forwards_are_the_same_lines(
 
     assert messages(last_lines(path, 1000)) == messages(forwards)
     assert len(forwards) == len(texts)
-
-
-def test_lines_before_and_after_a_rotation_are_followed(path: Path) -> None:
-    file = LogFile(path, LogBounds(max_bytes=200, num_files=50))
-    follower = LogFollower(path)
-    seconds, seen = count(), []
-    for _ in range(20):
-        for _ in range(5):
-            file.write(line(next(seconds)))
-        while new := follower.read():
-            seen += [entry.time for entry in new]
-
-    assert seen == [time_text(second) for second in range(100)]
 
 
 def test_a_follower_that_was_left_behind_goes_on_with_the_present_file(path: Path) -> None:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from tests import stores
 from tests.conftest import REPOSITORY, Running, run_platform, runs, until
 from tests.platform_ import scripts
 
@@ -39,26 +38,6 @@ def answer(running: Running) -> str:
     assert response.status_code == 200, response.text
     content: str = response.json()["choices"][0]["message"]["content"]
     return content
-
-
-def test_the_platform_serves_a_model_static_files_and_the_administrator(running: Running) -> None:
-    assert answer(running)
-    assert [len(running.pids(role)) for role in ("node", "jobs", "engine")] == [1, 1, 1]
-    assert len(running.pids("web")) == stores.NUM_WEB_PROCESSES
-
-    response = httpx.get(f"{running.base_url}/static/admin/css/base.css")
-    assert response.status_code == 200
-    assert response.headers["content-type"].startswith("text/css")
-    assert len(response.content) == int(response.headers["content-length"])
-
-    with httpx.Client(base_url=running.base_url, follow_redirects=True) as browser:
-        browser.get("/admin/")
-        form = {"login": running.admin_user, "password": running.admin_password}
-        form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
-        page = browser.post("/accounts/login/?next=/admin/", data=form)
-
-    assert page.status_code == 200
-    assert page.url.path == "/admin/"
 
 
 def test_no_log_or_engine_has_a_secret_and_files_and_sockets_are_private(running: Running) -> None:
@@ -121,15 +100,6 @@ def test_ctrl_c_in_a_terminal_ends_all_processes(second_start: SecondStart) -> N
     os.killpg(second_start.second.pid, signal.SIGINT)
 
     until(lambda: not any(map(runs, family)), timeout_s=30)
-
-
-@pytest.mark.stores
-def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
-    settings = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
-
-    with run_platform(tmp_path / "home", settings) as running:
-        assert answer(running)
-        assert not (running.home / "vinery.sqlite3").exists()
 
 
 def test_a_killed_make_ends_all_processes(tmp_path: Path) -> None:

@@ -72,35 +72,9 @@ def test_a_password_may_be_in_a_file_and_servers_have_settings(home: str, tmp_pa
     assert "Redis" in values["CHANNEL_LAYERS"]["default"]["BACKEND"]
 
     values = settings_with("DATABASES", VINERY_HOME=home, DATABASE_URL="sqlite:////tmp/a.sqlite3")
-    assert "journal_mode=WAL" in values["DATABASES"]["default"]["OPTIONS"]["init_command"]
-
-
-def test_a_transaction_that_reads_and_then_writes_waits_for_its_lock(home: str) -> None:
-    """The reason for IMMEDIATE: with DEFERRED the second transaction fails at once."""
-    code = """
-import threading
-from vinery_platform.cli.shape import load_django
-load_django()
-from django.db import connection, transaction
-with connection.cursor() as cursor:
-    cursor.execute("CREATE TABLE counter (n INTEGER)")
-    cursor.execute("INSERT INTO counter VALUES (0)")
-def count():
-    for _ in range(25):
-        with transaction.atomic(), connection.cursor() as cursor:
-            n = cursor.execute("SELECT n FROM counter").fetchone()[0]
-            cursor.execute("UPDATE counter SET n = %s", [n + 1])
-    connection.close()
-threads = [threading.Thread(target=count) for _ in range(4)]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-with connection.cursor() as cursor:
-    print(cursor.execute("SELECT n FROM counter").fetchone()[0])
-"""
-
-    result = scripts.run_python("-c", code, environment={"VINERY_HOME": home})
-
-    assert result.stdout.strip() == "100", result.stderr
+    options = values["DATABASES"]["default"]["OPTIONS"]
+    assert "journal_mode=WAL" in options["init_command"]
+    assert options["transaction_mode"] == "IMMEDIATE", "a transaction that reads first waits"
 
 
 def test_settings_limit_fields_fetching_and_decoding_and_are_else_the_defaults(home: str) -> None:

@@ -19,7 +19,7 @@ from tests.platform_ import scripts
 from tests.tables import table
 from vinery_platform.cli import up
 from vinery_platform.cli.greeting import Greeting, command_words
-from vinery_platform.cli.up import changed_files, modification_times
+from vinery_platform.cli.up import modification_times
 from vinery_platform.cli.wait import curl_line
 from vinery_platform.config import env
 from vinery_platform.config.home import Home, default_path
@@ -106,24 +106,15 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return has_looked
 
 
-async def test_each_change_of_a_file_is_noticed(tmp_path: Path, looked: threading.Event) -> None:
-    file, other = tmp_path / "sub" / "a.py", tmp_path / "b.pyc"
+def test_each_change_of_a_source_file_is_another_time(tmp_path: Path) -> None:
+    file = tmp_path / "sub" / "a.py"
     file.parent.mkdir()
-    changes = changed_files([tmp_path])
-    noticed = asyncio.create_task(anext(changes))
-    assert await asyncio.to_thread(looked.wait, 60)
+    (tmp_path / "b.pyc").touch()
+    assert modification_times([tmp_path]) == {}
 
-    other.write_text("not source")
-    file.write_text("1")
-    assert await noticed == {file}
-
-    noticed = asyncio.create_task(anext(changes))
+    file.touch()
     os.utime(file, (1, 1))
-    assert await noticed == {file}
-
-    noticed = asyncio.create_task(anext(changes))
-    file.unlink()
-    assert await noticed == {file}
+    assert modification_times([tmp_path]) == {file: 10**9}
 
 
 class RecordingSupervisor:

@@ -1,75 +1,13 @@
-"""One web process: its threads, the client address behind proxies, and static files."""
+"""Static files of a web process. Clients behind proxies: tests/system/test_variants.py"""
 
-import argparse
-import socket
-import sys
-from ipaddress import ip_network
 from pathlib import Path
-from unittest.mock import AsyncMock
 
 import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 from pytest_django import Settings
 
-from tests.tables import table
-from vinery_platform.cli import services
-from vinery_platform.cli.services import behind
-from vinery_platform.processes import heartbeats, uvicorn_server
 from vinery_platform.web.middleware import StaticFilesMiddleware
-
-
-def test_the_event_loop_gets_the_global_lock_in_half_a_ms(monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[float] = []
-
-    def serve(*_: object, **__: object) -> None:
-        served.append(sys.getswitchinterval())
-
-    before_s = sys.getswitchinterval()
-    monkeypatch.setattr(uvicorn_server, "serve", serve)
-    monkeypatch.setattr(heartbeats, "end", lambda: None)
-    monkeypatch.setattr(services, "_application", lambda: None)
-    monkeypatch.setattr(services, "start_django", lambda: None)
-    monkeypatch.setenv("VINERY_SERVER", "uvicorn")
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            assert services.run_web(argparse.Namespace(fd=server.detach())) == 0
-    finally:
-        sys.setswitchinterval(before_s)
-
-    assert served == [pytest.approx(0.0005)]
-
-
-PROXIES = [ip_network("127.0.0.0/8"), ip_network("10.1.0.0/24")]
-
-
-@table(
-    "peer, forwarded, client",
-    [
-        ("127.0.0.1", [], "127.0.0.1"),
-        ("127.0.0.1", ["203.0.113.9"], "203.0.113.9"),
-        ("127.0.0.1", ["203.0.113.9:5555"], "203.0.113.9"),
-        ("127.0.0.1", ["[2001:db8::1]:5555"], "2001:db8::1"),
-        ("127.0.0.1", ["2001:db8::1"], "2001:db8::1"),
-        # Addresses that the client itself sends come before those of the proxies.
-        ("127.0.0.1", ["10.1.1.1, 203.0.113.9"], "203.0.113.9"),
-        ("127.0.0.1", ["10.1.0.1", "203.0.113.9"], "203.0.113.9"),
-        ("10.1.0.7", ["192.0.2.1, 203.0.113.9, 10.1.0.8"], "203.0.113.9"),
-        # Only proxies are trusted.
-        ("203.0.113.9", ["10.1.0.1"], "203.0.113.9"),
-    ],
-)
-async def test_the_client_is_the_last_address_that_is_not_a_proxy(
-    peer: str, forwarded: list[str], client: str
-) -> None:
-    application = AsyncMock()
-    headers = [(b"x-forwarded-for", each.encode()) for each in forwarded]
-    scope = {"type": "http", "client": (peer, 4711), "headers": headers, "scheme": "http"}
-
-    await behind(application, PROXIES)(scope, None, None)
-
-    assert application.await_args.args[0]["client"][0] == client
-
 
 BODY = b"body { color: green }"
 URL = "/static/site.css"

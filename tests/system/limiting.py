@@ -201,9 +201,3 @@ async def leave_streams(platform: Running, num: int, *, num_connections: int) ->
 
     async with http:
         await asyncio.gather(*(leave() for _ in range(num)))
-
-
-def long_stream(openai_client: openai.OpenAI) -> Any:
-    stream = openai_client.completions.create(**ENDLESS)
-    next(iter(stream))
-    return stream

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import Running, until
 from tests.system.clients import chat, http_of, new_key, post, vinery
-from tests.system.ledger import execute, is_written, locked, metric, wait_until_seen
+from tests.system.ledger import execute, is_written, metric
 
 pytestmark = pytest.mark.system
 
@@ -121,17 +121,3 @@ def test_rules_keep_things_out_of_a_capture_and_turning_it_off_all(running: Runn
     of = "SELECT id FROM accounts_project WHERE name = ?"
     project = execute(running, of, "careful")[0][0]
     assert not execute(running, "SELECT 1 FROM accounts_capture WHERE project_id = ?", project)
-
-
-@pytest.mark.stores
-def test_beside_a_locked_database_captures_are_kept_later(running: Running, capturing: str) -> None:
-    wait_until_settled(running)
-    with locked(running, "accounts_capture"):
-        answers = [ask(running, capturing) for _ in range(3)]
-        until(lambda: metric(running, "vinery_captures_waiting") > 0)
-        for _ in range(3):  # in three half seconds of each process it tries to store them
-            wait_until_seen(running)
-        answers.append(ask(running, capturing))
-    for answer in answers:
-        wait_until_kept(running, answer)
-    assert metric(running, "vinery_captures_dropped_total") == 0

@@ -6,16 +6,15 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
 
-from tests.conftest import Running, run_platform, runs, until
+from tests.conftest import Running, runs, until
 from tests.platform_.edge_server import read_to_end, status_of
-from tests.system.clients import connect, head, http_of
+from tests.system.clients import connect, head, http_of, platform_with
 from tests.system.ledger import rows
 
 pytestmark = pytest.mark.system
@@ -34,12 +33,7 @@ LAST = dict(zip(STREAMS, ENDS, strict=True))
 ENDLESS = {"prompt": "Once", "ignore_eos": True, "max_tokens": 1900, "n": 4, "stream": True}
 
 
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One for all tests. The last one stops it."""
-    home: Path = tmp_path_factory.mktemp("draining") / "home"
-    with run_platform(home, SETTINGS) as running:
-        yield running
+platform = platform_with(**SETTINGS)  # the last test stops it
 
 
 class HalfSent:

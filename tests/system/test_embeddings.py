@@ -105,16 +105,6 @@ def test_the_paraphrase_is_ranked_first_and_score_and_rerank_agree(platform: Run
         assert by_index == dict(enumerate(scores))
 
 
-def test_a_large_request_has_equal_vectors(platform: Running, client: openai.OpenAI) -> None:
-    """A worker process reads it."""
-    texts = [f"{CAT} {number}" for number in range(300)]
-
-    together = client.embeddings.create(model="tiny-embed", input=texts)
-    alone = client.embeddings.create(model="tiny-embed", input=texts[123])
-
-    assert together.data[123].embedding == pytest.approx(alone.data[0].embedding, abs=2e-2)
-
-
 @table("row", golden_errors("pooling"))
 def test_what_cannot_be_done_is_refused_as_documented(
     platform: Running, row: dict[str, Any]

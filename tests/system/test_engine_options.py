@@ -23,6 +23,8 @@ OPTIONS = {
     "drafting": f"draft_model={DRAFT}",
     "looking-up": "prompt_lookup=true",
     "processed": 'logits_processors=["tests.system.logits_processors:only_token"]',
+    "thinking-devstral": "output_format=think+devstral",
+    "formless": "output_format=none",
 }
 TEMPLATE = (
     "{% for each in messages %}<|im_start|>user\n{{ each.content }} to 3<|im_end|>\n{% endfor %}"
@@ -39,10 +41,6 @@ MARKERS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 CODER_OPTIONS = ("max_tokens_limit=12", "best_of_limit=2", "trust_request_chat_template=true")
 CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
 CHAT_WITH_CODER = {"model": "coder", "messages": CAPITAL}
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "<|im_start|>assistant\n<think>\n\n</think>{{ '\n\n' }}"
-)
 ENDLESS = (
     "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
     "{% endfor %}{% endfor %}{% endfor %}"
@@ -102,13 +100,6 @@ def test_the_administrator_sets_defaults_limits_and_the_chat_template_without_a_
         "`temperature` must be at most 0.5, the limit of the model bounded."
     )
 
-    command = f"ovms --model_path {CHAT} --model_name bounded --rest_port 8000"
-
-    report = vinery(running, "import-ovms", "--command", command)
-
-    assert "bounded is served already, with other settings: it stays" in report
-    assert "no counterpart: --rest_port: set VINERY_PORT" in report
-
     engines = set(running.pids("engine"))
 
     def num_tokens() -> int:
@@ -130,6 +121,23 @@ def test_a_processor_gets_the_arguments_of_its_requests(raw: httpx.Client) -> No
         answer = ask(raw, "processed", max_tokens=3, **{field: {"only_token": only}})
         assert text_of(answer) == " blue blue blue"
     assert text_of(ask(raw, "processed")).startswith("1 2 3")
+
+
+def test_calls_have_the_chosen_format_and_without_one_there_are_none(raw: httpx.Client) -> None:
+    tool = {"type": "function", "function": {"name": "pick", "parameters": {"type": "object"}}}
+    asked = {"tools": [tool], "chat_template_kwargs": {"enable_thinking": True}}
+
+    answer = ask(raw, "thinking-devstral", tool_choice="required", **asked)
+    refused = raw.post(
+        "/v1/chat/completions",
+        json={**COUNTING, "model": "formless", "tools": [tool], "tool_choice": "required"},
+    )
+
+    message = answer["choices"][0]["message"]
+    assert message["reasoning"]
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["pick"]
+    assert text_of(ask(raw, "formless", tools=[tool]))
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tool_choice")
 
 
 # -- A model that fills in the middle, with limits and templates of requests
@@ -168,15 +176,6 @@ def test_a_middle_is_filled_in_within_the_limits_of_the_model(raw: httpx.Client,
     assert answer["usage"]["prompt_tokens"] == 3 + tokens("Once upon") + tokens(" the end")
     assert answer["choices"][0]["text"].startswith("Once upon")
     assert answer["usage"]["completion_tokens"] >= 1
-
-
-def test_a_template_of_a_request_renders_its_chat(raw: httpx.Client) -> None:
-    own = chat_with_coder(raw).json()
-    brought = chat_with_coder(raw, chat_template=CHATML).json()
-    counted = raw.post("/tokenize", json={**CHAT_WITH_CODER, "chat_template": CHATML}).json()
-
-    assert brought["choices"][0]["message"] == own["choices"][0]["message"]
-    assert brought["usage"]["prompt_tokens"] == own["usage"]["prompt_tokens"] == counted["count"]
 
 
 async def test_an_endless_template_ends_beside_others(raw: httpx.Client, running: Running) -> None:

@@ -66,22 +66,6 @@ async def read_stream(client: httpx.AsyncClient, body: dict[str, object]) -> tup
     return text, errors
 
 
-async def test_64_streams_have_equal_text_beside_bad_grammars(http: httpx.AsyncClient) -> None:
-    function = {"name": "f", "parameters": {"type": "object", "$ref": "#/none"}}
-    bad = {
-        "model": "tiny-chat",
-        "messages": [{"role": "user", "content": "Hello!"}],
-        "tool_choice": "required",
-        "tools": [{"type": "function", "function": function}],
-    }
-    good = [asyncio.create_task(read_stream(http, COUNTING)) for _ in range(64)]
-    refused = [await http.post("/v1/chat/completions", json=bad) for _ in range(5)]
-
-    assert {each.status_code for each in refused} == {400}
-    assert {each.json()["error"]["code"] for each in refused} == {"invalid_grammar"}
-    assert [await each for each in good] == [(COUNT, [])] * 64
-
-
 async def test_answers_survive_a_killed_engine_and_a_change_of_its_options_to_the_last_token(
     running: Running, http: httpx.AsyncClient
 ) -> None:

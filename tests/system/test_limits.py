@@ -13,9 +13,8 @@ import pytest
 from tests.conftest import Running, until
 from tests.system import limiting
 from tests.system.clients import MODEL, http_of, is_ready, platform_with
-from tests.system.ledger import execute, labelled, rows
+from tests.system.ledger import rows
 from tests.system.limiting import LONG, ask, client, limit, num_tokens, remove_limits, settled_rows
-from tests.tables import table
 
 pytestmark = pytest.mark.system
 platform = platform_with(VINERY_HUNG_AFTER_S="0")  # tests stop processes
@@ -120,33 +119,6 @@ def test_a_quota_that_is_used_up_is_asked_for_once(platform: Running, is_streame
     assert num_tokens(platform) == quota
 
 
-@table("is_shadow", [False, True])
-def test_refusals_are_counted_by_limit_shadows_apart(platform: Running, is_shadow: bool) -> None:
-    remove_limits(platform)
-    limit(platform, "tokens", "day", 3, *["--shadow"] * is_shadow)
-    effect = "shadow" if is_shadow else "refused"
-    of = {"metric": "tokens", "scope": "platform", "effect": effect}
-    before = labelled(platform, "vinery_refusals_total", **of)
-    answer = ask(platform)
-    assert answer.status_code == (200 if is_shadow else 429)
-    num = labelled(platform, "vinery_refusals_total", **of) - before
-    assert num == 1
-    query = "SELECT is_shadow FROM accounts_refusedrequest WHERE request_id = ?"
-    stored = until(lambda: execute(platform, query, answer.headers["x-request-id"]))
-    assert {bool(found) for (found,) in stored} == {is_shadow}
-
-
-def test_an_answer_ends_at_the_token_at_which_a_quota_does(platform: Running) -> None:
-    limit(platform, "output_tokens", "day", limiting.num_output_tokens(platform) + 100)
-    answer = client(platform).chat.completions.create(**COUNTING, max_tokens=400)
-    assert answer.usage.completion_tokens == 100
-    assert answer.choices[0].finish_reason == "length"
-    assert (answer.choices[0].model_extra or {})["stop_reason"] == "quota_exceeded"
-    with pytest.raises(openai.RateLimitError) as refused:
-        client(platform).completions.create(model=MODEL, prompt="hello", max_tokens=1)
-    assert refused.value.code == "insufficient_quota"
-
-
 def test_an_engine_generates_nothing_that_was_not_granted(platform: Running) -> None:
     before = settled_rows(platform, 0)
     limit(platform, "output_tokens", "day", limiting.num_output_tokens(platform) + 500)
@@ -167,19 +139,6 @@ def test_an_engine_generates_nothing_that_was_not_granted(platform: Running) -> 
 def test_many_at_once_use_a_quota_up_and_no_more(platform: Running, are_short: bool) -> None:
     """Although more is reserved for short answers than they use."""
     limiting.check_many_at_once(platform, 90, 2000, are_short=are_short)
-
-
-def test_clients_that_leave_free_their_slots(platform: Running) -> None:
-    limit(platform, "concurrency", "none", 2)
-    # Its types know no chunk of a completion without an end.
-    engines = platform.pids("engine")
-    with client(platform, _strict_response_validation=False) as openai_client:
-        streams = [limiting.long_stream(openai_client) for _ in range(2)]
-        with limiting.stopped(engines):
-            assert ask(platform).status_code == 429
-        streams[0].close()
-        until(lambda: ask(platform).status_code == 200)
-        streams[1].close()
 
 
 def test_abandoned_streams_keep_no_slot_and_no_token(platform: Running) -> None:

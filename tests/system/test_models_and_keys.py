@@ -72,27 +72,7 @@ def test_a_folder_of_another_architecture_is_served_when_it_is_added(
     assert not answers(running, name)
 
 
-def test_who_names_no_model_gets_the_only_one_or_an_error(running: Running, tmp_path: Path) -> None:
-    def ask(tree: str, **model: str | None) -> httpx.Response:
-        return post(running, f"/{tree}/completions", {"prompt": "Hello", **model})
-
-    unnamed: list[dict[str, str | None]] = [{}, {"model": None}, {"model": "default"}]
-    for tree in ("v1", "v3"):
-        assert {ask(tree, **each).status_code for each in unnamed} == {200}
-
-    write_qwen2_folder(tmp_path / "second")
-    with serving(running, {"second": [tmp_path / "second"]}):
-        for tree in ("v1", "v3"):
-            for each in unnamed:
-                refused = ask(tree, **each)
-                error = refused.json()["error"]
-                assert (refused.status_code, error["param"]) == (400, "model")
-                assert "`model` is required: 2 models are served." in error["message"]
-            unknown = ask(tree, model="null")
-            assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, "model")
-
-
-def test_an_alias_moves_and_its_key_gets_no_others(running: Running, client: openai.OpenAI) -> None:
+def test_an_alias_moves_and_no_request_fails(running: Running, client: openai.OpenAI) -> None:
     vinery(running, "alias", "set", "gpt-4o", "tiny-chat")
     moved, ended = threading.Event(), threading.Event()
 
@@ -122,33 +102,6 @@ def test_an_alias_moves_and_its_key_gets_no_others(running: Running, client: ope
         assert listed["gpt-4o"]["alias_of"] == ["newer"]
         vinery(running, "alias", "remove", "gpt-4o")
     assert not answers(running, "gpt-4o")
-
-    for name in ("gpt-4o", "else"):
-        vinery(running, "alias", "set", name, "tiny-chat")
-    of_alias, of_model, of_neither = (
-        new_key(running, f"of {name}", "--model", name) for name in ("gpt-4o", "tiny-chat", "else")
-    )
-
-    statuses = [
-        [status(running, key, model) for model in ("gpt-4o", "tiny-chat")]
-        for key in (of_alias, of_model, of_neither)
-    ]
-
-    assert statuses == [[200, 403], [200, 200], [403, 403]]
-    for name in ("gpt-4o", "else"):
-        vinery(running, "alias", "remove", name)
-
-
-def test_an_alias_that_ends_in_a_star_is_for_all_names_that_begin_so(
-    running: Running, client: openai.OpenAI
-) -> None:
-    vinery(running, "alias", "set", "tiny-*", "tiny-chat")
-    of_names = new_key(running, "of names", "--model", "tiny-*")
-    assert [status(running, of_names, name) for name in ("tiny-5", "tiny-chat")] == [200, 403]
-    found = {model.id for model in client.models.list().data}
-    assert "tiny-*" not in found
-    assert client.models.retrieve("tiny-5").model_dump()["alias_of"] == ["tiny-chat"]
-    vinery(running, "alias", "remove", "tiny-*")
 
 
 def test_a_model_is_unloaded_and_loaded_by_command(running: Running, client: openai.OpenAI) -> None:
@@ -298,79 +251,6 @@ def test_a_model_of_one_project_does_not_exist_for_keys_of_another(
         until(lambda: answers(running, "private"), timeout_s=60)
 
 
-# -- With an admin key, over `/api/models/`
-
-
-@pytest.fixture(scope="module")
-def api(running: Running) -> Iterator[httpx.Client]:
-    """A client with an admin key."""
-    with http_of(running, new_key(running, "automation", "--scope", "admin")) as client:
-        client.base_url = f"{running.base_url}/api"
-        yield client
-
-
-def model_named(api: httpx.Client, name: str) -> dict[str, Any]:
-    (model,) = api.get("/models/", params={"name": name}).json()["data"]
-    return dict(model)
-
-
-def wait_for(api: httpx.Client, model: dict[str, Any], state: str) -> dict[str, Any]:
-    """Wait until the model has the state. Returns it."""
-
-    def read() -> dict[str, Any] | None:
-        found = api.get(f"/models/{model['id']}/state/").json()
-        return found if found["state"] == state else None
-
-    return dict(until(read, timeout_s=60) or {})
-
-
-def test_the_reference_model_shows_its_engine_and_a_device_that_is_not_there_is_refused(
-    api: httpx.Client, running: Running
-) -> None:
-    engine = wait_for(api, model_named(api, "tiny-chat"), "ready")["engine"]
-
-    assert engine["pid"] in running.pids("engine")
-    assert engine["memory_bytes"] > 50_000_000
-    assert engine["max_context"] > 0
-    assert engine["reason"] == engine["last_error"] == ""
-
-    def is_idle() -> bool:
-        engine = model_named(api, "tiny-chat")["engine"]
-        return bool(engine["num_running"] == engine["num_waiting"] == 0)
-
-    until(is_idle)
-
-    known = api.get("/devices/").json()
-    assert "CPU" in {each["name"] for each in known["data"]}
-    body = {"name": "x", "folder": str(TINY_CHAT), "device": "XPU.7"}
-
-    refused = api.post("/models/", json=body)
-
-    error = refused.json()["error"]
-    assert (refused.status_code, error["param"]) == (400, "device")
-    assert "There is no device XPU.7 on this machine. Devices: CPU (" in error["message"]
-
-
-def test_a_model_comes_and_goes_by_api(api: httpx.Client, running: Running) -> None:
-    created = api.post("/models/", json={"name": "api-a", "folder": str(TINY_CHAT)})
-    assert created.status_code == 201
-    model = created.json()
-    wait_for(api, model, "ready")
-    assert complete(running, "api-a").status_code == 200
-
-    renamed = api.patch(f"/models/{model['id']}/", json={"name": "api-b"}).json()
-    assert renamed["name"] == "api-b"
-    until(lambda: complete(running, "api-b").status_code == 200, timeout_s=60)
-    assert complete(running, "api-a").status_code == 404
-
-    assert api.post(f"/models/{model['id']}/unload/").json()["state"] == "unloading"
-    wait_for(api, model, "unloaded")
-    assert complete(running, "api-b").status_code == 503
-
-    assert api.delete(f"/models/{model['id']}/").status_code == 204
-    until(lambda: complete(running, "api-b").status_code == 404)
-
-
 # -- A model that cannot load is tried a few times, stays failed, and loads when it is corrected
 
 
@@ -400,33 +280,12 @@ def state_of(platform: Running, name: str) -> tuple[str, str]:
     return rows[0] if rows else ("unloaded", "")
 
 
-@contextmanager
-def watching(platform: Running, name: str) -> Iterator[list[str]]:
-    """The states that follow each other meanwhile."""
-    states: list[str] = []
-    is_over = threading.Event()
-
-    def watch() -> None:
-        while not is_over.wait(0.02):
-            state, _ = state_of(platform, name)
-            if not states or states[-1] != state:
-                states.append(state)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield states
-    finally:
-        is_over.set()
-        thread.join()
-
-
 def test_a_failed_model_loads_when_it_is_whole_or_asked_to(running: Running, folder: Path) -> None:
     weights = folder / "openvino_model.bin"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1000])
 
-    with watching(running, "cut") as states, added(running, folder, "cut"):
+    with added(running, folder, "cut"):
         until(lambda: state_of(running, "cut")[0] == "failed")
         refused = until(lambda: (found := complete(running, "cut")).status_code == 503 and found)
         assert "failed to load" in refused.json()["error"]["message"]
@@ -437,24 +296,25 @@ def test_a_failed_model_loads_when_it_is_whole_or_asked_to(running: Running, fol
         assert "is cut: it has" in vinery(running, "model", "list")
 
         weights.write_bytes(whole)
-        until(lambda: states[-1] == "ready", timeout_s=60)
+        until(lambda: state_of(running, "cut") == ("ready", ""), timeout_s=60)
 
-        assert state_of(running, "cut") == ("ready", "")
         assert answers(running, "cut")
-        assert states in (
-            ["unloaded", "failed", "loading", "ready"],
-            ["failed", "loading", "ready"],
-        )
         until(lambda: len(running.pids("engine")) == 2)
 
     option = ("--option", 'plugin={"PERFORMANCE_HINT": "FAST"}')
-    with watching(running, "picky") as states, added(running, folder, "picky", *option):
+    log = running.home / "logs" / "engine-picky.log"
+
+    def num_tries() -> int:
+        return len(re.findall("does not load.*PERFORMANCE_HINT", log.read_text()))
+
+    with added(running, folder, "picky", *option):
         until(lambda: state_of(running, "picky")[0] == "failed")
         _, error = state_of(running, "picky")
         assert error.startswith("The property PERFORMANCE_HINT cannot be FAST.")
-        log = (running.home / "logs" / "engine-picky.log").read_text()
-        assert re.search("does not load.*PERFORMANCE_HINT", log)
+        before = num_tries()
+        assert before
 
         vinery(running, "model", "load", "picky")
-        until(lambda: states[-2:] == ["loading", "failed"] and len(states) > 3, timeout_s=60)
-        assert [each for each in states if each != "unloaded"] == ["loading", "failed"] * 2
+        until(
+            lambda: num_tries() > before and state_of(running, "picky")[0] == "failed", timeout_s=60
+        )

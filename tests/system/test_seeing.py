@@ -3,7 +3,6 @@
 A picture that is dropped, swapped, turned, mirrored or scaled wrongly gives another answer.
 """
 
-import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests import shapes
 from tests.conftest import Running
 from tests.media.videos import video
 from tests.shapes import data_url, encoded
-from tests.system.clients import claude_of, openai_of, serving
+from tests.system.clients import openai_of, serving
 
 pytestmark = pytest.mark.system
 
@@ -168,7 +167,7 @@ def test_films_run_forwards_and_animations_are_films_or_pictures(client: openai.
         assert answer(client, picture, text("Where is the circle?")) == "On the left.", form
 
 
-def test_documents_and_details_are_seen_and_models_list_what_sees(client: openai.OpenAI) -> None:
+def test_documents_and_details_are_seen(client: openai.OpenAI) -> None:
     document = encoded(shapes.a_shape("circle", "red"), "PDF")
     file = {"filename": "a.pdf", "file_data": data_url(document, "application/pdf")}
     part = {"type": "file", "file": file}
@@ -187,14 +186,9 @@ def test_documents_and_details_are_seen_and_models_list_what_sees(client: openai
     assert low.choices[0].message.content == high.choices[0].message.content == "Purple."
     assert low.usage.prompt_tokens <= high.usage.prompt_tokens
 
-    sees = {
-        model.id: model.model_dump()["capabilities"]["vision"] for model in client.models.list()
-    }
 
-    assert sees == {NAME: True, "tiny-chat": False}
-
-
-def test_responses_and_messages_see_what_chat_sees(client: openai.OpenAI, running: Running) -> None:
+# Messages: test_pictures.py
+def test_responses_see_what_chat_sees(client: openai.OpenAI) -> None:
     url = data_url(encoded(shapes.an_arrow("up")))
     content: Any = [
         {"type": "input_image", "image_url": url, "detail": "auto"},
@@ -204,12 +198,3 @@ def test_responses_and_messages_see_what_chat_sees(client: openai.OpenAI, runnin
 
     assert response.output_text == "Up."
     assert response.usage.input_tokens_details.image_tokens == 16
-
-    data = base64.b64encode(encoded(shapes.an_arrow("down"))).decode()
-    content = [
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}},
-        {"type": "text", "text": "Where does the arrow point?"},
-    ]
-    messages: Any = [{"role": "user", "content": content}]
-    message = claude_of(running).messages.create(model=NAME, max_tokens=20, messages=messages)
-    assert [block.text for block in message.content if block.type == "text"] == ["Down."]

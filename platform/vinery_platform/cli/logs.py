@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -81,52 +80,27 @@ def since(text: str, clock: Callable[[], float] = time.time) -> str:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    model: str | None
-    process: str | None
-    levels: frozenset[str]
-    since: str
-
-    @classmethod
-    def of(cls, arguments: argparse.Namespace) -> "Selection":
-        levels = frozenset(LEVELS[LEVELS.index(arguments.level.upper()) :])
-        return cls(arguments.model, arguments.process, levels, arguments.since or "")
-
-    def has_process(self, name: str) -> bool:
-        if self.model is not None and name not in (engine_name(self.model), _NODE):
-            return False
-        wanted = self.process
-        return wanted is None or name == wanted or name.startswith(f"{wanted}-")
-
-    def has(self, entry: LogEntry) -> bool:
-        if entry.level not in self.levels or entry.time < self.since:
-            return False
-        return self.model is None or entry.process != _NODE or self._is_named(entry)
-
-    def _is_named(self, entry: LogEntry) -> bool:
-        if entry.fields.get("model") == self.model:
-            return True
-        return f"model={self.model}" in entry.message.split()
-
-
-@dataclass(slots=True)
 class Logs:
-    folder: Path
-    selection: Selection
-    _followers: dict[Path, LogFollower] = field(default_factory=dict)
+    """The logs of a folder, of which the arguments select processes and lines."""
+
+    def __init__(self, folder: Path, arguments: argparse.Namespace) -> None:
+        self._folder = folder
+        self._model, self._process = arguments.model, arguments.process
+        self._levels = frozenset(LEVELS[LEVELS.index(arguments.level.upper()) :])
+        self._since = arguments.since or ""
+        self._followers: dict[Path, LogFollower] = {}
 
     def find(self, *, from_start: bool) -> None:
         """Begin to follow logs that are new. Raises OSError."""
-        for path in log_paths(self.folder):
-            if path not in self._followers and self.selection.has_process(process_of(path)):
+        for path in log_paths(self._folder):
+            if path not in self._followers and self._has_process(process_of(path)):
                 self._followers[path] = LogFollower(path, from_start=from_start)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no log. The node also logs about models that have none."""
         processes = set(map(process_of, self._followers))
-        return not processes - ({_NODE} if self.selection.model is not None else set())
+        return not processes - ({_NODE} if self._model is not None else set())
 
     def last(self, num_lines: int) -> list[LogEntry]:
         """Return the last selected events, the oldest first."""
@@ -137,13 +111,27 @@ class Logs:
     def new(self) -> list[LogEntry]:
         """Return the selected events that have come, the oldest first."""
         found = [entry for follower in self._followers.values() for entry in _all_new(follower)]
-        return sorted(filter(self.selection.has, found), key=lambda entry: entry.time)
+        return sorted(filter(self._has, found), key=lambda entry: entry.time)
+
+    def _has_process(self, name: str) -> bool:
+        if self._model is not None and name not in (engine_name(self._model), _NODE):
+            return False
+        wanted = self._process
+        return wanted is None or name == wanted or name.startswith(f"{wanted}-")
+
+    def _has(self, entry: LogEntry) -> bool:
+        if entry.level not in self._levels or entry.time < self._since:
+            return False
+        if self._model is None or entry.process != _NODE:
+            return True
+        is_named = f"model={self._model}" in entry.message.split()
+        return is_named or entry.fields.get("model") == self._model
 
     def _backwards(self, follower: LogFollower) -> Iterator[LogEntry]:
         for entry in follower.backwards():
-            if entry.time < self.selection.since:
+            if entry.time < self._since:
                 return
-            if self.selection.has(entry):
+            if self._has(entry):
                 yield entry
 
 
@@ -156,7 +144,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
     """Show the last log lines of all processes of this home in the order of their times. It needs
     no running server. The files are in the folder logs of the home."""
     folder = Home.from_env().logs
-    logs = Logs(folder, Selection.of(arguments))
+    logs = Logs(folder, arguments)
     try:
         logs.find(from_start=False)
         entries = logs.last(arguments.lines)

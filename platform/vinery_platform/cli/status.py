@@ -8,6 +8,7 @@ import argparse
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from typing import Any, Final
 
@@ -101,29 +102,20 @@ def _versions() -> dict[str, str]:
 
 
 def _processes(supervisor: int) -> Iterator[Row]:
+    """Processes that end meanwhile, or belong to another user, have no row."""
     import psutil  # 10 ms
 
-    found = _ignoring_ended(lambda: _family(psutil.Process(supervisor))) or []
+    found: list[Any] = []
+    with suppress(psutil.Error):
+        parent = psutil.Process(supervisor)
+        found = [parent, *parent.children(recursive=True)]
     for process in found:
-        _ignoring_ended(process.cpu_percent)  # the first call begins the measurement
+        with suppress(psutil.Error):
+            process.cpu_percent()  # the first call begins the measurement
     time.sleep(_CPU_INTERVAL_S)
     for process in found:
-        if row := _ignoring_ended(lambda process=process: _process(process, supervisor)):
-            yield row
-
-
-def _family(parent: Any) -> list[Any]:
-    return [parent, *parent.children(recursive=True)]
-
-
-def _ignoring_ended(ask: Any) -> Any:
-    """What the call returns; None if the process has ended, or belongs to another user."""
-    import psutil
-
-    try:
-        return ask()
-    except psutil.Error:
-        return None
+        with suppress(psutil.Error):
+            yield _process(process, supervisor)
 
 
 def _process(process: Any, supervisor: int) -> Row:

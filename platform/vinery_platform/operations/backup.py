@@ -81,10 +81,10 @@ def make(target: Path, home: Home, database: dict[str, Any], *, replace: bool) -
             draft.chmod(0o600)
             with tarfile.open(fileobj=file, mode="w:gz") as tar:
                 _add(tar, MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
-                _add_usage(tar, home.usage)
+                for path, content in _files(home):
+                    _add(tar, path.relative_to(home.path).as_posix(), content)
                 copy_to(database, copy)
                 tar.add(copy, copy.name, filter=_without_owner)
-                _add_files(tar, home)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
@@ -113,28 +113,18 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _add_usage(tar: tarfile.TarFile, folder: Path) -> None:
-    """Add journals as far as they are written, and the files of engines beside them."""
-    for path in journals_in(folder):
+def _files(home: Home) -> Iterator[tuple[Path, bytes]]:
+    """Yield journals as far as they are written, and the other files but the database. Drafts of
+    other processes, and files that are removed meanwhile, are left out."""
+    for path in journals_in(home.usage):
         if lines := read_lines(path):
-            _add(tar, f"usage/{path.name}", lines)
-    for path in sorted(folder.iterdir()):
-        if not is_of_a_journal(path):
-            _add_file(tar, f"usage/{path.name}", path)
-
-
-def _add_files(tar: tarfile.TarFile, home: Home) -> None:
-    for path in sorted(home.secrets.iterdir()):
-        _add_file(tar, f"secrets/{path.name}", path)
-    for path in (home.bootstrap_file, home.path / config_file.NAME):
-        _add_file(tar, path.name, path)
-
-
-def _add_file(tar: tarfile.TarFile, name: str, path: Path) -> None:
-    """Add a file, unless it is a draft of another process or was removed meanwhile."""
-    if path.is_file() and not path.name.startswith("."):
+            yield path, lines
+    others = [path for path in sorted(home.usage.iterdir()) if not is_of_a_journal(path)]
+    others += [*sorted(home.secrets.iterdir()), home.bootstrap_file, home.path / config_file.NAME]
+    for path in others:
         with suppress(FileNotFoundError):
-            _add(tar, name, path.read_bytes())
+            if path.is_file() and not path.name.startswith("."):
+                yield path, path.read_bytes()
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:

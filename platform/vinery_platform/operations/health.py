@@ -135,18 +135,16 @@ class HealthApplication:
         runtime = self._runtime
         if runtime.drain.is_begun:
             return _STOPPING
-        health = await runtime.health()
+        health, has_room = await runtime.health(), runtime.ledger.has_room
         checks = {
             "database": _of_database(runtime),
             "keys": _of_keys(runtime),
-            "limits": _of_limits(runtime.limits.state),
-            "redis": _of_redis(runtime.limits.state),
+            **_of_limits(runtime.limits.state),
             "disk": (runtime.disk.is_healthy, runtime.disk.report),
-            "usage": _of_usage(can_record=runtime.ledger.has_room),
+            "usage": (has_room, "recorded" if has_room else "no disk space: requests are refused"),
         }
         can_answer = any(each.is_ready or each.is_asleep for each in health)
-        is_serving = runtime.is_started and can_answer
-        is_ready = is_serving and runtime.ledger.has_room
+        is_ready = runtime.is_started and can_answer and has_room
         is_healthy = all(is_well for is_well, _ in checks.values())
         report = {
             "status": ("ready" if is_healthy else "degraded") if is_ready else "not ready",
@@ -228,22 +226,13 @@ def _of_keys(runtime: Runtime) -> _Check:
     return False, f"changes of the last {age_s:.0f} s are unknown"
 
 
-def _of_limits(state: StoreState | None) -> _Check:
-    """Whether limits are counted. Without Redis the process counts them itself."""
-    if state is None or not state.is_degraded:
-        return True, "counted"
-    return False, f"Redis is unavailable: {state.policy}"
-
-
-def _of_redis(state: StoreState | None) -> _Check:
-    if state is None:
-        return True, "not used"
-    return not state.is_degraded, "unavailable" if state.is_degraded else "answers"
-
-
-def _of_usage(*, can_record: bool) -> _Check:
-    """Whether usage of further requests can be recorded. Otherwise they get 503."""
-    return can_record, "recorded" if can_record else "no disk space: requests are refused"
+def _of_limits(state: StoreState | None) -> dict[str, _Check]:
+    """Whether limits are counted, and whether Redis answers. Without Redis the process counts."""
+    if state is not None and state.is_degraded:
+        limits = f"Redis is unavailable: {state.policy}"
+        return {"limits": (False, limits), "redis": (False, "unavailable")}
+    redis = "not used" if state is None else "answers"
+    return {"limits": (True, "counted"), "redis": (True, redis)}
 
 
 def _response(report: Mapping[str, object], *, is_good: bool) -> Answer:
