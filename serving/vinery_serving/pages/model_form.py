@@ -14,7 +14,9 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from vinery_accounts.access.access import Access
 from vinery_accounts.models import Project
+from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.fields import serializer_of
 from vinery_accounts.resources.forms import ParametersForm, ResourceForm, form_field
 from vinery_serving.engine.option_parsing import option_documents
@@ -24,7 +26,6 @@ from vinery_serving.models.devices import Device
 from vinery_serving.models.folder_options import shipped_models
 from vinery_serving.models.job_requests import Conversion
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.resource import MODELS
 
 _PREFIX: Final = "option."
 _UNKNOWN: Final = "no option of this version: empty the field to remove it"
@@ -46,9 +47,11 @@ def known_devices() -> Sequence[Device]:
     return known.devices if known else ()
 
 
-def device_help() -> str:
+def suggest_devices(form: forms.Form) -> None:
     known = ", ".join(map(str, known_devices())) or "not known yet"
-    return f"The devices of this machine: {known}. AUTO:GPU,CPU names several."
+    field = form.fields["device"]
+    field.widget = DeviceInput({"autocomplete": "off"})
+    field.help_text = f"The devices of this machine: {known}. AUTO:GPU,CPU names several."
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +164,10 @@ class ModelForm(ResourceForm):
     field_order: tuple[str, ...] = _FIRST
     options = OptionsField(required=False, label="Engine options")
 
-    def __init__(self, names: list[str], data: Any, **more: Any) -> None:
-        super().__init__(MODELS, names, data, **more)
-        if "project_ids" in self.fields:
-            self.fields["project_ids"] = _project_field(self.initial.get("project_ids", []))
-        if "device" in self.fields:
-            self.fields["device"].widget = DeviceInput({"autocomplete": "off"})
-            self.fields["device"].help_text = device_help()
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.fields["project_ids"] = _project_field(self.initial.get("project_ids", []))
+        suggest_devices(self)
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -201,14 +201,21 @@ class ChangedModelForm(ModelForm):
     """All fields of a stored model but those that actions change, and its folder while a job makes
     it."""
 
-    def __init__(self, model: ServedModel, data: Any) -> None:
-        names = [name for name in MODELS.writable() if name != "is_loaded"]
-        if _awaits_folder(model) or (data is not None and "folder" not in data):
-            names.remove("folder")
-        initial = {name: getattr(model, name) for name in names}
-        super().__init__(names, data, initial=initial)
+    def __init__(
+        self,
+        resource: Resource[Any],
+        access: Access,
+        data: Any = None,
+        names: Iterable[str] = (),
+        row: Any = None,
+    ) -> None:
+        left_out = {"is_loaded"}
+        if _awaits_folder(row) or (data is not None and "folder" not in data):
+            left_out.add("folder")
+        names = [name for name in resource.writable() if name not in left_out]
+        super().__init__(resource, access, data, names, row)
         if "folder" in self.fields:
-            self.fields["folder"].required = bool(model.folder)
+            self.fields["folder"].required = bool(row.folder)
 
 
 def _awaits_folder(model: ServedModel) -> bool:
@@ -234,8 +241,7 @@ class FilesForm(ParametersForm):
         if "options" not in self._defaults:
             del self.fields["options"]
         if "device" in self.fields:
-            self.fields["device"].widget = DeviceInput({"autocomplete": "off"})
-            self.fields["device"].help_text = device_help()
+            suggest_devices(self)
         if "precision" in self.fields:
             assert isinstance(self.fields["precision"], forms.ChoiceField)
             choices = [("", "as checked"), *((each, each) for each in get_args(Precision))]
@@ -286,9 +292,9 @@ class FolderForm(ModelForm):
         help_text="The name that clients send as model. Empty: that of the folder.",
     )
 
-    def __init__(self, data: Any, **more: Any) -> None:
-        initial = {"device": "CPU", "num_replicas": 1, "is_loaded": True, **more.pop("initial", {})}
-        super().__init__(MODELS.writable(), data, initial=initial, **more)
+    def __init__(self, *args: Any) -> None:
+        initial = {"device": "CPU", "num_replicas": 1, "is_loaded": True}
+        super().__init__(*args, initial=initial)
         shipped = ", ".join(shipped_models())
         self.fields["folder"].help_text = (
             "Absolute path, on this server, of the folder that holds openvino_model.xml, or the "
