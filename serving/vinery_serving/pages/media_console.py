@@ -9,13 +9,13 @@ from urllib.parse import urlencode
 from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import F
-from django.http import QueryDict
+from django.http import HttpResponse, QueryDict
 from django.urls import reverse
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.admin.base import register
 from vinery_accounts.console.organization import ScopeField, scope_choices
-from vinery_accounts.console.page import Page, at
+from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import (
     ChangeRow,
     ConfirmPage,
@@ -26,7 +26,7 @@ from vinery_accounts.console.rows import (
 )
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.outbound.urls import DEFAULT_PORTS
-from vinery_accounts.resources.base import Resource, require
+from vinery_accounts.resources.base import Conflict, Resource, require
 from vinery_accounts.resources.forms import ResourceForm, SerializerForm
 from vinery_serving.media.rules import Denial, DenialReason
 from vinery_serving.media.tables.models import MediaDenial, MediaFolder, MediaRule, default_schemes
@@ -38,7 +38,7 @@ from vinery_serving.media.tables.resource import (
     MEDIA_LIMITS,
     MEDIA_RULES,
 )
-from vinery_serving.media.tables.tester import vision_models
+from vinery_serving.media.tables.tester import test, vision_models
 from vinery_serving.media.tables.values import overlaps
 
 PLATFORM: Final = "platform"
@@ -324,6 +324,31 @@ for _kind, _resource, _form in (
     at(f"media/{_kind}s/new/", f"media-{_kind}-new", **_of_kind)(NewMedia)
     at(_row, f"media-{_kind}", **_of_kind)(ChangeMedia)
     at(_row, f"media-{_kind}", "remove", resource=_resource)(RemoveMedia)
+
+
+@at("media/test/", "media-test")
+class TestMedia(FormPage):
+    template_name = "console/media_test.html"
+
+    def form_of(self, data: QueryDict | None) -> TestForm:
+        return TestForm(self.access, data)
+
+    def save(self, form: TestForm) -> HttpResponse:
+        """Show the steps. Raises nothing while too many tests run, or if the model was unloaded:
+        the form shows it."""
+        what, ids = form.cleaned_data["what"], ids_of(form.cleaned_data["of"])
+        context: dict[str, Any] = {"what": what}
+        try:
+            verdict = test(what, *ids, form.cleaned_data.get("model"))
+        except (Conflict, ValueError) as error:
+            form.add_error(None, str(error))
+        else:
+            context["verdict"] = verdict.seen_by(self.access)
+            link = verdict.denial and link_of(verdict.denial, *ids)
+            context["link"] = link
+            context["may_allow"] = link and link.may_be_used_by(self.access)
+        return self.render_to_response(self.get_context_data(form=form, **context))
+
 
 for _each in ALL.values():
     register(_each)
