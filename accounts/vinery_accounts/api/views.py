@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from asgiref.sync import sync_to_async
 from django.db.models import Model
 from django.http import Http404, HttpRequest, StreamingHttpResponse
-from django.urls import URLPattern
+from django.urls import URLPattern, URLResolver
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, viewsets
@@ -169,7 +169,7 @@ def _act(row_action: RowAction) -> Any:
 
 def urls_of(
     resources: Mapping[str, Resource[Any]], more: Mapping[str, Mapping[str, Any]]
-) -> list[URLPattern]:
+) -> list[URLPattern | URLResolver]:
     """Return the URLs of resources by their paths. `more` has further members of their views."""
     router = SimpleRouter()
     # With or without the last slash: a redirect would turn a POST into a GET.

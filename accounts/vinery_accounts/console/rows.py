@@ -55,10 +55,11 @@ class FilterForm(forms.Form):
         super().__init__(data)
         self._filters = resource.filters()
         for name, attributes in inputs.items():
-            field = self.fields[name] = form_field(self._filters.fields[name])
+            known: Any = self._filters.fields[name]
+            field = self.fields[name] = form_field(known)
             field.help_text = ""
             if isinstance(field, forms.ChoiceField):
-                field.choices = [("", "any"), *self._filters.fields[name].choices.items()]
+                field.choices = [("", "any"), *known.choices.items()]
             else:
                 field.widget = forms.TextInput({**attributes, **field.widget.attrs})
         self.order_fields(inputs)

@@ -74,9 +74,10 @@ def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
     }
     match field:
         case VisibleRelatedField() if rows is not None:
-            none = None if field.required else "-"
+            label, is_required = field.label, field.required
+            empty_label = None if is_required else "-"
             return forms.ModelChoiceField(
-                rows, label=field.label, required=field.required, empty_label=none
+                rows, label=label, required=is_required, empty_label=empty_label
             )
         case serializers.BooleanField():
             return forms.BooleanField(**details)
