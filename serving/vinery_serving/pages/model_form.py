@@ -3,7 +3,7 @@ one input for each engine option."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, get_args
 
@@ -54,24 +54,6 @@ def suggest_devices(form: forms.Form) -> None:
     field.help_text = f"The devices of this machine: {known}. AUTO:GPU,CPU names several."
 
 
-@dataclass(frozen=True, slots=True)
-class OptionInput:
-    """One option, as the form shows it. An empty value is the default."""
-
-    name: str
-    default: str
-    meaning: str
-    value: str
-
-    @property
-    def is_switch(self) -> bool:
-        return self.default in ("true", "false")
-
-
-class SentTexts(dict[str, str]):
-    """What a form has sent, by the names of options."""
-
-
 class OptionsWidget(forms.Widget):
     """An input for each option. Its value is a mapping from names to texts."""
 
@@ -84,25 +66,17 @@ class OptionsWidget(forms.Widget):
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         return render_to_string(self.template_name, self.get_context(name, value, attrs))
 
-    def value_from_datadict(self, data: Any, files: Any, name: str) -> SentTexts:
-        sent = {key.removeprefix(_PREFIX): data[key] for key in data if key.startswith(_PREFIX)}
-        return SentTexts(sent)
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> dict[str, str]:
+        return {key.removeprefix(_PREFIX): data[key] for key in data if key.startswith(_PREFIX)}
 
     def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
         return not self.value_from_datadict(data, files, name)
 
 
 class OptionsField(forms.Field):
-    """The options of a model. Members of a group are written as `group.member`."""
+    """The options of a model as texts. Members of a group are written as `group.member`."""
 
     widget = OptionsWidget
-
-    def prepare_value(self, value: Any) -> dict[str, str]:
-        """Return the texts of stored options; those that were sent stay as they are."""
-        if isinstance(value, SentTexts):
-            return value
-        known = {each.name for each in option_documents()}
-        return dict(_texts(value or {}, known))
 
     def to_python(self, value: Any) -> dict[str, Any]:
         """Raises ValidationError for a member of what is no group."""
@@ -120,7 +94,7 @@ class OptionsField(forms.Field):
         return options
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        return bool((initial or {}) != self.to_python(data))
+        return self.to_python(initial) != self.to_python(data)
 
 
 def option_value(text: str) -> Any:
@@ -131,15 +105,22 @@ def option_value(text: str) -> Any:
         return text.strip()
 
 
-def _inputs(texts: Mapping[str, str]) -> Iterator[OptionInput]:
-    documents = option_documents()
-    for name, default, meaning in documents:
-        yield OptionInput(name, default, meaning, texts.get(name, ""))
-    for name in texts.keys() - {each.name for each in documents}:
-        yield OptionInput(name, "", _UNKNOWN, texts[name])
+def _inputs(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield each option as the form shows it. An empty value is the default."""
+    known = {name: (default, meaning) for name, default, meaning in option_documents()}
+    for name in (*known, *(texts.keys() - known.keys())):
+        default, meaning = known.get(name, ("", _UNKNOWN))
+        yield {
+            "name": name,
+            "default": default,
+            "meaning": meaning,
+            "value": texts.get(name, ""),
+            "is_switch": default in ("true", "false"),
+        }
 
 
-def _texts(options: Mapping[str, Any], known: set[str]) -> Iterator[tuple[str, str]]:
+def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    known = {each.name for each in option_documents()}
     for name, value in options.items():
         members = {f"{name}.{each}" for each in value} if isinstance(value, dict) else set()
         if members and members <= known:
@@ -166,6 +147,7 @@ class ModelForm(ResourceForm):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self.initial["options"] = dict(_texts(self.initial.get("options", {})))
         self.fields["project_ids"] = _project_field(self.initial.get("project_ids", []))
         suggest_devices(self)
 
