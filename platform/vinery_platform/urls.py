@@ -17,6 +17,7 @@ from django.shortcuts import render
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.decorators.http import require_safe
 
+from vinery_accounts.console import page as console
 from vinery_accounts.signin.urls import root
 from vinery_platform.web import errors
 
@@ -79,21 +80,19 @@ def pages(*, is_on: bool) -> list[URLPattern | URLResolver]:
 admin.autodiscover()  # the classes of accounts
 
 # `accounts` knows neither models nor media, so their pages, also those of the admin, join here.
-_CONSOLE = [
-    pattern
-    for name in (
-        "vinery_accounts.console.urls",
-        "vinery_serving.pages.console",
-        "vinery_serving.pages.media_console",
-    )
-    for pattern in import_module(name).urlpatterns
-]
+for _name in (
+    "vinery_accounts.console.urls",
+    "vinery_serving.pages.console",
+    "vinery_serving.pages.console_model",
+    "vinery_serving.pages.media_console",
+):
+    import_module(_name)
 
 urlpatterns = [
     path("", root),
     path("admin/", admin.site.urls),
     path("accounts/", include("vinery_accounts.signin.urls")),
-    path("console/", include((_CONSOLE, "console"))),
+    path("console/", include((console.urlpatterns, "console"))),
     path("api/", include("vinery_accounts.api.urls")),
     path("api/", include("vinery_platform.web.serving_api")),
     path("docs/", include(pages(is_on=settings.VINERY_DOCS))),

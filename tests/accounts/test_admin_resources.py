@@ -1,5 +1,7 @@
-"""Every resource in Django's admin: a list with its columns and filters, a form, and a page."""
+"""Every resource in Django's admin: a list with its columns and filters, a form, and a page. The
+content security policy of the pages lets only their own files run and style them."""
 
+import re
 from html import unescape
 from importlib import import_module
 from typing import Any
@@ -11,8 +13,11 @@ from django.urls import reverse
 from isolation_tenants import fill
 
 from tests.tables import table
+from vinery_accounts.models import User
 
 pytestmark = pytest.mark.usefixtures("root")
+
+INLINE = r"<script(?![^>]*\bsrc=)|<style| style=| on[a-z]+="
 
 
 def pages() -> list[Any]:
@@ -56,3 +61,30 @@ def test_each_resource_is_listed_shown_and_changed_as_it_declares(
 def test_no_address_of_a_list_fails(client: Client, query: dict[str, str]) -> None:
     for page in pages():
         assert client.get(address(page, "changelist"), query).status_code in (200, 302, 400), page
+
+
+def check(client: Client, path: str) -> None:
+    response = client.get(path)
+
+    parts = response.headers["Content-Security-Policy"].split(";")
+    policy = dict(part.strip().partition(" ")[::2] for part in parts)
+    assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["form-action"] == "'self'"
+    assert not re.search(INLINE, response.content.decode())
+
+
+def test_no_page_has_what_the_policy_refuses(client: Client, alice: User) -> None:
+    check(client, "/admin/")  # loads the models of the site
+    assert len(admin.site._registry) > 10
+    for page in admin.site._registry.values():
+        check(client, address(page, "changelist"))
+        check(client, address(page, "add"))
+    for path in ("", "accounts/", "accounts/user/1/", "nothing/at/all/"):
+        check(client, f"/admin/{path}")
+    client.force_login(alice)
+    check(client, "/admin/")  # the refusal
+    client.logout()
+    sign_in = client.get(reverse("account_login"))
+    assert "unsafe" not in sign_in.headers["Content-Security-Policy"]
+    assert not re.search(INLINE, sign_in.content.decode())

@@ -120,11 +120,9 @@ def test_an_unchanged_form_changes_no_field(chief: Client) -> None:
     "more, message",
     [
         ({"amount": 0}, "greater than or equal to 1"),
-        ({"amount": "many"}, "Enter a whole number."),
         ({"of": ""}, "This field is required."),
         ({"of": "planet:1"}, "Choose an entry of the list."),
         ({"of": "key"}, "Choose an entry of the list."),
-        ({"of": "platform:1"}, "Choose an entry of the list."),
         ({"of": "key:999999"}, "There is no key 999999."),
         ({"of": "model"}, "Name the model for a limit of a model"),
         ({"week_start": "sunday"}, "Only limits per week have a first day"),

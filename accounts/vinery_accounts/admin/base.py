@@ -7,8 +7,7 @@ change goes through `resources` or `access/changes`, and so into the audit log.
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, ClassVar, Final
 
 from django import forms
@@ -264,14 +263,14 @@ class ResourceAdmin(VisibleAdmin):
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fields, details = self._fields(request, obj), self.get_readonly_fields(request, obj)
-        shown = {each.name for each in details}
+        shown = {each.__name__ for each in details}
         return [*(str(each.source) for name, each in fields.items() if name not in shown), *details]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         fields = self._fields(request, obj)
         is_record = "change" not in self.resource.verbs
         names = [name for name, each in fields.items() if each.read_only or is_record]
-        return [] if obj is None else [_Detail(self.resource, name) for name in names]
+        return [] if obj is None else [_detail(self.resource, name) for name in names]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         proposed = self.resource.initial(self.access(request))
@@ -408,27 +407,21 @@ def _show_secret(request: HttpRequest, result: Any) -> None:
 # -- Cells and filters
 
 
-@dataclass(frozen=True)
-class _Detail:
-    """What the API shows of a row in a field."""
+@cache
+def _detail(resource: Resource[Any], name: str) -> Any:
+    """Return what shows a field of the API of a row. There is one function for each field, because
+    Django looks for it in lists."""
 
-    resource: Resource[Any]
-    name: str
-
-    @property
-    def __name__(self) -> str:
-        return self.name
-
-    @property
-    def short_description(self) -> str:
-        return self.name.replace("_", " ")
-
-    def __call__(self, row: Any) -> Any:
+    @admin.display(description=name.replace("_", " "))
+    def detail(row: Any) -> Any:
         known = vars(row).get("shown")
         if known is None:
             context = {"access": vars(row).get("seen_with", Access(None))}
-            known = row.shown = self.resource.serializer(context=context).to_representation(row)
-        return text_of(known.get(self.name))
+            known = row.shown = resource.serializer(context=context).to_representation(row)
+        return text_of(known.get(name))
+
+    detail.__name__ = name
+    return detail
 
 
 def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:

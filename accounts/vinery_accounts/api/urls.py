@@ -9,10 +9,9 @@ from drf_spectacular.views import SpectacularAPIView
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.routers import SimpleRouter
 
 from vinery_accounts.access import audit as audit_log
-from vinery_accounts.api.views import ResourceViewSet, Usage, UsageExport, viewset_of
+from vinery_accounts.api.views import ResourceViewSet, Usage, UsageExport, urls_of
 from vinery_accounts.models import User
 from vinery_accounts.resources import records, users
 from vinery_accounts.resources.base import registered, require_administrator
@@ -43,15 +42,8 @@ _MORE: Final[dict[str, dict[str, Any]]] = {
     "users": {"me": me},
     "audit": {"verify": verify, "query": {"verify": [records.VerdictQuery]}},
 }
-# With or without the last slash: a redirect would turn a POST into a GET.
-_router = SimpleRouter()
-_router.trailing_slash = "/?"
-for _path, _resource in registered().items():
-    _view = viewset_of(_resource, **_MORE.get(_path, {}))
-    _router.register(_path, _view, basename=f"api-{_path}")
-
 urlpatterns: list[URLPattern | URLResolver] = [
-    *_router.urls,
+    *urls_of(registered(), _MORE),
     re_path("^usage/?$", Usage.as_view(), name="api-usage"),
     re_path("^usage/export/?$", UsageExport.as_view(), name="api-usage-export"),
     path("schema/", SpectacularAPIView.as_view(), name="api-schema"),

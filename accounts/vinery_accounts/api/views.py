@@ -8,12 +8,14 @@ from typing import Any, ClassVar, Final, TypeVar
 from asgiref.sync import sync_to_async
 from django.db.models import Model
 from django.http import Http404, HttpRequest, StreamingHttpResponse
+from django.urls import URLPattern, URLResolver
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
 
 from vinery_accounts.access.access import Access, Action
@@ -150,27 +152,32 @@ def viewset_of(resource: Resource[Any], **members: Any) -> type[ResourceViewSet]
 
 
 def _act(row_action: RowAction) -> Any:
-    if row_action.is_of_list:
-        return _act_on_list(row_action)
+    is_of_list = row_action.is_of_list
 
-    def act(self: ResourceViewSet, request: Request, pk: str) -> Response:
+    def act(self: ResourceViewSet, request: Request, pk: str = "") -> Response:
         values = self.read_body()
-        result = self.resource.act(self.access, row_action, self.get_object(), **values)
-        if result is None or isinstance(result, Mapping):
+        row = None if is_of_list else self.get_object()
+        result = self.resource.act(self.access, row_action, row, **values)
+        if not is_of_list and (result is None or isinstance(result, Mapping)):
             return Response(result, status=row_action.status)
         return self.show(result, row_action.status)
 
     act.__name__, act.__doc__ = row_action.name, row_action.help
-    return action(detail=True, methods=["post"])(act)
+    of_list: dict[str, Any] = {"pagination_class": None, "filter_backends": []}
+    return action(detail=not is_of_list, methods=["post"], **(of_list if is_of_list else {}))(act)
 
 
-def _act_on_list(row_action: RowAction) -> Any:
-    def act(self: ResourceViewSet, request: Request) -> Response:
-        result = self.resource.act(self.access, row_action, None, **self.read_body())
-        return self.show(result, row_action.status)
-
-    act.__name__, act.__doc__ = row_action.name, row_action.help
-    return action(detail=False, methods=["post"], pagination_class=None, filter_backends=[])(act)
+def urls_of(
+    resources: Mapping[str, Resource[Any]], more: Mapping[str, Mapping[str, Any]]
+) -> list[URLPattern | URLResolver]:
+    """Return the URLs of resources by their paths. `more` has further members of their views."""
+    router = SimpleRouter()
+    # With or without the last slash: a redirect would turn a POST into a GET.
+    router.trailing_slash = "/?"
+    for path, resource in resources.items():
+        view = viewset_of(resource, **more.get(path, {}))
+        router.register(path, view, basename=f"api-{path}")
+    return router.urls
 
 
 # -- Usage: reports, and usage records as a file

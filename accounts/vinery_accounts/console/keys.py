@@ -1,7 +1,6 @@
 """Keys: the list with their states, and the pages that create, pause, rotate and revoke them."""
 
 import secrets
-from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
@@ -18,13 +17,14 @@ from django.utils import timezone
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import served_to
-from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import (
     GRACES,
     ActPage,
     ButtonPage,
     ChangeRow,
     ConfirmPage,
+    FilterForm,
     RowPage,
 )
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
@@ -32,37 +32,16 @@ from vinery_accounts.models.keys import usual_scopes
 from vinery_accounts.resources.base import Issued
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.keys import KEYS, scope_choices
+from vinery_accounts.resources.keys import KEYS
 
 _ROTATION: Final = ("rotate_every_days", "rotation_grace_days")
 _ROWS: Final = 50
 _VIEW: Final = ("search", "state", "before", "after")
 _SENT: Final = "console_forms_sent"
-
-
-class KeyFilterForm(forms.Form):
-    """Filters of the list. An invalid value is shown at its field, and ignored."""
-
-    search = forms.CharField(
-        required=False,
-        max_length=255,
-        widget=forms.TextInput(
-            {"type": "search", "placeholder": "name, key, owner or project", "size": 28}
-        ),
-    )
-    state = forms.ChoiceField(
-        required=False, choices=[("", "any"), *((each.value, each.value) for each in KeyState)]
-    )
-
-    @cached_property
-    def wanted(self) -> dict[str, str]:
-        self.is_valid()
-        return {name: value for name, value in self.cleaned_data.items() if value}
-
-    def apply(self, rows: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-        for name, value in self.wanted.items():
-            rows = KEYS.filters().narrow(rows, name, value)
-        return rows
+_INPUTS: Final = {
+    "search": {"type": "search", "placeholder": "name, key, owner or project", "size": 28},
+    "state": {},
+}
 
 
 class KeyForm(ResourceForm):
@@ -75,24 +54,6 @@ class KeyForm(ResourceForm):
         widget=forms.CheckboxSelectMultiple,
         help_text="The endpoints that the key may call; none: all.",
     )
-
-    def __init__(self, access: Access, names: Iterable[str], data: Any, **more: Any) -> None:
-        super().__init__(KEYS, names, data, **more)
-        scopes = self.fields["scopes"]
-        assert isinstance(scopes, forms.MultipleChoiceField)
-        scopes.choices = scope_choices(access)
-
-
-class ChangedKeyForm(KeyForm):
-    """The fields of a stored key that can be changed."""
-
-    def __init__(self, access: Access, key: ApiKey, data: Any = None) -> None:
-        fields = KEYS.serializer().fields
-        names = [name for name in KEYS.writable() if name not in ("owner", "project")]
-        initial = {name: getattr(key, str(fields[name].source)) for name in names}
-        if key.expires_at is not None:  # the field has no seconds
-            initial["expires_at"] = key.expires_at.replace(second=0, microsecond=0)
-        super().__init__(access, names, data, initial=initial)
 
 
 class NewKeyForm(KeyForm):
@@ -108,7 +69,7 @@ class NewKeyForm(KeyForm):
 
     def __init__(self, access: Access, projects: Any, data: Any = None) -> None:
         initial = {"scopes": usual_scopes(), "once": secrets.token_urlsafe(12)}
-        super().__init__(access, KEYS.writable(), data, initial=initial)
+        super().__init__(KEYS, access, data, initial=initial)
         self._access = access
         field = self.fields["project"]
         assert isinstance(field, forms.ModelChoiceField)
@@ -125,8 +86,6 @@ class NewKeyForm(KeyForm):
 
 
 class KeysPage(Page):
-    name = "keys"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = {"list": self.list_address(), "view": self.view()}
         return super().get_context_data(**kwargs) | context
@@ -157,15 +116,14 @@ class KeysPage(Page):
         return next(usable, "") or next(iter(allowed), "YOUR-MODEL")
 
 
+@at("keys/", "keys")
 class Keys(KeysPage):
-    """`/console/keys/`."""
-
     template_name = "console/keys.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         now = timezone.now()
-        form = KeyFilterForm(self.request.GET)
-        keys, has_newer, has_older = _part(form.apply(KEYS.rows(self.access)), self.request.GET)
+        form = FilterForm(KEYS, _INPUTS, self.request.GET)
+        keys, has_newer, has_older = _part(form.narrow(KEYS.rows(self.access)), self.request.GET)
         shown = self.access.rows_to_limit(ApiKey).filter(pk__in=[key.pk for key in keys])
         owners = Access.when_active(key.owner for key in keys if Scope.MANAGE in key.scopes)
         return super().get_context_data(**kwargs) | {
@@ -215,9 +173,8 @@ def _part(rows: QuerySet[ApiKey], query: QueryDict) -> tuple[list[ApiKey], bool,
     return found[:_ROWS], False, len(found) > _ROWS
 
 
+@at("keys/new/", "key-new")
 class MakeKey(KeysPage, FormPage):
-    """`/console/keys/new/`."""
-
     template_name = "console/key_new.html"
 
     @cached_property
@@ -259,14 +216,13 @@ class OneKeyPage(KeysPage, RowPage):
         return self.list_address()
 
 
+@at("keys/<int:row_id>/", "key")
 class KeyPage(OneKeyPage, ChangeRow):
-    """`/console/keys/<id>/`: what the key may do and when it was used, and a form for changes."""
+    """What the key may do and when it was used, and a form for changes."""
 
     template_name = "console/key.html"
+    form_class = KeyForm
     done = "{row.name} is changed."
-
-    def form_of(self, data: QueryDict | None) -> ChangedKeyForm:
-        return ChangedKeyForm(self.access, self.row, data)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         state = self.row.state_at(timezone.now())
@@ -285,15 +241,15 @@ class _ActOnKey(OneKeyPage, ActPage):
         return self.show_once(new)
 
 
+@at("keys/<int:row_id>/", "key", "rotate", "revoke")
 class ActOnKey(_ActOnKey, ConfirmPage):
-    """`/console/keys/<id>/revoke/` and `rotate/`."""
-
     def get_template_names(self) -> list[str]:
         return [f"console/key_{self.does}.html"]
 
 
+@at("keys/<int:row_id>/", "key", "pause", "resume")
 class SwitchKey(_ActOnKey, ButtonPage):
-    """`/console/keys/<id>/pause/` and `resume/`, without a confirmation: both can be undone."""
+    """Without a confirmation: both can be undone."""
 
 
 def projects_for(access: Access, user: User) -> Any:

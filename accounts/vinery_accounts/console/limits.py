@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
-from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
 from vinery_accounts.console.words import reset, runs_out, store_outage
 from vinery_accounts.limits.rules import Rule, Weekday, Window, in_words
@@ -41,10 +41,8 @@ _MAX_ENDING: Final = 3
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
+@at("limits/", "limits")
 class Limits(Page):
-    """`/console/limits/`."""
-
-    name = "limits"
     template_name = "console/limits.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -167,7 +165,7 @@ class NewLimitForm(ResourceForm):
     def __init__(self, access: Access, data: Any = None, of: str = "") -> None:
         kind = _KIND if access.is_superuser else _KIND[1:]
         initial = {"of": of, "time_zone": "UTC", "week_start": Weekday.MONDAY}
-        super().__init__(LIMITS, (*kind, *_VALUES), data, initial=initial)
+        super().__init__(LIMITS, access, data, (*kind, *_VALUES), initial=initial)
         select = self.fields["of"].widget
         assert isinstance(select, forms.Select)
         select.choices = list(_choices(access, str((data or {}).get("of", "")) or of))
@@ -227,15 +225,12 @@ _NOTE: Final = (
 )
 
 
+@at("limits/new/", "limit-new")
 class SetLimit(FormPage):
-    """`/console/limits/new/`; `of=key:12` chooses the owner."""
+    """`of=key:12` chooses the owner."""
 
-    name = "limits"
-    heading, button = "Set a limit", "Set the limit"
+    heading, button, note = "Set a limit", "Set the limit", _NOTE
     field_of_column = {"scope": "of", "scope_id": "of"}
-
-    def texts(self) -> dict[str, Any]:
-        return {"note": _NOTE}
 
     def form_of(self, data: QueryDict | None) -> NewLimitForm:
         if not may_set_limits(self.access):
@@ -254,19 +249,17 @@ def _described(access: Access, limit: Limit) -> str:
     return f"{in_words(limit.metric, limit.window)}, for {owner}."
 
 
+@at("limits/<int:row_id>/", "limit")
 class ChangeLimit(ChangeRow):
-    """`/console/limits/<id>/`."""
-
-    name = "limits"
     resource = LIMITS
-    heading = "Change a limit"
+    heading, note = "Change a limit", _NOTE
     names = _VALUES
     done = "The limit is changed."
 
     def texts(self) -> dict[str, Any]:
         text = _described(self.access, self.row)
         remove = reverse("console:limit-remove", args=[self.row.pk])
-        return {"intro": f"{text[:1].upper()}{text[1:]}", "note": _NOTE, "remove": remove}
+        return {"intro": f"{text[:1].upper()}{text[1:]}", "remove": remove}
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
         require(self.access, Action.MANAGE, self.row)
@@ -279,17 +272,13 @@ class ChangeLimit(ChangeRow):
         return reverse("console:limits")
 
 
+@at("limits/<int:row_id>/", "limit", "remove")
 class RemoveLimit(ConfirmPage):
-    """`/console/limits/<id>/remove/`."""
-
-    name = "limits"
     resource = LIMITS
-    does = "remove"
     questions = {
         "remove": Question(
             "Remove this limit?",
             "{row.amount} {about} Other limits stay. Takes effect within two seconds.",
-            "Remove",
             "The limit is removed.",
         )
     }

@@ -1,11 +1,10 @@
 """Members: roles of users, new users and service accounts, and invitations."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Final
 
-from django import forms
 from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -14,7 +13,7 @@ from django.utils.html import format_html
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.organization import ScopeField
-from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import (
     ButtonPage,
     ChangeRow,
@@ -24,7 +23,7 @@ from vinery_accounts.console.rows import (
     RowPage,
 )
 from vinery_accounts.models import Membership, Role, User
-from vinery_accounts.resources.base import Conflict, require
+from vinery_accounts.resources.base import Conflict, Resource, require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.organizations import INVITATIONS
@@ -33,35 +32,31 @@ from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 _NEW: Final = ("username", "email", "is_service", "role")
 
 
-class MemberFilterForm(forms.Form):
-    """Filters of the list. An invalid value is ignored."""
-
-    search = forms.CharField(
-        required=False,
-        max_length=255,
-        widget=forms.TextInput({"type": "search", "placeholder": "name or e-mail", "size": 20}),
-    )
-    role = forms.ChoiceField(required=False, choices=[("", "any"), *Role.choices])
-
-    def wanted(self) -> Iterator[tuple[str, Any]]:
-        self.is_valid()
-        yield from ((name, value) for name, value in self.cleaned_data.items() if value)
-        if (project_id := id_of(self.data.get("project", ""))) is not None:
-            yield "project_id", project_id
-
-
+@at("members/", "members")
 class Members(ListPage):
-    """`/console/members/`; `project=7` shows the roles in that project alone."""
+    """`project=7` shows the roles in that project alone."""
 
-    name = "members"
     template_name = "console/members.html"
     resource = MEMBERSHIPS
     ordering = ("user__username", "id")
-    filter_form = MemberFilterForm
+    inputs = {
+        "search": {"type": "search", "placeholder": "name or e-mail", "size": 20},
+        "role": {},
+    }
+
+    @cached_property
+    def project_id(self) -> int | None:
+        return id_of(self.request.GET.get("project", ""))
+
+    def queryset(self) -> QuerySet[Any]:
+        rows = super().queryset()
+        return rows if self.project_id is None else rows.filter(project_id=self.project_id)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {
-            "project_id": id_of(self.request.GET.get("project", "")),
+        context = super().get_context_data(**kwargs)
+        return context | {
+            "is_filtered": context["is_filtered"] or self.project_id is not None,
+            "project_id": self.project_id,
             "invitations": INVITATIONS.rows(self.access) if self.owns else (),
             "owns": self.owns,
         }
@@ -81,45 +76,36 @@ class Members(ListPage):
         }
 
 
-class InviteForm(ResourceForm):
-    field_order = ("username", "where", "role")
+class RoleForm(ResourceForm):
+    """A form of a user who gets a role."""
 
-    def __init__(self, access: Access, data: Any = None) -> None:
-        super().__init__(INVITATIONS, ("username", "role"), data, initial={"role": Role.MEMBER})
-        self.fields["where"] = ScopeField(access)
-        self.order_fields(self.field_order)
-
-
-class NewMemberForm(ResourceForm):
     field_order = ("username", "email", "where", "role", "is_service")
 
-    def __init__(self, access: Access, data: Any = None) -> None:
-        super().__init__(USERS, _NEW, data, initial={"role": Role.MEMBER})
+    def __init__(self, resource: Resource[Any], access: Access, *args: Any) -> None:
+        super().__init__(resource, access, *args, initial={"role": Role.MEMBER})
         self.fields["where"] = ScopeField(access)
         self.order_fields(self.field_order)
 
 
+@at("members/invite/", "member-invite")
 class Invite(FormPage):
-    """`/console/members/invite/`: a role for a user who exists. A user that the caller sees gets
-    the role at once. Any other name gets an invitation, so that the page does not reveal which
-    names exist."""
+    """A role for a user who exists. A user that the caller sees gets the role at once. Any other
+    name gets an invitation, so that the page does not reveal which names exist."""
 
-    name = "members"
     heading, button = "Add an existing user", "Add"
+    intro = (
+        "A member of your organisation gets the role at once. Any other user finds an invitation "
+        "in the console. For privacy, this page does not show whether a user of that name exists."
+    )
 
     def texts(self) -> dict[str, Any]:
         text = 'The user has no account yet? <a href="{}">Create one</a>.'
-        return {
-            "intro": "A member of your organisation gets the role at once. Any other user finds an "
-            "invitation in the console. For privacy, this page does not show whether a user of "
-            "that name exists.",
-            "note": format_html(text, reverse("console:member-new")),
-        }
+        return {"note": format_html(text, reverse("console:member-new"))}
 
-    def form_of(self, data: QueryDict | None) -> InviteForm:
-        return InviteForm(self.access, data)
+    def form_of(self, data: QueryDict | None) -> RoleForm:
+        return RoleForm(INVITATIONS, self.access, data, ("username", "role"))
 
-    def save(self, form: InviteForm) -> HttpResponse:
+    def save(self, form: RoleForm) -> HttpResponse:
         username, role, scope = (form.cleaned_data[name] for name in ("username", "role", "where"))
         user = self.access.rows(User).filter(username=username).first()
         if user is None:
@@ -138,22 +124,20 @@ class Invite(FormPage):
         return redirect("console:members")
 
 
+@at("members/new/", "member-new")
 class NewMember(FormPage):
-    """`/console/members/new/`: a new user, or a service account."""
+    """A new user, or a service account."""
 
-    name = "members"
     heading, button = "Create a user", "Create"
+    intro = (
+        "You get a link with which the user sets a password. A service account gets none: it owns "
+        "keys and cannot sign in."
+    )
 
-    def texts(self) -> dict[str, Any]:
-        return {
-            "intro": "You get a link with which the user sets a password. A service account gets "
-            "none: it owns keys and cannot sign in."
-        }
+    def form_of(self, data: QueryDict | None) -> RoleForm:
+        return RoleForm(USERS, self.access, data, _NEW)
 
-    def form_of(self, data: QueryDict | None) -> NewMemberForm:
-        return NewMemberForm(self.access, data)
-
-    def save(self, form: NewMemberForm) -> HttpResponse:
+    def save(self, form: RoleForm) -> HttpResponse:
         scope = form.cleaned_data["where"]
         values = {**form.columns, scope._meta.model_name: scope}
         user = USERS.create(self.access, values)
@@ -164,10 +148,10 @@ class NewMember(FormPage):
         return show_link(self, user)
 
 
+@at("members/<int:row_id>/", "member")
 class Member(ChangeRow):
-    """`/console/members/<id>/`: one role of a user, and what can be done."""
+    """One role of a user, and what can be done."""
 
-    name = "members"
     template_name = "console/member.html"
     resource = MEMBERSHIPS
     names = ("role",)
@@ -188,30 +172,25 @@ class Member(ChangeRow):
         return reverse("console:members")
 
 
+@at("members/<int:row_id>/", "member", "remove", "deactivate", "activate")
 class ActOnMember(ConfirmPage):
-    """`/console/members/<id>/remove/`, `deactivate/` and `activate/`."""
-
-    name = "members"
     resource = MEMBERSHIPS
     questions = {
         "remove": Question(
             "Remove {row.user} from {row.scope}?",
             "{row.user} loses the role {row.role} there, and keys that they may no longer have are "
             "paused. The account stays.",
-            "Remove",
             "{row.user} has no role in {row.scope} any more.",
         ),
         "deactivate": Question(
             "Deactivate {row.user}?",
             "{row.user} is signed out and cannot sign in. Their keys, in all projects, are refused "
             "within a second, and running requests end. This can be undone.",
-            "Deactivate",
             "{row.user} is deactivated.",
         ),
         "activate": Question(
             "Activate {row.user}?",
             "{row.user} may sign in again, and their keys work again.",
-            "Activate",
             "{row.user} is active.",
             is_danger=False,
         ),
@@ -227,10 +206,10 @@ class ActOnMember(ConfirmPage):
         require(self.access, Action.MANAGE, self.row if self.does == "remove" else self.row.user)
 
 
+@at("members/<int:row_id>/link/", "member-link")
 class LinkForMember(RowPage):
-    """`/console/members/<id>/link/`: a new link with which a new user sets a password."""
+    """A new link with which a new user sets a password."""
 
-    name = "members"
     resource = MEMBERSHIPS
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -262,9 +241,8 @@ def show_link(page: Page, user: User) -> HttpResponse:
     return render(page.request, "console/issued.html", context)
 
 
+@at("invitations/<int:row_id>/withdraw/", "invitation-withdraw")
 class Withdraw(ConfirmPage):
-    """`/console/members/invitations/<id>/withdraw/`."""
-
     name = "members"
     resource = INVITATIONS
     does = "remove"
@@ -272,14 +250,15 @@ class Withdraw(ConfirmPage):
         "remove": Question(
             "Withdraw the invitation of {row.username}?",
             "It was for the role {row.role} of {row.scope}.",
-            "Withdraw",
             "The invitation is withdrawn.",
+            "Withdraw",
         )
     }
 
 
+@at("invitations/<int:row_id>/", "invitation", "accept", "decline")
 class Answer(ButtonPage):
-    """`/console/invitations/<id>/accept/` and `decline/`: of the user who is invited."""
+    """Of the user who is invited."""
 
     name = "overview"
     resource = INVITATIONS

@@ -1,7 +1,7 @@
 """What belongs to an organisation: its projects, its webhooks, and where a role holds."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from django import forms
@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils.safestring import mark_safe
 
 from vinery_accounts.access.access import Access
+from vinery_accounts.console.page import at
 from vinery_accounts.console.rows import (
     GRACES,
     ButtonPage,
@@ -45,13 +46,17 @@ class ScopeField(forms.Field):
 
     widget = forms.Select
 
-    def __init__(self, access: Access) -> None:
-        super().__init__(
-            label="Where", help_text="A role in an organisation holds in all of its projects."
-        )
+    def __init__(
+        self,
+        access: Access,
+        label: str = "Where",
+        help_text: str = "A role in an organisation holds in all of its projects.",
+        choices: Sequence[tuple[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(label=label, help_text=help_text)
         self._access = access
         assert isinstance(self.widget, forms.Select)
-        self.widget.choices = scope_choices(access)
+        self.widget.choices = scope_choices(access) if choices is None else choices
 
     def to_python(self, value: Any) -> Organization | Project | None:
         kind, _, row_id = (value or "").partition(":")
@@ -97,10 +102,8 @@ def led_organizations(access: Access) -> Any:
     return rows.filter(pk__in=led)
 
 
+@at("projects/", "projects")
 class Projects(ListPage):
-    """`/console/projects/`."""
-
-    name = "projects"
     template_name = "console/projects.html"
     resource = PROJECTS
     ordering = ("organization__name", "name")
@@ -119,16 +122,14 @@ class Projects(ListPage):
         return super().get_context_data(**kwargs) | {"may_make": may_make}
 
 
+@at("projects/new/", "project-new")
 class NewProject(NewRow):
-    """`/console/projects/new/`."""
-
-    name = "projects"
     resource = PROJECTS
     heading = "Create a project"
     names = ("organization", "name")
     done = "The project {row.name} is created."
 
-    def offered(self, fields: Mapping[str, Any]) -> dict[str, QuerySet[Any]]:
+    def offered(self) -> dict[str, QuerySet[Any]]:
         """Raises `PermissionDenied` for a user who may create no project."""
         organizations = led_organizations(self.access)
         if not organizations.exists():
@@ -136,10 +137,8 @@ class NewProject(NewRow):
         return {"organization": organizations}
 
 
+@at("projects/<int:row_id>/", "project")
 class ProjectPage(ChangeRow):
-    """`/console/projects/<id>/`."""
-
-    name = "projects"
     template_name = "console/project.html"
     resource = PROJECTS
     names = ("name", "hashes_end_users", "capture_hours", "capture_redactions")
@@ -154,29 +153,24 @@ class ProjectPage(ChangeRow):
         }
 
 
+@at("projects/<int:row_id>/", "project", "remove", "deactivate", "activate")
 class ActOnProject(ConfirmPage):
-    """`/console/projects/<id>/remove/`, `deactivate/` and `activate/`."""
-
-    name = "projects"
     resource = PROJECTS
     questions = {
         "remove": Question(
             "Remove {row}?",
             "Its roles, limits and logged prompts are deleted. Usage records stay. A project with "
             "keys cannot be removed, even when all of them are revoked: deactivate it instead.",
-            "Remove",
             "{row} is removed.",
         ),
         "deactivate": Question(
             "Deactivate {row}?",
             "Its keys are refused within a second, and running requests end. This can be undone.",
-            "Deactivate",
             "{row} is deactivated.",
         ),
         "activate": Question(
             "Activate {row}?",
             "Its keys work again.",
-            "Activate",
             "{row} is active.",
             is_danger=False,
         ),
@@ -188,10 +182,8 @@ class ActOnProject(ConfirmPage):
 _MAX_DELIVERIES: Final = 20
 
 
+@at("webhooks/", "webhooks")
 class Webhooks(ListPage):
-    """`/console/webhooks/`."""
-
-    name = "webhooks"
     template_name = "console/webhooks.html"
     resource = WEBHOOKS
     ordering = ("name",)
@@ -210,15 +202,13 @@ _COPY: Final = (
 )
 
 
+@at("webhooks/new/", "webhook-new")
 class NewWebhook(NewRow):
-    """`/console/webhooks/new/`."""
-
-    name = "webhooks"
     resource = WEBHOOKS
     heading = "Create a webhook"
     names = ("organization", "name", "url")
 
-    def offered(self, fields: Mapping[str, Any]) -> dict[str, QuerySet[Any]]:
+    def offered(self) -> dict[str, QuerySet[Any]]:
         return {"organization": led_organizations(self.access)}
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
@@ -231,10 +221,8 @@ class NewWebhook(NewRow):
         return show_secret(self, new, self.row_address(new.row), mark_safe(_COPY))
 
 
+@at("webhooks/<int:row_id>/", "webhook")
 class WebhookPage(ChangeRow):
-    """`/console/webhooks/<id>/`."""
-
-    name = "webhooks"
     template_name = "console/webhook.html"
     resource = WEBHOOKS
     names = ("name", "url", "is_active")
@@ -250,12 +238,9 @@ class WebhookPage(ChangeRow):
         }
 
 
+@at("webhooks/<int:row_id>/", "webhook", "test", "retry", "rotate")
 class ActOnWebhook(ButtonPage):
-    """`/console/webhooks/<id>/test/`, `retry/` and `rotate/`: buttons of the webhook's page."""
-
-    name = "webhooks"
     resource = WEBHOOKS
-    does = "test"
 
     def back_address(self) -> str:
         return reverse("console:webhook", args=[self.row.pk])
@@ -274,17 +259,13 @@ class ActOnWebhook(ButtonPage):
             messages.error(self.request, f"The test was not delivered. {result['error']}")
 
 
+@at("webhooks/<int:row_id>/", "webhook", "remove")
 class RemoveWebhook(ConfirmPage):
-    """`/console/webhooks/<id>/remove/`."""
-
-    name = "webhooks"
     resource = WEBHOOKS
-    does = "remove"
     questions = {
         "remove": Question(
             "Remove the webhook {row}?",
             "{row.url} gets no more messages, and the list of its deliveries is deleted.",
-            "Remove",
             "The webhook {row} is removed.",
         )
     }

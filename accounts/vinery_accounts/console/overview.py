@@ -10,7 +10,7 @@ from django.utils import timezone
 from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
 from vinery_accounts.console.limits import exhausted_quotas, quota_rows
-from vinery_accounts.console.page import UsagePage
+from vinery_accounts.console.page import UsagePage, at
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.resources.records import QUARANTINE
 from vinery_accounts.usage import reports
@@ -64,10 +64,8 @@ _DURATIONS: Final[tuple[tuple[str, str, Parts], ...]] = (
 )
 
 
+@at("", "overview")
 class Overview(UsagePage):
-    """`/console/`."""
-
-    name = "overview"
     template_name = "console/overview.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from django import forms
@@ -15,6 +15,7 @@ from django.conf import settings
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.urls import URLPattern, path
 from django.utils import timezone
 from django.views.generic import TemplateView
 
@@ -34,13 +35,35 @@ from vinery_accounts.usage.periods import (
 )
 from vinery_accounts.usage.reports import Question
 
+PageT = TypeVar("PageT", bound="type[Page]")
+
 _NO_ID: Final = "none"
+
+
+urlpatterns: Final[list[URLPattern]] = []
+"""All pages below `/console/`, in the order in which their classes are declared."""
+
+
+def at(address: str, url_name: str, *does: str, **options: Any) -> Callable[[PageT], PageT]:
+    """Give a page its URL below `/console/`, and the URL a name. With `does` the page has a URL for
+    each of its actions: `keys/<int:row_id>/revoke/` with the name `key-revoke`."""
+
+    def register(page: PageT) -> PageT:
+        page.name = page.name or address.partition("/")[0] or "overview"
+        actions = [(f"{each}/", f"-{each}", {"does": each}) for each in does]
+        for end, suffix, action in actions or [("", "", {})]:
+            view = page.as_view(**options, **action)
+            urlpatterns.append(path(f"{address}{end}", view, name=f"{url_name}{suffix}"))
+        return page
+
+    return register
 
 
 class Page(LoginRequiredMixin, TemplateView):
     """One page, for a signed-in user."""
 
-    name: ClassVar[str]
+    name: ClassVar[str] = ""
+    """The entry of the menu: by default the first part of the address."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer. Raises `PermissionDenied` for a page that the user's role does not open."""
@@ -94,6 +117,8 @@ class FormPage(Page, ABC):
     template_name = "console/form.html"
     heading: str = ""
     button: str = "Save"
+    intro: str = ""
+    note: str = ""
     field_of_column: ClassVar[Mapping[str, str]] = {}
     """The field that shows errors of a column, where its name is another one."""
 
@@ -106,14 +131,14 @@ class FormPage(Page, ABC):
         """Store a valid form. Raises ValidationError for values that are not valid together."""
 
     def texts(self) -> dict[str, Any]:
-        """Return `notice`, `intro`, `note` and `remove`, the address of the page that removes."""
+        """Return further texts, and `remove`, the address of the page that removes."""
         return {}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         if "form" not in kwargs:
             kwargs["form"] = self.form_of(None)
-        texts = {"heading": self.heading, "button": self.button, **self.texts()}
-        return super().get_context_data(**kwargs) | texts
+        texts = {name: getattr(self, name) for name in ("heading", "button", "intro", "note")}
+        return super().get_context_data(**kwargs) | texts | self.texts()
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         form = self.form_of(request.POST)

@@ -1,7 +1,6 @@
 """What Vinery has recorded: alerts, the audit log, requests in quarantine and rate limit events."""
 
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any, Final
 
 from django import forms
@@ -10,8 +9,8 @@ from django.db.models import Count, Q, QuerySet
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
-from vinery_accounts.console.page import UsagePage
-from vinery_accounts.console.rows import ListPage
+from vinery_accounts.console.page import UsagePage, at
+from vinery_accounts.console.rows import FilterForm, ListPage
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
 from vinery_accounts.models import AuditEntry, RefusedRequest, Webhook
@@ -29,10 +28,10 @@ _ROWS: Final = 50
 _MAX_PEOPLE: Final = 20
 
 
+@at("alerts/", "alerts")
 class Alerts(ListPage):
-    """`/console/alerts/`: alerts about quotas, and their receivers."""
+    """Alerts about quotas, and their receivers."""
 
-    name = "alerts"
     template_name = "console/alerts.html"
     resource = ALERTS
     ordering = ("-created_at", "-id")
@@ -72,46 +71,33 @@ def _day(label: str) -> forms.DateField:
     return forms.DateField(label=label, required=False, validators=[check_moment], widget=widget)
 
 
-def _text(**attributes: str) -> forms.CharField:
-    widget = forms.TextInput({"size": "14", **attributes})
-    return forms.CharField(required=False, max_length=255, widget=widget)
-
-
-class AuditFilterForm(forms.Form):
-    """Filters of the list. An invalid value is shown at its field, and ignored."""
-
-    actor = _text(placeholder="alice")
-    action = _text(placeholder="key.revoke")
-    search = _text(type="search", title=SEARCH_HELP)
+class AuditFilterForm(FilterForm):
+    lookups = {"since": "created_at__gte", "until": "created_at__lt"}
     since = _day("From")
     until = _day("To")
 
-    def wanted(self) -> Iterator[tuple[str, Any]]:
-        self.is_valid()
-        for name, value in self.cleaned_data.items():
-            if not value:
-                continue
-            match name:
-                case "since":
-                    yield "created_at__gte", _midnight(value)
-                case "until":
-                    yield "created_at__lt", _midnight(value + timedelta(days=1))
-                case _:
-                    yield name, value
+    def clean_since(self) -> datetime | None:
+        day = self.cleaned_data["since"]
+        return day and datetime.combine(day, time(), UTC)
+
+    def clean_until(self) -> datetime | None:
+        day = self.cleaned_data["until"]
+        return day and datetime.combine(day + timedelta(days=1), time(), UTC)
 
 
-def _midnight(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC)
-
-
+@at("audit/", "audit")
 class AuditLog(ListPage):
-    """`/console/audit/`, the newest entry first."""
+    """The newest entry first."""
 
-    name = "audit"
     template_name = "console/audit.html"
     resource = AUDIT
     ordering = ("-number",)
     filter_form = AuditFilterForm
+    inputs = {
+        "actor": {"size": "14", "placeholder": "alice"},
+        "action": {"size": "14", "placeholder": "key.revoke"},
+        "search": {"size": "14", "type": "search", "title": SEARCH_HELP},
+    }
 
     def shown(self, row: AuditEntry) -> dict[str, Any]:
         return {"entry": row, "changes": changes_of(row)}
@@ -135,10 +121,10 @@ def _value(values: dict[str, Any], name: str) -> str:
 _MOST: Final = 5
 
 
+@at("refusals/", "refusals")
 class Refusals(UsagePage):
-    """`/console/refusals/`. The newest first; `before=17` continues before that row."""
+    """The newest first; `before=17` continues before that row."""
 
-    name = "refusals"
     template_name = "console/refusals.html"
     dimensions = frozenset(Dimension) - {
         *(Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS, Dimension.END_USER)

@@ -7,19 +7,19 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 
 from vinery_accounts.access.access import Action
-from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.resources.base import Conflict, Issued, Resource, registered, require
-from vinery_accounts.resources.fields import VisibleRelatedField
-from vinery_accounts.resources.forms import ResourceForm, text_of
+from vinery_accounts.resources.forms import ResourceForm, form_field, text_of
 
 ROWS_ON_A_PAGE: Final = 50
 GRACES: Final = [
@@ -41,17 +41,49 @@ class ResourcePage(Page):
 
     resource: ClassVar[Resource[Any]]
 
-    def to_list(self, message: str) -> HttpResponse:
-        messages.success(self.request, message)
-        return redirect(f"console:{self.name}")
+
+class FilterForm(forms.Form):
+    """Filters of a resource. An invalid value is shown at its field, and ignored. `inputs` has the
+    attributes of the input of each filter."""
+
+    lookups: ClassVar[Mapping[str, str]] = {}
+    """Those of the fields with other names."""
+
+    def __init__(
+        self, resource: Resource[Any], inputs: Mapping[str, Mapping[str, Any]], data: Any
+    ) -> None:
+        super().__init__(data)
+        self._filters = resource.filters()
+        for name, attributes in inputs.items():
+            known: Any = self._filters.fields[name]
+            field = self.fields[name] = form_field(known)
+            field.help_text = ""
+            if isinstance(field, forms.ChoiceField):
+                field.choices = [("", "any"), *known.choices.items()]
+            else:
+                field.widget = forms.TextInput({**attributes, **field.widget.attrs})
+        self.order_fields(inputs)
+
+    @cached_property
+    def wanted(self) -> dict[str, Any]:
+        """The lookup and the value of each filter that is set."""
+        self.is_valid()
+        values = self.cleaned_data.items()
+        return {self.lookups.get(name, name): value for name, value in values if value}
+
+    def narrow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        for lookup, value in self.wanted.items():
+            rows = self._filters.narrow(rows, lookup, value)
+        return rows
 
 
 class ListPage(ResourcePage):
     """A list of rows, in pages."""
 
     ordering: ClassVar[tuple[str, ...]] = ()
-    filter_form: ClassVar[Any] = None
-    """A form whose `wanted` yields the lookup and the value of each filter that is set."""
+    inputs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """The filters that the page offers, see `FilterForm`."""
+    filter_form: ClassVar[type[FilterForm]] = FilterForm
 
     def queryset(self) -> QuerySet[Any]:
         return self.resource.rows(self.access)
@@ -60,15 +92,11 @@ class ListPage(ResourcePage):
         return row
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        rows = self.queryset()
-        form = self.filter_form and self.filter_form(self.request.GET)
-        wanted = list(form.wanted()) if form else []
-        for lookup, value in wanted:
-            rows = self.resource.filters().narrow(rows, lookup, value)
+        form = self.filter_form(self.resource, self.inputs, self.request.GET)
         ordering = self.ordering or (*self.resource.ordering, "-pk")
-        page = page_of(rows.order_by(*ordering), self.request)
+        page = page_of(form.narrow(self.queryset()).order_by(*ordering), self.request)
         context = {**page, "rows": [*map(self.shown, page["rows"])], "form": form}
-        return super().get_context_data(**kwargs) | context | {"is_filtered": bool(wanted)}
+        return super().get_context_data(**kwargs) | context | {"is_filtered": bool(form.wanted)}
 
 
 class RowPage(ResourcePage):
@@ -85,22 +113,13 @@ class RowPage(ResourcePage):
 class RowForm(FormPage, ResourcePage):
     """A form with `names` of the resource's fields, by default all, which stores the row."""
 
+    form_class: ClassVar[type[ResourceForm]] = ResourceForm
     names: ClassVar[tuple[str, ...]] = ()
     done: ClassVar[str]
     """The message, in which `{row}` is the row."""
 
-    def offered(self, fields: Mapping[str, Any]) -> dict[str, QuerySet[Any]]:
-        """Return the rows that fields with the id of a row offer."""
-        related = {k: each for k, each in fields.items() if isinstance(each, VisibleRelatedField)}
-        return {name: self.access.rows(each.model) for name, each in related.items()}
-
     def make_form(self, data: QueryDict | None, row: Any = None, **more: Any) -> ResourceForm:
-        fields = self.resource.body_of("create")().fields
-        meta = getattr(self.resource.serializer, "Meta", None)
-        fixed = () if row is None else getattr(meta, "fixed", ())
-        left_out = {*self.resource.hidden(self.access, row), *fixed}
-        names = [each for each in self.names or self.resource.writable() if each not in left_out]
-        return ResourceForm(self.resource, names, data, self.offered(fields), **more)
+        return self.form_class(self.resource, self.access, data, self.names, row, **more)
 
     def stored(self, row: Any) -> HttpResponse:
         messages.success(self.request, self.done.format(row=row))
@@ -117,8 +136,13 @@ class NewRow(RowForm):
     button = "Create"
     done = "{row} is created."
 
+    def offered(self) -> dict[str, QuerySet[Any]]:
+        """Return rows that a field offers, where it does not offer all that the user sees."""
+        return {}
+
     def form_of(self, data: QueryDict | None) -> ResourceForm:
-        return self.make_form(data, initial=self.resource.initial(self.access))
+        initial = self.resource.initial(self.access)
+        return self.make_form(data, rows=self.offered(), initial=initial)
 
     def save(self, form: ResourceForm) -> HttpResponse:
         new = self.resource.create(self.access, form.columns)
@@ -134,10 +158,7 @@ class ChangeRow(RowPage, RowForm):
     done = "{row} is changed."
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
-        form, fields = self.make_form(data, self.row), self.resource.body_of("create")().fields
-        columns = {name: str(fields[name].source) for name in form.fields}
-        form.initial = {name: getattr(self.row, column) for name, column in columns.items()}
-        return form
+        return self.make_form(data, self.row)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         may_change = self.access.may(Action.MANAGE, self.row)
@@ -166,8 +187,9 @@ class Question:
 
     heading: str
     text: str
-    button: str
     done: str
+    button: str = ""
+    """By default the name of the action."""
     is_danger: bool = True
 
 
@@ -250,7 +272,7 @@ class ConfirmPage(ActPage):
         return super().get_context_data(**kwargs) | {
             "heading": question.heading.format(row=self.row),
             "text": question.text.format(row=self.row, about=self.about()),
-            "button": question.button,
+            "button": question.button or _verb(self.does),
             "is_danger": question.is_danger,
             "back": self.back_address(),
         }
@@ -258,12 +280,15 @@ class ConfirmPage(ActPage):
 
 def _question(resource: Resource[Any], does: str) -> Question:
     """Return what a page asks before it does this, in the words of the resource."""
-    verb = does.replace("_", " ").capitalize()
     if does == "remove":
         text, done = resource.help.get("remove", "This cannot be undone."), "removed"
     else:
         text, done = resource.action(does).help, resource.action(does).done or "changed"
-    return Question(f"{verb} {{row}}?", text, verb, f"{{row}} is {done}.")
+    return Question(f"{_verb(does)} {{row}}?", text, f"{{row}} is {done}.")
+
+
+def _verb(does: str) -> str:
+    return does.replace("_", " ").capitalize()
 
 
 def page_of(rows: QuerySet[Any], request: HttpRequest) -> dict[str, Any]:
@@ -355,25 +380,23 @@ class _Act(_Generated, ConfirmPage):
     pass
 
 
-def generated_pages() -> list[URLPattern]:
-    """Return the URLs of the generated pages of all resources."""
-    found = []
-    for at, resource in registered().items():
+def add_generated_pages() -> None:
+    for name, resource in registered().items():
         if not resource.title:
             continue
-        about = {"name": at, "resource": resource}
-        found.append(path(f"{at}/", _type(_Rows, about), name=at))
+        row = f"{name}/<int:row_id>/"
+        does = [each.name for each in resource.actions if not each.is_of_list]
+        _add(_Rows, resource, f"{name}/", name)
         if "create" in resource.verbs:
-            heading = {"heading": f"Create {resource.one}"}
-            found.append(path(f"{at}/new/", _type(_New, about | heading), name=f"{at}-new"))
-        found.append(path(f"{at}/<int:row_id>/", _type(_Row, about), name=f"{at}-row"))
-        verbs = {"remove"} & resource.verbs
-        for does in (*verbs, *(each.name for each in resource.actions if not each.is_of_list)):
-            page = _type(_Act, about | {"does": does})
-            found.append(path(f"{at}/<int:row_id>/{does}/", page, name=f"{at}-{does}"))
-    return found
+            new = {"heading": f"Create {resource.one}"}
+            _add(_New, resource, f"{name}/new/", f"{name}-new", **new)
+        _add(_Row, resource, row, f"{name}-row")
+        for each in (*({"remove"} & resource.verbs), *does):
+            _add(_Act, resource, f"{row}{each}/", f"{name}-{each}", does=each)
 
 
-def _type(page: type[Page], members: Mapping[str, Any]) -> Any:
-    kind: Any = type(page.__name__, (page,), dict(members))
-    return kind.as_view()
+def _add(
+    page: type[Page], resource: Resource[Any], address: str, url_name: str, **more: str
+) -> None:
+    kind: Any = type(page.__name__, (page,), {"resource": resource, **more})
+    at(address, url_name)(kind)

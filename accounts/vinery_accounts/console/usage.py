@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
-from vinery_accounts.console.page import UsagePage, value_of
+from vinery_accounts.console.page import UsagePage, at, value_of
 from vinery_accounts.models import ApiKey
 from vinery_accounts.resources.limits import names_of
 from vinery_accounts.usage import reports
@@ -37,10 +37,10 @@ _NONE: Final = "(none)"  # no owner, or refused before the model was known
 _UNANSWERED: Final = "(no answer)"
 
 
+@at("usage/", "usage")
 class Usage(UsagePage):
-    """`/console/usage/`. `by` is the dimension of the groups, `most` what they are sorted by."""
+    """`by` is the dimension of the groups, `most` what they are sorted by."""
 
-    name = "usage"
     template_name = "console/usage.html"
 
     def follows(self, name: str, value: str) -> bool:
@@ -138,8 +138,9 @@ class Usage(UsagePage):
         return f"{reverse('api-usage-export')}?{urlencode(query)}"
 
 
+@at("usage/table.csv", "usage-table")
 class UsageTable(Usage):
-    """`/console/usage/table.csv`: the table of the page with the same query string."""
+    """The table of the page with the same query string."""
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         context = self.get_context_data()

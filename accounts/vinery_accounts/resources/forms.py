@@ -11,8 +11,10 @@ from django.db.models import QuerySet
 from rest_framework import serializers
 from rest_framework.fields import empty
 
+from vinery_accounts.access.access import Access
 from vinery_accounts.models.limits import check_percents
 from vinery_accounts.resources.base import Resource
+from vinery_accounts.resources.fields import VisibleRelatedField
 
 _OFF = "off"
 
@@ -63,13 +65,20 @@ class PercentsField(CommaField):
         return percents
 
 
-def form_field(field: Any) -> forms.Field:
+def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
+    """Return the form's field. `rows` are those that a field with the id of a row offers."""
     details: dict[str, Any] = {
         "label": field.label,
         "help_text": (field.help_text or "").replace("`", ""),  # of the API's documentation
         "required": field.required and not isinstance(field, serializers.BooleanField),
     }
     match field:
+        case VisibleRelatedField() if rows is not None:
+            label, is_required = field.label, field.required
+            empty_label = None if is_required else "-"
+            return forms.ModelChoiceField(
+                rows, label=label, required=is_required, empty_label=empty_label
+            )
         case serializers.BooleanField():
             return forms.BooleanField(**details)
         case serializers.DateTimeField():
@@ -102,13 +111,6 @@ def form_field(field: Any) -> forms.Field:
     return forms.CharField(max_length=getattr(field, "max_length", None), **details)
 
 
-def row_field(field: Any, rows: QuerySet[Any]) -> forms.ModelChoiceField:  # type: ignore[type-arg]
-    none = None if field.required else "-"
-    return forms.ModelChoiceField(
-        rows, label=field.label, required=field.required, empty_label=none
-    )
-
-
 class SerializerForm(forms.Form):
     """A form with fields of a serializer, of which `names` are taken. Rules are checked when the
     values are stored: pass their errors to `add_errors`. `rows` has the rows that fields with the
@@ -127,11 +129,10 @@ class SerializerForm(forms.Form):
     ) -> None:
         super().__init__(data, **more)
         self._names = {str(fields[name].source): name for name in names}
+        offered = rows or {}
         for name in self._names.values():
-            if rows and name in rows:
-                self.fields[name] = row_field(fields[name], rows[name])
-            elif name not in self.fields:
-                self.fields[name] = form_field(fields[name])
+            if name not in self.fields:
+                self.fields[name] = form_field(fields[name], offered.get(name))
         self.order_fields(self.field_order)
 
     def usual_fields(self) -> list[forms.BoundField]:
@@ -163,12 +164,39 @@ class SerializerForm(forms.Form):
 
 
 class ResourceForm(SerializerForm):
-    """A form with fields of a resource."""
+    """A form with fields of a resource, by default all that the caller may set: of a new row, or of
+    `row`, whose values it begins with. `rows` has the rows that a field offers instead of all that
+    the caller sees."""
 
     def __init__(
-        self, resource: Resource[Any], names: Iterable[str], *args: Any, **more: Any
+        self,
+        resource: Resource[Any],
+        access: Access,
+        data: Any = None,
+        names: Iterable[str] = (),
+        row: Any = None,
+        rows: Mapping[str, QuerySet[Any]] | None = None,
+        **more: Any,
     ) -> None:
-        super().__init__(resource.body_of("create")().fields, names, *args, **more)
+        fields = resource.body_of("create")().fields
+        meta = getattr(resource.serializer, "Meta", None)
+        fixed = () if row is None else getattr(meta, "fixed", ())
+        left_out = {*resource.hidden(access, row), *fixed}
+        taken = {k: fields[k] for k in names or resource.writable() if k not in left_out}
+        related = {k: each for k, each in taken.items() if isinstance(each, VisibleRelatedField)}
+        offered = {k: access.rows(each.model) for k, each in related.items()}
+        stored = {} if row is None else {k: _initial(row, each) for k, each in taken.items()}
+        more["initial"] = {**stored, **more.get("initial", {})}
+        super().__init__(fields, taken, data, {**offered, **(rows or {})}, **more)
+        for name, choices in resource.choices(access).items():
+            if isinstance(chosen := self.fields.get(name), forms.ChoiceField):
+                chosen.choices = choices
+
+
+def _initial(row: Any, field: Any) -> Any:
+    value = getattr(row, str(field.source))
+    # The inputs of times have no seconds.
+    return value.replace(second=0, microsecond=0) if isinstance(value, datetime) else value
 
 
 class ParametersForm(SerializerForm):

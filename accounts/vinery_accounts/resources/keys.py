@@ -243,7 +243,8 @@ class Keys(Resource[ApiKey]):
         return {"owner": access.user_id, "project": project and project.pk}
 
     def choices(self, access: Access) -> Mapping[str, Any]:
-        return {"scopes": scope_choices(access)}
+        is_admin = access.is_superuser and not access.is_of_key
+        return {"scopes": [each for each in Scope.choices if is_admin or each[0] != Scope.ADMIN]}
 
     def check_values(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
         now = timezone.now()
@@ -285,11 +286,6 @@ def _check_models(key: ApiKey, names: Iterable[str], known: Iterable[str]) -> No
 
 
 KEYS: Final = Keys()
-
-
-def scope_choices(access: Access) -> list[tuple[str, str]]:
-    is_admin = access.is_superuser and not access.is_of_key
-    return [choice for choice in Scope.choices if is_admin or choice[0] != Scope.ADMIN]
 
 
 def require_to_hold(access: Access, key: ApiKey) -> None:

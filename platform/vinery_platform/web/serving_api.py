@@ -18,9 +18,8 @@ from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.routers import SimpleRouter
 
-from vinery_accounts.api.views import ApiView, ResourceViewSet, viewset_of
+from vinery_accounts.api.views import ApiView, ResourceViewSet, urls_of
 from vinery_accounts.resources.base import Resource, require_administrator
 from vinery_serving.gateway.state.runtime import runtime
 from vinery_serving.media.tables import resource as media
@@ -115,9 +114,6 @@ def ask_engines() -> Mapping[str, EngineStats]:
     return {model: joined(engines) for model, engines in work.items()}
 
 
-# With or without the last slash, as in the rest of the management API.
-_router = SimpleRouter()
-_router.trailing_slash = "/?"
 _resources: dict[str, Resource[Any]] = {
     "models": MODELS,
     "model-jobs": MODEL_JOBS,
@@ -126,12 +122,8 @@ _resources: dict[str, Resource[Any]] = {
     "model-aliases": MODEL_ALIASES,
     **media.ALL,
 }
-for _name, _resource in _resources.items():
-    _members = {"state": state} if _resource is MODELS else {}
-    _router.register(_name, viewset_of(_resource, **_members), basename=f"api-{_name}")
-
 urlpatterns: list[URLPattern | URLResolver] = [
-    *_router.urls,
+    *urls_of(_resources, {"models": {"state": state}}),
     re_path("^catalog/?$", Catalogue.as_view(), name="api-catalog"),
     re_path("^devices/?$", Devices.as_view(), name="api-devices"),
 ]

@@ -10,10 +10,10 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.html import format_html
 
-from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.resources.fields import id_of
 from vinery_serving.models import job_requests, pulls
 from vinery_serving.models.hub import catalogue
@@ -34,8 +34,6 @@ _MAX_PATH: Final = 1024
 
 
 class AdministratorPage(Page):
-    name = "models"
-
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Raises `PermissionDenied` for others."""
         if request.user.is_authenticated and not self.access.is_superuser:
@@ -73,8 +71,9 @@ class AddPage(AdministratorPage):
         return self.to_job(pulls.pull(asked, judged), what)
 
 
+@at("models/add/", "model-add")
 class AddFromCatalogue(AddPage):
-    """`/console/models/add/`: `task=chat` and `all=on` filter. A POST adds the model `name`."""
+    """`task=chat` and `all=on` filter. A POST adds the model `name`."""
 
     way = "catalogue"
     template_name = "console/model_add_catalogue.html"
@@ -114,9 +113,10 @@ def _add(entry: CatalogueModel) -> ServedModel:
     return shipped or pulls.pull(Pull(repository=entry.name, name=entry.name)).model
 
 
+@at("models/add/hub/", "model-add-hub")
 class AddFromHub(AddPage, FormPage):
-    """`/console/models/add/hub/`: `q` has words to search for, or a name of a repository, which is
-    judged before it is pulled. A POST pulls it."""
+    """`q` has words to search for, or a name of a repository, which is judged before it is pulled.
+    A POST pulls it."""
 
     way = "hub"
     template_name = "console/model_add_hub.html"
@@ -185,18 +185,15 @@ class AddFromHub(AddPage, FormPage):
         return self.pull(form, self.pulled(**form.values), "Pulling")
 
 
+@at("models/add/file/", "model-add-file")
 class AddFile(AddPage, FormPage):
-    """`/console/models/add/file/`: an archive or a GGUF file. `repository` is a URL or a path that
-    the form begins with."""
+    """An archive or a GGUF file. `repository` is a URL or a path that the form begins with."""
 
     way, button = "file", "Fetch and serve"
-
-    def texts(self) -> dict[str, Any]:
-        note = (
-            "The page of the model shows the progress; a fetch can be paused and goes on after a "
-            "restart."
-        )
-        return {"note": note}
+    note = (
+        "The page of the model shows the progress; a fetch can be paused and goes on after a "
+        "restart."
+    )
 
     def form_of(self, data: QueryDict | None) -> FilesForm:
         names = ["repository", "sha256", "name", "device", "is_loaded", "options"]
@@ -219,20 +216,20 @@ class AddFile(AddPage, FormPage):
         return self.pull(form, Pull(**form.values | {"repository": what}), "Fetching")
 
 
+@at("models/add/folder/", "model-add-folder")
 class AddFolder(AddPage, FormPage):
-    """`/console/models/add/folder/`."""
-
     way, button = "folder", "Add"
 
     def form_of(self, data: QueryDict | None) -> FolderForm:
-        return FolderForm(data)
+        return FolderForm(MODELS, self.access, data)
 
     def save(self, form: FolderForm) -> HttpResponse:
         return self.to_model(MODELS.create(self.access, form.columns))
 
 
+@at("models/add/convert/", "model-add-convert")
 class Convert(AddPage, FormPage):
-    """`/console/models/add/convert/`: `model=7` converts the checkpoint of a model again."""
+    """`model=7` converts the checkpoint of a model again."""
 
     way, button = "convert", "Convert and serve"
 
@@ -261,12 +258,3 @@ class Convert(AddPage, FormPage):
         form.check_name(name)
         asked = {**values, "folder": str(folder), "name": name, "options": form.changed_options}
         return self.to_job(job_requests.convert(Conversion(**asked)), "Converting")
-
-
-urlpatterns = [
-    path("models/add/", AddFromCatalogue.as_view(), name="model-add"),
-    path("models/add/hub/", AddFromHub.as_view(), name="model-add-hub"),
-    path("models/add/file/", AddFile.as_view(), name="model-add-file"),
-    path("models/add/folder/", AddFolder.as_view(), name="model-add-folder"),
-    path("models/add/convert/", Convert.as_view(), name="model-add-convert"),
-]

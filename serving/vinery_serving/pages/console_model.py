@@ -11,11 +11,18 @@ from typing import Any, Final
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
-from django.urls import path, reverse
+from django.urls import reverse
 
 from vinery_accounts.console.charts import Chart, Series
-from vinery_accounts.console.page import FormPage, LivePage
-from vinery_accounts.console.rows import ButtonPage, ConfirmPage, Question, RowPage, page_of
+from vinery_accounts.console.page import FormPage, LivePage, at
+from vinery_accounts.console.rows import (
+    ButtonPage,
+    ChangeRow,
+    ConfirmPage,
+    Question,
+    RowPage,
+    page_of,
+)
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.forms import ParametersForm
 from vinery_serving.core.tasks import Task
@@ -33,7 +40,6 @@ from vinery_serving.pages.model_facts import (
     curl_of,
     engine_facts,
     is_better,
-    job_view,
     jobs_of,
     source_of,
     summary,
@@ -41,6 +47,8 @@ from vinery_serving.pages.model_facts import (
 )
 from vinery_serving.pages.model_form import ChangedModelForm
 
+_MODEL: Final = "models/<int:row_id>/"
+_JOB: Final = "models/jobs/<int:row_id>/"
 _NUM_SHOWN: Final = 20
 _MS: Final = 1000
 
@@ -108,11 +116,11 @@ def _row(point: dict[str, Any]) -> dict[str, str]:
 # -- Tuning
 
 
+@at(f"{_MODEL}tune/", "model-tune")
 class Tune(RowPage, LivePage, FormPage):
-    """`/console/models/<id>/tune/`: the form, the search that runs, what each trial of the last one
-    gave, and a button that sets the best."""
+    """The form, the search that runs, what each trial of the last one gave, and a button that sets
+    the best."""
 
-    name = "models"
     template_name = "console/model_tune.html"
     resource = MODELS
 
@@ -141,7 +149,7 @@ class Tune(RowPage, LivePage, FormPage):
 
 def _view_of(job: ModelJob | None) -> JobView | None:
     is_shown = job is not None and job.state not in (JobState.DONE, JobState.CANCELLED)
-    return job_view(job) if job is not None and is_shown else None
+    return JobView(job) if job is not None and is_shown else None
 
 
 def _tuning_facts(model: ServedModel, done: ModelJob | None) -> dict[str, Any]:
@@ -171,15 +179,12 @@ _DONE: Final = {
 }
 
 
-class ModelPage(RowPage, LivePage, FormPage):
-    """`/console/models/<id>/`."""
-
-    name = "models"
+@at(_MODEL, "model")
+class ModelPage(LivePage, ChangeRow):
     template_name = "console/model.html"
     resource = MODELS
-
-    def form_of(self, data: QueryDict | None) -> ChangedModelForm:
-        return ChangedModelForm(self.row, data)
+    form_class = ChangedModelForm
+    done = "{row} is changed."
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)
@@ -207,12 +212,11 @@ class ModelPage(RowPage, LivePage, FormPage):
             "curl": curl_of(row, self.base_url()),
         }
 
-    def save(self, form: ChangedModelForm) -> HttpResponse:
-        changed = MODELS.change(self.access, self.row, form.changed_columns)
-        messages.success(self.request, f"{changed} is changed.")
-        for warning in getattr(changed, "warnings", ()):
+    def stored(self, row: ServedModel) -> HttpResponse:
+        response = super().stored(row)
+        for warning in getattr(row, "warnings", ()):
             messages.warning(self.request, warning)
-        return redirect("console:model", changed.pk)
+        return response
 
 
 def _cache_grows(model: ServedModel) -> bool | None:
@@ -220,11 +224,10 @@ def _cache_grows(model: ServedModel) -> bool | None:
     return not model.options.get("cache_size_gb") if Task(model.task).is_generation else None
 
 
+@at(_MODEL, "model", *_DONE)
 class ActOnModel(ButtonPage):
-    """`/console/models/<id>/load/` and so on: buttons of the list (`?from=list`), of the page, and
-    of the page that tunes (`?from=tune`)."""
+    """Buttons of the list (`?from=list`), of the model, and of its tuning (`?from=tune`)."""
 
-    name = "models"
     resource = MODELS
 
     def done_text(self) -> str:
@@ -237,45 +240,38 @@ class ActOnModel(ButtonPage):
         return reverse(f"console:{page}", args=[self.row.pk])
 
 
+@at(_MODEL, "model", "remove")
 class RemoveModel(ConfirmPage):
-    """`/console/models/<id>/remove/`."""
-
-    name = "models"
     resource = MODELS
-    does = "remove"
     questions = {
         "remove": Question(
             "Remove {row}?",
             "Its engine ends, with its running requests, and its history is deleted. The files in "
             "its folder stay.",
-            "Remove",
             "{row} is no longer served.",
         )
     }
 
 
+@at(_JOB, "model-job", "pause", "resume")
 class ActOnJob(ButtonPage):
-    """`/console/models/jobs/<id>/pause/` and `resume/`: buttons of the model's page."""
+    """Buttons of the model's page."""
 
-    name = "models"
     resource = MODEL_JOBS
 
     def back_address(self) -> str:
         return reverse("console:model", args=[self.row.model_id])
 
 
+@at(_JOB, "model-job", "cancel")
 class CancelJob(ConfirmPage):
-    """`/console/models/jobs/<id>/cancel/`."""
-
-    name = "models"
     resource = MODEL_JOBS
-    does = "cancel"
     questions = {
         "cancel": Question(
             "Cancel the {row}?",
             "What it has made so far is deleted. To go on later, pause it.",
-            "Cancel the job",
             "The {row} is being cancelled.",
+            "Cancel the job",
         )
     }
 
@@ -290,42 +286,32 @@ class LogPage(RowPage):
     """A page with a log. A script asks it for the lines after those that it has, with
     `?after=POSITION`."""
 
-    name = "models"
     template_name = "console/model_log.html"
 
-    def log_path(self) -> Path:
-        raise NotImplementedError
-
-    def words(self) -> dict[str, str]:
-        """Return `heading`, `no_log`, `about`, `command`, and the address and name of `back`."""
+    def log(self) -> tuple[Path, dict[str, str]]:
+        """Return the path of the log, and the texts of the page."""
         raise NotImplementedError
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         after = request.GET.get("after")
         if after is None:
             return super().get(request, *args, **kwargs)
-        lines, position = log_after(self.log_path(), after)
+        lines, position = log_after(self.log()[0], after)
         return JsonResponse({"lines": lines, "position": position})
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        lines, position = log_after(self.log_path(), "")
-        return super().get_context_data(**kwargs) | {
-            "lines": "".join(f"{line}\n" for line in lines),
-            "position": position,
-            **self.words(),
-        }
+        path, texts = self.log()
+        lines, position = log_after(path, "")
+        about = {"lines": "".join(f"{line}\n" for line in lines), "position": position}
+        return super().get_context_data(**kwargs) | about | texts
 
 
+@at(f"{_MODEL}log/", "model-log")
 class ModelLog(LogPage):
-    """`/console/models/<id>/log/`."""
-
     resource = MODELS
 
-    def log_path(self) -> Path:
-        return engine_log_path(self.row.name)
-
-    def words(self) -> dict[str, str]:
-        return {
+    def log(self) -> tuple[Path, dict[str, str]]:
+        return engine_log_path(self.row.name), {
             "heading": f"Log of {self.row}",
             "no_log": NO_LOG.format(model=self.row.name),
             "about": "The engine's lines on this host, in UTC.",
@@ -335,17 +321,12 @@ class ModelLog(LogPage):
         }
 
 
+@at(f"{_JOB}log/", "model-job-log")
 class JobLog(LogPage):
-    """`/console/models/jobs/<id>/log/`."""
-
     resource = MODEL_JOBS
 
-    def log_path(self) -> Path:
-        path: Path = self.row.log_path
-        return path
-
-    def words(self) -> dict[str, str]:
-        return {
+    def log(self) -> tuple[Path, dict[str, str]]:
+        return self.row.log_path, {
             "heading": f"Log of job {self.row.pk}: {self.row.kind} {self.row.model}",
             "no_log": "The job has logged nothing on this host.",
             "about": "The job's output on this host.",
@@ -353,24 +334,3 @@ class JobLog(LogPage):
             "back": reverse("console:model", args=[self.row.model_id]),
             "back_name": str(self.row.model),
         }
-
-
-_MODEL: Final = "models/<int:row_id>"
-_JOB: Final = "models/jobs/<int:row_id>"
-
-urlpatterns = [
-    path(f"{_MODEL}/tune/", Tune.as_view(), name="model-tune"),
-    path(f"{_MODEL}/", ModelPage.as_view(), name="model"),
-    *(
-        path(f"{_MODEL}/{does}/", ActOnModel.as_view(does=does), name=f"model-{does}")
-        for does in _DONE
-    ),
-    path(f"{_MODEL}/remove/", RemoveModel.as_view(), name="model-remove"),
-    *(
-        path(f"{_JOB}/{does}/", ActOnJob.as_view(does=does), name=f"model-job-{does}")
-        for does in ("pause", "resume")
-    ),
-    path(f"{_JOB}/cancel/", CancelJob.as_view(), name="model-job-cancel"),
-    path("models/<int:row_id>/log/", ModelLog.as_view(), name="model-log"),
-    path("models/jobs/<int:row_id>/log/", JobLog.as_view(), name="model-job-log"),
-]

@@ -1,7 +1,7 @@
 """The console's pages of media rules: what is allowed, what was refused, and the tester; with the
 forms of rules, and links to them. All are in Django's admin, too."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
@@ -10,17 +10,24 @@ from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import F
 from django.http import HttpResponse, QueryDict
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.admin.base import register
 from vinery_accounts.console.organization import ScopeField, scope_choices
-from vinery_accounts.console.page import FormPage
-from vinery_accounts.console.rows import ConfirmPage, Question, ResourcePage, RowPage, page_of
+from vinery_accounts.console.page import FormPage, Page, at
+from vinery_accounts.console.rows import (
+    ChangeRow,
+    ConfirmPage,
+    NewRow,
+    Question,
+    RowForm,
+    page_of,
+)
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.outbound.urls import DEFAULT_PORTS
 from vinery_accounts.resources.base import Conflict, Resource, require
-from vinery_accounts.resources.forms import ResourceForm
+from vinery_accounts.resources.forms import ResourceForm, SerializerForm
 from vinery_serving.media.rules import Denial, DenialReason
 from vinery_serving.media.tables.models import MediaDenial, MediaFolder, MediaRule, default_schemes
 from vinery_serving.media.tables.policies import MediaPolicies
@@ -35,22 +42,17 @@ from vinery_serving.media.tables.tester import test, vision_models
 from vinery_serving.media.tables.values import overlaps
 
 PLATFORM: Final = "platform"
+_NARROWER: Final = "Rules of an organisation or a project only narrow those of the platform."
 
 
 class MediaScopeField(ScopeField):
     """A choice among the platform, for administrators, and what the user owns."""
 
-    def __init__(self, access: Access) -> None:
-        super().__init__(access)
-        self.label, self.help_text = (
-            "Applies to",
-            "Rules of an organisation or a project only narrow those of the platform.",
-        )
+    def __init__(self, access: Access, label: str, help_text: str) -> None:
         choices = scope_choices(access, access.owns)
         if access.is_superuser:
             choices.insert(0, (PLATFORM, "The whole platform"))
-        assert isinstance(self.widget, forms.Select)
-        self.widget.choices = choices
+        super().__init__(access, label, help_text, choices)
 
     def to_python(self, value: Any) -> Any:
         """Return the row, or `platform`. Raises ValidationError for what the user does not own."""
@@ -64,20 +66,27 @@ class ScopedForm(ResourceForm):
     """A form of a row that applies to the platform, an organisation or a project. A stored row
     keeps what it applies to."""
 
-    scoped_resource: Resource[Any]
-    names: tuple[str, ...]
+    names: ClassVar[tuple[str, ...]]
 
-    def __init__(self, access: Access, data: Any = None, *, row: Any = None, **more: Any) -> None:
-        values = row or self.scoped_resource.model()
-        initial = {name: getattr(values, name) for name in self.names}
-        initial |= more.pop("initial", None) or {}
-        super().__init__(self.scoped_resource, self.names, data, initial=initial, **more)
+    def __init__(
+        self,
+        resource: Resource[Any],
+        access: Access,
+        data: Any = None,
+        names: Iterable[str] = (),
+        row: Any = None,
+        **more: Any,
+    ) -> None:
+        if row is None:
+            usual = {name: getattr(resource.model(), name) for name in self.names}
+            more["initial"] = {**usual, **more["initial"]}
+        super().__init__(resource, access, data, self.names, row, **more)
         for field in self.fields.values():
             # An empty number is none of the default: it is asked for.
             is_number = isinstance(field, forms.IntegerField | forms.FloatField)
             field.required = field.required or is_number
         if row is None:
-            self.fields["of"] = MediaScopeField(access)
+            self.fields["of"] = MediaScopeField(access, "Applies to", _NARROWER)
             self.order_fields(["of", *self.fields])
 
     @property
@@ -101,7 +110,6 @@ def _scope_columns(of: Any) -> dict[str, Any]:
 
 
 class RuleForm(ScopedForm):
-    scoped_resource = MEDIA_RULES
     names = (
         *("host", "schemes", "ports", "content_types", "max_bytes", "max_pixels"),
         *("max_redirects", "timeout_s", "networks", "note", "is_active"),
@@ -111,28 +119,24 @@ class RuleForm(ScopedForm):
         "networks",
     )
 
-    def __init__(self, access: Access, data: Any = None, **more: Any) -> None:
-        super().__init__(access, data, **more)
-        if not access.is_superuser:
-            del self.fields["networks"]
-
 
 class FolderForm(ScopedForm):
-    scoped_resource = MEDIA_FOLDERS
     names = ("folder", "max_bytes", "max_pixels", "note", "is_active")
     rare = ("max_bytes", "max_pixels")
 
 
-class TestForm(forms.Form):
-    rare: ClassVar[tuple[str, ...]] = ()
+class LimitForm(ScopedForm):
+    names = ("max_media",)
+
+
+class TestForm(SerializerForm):
     what = forms.CharField(
         label="URL or path", max_length=8192, help_text="As a client would send it."
     )
 
     def __init__(self, access: Access, data: Any = None) -> None:
-        super().__init__(data)
-        self.fields["of"] = MediaScopeField(access)
-        self.fields["of"].label, self.fields["of"].help_text = "For a request of", ""
+        super().__init__({}, (), data)
+        self.fields["of"] = MediaScopeField(access, "For a request of", "")
         names = [model.name for model in vision_models()]
         if names:
             choices = [(name, name) for name in names]
@@ -140,22 +144,6 @@ class TestForm(forms.Form):
             self.fields["model"] = forms.ChoiceField(
                 label="Vision model", required=False, choices=choices, help_text=text
             )
-
-    def usual_fields(self) -> list[forms.BoundField]:
-        return self.visible_fields()
-
-
-class LimitForm(ScopedForm):
-    scoped_resource = MEDIA_LIMITS
-    names = ("max_media",)
-
-
-FORMS: Final[Mapping[str, type[ScopedForm]]] = {
-    "rules": RuleForm,
-    "folders": FolderForm,
-    "limits": LimitForm,
-}
-"""By the part of the console's addresses."""
 
 
 # -- Links
@@ -229,15 +217,11 @@ _BY_SCOPE: Final = (
     F("organization__name").asc(nulls_first=True),
     F("project__name").asc(nulls_first=True),
 )
-_SAVED: Final = "Saved. It is in force within a second."
 
 
-class Media(ResourcePage):
-    """`/console/media/`."""
-
-    name = "media"
+@at("media/", "media")
+class Media(Page):
     template_name = "console/media.html"
-    resource = MEDIA_RULES
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         page = page_of(MEDIA_RULES.rows(self.access).order_by(*_BY_SCOPE, "host"), self.request)
@@ -287,69 +271,64 @@ def _is_useless(row: MediaRule, platform_hosts: Iterable[str]) -> bool:
     return is_narrower and not any(overlaps(row.host, each) for each in platform_hosts)
 
 
-class MediaFormPage(ResourcePage, FormPage):
+class _MediaForm(RowForm):
     """A form of a rule, a folder or a number; `kind` is which of them."""
 
-    name = "media"
     template_name = "console/media_form.html"
-    resource: ClassVar[Resource[Any]] = MEDIA_RULES
+    resource = MEDIA_RULES
     kind = "rules"
+    done = "Saved. It is in force within a second."
     field_of_column = {"organization": "of", "project": "of"}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"kind": self.kind}
 
+    def row_address(self, row: Any) -> str:
+        return reverse("console:media")
 
-class NewMedia(MediaFormPage):
-    """`/console/media/rules/new/`, `folders/new/` and `limits/new/`."""
 
-    def form_of(self, data: QueryDict | None) -> ScopedForm:
+class NewMedia(_MediaForm, NewRow):
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
         if not self.access.owns_scope:
             raise PermissionDenied
         initial = {name: text for name, text in self.request.GET.items() if name in NAMED_BY_LINKS}
-        return FORMS[self.kind](self.access, data, initial=initial)
-
-    def save(self, form: ScopedForm) -> HttpResponse:
-        self.resource.create(self.access, form.columns)
-        return self.to_list(_SAVED)
+        return self.make_form(data, initial=initial)
 
 
-class ChangeMedia(RowPage, MediaFormPage):
-    """`/console/media/rules/<id>/` and so on."""
-
-    def form_of(self, data: QueryDict | None) -> ScopedForm:
+class ChangeMedia(_MediaForm, ChangeRow):
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
         require(self.access, Action.MANAGE, self.row)
-        return FORMS[self.kind](self.access, data, row=self.row)
-
-    def save(self, form: ScopedForm) -> HttpResponse:
-        self.resource.change(self.access, self.row, form.columns)
-        return self.to_list(_SAVED)
+        return super().form_of(data)
 
 
 class RemoveMedia(ConfirmPage):
-    """`/console/media/rules/<id>/remove/` and so on."""
-
-    name = "media"
     resource = MEDIA_RULES
-    does = "remove"
     questions = {
         "remove": Question(
             "Remove {row}?",
             "It applies to {row.whose}. What only it allows is refused within a second. An "
             "organisation or a project whose last rule is removed has the rules of the wider scope "
             "again.",
-            "Remove",
             "{row} is removed.",
         )
     }
 
 
-class TestMedia(ResourcePage, FormPage):
-    """`/console/media/test/`."""
+for _kind, _resource, _form in (
+    ("rule", MEDIA_RULES, RuleForm),
+    ("folder", MEDIA_FOLDERS, FolderForm),
+    ("limit", MEDIA_LIMITS, LimitForm),
+):
+    _of_kind: dict[str, Any] = {"resource": _resource, "form_class": _form, "kind": f"{_kind}s"}
+    _row = f"media/{_kind}s/<int:row_id>/"
+    at(f"media/{_kind}s/new/", f"media-{_kind}-new", **_of_kind)(NewMedia)
+    at(_row, f"media-{_kind}", **_of_kind)(ChangeMedia)
+    at(_row, f"media-{_kind}", "remove", resource=_resource)(RemoveMedia)
 
-    name = "media"
+
+@at("media/test/", "media-test")
+class TestMedia(FormPage):
     template_name = "console/media_test.html"
-    resource = MEDIA_RULES
 
     def form_of(self, data: QueryDict | None) -> TestForm:
         return TestForm(self.access, data)
@@ -371,26 +350,5 @@ class TestMedia(ResourcePage, FormPage):
         return self.render_to_response(self.get_context_data(form=form, **context))
 
 
-def _pages_of(kind: str) -> list[URLPattern]:
-    """Return the pages of `rules`, `folders` or `limits`."""
-    address, name = f"media/{kind}/", f"media-{kind.removesuffix('s')}"
-    options: dict[str, Any] = {"resource": FORMS[kind].scoped_resource}
-    new = NewMedia.as_view(kind=kind, **options)
-    change = ChangeMedia.as_view(kind=kind, **options)
-    return [
-        path(f"{address}new/", new, name=f"{name}-new"),
-        path(f"{address}<int:row_id>/", change, name=name),
-        path(
-            f"{address}<int:row_id>/remove/", RemoveMedia.as_view(**options), name=f"{name}-remove"
-        ),
-    ]
-
-
-urlpatterns = [
-    path("media/", Media.as_view(), name="media"),
-    path("media/test/", TestMedia.as_view(), name="media-test"),
-    *(page for kind in FORMS for page in _pages_of(kind)),
-]
-
-for _resource in ALL.values():
-    register(_resource)
+for _each in ALL.values():
+    register(_each)

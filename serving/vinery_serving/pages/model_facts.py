@@ -40,7 +40,10 @@ class JobView:
     """A job as the page shows it, with the actions that it takes now."""
 
     job: ModelJob
-    text: str
+
+    @property
+    def text(self) -> str:
+        return progress_text(self.job)
 
     @property
     def actions(self) -> list[str]:
@@ -62,11 +65,7 @@ class JobView:
 
 def jobs_of(model: ServedModel, num_jobs: int) -> list[JobView]:
     jobs = ModelJob.objects.filter(model=model).select_related("model")[:num_jobs]
-    return list(map(job_view, jobs))
-
-
-def job_view(job: ModelJob) -> JobView:
-    return JobView(job, progress_text(job))
+    return list(map(JobView, jobs))
 
 
 def engine_facts(

@@ -3,7 +3,7 @@ one input for each engine option."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, get_args
 
@@ -14,7 +14,9 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from vinery_accounts.access.access import Access
 from vinery_accounts.models import Project
+from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.fields import serializer_of
 from vinery_accounts.resources.forms import ParametersForm, ResourceForm, form_field
 from vinery_serving.engine.option_parsing import option_documents
@@ -24,7 +26,6 @@ from vinery_serving.models.devices import Device
 from vinery_serving.models.folder_options import shipped_models
 from vinery_serving.models.job_requests import Conversion
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.resource import MODELS
 
 _PREFIX: Final = "option."
 _UNKNOWN: Final = "no option of this version: empty the field to remove it"
@@ -46,27 +47,11 @@ def known_devices() -> Sequence[Device]:
     return known.devices if known else ()
 
 
-def device_help() -> str:
+def suggest_devices(form: forms.Form) -> None:
     known = ", ".join(map(str, known_devices())) or "not known yet"
-    return f"The devices of this machine: {known}. AUTO:GPU,CPU names several."
-
-
-@dataclass(frozen=True, slots=True)
-class OptionInput:
-    """One option, as the form shows it. An empty value is the default."""
-
-    name: str
-    default: str
-    meaning: str
-    value: str
-
-    @property
-    def is_switch(self) -> bool:
-        return self.default in ("true", "false")
-
-
-class SentTexts(dict[str, str]):
-    """What a form has sent, by the names of options."""
+    field = form.fields["device"]
+    field.widget = DeviceInput({"autocomplete": "off"})
+    field.help_text = f"The devices of this machine: {known}. AUTO:GPU,CPU names several."
 
 
 class OptionsWidget(forms.Widget):
@@ -81,25 +66,17 @@ class OptionsWidget(forms.Widget):
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         return render_to_string(self.template_name, self.get_context(name, value, attrs))
 
-    def value_from_datadict(self, data: Any, files: Any, name: str) -> SentTexts:
-        sent = {key.removeprefix(_PREFIX): data[key] for key in data if key.startswith(_PREFIX)}
-        return SentTexts(sent)
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> dict[str, str]:
+        return {key.removeprefix(_PREFIX): data[key] for key in data if key.startswith(_PREFIX)}
 
     def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
         return not self.value_from_datadict(data, files, name)
 
 
 class OptionsField(forms.Field):
-    """The options of a model. Members of a group are written as `group.member`."""
+    """The options of a model as texts. Members of a group are written as `group.member`."""
 
     widget = OptionsWidget
-
-    def prepare_value(self, value: Any) -> dict[str, str]:
-        """Return the texts of stored options; those that were sent stay as they are."""
-        if isinstance(value, SentTexts):
-            return value
-        known = {each.name for each in option_documents()}
-        return dict(_texts(value or {}, known))
 
     def to_python(self, value: Any) -> dict[str, Any]:
         """Raises ValidationError for a member of what is no group."""
@@ -117,7 +94,7 @@ class OptionsField(forms.Field):
         return options
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        return bool((initial or {}) != self.to_python(data))
+        return self.to_python(initial) != self.to_python(data)
 
 
 def option_value(text: str) -> Any:
@@ -128,15 +105,22 @@ def option_value(text: str) -> Any:
         return text.strip()
 
 
-def _inputs(texts: Mapping[str, str]) -> Iterator[OptionInput]:
-    documents = option_documents()
-    for name, default, meaning in documents:
-        yield OptionInput(name, default, meaning, texts.get(name, ""))
-    for name in texts.keys() - {each.name for each in documents}:
-        yield OptionInput(name, "", _UNKNOWN, texts[name])
+def _inputs(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield each option as the form shows it. An empty value is the default."""
+    known = {name: (default, meaning) for name, default, meaning in option_documents()}
+    for name in (*known, *(texts.keys() - known.keys())):
+        default, meaning = known.get(name, ("", _UNKNOWN))
+        yield {
+            "name": name,
+            "default": default,
+            "meaning": meaning,
+            "value": texts.get(name, ""),
+            "is_switch": default in ("true", "false"),
+        }
 
 
-def _texts(options: Mapping[str, Any], known: set[str]) -> Iterator[tuple[str, str]]:
+def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    known = {each.name for each in option_documents()}
     for name, value in options.items():
         members = {f"{name}.{each}" for each in value} if isinstance(value, dict) else set()
         if members and members <= known:
@@ -161,13 +145,11 @@ class ModelForm(ResourceForm):
     field_order: tuple[str, ...] = _FIRST
     options = OptionsField(required=False, label="Engine options")
 
-    def __init__(self, names: list[str], data: Any, **more: Any) -> None:
-        super().__init__(MODELS, names, data, **more)
-        if "project_ids" in self.fields:
-            self.fields["project_ids"] = _project_field(self.initial.get("project_ids", []))
-        if "device" in self.fields:
-            self.fields["device"].widget = DeviceInput({"autocomplete": "off"})
-            self.fields["device"].help_text = device_help()
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.initial["options"] = dict(_texts(self.initial.get("options", {})))
+        self.fields["project_ids"] = _project_field(self.initial.get("project_ids", []))
+        suggest_devices(self)
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -201,14 +183,21 @@ class ChangedModelForm(ModelForm):
     """All fields of a stored model but those that actions change, and its folder while a job makes
     it."""
 
-    def __init__(self, model: ServedModel, data: Any) -> None:
-        names = [name for name in MODELS.writable() if name != "is_loaded"]
-        if _awaits_folder(model) or (data is not None and "folder" not in data):
-            names.remove("folder")
-        initial = {name: getattr(model, name) for name in names}
-        super().__init__(names, data, initial=initial)
+    def __init__(
+        self,
+        resource: Resource[Any],
+        access: Access,
+        data: Any = None,
+        names: Iterable[str] = (),
+        row: Any = None,
+    ) -> None:
+        left_out = {"is_loaded"}
+        if _awaits_folder(row) or (data is not None and "folder" not in data):
+            left_out.add("folder")
+        names = [name for name in resource.writable() if name not in left_out]
+        super().__init__(resource, access, data, names, row)
         if "folder" in self.fields:
-            self.fields["folder"].required = bool(model.folder)
+            self.fields["folder"].required = bool(row.folder)
 
 
 def _awaits_folder(model: ServedModel) -> bool:
@@ -234,8 +223,7 @@ class FilesForm(ParametersForm):
         if "options" not in self._defaults:
             del self.fields["options"]
         if "device" in self.fields:
-            self.fields["device"].widget = DeviceInput({"autocomplete": "off"})
-            self.fields["device"].help_text = device_help()
+            suggest_devices(self)
         if "precision" in self.fields:
             assert isinstance(self.fields["precision"], forms.ChoiceField)
             choices = [("", "as checked"), *((each, each) for each in get_args(Precision))]
@@ -286,9 +274,9 @@ class FolderForm(ModelForm):
         help_text="The name that clients send as model. Empty: that of the folder.",
     )
 
-    def __init__(self, data: Any, **more: Any) -> None:
-        initial = {"device": "CPU", "num_replicas": 1, "is_loaded": True, **more.pop("initial", {})}
-        super().__init__(MODELS.writable(), data, initial=initial, **more)
+    def __init__(self, *args: Any) -> None:
+        initial = {"device": "CPU", "num_replicas": 1, "is_loaded": True}
+        super().__init__(*args, initial=initial)
         shipped = ", ".join(shipped_models())
         self.fields["folder"].help_text = (
             "Absolute path, on this server, of the folder that holds openvino_model.xml, or the "

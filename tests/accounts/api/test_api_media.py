@@ -59,11 +59,7 @@ def test_a_host_has_one_rule_in_each_scope(root: Api, ours: Tenant, theirs: Tena
     "field, value, text",
     [
         ("host", "*", "would allow every host"),
-        ("host", "*.com", "allows too much"),
         ("host", "https://images.example.org/a.png", "Write the name alone"),
-        ("host", "a.*.example.org", "Only the beginning"),
-        ("host", "0x7f.1", "as four decimal numbers"),
-        ("host", "*.10.0.0.1", "Write the address alone"),
         ("ports", [0], "1"),
         ("ports", [65536], "65535"),
         ("networks", ["10.0.0.1/8"], "no network"),
@@ -110,31 +106,20 @@ def test_owners_narrow_and_administrators_allow(root: Api, owner: Api, ours: Ten
     assert "networks" not in owner.get(f"{RULES}{rule['id']}/")
 
 
-@table("role", [Role.ADMIN, Role.MEMBER, Role.VIEWER])
-def test_members_see_their_rules_and_change_none(four_rules: int, ours: Tenant, role: Role) -> None:
-    member = ours.as_role(role)
-
-    assert member.column(RULES, "host") == [A, B, "c.example.org"]
-    assert member.error("DELETE", f"{RULES}{four_rules}/")[0] == 403
-    assert member.error("POST", RULES, {"host": "e.example.org", **of(ours)})[0] == 403
-
-
-@pytest.fixture
-def four_rules(root: Api, ours: Tenant, theirs: Tenant) -> int:
-    """Rules of the platform, of ours, of our project one and of theirs. Returns that of ours."""
+def test_members_see_their_rules_and_change_none(root: Api, ours: Tenant, theirs: Tenant) -> None:
     root.post(RULES, {"host": A})
     rule = root.post(RULES, {"host": B, **of(ours)})
-    root.post(RULES, {"host": "c.example.org", "project": ours.one.pk})
-    root.post(RULES, {"host": "d.example.org", **of(theirs)})
-    return int(rule["id"])
+    for host, project in (("c.example.org", ours.one), ("d.example.org", ours.two)):
+        root.post(RULES, {"host": host, "project": project.pk})
+    root.post(RULES, {"host": "e.example.org", **of(theirs)})
+    admin, of_one = ours.as_role(Role.ADMIN), ours.as_role(Role.MEMBER, ours.one)
 
-
-def test_a_member_of_a_project_sees_no_other_rule(four_rules: int, root: Api, ours: Tenant) -> None:
-    member = ours.as_role(Role.MEMBER, ours.one)
-    root.post(RULES, {"host": "e.example.org", "project": ours.two.pk})
-
-    assert member.column(RULES, "host") == [A, B, "c.example.org"]
-    assert member.column(RULES, "host", scope="project") == ["c.example.org"]
+    assert admin.column(RULES, "host") == [A, B, "c.example.org", "d.example.org"]
+    assert of_one.column(RULES, "host") == [A, B, "c.example.org"]
+    assert of_one.column(RULES, "host", scope="project") == ["c.example.org"]
+    for member in (admin, of_one):
+        assert member.error("DELETE", f"{RULES}{rule['id']}/")[0] == 403
+        assert member.error("POST", RULES, {"host": "f.example.org", **of(ours)})[0] == 403
 
 
 def test_a_manage_key_narrows_its_project_and_an_admin_key_allows_a_host(ours: Tenant) -> None:
