@@ -62,33 +62,6 @@ def test_a_journal_of_several_batches_has_a_bounded_size(
     assert ledger._journal.size_bytes < 8000
 
 
-def test_requests_of_a_dead_process_are_recovered(new_ledger: NewLedger) -> None:
-    ledger = new_ledger()
-    for request_id in ("running", "waiting"):
-        ledger.admit(admission(request_id))
-    ledger.checkpoint([("running", 11, 8, 3, 1)])
-    ledger.checkpoint([("running", 11, 8, 9, 1)])
-    serve(ledger, "done")
-    die(ledger)
-
-    shelf = new_ledger.recover()
-
-    interrupted = dict.fromkeys(("running", "waiting"), Outcome.INTERRUPTED)
-    assert shelf.outcomes == {"done": Outcome.OK, **interrupted}
-    assert shelf.rows["running"].num_output_tokens == 9
-    assert list(new_ledger.folder.iterdir()) == []
-
-
-def test_stopping_settles_all_requests(new_ledger: NewLedger) -> None:
-    ledger = new_ledger()
-    ledger.admit(admission("running"))
-    serve(ledger, "done")
-    ledger.stop()
-    outcomes = {"done": Outcome.OK, "running": Outcome.INTERRUPTED}
-    assert new_ledger.shelf.outcomes == outcomes
-    assert list(new_ledger.folder.iterdir()) == []
-
-
 def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
     new_ledger: NewLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,27 +71,6 @@ def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
     ledger.stop()
     assert "until the next start" in caplog.text
     assert new_ledger.recover().outcomes == {"r1": Outcome.OK}
-
-
-def test_a_rewrite_keeps_open_requests_and_unstored_records(new_ledger: NewLedger) -> None:
-    ledger = new_ledger(max_journal_bytes=1)
-    ledger.admit(admission("long"))
-    ledger.checkpoint([("long", 5, 4, 3, 2)])
-    serve(ledger, "stored")
-    ledger.flush()
-    serve(ledger, "late")
-    ledger._rewrite()
-    ledger.flush()
-    assert sorted(new_ledger.shelf.rows) == ["late", "stored"]
-
-    serve(ledger, "later")
-    ledger._rewrite()
-    die(ledger)
-    shelf = new_ledger.recover()
-
-    settled = dict.fromkeys(("stored", "late", "later"), Outcome.OK)
-    assert shelf.outcomes == {**settled, "long": Outcome.INTERRUPTED}
-    assert shelf.rows["long"].num_output_tokens == 3
 
 
 def test_neither_open_requests_nor_a_backlog_are_copied_in_every_pass(

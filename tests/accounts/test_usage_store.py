@@ -9,7 +9,14 @@ from usage_builders import NOON, settlement, store
 
 from tests.accounts.key_tables import MakeKey
 from tests.tables import table
-from vinery_accounts.models import ApiKey, ModelWeight, RefusedRequest, UsageRecord
+from vinery_accounts.models import (
+    ApiKey,
+    DayRollup,
+    ModelWeight,
+    RefusedRequest,
+    UsageRecord,
+    UsageSlice,
+)
 from vinery_accounts.usage.entries import BoundLimit, Media, Outcome
 from vinery_accounts.usage.store import store_settlements
 
@@ -99,7 +106,8 @@ def test_a_batch_is_stored_completely_or_not_at_all(new_key: MakeKey) -> None:
 
     with connection.execute_wrapper(fails_when_the_key_is_marked), pytest.raises(OperationalError):
         store("r1", key_id=key.pk)
-    assert not UsageRecord.objects.exists()
+    for stored in (UsageRecord, DayRollup, UsageSlice):
+        assert not stored.objects.exists()
 
 
 def test_a_key_has_the_time_of_its_last_use(new_key: MakeKey) -> None:

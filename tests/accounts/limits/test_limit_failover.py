@@ -14,7 +14,7 @@ from tests.tables import table
 from vinery_accounts.limits import reservations
 from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.reservations import ActualUsage, LimitsUnavailable, UsageBaseline
-from vinery_accounts.limits.rules import Metric, Rule, Window
+from vinery_accounts.limits.rules import Rule
 
 
 @pytest.fixture
@@ -141,33 +141,6 @@ async def test_allow_reports_what_is_uncounted(store: FakeLimiter, failover: Mak
     assert await used(limiter, tokens) == [101]
     assert (await limiter.extend(leases[0], 100)).num_output_tokens == 100
     await limiter.renew(leases)
-    assert not limiter.state.is_degraded
-
-
-@pytest.mark.parametrize("policy", UnavailablePolicy)
-async def test_a_store_without_its_data_counts_again_when_it_has_its_baselines(
-    store: FakeLimiter, failover: MakeFailover, policy: UnavailablePolicy
-) -> None:
-    limiter = failover(store, policy)
-    quota = rule(Metric.WEIGHTED_TOKENS, Window.NONE, amount=100)
-    await limiter.restore([UsageBaseline(quota, 100)])
-    await denied(limiter, request_for(quota))
-    store.is_unavailable = True
-    await notice(limiter)
-
-    store.forget()
-    await answer_again(limiter)
-
-    assert limiter.state.is_degraded
-    match policy:
-        case UnavailablePolicy.REFUSE:
-            with pytest.raises(LimitsUnavailable):
-                await limiter.acquire(request_for(quota))
-        case UnavailablePolicy.ALLOW:
-            assert (await granted(limiter, request_for(quota))).is_uncounted
-    await limiter.restore([UsageBaseline(quota, 100)])
-    limiter.resume(limiter.num_outages)
-    await denied(limiter, request_for(quota))
     assert not limiter.state.is_degraded
 
 

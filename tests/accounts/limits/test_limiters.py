@@ -28,26 +28,15 @@ async def test_a_request_reserves_tokens_and_gets_back_the_unused(limiter: Limit
     lease = await granted(limiter, asked)
     assert await used(limiter, *asked.rules) == [38, 30, 8, 1]
     assert [level.num_used for level in lease.reading.levels] == [38, 30, 8, 1]
-
-    rules = rule(Metric.TOKENS), rule(Metric.REQUESTS), rule(window=MINUTE), slots(2)
-    ran, never_ran = [
-        await granted(limiter, request_for(*rules, num_input_tokens=30)) for _ in "ab"
-    ]
-    await limiter.extend(ran, 20)
-    await limiter.settle(ran, ActualUsage(num_prompt_tokens=30, num_output_tokens=5))
-    await limiter.settle(never_ran, NO_USAGE)
-    assert await used(limiter, *rules) == [35, 1, 35, 0]
+    await limiter.extend(lease, 20)
+    await limiter.settle(lease, ActualUsage(num_prompt_tokens=30, num_output_tokens=5))
+    assert await used(limiter, *asked.rules) == [35, 30, 5, 1]
+    lease = await granted(limiter, request_for(*asked.rules, num_input_tokens=30))
+    await limiter.settle(lease, NO_USAGE)
+    assert await used(limiter, *asked.rules) == [35, 30, 5, 1]
 
 
-async def test_only_the_first_settlement_counts_and_more_is_owed(limiter: Limiter) -> None:
-    tokens, slot = rule(amount=100), slots(2)
-    lease = await granted(limiter, request_for(tokens, slot, num_input_tokens=30))
-    await granted(limiter, request_for(tokens, slot, num_input_tokens=30))
-    for num_output_tokens in (1, 0, 50):
-        await limiter.settle(lease, ActualUsage(10, num_output_tokens))
-        assert (await limiter.extend(lease, 1)).is_lost
-    assert await used(limiter, tokens, slot) == [11 + 31, 1]
-
+async def test_what_was_used_beyond_a_reservation_is_owed(limiter: Limiter) -> None:
     tokens = rule(amount=100)
     first = await granted(limiter, request_for(tokens))
     second = await granted(limiter, request_for(tokens))
