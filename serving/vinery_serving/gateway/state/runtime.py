@@ -20,7 +20,7 @@ from django.db import Error, close_old_connections
 
 from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
-from vinery_accounts.captures.quarantine import FatalRequest, QuarantineQueue
+from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.limits.service import (
@@ -29,6 +29,7 @@ from vinery_accounts.limits.service import (
     UnavailablePolicy,
     settle_dead_leases,
 )
+from vinery_accounts.models import QuarantinedRequest
 from vinery_accounts.usage.ledger import UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.core import field_limits
@@ -318,13 +319,13 @@ class Runtime:
 
     def _put_in_quarantine(self, found: Quarantined) -> None:
         self.quarantine.put(
-            FatalRequest(
+            QuarantinedRequest(
                 digest=found.digest,
                 model=found.model,
                 request_id=found.request_id,
                 organization_id=found.organization_id or None,
                 key_id=found.key_id or None,
-                ended_at=datetime.now(UTC),
+                created_at=datetime.now(UTC),
             )
         )
         self._has_quarantined.set()
