@@ -29,6 +29,7 @@ from vinery_accounts.keys.rows import (
 )
 from vinery_accounts.keys.secrets import digest_of, key_peppers, looks_like_key
 from vinery_accounts.models import Scope
+from vinery_accounts.usage.entries import Owners
 
 # How long after its `updated_at` a row may become visible: the longest transaction that writes
 # keys or users, plus the clock difference of two hosts.
@@ -37,16 +38,12 @@ _SCHEME = b"bearer"
 MAX_END_USER: Final = 64  # characters, as of OpenAI's safety_identifier
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
+class Caller(Owners, frozen=True, kw_only=True):
     """The user, key and project of a request. Ids are None without authentication."""
 
-    user_id: int | None
     username: str
-    key_id: int | None
     key_name: str
-    project_id: int | None = None
     project_name: str = ""
-    organization_id: int | None = None
     organization_name: str = ""
     grants: Grants = ALL
     captures: bool = False  # whether the project keeps texts of requests

@@ -144,7 +144,7 @@ def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
             continue
         owners = {rule.owner for rule in rules}
         chains = successors_of(_key_ids(rules))
-        own = used_since(at_ms, _COLUMNS.get(kind), {*owners, *map(str, chains)})
+        own = _used_since(at_ms, _COLUMNS.get(kind), {*owners, *map(str, chains)})
         used = defaultdict(lambda: NO_COSTS, own)
         for old, successors in chains.items():
             for key_id in map(str, successors):
@@ -175,7 +175,7 @@ class _Part(NamedTuple):
     end_ms: int | None = None
 
 
-def used_since(
+def _used_since(
     since_ms: int, column: str | None = None, owners: Collection[object] = ()
 ) -> dict[str, Costs]:
     """Return the usage since a Unix time in milliseconds, by owner. `column` is the usage column
@@ -212,15 +212,15 @@ def _each_since(
         yield round(at.timestamp() * _MS), has, _costs_of(1, num_prompt, num_output, weighted)
 
 
-def _costs_of(
-    num_requests: int | None, num_prompt: int | None, num_output: int | None, weighted: float | None
-) -> Costs:
-    usage = ActualUsage(num_prompt or 0, num_output or 0, num_requests=num_requests or 0)
+def _costs_of(num_requests: Any, num_prompt: Any, num_output: Any, weighted: Any) -> Costs:
+    """The costs of sums, which are None without rows, and decimals on PostgreSQL."""
+    counts = [int(num or 0) for num in (num_prompt, num_output, num_requests)]
+    usage = ActualUsage(*counts[:2], num_requests=counts[2])
     return usage.costs_with_weighted(round((weighted or 0) * SCALE))
 
 
 def _sum(some: Costs, more: Costs) -> Costs:
-    return tuple(map(add, some, more))  # type: ignore[return-value]
+    return tuple(map(add, some, more))
 
 
 def _parts(since_ms: int, kept_since: _KeptSince) -> Iterator[_Part]:
