@@ -14,7 +14,7 @@ from usage_builders import NewLedger, Shelf, admission, die, serve, settlement
 
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.journal import Journal
-from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
+from vinery_accounts.usage.ledger import NoRoomForUsage
 from vinery_accounts.usage.recovery import read_losses, recover_orphans
 
 LONG_AGO, LATER = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
@@ -155,12 +155,6 @@ def test_requests_are_admitted_again_after_there_is_disk_space(
             ledger.admit(admission())
     ledger.admit(admission())
     assert ledger.has_room
-
-
-def test_a_ledger_needs_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a directory")
-    with pytest.raises(OSError):
-        UsageLedger(tmp_path / "file", store=Shelf())
 
 
 def test_a_full_disk_and_a_kill_lose_no_admitted_request(tmp_path: Path, shelf: Shelf) -> None:

@@ -281,20 +281,6 @@ def test_a_request_counts_that_ran_when_data_was_lost_or_read(redis: OnRedis) ->
     assert redis.state == (False, [36])
 
 
-def test_a_bucket_continues_after_an_outage_of_redis(bucket: Limit, on_redis: OnRedis) -> None:
-    on_redis.follow()
-    on_redis.stop_redis()
-    on_redis.follow()
-    on_redis.start_redis()
-    assert on_redis.state == (True, [0])
-
-    on_redis.follow()
-
-    is_degraded, [num_used] = on_redis.state
-    assert 0 < num_used <= 12
-    assert not is_degraded
-
-
 @pytest.mark.parametrize("policy", [UnavailablePolicy.ALLOW])
 @pytest.mark.parametrize("has_data", [True, False])
 def test_what_runs_without_redis_counts_when_it_answers(on_redis: OnRedis, has_data: bool) -> None:
