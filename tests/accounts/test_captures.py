@@ -1,7 +1,7 @@
 """Captures are encrypted, readable only by owners and admins of the organisation, and expire."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +21,6 @@ from vinery_accounts.captures.store import (
     CaptureUnreadable,
     store_captured,
 )
-from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import AuditEntry, Capture, Organization, Project
 
 pytestmark = pytest.mark.stores
@@ -161,24 +160,6 @@ def test_changes_and_reads_are_logged_without_the_text(project: Project) -> None
     changes.remove(Capture.objects.get())
     assert "encrypted_texts" not in (AuditEntry.objects.get(action="capture.delete").before or {})
     assert audit.verify().broken is None
-
-
-# -- Access
-
-
-def test_the_key_table_has_the_capture_settings_of_projects(
-    project: Project, new_key: Callable[..., Any], table: KeyTable
-) -> None:
-    key = f"Bearer {new_key(project=project).secret}"
-    plain = changes.add(Project(organization=project.organization, name="plain"))
-    other = f"Bearer {new_key(project=plain).secret}"
-    table.refresh()
-    assert table.authenticate(key).captures
-    assert not table.authenticate(other).captures
-
-    changes.change(project, capture_hours=0)
-    table.refresh()
-    assert not table.authenticate(key).captures
 
 
 # -- The queue

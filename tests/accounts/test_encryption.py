@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import signin_helpers as signin
+from allauth.mfa.models import Authenticator
 from cryptography.fernet import InvalidToken
 
 from vinery_accounts.access import changes
@@ -51,8 +52,11 @@ def test_second_factors_and_webhooks_are_reencrypted(client: Any, keys: Any) -> 
     webhook, first = webhooks.make("pager", "https://hooks.example.com/")
     changes.add(webhook)
     second = webhooks.rotate(webhook, timedelta(days=1))
+    stored = str([*Authenticator.objects.values(), *Webhook.objects.values()])
+    assert not [each for each in (secret, *codes, first, second) if each in stored]
 
     keys(NEW, OLD)
+    assert signin.recovery_codes(alice) == codes
     assert reencrypt() == Reencrypted(3, 0)
     keys(NEW)
 

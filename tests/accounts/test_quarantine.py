@@ -12,7 +12,6 @@ from row_builders import stored_quarantined
 from tests.accounts.key_tables import MakeKey
 from vinery_accounts.access import audit, changes
 from vinery_accounts.captures.quarantine import (
-    FatalRequest,
     QuarantineQueue,
     digests_in_force,
     release,
@@ -27,10 +26,10 @@ DIGEST = "0123456789abcdef" * 2
 OTHER = "f" * 32
 
 
-def fatal(digest: str = DIGEST, **more: Any) -> FatalRequest:
+def fatal(digest: str = DIGEST, **more: Any) -> QuarantinedRequest:
     usual = {"model": "tiny-chat", "request_id": "req_1", "key_id": None}
-    values: dict[str, Any] = {"organization_id": None, "ended_at": datetime.now(UTC), **usual}
-    return FatalRequest(digest, **{**values, **more})
+    values: dict[str, Any] = {"organization_id": None, "created_at": datetime.now(UTC), **usual}
+    return QuarantinedRequest(digest=digest, **{**values, **more})
 
 
 def test_a_request_is_stored_with_the_names_that_are_known_and_outlives_its_key(
@@ -96,7 +95,7 @@ class Database:
         self.stored: list[str] = []
         self.errors: list[Exception] = []
 
-    def store(self, found: FatalRequest, keep_s: int) -> None:
+    def store(self, found: QuarantinedRequest, keep_s: int) -> None:
         if self.errors:
             raise self.errors.pop()
         self.stored.append(found.digest)

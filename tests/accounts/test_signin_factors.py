@@ -9,7 +9,7 @@ import pytest
 from allauth.mfa.models import Authenticator
 from asgiref.sync import sync_to_async
 from django.core.cache import cache
-from django.db import connection, connections
+from django.db import connections
 from django.test import AsyncClient, Client
 from django.test.client import ClientHandler
 from django.urls import reverse
@@ -27,7 +27,7 @@ from signin_helpers import (
     signed_in_name,
 )
 
-from vinery_accounts.models import User
+from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.signin.attempts import has_second_factor
 from vinery_accounts.signin.factors import reset_second_factor
 
@@ -103,20 +103,6 @@ def test_only_a_right_code_sets_a_factor_up_and_works_once(client: Client, alice
     assert signed_in_name(thief) == "alice"
 
 
-def test_secrets_are_encrypted_and_readable_with_an_old_key(settings: Any, alice: User) -> None:
-    secret, codes = give_factor(alice), recovery_codes(alice)
-
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT data FROM mfa_authenticator")
-        stored = " ".join(str(row[0]) for row in cursor.fetchall())
-
-    assert secret not in stored
-    assert not set(codes) & set(re.findall(r"\w+", stored))
-    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
-    settings.SECRET_KEY = "a new one, made today"
-    assert recovery_codes(alice) == codes
-
-
 def test_turning_the_factor_off_needs_a_confirmation_and_deletes_the_recovery_codes(
     client: Client, monkeypatch: pytest.MonkeyPatch, alice: User
 ) -> None:
@@ -185,6 +171,11 @@ def test_any_recovery_code_works_once_and_none_is_guessed(client: Client, alice:
     enter_code(thief, code)
     assert signed_in_name(thief) == ""
     assert len(recovery_codes(alice)) == 9
+    entry = AuditEntry.objects.get(action="user.recovery_code_used")
+    assert (entry.actor, entry.after) == ("alice", {"num_left": 9})
+    first = AuditEntry.objects.get(action="user.sign_in")
+    assert first.after == {"with": ["password", "recovery_codes"]}
+    assert code not in str(AuditEntry.objects.values())
 
     sign_in(thief, "alice")
     for _ in range(4):  # and the code that was used already

@@ -25,7 +25,7 @@ from signin_helpers import (
 )
 
 from vinery_accounts.access.changes import set_password
-from vinery_accounts.models import User
+from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.signin import attempts
 from vinery_platform.cli import main
 
@@ -179,6 +179,9 @@ def test_a_link_in_a_mail_sets_a_new_password_once(client: Client, e_mail: None)
     assert "This link no longer works" in Client().get(link, follow=True).content.decode()
     sign_in(client, "alice", new)
     assert signed_in_name(client) == "alice"
+    entry = AuditEntry.objects.get(action="user.password")
+    assert (entry.actor, entry.target, entry.after) == ("anonymous", "alice", {"by": "link"})
+    assert new not in str(AuditEntry.objects.values())
 
 
 def test_no_mail_goes_to_users_without_a_password_or_sign_in(client: Client, e_mail: None) -> None:

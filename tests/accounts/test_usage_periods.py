@@ -51,8 +51,8 @@ def test_existing_roll_ups_cover_every_second_once(
     assert borders[0] <= since.timestamp()
     assert borders[-1] >= until.timestamp()
     sums = [Counter[int]() for _ in itertools.pairwise(borders)]
-    for reading in itertools.chain(*map(periods.readings, periods.runs(borders))):
-        for start_s in itertools.chain(*(part.starts for part in reading.parts)):
+    for reading in periods.readings(borders):
+        for start_s in itertools.chain(*reading.parts):
             assert start_s % reading.unit_s == 0
             if reading.unit_s < DAY_S:
                 assert start_s >= kept.hours_since_s
@@ -65,13 +65,6 @@ def test_existing_roll_ups_cover_every_second_once(
     # The sums that remain are the begin and the end of the point.
     for found, (begin_s, end_s) in zip(sums, itertools.pairwise(borders), strict=True):
         assert {at_s: num for at_s, num in found.items() if num} == {begin_s: 1, end_s: -1}
-
-
-def test_the_runs_of_a_series_are_its_points() -> None:
-    borders = [0, 40, 100, 160, 220, 400]
-    runs = list(periods.runs(borders))
-    assert [run.first for run in runs] == [0, 1, 4]
-    assert [run.borders for run in runs] == [[0, 40], [40, 100, 160, 220], [220, 400]]
 
 
 def test_days_follow_the_time_zone_when_the_clock_changes() -> None:
@@ -100,12 +93,11 @@ def test_days_of_other_zones_are_read_from_days_and_hours(zone: str, hours: int,
     until = since + timedelta(days=30)
     borders = periods.borders(since, until, Granularity.DAY, ZoneInfo(zone), ALL_KEPT)
 
-    [run] = periods.runs(borders)
-    of_hours, of_days = periods.readings(run)
+    of_hours, of_days = periods.readings(borders)
 
     assert (of_hours.unit_s, of_days.unit_s) == (HOUR_S, DAY_S)
-    assert sum(len(part.starts) for part in of_hours.parts) == 31 * hours
-    assert [len(part.starts) for part in of_days.parts] == [30]
+    assert sum(map(len, of_hours.parts)) == 31 * hours
+    assert [len(part) for part in of_days.parts] == [30]
     assert dict(of_hours.targets(7)) == {7: sign, 6: -sign}
 
 

@@ -1,10 +1,20 @@
 """Which addresses belong to ordinary public hosts."""
 
+import pytest
+
 from tests.outbound.attacks import FORBIDDEN_IPV4, FORBIDDEN_IPV6, plain
 from tests.tables import table
 from vinery_accounts.outbound.addresses import is_within, read_networks, why_not_public
 
-PUBLIC = ("8.8.8.8", "192.0.1.1", "223.255.255.255", "2606:4700::1111", "2a00::1", "2001:200::1")
+PUBLIC = (
+    *("8.8.8.8", "192.0.1.1", "192.89.0.1", "223.255.255.255", "2606:4700::1111", "2a00::1"),
+    *("2001:200::1", "2620:4f:8001::1", "3ffe::1"),
+)
+# Some releases of Python call some of them global.
+MORE_FORBIDDEN = (
+    *("192.88.99.1", "192.0.0.9", "192.31.196.1", "192.52.193.1", "192.175.48.1", "feff::1"),
+    *("64:ff9b:1::1", "100:0:0:1::1", "::8.8.8.8", "2001:0:4136:e378:8000:63bf:f7f7:f7f7"),
+)
 KINDS = {"loopback": ("127.0.0.1", "::1"), "private": ("10.0.0.1", "fd00:ec2::254")}
 KINDS |= {"link-local": ("169.254.169.254", "fe80::1%eth0")}
 KINDS |= {"metadata": ("192.0.0.192", "168.63.129.16"), "provider": ("100.64.0.1",)}
@@ -26,7 +36,7 @@ def test_an_address_that_is_not_public_is_refused_by_its_kind(address: str, kind
 
 def test_no_forbidden_address_is_public_in_any_form() -> None:
     hosts = [host.strip("[]").rstrip(".") for ip in FORBIDDEN_IPV4 for host in plain(ip)]
-    for address in (*hosts, *FORBIDDEN_IPV6):
+    for address in (*hosts, *FORBIDDEN_IPV6, *MORE_FORBIDDEN):
         assert why_not_public(address) is not None, address
         assert why_not_public(address, allows_translated=True) is not None, address
 
@@ -39,6 +49,30 @@ def test_an_ordinary_host_is_public_and_a_translated_one_where_it_is_allowed() -
         assert why_not_public(address, allows_translated=True) is None, address
 
 
-def test_an_address_with_a_zone_is_within_its_network() -> None:
-    assert is_within("fe80::1%eth0", read_networks(["fe80::/10"]))
-    assert not is_within("fe80::1%eth0", read_networks(["fc00::/7"]))
+@table(
+    "network, inside, outside",
+    [
+        ("10.0.0.0/8", "10.1.2.3", "11.0.0.1"),
+        ("10.0.0.0/8", "::ffff:10.1.2.3", "::ffff:11.0.0.1"),
+        ("192.0.2.1", "192.0.2.1", "192.0.2.2"),
+        ("2001:db8::/32", "2001:db8::1", "2001:db9::1"),
+        ("::ffff:10.0.0.0/104", "10.1.2.3", "11.0.0.1"),
+        ("::ffff:10.0.0.1/128", "::ffff:10.0.0.1", "10.0.0.2"),
+        ("::ffff:0:0/96", "10.1.2.3", "2001:db8::1"),
+        ("0.0.0.0/0", "10.1.2.3", "2001:db8::1"),
+        ("::/0", "2001:db8::1", "10.1.2.3"),
+        (" 10.0.0.0/8 ", "10.0.0.0", "no address"),
+        ("fe80::/10", "fe80::1%eth0", "fc00::1%eth0"),
+    ],
+)
+def test_an_address_is_matched_with_the_networks(network: str, inside: str, outside: str) -> None:
+    networks = read_networks([network])
+
+    assert is_within(inside, networks)
+    assert not is_within(outside, networks)
+
+
+@table("text", ["10.0.0.1/8", "10.0.0.0/33", "the office", "", "fe80::1%eth0/64"])
+def test_an_invalid_network_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match=text or "''"):
+        read_networks([text])

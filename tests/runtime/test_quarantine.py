@@ -8,7 +8,8 @@ import pytest
 from django.db import OperationalError
 
 from tests.convert.waiting import until
-from vinery_accounts.captures.quarantine import FatalRequest, QuarantineQueue
+from vinery_accounts.captures.quarantine import QuarantineQueue
+from vinery_accounts.models import QuarantinedRequest
 from vinery_platform.operations.metrics import _of_process
 from vinery_serving.core.errors import RequestQuarantined
 from vinery_serving.core.request import Sampling
@@ -25,11 +26,11 @@ class Database:
     """The table of the quarantine, in memory."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, FatalRequest] = {}
+        self.rows: dict[str, QuarantinedRequest] = {}
         self.is_unavailable = False
         self.num_stored = 0
 
-    def store(self, found: FatalRequest, keep_s: int) -> None:
+    def store(self, found: QuarantinedRequest, keep_s: int) -> None:
         if self.is_unavailable:
             raise OperationalError("connection refused")
         self.num_stored += 1

@@ -3,8 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from django.db import transaction
@@ -19,23 +18,14 @@ from vinery_accounts.models import ApiKey, QuarantinedRequest
 _MAX_DIGESTS: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class FatalRequest:
-    """A request that ended two engines. Ids are None for anonymous callers."""
-
-    digest: str
-    model: str
-    request_id: str
-    organization_id: int | None
-    key_id: int | None
-    ended_at: datetime
-
-
-def store_fatal(found: FatalRequest, keep_s: int) -> None:
-    """Put a request into quarantine for so long from now on. Web processes may find the same one:
-    it stays as the first has stored it, and expires later. Raises `django.db.Error`."""
+def store_fatal(row: QuarantinedRequest, keep_s: int) -> None:
+    """Put a request, of which the ids are known, into quarantine for so long from now on. Web
+    processes may find the same one: it stays as the first has stored it, and expires later. Raises
+    `django.db.Error`."""
     now = timezone.now()
-    row = _row(found, now + timedelta(seconds=keep_s))
+    row.model = row.model[:255]
+    row.expires_at = now + timedelta(seconds=keep_s)
+    _add_names(row)
     with transaction.atomic():
         change_signal.send_after_commit()
         QuarantinedRequest.stored.filter(digest=row.digest, expires_at__lte=now).delete()
@@ -44,24 +34,14 @@ def store_fatal(found: FatalRequest, keep_s: int) -> None:
         )
 
 
-def _row(found: FatalRequest, expires_at: datetime) -> QuarantinedRequest:
-    row = QuarantinedRequest(
-        digest=found.digest,
-        model=found.model[:255],
-        request_id=found.request_id,
-        organization_id=found.organization_id,
-        key_id=found.key_id,
-        created_at=found.ended_at,
-        expires_at=expires_at,
-    )
+def _add_names(row: QuarantinedRequest) -> None:
     keys = ApiKey.objects.select_related("owner", "project__organization")
-    key = keys.filter(pk=found.key_id or 0).first()
+    key = keys.filter(pk=row.key_id or 0).first()
     if key is not None:
         row.key_name, row.user_id, row.username = key.name, key.owner_id, key.owner.username
         row.project_id, row.project_name = key.project_id, key.project.name
         row.organization_id = key.project.organization_id
         row.organization_name = key.project.organization.name
-    return row
 
 
 def digests_in_force() -> frozenset[str]:
@@ -93,7 +73,7 @@ class QuarantineQueue:
         self,
         keep_s: int,
         *,
-        store: Callable[[FatalRequest, int], None] = store_fatal,
+        store: Callable[[QuarantinedRequest, int], None] = store_fatal,
         read: Callable[[], frozenset[str]] = digests_in_force,
         max_waiting: int = 1000,
     ) -> None:
@@ -102,7 +82,7 @@ class QuarantineQueue:
         self._store = store
         self._read = read
         self._max_waiting = max_waiting
-        self._waiting: deque[FatalRequest] = deque()
+        self._waiting: deque[QuarantinedRequest] = deque()
         # Requests in quarantine when the database was read last.
         self.num_in_force = 0
 
@@ -110,7 +90,7 @@ class QuarantineQueue:
     def waiting(self) -> frozenset[str]:
         return frozenset(each.digest for each in self._waiting.copy())
 
-    def put(self, found: FatalRequest) -> None:
+    def put(self, found: QuarantinedRequest) -> None:
         if len(self._waiting) < self._max_waiting:
             self._waiting.append(found)
         else:

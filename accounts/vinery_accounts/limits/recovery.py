@@ -15,20 +15,23 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from math import ceil
-from typing import Final, NamedTuple
+from datetime import UTC, datetime
+from itertools import pairwise
+from operator import add
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from django.conf import settings
+from django.db.models import Count, Max, Model, QuerySet, Sum
 from redis import Redis
 from redis.exceptions import RedisError
 
 from vinery_accounts.limits import windows
 from vinery_accounts.limits.redis import DEFAULT_PREFIX, lease_key, source
 from vinery_accounts.limits.reservations import (
-    NO_USAGE,
+    NO_COSTS,
     STORE_DEADLINE_S,
     ActualUsage,
     Costs,
@@ -36,9 +39,11 @@ from vinery_accounts.limits.reservations import (
     num_used,
 )
 from vinery_accounts.limits.rulebook import successors_of
-from vinery_accounts.limits.rules import END_USER, PLATFORM, SCALE, Kind, Metric, Rule
-from vinery_accounts.models.usage import UsageRecord
-from vinery_accounts.usage.used import Use, each_since, used_by_end_users, used_since
+from vinery_accounts.limits.rules import END_USER, PLATFORM, SCALE, Kind, Rule
+from vinery_accounts.models.usage import UsageRecord, UsageSlice
+from vinery_accounts.usage import retention
+from vinery_accounts.usage.periods import round_down, round_up
+from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS, coarsest
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +54,13 @@ _COLUMNS: Final = {
     "key": "key_id",
     "model": "model",
 }
-_NO_USE: Final = Use()
+_MS: Final = 1000
 # For how many of its periods the records of a bucket are read. Before them it counts as used up.
 # That matters only if requests have used more than four fifths of it all the time.
 _NUM_PERIODS_READ: Final = 5
 _IDS_IN_A_CALL: Final = 500
+_OWNERS_IN_A_QUERY: Final = 500
+_MAX_END_USERS: Final = 50_000  # of a project: limiters in memory count no more
 
 # Usage records are in the database a second or two after the end of a request.
 FIRST_PAUSE_S: Final = 5.0
@@ -103,7 +110,9 @@ def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[i
     for old, successors in successors_of(_key_ids(rules)).items():
         binding = (f"key:{key_id}" for key_id in (old, *successors))
         scopes[f"key:{old}"] = [rule for scope in binding for rule in rules_of[scope]]
-    for at_ms, (end_user, *owners), use in each_since(since_ms, ("end_user", *_COLUMNS.values())):
+    for at_ms, (end_user, *owners), costs in _each_since(
+        since_ms, ("end_user", *_COLUMNS.values())
+    ):
         named = dict(zip(_COLUMNS, owners, strict=True))
         own = (PLATFORM, *(f"{kind}:{owner}" for kind, owner in named.items()))
         bound = [rule for scope in own for rule in scopes.get(scope, ())]
@@ -113,7 +122,7 @@ def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[i
         for rule in bound:
             used, before_ms = found.get(rule, (rule.capacity, since_ms))
             left = windows.used_after(used, rule.amount, before_ms, at_ms, rule.tick_ms)
-            found[rule] = min(rule.capacity, left + _units(rule.metric, use)), at_ms
+            found[rule] = min(rule.capacity, left + costs[rule.column]), at_ms
     return found
 
 
@@ -128,37 +137,150 @@ def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
     for (kind, at_ms), rules in groups.items():
         if kind == END_USER:
             found |= {
-                rule.of_end_user(name): _amount(rule.metric, use)
+                rule.of_end_user(name): num_used(costs[rule.column])
                 for rule in rules
-                for name, use in used_by_end_users(at_ms, rule.owner).items()
+                for name, costs in _used_by_end_users(at_ms, rule.owner).items()
             }
             continue
         owners = {rule.owner for rule in rules}
         chains = successors_of(_key_ids(rules))
-        own = used_since(at_ms, _COLUMNS.get(kind), {*owners, *map(str, chains)})
-        used = dict(own)
+        own = _used_since(at_ms, _COLUMNS.get(kind), {*owners, *map(str, chains)})
+        used = defaultdict(lambda: NO_COSTS, own)
         for old, successors in chains.items():
             for key_id in map(str, successors):
-                used[key_id] = used.get(key_id, _NO_USE) + own.get(str(old), _NO_USE)
-        found |= {rule: _amount(rule.metric, used.get(rule.owner, _NO_USE)) for rule in rules}
+                used[key_id] = _sum(used[key_id], own.get(str(old), NO_COSTS))
+        found |= {rule: num_used(used[rule.owner][rule.column]) for rule in rules}
     return found
-
-
-def _amount(metric: Metric, use: Use) -> int:
-    if metric is Metric.WEIGHTED_TOKENS:
-        # A sum of fractions differs a little with their order.
-        return ceil(round(use.weighted_tokens, 6))
-    return int(getattr(use, f"num_{metric.value}"))
-
-
-def _units(metric: Metric, use: Use) -> int:
-    if metric is Metric.WEIGHTED_TOKENS:
-        return round(use.weighted_tokens * SCALE)
-    return _amount(metric, use) * SCALE
 
 
 def _key_ids(rules: Iterable[Rule]) -> set[int]:
     return {int(rule.owner) for rule in rules if rule.scope_kind == "key"}
+
+
+# -- The usage of owners. Whole hours and days come from roll-ups, which equal the records. Only the
+# partial hour at the beginning is read from minutes and records. Where these have been deleted, the
+# beginning moves down to the hour or the day.
+
+# From records to roll-ups of days, by the unit in seconds.
+_TABLES: Final[dict[int, type[Model]]] = {0: UsageRecord, **LEVELS}
+_KeptSince = Mapping[type[Model], datetime]
+
+
+class _Part(NamedTuple):
+    """A period that is read from roll-ups of `unit_s`; 0: from records. `end_ms` is exclusive;
+    None leaves it open."""
+
+    unit_s: int
+    start_ms: int
+    end_ms: int | None = None
+
+
+def _used_since(
+    since_ms: int, column: str | None = None, owners: Collection[object] = ()
+) -> dict[str, Costs]:
+    """Return the usage since a Unix time in milliseconds, by owner. `column` is the usage column
+    with the owner; None sums all usage, with the owner "". Owners without usage are missing."""
+    used: defaultdict[str, Costs] = defaultdict(lambda: NO_COSTS)
+    parts = list(_parts(since_ms, retention.all_kept_since()))
+    several = sorted(owners, key=str)
+    for at in range(0, len(several) if column else 1, _OWNERS_IN_A_QUERY):
+        for part in parts:
+            for owner, *sums in _read(part, column, several[at : at + _OWNERS_IN_A_QUERY]):
+                used[str(owner)] = _sum(used[str(owner)], _costs_of(*sums))
+    return dict(used)
+
+
+def _used_by_end_users(since_ms: int, project_id: str) -> dict[str, Costs]:
+    """Return the usage of a project since a Unix time in milliseconds, by end user: of those that
+    came last, the last one at the end. Roll-ups have no end users: deleted records are missing."""
+    sums = _sums(Count("id"))
+    rows = _records(_Part(0, since_ms)).filter(project_id=project_id).exclude(end_user="")
+    last = rows.values("end_user").annotate(last=Max("created_at"), **sums).order_by("-last")
+    found = last.values_list("end_user", *sums)[:_MAX_END_USERS]
+    return {end_user: _costs_of(*amounts) for end_user, *amounts in reversed(list(found))}
+
+
+def _each_since(
+    since_ms: int, columns: Sequence[str]
+) -> Iterator[tuple[int, Sequence[object], Costs]]:
+    """Yield each request since a Unix time in milliseconds, in order of arrival. An item is the
+    arrival (Unix ms), the values of `columns`, and the usage."""
+    rows = _records(_Part(0, since_ms)).order_by("created_at", "id")
+    amounts = ("num_prompt_tokens", "num_output_tokens", "weighted_tokens")
+    found = rows.values_list("created_at", *amounts, *columns).iterator()
+    for at, num_prompt, num_output, weighted, *has in found:
+        yield round(at.timestamp() * _MS), has, _costs_of(1, num_prompt, num_output, weighted)
+
+
+def _costs_of(num_requests: Any, num_prompt: Any, num_output: Any, weighted: Any) -> Costs:
+    """The costs of sums, which are None without rows, and decimals on PostgreSQL."""
+    counts = [int(num or 0) for num in (num_prompt, num_output, num_requests)]
+    usage = ActualUsage(*counts[:2], num_requests=counts[2])
+    return usage.costs_with_weighted(round((weighted or 0) * SCALE))
+
+
+def _sum(some: Costs, more: Costs) -> Costs:
+    return tuple(map(add, some, more))
+
+
+def _parts(since_ms: int, kept_since: _KeptSince) -> Iterator[_Part]:
+    def is_whole(unit_s: int, at_ms: int) -> bool:
+        return kept_since[_TABLES[unit_s]] <= _moment(at_ms)
+
+    # The latest time up to the beginning at which a complete table has a border.
+    borders = [(unit_s, round_down(since_ms, unit_s * _MS or 1)) for unit_s in _TABLES]
+    start_ms = next((at_ms for unit_s, at_ms in borders if is_whole(unit_s, at_ms)), borders[-1][1])
+    for unit_s, coarser_s in pairwise(_TABLES):
+        end_ms = round_up(start_ms, coarser_s * _MS)
+        if start_ms < end_ms:
+            whole_s = (each for each in (unit_s, MINUTE_S, 0) if is_whole(each, start_ms))
+            yield _Part(next(whole_s, unit_s), start_ms, end_ms)
+        start_ms = end_ms
+    yield _Part(DAY_S, start_ms)
+
+
+def _read(part: _Part, column: str | None, owners: Collection[object]) -> Iterable[Any]:
+    """Return rows of an owner and the sums of `_sums`."""
+    rows = _rollups(part, column, owners) if part.unit_s else _records(part)
+    sums = _sums(Sum("num_taken") if part.unit_s else Count("id"))
+    if column is None:
+        totals = rows.aggregate(**sums)
+        return [("", *(totals[name] for name in sums))]
+    whose = f"slice__{column}" if part.unit_s else column
+    of_owners = rows.filter(**{f"{whose}__in": owners}).values(whose)
+    found: Iterable[Any] = of_owners.annotate(**sums).values_list(whose, *sums)
+    return found
+
+
+def _records(part: _Part) -> QuerySet[Any]:
+    # Requests that no engine accepted have no tokens, and limits did not count them.
+    since = _moment(part.start_ms)
+    rows = UsageRecord.objects.filter(num_prompt_tokens__gt=0, created_at__gte=since).order_by()
+    return rows if part.end_ms is None else rows.filter(created_at__lt=_moment(part.end_ms))
+
+
+def _rollups(part: _Part, column: str | None, owners: Collection[object]) -> QuerySet[Any]:
+    dimensions = coarsest(ROLLUP_DIMENSIONS[part.unit_s], {column} if column else set())
+    slices = UsageSlice.objects.filter(dimensions=dimensions)
+    if column:
+        slices = slices.filter(**{f"{column}__in": owners})
+    rows = LEVELS[part.unit_s]._default_manager.filter(
+        slice__in=slices, start_s__gte=part.start_ms // _MS
+    )
+    return rows if part.end_ms is None else rows.filter(start_s__lt=part.end_ms // _MS)
+
+
+def _sums(num_requests: Any) -> dict[str, Any]:
+    return {
+        "sum_requests": num_requests,
+        "sum_inputs": Sum("num_prompt_tokens"),
+        "sum_outputs": Sum("num_output_tokens"),
+        "sum_weighted": Sum("weighted_tokens"),
+    }
+
+
+def _moment(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / _MS, UTC)
 
 
 # -- When to read baselines ---------------------------------------------------------------------
@@ -268,6 +390,5 @@ def _leases_to_settle(request_ids: Sequence[str], prefix: str) -> Iterable[tuple
     rows = UsageRecord.objects.filter(request_id__in=request_ids).values_list(*columns)
     for request_id, num_prompt, num_output, weighted in rows:
         # A request that no engine has run has no tokens, and is not counted.
-        usage = ActualUsage(num_prompt, num_output) if num_prompt else NO_USAGE
-        costs = usage.costs_with_weighted(round(weighted * SCALE))
+        costs = _costs_of(int(num_prompt > 0), num_prompt, num_output, weighted)
         yield lease_key(prefix, request_id), request_id, costs

@@ -25,6 +25,7 @@ from vinery_accounts.limits import windows
 from vinery_accounts.limits.reservations import (
     LEASE_TTL_S,
     LOST,
+    NO_COSTS,
     STORE_DEADLINE_S,
     ActualUsage,
     Costs,
@@ -49,19 +50,18 @@ DEFAULT_PREFIX: Final = "vinery:limits:"
 _EXISTS, _DENIED = -1, 0
 
 _NO_BOUNDARIES: Final = (0, 0, 0, 0)
-_NO_COSTS: Final[Costs] = (0, 0, 0, 0, 0, 0)
 
 # A rule in a call: key, kind, amount, is_shadow, cost, the boundaries of its windows, its column in
 # costs, the key of the set of leases that may return some of it ("": none), ms in a tick.
 _Counter = tuple[str, int, int, bool, int, int, int, int, int, int, str, int]
 
 
-def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S, max_connections: int = 16) -> Redis:
+def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S) -> Redis:
     """Return a client for limits: it has few connections, waits shortly to get one, and never sends
     a command twice. Its users limit how long they wait for an answer."""
     pool = BlockingConnectionPool.from_url(
         url,
-        max_connections=max_connections,
+        max_connections=16,
         timeout=deadline_s,
         socket_connect_timeout=deadline_s,
         # With a timeout it would use `asyncio.wait_for`, which loses cancellations (Python 3.11):
@@ -146,7 +146,7 @@ class RedisLimiter:
             await self._run("renew", leases=described)
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        now_ms, used = await self._run("levels", counters=self._counters(rules, _NO_COSTS))
+        now_ms, used = await self._run("levels", counters=self._counters(rules, NO_COSTS))
         return Reading(tuple(rules), used, now_ms).levels
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:

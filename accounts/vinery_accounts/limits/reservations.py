@@ -38,6 +38,7 @@ _MILLI: Final = SCALE // 1000
 
 # Fixed-point units by `Rule.column`.
 Costs = tuple[int, int, int, int, int, int]
+NO_COSTS: Final[Costs] = (0, 0, 0, 0, 0, 0)
 
 
 class LeaseExists(ValueError):

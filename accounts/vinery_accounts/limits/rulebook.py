@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 from django.db import connection
 
@@ -29,7 +29,7 @@ from vinery_accounts.limits.rules import (
 )
 from vinery_accounts.models.keys import ApiKey
 from vinery_accounts.models.limits import Limit, LimitScope, ModelWeight
-from vinery_accounts.usage.entries import EQUAL_WEIGHTS, Weights, weights_by_model
+from vinery_accounts.usage.entries import EQUAL_WEIGHTS, Owners, Weights, weights_by_model
 
 logger = logging.getLogger(__name__)
 
@@ -48,23 +48,6 @@ SELECT * FROM
     (SELECT {_NEWEST}, SUM(uncached), SUM(cached), SUM(output), SUM(image)
         FROM {ModelWeight._meta.db_table}) AS weights
 """
-
-
-class Caller(Protocol):
-    """The owners of a request, as the `Caller` of `keys/table.py` has them. None: there is
-    none."""
-
-    @property
-    def organization_id(self) -> int | None: ...
-
-    @property
-    def project_id(self) -> int | None: ...
-
-    @property
-    def user_id(self) -> int | None: ...
-
-    @property
-    def key_id(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +83,7 @@ class RuleBook:
     def rules(self) -> Iterable[Rule]:
         return self._snapshot.all_rules
 
-    def rules_for(self, caller: Caller, model: str, end_user: str = "") -> tuple[Rule, ...]:
+    def rules_for(self, caller: Owners, model: str, end_user: str = "") -> tuple[Rule, ...]:
         """Return the rules that bind a request of this caller to this model, the widest first. The
         end user is named as in usage records; empty: the request has none."""
         if not self._snapshot.rules:
@@ -121,7 +104,7 @@ class RuleBook:
             )
         return found
 
-    def request_rates_for(self, caller: Caller, model: str) -> tuple[Rule, ...]:
+    def request_rates_for(self, caller: Owners, model: str) -> tuple[Rule, ...]:
         """Return the rules for a request that no engine runs: the rate limits on requests. Quotas
         are counted from usage records, which such a request does not have."""
         return self._request_rates(self.rules_for(caller, model))
@@ -175,7 +158,7 @@ class RuleBook:
         return rules if current == rules else current
 
 
-def scopes_of(caller: Caller) -> tuple[str, ...]:
+def scopes_of(caller: Owners) -> tuple[str, ...]:
     owned = (
         (LimitScope.ORGANIZATION.value, caller.organization_id),
         (LimitScope.PROJECT.value, caller.project_id),

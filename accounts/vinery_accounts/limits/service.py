@@ -45,7 +45,6 @@ from vinery_accounts.limits.reservations import ReservationRequest as Reservatio
 from vinery_accounts.limits.reservations import num_used as num_used
 from vinery_accounts.limits.responses import headers_of as headers_of
 from vinery_accounts.limits.responses import refusal_of as refusal_of
-from vinery_accounts.limits.rulebook import Caller as Caller
 from vinery_accounts.limits.rulebook import RuleBook, Snapshot
 from vinery_accounts.limits.rulebook import scope_of as scope_of
 from vinery_accounts.limits.rulebook import scopes_of as scopes_of

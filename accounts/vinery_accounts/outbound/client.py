@@ -28,7 +28,7 @@ from concurrent.futures import Future
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import httpcore2
 
@@ -156,28 +156,37 @@ class Client:
     ) -> AsyncIterator[Response]:
         """Yield the beginning of the response. Raises `NotReached` and `BadResponse`."""
         url = _url_of(route.url)
-        network = _CheckedAddresses(route, self.connections)
-        connection = httpcore2.AsyncHTTPConnection(
-            url.origin,
-            ssl_context=self.tls() if route.url.is_tls else None,
-            network_backend=network,
-        )
         request = httpcore2.Request(
             method,
             url,
             headers=_headers(route.url, headers, body),
             content=body,
-            extensions={"timeout": self._timeouts()},
+            extensions={"timeout": {"read": self.read_s, "write": self.read_s}},
         )
         with _explained(route.url):
-            async with connection:
+            stream = _BoundedStream(await self._connect(route))
+            async with aclosing(httpcore2.AsyncHTTP11Connection(url.origin, stream)) as connection:
                 response = await connection.handle_async_request(request)
-                network.head.is_over = True
+                stream.is_in_head = False
                 async with aclosing(response.aiter_stream()) as parts:
                     yield Response(response.status, _read_headers(response.headers), parts)
 
-    def _timeouts(self) -> dict[str, float]:
-        return {"connect": self.connect_s, "read": self.read_s, "write": self.read_s}
+    async def _connect(self, route: Route) -> httpcore2.AsyncNetworkStream:
+        stream = await self._connect_tcp(route)
+        if not route.url.is_tls:
+            return stream
+        context = self.tls()
+        context.set_alpn_protocols(["http/1.1"])
+        return await stream.start_tls(context, route.url.host, self.connect_s)
+
+    async def _connect_tcp(self, route: Route) -> httpcore2.AsyncNetworkStream:
+        """The first connection that succeeds. Raises what httpcore raises for the last one."""
+        port, timeout = route.url.port, self.connect_s
+        *others, last = route.addresses[:_MAX_ADDRESSES]
+        for address in others:
+            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                return await self.connections.connect_tcp(address, port, timeout)
+        return await self.connections.connect_tcp(last, port, timeout)
 
 
 def _url_of(url: Url) -> httpcore2.URL:
@@ -203,58 +212,20 @@ def _read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
-@dataclass(slots=True)
-class _Head:
-    """The bytes before the body: the headers, and those of interim responses (status 100)."""
+class _BoundedStream(httpcore2.AsyncNetworkStream):
+    """Reads a little at a time, so that others have their turns between, and bounds what comes
+    before the body: the headers, and those of interim responses (status 100)."""
 
-    num_bytes: int = 0
-    is_over: bool = False
-
-    def count(self, num_bytes: int) -> None:
-        self.num_bytes += num_bytes
-        if not self.is_over and self.num_bytes > _MAX_HEAD_BYTES:
-            raise httpcore2.RemoteProtocolError("The head of the response is too long.")
-
-
-class _CheckedAddresses(httpcore2.AsyncNetworkBackend):
-    """Connects to the addresses of a route, whatever name is asked for."""
-
-    def __init__(self, route: Route, connections: httpcore2.AsyncNetworkBackend) -> None:
-        self._route = route
-        self._connections = connections
-        self.head = _Head()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        """The first connection that succeeds. Raises what httpcore raises for the last one."""
-        *others, last = self._route.addresses[:_MAX_ADDRESSES]
-        for address in others:
-            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                return await self._connect(address, timeout)
-        return await self._connect(last, timeout)
-
-    async def _connect(self, address: str, timeout: float | None) -> httpcore2.AsyncNetworkStream:
-        port = self._route.url.port
-        stream = await self._connections.connect_tcp(address, port, timeout)
-        return _CountedStream(stream, self.head)
-
-
-class _CountedStream(httpcore2.AsyncNetworkStream):
-    """Reads a little at a time, so that others have their turns between, and counts the head."""
-
-    def __init__(self, stream: httpcore2.AsyncNetworkStream, head: _Head) -> None:
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
         self._stream = stream
-        self._head = head
+        self._num_bytes = 0
+        self.is_in_head = True
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         data = await self._stream.read(min(max_bytes, _MAX_READ_BYTES), timeout)
-        self._head.count(len(data))
+        self._num_bytes += len(data)
+        if self.is_in_head and self._num_bytes > _MAX_HEAD_BYTES:
+            raise httpcore2.RemoteProtocolError("The head of the response is too long.")
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -262,18 +233,6 @@ class _CountedStream(httpcore2.AsyncNetworkStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        encrypted = await self._stream.start_tls(ssl_context, server_hostname, timeout)
-        return _CountedStream(encrypted, self._head)
 
 
 @contextmanager

@@ -19,6 +19,15 @@ from vinery_accounts.base.limit_table import MAX_WEIGHT
 logger = logging.getLogger(__name__)
 
 
+class Owners(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose request it is. None: it is anonymous."""
+
+    user_id: int | None
+    key_id: int | None
+    project_id: int | None = None
+    organization_id: int | None = None
+
+
 class TokenCounts(msgspec.Struct, frozen=True):
     """The tokens of a request, or of several. Cached, image, video and audio tokens are part of the
     prompt tokens, reasoning tokens of the output tokens. What has counts extends this class:

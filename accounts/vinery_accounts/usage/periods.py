@@ -75,19 +75,6 @@ class Kept:
         return self.fit(first), round_up(last, self.unit_at(last))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The period from `start_s` to before `end_s`, read from roll-ups of `unit_s`."""
-
-    unit_s: int
-    start_s: int
-    end_s: int
-
-    @property
-    def starts(self) -> range:
-        return range(self.start_s, self.end_s, self.unit_s)
-
-
 def usual_granularity(since: datetime, until: datetime) -> Granularity:
     length = until - since
     if length <= timedelta(hours=4):
@@ -114,34 +101,21 @@ def borders(
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Adjacent points of one length. `first` is the index of the first in the series."""
-
-    first: int
-    borders: Sequence[int]
-
-
-def runs(borders: Sequence[int]) -> Iterator[Run]:
-    """Split a series where the length of points changes, as days do with daylight saving."""
-    points = enumerate(pairwise(borders))
-    for _, same in groupby(points, key=lambda point: point[1][1] - point[1][0]):
-        indexes = [index for index, _ in same]
-        yield Run(indexes[0], borders[indexes[0] : indexes[-1] + 2])
-
-
-@dataclass(frozen=True, slots=True)
 class Reading:
-    """Roll-ups to read, and the points of a series to which they are added. Roll-ups are grouped in
-    bins: bin b begins at `start_s + b * bin_s`. For each pair of a point and a sign in `first`, it
-    is added to (1) or subtracted from (-1) the b-th point after that one, if `points` contains
-    it."""
+    """Roll-ups of one unit to read, and the points of a series to which they are added. Each part
+    is the range of their start times. Roll-ups are grouped in bins: bin b begins at `start_s + b *
+    bin_s`. For each pair of a point and a sign in `first`, it is added to (1) or subtracted from
+    (-1) the b-th point after that one, if `points` contains it."""
 
-    unit_s: int
-    parts: tuple[Part, ...]
+    parts: tuple[range, ...]
     start_s: int
     bin_s: int
     points: range
     first: _Signed
+
+    @property
+    def unit_s(self) -> int:
+        return self.parts[0].step
 
     def targets(self, bin_: int) -> Iterator[tuple[int, int]]:
         """Yield the points of a bin with their sign: 1 to add it, -1 to subtract it."""
@@ -150,38 +124,46 @@ class Reading:
                 yield point + bin_, sign
 
 
-def readings(run: Run) -> list[Reading]:
-    """Return the readings that give the points of a run. Fine units come before coarse ones. So
-    usage that is subtracted from a day was part of it, also if more is stored between the two
-    queries."""
-    start_s, next_s, *_ = run.borders
+def readings(borders: Sequence[int]) -> Iterator[Reading]:
+    """Yield the readings that give the points of a series. A series is split where the length of
+    points changes, as days do with daylight saving."""
+    points = enumerate(pairwise(borders))
+    for _, same in groupby(points, key=lambda point: point[1][1] - point[1][0]):
+        indexes = [index for index, _ in same]
+        yield from _of_equal_points(indexes[0], borders[indexes[0] : indexes[-1] + 2])
+
+
+def _of_equal_points(number: int, borders: Sequence[int]) -> Iterator[Reading]:
+    """Yield the readings of adjacent points of one length, the first of which has this number. Fine
+    units come before coarse ones. So usage that is subtracted from a day was part of it, also if
+    more is stored between the two queries."""
+    start_s, next_s, *_ = borders
     midnight_s = round_down(start_s + DAY_S // 2, DAY_S)
-    points = range(run.first, run.first + len(run.borders) - 1)
+    points = range(number, number + len(borders) - 1)
     if next_s - start_s != DAY_S or start_s == midnight_s or len(points) == 1:
-        return _by_unit(parts(run.borders), start_s, next_s - start_s, points, ((run.first, 1),))
-    days = Part(DAY_S, midnight_s, midnight_s + len(points) * DAY_S)
+        yield from _by_unit(_joined(borders), start_s, next_s - start_s, points, ((number, 1),))
+        return
     first, last = sorted((start_s, midnight_s))
     between = [
-        Part(part.unit_s, part.start_s + number * DAY_S, part.end_s + number * DAY_S)
-        for number in range(len(run.borders))
+        range(part.start + day * DAY_S, part.stop + day * DAY_S, part.step)
+        for day in range(len(borders))
         for part in _cover(first, last, (HOUR_S, MINUTE_S))
     ]
     # The point includes the hours before midnight UTC, and excludes those after it.
     sign = 1 if start_s < midnight_s else -1
-    return [
-        *_by_unit(between, first, DAY_S, points, ((run.first, sign), (run.first - 1, -sign))),
-        Reading(DAY_S, (days,), midnight_s, DAY_S, points, ((run.first, 1),)),
-    ]
+    yield from _by_unit(between, first, DAY_S, points, ((number, sign), (number - 1, -sign)))
+    days = range(midnight_s, midnight_s + len(points) * DAY_S, DAY_S)
+    yield Reading((days,), midnight_s, DAY_S, points, ((number, 1),))
 
 
-def parts(borders: Sequence[int]) -> list[Part]:
+def _joined(borders: Sequence[int]) -> list[range]:
     """Return the coarsest roll-ups with all of these borders, in order, adjacent ones joined."""
-    joined: list[Part] = []
+    joined: list[range] = []
     for start_s, end_s in pairwise(borders):
         for part in _cover(start_s, end_s, (DAY_S, HOUR_S, MINUTE_S)):
-            last = joined[-1] if joined else None
-            if last and (last.unit_s, last.end_s) == (part.unit_s, part.start_s):
-                joined[-1] = Part(part.unit_s, last.start_s, part.end_s)
+            last = joined[-1] if joined else range(0)
+            if last and (last.step, last.stop) == (part.step, part.start):
+                joined[-1] = range(last.start, part.stop, part.step)
             else:
                 joined.append(part)
     return joined
@@ -204,16 +186,15 @@ def round_up(at_s: int, unit_s: int) -> int:
 
 
 def _by_unit(
-    found: Sequence[Part], start_s: int, bin_s: int, points: range, first: _Signed
-) -> list[Reading]:
-    return [
-        Reading(unit_s, of_unit, start_s, bin_s, points, first)
-        for unit_s in (MINUTE_S, HOUR_S, DAY_S)
-        if (of_unit := tuple(part for part in found if part.unit_s == unit_s))
-    ]
+    found: Sequence[range], start_s: int, bin_s: int, points: range, first: _Signed
+) -> Iterator[Reading]:
+    for unit_s in (MINUTE_S, HOUR_S, DAY_S):
+        if of_unit := tuple(part for part in found if part.step == unit_s):
+            yield Reading(of_unit, start_s, bin_s, points, first)
 
 
-def _cover(start_s: int, end_s: int, units_s: Sequence[int]) -> Iterator[Part]:
+def _cover(start_s: int, end_s: int, units_s: Sequence[int]) -> Iterator[range]:
+    """Yield the start times of the coarsest of these units that cover the period, in order."""
     unit_s, *finer = units_s
     first, last = round_up(start_s, unit_s), round_down(end_s, unit_s)
     if first >= last:
@@ -222,7 +203,7 @@ def _cover(start_s: int, end_s: int, units_s: Sequence[int]) -> Iterator[Part]:
         return
     if start_s < first:
         yield from _cover(start_s, first, finer)
-    yield Part(unit_s, first, last)
+    yield range(first, last, unit_s)
     if last < end_s:
         yield from _cover(last, end_s, finer)
 

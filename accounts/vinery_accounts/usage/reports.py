@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from http import HTTPStatus
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 from django.db.models import (
@@ -293,16 +293,13 @@ class _Reader:
                 sums = [each or 0 for each in row[len(by) + 1 :]]
                 cells[tuple(values), point].add(sums, None, 1)
             return cells
-        for run in periods.runs(borders):
-            for reading in periods.readings(run):
-                dimensions = coarsest(
-                    ROLLUP_DIMENSIONS[reading.unit_s], self._columns.union(columns)
-                )
-                slices = UsageSlice.objects.filter(self._restriction, only, dimensions=dimensions)
-                for row in _rows(reading, slices, columns, with_latencies):
-                    *values, bin_, joined = row[: len(by) + 2]
-                    for point, sign in reading.targets(bin_):
-                        cells[tuple(values), point].add(row[len(by) + 2 :], joined, sign)
+        for reading in periods.readings(borders):
+            dimensions = coarsest(ROLLUP_DIMENSIONS[reading.unit_s], self._columns.union(columns))
+            slices = UsageSlice.objects.filter(self._restriction, only, dimensions=dimensions)
+            for row in _rows(reading, slices, columns, with_latencies):
+                *values, bin_, joined = row[: len(by) + 2]
+                for point, sign in reading.targets(bin_):
+                    cells[tuple(values), point].add(row[len(by) + 2 :], joined, sign)
         return cells
 
     def points(
@@ -365,8 +362,8 @@ def _times(reading: Reading) -> Q:
     several ranges it would read everything between the first and the last."""
     if len(reading.parts) == 1:
         [part] = reading.parts
-        return Q(start_s__gte=part.start_s, start_s__lt=part.end_s)
-    return Q(start_s__in=[start_s for part in reading.parts for start_s in part.starts])
+        return Q(start_s__gte=part.start, start_s__lt=part.stop)
+    return Q(start_s__in=[*chain.from_iterable(reading.parts)])
 
 
 def _sum(column: str) -> Cast | Sum:

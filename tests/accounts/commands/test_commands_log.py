@@ -66,18 +66,12 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery) -> None:
     created, changed = newest.number - 1, newest.number
     assert numbers("--actor", "alice") == numbers("--actor", str(alice.pk)) == [created]
     assert numbers("--actor", "gone") == [changed]
-    assert numbers("--actor", "gone", "--to", "1999-01-01") == []
-    User.objects.create_user("idle")
-    assert numbers("--actor", "idle") == []
     assert numbers("--action", "organization.update") == [changed]
     assert numbers("--target", f"organization:{other.pk}") == [changed, created]
-    assert numbers("--target", "organization", "--actor", "alice") == [created]
     assert numbers("--organization", "another") == [changed, created]
     since, until = newest.created_at.isoformat(), time_of(created).isoformat()
     assert changed in numbers("--from", since)
     assert created not in numbers("--to", until)
-    assert numbers("--to", "1999-01-01") == []
-    assert created in numbers("--last", "1d")
     assert numbers("--last", "1440m", "--num", "1") == [changed]
 
 

@@ -16,13 +16,14 @@ from hypothesis.extra.django import TestCase as HypothesisTestCase
 from usage_builders import settlement
 
 from tests.examples import examples
+from vinery_accounts.limits import recovery
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.recovery import read_baselines, read_bucket_baselines
 from vinery_accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
 from vinery_accounts.limits.windows import quota_window
 from vinery_accounts.models import UsageRecord
-from vinery_accounts.usage import retention, used
+from vinery_accounts.usage import retention
 from vinery_accounts.usage.entries import Settlement, Weights
 from vinery_accounts.usage.store import store_settlements
 
@@ -250,7 +251,7 @@ def test_each_end_user_of_a_project_has_a_baseline_of_what_they_used(
     left = {"ann": 3, "bob": 13, "cy": 8}
     expected = {minute.of_end_user(name): num_used for name, num_used in left.items()}
     assert found(read_bucket_baselines, minute) == expected
-    monkeypatch.setattr(used, "_MAX_END_USERS", 2)
+    monkeypatch.setattr(recovery, "_MAX_END_USERS", 2)
     assert found(read_baselines, day) == {bob: 18, cy: 9}
 
 
@@ -290,18 +291,3 @@ def test_a_month_is_whole_without_its_minutes_and_first_rows(db: None) -> None:
         assert in_rows(rule, NOON) < rows[rule]
         [baseline] = read_baselines([rule], NOON.timestamp())
         assert baseline.num_used == rows[rule]
-
-
-def test_no_request_counts_before_its_window_or_unserved(db: None) -> None:
-    at = NOON - timedelta(hours=30, minutes=10, seconds=20)
-    store_ones(*(at + timedelta(seconds=number) for number in range(-3, 30)))
-    UsageRecord.objects.filter(created_at__gte=at.replace(second=0) + timedelta(minutes=1)).delete()
-    found = used.used_since(round(at.timestamp() * 1000), "key_id", [1])
-    assert found["1"].num_requests == 30
-
-    rule = Rule(1, "key:1", Metric.REQUESTS, Window.DAY, 10)
-    store_settlements(
-        [request(101, NOON, 1, "tiny"), request(102, NOON, 1, "tiny", num_prompt_tokens=4)]
-    )
-    [baseline] = read_baselines([rule], NOON.timestamp())
-    assert baseline.num_used == 1

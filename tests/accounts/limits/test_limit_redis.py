@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 from tests.tables import table
@@ -71,17 +70,6 @@ async def test_lost_scripts_are_loaded_again(limiter: RedisLimiter, redis_client
     await redis_client.script_flush()
     assert (await limiter.extend(lease, 7)).num_output_tokens == 7
     assert await used(limiter, tokens) == [8]
-
-
-async def test_a_server_that_does_not_answer_is_an_error(
-    limiter: RedisLimiter, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object, **__: object) -> None:
-        raise RedisConnectionError("connection refused")
-
-    monkeypatch.setattr(redis_client, "execute_command", fail)
-    with pytest.raises(LimitsUnavailable, match="connection refused"):
-        await limiter.acquire(request_for(rule()))
 
 
 async def test_all_keys_have_the_prefix_and_an_end_but_budgets(

@@ -281,20 +281,6 @@ def test_a_request_counts_that_ran_when_data_was_lost_or_read(redis: OnRedis) ->
     assert redis.state == (False, [36])
 
 
-def test_a_bucket_continues_after_an_outage_of_redis(bucket: Limit, on_redis: OnRedis) -> None:
-    on_redis.follow()
-    on_redis.stop_redis()
-    on_redis.follow()
-    on_redis.start_redis()
-    assert on_redis.state == (True, [0])
-
-    on_redis.follow()
-
-    is_degraded, [num_used] = on_redis.state
-    assert 0 < num_used <= 12
-    assert not is_degraded
-
-
 @pytest.mark.parametrize("policy", [UnavailablePolicy.ALLOW])
 @pytest.mark.parametrize("has_data", [True, False])
 def test_what_runs_without_redis_counts_when_it_answers(on_redis: OnRedis, has_data: bool) -> None:
@@ -328,21 +314,6 @@ def schedule(clock: FakeClock) -> ReconciliationSchedule:
     return ReconciliationSchedule(clock)
 
 
-def test_a_quota_is_due_until_restored_and_when_back(
-    schedule: ReconciliationSchedule,
-) -> None:
-    quota = rule()
-    assert schedule.due([quota]) == schedule.due([quota]) == [quota]
-    schedule.note_restored([quota])
-    assert schedule.due([quota]) == []
-
-    quota, other = rule(), rule()
-    schedule.note_restored([quota, other])
-    schedule.keep([other])
-    assert not schedule.knows(quota)
-    assert schedule.due([quota, other]) == [quota]
-
-
 def test_a_shadow_rule_is_restored_once_and_again_when_it_is_enforced(
     schedule: ReconciliationSchedule, clock: FakeClock
 ) -> None:
@@ -368,15 +339,3 @@ def test_reads_are_soon_at_first_and_then_less_and_less_often(
     assert pauses[0] == FIRST_PAUSE_S
     assert pauses == sorted(pauses)
     assert pauses[-2:] == [LONGEST_PAUSE_S] * 2
-
-
-def test_reads_are_hurried_not_delayed(schedule: ReconciliationSchedule, clock: FakeClock) -> None:
-    quota, unknown = rule(), rule()
-    for _ in range(5):
-        schedule.note_restored([quota])
-    schedule.hurry([quota, unknown])
-    clock.pass_s(FIRST_PAUSE_S - 1)
-    schedule.hurry([quota])
-    clock.pass_s(1)
-    assert schedule.due([quota]) == [quota]
-    assert not schedule.knows(unknown)

@@ -1,16 +1,34 @@
 """What every limiter does, in process and on Redis."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
-from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, under, used
+from tests.accounts.limits.builders import (
+    denied,
+    granted,
+    request_for,
+    rule,
+    slots,
+    spend,
+    under,
+    used,
+)
 from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import FakeClock
 from tests.tables import table
 from vinery_accounts.limits import reservations
 from vinery_accounts.limits.memory import MemoryLimiter
-from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, Limiter, UsageBaseline
+from vinery_accounts.limits.reservations import (
+    LEASE_TTL_S,
+    NO_USAGE,
+    RENEW_INTERVAL_S,
+    ActualUsage,
+    Lease,
+    Limiter,
+    UsageBaseline,
+)
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.limits.windows import window_at
 from vinery_accounts.usage.entries import Weights
@@ -28,26 +46,15 @@ async def test_a_request_reserves_tokens_and_gets_back_the_unused(limiter: Limit
     lease = await granted(limiter, asked)
     assert await used(limiter, *asked.rules) == [38, 30, 8, 1]
     assert [level.num_used for level in lease.reading.levels] == [38, 30, 8, 1]
-
-    rules = rule(Metric.TOKENS), rule(Metric.REQUESTS), rule(window=MINUTE), slots(2)
-    ran, never_ran = [
-        await granted(limiter, request_for(*rules, num_input_tokens=30)) for _ in "ab"
-    ]
-    await limiter.extend(ran, 20)
-    await limiter.settle(ran, ActualUsage(num_prompt_tokens=30, num_output_tokens=5))
-    await limiter.settle(never_ran, NO_USAGE)
-    assert await used(limiter, *rules) == [35, 1, 35, 0]
+    await limiter.extend(lease, 20)
+    await limiter.settle(lease, ActualUsage(num_prompt_tokens=30, num_output_tokens=5))
+    assert await used(limiter, *asked.rules) == [35, 30, 5, 1]
+    lease = await granted(limiter, request_for(*asked.rules, num_input_tokens=30))
+    await limiter.settle(lease, NO_USAGE)
+    assert await used(limiter, *asked.rules) == [35, 30, 5, 1]
 
 
-async def test_only_the_first_settlement_counts_and_more_is_owed(limiter: Limiter) -> None:
-    tokens, slot = rule(amount=100), slots(2)
-    lease = await granted(limiter, request_for(tokens, slot, num_input_tokens=30))
-    await granted(limiter, request_for(tokens, slot, num_input_tokens=30))
-    for num_output_tokens in (1, 0, 50):
-        await limiter.settle(lease, ActualUsage(10, num_output_tokens))
-        assert (await limiter.extend(lease, 1)).is_lost
-    assert await used(limiter, tokens, slot) == [11 + 31, 1]
-
+async def test_what_was_used_beyond_a_reservation_is_owed(limiter: Limiter) -> None:
     tokens = rule(amount=100)
     first = await granted(limiter, request_for(tokens))
     second = await granted(limiter, request_for(tokens))
@@ -353,3 +360,250 @@ async def test_a_baseline_counts_for_its_share(clock: FakeClock) -> None:
     for used_by_all, used_here in ((60, 10), (50, 10), (80, 30), (120, 50)):
         await process.restore([UsageBaseline(quota, used_by_all, is_update=True)])
         assert await used(process, quota) == [used_here]
+
+
+# -- Time: windows begin, and buckets refill
+
+
+async def test_a_day_begins_at_its_own_midnight(limiter: Limiter, clock: FakeClock) -> None:
+    # 18:30 in India, of an offset of five hours and a half.
+    clock.now_s = datetime(2027, 3, 10, 13, 0, tzinfo=UTC).timestamp()
+    tokens = rule(amount=100, time_zone="Asia/Kolkata")
+    await spend(limiter, 100, tokens)
+    denial = await denied(limiter, request_for(tokens))
+    assert denial.wait_s == 5.5 * 3600
+    assert denial.is_quota
+    clock.pass_s(5.5 * 3600 - 0.001)
+    await denied(limiter, request_for(tokens))
+    clock.pass_s(0.002)
+    await granted(limiter, request_for(tokens))
+
+    budget = rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100)
+    await spend(limiter, 100, budget)
+    clock.pass_s(400 * 86_400)
+    denial = await denied(limiter, request_for(budget))
+    assert (denial.wait_s, denial.is_quota, denial.level.reset_s) == (None, True, None)
+
+
+async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: FakeClock) -> None:
+    tokens = at_midnight(clock)
+    late = await granted(limiter, request_for(tokens, num_input_tokens=60))
+    too_expensive = await granted(limiter, request_for(tokens, num_input_tokens=10))
+    clock.pass_s(2.0)
+    await granted(limiter, request_for(tokens, num_input_tokens=29))
+    await limiter.settle(late, NO_USAGE)
+    await limiter.settle(too_expensive, ActualUsage(50))
+    assert await used(limiter, tokens) == [30]
+
+    tokens = at_midnight(clock)
+    lease = await granted(limiter, request_for(tokens, num_input_tokens=60))
+    clock.pass_s(2.0)
+    await limiter.extend(lease, 40)
+    assert await used(limiter, tokens) == [40]
+    # Of the 40 granted, 10 were generated: the last grants are the unused ones.
+    await limiter.settle(lease, ActualUsage(num_prompt_tokens=60, num_output_tokens=11))
+    assert await used(limiter, tokens) == [10]
+
+    tokens = at_midnight(clock)
+    lease = await granted(limiter, request_for(tokens, num_input_tokens=60))
+    clock.pass_s(2.0)
+    await granted(limiter, request_for(tokens, num_input_tokens=29))
+    await limiter.extend(lease, 10)
+    await limiter.settle(lease, ActualUsage(num_prompt_tokens=20))
+    assert await used(limiter, tokens) == [30]
+
+
+@pytest.mark.parametrize(("window", "num_minutes"), [(Window.MINUTE, 1), (Window.HOUR, 60)])
+async def test_a_clock_that_is_set_back_refills_nothing(
+    limiter: Limiter, clock: FakeClock, window: Window, num_minutes: int
+) -> None:
+    rules = rule(window=window, amount=600), rule(amount=1000)
+    await granted(limiter, request_for(*rules, num_input_tokens=299))
+
+    clock.pass_s(-86_400.0)
+    assert await used(limiter, *rules) == [300, 300]
+    await granted(limiter, request_for(*rules, num_input_tokens=99))
+
+    # What had refilled while the clock was ahead counts once, which takes one period at most.
+    clock.pass_s(60.0 * num_minutes)
+    assert await used(limiter, *rules) == [400, 400]
+    clock.pass_s(10.0 * num_minutes)
+    assert await used(limiter, *rules) == [300, 400]
+    clock.pass_s(86_400.0 - 70.0 * num_minutes)
+    assert await used(limiter, *rules) == [0, 400]
+
+
+def at_midnight(clock: FakeClock) -> Rule:
+    """A new limit of a day, when its last second begins, in UTC."""
+    _, midnight_ms = window_at(day := rule(amount=100), int(clock() * 1000))
+    clock.now_s = midnight_ms / 1000 - 1
+    return day
+
+
+async def run_on(limiter: Limiter, clock: FakeClock, seconds: float, *leases: Lease) -> None:
+    """Time passes, and the leases are renewed meanwhile."""
+    for _ in range(10):
+        clock.pass_s(seconds / 10)
+        await limiter.renew(leases)
+
+
+async def test_a_bucket_gets_back_only_what_is_there(limiter: Limiter, clock: FakeClock) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = await granted(limiter, request_for(tokens, num_output_tokens=500))
+    await run_on(limiter, clock, 60.0, idle)
+    busy = await granted(limiter, request_for(tokens, num_input_tokens=999))
+    await limiter.settle(busy, ActualUsage(999, 1))
+    await limiter.settle(idle, NO_USAGE)
+    assert await used(limiter, tokens) == [1000]
+
+    tokens = rule(window=MINUTE, amount=1000)
+    idle = await granted(limiter, request_for(tokens, num_output_tokens=500))
+    clock.pass_s(12.0)
+    await granted(limiter, request_for(tokens, num_input_tokens=699))
+    await limiter.settle(idle, NO_USAGE)
+    assert await used(limiter, tokens) == [700]
+
+    tokens = rule(window=MINUTE, amount=1000)
+    both = [await granted(limiter, request_for(tokens, num_output_tokens=300)) for _ in range(2)]
+    await run_on(limiter, clock, 30.0, *both)
+    await granted(limiter, request_for(tokens, num_input_tokens=899))
+    assert await used(limiter, tokens) == [1000]
+    for lease in both:
+        await limiter.settle(lease, NO_USAGE)
+    assert await used(limiter, tokens) == [900]
+
+    tokens = rule(window=MINUTE, amount=100_000)
+    asked = [request_for(tokens, num_output_tokens=128) for _ in range(200)]
+    for lease in [await granted(limiter, each) for each in asked]:
+        await limiter.extend(lease, 64)
+        await limiter.settle(lease, ActualUsage(num_output_tokens=100))
+    assert await used(limiter, tokens) == [200 * 100]
+
+
+@table(
+    "num_used_at_end, num_used",
+    # The last extension is there yet, and what was granted a minute before is not.
+    [(160, 460), (100, 400), (60, 400), (0, 400)],
+)
+async def test_what_was_granted_last_is_what_a_bucket_gets_back(
+    limiter: Limiter, clock: FakeClock, num_used_at_end: int, num_used: int
+) -> None:
+    tokens = rule(window=MINUTE, amount=1000)
+    lease = await granted(limiter, request_for(tokens, num_output_tokens=50))
+    for _ in range(5):
+        await limiter.extend(lease, 10)
+    await run_on(limiter, clock, 60.0, lease)
+    await granted(limiter, request_for(tokens, num_input_tokens=399))
+    await limiter.extend(lease, 100)
+
+    await limiter.settle(lease, ActualUsage(num_output_tokens=num_used_at_end))
+
+    assert await used(limiter, tokens) == [num_used]
+
+
+# -- Leases keep their slots until they are settled, or until their process stops renewing them
+
+
+async def test_each_answer_of_a_request_holds_a_slot_until_settled(limiter: Limiter) -> None:
+    slot = slots(5)
+    first = await granted(limiter, request_for(slot, num_answers=4))
+    denial = await denied(limiter, request_for(slot, num_answers=2))
+    assert (denial.num_needed, denial.wait_s) == (2, 1.0)
+    assert (denial.is_too_large, denial.is_quota) == (False, False)
+    too_many = await denied(limiter, request_for(slot, num_answers=570))
+    assert (too_many.is_too_large, too_many.is_quota) == (True, False)
+    await granted(limiter, request_for(slot))
+    assert await used(limiter, slot) == [5]
+    await limiter.settle(first, ActualUsage())
+    assert await used(limiter, slot) == [1]
+    await granted(limiter, request_for(slot, num_answers=4))
+
+
+async def test_a_shadow_limit_counts_answers_that_it_would_have_let_in(limiter: Limiter) -> None:
+    shadow = slots(5, is_shadow=True)
+    within = await granted(limiter, request_for(shadow, num_answers=4))
+    beyond = await granted(limiter, request_for(shadow, num_answers=4))
+    assert [denial.num_needed for denial in beyond.shadow_denials] == [4]
+    await limiter.renew([within, beyond])
+    assert await used(limiter, shadow) == [4]
+    await limiter.settle(beyond, ActualUsage())
+    assert await used(limiter, shadow) == [4]
+    await limiter.settle(within, ActualUsage())
+    assert await used(limiter, shadow) == [0]
+
+
+async def test_a_dead_process_loses_its_slot_for_ever(limiter: Limiter, clock: FakeClock) -> None:
+    slot, tokens = slots(1), rule(amount=100)
+    dead = await granted(limiter, request_for(slot, tokens, num_input_tokens=49))
+    clock.pass_s(LEASE_TTL_S - 0.001)
+    await limiter.renew([])
+    await denied(limiter, request_for(slot))
+    clock.pass_s(0.001)
+    await limiter.renew([])
+    await limiter.renew([dead])  # it does not come back
+    await granted(limiter, request_for(slot))
+    assert await used(limiter, slot, tokens) == [1, 50]
+    assert (await limiter.extend(dead, 1)).is_lost
+
+
+async def test_a_renewed_lease_alone_keeps_its_slots(limiter: Limiter, clock: FakeClock) -> None:
+    slot = slots(9)
+    kept, settled, _ = [await granted(limiter, request_for(slot, num_answers=n)) for n in (3, 1, 4)]
+    await limiter.settle(settled, ActualUsage())
+    assert await used(limiter, slot) == [7]
+    for _ in range(10):
+        clock.pass_s(LEASE_TTL_S / 2)
+        await limiter.renew([kept, settled])
+    assert await used(limiter, slot) == [3]
+    await limiter.settle(kept, ActualUsage())
+    assert await used(limiter, slot) == [0]
+
+
+async def test_an_expired_lease_gives_no_quota_back(limiter: Limiter, clock: FakeClock) -> None:
+    quota = rule(amount=100)
+    kept = await granted(limiter, request_for(quota, num_output_tokens=50))
+    await granted(limiter, request_for(quota, num_output_tokens=50))
+    for _ in range(3):
+        clock.pass_s(LEASE_TTL_S - 1)
+        await limiter.renew([kept])
+    assert (await denied(limiter, request_for(quota))).is_returnable
+    clock.pass_s(LEASE_TTL_S)
+    await limiter.renew([])
+    assert not (await denied(limiter, request_for(quota))).is_returnable
+
+
+async def test_redis_settles_a_lease_that_has_expired(redis_fresh: Fresh, clock: FakeClock) -> None:
+    (store,) = redis_fresh(1)
+    slot, budget = slots(1), rule(window=Window.NONE)
+    unheard = await granted(store, request_for(slot, budget, num_output_tokens=60))
+    clock.pass_s(LEASE_TTL_S)
+    await granted(store, request_for(slot))
+    for num_output_tokens in (10, 0):
+        await store.settle(unheard, ActualUsage(num_output_tokens=num_output_tokens))
+    assert await used(store, slot, budget) == [1, 10]
+
+
+async def test_two_heartbeats_may_be_lost(redis_fresh: Fresh, clock: FakeClock) -> None:
+    (store,) = redis_fresh(1)
+    lease = await granted(store, request_for(slots(1)))
+    # Processes look each second whether it is time.
+    heartbeat_s = RENEW_INTERVAL_S + 1
+    for _ in range(2):
+        clock.pass_s(3 * heartbeat_s)
+        await store.renew([lease])
+    assert not (await store.extend(lease, 1)).is_lost
+
+
+async def test_a_process_that_stood_keeps_leases(memory_fresh: Fresh, clock: FakeClock) -> None:
+    (limiter,) = memory_fresh(1)
+    slot, tokens = slots(1), rule(amount=100)
+    lease = await granted(limiter, request_for(slot, tokens))
+
+    clock.pass_s(10 * LEASE_TTL_S)
+
+    await denied(limiter, request_for(slot))
+    assert (await limiter.extend(lease, 9)).num_output_tokens == 9
+    await limiter.renew([lease])
+    await denied(limiter, request_for(slot))
+    await limiter.settle(lease, ActualUsage(num_output_tokens=5))
+    assert await used(limiter, slot, tokens) == [0, 5]

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
+from vinery_accounts.keys.table import Caller
 from vinery_accounts.limits.service import (
     EQUAL_WEIGHTS,
     NO_USAGE,
     ActualUsage,
-    Caller,
     Costs,
     Denial,
     Lease,

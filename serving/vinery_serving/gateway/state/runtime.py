@@ -20,7 +20,7 @@ from django.db import Error, close_old_connections
 
 from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
-from vinery_accounts.captures.quarantine import FatalRequest, QuarantineQueue
+from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.limits.service import (
@@ -29,6 +29,7 @@ from vinery_accounts.limits.service import (
     UnavailablePolicy,
     settle_dead_leases,
 )
+from vinery_accounts.models import QuarantinedRequest
 from vinery_accounts.usage.ledger import UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.core import field_limits
@@ -318,13 +319,13 @@ class Runtime:
     def _put_in_quarantine(self, digest: str, model: str, work: Work) -> None:
         organization_id, key_id = work.lane
         self.quarantine.put(
-            FatalRequest(
+            QuarantinedRequest(
                 digest=digest,
                 model=model,
                 request_id=work.request_id,
                 organization_id=organization_id or None,
                 key_id=key_id or None,
-                ended_at=datetime.now(UTC),
+                created_at=datetime.now(UTC),
             )
         )
         self._has_quarantined.set()
