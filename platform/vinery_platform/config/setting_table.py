@@ -196,7 +196,8 @@ SETTINGS: Final = (
     _days("by day", 0),
     _days("alerts", 365),
     _number(
-        *("job_memory_mb", "memory of a conversion, which fails above it"),
+        "job_memory_mb",
+        "memory of a conversion, which fails above it",
         *("what is free at its start, less 1024", 0, 1 << 24),
     ),
     _text(
