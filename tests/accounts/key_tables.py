@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -25,7 +24,7 @@ def bearer(secret: str) -> str:
     return f"Bearer {secret}"
 
 
-def refusal(table: KeyTable, authorization: bytes | str | None, **kwargs: Any) -> Refusal:
+def refusal(table: KeyTable, authorization: bytes | str | None) -> Refusal:
     with pytest.raises(KeyRefused) as refused:
-        table.authenticate(authorization, **kwargs)
+        table.authenticate(authorization)
     return refused.value.reason

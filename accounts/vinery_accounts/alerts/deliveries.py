@@ -20,7 +20,7 @@ from django.utils import timezone
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
 from vinery_accounts.base.limit_table import Metric
-from vinery_accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
+from vinery_accounts.base.querysets import delete_in_batches
 from vinery_accounts.models import (
     Alert,
     Delivery,
@@ -135,13 +135,13 @@ def retry_failed(webhook: Webhook) -> int:
     return failed.update(state=DeliveryState.PENDING, due_at=timezone.now(), num_tries=0, error="")
 
 
-def delete_before(moment: datetime, *, batch_size: int = ROWS_IN_A_BATCH) -> int:
+def delete_before(moment: datetime) -> int:
     """Delete alerts from before `moment`, and return their number. An alert stays while its window
     lasts, because it prevents a second message."""
     limit = Limit.objects.filter(pk=OuterRef("limit_id"))
     over = Q(resets_at__lt=moment) | (Q(resets_at=None) & ~Exists(limit))
     alerts = Alert.objects.filter(over, created_at__lt=moment)
-    return delete_in_batches(alerts.order_by("created_at"), batch_size)
+    return delete_in_batches(alerts.order_by("created_at"))
 
 
 # -- E-mails ------------------------------------------------------------------------------------

@@ -86,23 +86,15 @@ class KeyTable:
     def __len__(self) -> int:
         return len(self._entries) + len(self._pending)
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether the keys have been read once. Before, every key is unknown."""
-        return self._fingerprint is not None
-
-    def authenticate(self, authorization: bytes | str | None, now: float | None = None) -> Caller:
-        """The caller behind the value of an `Authorization` header. `now` is Unix time in seconds.
-        Raises `KeyRefused`."""
+    def authenticate(self, authorization: bytes | str | None) -> Caller:
+        """The caller behind the value of an `Authorization` header. Raises `KeyRefused`."""
         if isinstance(authorization, str):
             authorization = authorization.encode("utf-8", "replace")
         entry = self._find(authorization or b"")
         if entry.refusal is not None:
             raise KeyRefused(entry.refusal)
-        if entry.expires_at_s is not None:
-            now = self._clock() if now is None else now
-            if now >= entry.expires_at_s:
-                raise KeyRefused(Refusal.EXPIRED)
+        if entry.expires_at_s is not None and self._clock() >= entry.expires_at_s:
+            raise KeyRefused(Refusal.EXPIRED)
         return entry.caller
 
     def is_valid(self, key_id: int) -> bool:
@@ -178,7 +170,7 @@ class KeyTable:
         entries: dict[bytes, _Entry],
         by_id: dict[int | None, _Entry],
     ) -> None:
-        known, is_first = self._entries, not self.is_loaded
+        known, is_first = self._entries, self._fingerprint is None
         for row in rows:
             digest, entry = bytes.fromhex(row.digest), _entry(row)
             if is_first or digest in known or entry.refusal is not None:

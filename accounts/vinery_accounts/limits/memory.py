@@ -48,6 +48,7 @@ _NUM_CHECKED_PER_NEW_COUNTER: Final = 2
 _MAX_COUNTERS: Final = 50_000
 
 _NEVER_MS: Final = 2**63
+_LEASE_TTL_MS: Final = round(LEASE_TTL_S * 1000)
 
 # How many extensions of a bucket a lease remembers. An answer seldom leaves more tokens unused
 # than the last two extensions have; what it leaves of earlier ones counts as of the first.
@@ -165,13 +166,7 @@ class _OpenLease(msgspec.Struct):
 class MemoryLimiter:
     """`Limiter` for one process and one event loop."""
 
-    def __init__(
-        self,
-        num_processes: int = 1,
-        *,
-        clock: Callable[[], float] = time.time,
-        lease_ttl_s: float = LEASE_TTL_S,
-    ) -> None:
+    def __init__(self, num_processes: int = 1, *, clock: Callable[[], float] = time.time) -> None:
         """With several processes each has a share, and its levels and denials are those of the
         shares. `clock` returns Unix time in seconds. Raises ValueError for less than one process.
         """
@@ -180,7 +175,6 @@ class MemoryLimiter:
         self._num_processes = num_processes
         self._shares = CacheByIdentity(self._shares_of)
         self._clock = clock
-        self._lease_ttl_ms = round(lease_ttl_s * 1000)
         self._counters: OrderedDict[str, _Counter] = OrderedDict()
         self._open: dict[str, _OpenLease] = {}  # neither settled nor expired
         self._num_to_check = 0
@@ -225,7 +219,7 @@ class MemoryLimiter:
         for counter, level in drained:
             counter.has_drained = False
             counter.lows.note(number, level)
-        expires_at_ms = now_ms + self._lease_ttl_ms
+        expires_at_ms = now_ms + _LEASE_TTL_MS
         self._open[request.lease_id] = _OpenLease(
             rules, expires_at_ms, reserved, windows_ms, reserved.copy(), set(refusing), number
         )
@@ -276,7 +270,7 @@ class MemoryLimiter:
         for lease in leases:
             held = self._open.get(lease.id)
             if held is not None:
-                held.expires_at_ms = now_ms + self._lease_ttl_ms
+                held.expires_at_ms = now_ms + _LEASE_TTL_MS
         dead = [id_ for id_, held in self._open.items() if held.expires_at_ms <= now_ms]
         for lease_id in dead:
             held = self._open.pop(lease_id)

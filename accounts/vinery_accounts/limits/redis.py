@@ -56,12 +56,12 @@ _NO_BOUNDARIES: Final = (0, 0, 0, 0)
 _Counter = tuple[str, int, int, bool, int, int, int, int, int, int, str, int]
 
 
-def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S, max_connections: int = 16) -> Redis:
+def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S) -> Redis:
     """Return a client for limits: it has few connections, waits shortly to get one, and never sends
     a command twice. Its users limit how long they wait for an answer."""
     pool = BlockingConnectionPool.from_url(
         url,
-        max_connections=max_connections,
+        max_connections=16,
         timeout=deadline_s,
         socket_connect_timeout=deadline_s,
         # With a timeout it would use `asyncio.wait_for`, which loses cancellations (Python 3.11):

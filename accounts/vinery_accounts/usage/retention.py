@@ -9,7 +9,7 @@ from datetime import UTC, datetime, time, timedelta
 
 from django.db import models
 
-from vinery_accounts.base.querysets import ROWS_IN_A_BATCH, delete_in_batches
+from vinery_accounts.base.querysets import delete_in_batches
 from vinery_accounts.models import (
     DayRollup,
     HourRollup,
@@ -42,20 +42,18 @@ def all_kept_since() -> dict[type[models.Model], datetime]:
     return {table: stored.get(str(table._meta.model_name), EVER) for table in TABLES.values()}
 
 
-def delete_old(
-    keep_days: Mapping[str, int], now: datetime, *, batch_size: int = ROWS_IN_A_BATCH
-) -> dict[str, int]:
+def delete_old(keep_days: Mapping[str, int], now: datetime) -> dict[str, int]:
     """Delete rows older than `keep_days` whole days in UTC; 0 keeps all rows of a table. Returns
     the number of deleted rows by table."""
     today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
     return {
-        name: _delete_before(TABLES[name], today - timedelta(days=days), batch_size)
+        name: _delete_before(TABLES[name], today - timedelta(days=days))
         for name, days in keep_days.items()
         if days
     }
 
 
-def _delete_before(table: type[models.Model], moment: datetime, batch_size: int) -> int:
+def _delete_before(table: type[models.Model], moment: datetime) -> int:
     if moment > kept_since(table):  # a longer retention brings no rows back
         RetentionCutoff.objects.update_or_create(
             table=table._meta.model_name, defaults={"kept_since": moment}
@@ -63,4 +61,4 @@ def _delete_before(table: type[models.Model], moment: datetime, batch_size: int)
     is_rollup = issubclass(table, Rollup)
     column, bound = ("start_s", int(moment.timestamp())) if is_rollup else ("created_at", moment)
     rows = table._default_manager.filter(**{f"{column}__lt": bound}).order_by(column)
-    return delete_in_batches(rows, batch_size)
+    return delete_in_batches(rows)
