@@ -12,6 +12,7 @@ from django.utils import timezone
 from tests.accounts.key_tables import LONG_AGO, MakeKey, bearer, refusal
 from tests.fakes.clock import FakeClock
 from tests.tables import table
+from vinery_accounts.access import changes
 from vinery_accounts.base.errors import Refusal
 from vinery_accounts.base.querysets import Stamped
 from vinery_accounts.keys.lifecycle import create_key, revoke_key
@@ -345,6 +346,7 @@ KEY_WRITES: list[Callable[[ApiKey], object]] = [
     lambda key: key.save(),
     lambda key: key.owner.api_keys.update(name="renamed"),
     lambda key: ApiKey.objects.bulk_update([key], ["name"]),
+    lambda key: changes.change(ApiKey.objects.get(pk=key.pk), note="changed"),
     lambda key: ApiKey.objects.update_or_create(digest=key.digest, defaults={"name": "renamed"}),
 ]
 USER_WRITES: list[Callable[[ApiKey], object]] = [
