@@ -66,39 +66,30 @@ def test_the_oldest_rows_of_an_organisation_are_dropped_and_no_others(
     assert MediaDenial.objects.filter(project_id=0).count() == 1
 
 
-def test_denials_wait_for_the_database_and_are_dropped_in_excess() -> None:
+def test_denials_wait_for_the_database_and_are_dropped_in_excess(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errors: list[Exception] = [RuntimeError(), OperationalError()]
     stored: list[Mapping[Refused, Count]] = []
-    is_down = True
 
     def store(batch: Mapping[Refused, Count]) -> None:
-        if is_down:
-            raise OperationalError
+        if errors:
+            raise errors.pop()
         stored.append(batch)
 
-    queue = DenialQueue(store=store)
+    monkeypatch.setattr(denials, "store_denials", store)
+    monkeypatch.setattr(denials, "_MAX_WAITING", 1)
+    queue = DenialQueue()
     queue.put(NO_RULE, 1, 2)
     queue.store()
-    queue.put(NO_RULE, 1, 2)
-    is_down = False
-    queue.store()
-
-    assert [[count.num for count in batch.values()] for batch in stored] == [[2]]
-    assert len(queue) == 0
-
-    def store(batch: Mapping[Refused, Count]) -> None:
-        raise RuntimeError
-
-    queue = DenialQueue(store=store)
-    queue.put(NO_RULE, 1, 2)
-    queue.put(NO_RULE, 1, 2)
-
-    queue.store()
-
-    assert len(queue) == 0
-
-    queue = DenialQueue(max_waiting=1)
-    queue.put(NO_RULE, 1, 2)
     queue.put(NO_RULE, 1, 2)
     queue.put(NO_RULE, 1, 3)
-
     assert [count.num for count in queue._waiting.values()] == [2]
+
+    queue.store()  # any other error than that of the database
+    assert len(queue) == 0
+
+    queue.put(NO_RULE, 1, 2)
+    queue.store()
+    queue.store()
+    assert [[count.num for count in batch.values()] for batch in stored] == [[1]]

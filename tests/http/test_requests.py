@@ -126,40 +126,34 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 @small_and_large
 @whole_and_streamed
-async def test_an_answer_is_sent_and_recorded(
-    server: Server, is_streamed: bool, padding: str
+@pytest.mark.parametrize(
+    ("path", "endpoint", "end"),
+    [
+        (CHAT, "chat/completions", b"data: [DONE]\n\n"),
+        ("/v1/messages", "messages", b'data: {"type":"message_stop"}\n\n'),
+    ],
+)
+async def test_an_answer_is_sent_and_recorded_under_its_endpoint(
+    server: Server, is_streamed: bool, padding: str, path: str, endpoint: str, end: bytes
 ) -> None:
-    status, sent = await server.ask(CHAT, padding, messages=HELLO, stream=is_streamed)
+    fields = {"max_tokens": 20, "messages": HELLO, "stream": is_streamed}
+
+    status, sent = await server.ask(path, padding, **fields)
 
     [settlement] = server.settled
     assert status == 200
-    assert sent.endswith(b"data: [DONE]\n\n") if is_streamed else b"Hi there" in sent
-    assert settlement.outcome is Outcome.OK
+    assert sent.endswith(end) if is_streamed else b"Hi there" in sent
+    assert (settlement.outcome, settlement.admission.endpoint) == (Outcome.OK, endpoint)
     assert settlement.admission.model == "tiny-chat"
     assert settlement.num_output_tokens == len(ids_of("Hi there")) + 1
     assert settlement.num_response_bytes == len(sent)
     assert bool(server.workers.num_starts) == bool(padding), "a small body needs no worker"
-
-
-@small_and_large
-@whole_and_streamed
-async def test_a_message_is_sent_and_recorded_under_its_endpoint(
-    server: Server, is_streamed: bool, padding: str
-) -> None:
-    fields = {"max_tokens": 9, "messages": HELLO, "stream": is_streamed}
-
-    status, sent = await server.ask("/v1/messages", padding, **fields)
-
-    [settlement] = server.settled
-    assert status == 200
-    assert server.headers[b"request-id"] == server.headers[b"x-request-id"]
-    assert b"message_stop" in sent if is_streamed else json.loads(sent)["type"] == "message"
-    assert (settlement.outcome, settlement.admission.endpoint) == (Outcome.OK, "messages")
-    assert settlement.num_prompt_tokens > 0
-    if is_streamed:
-        start = json.loads(sent.partition(b"data: ")[2].partition(b"\n")[0])
-        counted = start["message"]["usage"]["input_tokens"]
-        assert counted == settlement.num_prompt_tokens
+    if endpoint == "messages":
+        assert server.headers[b"request-id"] == server.headers[b"x-request-id"]
+        first = sent.partition(b"data: ")[2].partition(b"\n")[0]
+        message = json.loads(first)["message"] if is_streamed else json.loads(sent)
+        assert message["type"] == "message"
+        assert message["usage"]["input_tokens"] == settlement.num_prompt_tokens > 0
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v3//messages/count_tokens"])

@@ -7,7 +7,7 @@ usage.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 MAX_ROWS: Final = 500
 """How many an organisation has. The oldest are dropped, so that none displaces those of others."""
+_MAX_WAITING: Final = 1000
 
 
 Refused = tuple[int, int, Denial]
@@ -43,14 +44,7 @@ class Count:
 class DenialQueue:
     """A bounded queue of counts. One thread may call `put` while another calls `store`."""
 
-    def __init__(
-        self,
-        *,
-        store: Callable[[Mapping[Refused, Count]], None] | None = None,
-        max_waiting: int = 1000,
-    ) -> None:
-        self._store = store or store_denials
-        self._max_waiting = max_waiting
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[Refused, Count] = {}
 
@@ -72,7 +66,7 @@ class DenialQueue:
         if not batch:
             return
         try:
-            self._store(batch)
+            store_denials(batch)
         except DATABASE_UNAVAILABLE as error:
             reason = str(error).partition("\n")[0]
             log.warning("%d refused media wait for the database: %s", len(batch), reason)
@@ -86,7 +80,7 @@ class DenialQueue:
                 if (other := self._waiting.get(refused)) is not None:
                     first, last = sorted((other, count), key=lambda each: each.last_at)
                     count = replace(last, num=first.num + last.num, first_at=first.first_at)
-                elif len(self._waiting) >= self._max_waiting:
+                elif len(self._waiting) >= _MAX_WAITING:
                     continue
                 self._waiting[refused] = count
 
