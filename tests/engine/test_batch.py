@@ -5,44 +5,15 @@ from typing import Any
 import pytest
 
 from tests.engine import in_process
-from tests.engine.in_process import BAD_GRAMMAR, done, run, step, tokens_of
-from tests.tables import table
-from vinery_serving.core.request import Sampling
+from tests.engine.in_process import BAD_GRAMMAR, run, tokens_of
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
-from vinery_serving.transport.messages import GrammarSpec
 
 pytestmark = pytest.mark.live
-
-GOOD_GRAMMAR = GrammarSpec("regex", "[0-9]{20}x")
 
 
 def generation(text: str, **values: Any) -> Generation:
     return in_process.generation(text, **{"max_new_tokens": 60, **values})
-
-
-@pytest.mark.smoke
-@table(
-    "values",
-    [
-        {},
-        {"grammar": GOOD_GRAMMAR},
-        {"sampling": Sampling(frequency_penalty=0.7, presence_penalty=0.4)},
-    ],
-)
-def test_a_grammar_that_fails_the_step_fails_alone(batch: Batch, values: dict[str, Any]) -> None:
-    expected = done(batch, generation("Count to 30.", **values))
-    neighbours = [generation("Count to 30.", **values) for _ in range(6)]
-    guilty = generation("hello", grammar=BAD_GRAMMAR)
-    for neighbour in neighbours:
-        batch.add(neighbour)
-    for _ in range(10):
-        step(batch)
-
-    failed = run(batch, guilty)
-
-    assert [(each.generation, each.code) for each in failed] == [(guilty, "invalid_grammar")]
-    assert [each.tokens for each in neighbours] == [expected.tokens] * 6
 
 
 @pytest.mark.smoke
@@ -60,20 +31,6 @@ def test_new_generations_beside_guilty_ones_are_innocent_and_others_follow(batch
     run(batch, generation("hello", grammar=BAD_GRAMMAR))
     assert batch.num_recoveries == num_recoveries + 1
     assert tokens_of(batch, "Count to 20.", max_new_tokens=60) == expected
-
-
-def test_a_removed_generation_frees_its_slot(batch, pipeline):
-    removed = generation("Count to 60.", max_new_tokens=500)
-    batch.add(removed)
-    for _ in range(5):
-        step(batch)
-
-    batch.remove(removed)
-    while batch.has_work:
-        step(batch)
-
-    assert len(batch) == 0
-    assert not pipeline.has_work
 
 
 def test_the_cached_part_of_a_prompt_is_seen_also_if_it_is_longer_than_a_step(batch: Batch) -> None:

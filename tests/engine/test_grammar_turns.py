@@ -192,7 +192,7 @@ def test_refusals_are_remembered_without_grammars_and_slow_checkers_replaced() -
     assert len(refusal) == 500
 
 
-def test_what_depends_on_time_or_a_lost_process_is_no_verdict() -> None:
+def test_what_depends_on_time_is_no_verdict() -> None:
     bench = Bench(max_checkers=1)
     slow = GrammarSpec("ebnf", 'root ::= "a" [a-z]{0,100}')
     for number in range(2):
@@ -213,27 +213,6 @@ def test_what_depends_on_time_or_a_lost_process_is_no_verdict() -> None:
     bench.checks.tick()
     assert bench.results[-1][1] in UNDECIDED, "the machine was slow"
     assert not bench.checks._refusals
-
-    bench = Bench(max_checkers=1)
-    bench.ask(SMALL, EVIL, "lost")
-    first = all_checkers[-1]
-    bench.wake(first)
-    first.status = -9
-    bench.wake(first)
-    second = all_checkers[-1]
-    bench.wake(second)
-    bench.wake(second, None)
-    assert bench.results == [("lost", None)], "another one tries it again"
-
-    bench.ask(GrammarSpec("regex", "deadly"), EVIL)
-    for _ in range(2):
-        last = all_checkers[-1]
-        if not last.is_ready:
-            bench.wake(last)
-        last.status = -9
-        bench.wake(last)
-    assert bench.results[-1][1] in UNDECIDED
-    assert len(bench.checks._refusals) == 1
 
 
 def test_few_grammars_of_one_key_may_wait_and_none_of_a_client_that_left() -> None:

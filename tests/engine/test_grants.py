@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.conftest import TINY_CHAT, Answer, Gateway
+from tests.engine.conftest import TINY_CHAT, Answer
 from tests.engine.in_process import LOGPROBS, Loop, a_loop, pipeline_of
 from tests.tables import table
 from vinery_serving.core.errors import DeadlineExceeded
@@ -71,23 +71,6 @@ def test_the_last_grant_ends_an_output_there_or_at_once_or_does_nothing(loop: Lo
     for id_, num_tokens in ((limited, 1000), (searched, 3), (12345, 1)):
         loop.grant(id_, num_tokens, is_last=True)
     assert [len(each.tokens) for each in loop.finish(limited, searched)] == [7, 12]
-
-
-async def test_a_generation_pauses_at_its_grant_and_continues_from_there(gateway: Gateway) -> None:
-    values = {"max_new_tokens": 200, "ignore_eos": True}
-    paused = gateway.submit(TEXT, num_granted=50, **values)
-    (whole,) = await gateway.ask(gateway.submit(TEXT, **values))
-    num_before = (await gateway.stats()).tokens.num_output_tokens
-    stream, answer = gateway.start(paused), Answer()
-    for num_granted in (50, 51, 90, 200):
-        stream.grant(paused.id, num_granted, is_last=False)
-        await gateway.read_until(stream, answer, num_granted)
-        for _ in range(5):
-            stats = await gateway.stats()
-            num_generated = stats.tokens.num_output_tokens - num_before
-            assert (stats.num_running, num_generated) == (0, num_granted)
-        assert answer.is_over == (num_granted == 200)
-    assert (answer.tokens, answer.finish) == (whole.tokens, "length")
 
 
 def pauses_change_nothing(loop: Loop, values: dict[str, Any]) -> None:

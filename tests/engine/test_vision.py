@@ -195,47 +195,12 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
     assert each.tokens != each.other_beams[0].tokens
 
 
-def test_prompts_longer_than_a_step_are_followed(tmp_path: Path) -> None:
-    """A picture's tokens are divided between steps."""
-    small = in_process.pipeline_of(TINY_VISION, tmp_path, max_num_batched_tokens=16)
-    text, pictures = f"{LONG}{IMAGE}{IMAGE}?", (a_picture(3, 4, 4), a_picture(4, 3, 2))
-    for batch in in_process.emptied(small):
-        batch = Batch(small, capacity=16, num_step_tokens=16)
-        first = answered(batch, text, *pictures)
-        again = answered(batch, text, *pictures)
-
-    assert first.num_cached == 0
-    assert again.num_cached
-    in_process.assert_alike(again, first)
-
-
 # Refusals
 
 
 def check(submit: messages.Submit, *media: messages.MediaInput) -> None:
     """Whether the prompt shows these."""
     vision_model().check(np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64), media)
-
-
-@pytest.mark.smoke
-@table(
-    "changes",
-    [
-        {"start": 1},
-        {"start": 0},
-        {"start": 10_000},
-        {"grid": (1, 3, 2)},
-        {"grid": (0, 2, 3)},
-        {"height": 3 * 28},
-        {"width": 10},
-        {"num_frames": 1},
-        {"num_frames": -2},
-    ],
-)
-def test_a_picture_that_is_not_as_the_prompt_shows_it_is_refused(changes: dict[str, int]) -> None:
-    submit = a_submit(QUESTION, ONE)
-    with pytest.raises(ValueError, match=r"picture|video"):
-        check(submit, structs.replace(submit.media[0], **changes))
 
 
 @pytest.mark.smoke

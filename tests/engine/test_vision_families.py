@@ -22,7 +22,7 @@ from tests.engine.family_models import (
     noise,
     with_media,
 )
-from tests.engine.in_process import assert_alike, done, emptied, logprobs, pipeline_of, run
+from tests.engine.in_process import assert_alike, done, emptied, logprobs, pipeline_of, run, step
 from tests.examples import examples
 from tests.tables import table
 from vinery_serving.core.media import Detail
@@ -76,10 +76,7 @@ def test_pictures_are_counted_look_different_and_are_refused_in_other_sizes(batc
     tests.begin(math.inf)
     while tests.is_running:
         tests.join()
-        for new in batch.step().generated:
-            tests.take(new.generation, new.token_ids)
-            if new.finish is not None:
-                batch.remove(new.generation)
+        step(batch)
 
     assert tests.newest.failure == ""
 
@@ -91,9 +88,13 @@ def test_pictures_are_counted_look_different_and_are_refused_in_other_sizes(batc
         {"height": media.height + 7, "width": media.width + 7},
         {"grid": (1, 1, media.num_tokens + 1)},
         {"grid": (1, 2, media.num_tokens)},
+        {"grid": (0, 1, media.num_tokens)},
         {"start": media.start - 1},
         {"start": 10_000},
+        {"start": 0},
+        {"width": media.width + 7},
         {"num_frames": 2},
+        {"num_frames": -2},
     ):
         with pytest.raises(ValueError, match=r"picture|video"):
             model.check(each.prompt_ids, with_media(each, **changes))
@@ -245,9 +246,9 @@ def test_a_picture_is_computed_in_one_step_or_refused(gemma: Path, tmp_path: Pat
         check_submit(late.submit, late.prompt_ids, pipeline, 2048)
 
 
-@table("name", ["llava", "internvl_chat"])
+@table("name", ["llava", "internvl_chat", "qwen2_vl"])
 def test_the_tokens_of_other_families_may_be_divided(name: str, tmp_path: Path) -> None:
-    folder = a_family_folder(name, tmp_path / name)
+    folder = a_family_folder(name, tmp_path / name) if name in FAMILIES else TINY_VISION
     answers: list[Generation] = []
     for num_tokens in (8, 512):
         home = tmp_path / f"{name} {num_tokens}"

@@ -213,6 +213,23 @@ class _Net:
             SubElement(layer, "output").append(_port_like(output, str(len(inputs))))
         return layer
 
+    def compute(
+        self, kind: str, *inputs: _Output, like: Element | None = None, **data: str
+    ) -> _Output:
+        """Add an operation of numbers. Its output is as `like`; None: as its first input."""
+        data |= {"auto_broadcast": "numpy"} if len(inputs) == 2 else {}
+        return _output(self.add(kind, "opset1", inputs, like or inputs[0].port, **data))
+
+    def as_float(self, value: _Output) -> _Output:
+        like = _port_like(value.port, "0", "FP32")
+        return self.compute("Convert", value, like=like, destination_type="f32")
+
+    def as_column(self, values: _Output, axis: _Output) -> _Output:
+        """Add a dimension of 1 behind the others. `axis` is its number."""
+        column = Element("port", {"precision": "FP32"})
+        column.extend([*values.port.findall("dim"), _dim(1)])
+        return _output(self.add("Unsqueeze", "opset1", [values, axis], column))
+
     def _source(self, edge: Element) -> _Output:
         layer, id_ = self._by_id[edge.attrib["from-layer"]], edge.attrib["from-port"]
         for port in layer.iterfind("output/port"):
@@ -285,25 +302,16 @@ def _insert_doubt(net: _Net, rows: _Output) -> bool:
     if states is None or states.port.attrib.get("precision") != "FP32":
         return False
 
-    def insert(kind: str, *inputs: _Output, like: Element | None = None, **data: str) -> _Output:
-        data |= {"auto_broadcast": "numpy"} if len(inputs) == 2 else {}
-        return _output(net.add(kind, "opset1", inputs, like or inputs[0].port, **data))
-
-    def as_float(value: _Output) -> _Output:
-        like = _port_like(value.port, "0", "FP32")
-        return insert("Convert", value, like=like, destination_type="f32")
-
     def number(value: int) -> _Output:
-        return insert("Clamp", insert("Negative", rows), min=str(value), max=str(value + 1))
+        negative = net.compute("Negative", rows)
+        return net.compute("Clamp", negative, min=str(value), max=str(value + 1))
 
-    phase = insert("FloorMod", positions, number(MAX_DRAFT))
-    is_last = insert("Clamp", insert("Subtract", phase, number(MAX_DRAFT - 2)), min="0", max="1")
-    loss = insert("Clamp", as_float(is_last), min="0", max="0.999")
-    factor = insert("Subtract", as_float(number(1)), loss, like=loss.port)
-    column = Element("port", {"precision": "FP32"})
-    column.extend([*loss.port.findall("dim"), _dim(1)])
-    factors = _output(net.add("Unsqueeze", "opset1", [factor, number(2)], column))
-    net.redirect(head, 0, insert("Multiply", states, factors))
+    phase = net.compute("FloorMod", positions, number(MAX_DRAFT))
+    behind = net.compute("Subtract", phase, number(MAX_DRAFT - 2))
+    is_last = net.as_float(net.compute("Clamp", behind, min="0", max="1"))
+    loss = net.compute("Clamp", is_last, min="0", max="0.999")
+    factor = net.compute("Subtract", net.as_float(number(1)), loss, like=loss.port)
+    net.redirect(head, 0, net.compute("Multiply", states, net.as_column(factor, number(2))))
     return True
 
 
@@ -329,30 +337,17 @@ def _insert_embedded_salts(net: _Net, ids: _Output) -> int:
     embedding, rows = _output(embedded), _rows_of(net, plain_ids)
     zero = net.sources(gather)[2]
 
-    def insert(kind: str, like: Element, *inputs: _Output, version: str = "opset1") -> _Output:
-        data = {"auto_broadcast": "numpy"} if len(inputs) == 2 else {}
-        return _output(net.add(kind, version, inputs, like, **data))
-
-    def as_float(output: _Output) -> _Output:
-        like = _port_like(output.port, "0", "FP32")
-        return _output(net.add("Convert", "opset1", [output], like, destination_type="f32"))
-
-    raised = insert("Subtract", ids.port, ids, plain_ids)
-    rows_f, raised_f = as_float(rows), as_float(raised)
-    times = insert("Divide", raised_f.port, raised_f, rows_f)
-    one = insert("Divide", rows_f.port, rows_f, rows_f)
+    raised = net.as_float(net.compute("Subtract", ids, plain_ids))
+    rows_f = net.as_float(rows)
+    times = net.compute("Divide", raised, rows_f)
+    one = net.compute("Divide", rows_f, rows_f)
     # A clamped 0 is the lower limit.
-    zero_f = as_float(zero)
-    limits = {"min": "1.1920928955078125e-07", "max": "1"}
-    step = _output(net.add("Clamp", "opset1", [zero_f], zero_f.port, **limits))
-    factor = insert("Add", times.port, insert("Multiply", times.port, times, step), one)
-    one_axis = insert("Divide", rows.port, rows, rows)
-    last_axis = insert("Add", rows.port, one_axis, one_axis)
-    column = Element("port", {"id": "0", "precision": "FP32"})
-    column.extend([*factor.port.findall("dim"), _dim(1)])
-    factors = _output(net.add("Unsqueeze", "opset1", [factor, last_axis], column))
+    step = net.compute("Clamp", net.as_float(zero), min="1.1920928955078125e-07", max="1")
+    factor = net.compute("Add", net.compute("Multiply", times, step), one)
+    one_axis = net.compute("Divide", rows, rows)
+    factors = net.as_column(factor, net.compute("Add", one_axis, one_axis))
     readers = list(net.readers(embedded))
-    salted = insert("Multiply", embedding.port, embedding, factors)
+    salted = net.compute("Multiply", embedding, factors)
     salted.port.attrib["names"] = embedding.port.attrib.pop("names", "")
     for reader, index in readers:
         net.redirect(reader, index, salted)
@@ -408,12 +403,8 @@ def _modulo(net: _Net, ids: _Output, rows: _Output) -> _Output:
     inexact beyond 2^24. Products and differences are exact. So `ids - ids / rows * rows` may be
     off by a small multiple of `rows`, but it is small, and its remainder is exact.
     """
-
-    def insert(kind: str, left: _Output, right: _Output) -> _Output:
-        return _output(net.add(kind, "opset1", [left, right], ids.port, auto_broadcast="numpy"))
-
-    product = insert("Multiply", insert("Divide", ids, rows), rows)
-    return insert("FloorMod", insert("Subtract", ids, product), rows)
+    product = net.compute("Multiply", net.compute("Divide", ids, rows), rows)
+    return net.compute("FloorMod", net.compute("Subtract", ids, product), rows)
 
 
 def _lookup(net: _Net, ids: _Output) -> tuple[Element, Element] | None:

@@ -8,11 +8,10 @@ The pictures run in the batch, one at a time and beside requests of clients.
 """
 
 import logging
-import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Final
@@ -47,34 +46,30 @@ class PictureResult:
     is_finished: bool = True
 
 
+_Test = Generator[None, None, PictureResult]
+
 _NO_VISION: Final = "The model takes text only, so there is no picture to show."
 
 
 class PictureTests:
+    """One test at a time, for all that ask meanwhile. `join` is called before each step."""
+
     def __init__(self, model: VisionModel | None, batch: Batch) -> None:
         self._model = model
         self._batch = batch
-        self._ends_at = math.inf  # of the monotonic clock
-        # Of one test: what the prefix cache has of an earlier one proves nothing.
-        self._cache_key = b""
-        self._left: list[tuple[str, _Pixels]] = []
-        self._seen: defaultdict[str, list[_Seen]] = defaultdict(list)
-        self._shown = ""  # the name of the picture that runs
-        self._generation: Generation | None = None  # its answer
+        self._test: _Test | None = None
+        self._failed: FailedGeneration | None = None  # the picture that runs
         self._waiting: list[tuple[Connection, int]] = []
-        self.is_running = False
         self.newest: PictureResult | None = None  # None: of a text model
 
+    @property
+    def is_running(self) -> bool:
+        return self._test is not None
+
     def begin(self, timeout_s: float = _TIMEOUT_S) -> None:
-        if self.is_running or self._model is None:
-            return
-        size = self._model.grid.smallest()
-        pictures = drawn(size.height, size.width).items()
-        self._left = [(name, pixels) for name, pixels in pictures for _ in range(_TIMES)]
-        self._seen.clear()
-        self._cache_key = os.urandom(16)
-        self._ends_at = time.monotonic() + timeout_s
-        self.is_running = True
+        if self._test is None and self._model is not None:
+            self._failed = None
+            self._test = self._show(self._model, time.monotonic() + timeout_s)
 
     def ask(self, connection: Connection, nonce: int) -> None:
         """Test the model, and send the result to a connection."""
@@ -84,64 +79,62 @@ class PictureTests:
         self._waiting.append((connection, nonce))
         self.begin()
 
-    def forget(self, connection: Connection) -> None:
-        self._waiting = [each for each in self._waiting if each[0] is not connection]
-
     def join(self) -> None:
-        """Add the next picture if none runs and the batch has room, or give up."""
-        if not self.is_running:
-            return
-        if time.monotonic() > self._ends_at:
-            if self._generation is not None:
-                self._batch.remove(self._generation)
-            self._give_up(f"The test did not end within {_TIMEOUT_S:g} s. Try it again.")
-        elif self._generation is None and self._batch.has_free_slot:
-            self._show_next()
-
-    def take(self, generation: Generation, token_ids: Sequence[int]) -> None:
-        """Take the token behind a picture, if the generation is of the test."""
-        if generation is not self._generation:
-            return
-        assert generation.handle is not None
-        num_counted, num_tokens = generation.handle.num_prompt_tokens, len(generation.prompt_ids)
-        if num_counted != num_tokens:
-            self._give_up(
-                f"OpenVINO GenAI counts {num_counted} tokens where Vinery counts {num_tokens}: "
-                "the sizes in the folder's preprocessor_config.json do not fit."
-            )
-            return
-        self._seen[self._shown].append((token_ids[0], generation.handle.logprob or 0.0))
-        self._generation = None
-        if not self._left:
-            self._settle(PictureResult(failure_of(self._seen)))
+        """Add the next picture if none runs and the batch has room, or end the test."""
+        if self._test is not None:
+            try:
+                next(self._test)
+            except StopIteration as ended:
+                self._settle(ended.value)
 
     def take_failure(self, failed: FailedGeneration) -> bool:
         """Return whether the failed generation belongs to the test, which it then ends."""
-        is_own = failed.generation is self._generation
-        if is_own:
-            self._give_up(f"A test picture failed: {failed.reason or failed.message}")
-        return is_own
+        if failed.generation.is_picture_test:
+            self._failed = failed
+        return failed.generation.is_picture_test
 
-    def _show_next(self) -> None:
-        assert self._model is not None
-        name, pixels = self._left[0]
-        submit = _submit(self._model, pixels, self._cache_key)
-        generation = Generation.of(None, submit, self._model, pixels.tobytes())
-        generation.is_picture_test = True
-        if not self._batch.may_join(generation):
-            return
-        del self._left[0]
-        self._shown, self._generation = name, generation
-        failed = self._batch.add(generation)
-        if failed is not None:
-            self.take_failure(failed)
+    def _show(self, model: VisionModel, ends_at: float) -> _Test:
+        """Goes on with each step. `ends_at` is of the monotonic clock."""
+        size = model.grid.smallest()
+        # Of one test: what the prefix cache has of an earlier one proves nothing.
+        cache_key = os.urandom(16)
+        seen: defaultdict[str, list[_Seen]] = defaultdict(list)
+        for name, pixels in drawn(size.height, size.width).items():
+            for _ in range(_TIMES):
+                submit = _submit(model, pixels, cache_key)
+                generation = Generation.of(None, submit, model, pixels.tobytes())
+                generation.is_picture_test = True
+                failure = yield from self._run(generation, ends_at)
+                if failure:
+                    return PictureResult(failure, is_finished=False)
+                assert generation.handle is not None
+                logprob = generation.handle.logprob or 0.0
+                seen[name].append((generation.tokens[0], logprob))
+        return PictureResult(failure_of(seen))
 
-    def _give_up(self, reason: str) -> None:
-        self._generation = None
-        self._settle(PictureResult(reason, is_finished=False))
+    def _run(self, generation: Generation, ends_at: float) -> Generator[None, None, str]:
+        """Let the batch have a picture. Returns why there is no token behind it, or ""."""
+        while not generation.tokens:
+            if time.monotonic() > ends_at:
+                self._batch.remove(generation)
+                return f"The test did not end within {_TIMEOUT_S:g} s. Try it again."
+            is_next = not generation.was_added and self._batch.has_free_slot
+            if is_next and self._batch.may_join(generation):
+                self._failed = self._batch.add(generation)
+            if self._failed is not None:
+                return f"A test picture failed: {self._failed.reason or self._failed.message}"
+            yield
+        assert generation.handle is not None
+        num_counted, num_tokens = generation.handle.num_prompt_tokens, len(generation.prompt_ids)
+        if num_counted == num_tokens:
+            return ""
+        return (
+            f"OpenVINO GenAI counts {num_counted} tokens where Vinery counts {num_tokens}: "
+            "the sizes in the folder's preprocessor_config.json do not fit."
+        )
 
     def _settle(self, result: PictureResult) -> None:
-        self.is_running = False
+        self._test = None
         log = logger.warning if result.failure else logger.info
         log("picture test", extra={"fields": asdict(result)})
         if result.is_finished or self.newest is None:

@@ -149,14 +149,14 @@ class Handle:
 
 
 class Pipeline:
-    def __init__(self, config: EngineConfig, *, with_hook: bool = True) -> None:
-        """Raises RuntimeError if it cannot be loaded. Benchmarks compare `with_hook=False`."""
+    def __init__(self, config: EngineConfig) -> None:
+        """Raises RuntimeError if it cannot be loaded."""
         # Of a vision model; None: the model takes text only.
         self.vision = VisionModel.read(config.folder) if is_vision_folder(config.folder) else None
         if self.vision is not None:
-            folder, self._graph = _vision_copy(config, self.vision, with_hook=with_hook)
+            folder, self._graph = _vision_copy(config, self.vision)
         else:
-            folder, self._graph = _hooked(config) if with_hook else (config.folder, GraphFeatures())
+            folder, self._graph = _hooked(config)
         self._next_id = 0
         self._next_salt = 1
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
@@ -428,16 +428,14 @@ def _hooked(config: EngineConfig) -> tuple[Path, GraphFeatures]:
     return config.folder, GraphFeatures()
 
 
-def _vision_copy(
-    config: EngineConfig, model: VisionModel, *, with_hook: bool
-) -> tuple[Path, GraphFeatures]:
+def _vision_copy(config: EngineConfig, model: VisionModel) -> tuple[Path, GraphFeatures]:
     """Return a copy that takes token ids, with the logits hook where that is possible."""
     _check_vision(config.options)
     # What a copy supports depends on the device.
     target = config.cache_dir / f"hooked-{config.device}"
 
     def write() -> GraphFeatures:
-        has_hook = with_hook and config.device == "CPU"
+        has_hook = config.device == "CPU"
         features = write_vision_folder(config.folder, target, has_logits_hook=has_hook)
         write_tokenizer(config.folder, target, model.literals)
         if not _embeds_salts(target / EMBEDDINGS_FILE, config.device, features):

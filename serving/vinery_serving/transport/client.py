@@ -69,7 +69,11 @@ class EngineDisconnected(Exception):
 
 
 class _Stream(Generic[UpdateT]):
-    """What an engine sends about the requests of some ids. One task reads it."""
+    """What an engine sends about the requests of some ids. One task reads it.
+
+    The inbox is bounded by what the engine may send: at most `max_new_tokens` outputs for each
+    generation.
+    """
 
     def __init__(self, link: _Link, ids: Iterable[int]) -> None:
         self._link = link
@@ -88,13 +92,15 @@ class _Stream(Generic[UpdateT]):
             await self._wait(timeout_s)
         if self._inbox:
             updates, self._inbox = self._inbox, []
-            return updates if len(updates) == 1 else self._joined(updates)
+            return updates if len(updates) == 1 else _joined(updates)
         if self._lost is not None:
             raise self._lost
         return []
 
-    def _joined(self, updates: list[UpdateT]) -> list[UpdateT]:
-        return updates
+    def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
+        """Let a generation have `num_tokens` in all. It pauses there, or ends if `is_last`."""
+        if id_ in self._open:
+            self._link.grant(Grant(id_, num_tokens, is_last))
 
     def cancel(self, num_used: Mapping[int, int] | None = None) -> None:
         """Free what the engine has of these requests; None: of all that have not ended.
@@ -146,36 +152,24 @@ class _Stream(Generic[UpdateT]):
             self._waiter.set_result(None)
 
 
-class OutputStream(_Stream[GenerationUpdate]):
-    """The outputs of the generations that were submitted together: the choices of a request.
-
-    The inbox is bounded by what the engine may send: at most `max_new_tokens` outputs for each
-    generation.
-    """
-
-    def _joined(self, updates: list[GenerationUpdate]) -> list[GenerationUpdate]:
-        """Join the outputs of a generation, where the first of them was: a gateway that is behind
-        has less to do."""
-        joined: list[GenerationUpdate] = []
-        outputs: dict[int, list[TokenOutput]] = {}
-        for update in updates:
-            if not isinstance(update, TokenOutput):
-                joined += map(_joined_output, outputs.values())
-                outputs.clear()
-                joined.append(update)
-            else:
-                outputs.setdefault(update.id, []).append(update)
-        joined += map(_joined_output, outputs.values())
-        return joined
-
-    def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
-        """Let a generation have `num_tokens` in all. It pauses there, or ends if `is_last`."""
-        if id_ in self._open:
-            self._link.grant(Grant(id_, num_tokens, is_last))
+OutputStream = _Stream[GenerationUpdate]
+VectorStream = _Stream[TextVectors | Rejected]
 
 
-class VectorStream(_Stream[TextVectors | Rejected]):
-    """The vectors of one request, as they come, or the refusal."""
+def _joined(updates: list[Any]) -> list[Any]:
+    """Join the outputs of a generation, where the first of them was: a gateway that is behind has
+    less to do."""
+    joined: list[Any] = []
+    outputs: dict[int, list[TokenOutput]] = {}
+    for update in updates:
+        if not isinstance(update, TokenOutput):
+            joined += map(_joined_output, outputs.values())
+            outputs.clear()
+            joined.append(update)
+        else:
+            outputs.setdefault(update.id, []).append(update)
+    joined += map(_joined_output, outputs.values())
+    return joined
 
 
 def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:

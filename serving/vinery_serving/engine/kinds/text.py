@@ -330,7 +330,6 @@ class TextEngine(EngineKind[Generation]):
 
     def disconnect(self, connection: Connection) -> None:
         self._pixels.drop_all(connection)
-        self._picture_tests.forget(connection)
         super().disconnect(connection)
         self._finished.write_lost(connection)
 
@@ -393,7 +392,6 @@ class TextEngine(EngineKind[Generation]):
                 self._count(new.generation, len(new.token_ids))
             self._sender.add(new)
             if new.finish is not None:
-                self._picture_tests.take(new.generation, new.token_ids)
                 self._end(new.generation)
         self._sender.send(num_streams=len(self._batch), at_once=bool(step.failed))
         for failed in step.failed:

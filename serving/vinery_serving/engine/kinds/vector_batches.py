@@ -20,7 +20,8 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
-Lane = tuple[int, int]  # the ids of the organisation and of the key
+from vinery_serving.engine.fair_queue import Lane
+
 TokenArray = npt.NDArray[np.int32]
 
 

@@ -15,8 +15,9 @@ import numpy as np
 from vinery_serving.core import errors
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.engine.config import EngineConfig, alone
+from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.kinds import EngineKind, key_of
-from vinery_serving.engine.kinds.vector_batches import Lane, TokenArray, WaitingText, WaitingTexts
+from vinery_serving.engine.kinds.vector_batches import TokenArray, WaitingText, WaitingTexts
 from vinery_serving.engine.kinds.vector_model import PROBE, PoolingModel, Vectors
 from vinery_serving.engine.supervision import Liveness, PipelineBroken
 from vinery_serving.transport.messages import (
