@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, until, used
+from tests.accounts.limits.builders import granted, request_for, rule, slots, until, used
 from tests.accounts.limits.conftest import MakeFailover
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
@@ -59,18 +59,6 @@ async def notice(limiter: FailoverLimiter) -> None:
     with contextlib.suppress(LimitsUnavailable):
         await limiter.levels([rule()])
     assert limiter.state.is_degraded
-
-
-async def test_while_the_store_answers_nothing_is_different(refusing: FailoverLimiter) -> None:
-    tokens = rule(amount=100)
-    lease = await granted(refusing, request_for(tokens, num_input_tokens=9))
-    assert (await refusing.extend(lease, 1000)).num_output_tokens == 90
-    await refusing.renew([lease])
-    await denied(refusing, request_for(tokens))
-    await refusing.settle(lease, ActualUsage(9, 1))
-    assert await used(refusing, tokens) == [10]
-    assert not refusing.state.is_degraded
-    assert not lease.is_uncounted
 
 
 async def test_baselines_from_before_an_outage_do_not_end_it(refusing: FailoverLimiter) -> None:
