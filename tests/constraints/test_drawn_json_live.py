@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
 
-from tests.engine.conftest import TINY_CHAT
 from tests.examples import FACTOR, examples
 from tests.output.builders import object_of
+from tests.output.tiny_chat import reference_model
 from tests.tables import table
 from vinery_serving.grammars.json_schema.nodes import SchemaError, Unenforceable
 from vinery_serving.grammars.json_schema.strings import FORMATS
@@ -41,27 +39,15 @@ Draw = Callable[[Sequence[tuple[str, float]], int], list[list[str]]]
 @pytest.fixture(scope="module")
 def draw() -> Draw:
     """Texts that the reference model generates under a grammar and that end by themselves."""
-    import openvino
-    import openvino_genai as genai
-
-    tokenizer = Tokenizer.from_file(str(TINY_CHAT / "tokenizer.json"))
-    scheduler = genai.SchedulerConfig()
-    scheduler.cache_size = 1
-    pipeline = genai.ContinuousBatchingPipeline(
-        str(TINY_CHAT), scheduler, "CPU", {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
-    )
+    model = reference_model()
     asked = "<|im_start|>user\nGive me JSON.<|im_end|>\n<|im_start|>assistant\n"
-    ids = tokenizer.encode(asked, add_special_tokens=False).ids
-    prompt = openvino.Tensor(np.array([ids], dtype=np.int64))
+    prompt = model.assets.tokenizer.encode(asked)
 
     def config_of(grammar: str, temperature: float, seed: int) -> Any:
-        config = genai.GenerationConfig()
-        config.max_new_tokens = _MAX_TOKENS
-        config.eos_token_id = 2
+        config = model.new_config(_MAX_TOKENS, grammar=grammar)
         config.do_sample = True
         config.temperature = temperature
         config.rng_seed = seed
-        config.structured_output_config = genai.StructuredOutputConfig(grammar=grammar)
         return config
 
     def draw(grammars: Sequence[tuple[str, float]], seed: int) -> list[list[str]]:
@@ -70,11 +56,10 @@ def draw() -> Draw:
             for each in grammars
             for index in range(_NUM_TEXTS)
         ]
-        results = pipeline.generate([prompt] * len(configs), configs)
-        ids = [result.m_generation_ids[0] for result in results]
+        ids = model.generate(prompt, configs)
         return [
             [
-                tokenizer.decode(each)
+                model.assets.tokenizer.raw.decode(each)
                 for each in ids[at : at + _NUM_TEXTS]
                 if len(each) < _MAX_TOKENS
             ]

@@ -88,9 +88,7 @@ class Model:
     def _generate(
         self, prompt_ids: tuple[int, ...], grammar: req.Grammar | None, max_tokens: int
     ) -> list[int]:
-        config = self._genai.GenerationConfig()
-        config.max_new_tokens = max_tokens
-        config.eos_token_id = 2
+        forced = {}
         if grammar is not None:
             field = {
                 req.GrammarKind.STRUCTURAL_TAG: "structural_tags_config",
@@ -98,12 +96,23 @@ class Model:
                 req.GrammarKind.REGEX: "regex",
                 req.GrammarKind.EBNF: "grammar",
             }[grammar.kind]
-            config.structured_output_config = self._genai.StructuredOutputConfig(
-                **{field: grammar.source}
-            )
+            forced = {field: grammar.source}
+        [ids] = self.generate(prompt_ids, [self.new_config(max_tokens, **forced)])
+        return ids
+
+    def new_config(self, max_tokens: int, **forced: str) -> Any:
+        config = self._genai.GenerationConfig()
+        config.max_new_tokens = max_tokens
+        config.eos_token_id = 2
+        if forced:
+            config.structured_output_config = self._genai.StructuredOutputConfig(**forced)
+        return config
+
+    def generate(self, prompt_ids: Sequence[int], configs: Sequence[Any]) -> list[list[int]]:
+        """One answer of the same prompt for each configuration, in one batch."""
         tensor = self._openvino.Tensor(np.array([prompt_ids], dtype=np.int64))
-        [result] = self._pipeline.generate([tensor], [config])
-        return result.m_generation_ids[0]
+        results = self._pipeline.generate([tensor] * len(configs), list(configs))
+        return [result.m_generation_ids[0] for result in results]
 
 
 @cache
