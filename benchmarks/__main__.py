@@ -24,31 +24,28 @@ from benchmarks.platform_under_test import OwnPlatform, own_platform, wait_until
 from benchmarks.prompts import Messages, PromptSource, counting, rambling
 from benchmarks.settings import CROWDS, SERVER, SPECULATION, TINY_CHAT, Settings, settings_from
 from benchmarks.speculation import SpeculationPoint, measure_speculation
+from tests.random_models.decoder import DecoderShape
 from tests.random_models.folder import write_folder
-from tests.random_models.plans import DecoderShape, Family, plan_of
 from vinery_serving.engine.options import EngineOptions
 
 T = TypeVar("T")
 
-# What a conversation of `rambling` costs with the tokenizer of the 0.5b model.
-_TOKENS_PER_WORD = 1.1
-_TEMPLATE_TOKENS = 16
+# What a conversation of `rambling` costs beside its words, of which each is one token.
+_TEMPLATE_TOKENS = 9
 # The server writes down the usage of a run within half a second of its end.
 _REST_S = 0.5
 # The measures of Qwen2-0.5B with random weights: speed does not depend on their values, so nothing
 # is downloaded. The answers are words without sense, and they never end by themselves.
-HALF_BILLION_PLAN = plan_of(
-    DecoderShape(
-        family=Family.QWEN2,
-        vocab_size=151_936,
-        hidden_size=896,
-        intermediate_size=4_864,
-        num_layers=24,
-        num_heads=14,
-        num_kv_heads=2,
-        has_tied_head=True,
-        initial_std=0.06,
-    )
+HALF_BILLION_SHAPE = DecoderShape(
+    model_type="qwen2",
+    vocab_size=151_936,
+    hidden_size=896,
+    intermediate_size=4_864,
+    num_hidden_layers=24,
+    num_attention_heads=14,
+    num_key_value_heads=2,
+    tie_word_embeddings=True,
+    initializer_range=0.06,
 )
 
 
@@ -173,15 +170,15 @@ def _candidate(settings: Settings, name: str) -> Candidate:
     if name == TINY_CHAT:
         return Candidate(name, REPOSITORY / "models" / TINY_CHAT, counting)
     show(f"{name}: looking for its folder in {settings.cache}")
-    num_words = max(1, round((settings.effort.prompt_tokens - _TEMPLATE_TOKENS) / _TOKENS_PER_WORD))
+    num_words = max(1, settings.effort.prompt_tokens - _TEMPLATE_TOKENS)
     return Candidate(name, _half_billion(settings.cache), rambling(num_words))
 
 
 def _half_billion(cache: Path) -> Path:
     """The folder of the 0.5b model inside `cache`, written (500 MB) when it is not there."""
-    folder = cache / f"random-qwen2-0.5b-v{HALF_BILLION_PLAN.seed}"
+    folder = cache / "random-qwen2-0.5b-v2"
     if not folder.exists():
-        write_folder(HALF_BILLION_PLAN, folder)
+        write_folder(HALF_BILLION_SHAPE, folder)
     return folder
 
 

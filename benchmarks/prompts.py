@@ -16,7 +16,7 @@ from pathlib import Path
 from jinja2 import Environment
 from tokenizers import Tokenizer
 
-from tests.random_models.vocabulary import WORDS
+from tests.random_models.folder import plain_words
 
 Messages = list[dict[str, str]]
 
@@ -70,11 +70,12 @@ def counting(number: int) -> Messages:
 
 
 def rambling(num_words: int) -> Callable[[int], Messages]:
-    """Words without sense, for models without sense. A word is one token or two."""
+    """Words without sense, for models without sense. A word is one token."""
+    words = [word for word, _ in plain_words()]
 
     def write(number: int) -> Messages:
-        words = random.Random(number).choices(WORDS, k=num_words)
-        return [{"role": "user", "content": " ".join([str(number), *words])}]
+        chosen = random.Random(number).choices(words, k=num_words)
+        return [{"role": "user", "content": " ".join([str(number), *chosen])}]
 
     return write
 

@@ -39,6 +39,8 @@ def tune_page(client: Client, model: ServedModel) -> str:
 def test_a_search_begins_with_the_form_and_is_shown(root: Client, chat: ServedModel) -> None:
     assert address(chat, "tune/") in page(root, chat)
     assert "has not been tuned yet" in tune_page(root, chat)
+    text = text_of(root.post(address(chat, "apply-tuning/"), follow=True))
+    assert "chat has not been tuned yet. See: vinery model tune --help" in text
 
     form = {"time_limit_s": "60", "allow_other_answers": "on"}
     text = text_of(root.post(address(chat, "tune/"), form, follow=True))

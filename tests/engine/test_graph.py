@@ -13,7 +13,7 @@ from openvino import opset13 as ops
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import done, emptied, generation, pipeline_of, tokens_of
 from tests.engine.test_logits_handler import LONG_PROMPT, SCORED, scores
-from tests.random_models.small import write_llama_folder, write_qwen2_folder
+from tests.random_models.folder import write_llama_folder, write_qwen2_folder
 from tests.tables import table
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.graph import MODEL_FILE, GraphFeatures, kept, write_hooked_folder

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from openvino import Model, Node, PartialShape, Type
 from openvino import opset13 as ops
-
-from tests.random_models.plans import DecoderShape
 
 MASKED = np.float32(-65504)  # lowest number of float16, as exported models have it
 TO_THE_END = np.iinfo(np.int64).max
@@ -25,38 +24,66 @@ INT8_STD = float(np.sqrt((256**2 - 1) / 12))
 QUIET = 0.1
 
 
-def decoder(shape: DecoderShape, seed: int, quiet_tokens: Collection[int] = ()) -> Model:
+@dataclass(frozen=True)
+class DecoderShape:
+    """A decoder-only transformer with grouped queries, RoPE, RMSNorm and a gated MLP, by the names
+    of `config.json`. A model of the type qwen2 has biases of Q, K and V, and one of llama none.
+
+    `initializer_range` is the standard deviation of every random weight. It decides how much the
+    layers weigh against the embedding of the last token: at 0.02, the usual choice before
+    training, a tied model repeats its last token for ever.
+    """
+
+    model_type: Literal["llama", "qwen2"]
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    tie_word_embeddings: bool
+    max_position_embeddings: int = 32_768
+    rope_theta: float = 1_000_000.0
+    rms_norm_eps: float = 1e-6
+    initializer_range: float = 0.3
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+
+def decoder(shape: DecoderShape, quiet_tokens: Collection[int] = ()) -> Model:
     """The whole model. `quiet_tokens` never win a greedy choice (an end that must not come)."""
-    weights = RandomWeights(seed, shape.initial_std)
+    weights = RandomWeights(shape.initializer_range)
     inputs = Inputs()
     embedding = weights.matrix(shape.vocab_size, shape.hidden_size, quiet_tokens)
     head = (
         embedding
-        if shape.has_tied_head
+        if shape.tie_word_embeddings
         else weights.matrix(shape.vocab_size, shape.hidden_size, quiet_tokens)
     )
 
     hidden = ops.gather(embedding, ops.convert(inputs.ids, Type.i32), _int(0))
     context = Context.of(shape, inputs)
     sinks: list[Node] = []
-    for index in range(shape.num_layers):
+    for index in range(shape.num_hidden_layers):
         hidden = _layer(Layer(index, shape, weights, context, sinks), hidden)
 
     logits = ops.matmul(_rms_norm(hidden, shape), head, False, True)
     logits.output(0).set_names({"logits"})
-    return Model([ops.result(logits)], sinks, inputs.all, shape.family)
+    return Model([ops.result(logits)], sinks, inputs.all, shape.model_type)
 
 
 class RandomWeights:
-    """Draws weights one after the other. The same seed and order give the same model.
+    """Draws weights one after the other. The same order gives the same model.
 
     They have the form of those of exported int8 models: a matrix is a signed 8-bit constant,
     converted and multiplied by one scale for each row. The CPU plugin recognises this chain as
     compressed weights and keeps it in 8 bits.
     """
 
-    def __init__(self, seed: int, std: float) -> None:
-        self._rng = np.random.default_rng(seed)
+    def __init__(self, std: float) -> None:
+        self._rng = np.random.default_rng(1)
         self._std = std
 
     def matrix(self, num_rows: int, num_columns: int, quiet_rows: Collection[int] = ()) -> Node:
@@ -128,9 +155,9 @@ def _layer(layer: Layer, hidden: Node) -> Node:
 
 def _attention(layer: Layer, normed: Node) -> Node:
     shape = layer.shape
-    query = _rotate(_heads(layer, normed, shape.num_heads), layer.context, shape)
-    key = _rotate(_heads(layer, normed, shape.num_kv_heads), layer.context, shape)
-    value = _heads(layer, normed, shape.num_kv_heads)
+    query = _rotate(_heads(layer, normed, shape.num_attention_heads), layer.context, shape)
+    key = _rotate(_heads(layer, normed, shape.num_key_value_heads), layer.context, shape)
+    value = _heads(layer, normed, shape.num_key_value_heads)
 
     attended = ops.scaled_dot_product_attention(
         query,
@@ -147,7 +174,7 @@ def _heads(layer: Layer, normed: Node, num_heads: int) -> Node:
     shape = layer.shape
     size = num_heads * shape.head_size
     projected = _linear(normed, layer.weights.matrix(size, shape.hidden_size))
-    if shape.has_qkv_bias:
+    if shape.model_type == "qwen2":
         projected = ops.add(projected, layer.weights.bias(size))
     return _swap_heads(ops.reshape(projected, _ints(0, 0, num_heads, shape.head_size), True))
 
@@ -158,9 +185,11 @@ def _remember(layer: Layer, name: str, current: Node) -> Node:
     variable = f"past_key_values.{layer.index}.{name}"
     empty = ops.broadcast(
         ops.constant(np.float32(0)),
-        ops.concat([layer.context.batch_size, _ints(shape.num_kv_heads, 0, shape.head_size)], 0),
+        ops.concat(
+            [layer.context.batch_size, _ints(shape.num_key_value_heads, 0, shape.head_size)], 0
+        ),
     )
-    form = PartialShape([-1, shape.num_kv_heads, -1, shape.head_size])
+    form = PartialShape([-1, shape.num_key_value_heads, -1, shape.head_size])
     past = ops.read_value(empty, variable, Type.f32, form)
     whole = ops.concat([ops.gather(past, layer.context.beams, _int(0)), current], -2)
     layer.sinks.append(ops.assign(whole, variable))
@@ -169,13 +198,13 @@ def _remember(layer: Layer, name: str, current: Node) -> Node:
 
 def _repeat_heads(cached: Node, shape: DecoderShape) -> Node:
     """Each K or V head once for every query head that shares it."""
-    group_size = shape.num_heads // shape.num_kv_heads
+    group_size = shape.num_attention_heads // shape.num_key_value_heads
     if group_size == 1:
         return cached
     repeated = ops.broadcast(
         ops.unsqueeze(cached, _int(2)), _ints(1, 1, group_size, 1, 1), None, "BIDIRECTIONAL"
     )
-    return ops.reshape(repeated, _ints(0, shape.num_heads, -1, shape.head_size), True)
+    return ops.reshape(repeated, _ints(0, shape.num_attention_heads, -1, shape.head_size), True)
 
 
 def _mlp(layer: Layer, normed: Node) -> Node:
@@ -188,7 +217,7 @@ def _mlp(layer: Layer, normed: Node) -> Node:
 def _rms_norm(hidden: Node, shape: DecoderShape) -> Node:
     square = ops.power(hidden, _float_like(2.0))
     mean = ops.reduce_mean(square, _ints(-1), True)
-    root = ops.sqrt(ops.add(mean, _float_like(shape.rms_epsilon)))
+    root = ops.sqrt(ops.add(mean, _float_like(shape.rms_norm_eps)))
     normed = ops.multiply(hidden, ops.divide(_float_like(1.0), root))
     return ops.multiply(ops.constant(np.ones((1, 1, shape.hidden_size), np.float32)), normed)
 

@@ -1,19 +1,15 @@
-"""A model folder with random weights, laid out as an export by optimum-intel is.
+"""Model folders with random weights, laid out as exports by optimum-intel are.
 
-    openvino_model.xml/.bin          the decoder, int8 weights
-    openvino_tokenizer.xml/.bin      text to ids, openvino_detokenizer.xml/.bin the way back
-    tokenizer.json                   the same tokenizer in the form of Hugging Face
-    tokenizer_config.json            special tokens and chat template
-    config.json, generation_config.json
+They have the tokenizer of the reference model. `decoder` writes their graphs.
 
-`ContinuousBatchingPipeline` itself loads without any tokenizer and then takes token ids only; it
-needs the OpenVINO tokenizer for text prompts, native stop strings and grammars. The end of text
-must be named somewhere (config, generation config, tokenizer or request), or every request fails.
+A small one loads in a fraction of a second. The models answer with meaningless words, the same ones
+each time, and never end by themselves: an answer always has exactly `max_tokens` tokens.
 """
 
-from __future__ import annotations
-
 import json
+import re
+import shutil
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,98 +17,105 @@ from typing import Any
 import openvino
 from tokenizers import Tokenizer
 
-from tests.random_models.decoder import decoder
-from tests.random_models.plans import ModelPlan
-from tests.random_models.tokenizer_graphs import tokenizer_graphs
-from tests.random_models.vocabulary import Vocabulary, token_id, train, unprintable_ids
+from tests.random_models.decoder import DecoderShape, decoder
+
+_TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "special_tokens_map.json", "generation_config.json"),
+    *("openvino_tokenizer.xml", "openvino_tokenizer.bin"),
+    *("openvino_detokenizer.xml", "openvino_detokenizer.bin"),
+)
+# Byte-level BPE writes a space so.
+_IS_WORD = re.compile("\u0120[A-Za-z]{3,}")
+_CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
+# Cut down to what plain conversations need.
+_CHATML = """\
+{%- for message in messages -%}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
+
+_LLAMA = DecoderShape(
+    model_type="llama",
+    vocab_size=3072,
+    hidden_size=64,
+    intermediate_size=160,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    tie_word_embeddings=False,
+    max_position_embeddings=2_048,
+    rope_theta=500_000.0,
+    rms_norm_eps=1e-5,
+)
+_QWEN2 = DecoderShape(
+    model_type="qwen2",
+    vocab_size=3072,
+    hidden_size=64,
+    intermediate_size=192,
+    num_hidden_layers=3,
+    num_attention_heads=8,
+    num_key_value_heads=2,
+    tie_word_embeddings=True,
+    max_position_embeddings=4_096,
+)
 
 
-def write_folder(plan: ModelPlan, folder: Path) -> None:
+def write_llama_folder(path: Path) -> Path:
+    """Write a small Llama 3, with a head of its own."""
+    return write_folder(_LLAMA, path)
+
+
+def write_qwen2_folder(path: Path) -> Path:
+    """Write a small Qwen2: tied head, biased Q, K and V."""
+    return write_folder(_QWEN2, path)
+
+
+def without_tokenizer_json(folder: Path) -> Path:
+    """Leave only the OpenVINO tokenizer, like folders of models with a slow tokenizer."""
+    (folder / "tokenizer.json").unlink()
+    return folder
+
+
+def write_folder(shape: DecoderShape, folder: Path) -> Path:
     """Write the model. `folder` must not exist; it appears whole or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         unfinished = Path(scratch, folder.name)
         unfinished.mkdir()
-        _write_files(plan, unfinished)
-        unfinished.rename(folder)
+        _write_files(shape, unfinished)
+        return unfinished.rename(folder)
 
 
-def _write_files(plan: ModelPlan, folder: Path) -> None:
-    tokenizer = train(plan.vocabulary)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config(plan, tokenizer))
-    _write_json(folder / "config.json", _config(plan, tokenizer))
-    _write_json(folder / "generation_config.json", _ends(plan.vocabulary, tokenizer))
-
-    graphs = tokenizer_graphs(
-        tokenizer, plan.vocabulary, plan.chat_template, plan.shape.max_positions
+def _write_files(shape: DecoderShape, folder: Path) -> None:
+    for name in _TOKENIZER_FILES:
+        shutil.copy(_TINY_CHAT / name, folder)
+    tokenizer_config = json.loads((_TINY_CHAT / "tokenizer_config.json").read_text())
+    length = {"model_max_length": shape.max_position_embeddings}
+    _write_json(
+        folder / "tokenizer_config.json", tokenizer_config | length | {"chat_template": _CHATML}
     )
-    for name, graph in zip(("openvino_tokenizer", "openvino_detokenizer"), graphs, strict=True):
-        openvino.save_model(graph, folder / f"{name}.xml", compress_to_fp16=False)
-
-    model = decoder(plan.shape, plan.seed, unprintable_ids(tokenizer))
-    openvino.save_model(model, folder / "openvino_model.xml")
-
-
-def _config(plan: ModelPlan, tokenizer: Tokenizer) -> dict[str, Any]:
-    shape = plan.shape
-    return {
-        "architectures": [shape.architecture],
-        "model_type": str(shape.family),
-        "vocab_size": shape.vocab_size,
-        "hidden_size": shape.hidden_size,
-        "intermediate_size": shape.intermediate_size,
-        "num_hidden_layers": shape.num_layers,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.head_size,
-        "hidden_act": "silu",
-        "max_position_embeddings": shape.max_positions,
-        "rope_theta": shape.rope_theta,
-        "rms_norm_eps": shape.rms_epsilon,
-        "initializer_range": shape.initial_std,
-        "tie_word_embeddings": shape.has_tied_head,
-        **_ends(plan.vocabulary, tokenizer),
-    }
+    ends = json.loads((_TINY_CHAT / "generation_config.json").read_text())
+    architecture = {"architectures": [_CLASSES[shape.model_type]], "head_dim": shape.head_size}
+    _write_json(folder / "config.json", asdict(shape) | architecture | ends)
+    openvino.save_model(decoder(shape, _quiet_ids(shape)), folder / "openvino_model.xml")
 
 
-def _ends(vocabulary: Vocabulary, tokenizer: Tokenizer) -> dict[str, int]:
-    ids = {
-        "eos_token_id": token_id(tokenizer, vocabulary.end),
-        "pad_token_id": token_id(tokenizer, vocabulary.pad),
-    }
-    if vocabulary.prefix is not None:
-        ids["bos_token_id"] = token_id(tokenizer, vocabulary.prefix)
-    return ids
+def _quiet_ids(shape: DecoderShape) -> list[int]:
+    """Return all but plain words: special tokens, bytes, and what the tokenizer lacks."""
+    words = {id_ for _, id_ in plain_words()}
+    return [id_ for id_ in range(shape.vocab_size) if id_ not in words]
 
 
-def _tokenizer_config(plan: ModelPlan, tokenizer: Tokenizer) -> dict[str, Any]:
-    vocabulary = plan.vocabulary
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": plan.shape.max_positions,
-        "bos_token": vocabulary.prefix,
-        "eos_token": vocabulary.end,
-        "pad_token": vocabulary.pad,
-        "clean_up_tokenization_spaces": False,
-        "chat_template": plan.chat_template,
-        "added_tokens_decoder": {
-            str(id_): _added_token(token.content)
-            for id_, token in sorted(tokenizer.get_added_tokens_decoder().items())
-        },
-    }
-
-
-def _added_token(content: str) -> dict[str, Any]:
-    return {
-        "content": content,
-        "lstrip": False,
-        "normalized": False,
-        "rstrip": False,
-        "single_word": False,
-        "special": True,
-    }
+def plain_words() -> list[tuple[str, int]]:
+    """Words of ASCII letters that are one token behind a space, with their ids."""
+    tokenizer = Tokenizer.from_file(str(_TINY_CHAT / "tokenizer.json"))
+    entries = sorted(tokenizer.get_vocab().items())
+    return [(text[1:], id_) for text, id_ in entries if _IS_WORD.fullmatch(text)]
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(content, indent=2), encoding="utf-8")

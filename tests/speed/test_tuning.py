@@ -6,12 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from django.core.exceptions import ValidationError
 
-from vinery_serving.models import job_requests
-from vinery_serving.models.job_requests import Tune, take_result
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
-from vinery_serving.models.models import ServedModel
 from vinery_serving.models.speed import tune_job
 from vinery_serving.models.speed.measuring import Answer, Engine, MeasurementFailed, Run
 from vinery_serving.models.speed.tuning import Tuner, knobs
@@ -169,32 +165,3 @@ def test_trials_that_do_not_fit_are_refused(tmp_path: Any, monkeypatch: pytest.M
     document = JobDocument(**names, parameters={**parameters, "max_context": 0})
     with pytest.raises(JobFailed, match=r"Trials need 0\.8 GB of memory for 2 engines"):
         tune_job.run(document, Reporter())
-
-
-@pytest.mark.django_db
-class TestApplying:
-    """The best options are set on request, once, and only for the model as it was tuned."""
-
-    def a_tuned_model(self) -> ServedModel:
-        model = ServedModel.objects.create(name="m", folder="/models/m")
-        job = job_requests.tune(model, Tune(time_limit_s=30))
-        assert take_result(job, {"present": {}, "best": {"prompt_lookup": True}}) == ""
-        return model
-
-    def test_the_best_options_are_set_unless_the_model_has_changed(self) -> None:
-        model = self.a_tuned_model()
-        stale = ServedModel.objects.get()
-        ServedModel.objects.update(options={"max_running": 2})
-        stale.refresh_from_db()
-        with pytest.raises(ValidationError, match="has changed since it was tuned"):
-            job_requests.apply_tuning(stale)
-
-        ServedModel.objects.update(options={})
-        model.refresh_from_db()
-        job_requests.apply_tuning(model).refresh_from_db()
-        assert ServedModel.objects.get().options == {"prompt_lookup": True}
-
-    def test_a_model_that_was_never_tuned_has_nothing_to_apply(self) -> None:
-        model = ServedModel.objects.create(name="m", folder="/models/m")
-        with pytest.raises(ValidationError, match="has not been tuned yet"):
-            job_requests.apply_tuning(model)

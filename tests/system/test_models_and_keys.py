@@ -16,7 +16,11 @@ import openai
 import pytest
 
 from tests.conftest import REPOSITORY, Running, until
-from tests.random_models.small import without_tokenizer_json, write_llama_folder, write_qwen2_folder
+from tests.random_models.folder import (
+    without_tokenizer_json,
+    write_llama_folder,
+    write_qwen2_folder,
+)
 from tests.system.clients import (
     answers,
     chat,

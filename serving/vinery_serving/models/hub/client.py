@@ -136,6 +136,18 @@ class Hub:
             "GET", url, headers={**own, **headers}, timeout=timeout_s
         )
 
+    @contextmanager
+    def open(
+        self, repository: Repository, path: str, start: int, stall_s: float
+    ) -> Iterator[Stream]:
+        """Begin to read a file, see `transfer.Open`. Without compression, so that a byte of the
+        response is one of the file."""
+        headers = {"Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        with self.explained(repository), self.get(repository, path, headers, stall_s) as response:
+            yield stream_of(response, start, path)
+
     def explained(self, repository: Repository) -> AbstractContextManager[None]:
         return explained(self.endpoint, repository.name, repository.revision)
 
@@ -214,25 +226,6 @@ def _found(listed: Any) -> Iterator[Found]:
 
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
 _BEYOND_THE_END: Final = 416
-
-
-@dataclass(frozen=True, slots=True)
-class HubFile:
-    hub: Hub
-    repository: Repository
-    path: str
-
-    @contextmanager
-    def open(self, start: int, stall_s: float) -> Iterator[Stream]:
-        """See `Source`. Without compression, so that a byte of the response is one of the file."""
-        headers = {"Accept-Encoding": "identity"}
-        if start:
-            headers["Range"] = f"bytes={start}-"
-        with (
-            self.hub.explained(self.repository),
-            self.hub.get(self.repository, self.path, headers, stall_s) as response,
-        ):
-            yield stream_of(response, start, self.path)
 
 
 def stream_of(response: Any, start: int, path: str) -> Stream:

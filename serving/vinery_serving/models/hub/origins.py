@@ -108,7 +108,7 @@ class ArchiveOrigin(_Origin, frozen=True, kw_only=True, tag="archive"):
         progress = Progress(report, self.size_bytes, done)
         progress.enter(f"fetching {self.name}")
         source = remote_of(self.url, is_checked=self.sha256 is not None, etag=self.etag)
-        fetch(source, file, archive, progress.advance, Patience())
+        fetch(source.open, file, archive, progress.advance, Patience())
 
 
 class FilesOrigin(_Origin, frozen=True, kw_only=True, tag="files"):

@@ -19,11 +19,12 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
 from vinery_serving.models.hub import gguf
-from vinery_serving.models.hub.client import Hub, HubFile
+from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.machine import free_bytes
 from vinery_serving.models.hub.repository import Repository
@@ -192,7 +193,8 @@ def _fetch_all(
     for file in missing:
         progress.enter(f"fetching {file.path}")
         unfinished = folders.unfinished(file.path)
-        fetch(HubFile(hub, repository, file.path), file, unfinished, progress.advance, patience)
+        open_ = partial(hub.open, repository, file.path)
+        fetch(open_, file, unfinished, progress.advance, patience)
         whole = folders.whole / file.path
         whole.parent.mkdir(parents=True, exist_ok=True)
         unfinished.replace(whole)

@@ -11,8 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import huggingface_hub
@@ -20,7 +19,7 @@ import huggingface_hub
 from vinery_accounts.outbound.addresses import is_within, read_networks
 from vinery_serving.models.hub.client import stream_of
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed, explained
-from vinery_serving.models.hub.transfer import RemoteFile, Stream
+from vinery_serving.models.hub.transfer import Stream
 
 _TIMEOUT_S: Final = 20.0
 _MAX_REDIRECTS: Final = 5
@@ -29,17 +28,12 @@ _METADATA: Final = read_networks(
 )
 
 
-class Remote(Protocol):
-    """A source of a transfer that knows its file."""
-
-    def look(self) -> RemoteFile:
-        """Raises `PullFailed`."""
-
-    def open(self, start: int, stall_s: float) -> Any:
-        """See `Source`."""
+class RemoteFile(NamedTuple):
+    size_bytes: int
+    etag: str  # another one: another content; empty: the server has none
 
 
-def remote_of(url: str, *, is_checked: bool, etag: str = "") -> Remote:
+def remote_of(url: str, *, is_checked: bool, etag: str = "") -> "WebFile | S3File":
     """Return the file at a URL. `is_checked`: its digest is known, so that HTTP without TLS will
     do. `etag`: only this content goes on where an earlier attempt has ended, and an object of S3
     has no other. Raises `PullFailed` for another URL."""
@@ -78,7 +72,7 @@ class WebFile:
             etag = response.headers.get("etag", "")
         if not size or not size.isdecimal():
             raise PullFailed(f"The server of {shown(self.url)} does not name the file's size.")
-        return RemoteFile(PurePosixPath(urlsplit(self.url).path).name, int(size), etag)
+        return RemoteFile(int(size), etag)
 
     @contextmanager
     def open(self, start: int, stall_s: float) -> Iterator[Stream]:
@@ -141,11 +135,10 @@ class S3File:
         info = self._explained(lambda: _client(_TIMEOUT_S).info(self.url))
         if info["type"] != "file":
             raise PullFailed(f"{self.url} is a folder of the store. Name an archive in it.")
-        return RemoteFile(PurePosixPath(self.url).name, int(info["size"]), _etag_of(info))
+        return RemoteFile(int(info["size"]), _etag_of(info))
 
     @contextmanager
     def open(self, start: int, stall_s: float) -> Iterator[Stream]:
-        """See `Source`."""
         file = self._explained(lambda: self._open(start, stall_s))
         try:
             yield Stream(start, self._blocks(file))

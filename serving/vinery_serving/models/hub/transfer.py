@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.repository import RepositoryFile
@@ -43,23 +43,13 @@ class Stream:
     parts: Iterator[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
-    name: str
-    size_bytes: int
-    etag: str  # another one: another content; empty: the server has none
-
-
-class Source(Protocol):
-    """Where a file comes from."""
-
-    def open(self, start: int, stall_s: float) -> AbstractContextManager[Stream]:
-        """Begin to read at `start`. Raises `PullFailed`, `HubUnavailable` for what may pass, and
-        `WrongContent` if the file ends before `start`."""
+Open = Callable[[int, float], AbstractContextManager[Stream]]
+"""Begins to read a file at a byte; a connection that is silent for so many seconds is ended. Raises
+`PullFailed`, `HubUnavailable` for what may pass, and `WrongContent` if the file ends before."""
 
 
 def fetch(
-    source: Source,
+    open_: Open,
     file: RepositoryFile,
     path: Path,
     advance: Callable[[int], None],
@@ -68,7 +58,7 @@ def fetch(
     """Fetch a file to `path`, where an earlier attempt may have left its beginning. `advance` gets
     the bytes that came; less than 0 if some are dropped. Raises `PullFailed`, with the file's name
     if its content is wrong twice."""
-    transfer = _Transfer(source, file, path, advance, patience)
+    transfer = _Transfer(open_, file, path, advance, patience)
     try:
         transfer.run()
     except WrongContent:
@@ -79,7 +69,7 @@ def fetch(
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    source: Source
+    open_: Open
     file: RepositoryFile
     path: Path
     advance: Callable[[int], None]
@@ -110,7 +100,7 @@ class _Transfer:
         self.path.touch()
         stall_s, size_bytes = self.patience.stall_s, self.file.size_bytes
         with (
-            self.source.open(_size(self.path), stall_s) as stream,
+            self.open_(_size(self.path), stall_s) as stream,
             self.path.open("r+b") as target,
         ):
             position = stream.start
@@ -180,25 +170,19 @@ def _size(path: Path) -> int:
 Report = Callable[[str, int, int | None], None]
 """Takes a stage, the bytes that are done, and the bytes in all; None: unknown."""
 
-_INTERVAL_S: Final = 0.5
-
 
 class Progress:
-    """Counts bytes, and reports them twice a second and with each new stage."""
+    """Counts bytes, and reports them with each new stage and whenever some have come."""
 
     def __init__(self, report: Report, total_bytes: int, done_bytes: int = 0) -> None:
         self._report, self._stage = report, ""
         self._total, self._done = total_bytes, done_bytes
-        self._next_at = 0.0
 
     def enter(self, stage: str) -> None:
-        self._stage, self._next_at = stage, 0.0
+        self._stage = stage
         self.advance(0)
 
     def advance(self, num_bytes: int) -> None:
         """Count bytes that came, or with less than 0 some that were dropped."""
         self._done += num_bytes
-        now = time.monotonic()
-        if now >= self._next_at or self._done >= self._total:
-            self._next_at = now + _INTERVAL_S
-            self._report(self._stage, self._done, self._total)
+        self._report(self._stage, self._done, self._total)
