@@ -1,8 +1,9 @@
 """The gateway's end of the socket: one connection per engine, many generations on it.
 
-`EngineClient` keeps the connection up while it is open, and connects again within moments of
-an engine's start. A generation belongs to one connection. When the connection breaks, every
-`OutputStream` on it raises `EngineDisconnected`, and its owner decides whether to submit again.
+`EngineClient` keeps the connection up while it is open, and connects again within moments of an
+engine's start. A generation belongs to one connection. When the connection breaks, every
+`OutputStream` on it raises `EngineDisconnected`, and the stream's owner decides whether to submit
+again.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ from vinery_serving.transport.sockets import FrameReader, InvalidFrame, pack
 _RECONNECT_S: Final = 0.05
 
 # A request of many long prompts or of pictures is sent in parts of about this size, so that
-# messages of other requests need not wait until the engine has read all of it between its steps.
+# messages of other requests need not wait until the engine has read the whole request between
+# steps.
 _PART_BYTES: Final = 64 * 1024
 
 _ids = itertools.count(1)
@@ -69,7 +71,7 @@ class EngineDisconnected(Exception):
 
 
 class _Stream(Generic[UpdateT]):
-    """What an engine sends about the requests of some ids. One task reads it.
+    """The updates from an engine about the requests of some ids. One task reads the stream.
 
     The inbox is bounded by what the engine may send: at most `max_new_tokens` outputs for each
     generation.
@@ -98,12 +100,12 @@ class _Stream(Generic[UpdateT]):
         return []
 
     def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
-        """Let a generation have `num_tokens` in all. It pauses there, or ends if `is_last`."""
+        """Let a generation have `num_tokens` in all, and then pause, or end if `is_last`."""
         if id_ in self._open:
             self._link.grant(Grant(id_, num_tokens, is_last))
 
     def cancel(self, num_used: Mapping[int, int] | None = None) -> None:
-        """Free what the engine has of these requests; None: of all that have not ended.
+        """Free these requests in the engine; None: all that have not ended.
 
         `num_used` has the tokens that the client used, by id. A generation that has ended
         meanwhile may have generated more.
@@ -140,7 +142,7 @@ class _Stream(Generic[UpdateT]):
             self._waiter = None
 
     def _time_out(self) -> None:
-        """One timer serves all waits: a timer for each token would cost more than decoding it."""
+        """One timer serves all waits: a timer for each token would cost more than the decoding."""
         if self._loop.time() < self._wake_at:
             self._timer = self._loop.call_at(self._wake_at, self._time_out)
             return
@@ -157,8 +159,8 @@ VectorStream = _Stream[TextVectors | Rejected]
 
 
 def _joined(updates: list[Any]) -> list[Any]:
-    """Join the outputs of a generation, where the first of them was: a gateway that is behind has
-    less to do."""
+    """Join the outputs of a generation at the place of the first: a gateway that is behind has less
+    to do."""
     joined: list[Any] = []
     outputs: dict[int, list[TokenOutput]] = {}
     for update in updates:
@@ -173,7 +175,7 @@ def _joined(updates: list[Any]) -> list[Any]:
 
 
 def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
-    """One output for consecutive ones. Their counts of draft tokens are sums already."""
+    """Join consecutive outputs. The counts of draft tokens are sums already."""
     first, last = outputs[0], outputs[-1]
     if first is last:
         return first
@@ -200,7 +202,7 @@ class _Link(asyncio.Protocol):
         # What waits for the next part, by request, and the last grants of these generations.
         self._outboxes: deque[Iterator[MediaPixels | Submit]] = deque()
         self._unsent: dict[int, Grant | None] = {}
-        self._begun: set[int] = set()  # of `_unsent`, those of which pixels were sent
+        self._begun: set[int] = set()  # ids of `_unsent` with pixels that were sent
         self._is_paused = False
         self._is_planned_end = False
         self.is_draining = False  # the engine takes no new generations
@@ -213,7 +215,7 @@ class _Link(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # `_on_lost` comes first: a stream's owner may submit again as soon as it is lost.
+        # `_on_lost` comes first: a stream's owner may submit again as soon as the stream is lost.
         self._on_lost()
         streams, self._streams = set(self._streams.values()), {}
         for stream in streams:
@@ -367,7 +369,7 @@ class _Link(asyncio.Protocol):
 
     def _deliver(self, update: GenerationUpdate | TextVectors, *, is_end: bool) -> None:
         stream = self._streams.pop(update.id, None) if is_end else self._streams.get(update.id)
-        if stream is not None:  # else it was cancelled meanwhile
+        if stream is not None:  # else cancelled meanwhile
             stream.put(update, is_end=is_end)
 
 
@@ -399,7 +401,8 @@ class EngineClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether an engine takes new generations. One that drains still sends those it has."""
+        """Whether an engine takes new generations. A draining engine still sends the former
+        generations."""
         return self._connected.is_set()
 
     @property
@@ -440,7 +443,7 @@ class EngineClient:
         return next(_ids)
 
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
-        """Raises EngineDisconnected if no engine is connected, or if it takes no new ones."""
+        """Raises EngineDisconnected if no engine takes new generations."""
         if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.submit(submits)
@@ -452,13 +455,14 @@ class EngineClient:
         return self._link.pool(texts)
 
     async def ping(self, timeout_s: float) -> EngineStats:
-        """Return the engine's counters. Raises EngineDisconnected, or TimeoutError if it hangs."""
+        """Return the engine's counters. Raises EngineDisconnected, or TimeoutError if the engine
+        hangs."""
         pong = await self._ask(Ping(self.new_id()), timeout_s)
         return cast("Pong", pong).stats
 
     async def test_pictures(self, timeout_s: float) -> str:
-        """Let the engine show its model known pictures. Returns the failure; empty: it has passed.
-        Raises EngineDisconnected or TimeoutError."""
+        """Let the engine show the model known pictures. Returns the failure; empty: passed. Raises
+        EngineDisconnected or TimeoutError."""
         tested = await self._ask(TestPictures(self.new_id()), timeout_s)
         return cast("PicturesTested", tested).failure
 

@@ -1,9 +1,9 @@
 """The messages between gateway and engine.
 
-A frame is four bytes of length (big endian) and one msgpack document. msgspec checks each
-message against its type on arrival. The gateway chooses the ids of generations; they are unique
-on its connection. The engine ends each id of a `Submit` exactly once: by a `TokenOutput` whose
-`finish` is set, or by a `Rejected`.
+A frame is four bytes of length (big endian) and one msgpack document. msgspec checks each message
+against its type on arrival. The gateway chooses the ids of generations, which are unique on a
+connection. The engine ends each id of a `Submit` exactly once: by a `TokenOutput` whose `finish` is
+set, or by a `Rejected`.
 """
 
 from typing import Annotated, Any
@@ -32,8 +32,8 @@ class GrammarSpec(msgspec.Struct, frozen=True, array_like=True):
 
     kind: str
     source: str
-    weaker: "GrammarSpec | None" = None  # for the case that it cannot be compiled
-    unenforced: str = ""  # the fields whose schemas it leaves out
+    weaker: "GrammarSpec | None" = None  # for a grammar that cannot be compiled
+    unenforced: str = ""  # the fields whose schemas are left out
 
 
 class LogprobsSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -41,7 +41,7 @@ class LogprobsSpec(msgspec.Struct, frozen=True, array_like=True):
 
     num_top: int = 0
     token_ids: tuple[int, ...] = ()
-    # They are of the model's distribution at this temperature, cut off at this `top_p`.
+    # Taken from the model's distribution at this temperature, cut off at this `top_p`.
     temperature: float = 1.0
     top_p: float = 1.0
 
@@ -55,12 +55,12 @@ class ReasoningBudget(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogitsSpec(msgspec.Struct, frozen=True, array_like=True):
-    """How a generation reads and changes its logits. It needs the logits hook."""
+    """How a generation reads and changes logits, which needs the logits hook."""
 
     bias: tuple[tuple[int, float], ...] = ()  # (token id, added to its logit)
     bad_words: tuple[tuple[int, ...], ...] = ()  # token sequences that must not be completed
     allowed_ids: tuple[int, ...] = ()  # empty: all
-    # Arguments of the administrator's logits processors; None: they are not called.
+    # Arguments of the administrator's logits processors; None: no calls.
     processor_args: dict[str, Any] | None = None
     budget: ReasoningBudget | None = None
     logprobs: LogprobsSpec | None = None
@@ -68,7 +68,7 @@ class LogitsSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Known(msgspec.Struct, frozen=True, array_like=True):
-    """What a lost engine has generated of an answer. The next one sends what follows."""
+    """The tokens of an answer by a lost engine. The next engine sends what follows."""
 
     token_ids: bytes  # int32 little endian, (num_tokens,)
     # The answer is generated again from its prompt, and compared: with a seed the next token
@@ -77,14 +77,14 @@ class Known(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MediaInput(msgspec.Struct, frozen=True, array_like=True):
-    """A picture or video of a prompt, in the size that the model's processor leaves as it is."""
+    """A picture or video of a prompt, in a size that the model's processor does not change."""
 
-    start: int  # index in `prompt_ids` of the first of its tokens, which follow each other
-    grid: tuple[int, int, int]  # its tokens: frames or pairs of frames, rows, columns
+    start: int  # index in `prompt_ids` of the first of consecutive tokens
+    grid: tuple[int, int, int]  # tokens: frames or pairs of frames, rows, columns
     height: int  # pixels
     width: int  # pixels
     num_frames: int = 0  # 0: a picture
-    pixels: bytes = b""  # the client sends them before the `Submit`, see `MediaPixels`
+    pixels: bytes = b""  # sent before the `Submit`, see `MediaPixels`
 
     @property
     def num_tokens(self) -> int:
@@ -118,7 +118,7 @@ class Submit(_Message, frozen=True):
     stop_token_ids: tuple[int, ...] = ()  # beside the model's own end tokens
     grammar: GrammarSpec | None = None
     logits: LogitsSpec | None = None
-    beams: BeamSearch | None = None  # its outputs come only at its end
+    beams: BeamSearch | None = None  # outputs come only at the end
     other_ids: tuple[int, ...] = ()  # of the next best sequences of a beam search
     assist: SpeculativeDecoding | None = None  # None: the engine's default
     min_new_tokens: int = 0  # no end token is sampled before this many tokens
@@ -134,11 +134,11 @@ class Submit(_Message, frozen=True):
     num_granted: int | None = None
     # The ids of the organisation and of the key, between which the engine is fair; 0: none.
     lane: tuple[int, int] = (0, 0)
-    # None: nothing. It counts for `max_new_tokens`, `min_new_tokens` and `num_granted`. Beam
-    # searches ignore it.
+    # None: nothing. Known tokens count for `max_new_tokens`, `min_new_tokens` and `num_granted`.
+    # Beam searches ignore it.
     known: Known | None = None
     media: tuple[MediaInput, ...] = ()  # in the order of the prompt
-    max_queue_s: float = 0.0  # it is rejected if it would wait longer for a slot; 0: never
+    max_queue_s: float = 0.0  # rejected if the wait for a slot would be longer; 0: never
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -154,14 +154,14 @@ class PoolTexts(_Message, frozen=True):
 
     id: int
     texts: tuple[bytes, ...]  # each int32 little endian, (num_tokens,), at least one token
-    # For each text the index of the first token of its second part, such as a document after a
-    # query; 0: it has one part.
+    # For each text the index of the first token of the second part, such as a document after a
+    # query; 0: no second part.
     second_starts: tuple[int, ...]
     deadline_s: float  # from arrival; the engine rejects the request then
     dimensions: int = 0  # the first numbers of each vector; 0: all
     request_id: str = ""
     lane: tuple[int, int] = (0, 0)  # as in `Submit`
-    goes_on: bool = False  # another engine had taken it: it is not refused for want of room
+    goes_on: bool = False  # another engine had taken the request: not refused for want of room
 
 
 class Cancel(_Message, frozen=True):
@@ -177,8 +177,8 @@ class Cancel(_Message, frozen=True):
 class Grant(_Message, frozen=True):
     """Gateway to engine: the generation may have `num_tokens` output tokens in all.
 
-    The generation pauses there. If `is_last`, it finishes there with FINISH_LENGTH, at once if
-    it already has that many. Unknown ids and beam searches are ignored.
+    The generation pauses there. If `is_last`, the generation finishes there with FINISH_LENGTH, at
+    once if it has that many. Unknown ids and beam searches are ignored.
     """
 
     id: int
@@ -201,9 +201,9 @@ class TestPictures(_Message, frozen=True):
 
 
 class Keep(_Message, frozen=True):
-    """Node to engine: run for as long as this connection does. It gets no reports of the load.
+    """Node to engine: run for as long as this connection, which gets no reports of the load.
 
-    The node that has started the engine does not need it, see `engine.supervision`.
+    The node that has started the engine needs no `Keep`, see `engine.supervision`.
     """
 
 
@@ -241,16 +241,16 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     id: int
     token_ids: tuple[int, ...]
-    finish: str | None = None  # FINISH_STOP, FINISH_LENGTH; None: it goes on
-    queue_s: float | None = None  # first output only: from arrival to its first step
+    finish: str | None = None  # FINISH_STOP, FINISH_LENGTH; None: unfinished
+    queue_s: float | None = None  # first output only: from arrival to the first step
     prefill_s: float | None = None  # first output only: from there to the first token
     num_cached_tokens: int | None = None  # first output only: prompt tokens not recomputed
-    logprobs: tuple[TokenLogprobs, ...] = ()  # of `token_ids`, if they were asked for
+    logprobs: tuple[TokenLogprobs, ...] = ()  # of `token_ids`, if asked for
     # First output only: of the prompt's tokens without the first, which follows no token.
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     num_proposed: int = 0  # draft tokens since the start
-    num_accepted: int = 0  # how many of them were accepted
-    encode_s: float | None = None  # first output only: until its pictures were encoded
+    num_accepted: int = 0  # accepted draft tokens
+    encode_s: float | None = None  # first output only: until the pictures were encoded
 
 
 class StepOutputs(_Message, frozen=True):
@@ -327,12 +327,12 @@ class PicturesTested(_Message, frozen=True):
 
 
 class Draining(_Message, frozen=True):
-    """Engine to gateway: it finishes what it has, and ends then. New requests wait for the next
-    engine. One that is on its way already is still taken."""
+    """Engine to gateway: the engine finishes its requests and ends. New requests wait for the next
+    engine, but a request on the way is still taken."""
 
 
 class Leaving(_Message, frozen=True):
-    """The engine's last message on a connection when it ends as planned, so it has not crashed.
+    """The engine's last message on a connection at a planned end: the engine has not crashed.
 
     Generations that have not ended get no `Rejected`: another engine may continue them.
     """

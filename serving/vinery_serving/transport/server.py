@@ -23,7 +23,8 @@ _MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
 
 
 class Connection:
-    """One gateway. `send` never blocks. `is_open` becomes false when the peer is gone."""
+    """The connection of one gateway. `send` never blocks. `is_open` becomes false when the peer is
+    gone."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Connection:
         self._unsent = bytearray()
         self._decode = msgspec.msgpack.Decoder(ToEngine).decode
         self.is_open = True
-        # Whether it gets what is sent to all. A node's connection does not, see `Keep`.
+        # A node's connection gets no broadcasts, see `Keep`.
         self.gets_broadcasts = True
 
     def send(self, message: msgspec.Struct) -> None:
@@ -84,8 +85,8 @@ class Connection:
         except BlockingIOError:
             return 0
         except ConnectionError:
-            # The peer is gone. `receive` closes the connection once it has read what the peer had
-            # sent: a `Cancel` has the number of tokens that the usage record has.
+            # The peer is gone. `receive` closes the connection after reading what the peer had
+            # sent: a `Cancel` has the number of tokens in the usage record.
             return len(frame)
         except OSError:
             self.close()

@@ -1,8 +1,7 @@
 """The sockets of a home, one of each engine and one of the node, and the frames on them.
 
 Paths follow from what both ends know, so gateway and node need not exchange them. The path of an
-engine names the settings with which it was started: the engine of changed settings loads beside the
-one that serves.
+engine names the settings: an engine with changed settings loads beside the serving engine.
 """
 
 import hashlib
@@ -67,8 +66,8 @@ def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
 
 
 def _folder(run_dir: Path) -> Path:
-    """Return the folder of all sockets: one for short and long names, because engines are looked
-    for in it."""
+    """Return the folder of all sockets, the same for short and long names, because engines are
+    found by listing the folder."""
     folder = run_dir
     if len(os.fsencode(run_dir)) + 1 + _MAX_NAME_BYTES > _MAX_PATH_BYTES:
         digest = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:16]
@@ -97,7 +96,7 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, received: bytes) -> list[bytes]:
-        """Return the complete frames' bodies. Raises InvalidFrame for one of too many bytes."""
+        """Return the complete frames' bodies. Raises InvalidFrame for too many bytes."""
         self._buffer += received
         buffer, start, frames = self._buffer, 0, []
         while len(buffer) - start >= _LENGTH.size:

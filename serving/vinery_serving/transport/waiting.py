@@ -1,8 +1,8 @@
-"""Which requests wait until a model is loaded: gateways report it, and the node wakes the models.
+"""Reports the requests that wait for a model from gateways to the node, which wakes the model.
 
-A gateway connects to the node's socket while requests of it wait, and sends all that wait whenever
-that changes. The connection's end is the end of its report. So a gateway or a node that is killed
-leaves nothing behind, and the next node hears of all that still wait.
+A gateway connects to the node's socket while requests wait, and sends all waiting requests after
+each change. The report ends with the connection. So a killed gateway or node leaves nothing behind,
+and the next node hears of all requests that still wait.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _READ_BYTES: Final = 1 << 16
 
 class Wait(NamedTuple):
     num_requests: int
-    since_s: float  # Unix time at which the oldest of them came
+    since_s: float  # Unix time of the oldest request
 
 
 class _Report(msgspec.Struct, frozen=True, array_like=True):

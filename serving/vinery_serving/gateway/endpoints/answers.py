@@ -47,7 +47,7 @@ async def generate(
     report_clamp(asked.stopping.max_tokens_param, draft.clamped_to, request.scope)
     prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
     record.note_media()
-    # They stay in memory: another engine may have to go on with the request.
+    # Prompts and pixels stay in memory: another engine may have to go on with the request.
     request.claim.keep(prepared.num_bytes)
     await record.reservation.reserve(prepared)
     if asked.is_streamed:
@@ -104,8 +104,8 @@ class _Stream:
         async with contextlib.aclosing(batches):
             try:
                 async for events in batches:
-                    # Before the answer begins, only a model that wakes leaves the status to it:
-                    # one that has the request may still refuse it.
+                    # No keep-alive begins the answer while an engine is connected: a refusal by the
+                    # engine may still set the status.
                     is_waking = not prepared.engine.replicas.is_connected
                     if events or is_waking or request.has_started:
                         await self._send(events)
@@ -114,7 +114,7 @@ class _Stream:
                     raise
                 await self._send([Failed(error)])
             except asyncio.CancelledError:
-                # The server ends the request while its client waits, and is not behind itself.
+                # The server ends the request, and the client keeps up with the answer.
                 ending = ending_of(request, record)
                 is_sending = record.live.sending_since is not None
                 if ending is None or is_sending or not request.has_started:
@@ -135,7 +135,7 @@ class _Stream:
             return
         record.add_answer(frames)
         last = events[-1] if events else None
-        # Before it is sent: some servers report a disconnect before this task continues.
+        # Settled before the send: some servers report a disconnect before this task continues.
         if isinstance(last, Completed):
             record.succeed()
         elif isinstance(last, Failed):
@@ -148,8 +148,8 @@ class _Stream:
 
 
 def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any]]:
-    """The table of endpoints. vLLM has those of tokenizers at the root, OVMS under `/v1`. Jina's
-    and vLLM's clients send the last two of vectors at the root, and Cohere's under `/v2`."""
+    """The table of endpoints. vLLM has the tokenizer endpoints at the root, OVMS under `/v1`.
+    Jina's and vLLM's clients send `rerank` and `score` to the root, Cohere's to `/v2`."""
     tree, optional = r"^(?P<tree>v1|v3)/", r"^(?:(?P<tree>v1|v3)/)?"
     for name, reading in GENERATION.items():
         yield JsonEndpoint(rf"{tree}{name}/?$", reading, generate, runtime)

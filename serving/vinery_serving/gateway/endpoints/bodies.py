@@ -50,7 +50,7 @@ class BodyBudget:
         self.num_bytes = 0
 
     def claim(self, owner: Hashable) -> "BodyClaim":
-        """Return a claim for one body: a context manager, which releases it at its end."""
+        """Return a claim for one body, a context manager that releases the bytes at the end."""
         return BodyClaim(self, owner)
 
     def take(self, owner: Hashable, num_bytes: int) -> None:
@@ -106,7 +106,7 @@ class BodyClaim:
 
 @cache
 def api_bodies() -> BodyBudget:
-    """The budget of the API's bodies in this process. One key may use half of it."""
+    """The budget of the API's bodies in this process. One key may use half."""
     total, largest = settings.VINERY_MAX_BODIES_BYTES, settings.VINERY_MAX_BODY_BYTES
     return BodyBudget(max(total, largest), max(total // 2, largest))
 
@@ -139,8 +139,8 @@ async def read_body(scope: Scope, receive: Receive, limits: BodyLimits, claim: B
 
 
 async def skip_body(scope: Scope, receive: Receive) -> None:
-    """Read the body and forget it: a client that still sends it would not read the answer of a
-    connection that closes. One that waits to be asked for it is not."""
+    """Read and drop the body: a client that still sends would not read the answer of a connection
+    that closes. A client that waits for `100 Continue` is not asked for the body."""
     if header(scope, b"expect") is not None:
         return
     with suppress(TimeoutError):

@@ -1,4 +1,5 @@
-"""What callers may: authentication, models and media. Refusals become errors of the API.
+"""Authenticates callers, finds permitted models, and fetches media. Refusals become errors of the
+API.
 
 A client sends its key as `Authorization: Bearer KEY`. Azure's clients send it as `api-key`, and
 Anthropic's as `x-api-key`. These count only without a bearer token, so that a request has one key.
@@ -98,7 +99,7 @@ def permitted_engine(
 
 
 def client_of(keys: KeyTable | None, scope: Scope) -> Hashable:
-    """Return who a request is from, for turns: the id of its key, or its address."""
+    """Return the client of a request, for turns: the id of the key, or the address."""
     with suppress(KeyRefused):
         if keys is not None:
             return keys.authenticate(authorization_of(scope["headers"])).key_id

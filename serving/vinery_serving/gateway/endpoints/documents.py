@@ -1,5 +1,5 @@
 """Endpoints that answer `GET` with a JSON document: the version, the OpenAPI document, and the
-limits of the calling key with their usage and their next resets."""
+limits of the calling key with usage and next resets."""
 
 import asyncio
 import json
@@ -34,14 +34,14 @@ from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.openapi import document
 
-# Of a document, in one pass of the event loop.
+# Bytes of a document that are sent in one pass of the event loop.
 _PART_BYTES: Final = 8 * 1024
-# Its thread starts with the first document.
+# The thread starts with the first document.
 _BUILDING: Final = ThreadPoolExecutor(1, thread_name_prefix="documents")
 
 
 def _document(read: Callable[[Scope], Awaitable[bytes]], allowed: str) -> App:
-    """Return an application that answers with what `read` returns. It raises `ServingError`."""
+    """Return an application that answers with the result of `read`, or raises `ServingError`."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         is_head = scope["method"] == "HEAD"
@@ -68,7 +68,7 @@ async def _send_in_parts(send: Send, body: bytes) -> None:
 
 
 def constant(build: Callable[[], bytes]) -> App:
-    """Return the same document for every client. It needs no key."""
+    """Serve the same document to every client, without a key."""
     built: list[bytes] = []
 
     async def read(scope: Scope) -> bytes:
@@ -94,7 +94,7 @@ def openapi() -> bytes:
 
 
 def key_usage(runtime: Runtime) -> App:
-    """Return `{tree}/usage/me`. It needs a key."""
+    """Serve `{tree}/usage/me`, which needs a key."""
 
     async def read(scope: Scope) -> bytes:
         caller = authenticate(runtime.required_keys, scope, authorization_of(scope["headers"]))
@@ -107,7 +107,7 @@ def key_usage(runtime: Runtime) -> App:
 
 
 async def _usage(runtime: Runtime, caller: Caller) -> dict[str, object]:
-    """The limits of the key and its owners, and of the models that it may use."""
+    """The limits of the key, of the key's owners, and of the models that the key may use."""
     book = runtime.limits.book
     visible = runtime.directory.entries_of(caller.project_id)
     models = [f"model:{name}" for name in visible if caller.grants.allows_model(name)]

@@ -53,8 +53,8 @@ _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9\-_, ]{1,2000}\Z")
 
 class ApiEdge:
     """Adds the same headers to every answer, to errors and streams, too, and gives Anthropic's
-    clients errors in Anthropic's form, and all others in OpenAI's. It answers `OPTIONS` without
-    authentication, because browsers send no key with it."""
+    clients errors in Anthropic's form, and all others in OpenAI's. Answers `OPTIONS` without
+    authentication, because browsers send no key there."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -115,7 +115,7 @@ def edge_headers(request_id: str) -> Headers:
 
 
 def speaks_anthropic(scope: Scope) -> bool:
-    """Whether the client expects Anthropic's protocol: its clients send a version everywhere."""
+    """Whether the client expects Anthropic's protocol: such clients always send a version."""
     is_path = _ANTHROPIC_PATHS.match(scope["path"]) is not None
     return is_path or header(scope, _ANTHROPIC_VERSION) is not None
 
@@ -177,12 +177,12 @@ async def _answer_preflight(scope: Scope, send: Send, request_id: str) -> None:
 
 # -- The paths that clients of other servers send
 
-# The model that the path names. It replaces that of the body, as Azure's deployments do.
+# The model that the path names, which replaces the body's, as Azure's deployments do.
 DEPLOYMENT: Final = "vinery.deployment"
 # Names of models may have empty segments.
 _AS_SENT: Final = tuple(f"/{tree}/models/" for tree in DIALECTS)
 
-# The last is Cohere's.
+# `v2` is Cohere's.
 _PREFIXES: Final = (*DIALECTS, "v2")
 
 
@@ -216,8 +216,8 @@ def own_path(path: str) -> OwnPath:
 
 
 def _joined(*parts: str) -> str:
-    """The path of several prefixes is that of the last one that is not `v1`: one is of a base URL,
-    and the other is what the client adds to it."""
+    """Return a path with one prefix, the last that is not `v1`, or else `v1`: a base URL may end
+    with a prefix, and the client adds another."""
     prefixes = list(takewhile(_PREFIXES.__contains__, parts))
     own = [each for each in prefixes if each != V1.name] or [V1.name]
     return "/".join(("", own[-1], *parts[len(prefixes) :]))
@@ -225,9 +225,8 @@ def _joined(*parts: str) -> str:
 
 def with_own_paths(app: App) -> App:
     """Give the routes the paths of this API. Azure's clients name the model in the path, as a
-    deployment. A base URL that ends with a slash doubles it, and one that ends with a prefix may
-    double that. What comes out goes through the same routes, keys and limits as if the client had
-    sent it."""
+    deployment. A base URL that ends with a slash or a prefix may double the slash or the prefix.
+    The new path goes through the same routes, keys and limits as a path that the client sent."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         path, deployment = own_path(scope["path"])
@@ -252,10 +251,11 @@ class BeginInTurns:
     def __init__(
         self, app: App, client_of: Callable[[Scope], Hashable], most: int = _MOST_IN_A_PASS
     ) -> None:
-        """`client_of` finds whose turn a request takes. It is asked only if there is a queue."""
+        """`client_of` finds the client whose turn a request takes, and is called only if there is a
+        queue."""
         self._app = app
         self._client_of = client_of
-        # Those of this pass. No more wait than there are connections.
+        # The requests of this pass. No more wait than there are connections.
         self._turns = FairTurns(most, max_each=most)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

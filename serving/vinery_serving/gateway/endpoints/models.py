@@ -3,7 +3,7 @@ Anthropic's clients, which send their version, get Anthropic's objects.
 
 vLLM's clients read `max_model_len`, LM Studio's `max_context_length` and `state`, OpenRouter's
 `context_length`, `architecture`, `top_provider` and `supported_parameters`, and Mistral's
-`capabilities`. They size prompts by them, and offer tools and reasoning.
+`capabilities`. Clients size prompts by these fields, and offer tools and reasoning.
 """
 
 from collections.abc import Sequence
@@ -46,8 +46,8 @@ def capabilities_of(model: LoadedModel) -> ModelCapabilities:
 
 
 def model_object(entry: ModelEntry, engine: Engine | None, state: ModelState) -> Model:
-    """Return the object of a model. Without an engine its abilities are null: they are known when
-    its files are read. A model that generates no text has none."""
+    """Return the object of a model. Without an engine all abilities are null, because the model's
+    files are not read yet. A model that generates no text has no abilities."""
     generates, options = entry.task.is_generation, entry.options
     if engine is not None:
         context = engine.max_context
@@ -86,7 +86,7 @@ def anthropic_model(model: Model) -> dict[str, object]:
 
 
 def anthropic_list(models: Sequence[Model]) -> dict[str, object]:
-    """Return the models in Anthropic's form. All of them are one page."""
+    """Return all models as one page in Anthropic's form."""
     return {
         "data": [anthropic_model(model) for model in models],
         "has_more": False,

@@ -1,4 +1,4 @@
-"""Reports what of a request took no effect, or less than it asked for, in headers of its answer.
+"""Reports in headers of the answer what of a request took no effect, or less than was asked for.
 
 A client chooses the names of fields. So the header has only short names of plain characters, at
 most sixteen of them, and the number of all others; and the metric has only the names of a table.
@@ -20,13 +20,13 @@ IGNORED: Final = b"x-vinery-ignored"
 CLAMPED: Final = b"x-vinery-clamped"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}\Z")
 _MAX_NAMES: Final = 16
-# OpenAI's names of tools that it hosts, and of those that its own clients know.
+# OpenAI's names of hosted tools, and of tools that only OpenAI's clients know.
 _HOSTED_TOOLS: Final = (
     "web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation",
     "mcp", "computer_use_preview", "local_shell", "shell", "apply_patch", "tool_search",
 )  # fmt: skip
 _OTHER: Final = "other"
-# Anthropic's clients name in it what they would like to use. The fields of the body do so again.
+# In this header Anthropic's clients name the features to use, as fields of the body do again.
 _BETAS: Final = "anthropic-beta"
 _LABELS: Final = frozenset(
     {"store", "model", _BETAS}
@@ -37,7 +37,7 @@ _LABELS: Final = frozenset(
 
 def report_unused(unused: Unused, scope: Scope, traffic: Traffic, *others: str) -> None:
     """Add the header to the answers of this request, and count the fields; `others` are names of
-    further ones. Raises `InvalidRequest` where the settings let the server refuse them."""
+    further fields. Raises `InvalidRequest` where the settings demand a refusal."""
     betas = () if header(scope, _BETAS.encode()) is None else (_BETAS,)
     names = (*others, *betas, *unused.hosted, *unused.harmless, *unused.unknown)
     if not names:
@@ -51,7 +51,7 @@ def report_unused(unused: Unused, scope: Scope, traffic: Traffic, *others: str) 
 
 
 def report_unenforced(fields: str, scope: Scope, traffic: Traffic) -> None:
-    """Add the fields of schemas that are not strict, and were too much to be enforced."""
+    """Add the fields whose schemas are not strict and were too large to enforce."""
     if fields:
         scope[OWN_HEADERS].append((IGNORED, fields.encode("ascii")))
         traffic.ignored[_OTHER] += 1

@@ -1,7 +1,7 @@
 """Counts what this process refuses before it has looked at a request, by reason.
 
-Any client can be refused as often as it likes, so a refusal costs a line in the log only now and
-then: each line has the numbers since the last one.
+A client can cause any number of refusals, so the log gets a line only now and then: each line has
+the numbers since the line before.
 """
 
 import logging
@@ -27,7 +27,7 @@ class Reason(StrEnum):
     PIPELINED = "pipelined"
     MALFORMED = "malformed"
     BODY_UNREAD = "body_unread"  # the client went on sending after the answer
-    ANSWER_UNREAD = "answer_unread"  # the client did not read it in time
+    ANSWER_UNREAD = "answer_unread"  # the client did not read the answer in time
     BODY_TOO_LARGE = "body_too_large"
     BODY_TIMEOUT = "body_timeout"
     BODIES = "bodies"  # too many bytes of bodies in memory

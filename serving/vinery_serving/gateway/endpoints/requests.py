@@ -1,5 +1,5 @@
-"""One request to an endpoint with a JSON body: it is checked, read, recorded, and ended when its
-client leaves.
+"""Checks, reads and records one request to an endpoint with a JSON body, and ends the request when
+the client leaves.
 
 Channels' own HTTP consumer reads bodies without a limit and does not notice a disconnect while
 it answers. `JsonEndpoint` limits the body, and waits for the disconnect beside the answer: the
@@ -121,8 +121,8 @@ class ApiRequest:
         admit: Callable[[Head], Awaitable[Engine]],
         record: RequestRecord | None = None,
     ) -> tuple[Engine, PreparedT]:
-        """Read the body, admit the request, and prepare it for an engine of its model. Raises
-        `ServingError`."""
+        """Read the body, admit the request, and prepare the request for an engine of the model.
+        Raises `ServingError`."""
         num_bytes = len(body)
         reader = RequestReader(self.runtime.workers, self.owner, reading, num_bytes)
         meter = Meter() if record is None else record.meter
@@ -151,8 +151,8 @@ Run = Callable[[ApiRequest, RequestRecord, Engine, PreparedT], Coroutine[Any, An
 
 @dataclass(frozen=True, slots=True)
 class JsonEndpoint(Generic[PreparedT]):
-    """A row of the table of endpoints: an ASGI application that answers `POST` with a JSON body
-    and a key. The types of its body and its answer are in `protocols`."""
+    """A row of the table of endpoints: an ASGI application that answers `POST` with a JSON body and
+    a key. The types of bodies and answers are in `protocols`."""
 
     path: str  # a pattern for `re_path`; its group `tree` names the dialect
     reading: Reading[PreparedT]
@@ -189,7 +189,7 @@ class JsonEndpoint(Generic[PreparedT]):
             answer = self._answer_recorded(request, self.run, body)
         else:
             answer = self._answer_tokens(request, body)
-        del body  # it may be large, and the answer may take minutes
+        del body  # a body may be large, and the answer may take minutes
         await answer
 
     async def _answer_tokens(self, request: ApiRequest, body: bytes) -> None:
@@ -329,8 +329,8 @@ def _ended_by(drain: Drain) -> Iterator[None]:
 async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: Receive) -> None:
     """Await the answer, and cancel it when the client disconnects.
 
-    It runs in this task: another one, and a wait for two, would cost a short answer more than its
-    parsing.
+    The answer runs in this task: a second task, and a wait for two, would cost a short answer more
+    than the parsing.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -58,11 +58,11 @@ def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
 
 @for_clients
 async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonResponse:
-    """Answer with the models that the key may use: those that can answer now, and with
-    `?all=true` also the others."""
+    """Answer with the key's models that can answer now; `?all=true` adds the other models of the
+    key."""
     lists_all = _lists_all(request.GET.get("all", "false"))
     directory = runtime().directory
-    # A name that ends in `*` is none that a client can choose.
+    # A client cannot choose a name that ends in `*`.
     listed = [*directory.entries, *(each for each in directory.aliases if each[-1:] != "*")]
     models = [
         model
@@ -152,7 +152,7 @@ def _model_of(name: str, caller: Caller) -> Model | None:
     if not targets:
         return None
     models = [_object_of(visible[each]) for each in targets]
-    # Those that can answer do, whatever the weights.
+    # A model that can answer does, whatever the weights.
     shown = next((model for model in models if _can_answer(model)), models[0])
     return replace(shown, id=name, alias_of=targets)
 
@@ -184,7 +184,7 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
 
 urlpatterns = [
     re_path(r"^(?P<tree>v1|v3)/models/?$", list_models),
-    # Names may contain slashes. Clients percent-encode them, and servers decode them.
+    # Names may contain slashes, which clients percent-encode and servers decode.
     re_path(r"^(?P<tree>v1|v3)/models/(?P<name>.+)$", retrieve_model),
     # vLLM has this path at the root.
     re_path(r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info),

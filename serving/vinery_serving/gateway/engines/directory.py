@@ -1,4 +1,4 @@
-"""Finds the engines of served models: those of this host, by their sockets."""
+"""Finds the engines of served models on this host, by the paths of sockets."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Engine(LoadedModel):
         waiting: WaitingRequests,
         wait_s: float = ENGINE_WAIT_S,
     ) -> None:
-        """`waiting` lets the node know of requests that wait, which wakes the model; they wait
-        `wait_s` at most."""
+        """`waiting` tells the node of waiting requests, which wakes the model; a request waits at
+        most `wait_s`."""
         super().__init__(entry, assets)
         self.replicas = replicas
         self._waiting = waiting
@@ -76,12 +76,12 @@ class Engine(LoadedModel):
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
         self._num_waiting = 0
-        self.is_failing = False  # its process fails again and again
-        self.is_asleep = False  # it has no process until a request comes
-        self.is_gone = False  # the model was unloaded or changed: it connects to no other engine
-        # Goes on with its requests after a change of options; None: there is none.
+        self.is_failing = False  # the process fails again and again
+        self.is_asleep = False  # no process until a request comes
+        self.is_gone = False  # the model was unloaded or changed: no new connection
+        # Takes over the requests after a change of options; None: no such change.
         self.successor: Engine | None = None
-        # Has the engine with the former settings, which serves until this one is connected.
+        # Has the engine with the former settings, which serves until this engine is connected.
         self.former: Engine | None = None
 
     @property
@@ -90,7 +90,7 @@ class Engine(LoadedModel):
 
     @property
     def serving(self) -> Engine:
-        """This engine, or the former one while that one alone is connected."""
+        """The former engine while only that is connected, else this engine."""
         if self.replicas.is_connected or self.former is None:
             return self
         return self.former if self.former.replicas.is_connected else self
@@ -107,12 +107,11 @@ class Engine(LoadedModel):
         return (self._raw_decoders if is_raw else self._chat_decoders).new_decoder(after)
 
     async def ready(self, *, goes_on: bool = False) -> tuple[Engine, Hello]:
-        """Return the engine, or the one that has replaced it, once it is connected, and its first
-        message.
+        """Return this engine or a successor, once connected, and the engine's first message.
 
-        A request that `goes_on` waits for as long as the model may take to load, and beside all
-        others. Raises `ModelNotReady` after the time, or when the engine cannot start any more,
-        and `Overloaded` while too many requests wait.
+        A request that `goes_on` waits for as long as the model may take to load, and takes no place
+        in the queue. Raises `ModelNotReady` after the time, or when the engine cannot start any
+        more, and `Overloaded` while too many requests wait.
         """
         engine = self
         while True:
@@ -184,13 +183,13 @@ class LocalDirectory:
         tasks: Set[Task] = ALL_TASKS,
         project_id: int | None = None,
     ) -> Engine:
-        """Return the engine of a model that does one of `tasks`, or of a target of an alias; None
-        means the alias `default`, if one of its targets does them, or else the only model.
+        """Return the engine of a model that does one of `tasks`, or of a target of an alias. The
+        name None means the alias `default` if a target does one of `tasks`, or else the only model.
 
-        A model that the caller's project does not see does not exist for it. Of an alias that the
-        caller may not use by its own name, only targets are drawn that the caller may use, if
-        there are any. Raises `ModelNotFound`, `ModelNotReady`, `MissingParameter`, or
-        `InvalidRequest` for a model that does something else.
+        A model that the caller's project does not see does not exist for the caller. A caller who
+        may not use an alias by name gets a target that the caller may use, if there is any. Raises
+        `ModelNotFound`, `ModelNotReady`, `MissingParameter`, or `InvalidRequest` for a model that
+        does something else.
         """
         visible = self.entries_of(project_id)
         name = self.named(name, tasks, project_id)
@@ -209,14 +208,14 @@ class LocalDirectory:
         raise _failed(entry.name)
 
     def entries_of(self, project_id: int | None) -> Mapping[str, ModelEntry]:
-        """Return the models that keys of a project see, by name; None: callers without one."""
+        """Return the models that keys of a project see, by name; None: no project."""
         if not self._has_hidden:
             return self.entries
         entries = self.entries.items()
         return {name: entry for name, entry in entries if entry.is_visible_to(project_id)}
 
     def named(self, name: str | None, tasks: Set[Task], project_id: int | None) -> str | None:
-        """Return the name, or `default` for none if that is an alias of a model that does one of
+        """Return the name. None becomes `default` if that alias has a model that does one of
         `tasks`."""
         if name is not None or DEFAULT_MODEL not in self.aliases:
             return name
@@ -229,7 +228,7 @@ class LocalDirectory:
         alias = None if name in visible else alias_of(name, self.aliases)
         targets = {} if alias is None else self.targets_of(alias, visible)
         if alias is None or not targets:
-            return name  # all its models were removed
+            return name  # a model's own name, or all models of the alias were removed
         if not may_use(alias):
             targets = {each: targets[each] for each in targets if may_use(each)} or targets
         return draw(targets, self._can_answer, self._dice)
@@ -243,8 +242,8 @@ class LocalDirectory:
         return self.state_of(self.entries[name]).can_answer
 
     def engine_of(self, entry: ModelEntry) -> Engine | None:
-        """Return the engine of a model; None if it should not be loaded, or its files are not
-        usable."""
+        """Return the engine of a model; None if the model should not be loaded, or the files are
+        not usable."""
         return self._engines.get(entry.name)
 
     def state_of(self, entry: ModelEntry) -> ModelState:
@@ -264,10 +263,10 @@ class LocalDirectory:
         aliases: Mapping[str, Targets] = MappingProxyType({}),
         asleep: Set[str] = frozenset(),
     ) -> None:
-        """Replace the list of models: load new ones and drop those that are gone.
+        """Replace the list of models: load new models and drop removed models.
 
-        `failing` names the models whose engines fail again and again, `asleep` those that have no
-        engine until a request comes.
+        `failing` names the models whose engines fail again and again, `asleep` the models without
+        an engine until a request comes.
         """
         self._note_states(failing, asleep)
         if entries != self.entries:
@@ -302,7 +301,7 @@ class LocalDirectory:
         }
         for id_, engine in changed.items():
             if id_ in new and new[id_] is None and engine.serving.replicas.is_connected:
-                new[id_] = engine  # the node lets it serve while the new files are of no use
+                new[id_] = engine  # the node keeps the engine while the new files are unusable
         unused = [
             each for id_, engine in changed.items() for each in _replace(engine, new.get(id_))
         ]
@@ -340,8 +339,8 @@ class LocalDirectory:
         )
 
     async def _replicas_of(self, entry: ModelEntry, replaced: Engine | None) -> Replicas:
-        """Return the connections to the engines with these settings: a change of what only web
-        processes use needs no others."""
+        """Return the connections to the engines with these settings. A change that only web
+        processes notice keeps the connections."""
         for engine in () if replaced is None else replaced.with_former:
             if engine.entry.settings_key == entry.settings_key:
                 await engine.replicas.resize(entry.num_replicas)
@@ -375,8 +374,8 @@ class LocalDirectory:
 
 
 def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
-    """Let another engine do what this one did, or none if the model is not loaded any more. Return
-    the connections that neither needs."""
+    """Let `successor` take over from `engine`; None: the model is not loaded any more. Return the
+    connections that neither needs."""
     unused: list[Replicas] = []
     if successor is engine:
         return unused

@@ -24,11 +24,11 @@ class Meter:
     encode_s: float | None = None  # the engine's time for pictures and clips
     num_answers: int = 1  # generated in parallel
     num_continuations: int = 0  # by another engine, because one had ended
-    # Of the answer that ended last; `QUOTA` if a limit ended one of them.
+    # Of the answer that ended last; `QUOTA` if a limit ended any answer.
     finish_reason: str = ""
-    accepted_s: float | None = None  # when an engine had it in its queue
-    unenforced: str = ""  # fields whose schemas are not strict, and were too much
-    has_begun: bool = False  # an engine has computed its prompt; before that, nothing is charged
+    accepted_s: float | None = None  # when the request was in an engine's queue
+    unenforced: str = ""  # fields whose schemas are not strict and were too large
+    has_begun: bool = False  # an engine has computed the prompt; nothing is charged before
 
     @property
     def billed_tokens(self) -> TokenCounts:

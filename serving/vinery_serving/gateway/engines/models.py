@@ -1,4 +1,4 @@
-"""Served models as any process of the gateway sees them, and the aliases that stand for them."""
+"""Served models and aliases, as any process of the gateway sees them."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -22,8 +22,7 @@ Targets = Mapping[str, int]  # weights by the names of models
 
 
 def alias_of(name: str | None, aliases: Collection[str]) -> str | None:
-    """Return the alias that a name stands for: its own, or else the longest of those that end in
-    `*` and begin as the name does."""
+    """Return the alias of this name, or else the longest alias with `*` that matches."""
     if name is None or name in aliases:
         return name
     patterns = (each for each in aliases if each[-1:] == "*" and name.startswith(each[:-1]))
@@ -31,10 +30,10 @@ def alias_of(name: str | None, aliases: Collection[str]) -> str | None:
 
 
 def draw(targets: Targets, can_answer: Callable[[str], bool], dice: Random) -> str:
-    """Return one of the targets, of which there is at least one.
+    """Return a random target; there is at least one.
 
-    Those that can answer come first, and among them those with a weight. If none can, one is drawn
-    whose request will wait or get its error.
+    Targets that can answer come first, and among them targets with a weight. If no target can
+    answer, the request waits or gets the error of the drawn target.
     """
     able = [name for name in targets if can_answer(name)] or list(targets)
     weights = [targets[name] for name in able]
@@ -53,8 +52,8 @@ class ModelEntry:
     created_at: datetime
     updated_at: datetime
     task: Task = Task.CHAT
-    projects: frozenset[int] = frozenset()  # whose keys see and use it; empty: all keys
-    settings_key: str = ""  # names the settings with which its engines are started
+    projects: frozenset[int] = frozenset()  # whose keys see and use the model; empty: all keys
+    settings_key: str = ""  # names the settings of the engines
     num_replicas: int = 1
 
     def is_visible_to(self, project_id: int | None) -> bool:
@@ -63,11 +62,11 @@ class ModelEntry:
 
 
 class ModelState(StrEnum):
-    """Whether a model can answer: a loaded one and one that is asleep can. The first and the last
-    word are LM Studio's."""
+    """Whether a model can answer: a loaded or sleeping model can. The first and the last word are
+    LM Studio's."""
 
     LOADED = "loaded"
-    ASLEEP = "asleep"  # it loads for the next request
+    ASLEEP = "asleep"  # loads for the next request
     LOADING = "loading"
     FAILED = "failed"
     NOT_LOADED = "not-loaded"
@@ -80,8 +79,8 @@ class ModelState(StrEnum):
 class LoadedModel:
     """A served model: its tokenizer and templates, in any process."""
 
-    # Whether this process serves one client at a time and may be killed, so that it may run
-    # templates that came with a request.
+    # Whether this process serves one client at a time and may be killed. Only such a process may
+    # run templates that came with a request.
     is_isolated = False
 
     def __init__(self, entry: ModelEntry, assets: ModelAssets) -> None:

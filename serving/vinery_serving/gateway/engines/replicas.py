@@ -1,9 +1,9 @@
 """The engines of one model, between which its requests are divided.
 
-A request goes to the engine whose prefix cache has most of its prompt, as far as this web process
-knows from earlier requests, and otherwise to the one that has least to do. So the turns of a
-conversation stay on one engine until that one is full. Of engines that have as little to do, the
-beginning of the prompt names one, so that several web processes choose the same.
+A request goes to the engine whose prefix cache has most of the prompt, as far as this web process
+knows from earlier requests, and otherwise to the engine with the least work. So the turns of a
+conversation stay on one engine until that engine is full. The beginning of the prompt decides
+between engines with equally little work, so that several web processes choose the same engine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vinery_serving.transport.messages import Hello
 # Prompts are compared in parts of this many tokens.
 _PART_TOKENS: Final = 64
 _PART_BYTES: Final = 4 * _PART_TOKENS
-# So many parts are remembered, the least recently used of them are forgotten first.
+# So many parts are remembered; the least recently used are forgotten first.
 _MAX_PARTS: Final = 100_000
 # With less of a prompt in the cache, an engine with less to do is as fast.
 _LEAST_KNOWN_PART: Final = 0.5
@@ -65,7 +65,7 @@ class Replicas:
             each.open()
 
     async def resize(self, size: int) -> None:
-        """Have so many. Generations of those that are closed go on with others."""
+        """Keep `size` connections. Generations of closed connections go on with other engines."""
         surplus, self.clients = self.clients[size:], self.clients[:size]
         self._grow(size)
         for each in surplus:
@@ -83,7 +83,7 @@ class Replicas:
             await each.close()
 
     async def wait_connected(self, timeout_s: float) -> Hello:
-        """Return the first message of the first one that is connected. Raises TimeoutError."""
+        """Return the first message of the first connected engine. Raises TimeoutError."""
         if len(self.clients) == 1:
             return await self.clients[0].wait_connected(timeout_s)
         waits = [asyncio.create_task(each.wait_connected(timeout_s)) for each in self.clients]
@@ -117,7 +117,7 @@ class _KnownPrompts:
         self._clients: OrderedDict[int, EngineClient] = OrderedDict()
 
     def find(self, parts: Sequence[int]) -> tuple[EngineClient | None, int]:
-        """Return the engine of the longest beginning that is known, and its number of parts."""
+        """Return the engine of the longest known beginning, and the number of parts."""
         for num_parts in range(len(parts), 0, -1):
             if (client := self._clients.get(parts[num_parts - 1])) is not None:
                 return client, num_parts
@@ -132,8 +132,8 @@ class _KnownPrompts:
 
 
 def _parts_of(prompt_ids: bytes) -> Iterator[int]:
-    """Yield a hash for each beginning of a prompt: the same in each process, which `hash` of bytes
-    is not. What is no whole part is left out."""
+    """Yield a hash for each beginning of a prompt, the same in each process, unlike `hash` of
+    bytes. An incomplete last part is left out."""
     known = 0
     for end in range(_PART_BYTES, len(prompt_ids) + 1, _PART_BYTES):
         known = hash((known, zlib.crc32(prompt_ids[end - _PART_BYTES : end])))
@@ -141,7 +141,7 @@ def _parts_of(prompt_ids: bytes) -> Iterator[int]:
 
 
 def _work_of(client: EngineClient) -> int:
-    """How many answers an engine has: by its own report, or of this process."""
+    """The number of an engine's answers: as the engine reports, or of this process if greater."""
     return max(client.num_generations, 0 if client.load is None else client.load.num_answers)
 
 

@@ -1,15 +1,16 @@
-"""Which requests may have ended an engine process, and which are refused for it.
+"""Suspects requests of having ended an engine process, and refuses the requests at fault.
 
-A process that was killed cannot name the request at fault, so all that it ran are suspects. They
-go on with the next engine. A request that is the only one there at the ends of two engines is at
-fault. Several such requests go on one after the other, each alone until its first new token: the
-one whose turn it is when the next engine ends is at fault, and the others did nothing.
+A killed process cannot name the request at fault, so all its requests are suspects, and go on with
+the next engine. If only one request has been there at the ends of two engines, that request is at
+fault. Several such requests take turns, each without the others until the first new token: an end
+of the engine is then the fault of that request alone.
 
-Planned ends, and those of engines that ran a request for long, count against no request.
+A planned end counts against no request. After a long run on an engine, earlier ends do not count
+against a request.
 
-A request at fault is refused from then on, because it would end the next engines too. It is
-recognised by a hash of the model and of all that its engine was to do. Who sends it, and fields
-that no engine sees, do not change the hash.
+A request at fault is refused from then on, because it would end the next engines too. A hash of the
+model and of all the engine's work identifies the request: neither the client nor fields that no
+engine sees change the hash.
 """
 
 import asyncio
@@ -30,13 +31,13 @@ log = logging.getLogger(__name__)
 
 # So many engines must end under a request before it can be at fault.
 _NUM_ENDS: Final = 2
-# A request that an engine ran for this long is not suspected of the end before.
+# After this long on an engine, a request is not suspected of the ends before.
 _INNOCENT_AFTER_S: Final = 60.0
 
 
 @dataclass(eq=False, slots=True)
 class Run:
-    """One request, from its first submission to its end. Times are of the monotonic clock."""
+    """One request, from the first submission to the end. Times are of the monotonic clock."""
 
     submitted_at: float = 0.0
     engine: object = None  # that runs it
@@ -64,19 +65,19 @@ class Suspects:
         self._running.add(run)
 
     def generated(self, run: Run) -> None:
-        """Note a new token of a request that has its turn: it is no suspect any more."""
+        """Note a new token of a request, which is then no suspect any more."""
         run.num_ends = 0
         self._end_turn(run)
 
     def ended(self, run: Run) -> None:
-        """Note the end of a request. It may end more than once."""
+        """Note the end of a request. Idempotent."""
         self._running.discard(run)
         self._end_turn(run)
 
     def engine_ended(self, run: Run) -> None:
         """Note that the engine of a request ended without a plan.
 
-        Each of its requests reports that; the first one counts for all.
+        All requests of the engine report the end; the first report counts for all.
         """
         if run not in self._running:
             return
@@ -101,7 +102,7 @@ class Suspects:
 # -- Quarantine
 
 _DIGEST_BYTES: Final = 16
-# What an engine is asked to do.
+# The work of an engine for one request.
 Work = Submit | PoolTexts
 
 
@@ -109,9 +110,9 @@ class Quarantine:
     """The requests that this process refuses. Belongs to the event loop."""
 
     def __init__(self, on_add: Callable[[str, str, Work], None] | None = None) -> None:
-        """`on_add` gets the digest of a request (32 hexadecimal digits), its model, and its first
-        submission, and stores it. The digest comes back with `follow`, until then the request is
-        refused here alone. Without `on_add` no request is ever refused."""
+        """`on_add` gets and stores the digest of a request (32 hexadecimal digits), the model, and
+        the first submission. `follow` brings the digest back; until then the request is refused
+        here alone. Without `on_add` no request is ever refused."""
         self._on_add = on_add
         self._digests: frozenset[str] = frozenset()
 
@@ -148,8 +149,8 @@ def _digest(model: str, submits: Sequence[Work]) -> str:
 
 
 def _without_client(submit: Work) -> Work:
-    """What an engine would do for any client. A seed that the server has drawn differs each time,
-    so seeds are left out."""
+    """The work without what differs by client. Seeds are left out, because the server draws a new
+    seed each time."""
     if isinstance(submit, PoolTexts):
         plain = structs.replace(submit, id=0, deadline_s=0.0, request_id="", lane=(0, 0))
         return structs.replace(plain, goes_on=False)

@@ -1,1 +1,1 @@
-"""A read request gets its prompt, its grammar and its sampling parameters."""
+"""Gives a parsed request a prompt, a grammar and sampling parameters."""

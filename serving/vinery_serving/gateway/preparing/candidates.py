@@ -10,8 +10,8 @@ from vinery_serving.core.result import ChoiceResult, Result
 
 
 def check_beam_search(request: GenerationRequest) -> None:
-    """Raises `InvalidRequest` for parameters that the engine's beam search ignores: it samples
-    nothing, and neither grammars nor changed logits affect its candidates."""
+    """Raises `InvalidRequest` for parameters that the engine's beam search ignores: sampling
+    parameters, grammars and changed logits do not affect candidates."""
     if request.beams is None:
         return
     stopping, logprobs = request.stopping, request.logprobs
@@ -55,8 +55,8 @@ def with_candidates(request: GenerationRequest) -> GenerationRequest:
 
 
 def best_choices(result: Result, *, num_candidates: int, num_returned: int) -> Result:
-    """Return the result with the `num_returned` likeliest of each prompt's `num_candidates`
-    choices, the best first: those with the greatest mean log-probability of their tokens."""
+    """Return the result with the `num_returned` best of each prompt's `num_candidates` choices, in
+    descending order of the mean log-probability of a choice's tokens."""
     if num_returned == num_candidates:
         return result
     chosen: list[ChoiceResult] = []

@@ -1,12 +1,12 @@
-"""What the administrator of a model decides: limits of output tokens, minima and maxima.
+"""Applies the administrator's limits of a model: output tokens, minima and maxima.
 
-A default of the model's options comes before that of its generation_config.json. A value that the
-request names and that is outside of the minima and maxima is refused; one that it does not name is
-moved into them.
+A default of the model's options comes before a default of generation_config.json. A value outside
+of the minima and maxima is refused if the request names the value, and otherwise moved into the
+range.
 
 A limit of output tokens that does not fit the model is clamped instead of refused: many clients
-send a number of their own, whatever the model is. It asks for an answer as long as possible, and
-not for this number: a user who has not chosen it cannot know why it is refused.
+send a number of their own, whatever the model is. Such a client wants the longest possible answer,
+and a user who has not chosen the number would not understand a refusal.
 """
 
 import math
@@ -19,8 +19,8 @@ from vinery_serving.core.request import GenerationRequest, RawPrompts, Sampling
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.engine.options import EngineOptions
 
-# The limits that clients send unless their user sets another, and where they come from. A limit of
-# one vendor's model is the default of clients for all models.
+# The limits that clients send unless the user sets another, with sources. Clients use a limit of
+# one vendor's model as the default for all models.
 CLIENT_DEFAULTS: Final = {
     4_096: "Continue, LiteLLM; the largest answer of GPT-4 Turbo",
     8_192: "Roo Code, GPUStack's playground; the largest answer of Claude 3.5",
@@ -37,8 +37,8 @@ CLIENT_DEFAULTS: Final = {
 
 
 def within_limits(request: GenerationRequest, options: EngineOptions) -> GenerationRequest:
-    """Return the request with a limit of tokens that the options of its model allow. It may get
-    fewer tokens if its context has no room for them."""
+    """Return the request with a limit of tokens that the model's options allow. The answer may get
+    fewer tokens if the context has no room."""
     stopping, most = request.stopping, options.max_tokens_limit
     clamping = options.clamp_max_tokens
     may_clamp = clamping == "always" or (
@@ -51,15 +51,15 @@ def within_limits(request: GenerationRequest, options: EngineOptions) -> Generat
 
 
 def clamped_to(asked: GenerationRequest, allowed: tuple[int, ...]) -> int | None:
-    """Return the limit in force if it is less than the client asked for; `allowed` has those of
-    the prompts."""
+    """Return the limit in force if less than the client asked for; `allowed` has the limits of the
+    prompts."""
     wanted, least = asked.stopping.max_tokens, min(allowed, default=None)
     return least if wanted is not None and least is not None and least < wanted else None
 
 
 def with_returns(request: GenerationRequest, options: EngineOptions) -> GenerationRequest:
-    """Return the request with the defaults of what an answer has. An answer in a given form has
-    no reasoning, and one that fills in the middle no calls."""
+    """Return the request with the defaults of what an answer has. An answer in a given form has no
+    reasoning, and a fill-in-the-middle answer no calls."""
     own, prompt = options.defaults, request.prompt
     defaults = (None, None) if own is None else (own.return_arrival_time, own.parse_output)
     shows = _first(request.shows_arrival, defaults[0])
@@ -76,8 +76,8 @@ def _first(*flags: bool | None) -> bool:
 
 
 def check_parameters(request: GenerationRequest, options: EngineOptions, model: str) -> None:
-    """Raises `InvalidRequest` for a value that is outside of the limits. A beam search does not
-    sample, so they do not concern it."""
+    """Raises `InvalidRequest` for a value that is outside of the limits. A beam search is not
+    checked, because it does not sample."""
     if request.beams is not None:
         return
     for name, least, most in _limits(options):
@@ -94,7 +94,7 @@ def check_parameters(request: GenerationRequest, options: EngineOptions, model: 
 
 
 def limited(sampling: Sampling, options: EngineOptions) -> Sampling:
-    """Return the values within the limits. Those that the request names are already."""
+    """Return the values, moved into the limits. Named values are within already."""
     moved: dict[str, Any] = {}
     for name, least, most in _limits(options):
         value = getattr(sampling, name)

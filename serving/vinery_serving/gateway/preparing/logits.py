@@ -1,5 +1,5 @@
-"""What a request reads of the logits or changes in them: log-probabilities, biases, forbidden
-words, logits processors, reasoning budgets."""
+"""A request's instructions for the logits: log-probabilities, biases, forbidden words, logits
+processors, reasoning budgets."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -52,8 +52,8 @@ def may_have_grammar(request: GenerationRequest) -> bool:
 def output_grammar(
     request: GenerationRequest, model: LoadedModel, prompt: Prompt
 ) -> GrammarSpec | None:
-    """Return the grammar of every answer; `prompt` is the first of the request's. Schemas that are
-    not strict and are too large are left out. Raises `InvalidRequest`."""
+    """Return the grammar of every answer; `prompt` is the request's first. Schemas that are not
+    strict and are too large are left out. Raises `InvalidRequest`."""
     free_request, free_fields = _without_schemas(request)
     free = None
     if free_fields and (grammar := _grammar(free_request, model, prompt)):

@@ -1,7 +1,7 @@
-"""Prepares a request: renders it, and refuses or decides all that needs no running engine.
+"""Renders a request, and refuses or decides all that needs no running engine.
 
-A sampling value is the request's, or the default of the model's options, or that of its
-generation_config.json, or that of the URL tree, or the neutral value.
+A sampling value is the first of: the request's, the default of the model's options, of
+generation_config.json, of the URL tree, the neutral value.
 """
 
 import random
@@ -58,8 +58,8 @@ _MOST_MIN_P: Final = 1 - 2**-24
 
 
 def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
-    """Return the request with its prompts and all values decided. It may take long: see `reading`.
-    Raises `InvalidRequest`."""
+    """Return the request with prompts and all values decided. May take long: see `reading`. Raises
+    `InvalidRequest`."""
     asked = request
     request = with_returns(within_limits(request, model.entry.options), model.entry.options)
     _check(request, model)
@@ -299,8 +299,8 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
 
 
 def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int | None:
-    """The limit for a client that sets none: the default of the model's options, the endpoint's or
-    that of generation_config.json, and at most `max_tokens_limit`. None: the rest of the context.
+    """The limit for a client that sets none: the default of the model's options, of the endpoint or
+    of generation_config.json, and at most `max_tokens_limit`. None: the rest of the context.
     """
     stopping, limit = request.stopping, model.entry.options.max_tokens_limit
     if stopping.is_unlimited:

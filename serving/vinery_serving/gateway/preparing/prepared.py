@@ -26,7 +26,7 @@ from vinery_serving.transport.messages import Submit, TokenLogprobs
 
 # An integer in a tuple, and the bytes of `Submit.prompt_ids`.
 _BYTES_PER_TOKEN: Final = 40
-# A raw prompt may have described any. A call that only its tool's name shows is not known by this.
+# A raw prompt may describe any tool. A call that only the tool's name marks is not recognized.
 _UNKNOWN_TOOLS: Final = (Tool(""),)
 
 
@@ -78,7 +78,7 @@ class TokenWriter:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who asks, and until when."""
+    """The caller of a request, and the deadline."""
 
     deadline_s: float  # seconds from the beginning of the request
     request_id: str = ""
@@ -109,7 +109,7 @@ class PreparedRequest:
     meter: Meter
     token: str  # of the answer's id; the ids of tool calls derive from it
     prompts: tuple[Prompt, ...]
-    # One for each choice, without ids; empty when no token is to be generated.
+    # A submission for each choice, without ids; empty when no token is to be generated.
     submits: tuple[Submit, ...]
     num_returned: int  # how many of the `n` choices of each prompt are returned, the likeliest
 

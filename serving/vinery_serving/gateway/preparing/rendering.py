@@ -48,8 +48,7 @@ def render(
     try:
         return (_render_fitting(request, prompt, model, encoding),)
     except InvalidRequest as error:
-        # Errors of templates name `messages` and their numbers, which are those of the client in
-        # chats only.
+        # Errors of templates name `messages` by number, which is the client's number in chats only.
         if request.endpoint is not Endpoint.CHAT and (error.param or "").startswith("messages"):
             error.param = PROMPT_FIELDS[request.endpoint]
         raise
@@ -173,9 +172,9 @@ def droppable(messages: Sequence[Message]) -> list[list[int]]:
     messages that are left out together.
 
     Instructions, the last question and the newest turn stay: without them there is nothing to
-    answer. Before the last question, a span is a question with all that follows it, so that
-    the rest begins with a question, as many templates demand. After the last question, a span
-    is a turn. A tool call and its output are in one span.
+    answer. Before the last question, a span is a question with all messages up to the next, so that
+    the rest begins with a question: many templates demand that. After the last question, a span is
+    a turn. A tool call and its output are in one span.
     """
     questions = [at for at, message in enumerate(messages) if message.role is Role.USER]
     last_question = questions[-1] if questions else -1
@@ -205,9 +204,8 @@ def droppable(messages: Sequence[Message]) -> list[list[int]]:
 
 
 def within_context(request: GenerationRequest, model: LoadedModel) -> GenerationRequest:
-    """Return the request, perhaps with fewer messages. Raises `ContextTooLong` if its own texts
-    or tokens cannot fit. What its template renders is
-    looked at when it is encoded."""
+    """Return the request, perhaps with fewer messages. Raises `ContextTooLong` if the request's own
+    texts or tokens cannot fit. The rendered text is checked when encoded."""
     prompt, max_context = request.prompt, model.max_context
     if max_context is None or request.encoding.max_tokens is not None:
         return request
@@ -235,9 +233,8 @@ def _has_ids(prompt: Conversation | RawPrompts) -> bool:
 def _without_oldest(
     conversation: Conversation, assets: ModelAssets, max_context: int
 ) -> Conversation:
-    """The conversation without the oldest messages that cannot fit into the context with all
-    that follows them. `shortened` would leave these out, too, but only after it has
-    rendered them."""
+    """The conversation without the oldest messages that cannot fit into the context with all later
+    messages. `shortened` would leave the same messages out only after rendering."""
     messages, bound = conversation.messages, assets.tokenizer.bound
     spans = droppable(messages)
     kept = set(range(len(messages))).difference(*spans)

@@ -1,2 +1,2 @@
-"""From a request's body to its prepared form: in the web process if that is quick, else in a
-worker process."""
+"""Parses and prepares a request's body: in the web process if that is quick, else in a worker
+process."""

@@ -1,7 +1,7 @@
 """Decodes the media of a request in its worker process, one file in each call.
 
-A file that crashes its decoder, or takes too long or too much memory, ends the worker, and the web
-process refuses the part that it had named. What is decoded stays in the worker until the prompt is
+A file that crashes the decoder, or takes too long or too much memory, ends the worker, and the web
+process refuses that part of the request. Decoded media stay in the worker until the prompt is
 rendered.
 """
 
@@ -48,7 +48,7 @@ class RequestMedia:
         self._same: dict[tuple[object, ...], Decoded] = {}  # by what makes two parts the same
 
     def decode(self, index: int, source: InlineSource | None, vision: VisionProcessor) -> None:
-        """Decode a part. `source` is its file, if it was fetched. Raises `InvalidRequest`."""
+        """Decode a part. `source` is the fetched file, if any. Raises `InvalidRequest`."""
         part = self._media[index]
         if source is None:
             assert isinstance(part.source, InlineSource), "the file of this part was not fetched"
@@ -90,7 +90,7 @@ def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> 
 
 
 def _processor_time_s() -> float:
-    """Of this process. The clock for it stands still between ticks while a timer is set."""
+    """Of this process. `time.process_time` stands still between ticks while a timer is set."""
     return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
 
 
@@ -123,7 +123,7 @@ def _cpu_limit(cpu_s: float) -> Iterator[None]:
 def _parts(
     part: MediaPart, data: bytes, vision: VisionProcessor, limits: DecodeLimits
 ) -> tuple[ContentPart, ...]:
-    """A file may be a picture or a video, too: its bytes show it."""
+    """A document's bytes may be a picture or a video."""
     kind = part.kind
     if kind is MediaKind.DOCUMENT:
         kind = decoding.kind_of(data) or kind
@@ -147,7 +147,7 @@ def _parts(
 
 
 def _page_parts(part: MediaPart, pages: Sequence[Page]) -> tuple[ContentPart, ...]:
-    """Each page is its text, with the name of the file and its number, and its picture."""
+    """Each page becomes a text, headed by the file's name and the page number, and a picture."""
     name = part.filename or "File"
     parts: list[ContentPart] = []
     for number, page in enumerate(pages, 1):

@@ -1,8 +1,8 @@
 """Reads the bodies of requests: small ones here, and large ones in a worker process.
 
 A worker also decodes all media, and translates schemas and patterns and runs templates that came
-with a small request, because these may take long. A body is decoded once: whoever has read it
-hands the request over. A request with a large body never becomes objects of this process.
+with a small request, because these may take long. A body is decoded once, and then handed over as a
+parsed request. A request with a large body never becomes objects of this process.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
@@ -24,13 +24,13 @@ from vinery_serving.gateway.workers.worker import too_large
 # empty input items).
 SMALL_BODY_BYTES: Final = 4 * 1024
 
-# Fetches those media of a request that did not come with it. Returns their files by the index of
-# the part. Raises `ServingError`, also for media that the caller must not send.
+# Fetches the media that did not come with a request. Returns the files by the index of the part.
+# Raises `ServingError`, also for media that the caller must not send.
 FetchMedia = Callable[[Sequence[MediaPart]], Awaitable[Mapping[int, InlineSource]]]
 
 
 class RequestReader(Generic[PreparedT]):
-    """One request: call `parse`, then `prepare`, within its `async with`."""
+    """Reads one request: call `parse`, then `prepare`, within `async with`."""
 
     def __init__(
         self, pool: WorkerPool, key: Hashable, reading: Reading[PreparedT], num_bytes: int
@@ -81,8 +81,8 @@ class RequestReader(Generic[PreparedT]):
         return prepared
 
     async def _with_media(self, engine: Engine, fetch: FetchMedia) -> Worker:
-        """Let a worker decode the media. A server may send a file slowly, so that the request has
-        no worker meanwhile."""
+        """Let a worker decode the media. A request holds no worker while files are fetched, because
+        servers may be slow."""
         media, packed = self._head.media, None
         _refuse_media(media, engine)
         is_complete = all(isinstance(part.source, InlineSource) for part in media)
@@ -114,7 +114,7 @@ class RequestReader(Generic[PreparedT]):
         return await self._stack.enter_async_context(self._pool.worker(self._key, work))
 
     def _confine(self, worker: Worker) -> None:
-        """A client's template may escape from its sandbox: no other client may use its process."""
+        """A client's template may escape from the sandbox: no other client may use the process."""
         worker.param = self._head.costly_param
         if self._head.has_template:
             worker.use_once()

@@ -1,9 +1,9 @@
 """How the bodies of endpoints are read: small ones in the web process, and the others in a worker
 process, by the same functions.
 
-A worker knows no Django, engine or event loop. A job gets its session, which has the body, and its
-arguments. What a job returns is small: prompts leave a worker as token ids only, and the web
-process has no other part of a large request.
+A worker knows no Django, engine or event loop. A job gets a session, which has the body, and
+arguments. Results are small: prompts leave a worker as token ids only, and the web process has no
+other part of a large request.
 """
 
 import logging
@@ -80,14 +80,14 @@ _SHORT_PADDING: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the web process decides about before a request is prepared."""
+    """The fields that the web process checks before a request is prepared."""
 
     model: str | None
     is_streamed: bool = False
     has_template: bool = False  # whether the request has a chat template of its own
-    # Whether what follows may take long although the body is small.
+    # Whether preparing may take long although the body is small.
     may_take_long: bool = False
-    # The field that is most likely the cause if it does.
+    # The field that is then the likeliest cause.
     costly_param: str | None = None
     unused: Unused = NOTHING_UNUSED
     media: tuple[MediaPart, ...] = ()  # all media of the request
@@ -164,8 +164,8 @@ _models: dict[int, LoadedModel] = {}  # by id
 def load(wanted: tuple[Iterable[ModelEntry], Mapping[str, int], DecodeLimits]) -> None:
     """Load these models before the fork, forget others, and set the limits of fields and files.
 
-    OpenVINO's tokenizers start threads, which no fork survives, so a worker loads them when it
-    needs them.
+    OpenVINO's tokenizers start threads, which no fork survives, so `before_call` loads these in a
+    worker.
     """
     entries, limits, of_files = wanted
     field_limits.configure(limits)
@@ -227,7 +227,7 @@ def _keep(session: Session, name: str, parsed: object) -> Head:
 def decode_media(
     session: Session, entry: ModelEntry, index: int, source: InlineSource | None
 ) -> None:
-    """Decode a part of the request; `source` is its file, if it was fetched."""
+    """Decode a part of the request; `source` is the fetched file, if any."""
     media: RequestMedia = session.state["media"]
     vision = _model_of(entry).assets.vision
     assert vision is not None, "a text model takes no media"
@@ -235,7 +235,7 @@ def decode_media(
 
 
 def prepare_parsed(session: Session, entry: ModelEntry, origin: Origin) -> Any:
-    """Return what `Reading.prepare` does, without what the web process does not need."""
+    """Return the value of `Reading.prepare`, without parts that the web process does not need."""
     state: dict[str, Any] = session.state
     reading, parsed, media = READINGS[state["name"]], state["parsed"], state["media"]
     if media.usage.num_files:
@@ -263,13 +263,13 @@ def _slim_generation(prepared: tuple[Any, Draft], usage: MediaUsage) -> tuple[Ex
 
 
 def _needs_text(request: GenerationRequest) -> bool:
-    """Whether the answer may contain the text of its prompt, or its length."""
+    """Whether the answer may contain the prompt's text or length."""
     wants_text = request.wants_prompt_text or request.wants_token_ids or request.counts_prompt_chars
     return request.prompt.echo or wants_text or num_top_of_prompt(request) is not None
 
 
 def _without_prompt(request: GenerationRequest) -> GenerationRequest:
-    """The request without what only rendering needs. It has as many prompts as before."""
+    """The request without what only rendering needs, with the same number of prompts."""
     prompt, grammar = request.prompt, request.grammar
     slim: Conversation | RawPrompts
     if isinstance(prompt, RawPrompts):
@@ -292,7 +292,7 @@ def _without_prompt(request: GenerationRequest) -> GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[PreparedT]):
-    """How the body of an endpoint becomes what its answer needs, or the answer itself."""
+    """How the body of an endpoint becomes a prepared request, or the answer itself."""
 
     name: str  # of the endpoint
     # From a body, the URL's tree, and the fingerprint of answers. Raises `InvalidRequest`.
@@ -300,13 +300,13 @@ class Reading(Generic[PreparedT]):
     head: Callable[[Any], Head]  # from the value of `parse`
     # From the value of `parse`, in the web process. Raises `InvalidRequest`.
     prepare: Callable[[Any, LoadedModel, Origin], PreparedT]
-    # From what `prepare` returns in a worker process to what the web process needs of it.
+    # From the value of `prepare` in a worker process to the parts for the web process.
     slim: Callable[[PreparedT, MediaUsage], PreparedT] = lambda prepared, _: prepared
-    # From the value of `parse` to that with pictures instead of files. Raises `InvalidRequest`.
+    # From the value of `parse` to one with pictures instead of files. Raises `InvalidRequest`.
     with_media: Callable[[Any, RequestMedia], Any] = lambda parsed, media: parsed.with_media(
         media.parts_of
     )
-    # What a worker does for it, for metrics: with a large body, and with a small one.
+    # The kind of a worker's work, for metrics: with a large body, and with a small body.
     large_work: str = "tokens"
     long_work: str = "tokens"
 

@@ -47,7 +47,7 @@ class RequestRecord:
         self._runtime = runtime
         self._caller = caller
         self._error_body = error_body
-        self._is_read = False  # so much of its body that it could be admitted
+        self._is_read = False  # enough of the body for the admission
         self._is_admitted = False
         self._is_settled = False
         self.reservation = Reservation(runtime.limits, caller, request_id)
@@ -115,7 +115,7 @@ class RequestRecord:
         self._serving_model = name
 
     def note_media(self) -> None:
-        """Write what the meter has of pictures to the journal, for the same reason. Raises
+        """Write the meter's counts of pictures to the journal, for recovery after a kill. Raises
         `UsageNotRecorded`."""
         media = self.meter.media
         if media.num_files:
@@ -178,8 +178,8 @@ class RequestRecord:
             self._runtime.captures.put(self._captured(self._admission.project_id))
 
     def _is_admitted_now(self) -> bool:
-        """Write the admission of a request that was refused before it. Returns False if there is
-        no room for it."""
+        """Write the late admission of a refused request. Returns False if the journal has no
+        room."""
         try:
             self._write_admission()
         except UsageNotRecorded:

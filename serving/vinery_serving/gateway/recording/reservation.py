@@ -1,8 +1,8 @@
-"""What one request may use of its limits.
+"""One request's use of limits.
 
-It reserves its prompt and the first tokens of its answers before it runs, extends the reservation
-while the answers are generated, and settles it at its end. A request that no limit binds reserves
-nothing.
+The prompt and the first tokens of the answers are reserved before the request runs. The reservation
+grows while the answers are generated, and is settled at the end. A request that no limit binds
+reserves nothing.
 """
 
 from collections.abc import Iterable
@@ -45,10 +45,10 @@ class Reservation:
         self._weights = EQUAL_WEIGHTS
         self._bound: dict[int, BoundLimit] = {}
         self._cut: Denial | None = None  # of the last grant
-        # What shadow limits would have cut if the answer gets so long, and what the request had
-        # of each limit then, in fixed-point units. By the id of the rule.
+        # By the id of the rule: the denial of a shadow limit, for an answer that gets so long, and
+        # what the request had of the limit then, in fixed-point units.
         self._shadows: dict[int, tuple[Denial, int]] = {}
-        self._is_whole = False  # it has all that its answers may take
+        self._is_whole = False  # all that the answers may take is reserved
         self.num_granted = 0
         self.is_last = False
 
@@ -59,8 +59,8 @@ class Reservation:
 
     @property
     def bound_limits(self) -> tuple[BoundLimit, ...]:
-        """The limits that refused the request or, once it is settled, cut it short; shadow limits
-        would have."""
+        """The limits that refused the request or, once settled, cut the answer, with shadow limits
+        that would have."""
         return tuple(self._bound.values())
 
     @property
@@ -110,7 +110,7 @@ class Reservation:
         return self._limits.book.rules_for(self._caller, model, self.end_user)
 
     async def _lease_of(self, request: ReservationRequest, model: str) -> Lease:
-        """Reserve all of it. Raises `LimitReached`, and `Unavailable` without limits."""
+        """Reserve the whole request. Raises `LimitReached`, and `Unavailable` without limits."""
         answer = await _answer_of(self._limits, request)
         if isinstance(answer, Denial):
             raise self._refused(answer, model)
@@ -125,7 +125,7 @@ class Reservation:
         num_answers = max(1, len(prepared.submits))
         # The tokens of all answers, if each takes as many as it may.
         num_wanted = sum([submit.max_new_tokens for submit in prepared.submits]) * num_each
-        # A beam search has no tokens to count before its end, so it cannot be stopped in time.
+        # A beam search has no tokens to count before the end, so all are reserved at once.
         first = num_wanted if is_search else (NUM_AHEAD + NUM_EACH) * num_answers
         wanted = min(num_wanted, first)
         request = ReservationRequest(

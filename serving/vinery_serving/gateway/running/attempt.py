@@ -1,4 +1,4 @@
-"""Reads what engines send about one request, from its acceptance to its last token, as events."""
+"""Turns engines' updates about one request into events, from acceptance to the last token."""
 
 import time
 from array import array
@@ -42,8 +42,8 @@ from vinery_serving.transport.messages import (
 
 
 def _exposes_cached(prepared: PreparedRequest, submit: Submit) -> bool:
-    """Whether the client may see how much of its prompt was cached. If other organisations share
-    the cache, the number would confirm a guess of what they have asked."""
+    """Whether the client may see how much of the prompt was cached. If other organisations share
+    the cache, the number would confirm a guess of their prompts."""
     has_organization = submit.lane[0] != 0
     is_separate = submit.cache_key is not None
     return not has_organization or is_separate or prepared.engine.entry.options.share_prefix_cache
@@ -142,11 +142,11 @@ class AnswersReader:
             )
             for index, id_ in enumerate(ids)
         }
-        # The samples of a prompt share it, so its cached part is counted once.
+        # The samples share a prompt, so the cached part is counted once.
         exposes_cached = _exposes_cached(prepared, submits[0])
         self._counts_cached = set(ids[:: request.n]) if exposes_cached else set()
         self._num_to_accept = len(ids)
-        # Events of choices that began before the last one was accepted: sent after `Started`.
+        # Events of choices that began before the last choice was accepted: sent after `Started`.
         self._early: list[Event] = []
         self._open = set(ids)
         self._is_last_grant = False
@@ -172,14 +172,14 @@ class AnswersReader:
             choice.num_proposed = choice.num_accepted = 0
 
     def remaining(self, submits: Iterable[Submit]) -> list[Submit]:
-        """Return what the next engine is to do: choices that have not ended go on after their
-        tokens so far."""
+        """Return the submissions for the next engine: unfinished choices go on after their tokens
+        so far."""
         return [self._remaining(each) for each in submits if each.id in self._open]
 
     def _remaining(self, submit: Submit) -> Submit:
         token_ids, logits = self._choices[submit.id].token_ids, submit.logits
         if token_ids and logits is not None and logits.prompt_logprobs is not None:
-            logits = structs.replace(logits, prompt_logprobs=None)  # they were sent
+            logits = structs.replace(logits, prompt_logprobs=None)  # sent already
         grammar = submit.grammar
         if grammar is not None and self._meter.unenforced:
             grammar = grammar.weaker or grammar
@@ -212,8 +212,8 @@ class AnswersReader:
     def take(self, updates: list[GenerationUpdate]) -> list[Event]:
         """Return the events of these updates.
 
-        Raises the error of a rejection if no text precedes it, so that it can become the HTTP
-        status. Otherwise the error is `failure`, to be raised once the text was sent.
+        Raises the error of a rejection before any text, so that the error can become the HTTP
+        status. A later error is `failure`, to be raised once the text was sent.
         """
         events: list[Event] = []
         deltas, self._early = self._early, []

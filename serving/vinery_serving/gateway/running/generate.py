@@ -165,7 +165,7 @@ async def run(
 
 
 class _EngineRun:
-    """The engine that has a request now, and what its end says about the request."""
+    """The present engine of a request, and what an engine's end means for the request."""
 
     def __init__(self, engine: Engine, meter: Meter) -> None:
         self.engine = engine
@@ -183,7 +183,7 @@ class _EngineRun:
 
     @property
     def has_turn(self) -> bool:
-        """Whether it runs alone, as a suspect, until its first new token."""
+        """Whether the request runs alone, as a suspect, until the first new token."""
         return self._run.has_turn
 
     def generated(self) -> None:
@@ -245,8 +245,8 @@ class _Answers:
             raise self._reader.failure
 
     async def go_on(self, lost: EngineDisconnected | NotContinued) -> None:
-        """Go on with the next engine, or begin anew on this one if it could not. Raises
-        `ServingError` if the request must not, or if there is none in time."""
+        """Go on with the next engine, or start again where exact continuation failed. Raises
+        `ServingError` if the request must not go on, or no engine is ready in time."""
         if isinstance(lost, EngineDisconnected):
             self._run.lost(lost, self._prepared.submits)
         else:
@@ -255,7 +255,7 @@ class _Answers:
         await self._submit_in_time(goes_on=True)
 
     def end(self) -> None:
-        """Free what the engine still has of it."""
+        """Free the request in the engine."""
         self._run.ended()
         if self._output is not None and self._reader is not None:
             self._output.cancel(self._reader.num_used)
@@ -268,13 +268,13 @@ class _Answers:
                     hello = await self._run.next_engine(goes_on=goes_on)
                     try:
                         return self._submit(hello)
-                    except EngineDisconnected:  # it ends at this moment
+                    except EngineDisconnected:  # the engine ends at this moment
                         await asyncio.sleep(_NEXT_TRY_S)
         except TimeoutError:
             raise DeadlineExceeded("No engine could run the request in time.") from None
 
     def _submit(self, hello: Hello) -> None:
-        """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run it."""
+        """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run the request."""
         client = self._run.engine.replicas.choose(self._prepared.submits[0].prompt_ids)
         hello = client.hello or hello
         check_engine(self._prepared.request, hello)
@@ -353,8 +353,7 @@ def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
 
 # -- Vectors and scores
 #
-# Vectors are the same whichever engine computes them, so the next engine goes on with the texts
-# that have none when one ends.
+# Vectors are the same on every engine. When an engine ends, the next computes the missing vectors.
 
 
 async def pool(draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin) -> PoolingResult:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-# More tokens are requested when an answer has this many left, so that it need not pause.
+# More tokens are requested when an answer has this many left, so that no answer pauses.
 NUM_AHEAD: Final = 64
 # The number of tokens of one request. A larger number reserves tokens that may stay unused; a
 # smaller one requests too often.
@@ -52,7 +52,7 @@ class TokenGrants:
         return self._source.is_last
 
     async def update(self, num_used: Mapping[int, int], num_used_in_all: int) -> list[int]:
-        """Reserve tokens for the answers that need more. Returns the ids of those whose grants
+        """Reserve tokens for the answers that need more. Returns the ids of answers whose grants
         have changed.
 
         `num_used` has the answers in progress; `num_used_in_all` counts all answers.

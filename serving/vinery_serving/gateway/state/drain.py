@@ -1,7 +1,7 @@
-"""The requests that run in a web process, and its end: it answers them, and refuses new ones.
+"""The running requests of a web process, and the shutdown, which refuses new requests.
 
-All requests that have begun may finish, also those that wait for a slot or a limit. At the time
-limit, or when a second signal asks for it, the rest is ended with `ShuttingDown`.
+All requests that have begun may finish, even while waiting for a slot or a limit. At the time
+limit, or at a second signal, the rest is ended with `ShuttingDown`.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Drain:
         self._running: set[asyncio.Task[Any] | None] = set()
 
     def begin(self) -> None:
-        """Refuse requests from now on. A second call ends those that run."""
+        """Refuse requests from now on. A second call ends the running requests."""
         self._is_urgent = self.is_begun
         self.is_begun = True
 
@@ -82,7 +82,8 @@ class LiveRequest:
 
 class LiveRequests(set[LiveRequest]):
     def progress(self) -> list[tuple[str, int, int, int, int]]:
-        """Return the id of each, and its prompt, cached, output and reasoning tokens so far."""
+        """Return the id of each request, and the prompt, cached, output and reasoning tokens so
+        far."""
         return [
             (
                 each.request_id,

@@ -1,7 +1,7 @@
 """Whether the host can serve: the database answers, and its disks have free space.
 
-Health checks read the results from memory. They never wait for a database or a file system:
-a check that has not come back in time is itself a failure.
+Health checks read the results from memory, and never wait for a database or a file system: a check
+that is not back in time is itself a failure.
 """
 
 import os
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# The database is asked for commits every 0.5 s. An answer that takes this long means that it is
-# unavailable, and not only that the machine is busy: pages are then refused.
+# The database is asked for commits every 0.5 s. After this long the database is unavailable, and
+# not only slow on a busy machine: pages are then refused.
 _DATABASE_TIMEOUT_S: Final = 10.0
 DISK_INTERVAL_S: Final = 5.0
 _DISK_TIMEOUT_S: Final = 3 * DISK_INTERVAL_S
 
 
 class DatabaseHealth:
-    """Whether the database answers the reads of snapshots. It sends no query of its own.
+    """Whether the database answers the reads of snapshots. Sends no query.
 
     Belongs to one event loop.
     """

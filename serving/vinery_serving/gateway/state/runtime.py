@@ -1,7 +1,7 @@
 """The state of one web process: keys, limits, models, running requests and the usage ledger.
 
-The application starts it in the server's event loop, so that it works the same on every ASGI
-server. Database queries run in threads and keep snapshots in memory; requests read only these.
+The application starts the runtime in the server's event loop, the same way on every ASGI server.
+Database queries run in threads and keep snapshots in memory; requests read only snapshots.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ ResultT = TypeVar("ResultT")
 # How often to ask whether there was a commit. Changes of keys and models take effect within a
 # second, even after a slow query.
 _REFRESH_INTERVAL_S: Final = 0.5
-# How often to read all without a commit: what is in quarantine ends with time.
+# How often to read all without a commit: a quarantine ends with time.
 _REREAD_INTERVAL_S: Final = 60.0
 _TICK_INTERVAL_S: Final = 1.0
 _CAPTURES_INTERVAL_S: Final = 1.0
@@ -71,19 +71,18 @@ _PING_TIMEOUT_S: Final = 2.0
 _READY_TOKEN_AGE_S: Final = 30.0
 # An engine that failed this often since it was ready is not just restarting.
 _FAILING_AFTER_FAILURES: Final = 2
-# A worker process shares its core with engines, so its time may be so many times its CPU time.
+# Worker processes share cores with engines: a call may last so many times the CPU time.
 _WALL_TIMES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """One engine of a loaded model, for `/readyz` and `/metrics`. `stats` None: it did not
-    answer."""
+    """One engine of a loaded model, for `/readyz` and `/metrics`. `stats` None: no answer."""
 
     model: str
     stats: EngineStats | None
-    pid: int | None = None  # of the process; None: it is not connected
-    is_asleep: bool = False  # the next request wakes it
+    pid: int | None = None  # of the process; None: not connected
+    is_asleep: bool = False  # the next request wakes the engine
     replica: int = 0  # the number of the engine
 
     @property
@@ -94,7 +93,7 @@ class EngineHealth:
 
 
 class EngineReport(NamedTuple):
-    """What the node has reported of a model's engine, and the device of the model."""
+    """The node's report of a model's engine, and the model's device."""
 
     device: str
     state: str
@@ -102,8 +101,8 @@ class EngineReport(NamedTuple):
 
 
 class _Threads:
-    """Each thread starts with its first work. The loop's default executor is not used: what fills
-    it would hold up all of its users."""
+    """Each thread starts with its first work. The loop's default executor is not used: one full
+    executor would hold up all users."""
 
     def __init__(self) -> None:
         self.snapshots, self.files = _thread("snapshots"), _thread("files")
@@ -132,9 +131,9 @@ class Runtime:
             Quarantine(self._put_in_quarantine if keep_s else None),
             wait_s=settings.VINERY_WAKE_WAIT_S,
         )
-        # They read what clients send if it is large or may take long.
+        # Read requests that are large or may take long.
         self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", _work_limits())
-        # What requests may name by URL or path, how it is fetched, and what was refused.
+        # Rules of media by URL or path, the fetching, and the refusals.
         self.media_policies = MediaPolicies()
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
         self.media_denials = DenialQueue()
@@ -182,7 +181,8 @@ class Runtime:
             await asyncio.shield(self.begin())
 
     def begin(self) -> asyncio.Task[None]:
-        """Return the task of the start. Begins it if it is not running, and again if it failed."""
+        """Return the task of the start, which begins now if not running, and again after a
+        failure."""
         if self._start is None or _has_failed(self._start):
             self._start = asyncio.create_task(self._begin(), name="runtime-start")
         return self._start
@@ -204,8 +204,8 @@ class Runtime:
         self._threads.snapshots.shutdown(wait=False)
 
     async def health(self) -> list[EngineHealth]:
-        """Return the health of the engines of all models that should be loaded. Waits at most 2 s
-        for them."""
+        """Return the health of the engines of all models that should be loaded. Takes at most 2
+        s."""
         serving = [engine.serving for engine in self.directory.engines]
         asked = [
             _health_of(engine, replica, client)
@@ -274,8 +274,8 @@ class Runtime:
     async def _refresh_limits(self) -> None:
         """Refresh the limits after the keys were read, and then admit new keys.
 
-        A rotated key and its limits are written in one transaction, so a reader that has seen the
-        key sees its limits.
+        A rotated key and its limits are written in one transaction, so a reader of the key sees the
+        limits.
         """
         await self._are_limits_due.wait()
         self._are_limits_due.clear()
@@ -331,8 +331,8 @@ class Runtime:
         self._has_quarantined.set()
 
     async def _store_quarantined(self) -> None:
-        """Store what is put into quarantine at once: this process may be killed. What cannot be
-        stored is due again."""
+        """Store new quarantines at once: this process may be killed. A failed write is due
+        again."""
         await self._has_quarantined.wait()
         self._has_quarantined.clear()
         try:
@@ -342,7 +342,7 @@ class Runtime:
                 self._has_quarantined.set()
 
     async def _refresh_quarantine(self) -> None:
-        # One at a time: what the next one stores meanwhile would be missing here.
+        # One refresh at a time: `in_force` would lack what another stores meanwhile.
         async with self._following_quarantine:
             in_force = await self._in_database_thread(self.quarantine.sync)
             self.directory.quarantine.follow(in_force | self.quarantine.waiting)
@@ -436,8 +436,8 @@ def _work_limits() -> WorkLimits:
 def _read_models() -> tuple[
     dict[str, ModelEntry], frozenset[str], dict[str, Targets], dict[str, EngineReport]
 ]:
-    """All served models by name, in the order of their names, the names of those whose engines
-    fail again and again, the targets of all aliases, and the reports of engines. Two queries."""
+    """All served models by name, sorted, the names of models whose engines fail again and again,
+    the targets of all aliases, and the reports of engines. Two queries."""
     models = list(ServedModel.objects.select_related("engine").order_by("name"))
     failing = frozenset(model.name for model in models if _is_failing(model))
     aliases = dict(ModelAlias.objects.order_by("name").values_list("name", "targets"))

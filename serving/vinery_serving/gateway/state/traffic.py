@@ -61,8 +61,8 @@ class ModelTraffic:
         self.first_token = Histogram(_FIRST_TOKEN_S)
         self.inter_token = Histogram(_INTER_TOKEN_S)
         self.token_gap = Histogram(_INTER_TOKEN_S)  # the same, once for each gap
-        self.answer = Histogram(_REQUEST_S)  # of answers that are whole
-        self.finished: Counter[str] = Counter()  # answers that have begun, by how they ended
+        self.answer = Histogram(_REQUEST_S)  # of whole answers
+        self.finished: Counter[str] = Counter()  # begun answers, by finish reason
         self.request = Histogram(_REQUEST_S)
         self.queue = Histogram(_QUEUE_S)
         # Of requests with pictures, videos or files.
@@ -108,7 +108,7 @@ class Traffic:
         self.models: defaultdict[str, ModelTraffic] = defaultdict(ModelTraffic)
         # Fields of bodies that took no effect, by names of a table.
         self.ignored: Counter[str] = Counter()
-        # By the limit's metric, the kind of its scope, and its effect.
+        # By the limit's metric, kind of scope, and effect.
         self.refusals: Counter[tuple[str, str, Effect]] = Counter()
 
     def settled(self, settlement: Settlement, served: Container[str]) -> None:

@@ -1,8 +1,9 @@
 """The fork server of a web process: `python -m` this module.
 
-It has imported what jobs need, so that a new worker process starts within milliseconds. It has
-nothing of the web process: no environment, no secrets, no connections. It reads commands from its
-socket, ends when the socket closes, and kills its workers then. It gives signs of life.
+The fork server has imported what jobs need, so that a new worker process starts within
+milliseconds. Nothing comes from the web process: no environment, no secrets, no connections. The
+fork server reads commands from a socket and gives signs of life. When the socket closes, it kills
+the workers and ends.
 """
 
 import contextlib
@@ -25,10 +26,10 @@ from vinery_serving.gateway.workers.worker import Options, confine, serve
 from vinery_serving.processes.heartbeat import END_SIGNAL, Heartbeat
 
 # A command is one of these, the number of a worker, and what to load.
-FORK: Final = "fork"  # its socket comes next
+FORK: Final = "fork"  # the worker's socket comes next
 KILL: Final = "kill"
 LOAD: Final = "load"  # an argument for `load` of the jobs
-# The end of a worker: its number and its exit status, negative for a signal.
+# The end of a worker: the number and the exit status, negative for a signal.
 ENDED: Final = struct.Struct("!Ii")
 
 _READ_BYTES: Final = 65536

@@ -47,7 +47,7 @@ from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
 
 log = logging.getLogger(__name__)
 
-# So many fork servers may start within this time. A lost one is replaced at once, but not again
+# So many fork servers may start within this time. A lost server is replaced at once, but not again
 # and again.
 _MAX_STARTS: Final = 3
 _STARTS_WITHIN_S: Final = 10.0
@@ -64,7 +64,7 @@ _MESSAGES: Final = TurnMessages(
 )
 _STREAM_BYTES: Final = 2**20
 _END_TIMEOUT_S: Final = 2.0
-# How long a fork server may take from its start to its first sign of life.
+# How long a fork server may take from the start to the first sign of life.
 _START_LIMIT_S: Final = 60.0
 # A function of a module, its arguments after the session, and the body.
 Call = tuple[Callable[..., Any], tuple[Any, ...], bytes]
@@ -74,7 +74,7 @@ _KEPT_VARIABLES: Final = ("TZ", "PATH", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, slots=True)
 class WorkLimits:
-    """What one call of a worker process may use, and how many calls may run and wait."""
+    """The limits of a call of a worker process, and of the numbers of calls."""
 
     num_processes: int  # that run at the same time
     cpu_s: int  # CPU time of a call
@@ -84,7 +84,7 @@ class WorkLimits:
     wait_s: float  # how long a call waits for a process
     # After so long without a sign of life the fork server is replaced. 0: never.
     hung_after_s: float = 4.0
-    load_s: float = 60.0  # how long it may take to load something, such as a tokenizer
+    load_s: float = 60.0  # how long loading may take, for example of a tokenizer
 
 
 class WorkerLost(Exception):
@@ -92,7 +92,7 @@ class WorkerLost(Exception):
 
 
 class JobFailed(Exception):
-    """A job raised an error that is a defect. The text has its type and stack."""
+    """A job raised an error that is a defect. The text has the type and the stack."""
 
 
 class WorkerCrashed(JobFailed):
@@ -101,13 +101,13 @@ class WorkerCrashed(JobFailed):
 
 class ForkServerProcess:
     def __init__(self, jobs: str, limits: WorkLimits) -> None:
-        """Starts the process. It serves commands when it has imported its modules."""
+        """Start the process, which serves commands once the modules are imported."""
         page = Page(_START_LIMIT_S)
         own, others = socket.socketpair()
         own.setblocking(False)
         self._control = Connection(own.detach())
         limit_s, load_s = NO_LIMIT_S, NO_LIMIT_S
-        if limits.hung_after_s:  # the rest of the time confirms that it stands still
+        if limits.hung_after_s:  # the rest of the time confirms the standstill
             limit_s, load_s = max(limits.hung_after_s - CONFIRM_S, 2.0), limits.load_s
         of_call = limits.cpu_s, limits.memory_bytes
         with others:
@@ -119,7 +119,7 @@ class ForkServerProcess:
                 fds=(others.fileno(),),
                 stdout=DEVNULL,
                 page=page,
-                leads_group=False,  # it ends with the web process, also if it is stopped
+                leads_group=False,  # ends with the web process, even if stopped
             )
         self._num_forked = 0
         self._on_end: dict[int, Callable[[int | None], None]] = {}
@@ -179,7 +179,7 @@ class ForkServerProcess:
             end(status)
 
     def _lose(self) -> None:
-        """Without its socket the fork server ends, and its workers with it."""
+        """Close the socket, which ends the fork server and the workers."""
         if not self.is_alive:
             return
         self.is_alive = False
@@ -192,7 +192,7 @@ class ForkServerProcess:
 
 
 class WorkerProcess:
-    """One worker. Only one call runs at a time."""
+    """Only one call runs at a time."""
 
     def __init__(
         self,
@@ -207,12 +207,12 @@ class WorkerProcess:
         self._writer = writer
         self._status: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self.has_begun = False
-        # Whether it may serve another session.
+        # Whether the process may serve another session.
         self.is_usable = True
 
     async def call(self, codec: Codec, call: Call) -> Any:
-        """Return the result of a job. Raises the `ServingError` that it raised, `WorkerLost`,
-        `BrokenAnswer`, and `JobFailed`. After anything else than the first, kill the worker."""
+        """Return the result of a job. Raises the job's `ServingError`, `WorkerLost`,
+        `BrokenAnswer`, and `JobFailed`. After any error but `ServingError`, kill the worker."""
         job, arguments, body = call
         named = pickle.dumps((job, arguments), protocol=5)
         was_usable, self.is_usable = self.is_usable, False
@@ -278,7 +278,7 @@ def _environment() -> dict[str, str]:
 class Worker:
     """A worker process for one client's calls, which share a session.
 
-    A process that is lost is replaced once, and the new one does the calls of the session again.
+    A lost process is replaced once, and the new process repeats the calls of the session.
     """
 
     def __init__(self, pool: WorkerPool, process: WorkerProcess, kind: str) -> None:
@@ -297,9 +297,9 @@ class Worker:
         *arguments: *ArgumentsT,
         body: bytes = b"",
     ) -> ResultT:
-        """Return the result of a job, which is a function of a module. Raises `ServingError`: that
-        of the job, a refusal if it exceeds its limits, or `Overloaded` if its process is lost for
-        another reason."""
+        """Return the result of a job, a function of a module. Raises `ServingError`: the job's own,
+        a refusal for a call over the limits, or `Overloaded` if the process is lost for another
+        reason."""
         call: Call = (job, arguments, body)
         result: ResultT
         try:
@@ -353,9 +353,9 @@ def _replaced() -> Overloaded:
 class WorkerPool:
     """Belongs to the event loop.
 
-    `jobs` is a module with a `CODEC` of results, and two functions that load what many calls need,
-    and never raise: `load` before the fork, `before_call` what it did not, from the arguments of a
-    call, without limits of its own.
+    `jobs` is a module with a `CODEC` of results, and two functions that load what many calls need:
+    `load` before the fork, and never raises; `before_call` the rest, from the arguments of a call,
+    without limits, and may raise `ServingError`.
     """
 
     def __init__(self, jobs: str, limits: WorkLimits) -> None:
@@ -371,7 +371,7 @@ class WorkerPool:
         self._starts_s: deque[float] = deque(maxlen=_MAX_STARTS)
         self._idle: deque[WorkerProcess] = deque()
         self._loaded: object = None
-        # By kind of work and by how it ended.
+        # By kind of work and end.
         self.num_ended: Counter[tuple[str, str]] = Counter()
         self.num_killed = 0
         self.num_starts = 0

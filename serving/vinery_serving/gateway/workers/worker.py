@@ -1,10 +1,10 @@
-"""The worker process: runs one call at a time, with limits on memory and CPU time. And the messages
-between a worker process and the web process.
+"""The worker process, which runs one call at a time with limits on memory and CPU time, and the
+messages between a worker process and the web process.
 
 A worker has no environment of the server, writes no files, and ends with its parent. The web
-process may kill it at any time, and does not trust its answers, because a worker reads what clients
-send. An answer is a pickle that names no classes: the values of known types are numbers of a list
-and their fields. Reading it can only build values of these types.
+process may kill a worker at any time, and does not trust the answers, because workers read what
+clients send. An answer is a pickle that names no classes: a value of a known type is the type's
+number in a list, and the fields. Reading can only build values of these types.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from vinery_serving.processes import parent
 BEGUN: Final = b"b"  # a worker that has been forked sends this first
 # A call: the lengths of a pickle and of the body, then both.
 CALL: Final = struct.Struct("!QQ")
-# An answer: its kind, whether the worker is of no more use, and the length of its contents.
+# An answer: the kind, whether the worker is of no more use, and the length of the contents.
 ANSWER: Final = struct.Struct("!c?Q")
 RESULT: Final = b"r"
 REFUSAL: Final = b"e"
@@ -56,8 +56,8 @@ _MAX_FRAMES: Final = 12
 
 
 class Options(NamedTuple):
-    """What a fork server is started with. It gives its next sign of life, in its page, within
-    `limit_s`, and within `load_s` while it loads something."""
+    """The options of a fork server. The next sign of life in the shared page comes within
+    `limit_s`, and within `load_s` while something loads."""
 
     control_fd: int
     jobs: str  # the name of a module
@@ -69,7 +69,7 @@ class Options(NamedTuple):
 
 
 class Session:
-    """What the calls of one client leave for each other, and the body of the present call."""
+    """The state that one client's calls share, and the body of the present call."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
@@ -131,7 +131,7 @@ def _described(error: BaseException) -> str:
 
 
 def confine(parent_pid: int) -> None:
-    """Let this process end with its parent, and close what it does not need."""
+    """Let this process end with the parent, without standard streams and unable to write files."""
     parent.end_with(parent_pid)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -177,7 +177,7 @@ def _peak_memory_bytes() -> int:
 
 
 class BrokenAnswer(Exception):
-    """A worker sent what no worker sends."""
+    """A worker's answer is malformed."""
 
 
 class Codec:
