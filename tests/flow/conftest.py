@@ -11,7 +11,7 @@ from vinery_serving.gateway.engines.directory import Engine
 
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
-    """Its client looks for it until the test is over."""
+    """The engine's client looks for a process until the test is over."""
     engine = new_engine(tmp_path)
     engine.replicas.open()
     yield engine

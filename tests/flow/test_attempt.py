@@ -30,7 +30,7 @@ def output(id_: int, text: str, finish: str | None = "stop", **fields: Any) -> T
 
 
 async def test_no_event_is_sent_before_every_choice_is_accepted():
-    """The engine may generate tokens of one choice before it accepts the next."""
+    """The engine may generate tokens of a choice before accepting the next choice."""
     engine = InMemoryEngine([Accepted(1), output(1, "A")], [Accepted(2)], [output(2, "B")])
 
     events = await events_of(engine)
@@ -180,7 +180,7 @@ class Source:
 
 @dataclass
 class Answer:
-    """An answer in the engine: it generates until its limit, its last grant or its own end."""
+    """An answer in the engine, which ends at the limit, the last grant or an end token."""
 
     num_wanted: int
     num_granted: int
@@ -196,7 +196,7 @@ class Answer:
 
 
 class Generation:
-    """Answers that are generated in any order, and a gateway that reads them now and then."""
+    """Answers in any order of generation, which a gateway reads now and then."""
 
     def __init__(self, source: Source, wanted: list[int]) -> None:
         self.source = source

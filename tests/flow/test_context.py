@@ -27,7 +27,7 @@ from vinery_serving.gateway.preparing.rendering import (
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 
 CONTEXT = 2048  # of the reference model
-LONG = "a" * (16 * CONTEXT + 1)  # its longest token has 16 bytes
+LONG = "a" * (16 * CONTEXT + 1)  # the longest token has 16 bytes
 
 
 def chat(*texts: str, role: str = "user", **fields: Any) -> req.GenerationRequest:
@@ -204,7 +204,7 @@ def output(id_: str) -> Message:
             + [turn for id_ in "cd" for turn in (calling(id_), output(id_))],
             [[1, 2, 3], [4, 5]],
         ),
-        # A call is dropped with its output and all between them, also after the last question.
+        # A call is dropped with the output and all between, also after the last question.
         ([USER, calling("a"), USER, output("a"), USER, ASSISTANT, USER], [[0, 1, 2, 3], [4, 5]]),
         ([USER, calling("a"), USER, output("a"), ASSISTANT, ASSISTANT], [[0, 1, 3], [4]]),
         # The newest turn stays.

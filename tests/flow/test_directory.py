@@ -1,4 +1,4 @@
-"""The model that a request names, and the engine that answers for it."""
+"""The model that a request names, and the engine that answers."""
 
 import asyncio
 from collections import Counter
@@ -116,11 +116,11 @@ async def test_an_alias_stands_for_a_model_that_is_served_until_it_is_removed(
     assert {directory.find("chat").entry.name for _ in range(20)} == {"a"}
     with pytest.raises(ModelNotFound, match="`orphan` does not exist"):
         directory.find("orphan")
-    # A caller gets a model that it may use.
+    # A caller gets a permitted model.
     for allowed, expected in (({"chat"}, "a"), ({"b"}, "b"), ({"chat", "b"}, "a"), (set(), "a")):
         assert directory.find("chat", allowed.__contains__).entry.name == expected
 
-    # A model that is loaded answers before one that is not.
+    # A loaded model answers before an unloaded model.
     (ready,) = directory.find("b").replicas.clients
     monkeypatch.setattr(EngineClient, "is_connected", property(lambda self: self is ready))
     assert directory.find("chat").entry == OTHER
@@ -192,7 +192,7 @@ async def test_a_model_of_other_projects_does_not_exist_for_a_caller_nor_for_its
     for project_id in (8, None):
         with pytest.raises(ModelNotFound):
             directory.find(HIDDEN.name, project_id=project_id)
-        assert directory.find(None, project_id=project_id).entry == LOADED  # the only one it sees
+        assert directory.find(None, project_id=project_id).entry == LOADED  # the only visible model
     with pytest.raises(MissingParameter):
         directory.find(None, project_id=7)
     names = {directory.find("chat", project_id=8).entry.name for _ in range(20)}
@@ -224,7 +224,7 @@ async def engine_of(directory: LocalDirectory) -> AsyncIterator[Engine]:
 async def test_the_engine_of_former_settings_serves_until_the_new_one_does(directory):
     await serve(directory, FIRST)
     async with engine_of(directory) as first:
-        # A change of what only web processes use keeps the connection.
+        # A change that only web processes notice keeps the connection.
         await serve(directory, replace(FIRST, updated_at=LATER))
         changed = directory.find("a")
         assert changed is not first
@@ -327,7 +327,7 @@ def test_requests_are_divided_by_the_weights_between_models_that_can_answer():
     assert drawn(TARGETS, able("b")) == drawn(TARGETS, able("b", "spare")) == {"b": 2000}
     # A model without weight answers when no other can.
     assert drawn(TARGETS, able("spare")) == {"spare": 2000}
-    # If none can, those with a weight are waited for.
+    # If no model can, requests wait for the models with a weight.
     assert set(drawn(TARGETS, able())) == {"a", "b"}
 
 

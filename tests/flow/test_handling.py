@@ -117,7 +117,7 @@ async def test_a_search_that_a_salt_would_disturb_has_none_and_a_salt_of_a_clien
         check_beam_search(replace(salted, beams=BeamSearch(2, no_repeat_ngram_size=1)))
     assert refusal.value.param == "cache_salt"
     check_beam_search(replace(salted, beams=BeamSearch(2)))
-    # So is one that has no effect.
+    # A salt without an effect is refused, too.
     with pytest.raises(UnsupportedParameter, match="enable_prefix_caching off") as refusal:
         await anext(run(in_memory(InMemoryEngine(), salted), None))
     assert refusal.value.param == "cache_salt"

@@ -1,4 +1,4 @@
-"""Requests whose real engine is killed: what the next one returns for them."""
+"""Requests whose real engine is killed: the answers of the next engine."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ BEAMS = replace(
 
 @asynccontextmanager
 async def running(engine: Engine) -> AsyncIterator[EngineProcess]:
-    """A real engine where this one looks for it."""
+    """A real engine at the socket of this `Engine`."""
     process = EngineProcess(engine_config(engine.replicas.path.parent, "e", {}))
     try:
         await process.start()
@@ -55,7 +55,7 @@ async def killed_in_the_middle(
         while (await engine.replicas.clients[0].ping(TIMEOUT_S)).num_steps < num_before + 20:
             pass
         os.kill(process.pid, signal.SIGSTOP)
-        await asyncio.sleep(0.1)  # for what it has sent already
+        await asyncio.sleep(0.1)  # for tokens that were sent already
         if not answering.done():
             os.kill(process.pid, signal.SIGKILL)
             return prepared, answering
@@ -63,7 +63,8 @@ async def killed_in_the_middle(
 
 
 async def test_a_beam_search_begins_anew_on_the_next_engine(engine):
-    """No client has seen anything of it. Other answers: tests/engine/test_known_tokens.py."""
+    """No client has seen a beam before the end. Other answers:
+    tests/engine/test_known_tokens.py."""
     async with running(engine) as process:
         undisturbed = await whole(await prepared_of(engine, BEAMS))
         prepared, answering = await killed_in_the_middle(engine, process, BEAMS)

@@ -1,4 +1,4 @@
-"""A request whose engine ends goes on with the next one, unless it is at fault."""
+"""A request whose engine ends goes on with the next engine, unless the request is at fault."""
 
 import asyncio
 from array import array
@@ -42,7 +42,7 @@ def known_ids(submit: messages.Submit) -> list[int]:
 
 
 async def answer(gateway: Gateway) -> None:
-    """Generate what is not known of the text."""
+    """Generate the rest of the text."""
     while True:
         submit = await accepted(gateway)
         gateway.tokens(submit, [*ids_of(TEXT)[len(known_ids(submit)) :], END], "stop")
@@ -219,7 +219,7 @@ async def test_a_stream_that_cannot_go_on_exactly_or_whose_model_is_gone_ends_wi
 
     assert isinstance(events[-1], Failed)
     assert isinstance(events[-1].error, errors.NotContinued)
-    assert "".join(texts_of(events)) == texts_of(events)[0]  # one token, and nothing after it
+    assert "".join(texts_of(events)) == texts_of(events)[0]  # one token, and nothing more
     assert isinstance(unloaded[-1], Failed)
     assert isinstance(unloaded[-1].error, errors.ModelNotReady)
 
@@ -299,7 +299,7 @@ async def test_a_request_at_fault_is_refused_until_it_is_released(engine):
 
 
 async def test_the_neighbour_of_a_request_that_ends_engines_is_answered(engine):
-    """Both run when two engines end. Then they go on one after the other, and one is at fault."""
+    """Both run when two engines end. Then the requests take turns, and one request is at fault."""
     added: list[tuple[str, str, Work]] = []
     engine.quarantine = Quarantine(lambda *each: added.append(each))
     fatal, neighbour = await prepared_with(engine, "Fatal"), await prepared_of(engine)
@@ -466,7 +466,7 @@ async def test_the_next_engine_gets_the_pictures_too(engine):
 
 
 def end_engine(suspects: Suspects, *runs: Run) -> None:
-    """The engine of these requests ends. Each of them notices that."""
+    """The engine of these requests ends, as each request notices."""
     for run in runs:
         suspects.engine_ended(run)
 

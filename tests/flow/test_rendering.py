@@ -40,7 +40,7 @@ async def test_a_long_conversation_loses_no_more_than_necessary(engine, max_toke
     assert MAX_CONTEXT - answer - exchange <= prompt.num_tokens <= MAX_CONTEXT - answer
     assert "Be brief." in (prompt.text or "")
     assert "What is the capital of France?" in (prompt.text or "")
-    # One that fits is not changed.
+    # A prompt that fits is not changed.
     short = replace(TALK, messages=TALK.messages[:5])
     prepared = await prepared_of(engine, replace(talk(), prompt=short))
     assert prepared.prompts == (ASSETS.render(short),)

@@ -73,8 +73,8 @@ def test_a_conversation_goes_back_to_its_engine_until_that_one_is_full():
     clients[1].num_generations = 4
     assert chosen(replicas, prompt(1, 2, 3, 4)) == 0
     clients[1].num_generations = 0
-    assert chosen(replicas, prompt(1, 2, 3, 4, 5)) == 0  # it has more of the prompt now
-    # A beginning that many prompts share does not gather them on one engine.
+    assert chosen(replicas, prompt(1, 2, 3, 4, 5)) == 0  # engine 0 has more of the prompt now
+    # Prompts with a common beginning do not gather on one engine.
     replicas, clients = make(2)
     clients[0].num_generations = 1
     assert chosen(replicas, prompt(1, 2, 3, 4)) == 1
@@ -89,7 +89,7 @@ def test_web_processes_that_know_nothing_of_each_other_choose_the_same_engine(nu
     home = chosen(first, prompt(number, 2))
     assert chosen(second, prompt(number, 2, 3)) == home
     clients[home].num_generations = 1
-    assert chosen(second, prompt(number, 4, 5, 6, 7, 8)) != home  # another has less to do
+    assert chosen(second, prompt(number, 4, 5, 6, 7, 8)) != home  # another engine has less to do
 
 
 async def test_replicas_are_added_and_closed():

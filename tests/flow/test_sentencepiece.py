@@ -29,7 +29,7 @@ from vinery_serving.transport.messages import TokenLogprobs
 LOGPROBS = req.LogprobsOptions(num_top=0, num_top_of_prompt=0)
 KIND = table("kind", KINDS)
 TEXT = "The Paris is a"
-# Words with and without their space, spaces alone, and parts of characters.
+# Words with and without a space, spaces alone, and parts of characters.
 TEXT_IDS = [id_ for name, id_ in VOCABULARY.items() if name not in ("<unk>", START, END)]
 BROKEN = st.lists(st.sampled_from(TEXT_IDS), min_size=1, max_size=12)
 WHOLE_IDS = [id_ for id_ in TEXT_IDS if not 3 <= id_ < 259]
@@ -38,7 +38,7 @@ WHOLE = st.lists(st.sampled_from(WHOLE_IDS), min_size=1, max_size=12)
 
 @cache
 def engine(kind: str) -> Engine:
-    """Its process does not run."""
+    """The engine's process does not run."""
     folder = a_model_folder(Path(mkdtemp()) / kind, KINDS[kind]())
     return new_engine(folder, ModelAssets.load(folder))
 
@@ -70,7 +70,7 @@ def chances(ids: Sequence[int]) -> list[TokenLogprobs]:
 
 
 def answer(prepared: PreparedRequest, ids: Sequence[int]) -> tuple[str, list[Token]]:
-    """The text of these tokens, read one by one, and their descriptions."""
+    """The text of these tokens, read singly, and the tokens with text and offset."""
     reader = prepared.reader(0)
     events: list[Event] = []
     for id_ in ids:
@@ -109,11 +109,11 @@ def test_an_answer_keeps_its_first_space_unless_it_begins_a_text(kind):
     shown = [(token.text, token.raw) for token in tokens]
     assert shown == [(" of", b" of"), (" Paris", b" Paris"), (END, b"")]
 
-    # After only a start token it does.
+    # After a start token alone, the first space is dropped.
     text, tokens = answer(completion(kind, (VOCABULARY[START],)), [the, paris])
     assert text == engine(kind).assets.tokenizer.decode([the, paris])
     check_offsets(text, tokens)
-    # A prompt that ends inside a character does not hide it.
+    # A prompt that ends inside a character does not hide the character.
     half = (VOCABULARY["a"], VOCABULARY["<0xC3>"])
     text, _ = answer(completion(kind, half), [the])
     assert text == " The"

@@ -1,4 +1,4 @@
-"""The reference chat model, without its engine process or with a scripted one."""
+"""The reference chat model, without an engine process or with a scripted engine."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""One hostile request: how it is written, and which answers are right.
+"""A hostile request: the bytes to send, and the right answers.
 
-A body is made for a size in bytes. Its answer must name the field that is at fault.
+A body is made for a size in bytes. A refusal must name the field at fault.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COUNT_TOKENS: Final = "/v1/messages/count_tokens"
 TOKENIZE: Final = "/v1/tokenize"
 DETOKENIZE: Final = "/v1/detokenize"
 
-# Where a value goes whose JSON text no Python value has: too deep, twice, not UTF-8.
+# The place of a JSON text that no Python value has: too deep, twice, not UTF-8.
 HOLE: Final = "@hole@"
 _HOLE_TEXT: Final = json.dumps(HOLE)
 
@@ -29,8 +29,8 @@ _HOLE_TEXT: Final = json.dumps(HOLE)
 REFUSALS: Final = frozenset((400, 404, 409, 413, 414, 415, 422, 429, 431))
 ANSWERED: Final = frozenset((200, *REFUSALS))
 UNKNOWN_KEY: Final = frozenset((401,))
-# What the body of an error may have instead of a field: the body is not JSON at all, is too
-# large, or is longer than the context. Errors in Anthropic's form have no code, only the words.
+# Errors without a field: the body is not JSON at all, is too large, or is longer than the context.
+# Errors in Anthropic's form have no code, only the words.
 WITHOUT_FIELD: Final[Mapping[str, str]] = {
     "invalid_json": "The request body cannot be read",
     "context_length_exceeded": "prompt is too long",
@@ -64,8 +64,8 @@ Body = Callable[[int], bytes]
 
 @dataclass(frozen=True)
 class Case:
-    """A hostile request. `size` is that of its body, in bytes and about; `param` the field
-    that a refusal names, or None where there is none to name."""
+    """A hostile request. `size` is the rough size of the body in bytes; `param` the field that a
+    refusal names, or None where no field can be named."""
 
     name: str
     kind: str

@@ -1,7 +1,7 @@
 """Hostile clients that need more than one request: many connections, bodies and headers that do
 not end, answers that are not read, clients that leave.
 
-All come from another address than their neighbour, 127.0.0.2, as another client would.
+All come from another address than the neighbour's: 127.0.0.2.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def _connection(target: Target, source: str = SOURCE) -> socket.socket:
 
 
 def _write(connection: socket.socket, data: bytes) -> bool:
-    """Whether the server has taken all of it in time."""
+    """Whether the server has taken all data in time."""
     try:
         connection.sendall(data)
-    except OSError:  # refused, and closed; or it reads no more
+    except OSError:  # refused and closed, or the server reads no more
         return False
     return True
 
@@ -59,7 +59,7 @@ def _write_blocks(connection: socket.socket, block: bytes, count: int) -> None:
 
 
 def _read_for(connections: Sequence[socket.socket], duration_s: float) -> None:
-    """Read what comes, from each in turn."""
+    """Read from each connection in turn."""
     end_s = time.monotonic() + duration_s
     for connection in connections:
         with suppress(OSError):
@@ -83,7 +83,7 @@ def _request(target: Target, path: str, **fields: Any) -> bytes:
 
 
 def _endless(begin: Callable[[Target], bytes], block: bytes, count: int) -> Act:
-    """Sends a beginning, and then blocks for as long as the server takes them."""
+    """Sends a beginning, and then blocks while the server takes blocks."""
 
     def act(target: Target) -> None:
         with _connections(target, 1) as made:
@@ -221,7 +221,7 @@ def _bad_patterns(target: Target) -> None:
 
 
 def _many_prompts(target: Target) -> None:
-    """One request that fills the engine."""
+    """Fill the engine with a single request."""
     prompts = [f"{number} " + "word " * 150 for number in range(285)]
     request = _request(
         target, COMPLETIONS, model=MODEL, prompt=prompts, max_tokens=20, ignore_eos=True

@@ -1,6 +1,6 @@
 """A platform that is attacked, beside a neighbour that asks ten times a second, and what holds
-after each attack: refusals name their field, no request costs the web process more than a bound of
-time and memory, and all of the neighbour's are served.
+after each attack: refusals name the field, no request costs the web process more than a bound of
+time and memory, and the neighbour is served.
 """
 
 import time
@@ -23,11 +23,11 @@ from vinery_serving.protocols.openapi import document
 # tests keep busy.
 MOST_CPU_S: Final = 2.0
 NUM_TRIES: Final = 3
-# Of one core, when only the neighbour asks.
+# Part of one core that is busy when only the neighbour asks.
 MOST_BUSY: Final = 0.5
 IDLE_FOR_S: Final = 0.5
 TIMEOUT_S: Final = 120.0
-# Of each web process, after the last request. One request took gigabytes, and kept them.
+# Growth of each web process after the last request. A request once took gigabytes for good.
 MOST_GROWN_MB: Final = 150.0
 MOST_SHOWN: Final = 30
 
@@ -54,7 +54,6 @@ class Besieged:
     memory_mb: Mapping[int, float]  # of each web process before the first request
 
     def attack(self, chosen: Sequence[Case]) -> None:
-        """Send each case."""
         begun_s = time.monotonic()
         faults = {case.name: fault for case in chosen if (fault := self._fault(case)) is not None}
         shown = [f"{name}: {fault}" for name, fault in faults.items()][:MOST_SHOWN]
@@ -64,8 +63,8 @@ class Besieged:
         assert self.failures_of_neighbour(begun_s) == []
 
     def _fault(self, case: Case) -> str | None:
-        """A case that costs too much, or is ended for its cost, is sent again: what else the
-        machine does may count for it."""
+        """A case that costs too much, or is ended for the cost, is sent again, because other work
+        of the machine may count."""
         fault, cost_s = None, 0.0
         for _ in range(NUM_TRIES):
             cpu_s = self.web.cpu_s()
@@ -76,7 +75,7 @@ class Besieged:
         return fault or f"took {cost_s:.1f} CPU seconds"
 
     def failures_of_neighbour(self, begun_s: float) -> list[Any]:
-        """Its requests since then that were not answered with 200."""
+        """The neighbour's requests since `begun_s` that were not answered with 200."""
         return [each for each in self.neighbour.since(begun_s) if each.status != 200]
 
     def wait_until_idle(self) -> None:
@@ -124,7 +123,7 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
 
 
 def _warm_up(running: Running) -> None:
-    """What is loaded with the first request of a kind is no growth."""
+    """Send a request of each kind: first loads are no growth."""
     schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
     for path, content in (

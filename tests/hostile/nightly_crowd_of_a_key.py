@@ -1,5 +1,6 @@
-"""Thirty thousand requests of one key: they wait within bounds or are refused, and a neighbour is
-answered. The platform is its own, since a web process gives back only a part of its memory."""
+"""Thirty thousand requests of one key wait within bounds or are refused, and a neighbour is
+answered. The test has its own platform, since a web process gives back only a part of the
+memory."""
 
 import asyncio
 import json
@@ -22,9 +23,9 @@ OPTIONS: Final = EngineOptions()
 NUM_REQUESTS: Final = 30_000
 NUM_CONNECTIONS: Final = 3000  # more than may wait
 NUM_OF_AN_ADDRESS: Final = 1900  # the server takes 2,000
-# That a web process needs for a connection, its request and its wait in the queue: 55 kB, mostly.
+# Memory of a web process for a connection, a request and a place in the queue: 55 kB, mostly.
 MOST_OF_A_CONNECTION_MB: Final = 0.08
-# Long answers, so that those who wait do so until the end.
+# Long answers, so that waiting requests wait until the end.
 LONG: Final = with_fields(CHAT, stream=True, max_tokens=1900, ignore_eos=True)
 
 
@@ -35,7 +36,7 @@ async def ask_again_until_it_waits(
     statuses: Counter[str],
     may_leave: asyncio.Event,
 ) -> None:
-    """A client that repeats a refused request at once, and stays where one waits or runs."""
+    """A client that repeats a refused request at once, and stays once the request waits or runs."""
     body = json.dumps(LONG).encode()
     head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {target.api_key}\r\n"
     request = f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -57,8 +58,8 @@ async def ask_again_until_it_waits(
 
 
 async def crowd(besieged: Besieged) -> tuple[Counter[str], float, float]:
-    """Returns the answers by status, and while the last of them wait, how many requests wait in the
-    engine and by how many megabytes a web process has grown, at most."""
+    """Returns the answers by status, and while the last requests wait, the number that wait in the
+    engine and the greatest growth of a web process in megabytes."""
     addresses = [f"127.0.0.{3 + each // NUM_OF_AN_ADDRESS}" for each in range(NUM_CONNECTIONS)]
     statuses, may_leave, left = Counter[str](), asyncio.Event(), iter(range(NUM_REQUESTS))
     async with asyncio.TaskGroup() as clients:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# A server that waits for the rest of a request is left after this; one that works answers sooner.
+# The client leaves a server that waits for the rest of a request; a working server answers sooner.
 _PATIENCE_S: Final = 60.0
 _AT_ONCE: Final = 32
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [^\r\n]*)?\r\n")
@@ -24,9 +24,9 @@ LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 @dataclass(frozen=True)
 class Request:
-    """What a client writes. `parts` go out one after the other; then it perhaps closes its half
-    of the connection. It reads until all that can be meant is answered, until the end, or as long
-    as it has patience: many get no answer."""
+    """The client sends the `parts` in turn, and with `closes` shuts the own half of the connection.
+    The client reads until every possible request is answered, until the end, or for `_PATIENCE_S`:
+    many requests get no answer."""
 
     name: str
     parts: Sequence[bytes]
@@ -42,7 +42,7 @@ class Answer:
     is_closed: bool
 
     def statuses(self) -> list[int]:
-        """Those of all responses. Raises ValueError for what is no HTTP."""
+        """The statuses of all responses. Raises ValueError if `received` is not HTTP."""
         rest, found = self.received, []
         while rest:
             status, rest = _response(rest, is_closed=self.is_closed)
@@ -69,7 +69,7 @@ async def _ask(address: tuple[str, int], request: Request) -> Answer:
     reader, writer = await asyncio.open_connection(*address)
     received, is_closed = b"", False
     try:
-        with suppress(OSError):  # refused, and closed, before all of it was written
+        with suppress(OSError):  # refused and closed before all was written
             for part in request.parts:
                 writer.write(part)
                 await writer.drain()
@@ -103,7 +103,7 @@ def _is_enough(received: bytes, request: Request) -> bool:
 
 
 def _response(data: bytes, *, is_closed: bool) -> tuple[int, bytes]:
-    """The status of the first response, and what comes after it."""
+    """The status of the first response, and the bytes after that."""
     line = _STATUS_LINE.match(data)
     head, found, rest = data.partition(b"\r\n\r\n")
     if line is None or not found:
@@ -139,12 +139,12 @@ def _fields(head: bytes) -> Iterator[tuple[str, str]]:
 
 
 def with_length(key: bytes, body: bytes = b"{}") -> bytes:
-    """A request that is right in its form, and whose body lacks a field."""
+    """A request in the right form, whose body lacks a field."""
     return _HEAD % key + _JSON + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
 def in_chunks(key: bytes, *chunks: bytes) -> bytes:
-    """The same in chunks."""
+    """The same request in chunks."""
     sizes = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
     return _HEAD % key + _JSON + b"transfer-encoding: chunked\r\n\r\n" + sizes + b"0\r\n\r\n"
 
@@ -159,8 +159,8 @@ def _odd(part: str) -> dict[str, bytes]:
 
 
 def smuggled(key: bytes) -> Iterator[Request]:
-    """Requests whose end is not certain, so that two servers could read them differently. A
-    server must refuse them."""
+    """Requests without a certain end, which two servers could read differently. A server must
+    refuse such requests."""
     post = _HEAD % key + _JSON
     chunked_in_1_0 = (post + _TE + b"\r\n2\r\n{}\r\n0\r\n\r\n").replace(b"HTTP/1.1", b"HTTP/1.0")
     after_head = {
@@ -200,7 +200,7 @@ def tolerated(key: bytes) -> Iterator[Request]:
 
 
 def truncated(key: bytes) -> Iterator[Request]:
-    """A request that ends after each of its bytes, and a client that then leaves."""
+    """A request cut after each byte, where the client then leaves."""
     for name, whole in (("length", with_length(key)), ("chunks", in_chunks(key, b"{", b"}"))):
         for end in range(1, len(whole)):
             yield Request(f"{name}, {end} bytes", [whole[:end]], closes=True)

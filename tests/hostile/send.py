@@ -1,4 +1,4 @@
-"""Sends a case, and judges its answer: the status, and whether a refusal names its field."""
+"""Sends a case, and judges the answer: the status, and whether a refusal names the field."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _WRONG_KEY: Final = "vny_live_" + "A" * 38
 
 @dataclass(frozen=True)
 class Outcome:
-    """An answer, or its end before the answer (status 0)."""
+    """An answer, or an end before the answer (status 0)."""
 
     status: int
     content: bytes = b""
     headers: Mapping[str, str] | None = None
 
     def error(self, path: str) -> Mapping[str, Any] | None:
-        """The error in the form of the API at this path, if it is one."""
+        """The error in the form of the API at this path; None: no error of that form."""
         try:
             body = json.loads(self.content)
             found = body["error"]
@@ -80,7 +80,7 @@ def _read(response: HTTPResponse) -> bytes:
     try:
         return response.read(_MOST_READ)
     except ConnectionResetError:
-        return b""  # the server closed what it does not read
+        return b""  # the server closed an unread request
 
 
 def _headers(target: Target, case: Case) -> dict[str, str]:
@@ -96,7 +96,7 @@ def _headers(target: Target, case: Case) -> dict[str, str]:
 
 
 def fault_of(case: Case, outcome: Outcome) -> str | None:
-    """What is wrong with an answer, or None."""
+    """The fault of an answer, or None."""
     status, error = outcome.status, outcome.error(case.path)
     if status == 0:
         return "no answer"

@@ -1,5 +1,5 @@
-"""Raw HTTP that is wrong: it is refused or the connection is closed, the next
-client is served, and the log has no traceback."""
+"""Wrong raw HTTP is refused or the connection is closed, the next client is served, and the log has
+no traceback."""
 
 import json
 import socket
@@ -77,8 +77,8 @@ def is_live(address: tuple[str, int]) -> bool:
 
 
 def ask(server: Server, *requests: Request) -> list[tuple[Request, Answer]]:
-    """Send them all, and check what holds for every request: what comes back is HTTP, no request
-    makes the server fail, and the next client is served."""
+    """Send all requests. Check that each answer is HTTP, that no request makes the server fail, and
+    that the next client is served."""
     before = psutil.Process(server.pid).memory_info().rss
     answers = list(zip(requests, raw_http.ask_all(server.address, requests), strict=True))
     for request, answer in answers:

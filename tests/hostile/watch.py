@@ -1,5 +1,5 @@
-"""What hostile requests do to a platform: a neighbour that asks beside them, its web processes' CPU
-time and memory, and whether anything goes on when the last of them was answered."""
+"""Measures a platform under hostile requests: a neighbour's answers, CPU time and memory of web
+processes, and whether any work goes on after the last answer."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _FIRST_ANSWERS_S: Final = 30.0
 
 @dataclass
 class Web:
-    """The web processes of a platform, with the processes that they have started. Which these
-    are is looked up once a second: to search for them takes milliseconds."""
+    """The web processes of a platform, with all child processes. The list is read once a second,
+    because a search takes milliseconds."""
 
     supervisor: psutil.Process
     _known: list[psutil.Process] = field(default_factory=list)
@@ -38,11 +38,11 @@ class Web:
         return cls(psutil.Process(pid))
 
     def cpu_s(self) -> float:
-        """Their CPU time, with that of their children, which have perhaps ended."""
+        """CPU time of the web processes and of all children, also of ended children."""
         return sum(map(_cpu_s, self._family()))
 
     def memory_of_each_mb(self) -> dict[int, float]:
-        """The resident memory of each web process by its id, without its children."""
+        """The resident memory of each web process without children, by process id."""
         parents = filter(_is_web, self.supervisor.children(recursive=True))
         return {parent.pid: _memory_mb(parent) for parent in parents}
 
@@ -61,19 +61,19 @@ class Web:
 
 
 def _with_children(process: psutil.Process) -> list[psutil.Process]:
-    with suppress(psutil.Error):  # it ended while we looked
+    with suppress(psutil.Error):  # the process ended meanwhile
         return [process, *process.children(recursive=True)]
     return []
 
 
 def _is_web(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):  # it ended while we looked
+    with suppress(psutil.Error):  # the process ended meanwhile
         return {"vinery_platform.cli", "web"} <= set(process.cmdline())
     return False
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    """Of a process, and of those of its children that it has waited for."""
+    """Of a process, and of ended children that the process has waited for."""
     with suppress(psutil.Error):
         times = process.cpu_times()
         return times.user + times.system + times.children_user + times.children_system
@@ -95,7 +95,7 @@ def _memory_mb(process: psutil.Process) -> float:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer to the neighbour. `status` is 0 where there was none."""
+    """An answer to the neighbour. `status` is 0 where there was none."""
 
     path: str
     due_s: float
@@ -113,11 +113,11 @@ class Neighbour:
 
     def since(self, begun_s: float) -> list[Answer]:
         """The answers to requests that were due since then."""
-        # A copy at once: the asking threads append to it.
+        # A copy at once: the asking threads append to the list.
         return [each for each in self._answers.copy() if each.due_s >= begun_s]
 
     def wait_for(self, count: int, begun_s: float, timeout_s: float = _FIRST_ANSWERS_S) -> None:
-        """Until there are so many answers. Raises TimeoutError."""
+        """Wait for `count` answers. Raises TimeoutError."""
         give_up_s = time.monotonic() + timeout_s
         while len(self.since(begun_s)) < count:
             if time.monotonic() > give_up_s:

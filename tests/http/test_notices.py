@@ -1,4 +1,5 @@
-"""What took no effect is named in a header that a client cannot break, and counted by few names."""
+"""Fields without effect are named in a header that clients cannot break, and counted by few
+names."""
 
 from typing import Any
 
@@ -33,7 +34,7 @@ ALL = Unused(("chat_id",), 1, ("keep_alive",), ("store", "tools.mcp"))
 @table(
     "unused, others, value",
     [
-        # What was not done comes before what is unknown.
+        # Known fields that took no effect come before unknown fields.
         (ALL, ["model"], b"model, store, tools.mcp, keep_alive, chat_id"),
         # A name that is unfit for a header is only counted.
         *((Unused(("good", name), 2), [], b"good, +1 more") for name in UNFIT),

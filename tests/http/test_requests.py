@@ -1,4 +1,4 @@
-"""Requests through the routes to a scripted engine: each is answered, and recorded once."""
+"""Requests through the routes to a scripted engine are answered, and recorded once."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "Hello!"}]
 KEEP_ALIVES = (b": keep-alive", b"event: ping")
 TWO_MEGABYTES = json.dumps({"messages": [{"role": "user", "content": "x" * 2_000_000}]}).encode()
-# What makes a body large.
+# Enough spaces to make a body large.
 PADDING = " " * SMALL_BODY_BYTES
 
 small_and_large = pytest.mark.parametrize("padding", ["", PADDING], ids=["small", "large"])
@@ -275,7 +275,7 @@ async def test_structured_output_is_translated_by_a_worker(server: Server, paddi
 
 async def running_in_a_worker(server: Server) -> None:
     while not server.workers.num_running:  # noqa: ASYNC110
-        await asyncio.sleep(0)  # so that no moment is missed in which it runs
+        await asyncio.sleep(0)  # to miss no moment of a running worker
 
 
 async def test_a_client_that_leaves_while_its_body_is_read_is_recorded(server: Server) -> None:
@@ -398,7 +398,7 @@ STREAMED: dict[str, Any] = {"model": "tiny-chat", "stream": True}
 
 @pytest.fixture
 async def asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
-    """Its model has no engine. Silences and waits are short."""
+    """The model has no engine. Silences and waits are short."""
     monkeypatch.setattr(generate, "SILENCE_S", 0.01)
     server = Server(tmp_path)
     server.engine._wait_s = 0.1
@@ -458,7 +458,7 @@ async def test_a_stream_that_waits_for_its_turn_has_its_status_and_gets_keep_ali
     async def answer_late(gateway: Gateway) -> None:
         while True:
             submit = await gateway.receive_submit()
-            gateway.accept(submit)  # and it waits
+            gateway.accept(submit)  # and the request waits
             await server.has_kept_alive.wait()
             gateway.tokens(submit, [*ids_of("Hi there"), 2], "stop")
 

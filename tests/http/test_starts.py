@@ -26,7 +26,7 @@ async def send(message: Message) -> None:
 
 
 class Begun:
-    """An application that notes which request begins in which pass."""
+    """Notes for each pass which requests begin."""
 
     def __init__(self) -> None:
         self.app = BeginInTurns(self, lambda scope: scope["client"], most=4)

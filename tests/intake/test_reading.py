@@ -1,4 +1,4 @@
-"""A request that a worker reads is prepared as one that the web process reads, and is limited."""
+"""A worker prepares a request as the web process does, and within limits."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,7 @@ REQUESTS: list[tuple[Endpoint, dict[str, Any]]] = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool() -> AsyncIterator[WorkerPool]:
-    """One for all tests: its fork server takes a second to start."""
+    """A pool for all tests, because a fork server takes a second to start."""
     async with new_pool(LIMITS) as pool:
         yield pool
 
@@ -111,7 +111,7 @@ def ids_of(draft: Draft) -> list[tuple[int, ...]]:
 
 
 def like(whole: GenerationRequest, slim: GenerationRequest) -> GenerationRequest:
-    """The slim request with what only rendering needs of the whole one."""
+    """The slim request with the parts of the whole request that only rendering needs."""
     assert slim.num_prompts == whole.num_prompts
     return replace(slim, prompt=whole.prompt, grammar=whole.grammar)
 
@@ -170,7 +170,7 @@ ENDLESS = (
 async def test_a_short_schema_of_much_work_ends_and_an_endless_template_is_refused_by_its_name(
     pool: WorkerPool, engine: Engine
 ) -> None:
-    """Whether it is refused is decided elsewhere: see `serving/vinery_serving/grammars`."""
+    """Refusals of patterns are decided elsewhere: see `serving/vinery_serving/grammars`."""
     async with asyncio.timeout(_HANGING_S):
         with contextlib.suppress(InvalidRequest):
             await chat(pool, engine, max_tokens=1, guided_json=endless_schema())

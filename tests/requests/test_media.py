@@ -32,7 +32,7 @@ URL = UrlSource("https://pictures.example/a.png?secret")
 
 
 class Fetches:
-    """Answers every fetch with a file, and keeps what was asked for."""
+    """Answers every fetch with a file, and keeps the requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Sequence[Wanted], MediaPolicy, object, object]] = []

@@ -1,7 +1,7 @@
 """No field of a request that names a file by URL or path is a way to what no rule allows.
 
 Each attack is sent in every such field of every endpoint and URL tree, to the most lenient rules:
-they allow the hosts of the attacks, on all ports that these use, and one folder.
+the rules allow the hosts of the attacks, on all used ports, and one folder.
 """
 
 import json
@@ -131,7 +131,7 @@ async def test_no_field_of_a_request_reads_a_file(folders: tuple[Path, Path]) ->
     level = Level("platform", urls=(), folders=(FolderRule(1, str(folder)),))
     runtime = runtime_under(level, RecordedNetwork())
     for attack in PATH_ATTACKS:
-        if is_data_url(attack):  # it has its file itself
+        if is_data_url(attack):  # the URL contains the file
             continue
         path = attack.replace("{folder}", str(folder)).replace("{outside}", str(outside))
         for request in requests(path):

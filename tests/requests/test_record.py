@@ -30,7 +30,7 @@ from vinery_serving.protocols.common.encoding import error_body
 def new_record(
     ledger: UsageLedger, caller: Caller = ANONYMOUS, body: bytes = b"", **members: Any
 ) -> RequestRecord:
-    """Of a request in a process with this ledger, whose runtime has these members too."""
+    """The record of a request in a process with this ledger and a runtime with these members."""
     runtime = SimpleNamespace(
         ledger=ledger,
         live=LiveRequests(),

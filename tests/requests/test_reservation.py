@@ -40,7 +40,6 @@ def limits_of(*rules: Rule, num_processes: int = 1) -> LimitService:
 
 
 def follow(limits: LimitService, *rules: Rule) -> None:
-    """Replace the rules."""
     weights = {"small": Weights(uncached_milli=500, output_milli=2000)}
     limits.book.follow(Snapshot({PLATFORM: rules}, weights))
 
@@ -150,7 +149,7 @@ async def test_no_more_is_reserved_than_the_answer_may_have() -> None:
     quota = await reserved(limits, prepared(30, num_answers=3))
     assert await num_used(limits) == NUM_PROMPT_TOKENS + 90
     assert quota.num_granted == 90
-    assert quota.token_source is None  # there is nothing to ask for
+    assert quota.token_source is None  # no tokens are left to reserve
 
 
 async def test_a_request_gets_the_last_tokens_as_its_last_grant() -> None:
@@ -158,7 +157,7 @@ async def test_a_request_gets_the_last_tokens_as_its_last_grant() -> None:
     quota = await reserved(limits)
     assert await num_used(limits) == 50
     assert (quota.num_granted, quota.is_last) == (40, True)
-    # They may return while the answer runs, but not after it.
+    # Tokens may return while the answer runs, but not after the end.
     for code, header in (
         ("rate_limit_exceeded", {"retry-after": "1", "retry-after-ms": "1000"}),
         ("insufficient_quota", {"x-should-retry": "false"}),

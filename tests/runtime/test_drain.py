@@ -12,7 +12,7 @@ from vinery_serving.gateway.state.drain import Drain
 
 
 async def answer(drain: Drain, may_end: asyncio.Event) -> str:
-    """A request that ends when it may, or with the error of a process that ends."""
+    """A request that ends after `may_end`, or with the error of an ending process."""
     drain.enter()
     try:
         await may_end.wait()

@@ -1,4 +1,5 @@
-"""A web process stores the requests that end two engines, and refuses those of other processes."""
+"""A web process stores requests that end two engines, and refuses the requests other processes
+stored."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,7 +48,7 @@ def database() -> Database:
 
 @pytest.fixture
 async def runtime(monkeypatch: pytest.MonkeyPatch, database: Database) -> AsyncIterator[Runtime]:
-    """A runtime that stores what is put into quarantine."""
+    """A runtime that stores new quarantines."""
     monkeypatch.setattr(runtime_module, "_read_models", lambda: ({}, frozenset(), {}, {}))
     runtime = Runtime()
     runtime.quarantine = QuarantineQueue(60, store=database.store, read=database.read)

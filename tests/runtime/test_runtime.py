@@ -21,7 +21,7 @@ from vinery_serving.models.models import ServedModel
 
 
 class Keys:
-    """A key table that records its calls. Keys in `inactive` are not valid."""
+    """A key table that records calls. Keys in `inactive` are not valid."""
 
     def __init__(self, calls: list[str]) -> None:
         self._calls = calls
@@ -51,7 +51,7 @@ class Policies:
 
 
 class Limits:
-    """Limits whose store answers after `may_answer`. They record their calls."""
+    """Limits whose store answers after `may_answer`. Calls are recorded."""
 
     def __init__(self, calls: list[str]) -> None:
         self._calls = calls

@@ -143,7 +143,7 @@ def test_media_are_counted() -> None:
     assert [sum(each.nums) for each in (small.fetch, small.decode, small.encode)] == [2, 2, 2]
 
 
-# -- Host health: it is read from memory, and a check that does not come back is reported
+# -- Host health is read from memory, and a check that does not return is reported
 
 MIB = 1024 * 1024
 TERABYTES = 10**18

@@ -264,7 +264,8 @@ async def test_a_stopped_fork_server_is_replaced(
         await until(lambda: bool(children_of(server)))
         os.kill(server, signal.SIGSTOP)
 
-        # It needs a process that the server does not start, and nothing asks for one to be killed.
+        # The call needs a process that the stopped server does not start, and no process is to be
+        # killed.
         with pytest.raises(Overloaded):
             await call(pool, jobs.echo, 1, key=2)
 
@@ -336,7 +337,7 @@ async def test_a_worker_has_no_environment_no_files_and_writes_none(
 
     allowed = {"PYTHONPATH", "TOKENIZERS_PARALLELISM", "PATH", "TZ", "LD_LIBRARY_PATH", "LC_CTYPE"}
     assert set(environment) <= allowed
-    # Its standard streams, its connection, and the folder that it lists.
+    # Three standard streams, the connection, and the listed folder.
     assert len(await call(pool, jobs.files)) == 5
     assert await call(pool, jobs.limits) == (0, 0)
 

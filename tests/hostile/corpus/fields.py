@@ -19,9 +19,9 @@ from tests.hostile.corpus.values import Text, fixed
 Schema = Mapping[str, Any]
 
 _REFERENCE: Final = "#/components/schemas/"
-# No body nests further, except by a schema that contains itself.
+# No body nests further, except by a recursive schema.
 _MOST_STEPS: Final = 7
-# Only one of these is in a body.
+# A body has only one of these fields.
 _SOURCES: Final = ("messages", "prompt", "text")
 FIELD_SIZE: Final = 1 << 16
 _LARGE_BORDER: Final = 1 << 18
@@ -29,8 +29,8 @@ _LARGE_BORDER: Final = 1 << 18
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the body that a path reads. `wrap` puts a value of it into such a body, and
-    `owner` is the schema that it belongs to."""
+    """A field of the body that a path reads. `wrap` puts a value into such a body, and `owner` is
+    the schema of the field."""
 
     path: str
     name: str  # as an error names it, with [0] for entries
@@ -40,14 +40,14 @@ class Field:
 
     @property
     def types(self) -> frozenset[str]:
-        """The JSON types that it accepts."""
+        """The accepted JSON types."""
         return frozenset(str(each["type"]) for each in self.options if "type" in each) | {
             _type_of(value) for each in self.options for value in each.get("enum", ())
         }
 
     @property
     def top(self) -> str:
-        """The field of the body that it is a part of."""
+        """The body's field that contains this field."""
         return self.name.partition(".")[0].partition("[")[0]
 
 
@@ -61,12 +61,12 @@ def fields(document: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def field_cases(document: Mapping[str, Any]) -> Iterator[Case]:
-    """The hostile values of each field. A field that an earlier body has as well gets none."""
+    """The hostile values of each field. A field of an earlier body gets no values again."""
     seen: set[tuple[str, str]] = set()
     named: Counter[tuple[str, str]] = Counter()
     for number, field in enumerate(fields(document)):
         named[field.path, field.name] += 1
-        form = named[field.path, field.name]  # of its object, where several have the field
+        form = named[field.path, field.name]  # of the object, where several have the field
         mark = (field.name, json.dumps(field.options, sort_keys=True))
         if mark in seen:
             continue
@@ -83,8 +83,8 @@ def field_cases(document: Mapping[str, Any]) -> Iterator[Case]:
 
 
 def _values_of(field: Field, at: int) -> Iterator[tuple[str, str, Text]]:
-    """The kind, name and text of each hostile value. Of numbers, texts and large values of other
-    types a field has one each: the next field has the next."""
+    """The kind, name and text of each hostile value. A field gets one number, one text and one
+    large value of another type; the next field gets the next."""
     odd = list(values.LARGE)[at % len(values.LARGE)]
     for name, (kind, large) in values.LARGE.items():
         if kind in field.types or name == odd:

@@ -16,7 +16,7 @@ from tests.hostile.corpus import values
 _SIZE: Final = 1 << 16
 _JSON: Final = {"content-type": "application/json"}
 _NO_BODY: Final = constant(b"")
-# A page may send its visitor to the sign-in.
+# A page may send the visitor to the sign-in.
 _PAGE: Final = frozenset((200, 301, 302, 401, 403, 405, *REFUSALS))
 _TABLES: Final = (
     "organizations", "projects", "users", "memberships", "keys", "limits", "model-weights",
@@ -44,7 +44,6 @@ _IDS: Final = ("0", "-1", "9" * 3_000, "%00", quote("1 OR 1=1"), "1e3", "..%2f1"
 
 
 def page_cases() -> Iterator[Case]:
-    """All of them."""
     yield from _of_tables()
     yield from _of_usage()
     yield from _of_pages()
@@ -140,7 +139,7 @@ def _page(
 
 
 def _object(kind: str, large: values.Text) -> Body:
-    """A body with a value as its name, and as other fields."""
+    """A body with a value as the name, and as other fields."""
 
     def body(size: int) -> bytes:
         value = large(size // 2)

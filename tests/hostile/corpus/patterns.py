@@ -17,7 +17,7 @@ _TINY: Final = 100
 def pattern_cases() -> Iterator[Case]:
     """Each pattern and each grammar, by every name that takes one."""
     for at, (name, (size, build)) in enumerate(_PATTERNS.items()):
-        # Each by one of both names: those that are refused take a checker's time.
+        # Each pattern by one of both names: a refused pattern takes a checker's time.
         param, named = list(_PATTERN_NAMES.items())[at % 2]
         yield _case(name, CHAT, param, size, build, named)
     for name, (size, build) in _LARK.items():

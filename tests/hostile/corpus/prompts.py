@@ -1,5 +1,5 @@
-"""Long and odd prompts: messages, tools and their calls, variables of templates, token ids, and
-what acts on the answer, such as stop strings and biases."""
+"""Long and odd prompts: messages, tools, calls, variables of templates, token ids, and parameters
+of the answer, such as stop strings and biases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Fields = Callable[[int], dict[str, Any]]
 
 
 def prompt_cases() -> Iterator[Case]:
-    """Each in a body of the endpoints that read it."""
+    """Each prompt in a body of the endpoints that read such prompts."""
     for name, (paths, param, size, fields) in _PROMPTS.items():
         for path in paths[:2]:
             body = _body(path, fields)

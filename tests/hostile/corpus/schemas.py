@@ -17,12 +17,12 @@ Schema = dict[str, Any]
 Build = Callable[[int], Schema]
 
 _SIZE: Final = 1 << 18
-_TINY: Final = 400  # bytes; what costs is not the size
+_TINY: Final = 400  # bytes; the cost does not come from the size
 _DIGITS: Final = int("9" * 400)
 
 
 def schema_cases() -> Iterator[Case]:
-    """Each schema by one name of the field; and the worst of them by all names."""
+    """Each schema by one name of the field; and the worst schemas by all names."""
     for name, (size, build) in SCHEMAS.items():
         yield _case(name, "guided_json", size, build)
     for name in _BY_ALL_NAMES:
@@ -76,7 +76,7 @@ def _references(size: int) -> Schema:
 
 
 def _product(size: int) -> Schema:
-    """Alternatives of alternatives: their product grows with the size."""
+    """Alternatives of alternatives, whose product grows with the size."""
     pair = {"anyOf": [{"minimum": 1}, {"maximum": 9}, {"multipleOf": 2}]}
     return {"type": "integer", "allOf": [pair for _ in range(num_of(size, 70))]}
 

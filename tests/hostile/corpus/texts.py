@@ -30,8 +30,8 @@ _JSON: Final = {"content-type": "application/json"}
 
 
 def text_cases() -> Iterator[Case]:
-    """Each body to each endpoint. All endpoints read them by the same code, and their errors have
-    two forms."""
+    """Odd bodies to two endpoints, one for each form of errors: all endpoints read bodies by the
+    same code."""
     for name, (size, body) in _BODIES.items():
         for path in _BOTH_FORMS:
             yield Case(f"{path}: {name}", "text", path, body, size=size)
@@ -49,7 +49,7 @@ def text_cases() -> Iterator[Case]:
 
 
 def key_cases() -> Iterator[Case]:
-    """Large and odd bodies without a key and with a wrong one: refused before they are read."""
+    """Large and odd bodies with no key or a wrong key: refused before the body is read."""
     for path in BODIES:
         for key in (Key.NONE, Key.WRONG):
             for name in ("an integer of many digits", "deep arrays", "many members"):

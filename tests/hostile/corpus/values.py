@@ -1,6 +1,6 @@
 """Hostile values of one field: too long, too many, too deep, of a wrong type, at a border.
 
-Each is JSON text for a size in bytes, because no Python value has some of them.
+Each value is a JSON text of a size in bytes, because Python has no value for some.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NUMBERS: Final = (
     "18446744073709551616",
     "0." + "3" * 5000,
 )
-# One value of each type.
+# A value of each type.
 _OF_TYPES: Final[Mapping[str, str]] = {
     "boolean": "true",
     "integer": "7",
@@ -69,7 +69,7 @@ def _broad_and_deep(size: int) -> str:
 # By name, with the type of each.
 LARGE: Final[Mapping[str, tuple[str, Text]]] = {
     "one long word": ("string", lambda size: '"' + "a" * size + '"'),
-    # None is like the one before.
+    # No word is like the word before.
     "many words": (
         "string",
         lambda size: '"' + "".join(f"{at:x} " for at in range(num_of(size, 6))) + '"',
@@ -117,12 +117,10 @@ def borders(options: Sequence[Mapping[str, Any]]) -> Sequence[tuple[str, str]]:
 
 
 def number(at: int) -> tuple[str, str]:
-    """One of the hostile numbers."""
     at %= len(NUMBERS)
     return f"number {NUMBERS[at][:12]}", NUMBERS[at]
 
 
 def unicode_text(at: int) -> tuple[str, str]:
-    """One of the hostile texts."""
     at %= len(UNICODE)
     return f"unicode {at}", UNICODE[at]

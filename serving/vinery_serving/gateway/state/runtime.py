@@ -204,8 +204,7 @@ class Runtime:
         self._threads.snapshots.shutdown(wait=False)
 
     async def health(self) -> list[EngineHealth]:
-        """Return the health of the engines of all models that should be loaded. Takes at most 2
-        s."""
+        """Return the health of the engines of all models that should be loaded, within 2 s."""
         serving = [engine.serving for engine in self.directory.engines]
         asked = [
             _health_of(engine, replica, client)

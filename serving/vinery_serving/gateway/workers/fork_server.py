@@ -2,8 +2,8 @@
 
 The fork server has imported what jobs need, so that a new worker process starts within
 milliseconds. Nothing comes from the web process: no environment, no secrets, no connections. The
-fork server reads commands from a socket and gives signs of life. When the socket closes, it kills
-the workers and ends.
+fork server reads commands from a socket and gives signs of life. When the socket closes, the
+workers and the fork server end.
 """
 
 import contextlib
