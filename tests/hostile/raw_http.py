@@ -24,7 +24,7 @@ LIVEZ: Final = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 @dataclass(frozen=True)
 class Request:
-    """The client sends the `parts` in turn, and with `closes` shuts the own half of the connection.
+    """The client sends the `parts` in turn, and with `closes` half-closes the connection.
     The client reads until every possible request is answered, until the end, or for `_PATIENCE_S`:
     many requests get no answer."""
 

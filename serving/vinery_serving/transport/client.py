@@ -94,7 +94,7 @@ class _Stream(Generic[UpdateT]):
             await self._wait(timeout_s)
         if self._inbox:
             updates, self._inbox = self._inbox, []
-            return updates if len(updates) == 1 else _joined(updates)
+            return updates if len(updates) == 1 else _merge_outputs(updates)
         if self._lost is not None:
             raise self._lost
         return []
@@ -158,23 +158,23 @@ OutputStream = _Stream[GenerationUpdate]
 VectorStream = _Stream[TextVectors | Rejected]
 
 
-def _joined(updates: list[Any]) -> list[Any]:
+def _merge_outputs(updates: list[Any]) -> list[Any]:
     """Join the outputs of a generation at the place of the first: a gateway that is behind has less
     to do."""
     joined: list[Any] = []
     outputs: dict[int, list[TokenOutput]] = {}
     for update in updates:
         if not isinstance(update, TokenOutput):
-            joined += map(_joined_output, outputs.values())
+            joined += map(_merged_output, outputs.values())
             outputs.clear()
             joined.append(update)
         else:
             outputs.setdefault(update.id, []).append(update)
-    joined += map(_joined_output, outputs.values())
+    joined += map(_merged_output, outputs.values())
     return joined
 
 
-def _joined_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
+def _merged_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
     """Join consecutive outputs. The counts of draft tokens are sums already."""
     first, last = outputs[0], outputs[-1]
     if first is last:
@@ -290,7 +290,7 @@ class _Link(asyncio.Protocol):
     def _send_later(self, submits: Sequence[Submit]) -> None:
         if not self._outboxes:
             asyncio.get_running_loop().call_soon(self._send_part)
-        self._outboxes.append(chain.from_iterable(map(_messages_of, submits)))
+        self._outboxes.append(chain.from_iterable(map(_submit_parts, submits)))
         self._unsent.update((submit.id, None) for submit in submits)
 
     def _send_part(self) -> None:
@@ -381,7 +381,7 @@ def _fail(
         future.exception()  # read here, so that asyncio does not warn of an unread exception
 
 
-def _messages_of(submit: Submit) -> Iterator[MediaPixels | Submit]:
+def _submit_parts(submit: Submit) -> Iterator[MediaPixels | Submit]:
     for media in submit.media:
         for start in range(0, len(media.pixels), _PART_BYTES):
             yield MediaPixels(submit.id, media.pixels[start : start + _PART_BYTES])

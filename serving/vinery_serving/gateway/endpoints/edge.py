@@ -203,19 +203,19 @@ def own_path(path: str) -> OwnPath:
         case ["openai", "deployments", *model, "embeddings"] if model:
             return OwnPath(f"/{V1.name}/embeddings", "/".join(model))
         case ["openai", V1.name, *rest]:
-            return OwnPath(_joined(V1.name, *rest))
+            return OwnPath(_with_one_prefix(V1.name, *rest))
         case [
             "openai",
             "chat" | "completions" | "responses" | "models" | "embeddings" as first,
             *rest,
         ]:
-            return OwnPath(_joined(V1.name, first, *rest))
+            return OwnPath(_with_one_prefix(V1.name, first, *rest))
         case [prefix, *rest] if prefix in _PREFIXES:
-            return OwnPath(_joined(prefix, *rest))
+            return OwnPath(_with_one_prefix(prefix, *rest))
     return OwnPath(path)
 
 
-def _joined(*parts: str) -> str:
+def _with_one_prefix(*parts: str) -> str:
     """Return a path with one prefix, the last that is not `v1`, or else `v1`: a base URL may end
     with a prefix, and the client adds another."""
     prefixes = list(takewhile(_PREFIXES.__contains__, parts))

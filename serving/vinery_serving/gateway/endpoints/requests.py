@@ -172,7 +172,7 @@ class JsonEndpoint(Generic[PreparedT]):
                 _check(request)
                 # No variable of this frame keeps the body, which is forgotten when it is parsed.
                 limits = BodyLimits(settings.VINERY_MAX_BODY_BYTES, settings.VINERY_BODY_TIMEOUT_S)
-                with _ended_by(self.runtime.drain):
+                with _raising_shutdown(self.runtime.drain):
                     body = await read_body(scope, receive, limits, claim)
                 answer = self._answer(request, body)
                 del body
@@ -202,7 +202,7 @@ class JsonEndpoint(Generic[PreparedT]):
             headers.extend(await count_request(limits, request.caller, name, request.id))
             return engine
 
-        with _ended_by(self.runtime.drain):
+        with _raising_shutdown(self.runtime.drain):
             _, answer = await request.read(self.reading, body, admit)
         assert isinstance(answer, bytes)
         await request.send_json(answer, headers)
@@ -316,7 +316,7 @@ def _check_client_request_id(scope: Scope) -> None:
 
 
 @contextlib.contextmanager
-def _ended_by(drain: Drain) -> Iterator[None]:
+def _raising_shutdown(drain: Drain) -> Iterator[None]:
     """Raises `ShuttingDown` where the end of this process cancels a request."""
     try:
         yield

@@ -102,12 +102,12 @@ class Replicas:
         able = [each for each in self.clients if each.is_connected]
         if len(self.clients) == 1 or not able:
             return self.clients[0]
-        parts = list(_parts_of(prompt_ids))
+        parts = list(_prompt_parts(prompt_ids))
         client, num_known = self._known.find(parts)
         is_known = client in able and num_known >= _LEAST_KNOWN_PART * len(parts)
         if client is None or not is_known or _is_full(client):
             preferred = self.clients[parts[0] % len(self.clients)] if parts else None
-            client = min(able, key=lambda each: (_work_of(each), each is not preferred))
+            client = min(able, key=lambda each: (_num_answers(each), each is not preferred))
         self._known.note(parts, client)
         return client
 
@@ -131,7 +131,7 @@ class _KnownPrompts:
             self._clients.popitem(last=False)
 
 
-def _parts_of(prompt_ids: bytes) -> Iterator[int]:
+def _prompt_parts(prompt_ids: bytes) -> Iterator[int]:
     """Yield a hash for each beginning of a prompt, the same in each process, unlike `hash` of
     bytes. An incomplete last part is left out."""
     known = 0
@@ -140,10 +140,10 @@ def _parts_of(prompt_ids: bytes) -> Iterator[int]:
         yield known
 
 
-def _work_of(client: EngineClient) -> int:
+def _num_answers(client: EngineClient) -> int:
     """The number of an engine's answers: as the engine reports, or of this process if greater."""
     return max(client.num_generations, 0 if client.load is None else client.load.num_answers)
 
 
 def _is_full(client: EngineClient) -> bool:
-    return client.hello is not None and _work_of(client) >= client.hello.max_running
+    return client.hello is not None and _num_answers(client) >= client.hello.max_running

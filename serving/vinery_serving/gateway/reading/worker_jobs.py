@@ -94,7 +94,7 @@ class Head:
     end_user: str = ""
 
 
-def _head_of(request: GenerationRequest) -> Head:
+def _generation_head(request: GenerationRequest) -> Head:
     prompt, grammar = request.prompt, request.grammar
     has_template = _has_template(prompt)
     has_grammar = may_have_grammar(request)
@@ -115,7 +115,7 @@ def _head_of(request: GenerationRequest) -> Head:
     )
 
 
-def _head_of_pooling(request: PoolingRequest) -> Head:
+def _pooling_head(request: PoolingRequest) -> Head:
     return Head(
         request.model,
         costly_param=request.param,
@@ -124,7 +124,7 @@ def _head_of_pooling(request: PoolingRequest) -> Head:
     )
 
 
-def _head_of_tokenize(exchange: TokenizeExchange) -> Head:
+def _tokenize_head(exchange: TokenizeExchange) -> Head:
     request, padding = exchange.request, exchange.request.padding
     has_template = _has_template(request.prompt)
     is_long = padding is not None and padding.length > _SHORT_PADDING
@@ -317,7 +317,7 @@ def _generation(endpoint: Endpoint) -> Reading[tuple[Exchange, Draft]]:
         lambda body, tree, fingerprint: parse_generation(
             endpoint, body, DIALECTS[tree], fingerprint=fingerprint
         ),
-        lambda exchange: _head_of(exchange.request),
+        lambda exchange: _generation_head(exchange.request),
         lambda exchange, model, origin: (exchange, prepare(exchange.request, model, origin)),
         _slim_generation,
         _exchange_with_media,
@@ -335,7 +335,7 @@ def _pooling(endpoint: Endpoint) -> Reading[tuple[PoolingExchange, PoolingDraft]
     return Reading(
         endpoint,
         lambda body, tree, _: parse_pooling(endpoint, body, is_v2=tree == "v2"),
-        lambda exchange: _head_of_pooling(exchange.request),
+        lambda exchange: _pooling_head(exchange.request),
         lambda exchange, model, _: (exchange, draft_pooling(exchange.request, model)),
         lambda prepared, _: (_without_inputs(prepared[0]), prepared[1]),
         large_work="pooling",
@@ -350,7 +350,7 @@ def _counting(
     return Reading(
         name,
         lambda body, tree, _: parse_count(body, DIALECTS[tree]),
-        _head_of,
+        _generation_head,
         lambda request, model, _: count_body(count_tokens(request, model)),
     )
 
@@ -367,7 +367,7 @@ TOKENS: Final[Mapping[str, Reading[bytes]]] = {
         Reading(
             "tokenize",
             lambda body, tree, _: parse_tokenize(body, DIALECTS[tree]),
-            _head_of_tokenize,
+            _tokenize_head,
             lambda exchange, model, _: exchange.body(tokenize(exchange.request, model)),
         ),
         Reading(

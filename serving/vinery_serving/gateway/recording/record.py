@@ -171,13 +171,13 @@ class RequestRecord:
         self.reservation.settle(self.meter)
         settlement = self._settlement(outcome, http_status, error)
         _log(settlement, self.meter.tokens.num_prompt_tokens)
-        if self._is_admitted or self._is_admitted_now():
+        if self._is_admitted or self._admit_late():
             self._runtime.ledger.settle(settlement)
         self._runtime.traffic.settled(settlement, self._runtime.directory.entries)
         if self._is_captured and self._admission.project_id is not None:
             self._runtime.captures.put(self._captured(self._admission.project_id))
 
-    def _is_admitted_now(self) -> bool:
+    def _admit_late(self) -> bool:
         """Write the late admission of a refused request. Returns False if the journal has no
         room."""
         try:

@@ -81,7 +81,7 @@ class Reservation:
             num_output_tokens=1,
             weights=self._limits.book.weights_of(model),
         )
-        self._limits.settle(await self._lease_of(request, model), NO_USAGE)
+        self._limits.settle(await self._reserve_all(request, model), NO_USAGE)
 
     async def reserve(self, prepared: PreparedRequest) -> None:
         """Reserve the prompt and the first tokens, of all limits or of none. Raises
@@ -103,15 +103,15 @@ class Reservation:
             num_prompt_tokens=num_tokens,
             weights=self._weights,
         )
-        self._lease, self._is_whole = await self._lease_of(request, model), True
+        self._lease, self._is_whole = await self._reserve_all(request, model), True
         self._note(self._lease.shadow_denials)
 
     def _rules(self, model: str) -> tuple[Rule, ...]:
         return self._limits.book.rules_for(self._caller, model, self.end_user)
 
-    async def _lease_of(self, request: ReservationRequest, model: str) -> Lease:
+    async def _reserve_all(self, request: ReservationRequest, model: str) -> Lease:
         """Reserve the whole request. Raises `LimitReached`, and `Unavailable` without limits."""
-        answer = await _answer_of(self._limits, request)
+        answer = await _ask_limits(self._limits, request)
         if isinstance(answer, Denial):
             raise self._refused(answer, model)
         return answer
@@ -137,13 +137,13 @@ class Reservation:
             weights=self._weights,
             num_answers=max(1, sum(num_sequences)),
         )
-        answer = await _answer_of(self._limits, request)
+        answer = await _ask_limits(self._limits, request)
         if isinstance(answer, Denial):
             least = min(num_answers, num_wanted)
             if not is_search and least < wanted and (answer.is_quota or answer.is_too_large):
                 # A short wait does not help, so the request gets the few tokens that are left.
                 request = structs.replace(request, num_output_tokens=least)
-                answer = await _answer_of(self._limits, request)
+                answer = await _ask_limits(self._limits, request)
             if isinstance(answer, Denial):
                 raise self._refused(answer, prepared.engine.entry.name)
         self._lease = answer
@@ -232,14 +232,14 @@ async def count_request(
     if not rules:
         return []
     request = ReservationRequest(lease_id=request_id, rules=rules)
-    answer = await _answer_of(limits, request)
+    answer = await _ask_limits(limits, request)
     if isinstance(answer, Denial):
         raise _limit_reached(answer, model)
     limits.settle(answer, ActualUsage())
     return headers_of(answer.reading)
 
 
-async def _answer_of(limits: LimitService, request: ReservationRequest) -> Lease | Denial:
+async def _ask_limits(limits: LimitService, request: ReservationRequest) -> Lease | Denial:
     """Raises `Unavailable` if the limits cannot be checked."""
     try:
         return await limits.reserve(request)

@@ -89,7 +89,7 @@ async def stream(
 async def whole(prepared: PreparedRequest, tokens: TokenSource | None = None) -> Result:
     """Return the complete answer. `tokens` as in `stream`. Raises `ServingError`."""
     builder = ResultBuilder()
-    async with aclosing(run(prepared, tokens, begins_anew=True)) as batches:
+    async with aclosing(run(prepared, tokens, may_restart=True)) as batches:
         async for events in batches:
             for event in events:
                 if isinstance(event, Started):
@@ -122,12 +122,12 @@ def _echoes(prepared: PreparedRequest) -> list[Event]:
 
 
 async def run(
-    prepared: PreparedRequest, tokens: TokenSource | None, *, begins_anew: bool = False
+    prepared: PreparedRequest, tokens: TokenSource | None, *, may_restart: bool = False
 ) -> AsyncGenerator[list[Event], None]:
     """Yield batches of events, from `Started` to `Completed`, and an empty batch for each
     `SILENCE_S` without events. Raises `ServingError`.
 
-    `begins_anew`: an answer that the next engine cannot continue exactly begins with another
+    `may_restart`: an answer that the next engine cannot continue exactly begins with another
     `Started`, instead of ending with `NotContinued`.
     """
     if not prepared.submits:
@@ -146,12 +146,12 @@ async def run(
         while not answers.is_complete:
             try:
                 events = await answers.next()
-                if begins_anew:
+                if may_restart:
                     answers.check()
             except (EngineDisconnected, NotContinued) as lost:
-                if isinstance(lost, NotContinued) and not begins_anew:
+                if isinstance(lost, NotContinued) and not may_restart:
                     raise
-                async for _ in _silences(answers.go_on(lost)):
+                async for _ in _silences(answers.resume(lost)):
                     yield []
                 continue
             now = time.monotonic()
@@ -244,7 +244,7 @@ class _Answers:
         if self._reader is not None and self._reader.failure is not None:
             raise self._reader.failure
 
-    async def go_on(self, lost: EngineDisconnected | NotContinued) -> None:
+    async def resume(self, lost: EngineDisconnected | NotContinued) -> None:
         """Go on with the next engine, or start again where exact continuation failed. Raises
         `ServingError` if the request must not go on, or no engine is ready in time."""
         if isinstance(lost, EngineDisconnected):
