@@ -73,8 +73,7 @@ class EngineDisconnected(Exception):
 class _Stream(Generic[UpdateT]):
     """The updates from an engine about the requests of some ids. One task reads the stream.
 
-    The inbox is bounded by what the engine may send: at most `max_new_tokens` outputs for each
-    generation.
+    The inbox is bounded: an engine sends at most `max_new_tokens` outputs for each generation.
     """
 
     def __init__(self, link: _Link, ids: Iterable[int]) -> None:

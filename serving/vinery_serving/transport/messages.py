@@ -282,7 +282,7 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     num_running: int = 0
     num_waiting: int = 0
     num_steps: int = 0
-    # The output tokens are those that clients used; draft tokens count at the end of a request.
+    # Only output tokens that clients used; draft tokens count at the end of a request.
     tokens: TokenCounts = NO_TOKENS
     num_unused_tokens: int = 0  # generated after the client had left or had enough
     num_recoveries: int = 0

@@ -30,8 +30,8 @@ Headers = list[tuple[bytes, bytes]]
 
 JSON: Final = [(b"content-type", b"application/json")]
 REQUEST_ID: Final = "vinery.request_id"
-# The headers of the answer that depend on the request: the caller's organisation, and what of the
-# body took no effect. A list, because routers copy the scope.
+# The headers of the answer that depend on the request: the caller's organisation, and fields of the
+# body without effect. A list, because routers copy the scope.
 OWN_HEADERS: Final = "vinery.own_headers"
 # The version of OpenAI's API. There has been only one.
 _VERSION: Final = (b"openai-version", b"2020-10-01")

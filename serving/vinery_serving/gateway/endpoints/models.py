@@ -1,4 +1,4 @@
-"""The objects of `GET /models`: OpenAI's members, and those that clients of other servers read.
+"""The objects of `GET /models`: OpenAI's members, and members for clients of other servers.
 Anthropic's clients, which send their version, get Anthropic's objects.
 
 vLLM's clients read `max_model_len`, LM Studio's `max_context_length` and `state`, OpenRouter's
@@ -31,7 +31,7 @@ _OF_REASONING: Final = ("include_reasoning", "reasoning", "reasoning_effort")
 
 
 def capabilities_of(model: LoadedModel) -> ModelCapabilities:
-    """Return what the model's files allow, and its output format lets the server read."""
+    """Return the abilities that the model's files and output format allow."""
     assets, family = model.assets, model.family
     return ModelCapabilities(
         completion=True,

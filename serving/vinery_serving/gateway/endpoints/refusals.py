@@ -1,4 +1,4 @@
-"""Counts what this process refuses before it has looked at a request, by reason.
+"""Counts by reason the requests and connections that this process refuses unread.
 
 A client can cause any number of refusals, so the log gets a line only now and then: each line has
 the numbers since the line before.

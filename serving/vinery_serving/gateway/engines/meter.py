@@ -44,7 +44,7 @@ class Meter:
 
     @property
     def num_new_media_tokens(self) -> int:
-        """The tokens of media that were not cached: what is cached is the start of the prompt."""
+        """The tokens of media that were not cached: cached tokens are the start of the prompt."""
         cached = self.tokens.num_cached_tokens
         return sum(max(0, end - max(start, cached)) for start, end in self.media_spans)
 

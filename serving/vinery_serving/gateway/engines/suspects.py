@@ -120,7 +120,7 @@ class Quarantine:
         self._digests = frozenset(digests)
 
     def check(self, model: str, submits: Sequence[Work]) -> None:
-        """`submits` are those of one request. Raises RequestQuarantined."""
+        """`submits` belong to one request. Raises RequestQuarantined."""
         if self._digests and (digest := _digest(model, submits)) in self._digests:
             raise RequestQuarantined(
                 "Engines ended while they ran this request, so it is not run again. Change it, or "

@@ -58,7 +58,7 @@ def clamped_to(asked: GenerationRequest, allowed: tuple[int, ...]) -> int | None
 
 
 def with_returns(request: GenerationRequest, options: EngineOptions) -> GenerationRequest:
-    """Return the request with the defaults of what an answer has. An answer in a given form has no
+    """Return the request with the defaults of an answer's parts. An answer in a given form has no
     reasoning, and a fill-in-the-middle answer no calls."""
     own, prompt = options.defaults, request.prompt
     defaults = (None, None) if own is None else (own.return_arrival_time, own.parse_output)

@@ -45,7 +45,7 @@ class RequestMedia:
     def __init__(self, media: Iterable[MediaPart]) -> None:
         self._media = tuple(media)
         self._decoded: dict[str, Decoded] = {}  # by the part's path
-        self._same: dict[tuple[object, ...], Decoded] = {}  # by what makes two parts the same
+        self._same: dict[tuple[object, ...], Decoded] = {}  # by the properties of equal parts
 
     def decode(self, index: int, source: InlineSource | None, vision: VisionProcessor) -> None:
         """Decode a part. `source` is the fetched file, if any. Raises `InvalidRequest`."""

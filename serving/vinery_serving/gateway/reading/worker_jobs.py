@@ -209,7 +209,7 @@ def parse(session: Session, name: str, tree: str, fingerprint: str | None) -> He
 
 
 def resume(session: Session, name: str) -> None:
-    """Go on with a request that was read elsewhere: the body is what `pack` has returned."""
+    """Go on with a request that was read elsewhere: the body is the result of `pack`."""
     _keep(session, name, CODEC.loads(session.body))
 
 

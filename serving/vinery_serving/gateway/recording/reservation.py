@@ -170,7 +170,7 @@ class Reservation:
         self._cut = grant.denial
 
     def settle(self, meter: Meter) -> None:
-        """Return what was not used. A request that no engine has run costs nothing."""
+        """Return the unused tokens. A request that no engine has run costs nothing."""
         lease, self._lease = self._lease, None
         if lease is None:
             return

@@ -93,7 +93,7 @@ async def whole(prepared: PreparedRequest, tokens: TokenSource | None = None) ->
         async for events in batches:
             for event in events:
                 if isinstance(event, Started):
-                    builder = ResultBuilder()  # what there was before is dropped
+                    builder = ResultBuilder()  # drops the former events
                 builder.feed(event)
                 if isinstance(event, Started):
                     for echo in _echoes(prepared):
@@ -302,7 +302,7 @@ class _Answers:
             self._grants = TokenGrants(self._tokens, max_tokens)
 
     def _drop(self) -> None:
-        """Forget what was generated: no client has received it."""
+        """Forget the generated tokens, which no client has received."""
         self._reader = None
         self._meter.restart()
 

@@ -162,7 +162,7 @@ class Runtime:
         self._keys_read_at_s = 0.0
         self._commit_state: object = None  # when the keys were read
         self._reread_at_s = 0.0
-        # Readings of keys after commits, and those after which limits and models were read.
+        # Readings of keys after commits, and how many of them limits and models have followed.
         self._num_changes = self._num_changes_of_limits = self._num_changes_of_models = 0
         self._are_limits_due = asyncio.Event()
         self._are_models_due = asyncio.Event()
