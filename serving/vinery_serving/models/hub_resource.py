@@ -1,4 +1,4 @@
-"""What the management API returns of hubs and the catalogue, and the actions that ask hubs."""
+"""Answers of the management API about hubs and the catalogue, and the actions that ask hubs."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -118,7 +118,7 @@ def catalogue_body() -> dict[str, Any]:
 
 
 def _answered(ask: Callable[[], ResultT]) -> ResultT:
-    """Raises ValidationError with the sentence of what a hub refuses, or what it does not have."""
+    """Turns `PullFailed` into a ValidationError with the same sentence."""
     try:
         return ask()
     except PullFailed as error:

@@ -61,9 +61,9 @@ def targets_text(targets: dict[str, int]) -> str:
     return ", ".join(f"{name} {weight}" for name, weight in by_weight)
 
 
-# -- What goes by the name of a model, when it gets another one. Aliases follow it. All else stays
-# behind: a limit counts what the usage records of its name have, and a key whose client still sends
-# the old name must not silently get another one.
+# -- A new name of a model. Aliases follow the name. All else keeps the old name: a limit counts the
+# usage records of that name, and a key whose client still sends the old name must not silently get
+# another model.
 
 
 def follow_name(old_name: str, new_name: str) -> None:
@@ -278,7 +278,7 @@ class ServedModels(PlatformResource[ServedModel]):
         return rows
 
     def change(self, access: Access, row: ServedModel, values: Mapping[str, Any]) -> ServedModel:
-        """Change a model. After a new name, `warnings` of the row has what still has the old."""
+        """Change a model. After a new name, `warnings` of the row has what keeps the old name."""
         old_name = ServedModel.objects.values_list("name", flat=True).get(pk=row.pk)
         if values.get("folder", row.folder) != row.folder:
             values = {**values, "source": {}}

@@ -1,4 +1,4 @@
-"""Finds what a model server serves: in its config.json, its graphs and its command line."""
+"""Finds the models of a model server in config.json, graphs and the command line."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 GRAPH: Final = "graph.pbtxt"
 _LLM: Final = "LLMCalculatorOptions"
-# What nodes of other graphs do.
+# Tasks of other graphs, by the beginning of a node's calculator.
 _TASKS: Final = {
     "Embeddings": "embeddings",
     "Rerank": "rerank",
@@ -235,7 +235,7 @@ def _node_options(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(message: Any) -> dict[str, Any]:
-    """Return the last value of each field, as protocol buffers do, also in its messages."""
+    """Return the last value of each field, as protocol buffers do, also in nested messages."""
     if not isinstance(message, dict):
         return {}
     last = {name: values[-1] for name, values in message.items() if values}
@@ -271,7 +271,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _CLOSING: Final = {"{": "}", "<": ">"}
-# Graphs are flat. Deeper ones are no graphs, and would exhaust the stack.
+# Graphs are flat. A deeper text is no graph, and would exhaust the stack.
 _MAX_DEPTH: Final = 50
 
 

@@ -1,5 +1,5 @@
-"""The job `tune`: looks for better engine options of a model, in engines of its own beside the one
-that serves.
+"""The job `tune`: looks for better engine options of a model, in engines of its own beside the
+serving one.
 
     {"folder": "/models/tiny-chat", "device": "CPU", "options": {}, "max_context": 2048,
      "time_limit_s": 300, "allow_other_answers": false}
@@ -28,7 +28,7 @@ from vinery_serving.models.speed.tuning import Tuner
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
-# Of the weights, for an engine with a small cache: with it, and what its process needs beside.
+# The memory of an engine with a small cache: a multiple of the weights, and the process.
 _MEMORY_FACTOR: Final = 1.3
 _MEMORY_BASE_BYTES: Final = 400 << 20
 _NUM_ENGINES: Final = 2
