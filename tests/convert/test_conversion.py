@@ -1,6 +1,6 @@
 """A conversion from its checkpoint to the finished folder, with exporters that the test writes.
 
-They copy the reference model, so the check of the result is the real one.
+The exporters copy the reference model, so the real check judges the result.
 """
 
 import asyncio

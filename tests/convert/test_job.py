@@ -1,4 +1,4 @@
-"""The job `convert` as its own process, and what asks for it: commands and API."""
+"""The job `convert` as its own process, and the requests of commands and API."""
 
 import json
 import os

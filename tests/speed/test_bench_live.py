@@ -111,7 +111,7 @@ RESULT: Mapping[str, Any] = {
 
 @pytest.mark.django_db
 class TestStoring:
-    """What becomes of a measurement in the database."""
+    """A measurement in the database."""
 
     def a_model(self, state: EngineState) -> ServedModel:
         model = ServedModel.objects.create(name="m", folder=str(TINY_CHAT), options={"a": 1})

@@ -23,7 +23,7 @@ _CAN_WALK: Final = os.open in os.supports_dir_fd
 
 
 class FileRefused(Exception):
-    """The path is not one of a regular file. The message is a sentence for the client."""
+    """The path does not name a regular file. The message is a sentence for the client."""
 
 
 class FileTooLarge(FileRefused):

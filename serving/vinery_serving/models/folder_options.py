@@ -98,7 +98,7 @@ def _has_linear_attention(graph: Path) -> bool:
 
 
 # -- Heads for speculative decoding: models that read the hidden states of another model. The
-# exporter notes the kind of a head at the end of the graph, the training notes it in config.json.
+# exporter notes the kind of a head at the end of the graph; the training notes it in config.json.
 
 _NOTES_BYTES: Final = 1 << 16
 _KINDS: Final = ((b"eagle3", "EAGLE-3"), (b"dflash", "DFlash"))

@@ -1,6 +1,6 @@
 """Requests for jobs, and the storage of their results. Each request is audited.
 
-Parameters of a kind have a frozen class, which the API, the console and the commands read. Each
+The parameters of a kind are a frozen class, which the API, the console and the commands read. Each
 kind has a function that stores results.
 """
 

@@ -149,8 +149,8 @@ def asker_of(model_id: int) -> str:
 
 
 def record_event(model_id: int, state: str, reason: str = "") -> None:
-    """Add an event. Dropped, if the newest event has the same state, and the reason is the same or
-    empty. Raises DatabaseError."""
+    """Add an event. The event is dropped if the newest event has the same state, and the reason is
+    the same or empty. Raises DatabaseError."""
     events = ModelEvent.objects.filter(model_id=model_id)
     newest = events.first()
     if newest is not None and newest.state == state and reason in ("", newest.reason):

@@ -105,7 +105,7 @@ class RemoveAlias(ConfirmPage):
 
 _OF_USERS: Final = ("Model", "Task", "State")
 _OF_ADMINISTRATORS: Final = (*_OF_USERS, "Device", "#Running", "#Waiting", "#Memory")
-# Of the page of a model, too, which has more of them.
+# The page of a model has these actions and more.
 _ACTIONS: Final = frozenset({"load", "unload", "retry"})
 
 

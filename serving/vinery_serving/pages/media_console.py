@@ -1,5 +1,5 @@
-"""The console's pages of media rules: what is allowed, what was refused, and the tester; with the
-forms of rules, and links to them. All are in Django's admin, too."""
+"""The console's pages of media rules: allowed and refused media, and the tester; with the forms of
+rules, and links to the forms. All are in Django's admin, too."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ class ScopedForm(ResourceForm):
             more["initial"] = {**usual, **more["initial"]}
         super().__init__(resource, access, data, self.names, row, **more)
         for field in self.fields.values():
-            # An empty number is none of the default: it is asked for.
+            # An empty number does not mean the default: a number is required.
             is_number = isinstance(field, forms.IntegerField | forms.FloatField)
             field.required = field.required or is_number
         if row is None:
@@ -151,9 +151,9 @@ class TestForm(SerializerForm):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """To the form of the rule that would allow what was refused."""
+    """A link to the form of the rule that would allow a refused target."""
 
-    row: MediaRule | MediaFolder  # a new one, or the one that refused it
+    row: MediaRule | MediaFolder  # new, or the rule that refused
     address: str
 
     @property
@@ -335,7 +335,7 @@ class TestMedia(FormPage):
 
     def save(self, form: TestForm) -> HttpResponse:
         """Show the steps. Raises nothing while too many tests run, or if the model was unloaded:
-        the form shows it."""
+        the form shows the error."""
         what, ids = form.cleaned_data["what"], ids_of(form.cleaned_data["of"])
         context: dict[str, Any] = {"what": what}
         try:

@@ -98,7 +98,7 @@ class OptionsField(forms.Field):
 
 
 def option_value(text: str) -> Any:
-    """Return the value that a text means: JSON where it is valid JSON, else the text itself."""
+    """Return the value that a text means: parsed if valid JSON, else the text itself."""
     try:
         return json.loads(text)
     except ValueError:
@@ -161,13 +161,13 @@ class ModelForm(ResourceForm):
 
     @property
     def num_options(self) -> int:
-        """How many options differ from their defaults, as they are shown."""
+        """How many options have a value in the form."""
         return sum(1 for text in self["options"].value().values() if text)
 
 
 def _project_field(ids: list[int]) -> forms.Field:
-    """`ids` are those that the model has. One that no project has any more stays a choice: without
-    it the model would be for all keys."""
+    """`ids` are those of the model. A removed project stays a choice: without it the model would be
+    for all keys."""
     known = {project.pk: str(project) for project in Project.objects.order_by("name", "pk")}
     removed = {each: f"removed project {each}" for each in ids if each not in known}
     return forms.TypedMultipleChoiceField(
@@ -180,8 +180,8 @@ def _project_field(ids: list[int]) -> forms.Field:
 
 
 class ChangedModelForm(ModelForm):
-    """All fields of a stored model but those that actions change, and its folder while a job makes
-    it."""
+    """All fields of a stored model but `is_loaded`, which actions change, and `folder` while a job
+    makes the folder."""
 
     def __init__(
         self,
@@ -206,8 +206,7 @@ def _awaits_folder(model: ServedModel) -> bool:
 
 
 class FilesForm(ParametersForm):
-    """The parameters of a job that makes files for a name: of a new model, or of one that gets them
-    instead of its own."""
+    """The parameters of a job that makes the files of a new model, or replaces those of a model."""
 
     rare: ClassVar[tuple[str, ...]] = ("options",)
     replaces = forms.BooleanField(

@@ -38,7 +38,7 @@ _EXPORTER: Final = (
     "from optimum.commands.optimum_cli import main; import sys; sys.argv[0] = 'optimum-cli'; main()"
 )
 _CHECK: Final = f"from {__name__} import check_loads; import sys; check_loads(sys.argv[1])"
-# The needed disk by the size of the weights: the output, and the exporter's files in fp16.
+# The needed disk as a multiple of the weights: the output, and the exporter's fp16 files.
 _DISK_FACTOR: Final = 2.0
 _SPARE_BYTES: Final = 1 << 30
 _CHECK_TIMEOUT_S: Final = 600.0
@@ -162,7 +162,8 @@ async def _export(
 
 
 async def _check(draft: Path, write: Write) -> None:
-    """Raises `ConvertError` for files that OpenVINO, a large library, cannot read in a process."""
+    """Raises `ConvertError` for files that OpenVINO cannot read. A process of its own loads the
+    large library."""
     try:
         await child.run(
             (sys.executable, "-c", _CHECK, str(draft)),

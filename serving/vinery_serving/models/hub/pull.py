@@ -141,7 +141,7 @@ def pull(
     patterns: Sequence[str] = (),
     patience: Patience = Patience(),  # noqa: B008
 ) -> Path:
-    """Fetch the files of a repository, and return their folder. `patterns` are those of the files.
+    """Fetch the files of a repository, and return their folder. `patterns` have chosen the files.
     Raises `PullFailed`."""
     folders = PullFolders.of_repository(models_dir, repository, patterns)
 
