@@ -31,7 +31,7 @@ def main():
 
 
 class Running:
-    """A conversion of a test, with what it has reported and written."""
+    """A conversion of a test, with reports and output."""
 
     def __init__(self, tmp_path: Path, exporter: str) -> None:
         self.source = write_checkpoint(tmp_path / "tiny")

@@ -59,7 +59,6 @@ class Web:
     fetcher: MediaFetcher
 
     def limit(self, **limits: float) -> None:
-        """Let the fetcher have these limits."""
         self.fetcher = MediaFetcher(self.network.client(), FetchLimits(**limits))  # type: ignore[arg-type]
 
     def url(self, path: str = "/", host: str = "a.example") -> str:

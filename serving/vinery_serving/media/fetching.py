@@ -243,7 +243,7 @@ async def _hop(client: Client, url: Url, permit: Permit) -> Url | Fetched:
     addresses = ", ".join(route.addresses)
     permit.observe(Step("addresses", True, f"{url.host} has the addresses {addresses}"))
     async with client.exchange(route, headers=_ACCEPT) as response:
-        content_type = _type_of(response)
+        content_type = _declared_type(response)
         text = f"status {response.status}, type {content_type or 'not declared'}"
         permit.observe(Step("response", True, text))
         if response.status in _REDIRECTS:
@@ -258,7 +258,7 @@ async def _hop(client: Client, url: Url, permit: Permit) -> Url | Fetched:
         return Fetched(data, content_type, permit.max_pixels, may_be_kept)
 
 
-def _type_of(response: Response) -> str | None:
+def _declared_type(response: Response) -> str | None:
     """The declared type without parameters, in lower case; `invalid` for another text."""
     declared = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if declared and not _TYPE.fullmatch(declared):

@@ -285,7 +285,6 @@ class Permit:
         return self._denied(DenialReason.TIMEOUT, by, message, most)
 
     def _denied(self, reason: DenialReason, by: Granted, message: str, detail: str) -> MediaDenied:
-        """The refusal by a value of a rule."""
         where = _where(by.target)
         denial = Denial(reason, by.level.scope, **where, rule_id=by.rule.id, detail=detail)
         return MediaDenied(message, denial, param=self.param)

@@ -95,7 +95,7 @@ def compound_of(text: str) -> str | None:
 
 def families_of(text: str) -> list[str]:
     """Return the kinds of the devices that a name means, without numbers: GPU and CPU of
-    `AUTO:GPU.1,CPU`. Empty for AUTO alone. Raises ValueError for what is not a device."""
+    `AUTO:GPU.1,CPU`. Empty for AUTO alone. Raises ValueError for a text that is not a device."""
     return list(dict.fromkeys(each.partition(".")[0] for each in _parts(text)))
 
 
@@ -138,9 +138,8 @@ def _no_device(name: str, known: DeviceList) -> str:
 
 
 # -- Whether the device of a model takes the options. A plugin refuses an unknown property only when
-# a model is compiled, or ignores it: so each option is checked where an administrator sets it.
-# Plugins of present devices list their properties; the values of options are those of OpenVINO
-# 2026.4.
+# a model is compiled, or ignores it: so each option is checked where an administrator sets it. A
+# plugin lists the properties of a present device; the values of options are OpenVINO 2026.4's.
 
 # The number formats in which each device stores the KV cache.
 _KV_PRECISIONS: Final = {

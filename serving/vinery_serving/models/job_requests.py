@@ -64,7 +64,7 @@ def pause(job: ModelJob) -> ModelJob:
 
 
 def cancel(job: ModelJob) -> ModelJob:
-    """End a job for good. What it has made so far is deleted."""
+    """End a job for good. Its files so far are deleted."""
     return changes.switch(job, "cancel", asked=Asked.CANCEL)
 
 
@@ -183,8 +183,8 @@ class Tune:
 
 
 def tune(model: ServedModel, asked: Tune) -> ModelJob:
-    """Ask the node to look for better engine options, in engines beside the one that serves.
-    Raises ValidationError for a model without a folder."""
+    """Ask the node to look for better engine options, in engines beside the serving one. Raises
+    ValidationError for a model without a folder."""
     _check_task(model)
     if not model.folder:
         raise ValidationError(f"{model} has no folder yet: it is {model.state_text}.")
@@ -234,7 +234,7 @@ TakeResult = Callable[[ModelJob, Mapping[str, Any]], None]
 
 
 def take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
-    """Store the result and end the job. Returns what is wrong with it; empty: nothing."""
+    """Store the result and end the job. Returns what is wrong with the result; empty: nothing."""
     try:
         _TAKERS[JobKind(job.kind)](job, result)
     except (ValidationError, ValueError) as error:
@@ -257,8 +257,8 @@ def _take_folder(job: ModelJob, result: Mapping[str, Any]) -> None:
 
 
 def _take_pull(job: ModelJob, result: Mapping[str, Any]) -> None:
-    """Give the model what was pulled; a checkpoint is converted first. Raises ValidationError for a
-    folder that cannot be served."""
+    """Give the model the pulled folder; a checkpoint is converted first. Raises ValidationError for
+    a folder that cannot be served."""
     ServedModel.objects.filter(pk=job.model_id).update(source=result.get("source", {}))
     if "precision" not in result:
         _take_folder(job, result)

@@ -119,7 +119,7 @@ class Judged:
 
 def ask(question: Callable[[], ResultT], within_s: float = WITHIN_S) -> ResultT:
     """Return the answer. Raises what the question raises, and `HubUnavailable` after the deadline
-    or while too many others run."""
+    or while too many questions run."""
     if not _RUNNING.acquire(blocking=False):
         raise HubUnavailable("Too many questions to hubs are running. Try again in a moment.")
     answer: Future[ResultT] = Future()

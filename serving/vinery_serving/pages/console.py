@@ -32,7 +32,7 @@ class TargetsField(forms.CharField):
         return ", ".join(f"{name}={weight}" for name, weight in value.items())
 
     def to_python(self, value: Any) -> Any:
-        """Return weights by names. Raises ValidationError for what is no name or no weight."""
+        """Return weights by names. Raises ValidationError for a wrong name or weight."""
         words = (value or "").replace(",", " ").split()
         return dict(map(_target, words))
 
@@ -73,7 +73,7 @@ class _AliasPage(AdministratorPage, RowForm):
 
 @at("models/aliases/new/", "alias-new")
 class NewAlias(_AliasPage, NewRow):
-    """`model=qwen-a` is what the form begins with."""
+    """`model=qwen-a` fills in the form."""
 
     heading, button = "Another name for models", "Save"
     done = "{row} is another name now."

@@ -55,7 +55,8 @@ class MediaScopeField(ScopeField):
         super().__init__(access, label, help_text, choices)
 
     def to_python(self, value: Any) -> Any:
-        """Return the row, or `platform`. Raises ValidationError for what the user does not own."""
+        """Return the row, or `platform`. Raises ValidationError for a scope that the user does not
+        own."""
         row = PLATFORM if value == PLATFORM else super().to_python(value)
         if row is not None and not self._access.owns(*ids_of(row)):
             raise ValidationError("Choose an entry of the list.")
@@ -64,7 +65,7 @@ class MediaScopeField(ScopeField):
 
 class ScopedForm(ResourceForm):
     """A form of a row that applies to the platform, an organisation or a project. A stored row
-    keeps what it applies to."""
+    keeps its scope."""
 
     names: ClassVar[tuple[str, ...]]
 
@@ -169,7 +170,7 @@ def link_of(denial: Denial, organization_id: int | None, project_id: int | None)
     gone. The form of a new rule takes its values from the query of the address."""
     table: type[Any] = MediaFolder if denial.folder else MediaRule
     if denial.reason is not DenialReason.NO_RULE:
-        return _link_to(table.objects.filter(pk=denial.rule_id or 0).first())
+        return _row_link(table.objects.filter(pk=denial.rule_id or 0).first())
     ids: dict[str, Any] = {
         "organization_id": None if denial.level == "platform" else organization_id,
         "project_id": project_id if denial.level == "project" else None,
@@ -178,10 +179,10 @@ def link_of(denial: Denial, organization_id: int | None, project_id: int | None)
     stored = table.objects.filter(**ids, **what).first()
     query = {"of": _scope_value(**ids), **what, **_unusual(denial)}
     new = reverse("console:media-folder-new" if denial.folder else "console:media-rule-new")
-    return _link_to(stored) or Link(table(**ids), f"{new}?{urlencode(query)}")
+    return _row_link(stored) or Link(table(**ids), f"{new}?{urlencode(query)}")
 
 
-def _link_to(row: MediaRule | MediaFolder | None) -> Link | None:
+def _row_link(row: MediaRule | MediaFolder | None) -> Link | None:
     if row is None:
         return None
     kind = "folder" if isinstance(row, MediaFolder) else "rule"

@@ -79,7 +79,7 @@ class OptionsField(forms.Field):
     widget = OptionsWidget
 
     def to_python(self, value: Any) -> dict[str, Any]:
-        """Raises ValidationError for a member of what is no group."""
+        """Raises ValidationError for a member of an option that is no group."""
         options: dict[str, Any] = {}
         for name, text in sorted((value or {}).items()):  # a group before its members
             if not text.strip():
@@ -130,7 +130,7 @@ def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """Return what `option_value` reads as this value."""
+    """Return a text that `option_value` reads as this value."""
     is_plain = isinstance(value, str) and option_value(value) == value and value != ""
     return value if is_plain else json.dumps(value, ensure_ascii=False)
 
@@ -239,8 +239,8 @@ class FilesForm(ParametersForm):
 
 
 class ConvertForm(FilesForm):
-    """A checkpoint on this server, and what becomes of it. The options of the conversion are
-    folded."""
+    """A checkpoint on this server, and the model that gets the result. The options of the
+    conversion are folded."""
 
     rare = tuple(each.name for each in fields(ConvertOptions) if each.name != "precision")
 

@@ -286,5 +286,5 @@ def decode_document(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> 
 
 
 def load_libraries() -> None:
-    """Import what decodes, which takes a part of a second, before workers are forked."""
+    """Import the decoders, which takes a part of a second, before workers are forked."""
     from vinery_serving.media.decoding import documents, videos  # noqa: F401

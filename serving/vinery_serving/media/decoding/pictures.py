@@ -169,7 +169,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def _stored(size: tuple[int, int], orientation: int) -> tuple[int, int]:
-    """Return the size of the stored picture for that of the upright one, or the reverse."""
+    """Return the size of the stored picture for an upright size, or the reverse."""
     return size[::-1] if orientation >= 5 else size
 
 

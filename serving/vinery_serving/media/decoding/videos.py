@@ -139,7 +139,7 @@ def _packets(
     most_bytes = _MAX_PACKET_BYTES * num_bytes
     for number, packet in enumerate(container.demux(stream)):
         most_bytes -= packet.size
-        if most_bytes < 0 or number > _MAX_PACKETS:  # the last one is none
+        if most_bytes < 0 or number > _MAX_PACKETS:  # the last packet is empty
             raise Unreadable("has more frames than can be read. Send a shorter video")
         if packet.size:
             packets.append(packet)

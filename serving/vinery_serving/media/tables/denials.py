@@ -124,7 +124,8 @@ def _add(refused: Refused, count: Count, names: Mapping[str, str]) -> None:
 
 
 def _storable(text: str) -> str:
-    """Return a client's text without what no database stores: NUL, and halves of characters."""
+    """Return a client's text without parts that no database stores: NUL, and halves of
+    characters."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 

@@ -286,7 +286,6 @@ class MediaDenial(models.Model):
 
     @property
     def what(self) -> str:
-        """The folder, or the URL without its path."""
         return self.denial.what
 
     def why(self, *, with_address: bool = True) -> str:

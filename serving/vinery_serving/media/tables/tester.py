@@ -1,8 +1,7 @@
 """Tests a URL or a path step by step, as a request would fetch it. Nothing is kept.
 
-Rules, addresses, redirects and bytes are those of `MediaFetcher.examine`, the fetcher of requests.
-The file is then decoded in a process of its own, and the processor of a vision model counts the
-tokens.
+Rules, addresses, redirects and bytes come from `MediaFetcher.examine`, the fetcher of requests. The
+file is then decoded in a process of its own, and the processor of a vision model counts the tokens.
 """
 
 import asyncio
@@ -53,7 +52,6 @@ class Verdict:
 
     @property
     def body(self) -> dict[str, Any]:
-        """As JSON."""
         return {"is_allowed": self.is_allowed, "steps": [asdict(step) for step in self.steps]}
 
     def seen_by(self, access: Access) -> "Verdict":
@@ -183,7 +181,7 @@ class MediaTestSerializer(StrictSerializer):
     )
 
     def validate_model(self, name: str | None) -> str | None:
-        """Return the name. Raises ValidationError unless it is that of a loaded vision model."""
+        """Return the name. Raises ValidationError unless a loaded vision model has the name."""
         try:
             choose(name)
         except ValueError as error:

@@ -119,8 +119,8 @@ def _texts(value: Any, what: str) -> list[str]:
 
 
 def read_absolute(text: str) -> str:
-    """Return the path without a slash at its end. Raises ValueError for one that is not absolute
-    or names a parent."""
+    """Return the path without a slash at its end. Raises ValueError for a relative path, and for a
+    path with a parent or to the root."""
     path = PurePosixPath(text)
     if not path.is_absolute() or "\0" in text:
         raise ValueError(f"{text} is not an absolute path. Write one such as /srv/pictures.")

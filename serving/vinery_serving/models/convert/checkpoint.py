@@ -1,4 +1,4 @@
-"""Architectures that can be converted, the line that each needs, and their checkpoints.
+"""Architectures that can be converted, each with the line for the export, and checkpoints.
 
 A line, in `lines.toml`, is one release of transformers with all packages beside it. A checkpoint is
 a folder in Hugging Face's layout.

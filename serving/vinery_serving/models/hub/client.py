@@ -42,8 +42,8 @@ class Hub:
 
     @classmethod
     def of_environment(cls, endpoint: str | None = None) -> Self:
-        """Return the hub at `endpoint`, or that of HF_ENDPOINT. Raises `PullFailed` for what is no
-        URL of HTTP."""
+        """Return the hub at `endpoint`, or that of HF_ENDPOINT. Raises `PullFailed` for another
+        text than a URL of HTTP."""
         url = (endpoint or os.environ.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
         parts = urlsplit(url)
         if parts.username or parts.password:
@@ -63,8 +63,8 @@ class Hub:
         found = Repository(
             name=name,
             revision=revision or "main",
-            commit=_commit_of(info.sha, name),
-            files=_files_of(info, name),
+            commit=_checked_commit(info.sha, name),
+            files=_checked_files(info, name),
             licence=licence if isinstance(licence, str) else None,
             pipeline_tag=info.pipeline_tag,
         )
@@ -152,25 +152,25 @@ class Hub:
         return explained(self.endpoint, repository.name, repository.revision)
 
 
-def _commit_of(sha: object, name: str) -> str:
+def _checked_commit(sha: object, name: str) -> str:
     if not isinstance(sha, str) or not _COMMIT.fullmatch(sha):
         raise PullFailed(f"The hub names no commit of {name}.")
     return sha
 
 
-def _files_of(info: Any, name: str) -> tuple[RepositoryFile, ...]:
+def _checked_files(info: Any, name: str) -> tuple[RepositoryFile, ...]:
     """Raises `PullFailed` for a list that no hub should send: paths decide where files are
     written."""
     listed = info.siblings or []
     if len(listed) > _MAX_FILES:
         raise PullFailed(f"{name} has {len(listed):,} files: that is no model.")
-    files = tuple(_file_of(each, name) for each in listed)
+    files = tuple(_checked_file(each, name) for each in listed)
     if len({each.path.casefold() for each in files}) < len(files):
         raise PullFailed(f"{name} has two files whose names differ in upper and lower case only.")
     return files
 
 
-def _file_of(listed: Any, name: str) -> RepositoryFile:
+def _checked_file(listed: Any, name: str) -> RepositoryFile:
     path = listed.rfilename
     check_path(path, name)
     if not isinstance(listed.size, int) or listed.size < 0:

@@ -1,8 +1,8 @@
 """The memory and disk of this machine, and the memory that a model needs.
 
 The need is estimated from files and configuration: the weights as stored; the KV cache by its
-formula in 16 bits, the most that OpenVINO takes; and the overhead of an engine process. The
-overhead is corrected by what the node has measured, on this machine, of the model with weights of
+formula in 16 bits, the most that OpenVINO takes; and the overhead of an engine process. A
+measurement of the node corrects the overhead: that of the model, on this machine, with weights of
 the most similar size.
 """
 
@@ -76,8 +76,8 @@ def memory_need(
 def need_of(
     weights_bytes: int, kv_bytes: int, tokens: int, engines: Sequence[MeasuredEngine] = ()
 ) -> MemoryNeed:
-    """Return the need for `tokens` that take `kv_bytes` each in the KV cache. `engines` are those
-    that were measured on the machine."""
+    """Return the need for `tokens` that take `kv_bytes` each in the KV cache. `engines` were
+    measured on the machine."""
     similar = min(
         engines, key=lambda each: _distance(each.weights_bytes, weights_bytes), default=None
     )

@@ -175,14 +175,14 @@ def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
         origin = origin_of(document.parameters)
         folder, source = origin.fetch(models_dir(document.home), reporter.progress)
         is_judged = isinstance(origin, HubOrigin)
-        precision = origin.precision if is_judged else _precision_of(folder)
+        precision = origin.precision if is_judged else _conversion_precision(folder)
     except PullFailed as error:
         raise JobFailed(str(error)) from None
     result = {"folder": str(folder), "source": {"kind": document.parameters["kind"], **source}}
     return result | ({"precision": precision} if precision else {})
 
 
-def _precision_of(folder: Path) -> str | None:
+def _conversion_precision(folder: Path) -> str | None:
     """The precision of a checkpoint's conversion; None: the files show no checkpoint. Raises
     `PullFailed` for a model that will not load."""
     machine = Machine(memory_bytes=memory_limit(), free_disk_bytes=sys.maxsize)

@@ -102,7 +102,7 @@ def local_repository(path: Path) -> Repository:
     """Return the files of a folder, or a GGUF file, as a repository without a commit, to be judged.
     Raises `PullFailed`."""
     if path.is_file():
-        return _of_gguf(path)
+        return _gguf_repository(path)
     if not path.is_dir():
         raise PullFailed(f"There is no folder or file {path}.")
     files = tuple(
@@ -124,7 +124,7 @@ def local_repository(path: Path) -> Repository:
     )
 
 
-def _of_gguf(path: Path) -> Repository:
+def _gguf_repository(path: Path) -> Repository:
     architecture = read_metadata(path).get("general.architecture")
     files = (RepositoryFile(path.name, path.stat().st_size),)
     return Repository(path.stem, "", "", files, gguf_architecture=architecture)

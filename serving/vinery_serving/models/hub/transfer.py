@@ -76,7 +76,7 @@ class _Transfer:
     patience: Patience
 
     def run(self) -> None:
-        """Fetch what is missing in several attempts, and check all of it."""
+        """Fetch the missing bytes in several attempts, and check the whole file."""
         attempts, in_row = 0, 0
         while (before := _size(self.path)) != self.file.size_bytes or not self.path.exists():
             try:

@@ -89,7 +89,7 @@ def _weights(repository: Repository, format_: Format, machine: Machine) -> tuple
     that fits, or of the smallest."""
     stored_bytes = weights_of(repository, format_)
     if format_ is not Format.CHECKPOINT:
-        return _precision_of(repository), stored_bytes
+        return _declared_precision(repository), stored_bytes
     dtype = repository.config.get("torch_dtype") or repository.config.get("dtype")
     num_weights = stored_bytes / _DTYPES.get(str(dtype), 2)
     for precision, bytes_ in _CONVERTED.items():
@@ -100,7 +100,7 @@ def _weights(repository: Repository, format_: Format, machine: Machine) -> tuple
     return precision, converted
 
 
-def _precision_of(repository: Repository) -> str | None:
+def _declared_precision(repository: Repository) -> str | None:
     """By openvino_config.json, or else by the repository's name."""
     dtype = repository.openvino_config.get("dtype")
     config: Any = repository.openvino_config.get("quantization_config")

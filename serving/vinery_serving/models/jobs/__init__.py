@@ -54,7 +54,7 @@ class Reporter:
         self._next_at_s = 0.0
 
     def progress(self, stage: str, done_bytes: int = 0, total_bytes: int | None = None) -> None:
-        """Report what the job does now, a sentence's beginning such as `fetching config.json`."""
+        """Report the stage, the beginning of a sentence such as `fetching config.json`."""
         now_s = time.monotonic()
         if stage == self._stage and now_s < self._next_at_s and done_bytes != total_bytes:
             return

@@ -14,7 +14,7 @@ from vinery_serving.models.ovms.sources import Roots, Servable
 
 @dataclass(slots=True)
 class Translation:
-    """A model as Vinery serves it, and what became of each option."""
+    """A model in Vinery, and what became of each option."""
 
     name: str
     folder: Path

@@ -83,7 +83,8 @@ class Run:
 
 @dataclass
 class Engine:
-    """An engine that is measured. `num_own_tokens` counts what this client has received."""
+    """An engine that is measured. `num_own_tokens` counts the tokens that this client has
+    received."""
 
     client: EngineClient
     num_own_tokens: int = field(default=0)

@@ -66,7 +66,7 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
 
 
 def _check_memory(folder: Path, device: str) -> None:
-    """Raises JobFailed if the engines of the trials would not fit beside what runs."""
+    """Raises JobFailed if the engines of the trials do not fit into the free memory."""
     if device != "CPU":
         return
     num_bytes = sum(file.stat().st_size for file in folder.glob("*.bin"))

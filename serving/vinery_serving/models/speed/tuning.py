@@ -1,8 +1,8 @@
 """Looks for better engine options: one setting after the other, the best value of each is kept.
 
 Each trial runs in an engine of its own, beside one with the present options. Both do the same work
-in turns, so that other load of the machine slows both. The work is a chat: each turn repeats those
-before.
+in turns, so that other load of the machine slows both. The work is a chat: each turn repeats all
+former turns.
 """
 
 import os
