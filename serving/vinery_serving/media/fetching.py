@@ -53,7 +53,7 @@ _ACCEPT: Final = {"accept": "image/*, video/*, application/pdf, */*;q=0.1"}
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Of one web process, whatever the rules allow."""
+    """Limits of one web process, whatever the rules allow."""
 
     max_running: int = 32
     max_running_of_key: int = 8

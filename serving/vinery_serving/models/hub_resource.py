@@ -100,8 +100,6 @@ class CatalogueSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
 
 class _Entry:
-    """A model of the catalogue, and whether it fits."""
-
     def __init__(self, model: CatalogueModel, machine: Machine) -> None:
         self._model, self.need, self.fits = model, model.need_on(machine), model.fits(machine)
 

@@ -40,7 +40,7 @@ MEASURABLE: Final = (ShownState.READY, ShownState.ASLEEP)
 
 
 def begin(model: ServedModel, kind: JobKind, parameters: Mapping[str, Any]) -> ModelJob:
-    """Ask the node for a job. Raises ValidationError while one of its kind has not ended."""
+    """Ask the node for a job. Raises ValidationError while a job of this kind has not ended."""
     ended = ModelJob.objects.filter(model=model).exclude(state__in=UNFINISHED)
     kept = ended.values_list("pk", flat=True)[:_MAX_ENDED]
     ended.exclude(pk__in=list(kept)).delete()

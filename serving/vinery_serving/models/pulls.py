@@ -231,7 +231,7 @@ def _repository_of(name: str) -> str:
 
 
 def machine_for(device: str) -> Machine:
-    """Return this machine, with the memory of a device and the engines measured on it."""
+    """Return this machine, with the memory of a device and the engines that were measured there."""
     known = devices.read(Path(settings.VINERY_RUN_DIR))
     found = [each for each in known.devices if each.name == device] if known else []
     own_bytes = found[0].memory_bytes if found and device != _CPU else None

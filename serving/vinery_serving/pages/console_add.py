@@ -115,8 +115,8 @@ def _add(entry: CatalogueModel) -> ServedModel:
 
 @at("models/add/hub/", "model-add-hub")
 class AddFromHub(AddPage, FormPage):
-    """`q` has words to search for, or a name of a repository, which is judged before it is pulled.
-    A POST pulls it."""
+    """`q` has words to search for, or the name of a repository to judge. A POST pulls the
+    repository."""
 
     way = "hub"
     template_name = "console/model_add_hub.html"

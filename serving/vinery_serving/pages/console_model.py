@@ -255,8 +255,6 @@ class RemoveModel(ConfirmPage):
 
 @at(_JOB, "model-job", "pause", "resume")
 class ActOnJob(ButtonPage):
-    """Buttons of the model's page."""
-
     resource = MODEL_JOBS
 
     def back_address(self) -> str:

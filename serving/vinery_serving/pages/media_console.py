@@ -273,7 +273,7 @@ def _is_useless(row: MediaRule, platform_hosts: Iterable[str]) -> bool:
 
 
 class _MediaForm(RowForm):
-    """A form of a rule, a folder or a number; `kind` is which of them."""
+    """A form of a rule, a folder or a number, as `kind` names."""
 
     template_name = "console/media_form.html"
     resource = MEDIA_RULES

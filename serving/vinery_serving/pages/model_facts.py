@@ -37,8 +37,6 @@ _EXAMPLES: Final[Mapping[Task, tuple[str, Mapping[str, Any]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job on the page, with the actions that are possible now."""
-
     job: ModelJob
 
     @property

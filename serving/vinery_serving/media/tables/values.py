@@ -48,7 +48,7 @@ def _address(name: str) -> str | None:
 
 
 def host_pattern(text: str) -> str:
-    """Return `ascii_host` of a name, or of one behind a leading `*.`. Raises ValueError."""
+    """Return `ascii_host` of a name, or of a name behind a leading `*.`. Raises ValueError."""
     stripped = text.strip()
     if stripped in ("*", "*."):
         raise ValueError("* would allow every host. Name a host, or a domain such as *.example.org")
@@ -132,7 +132,7 @@ def read_absolute(text: str) -> str:
 
 
 def read_folder(text: str) -> str:
-    """Return the path of a folder of the server. Raises ValueError, also for one behind a link."""
+    """Return the path of a folder of the server. Raises ValueError, also behind a link."""
     path = read_absolute(text)
     if not os.path.isdir(path):  # noqa: PTH112
         raise ValueError(f"There is no folder {path} on the server.")

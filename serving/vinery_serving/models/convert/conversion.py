@@ -2,10 +2,10 @@
 
     {"source": "/checkpoints/qwen", "precision": "int4", "group_size": 64}
 
-A conversion makes the environment if it is missing, exports into a draft folder beside the output,
-checks that OpenVINO reads what was written, and renames the draft. A killed conversion can begin
-again: the draft is removed, and an output is whole or not there. The output is named after the job,
-so a restarted job finds a finished output.
+A conversion makes a missing environment, exports into a draft folder beside the output, checks that
+OpenVINO reads what was written, and renames the draft. A killed conversion can begin again: the
+draft is removed, and an output is whole or not there. The output is named after the job, so a
+restarted job finds a finished output.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Reads the metadata of a GGUF file, and makes a folder that can be served of it.
+"""Reads the metadata of a GGUF file, and makes a folder that can be served.
 
 The format is GGUF's version 2 or 3, see the specification in the repository ggml-org/ggml: a
 header, keys with values, and where the weights end. OpenVINO GenAI reads three architectures, and

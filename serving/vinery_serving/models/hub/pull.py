@@ -1,9 +1,9 @@
-"""Pulls a model from a hub into a folder, which has its final name only when it is complete.
+"""Pulls a model from a hub into a folder, which gets the final name when complete.
 
-    models/OpenVINO--Qwen3-8B-int4-ov/3f2a9c1b7d10/             complete, under its final name
+    models/OpenVINO--Qwen3-8B-int4-ov/3f2a9c1b7d10/             complete, under the final name
     models/.partial/OpenVINO--Qwen3-8B-int4-ov/3f2a9c1b7d10/    a pull that has not ended
         whole/          files that are complete and checked, by their names
-        unfinished/     the beginnings of others
+        unfinished/     the beginnings of other files
         lock            held by the process that pulls
 
 The second name is the commit, so that a new version does not touch served files; for a part of a
@@ -99,7 +99,7 @@ class PullFolders:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock of the pull, which ends with the process. Raises `PullFailed` if another
-        process has it."""
+        process has the lock."""
         self.partial.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.partial / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

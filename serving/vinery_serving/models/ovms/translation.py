@@ -1,4 +1,4 @@
-"""Turns a model of the model server into one of Vinery, with a line for each of its options."""
+"""Turns a model of the model server into a model of Vinery, with a line for each option."""
 
 import json
 import re

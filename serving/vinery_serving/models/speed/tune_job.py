@@ -89,7 +89,8 @@ _END_TIMEOUT_S: Final = 5.0
 async def trial_engine(
     folder: Path, device: str, options: dict[str, Any], max_context: int, timeout_s: float
 ) -> AsyncIterator[Engine]:
-    """Run an engine until the block ends. Raises `MeasurementFailed` if it does not load."""
+    """Run an engine until the block ends. Raises `MeasurementFailed` if the engine does not
+    load."""
     with tempfile.TemporaryDirectory(prefix="vinery-trial-") as scratch:
         config = EngineConfig(
             name="trial",
