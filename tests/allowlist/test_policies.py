@@ -1,4 +1,4 @@
-"""The rules of a caller: those of the platform, narrowed by its organisation and its project."""
+"""The rules of a caller: those of the platform, narrowed by organisation and project."""
 
 import threading
 from typing import Any
@@ -115,7 +115,7 @@ def test_levels_have_their_names_and_the_smallest_number_of_media(project: Proje
 @pytest.mark.stores
 @pytest.mark.django_db(transaction=True)
 def test_another_thread_sees_the_commit_of_a_rule_and_reads_it() -> None:
-    """As a web process does it: it looks for a commit, and reads the rules after one."""
+    """As in a web process: a thread looks for a commit, and reads the rules after one."""
     policies, looks, found = MediaPolicies(), threading.Barrier(2, timeout=60), []
 
     def web_process() -> None:

@@ -1,4 +1,4 @@
-"""Aliases of models: what they may name, and what becomes of them when a model changes."""
+"""Aliases of models: allowed targets, and the effect of changes of a model."""
 
 from pathlib import Path
 from typing import Any

@@ -25,7 +25,7 @@ OF_ANY_MACHINE = ("CPU", "AUTO", "AUTO:CPU", "AUTO:-NPU", "AUTO:-NPU,CPU", "HETE
     "found, text",
     [
         *((ONE_CPU, text) for text in (*OF_ANY_MACHINE, "BATCH:CPU", "BATCH:CPU(4)")),
-        # One GPU has two names; of several, the first has them.
+        # A single GPU has two names; of several GPUs, the first has two.
         *((ONE_GPU, text) for text in ("GPU", "GPU.0", "AUTO:GPU,CPU", "HETERO:GPU.0, CPU")),
         (ONE_GPU, "BATCH:GPU"),
         *((TWO_GPUS, text) for text in ("GPU", "GPU.0", "GPU.1", "AUTO:GPU.1,GPU.0")),

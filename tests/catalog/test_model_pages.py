@@ -1,4 +1,4 @@
-"""Administrators see a model in the console, act on it, change it, and add models from folders."""
+"""Administrators see, change and act on a model in the console, and add models from folders."""
 
 import re
 from datetime import UTC, datetime

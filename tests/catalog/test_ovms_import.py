@@ -1,4 +1,4 @@
-"""What an OpenVINO Model Server serves becomes served models, with a report of the differences."""
+"""Models of an OpenVINO Model Server become served models, with a report of the differences."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from vinery_serving.models.ovms.translation import translate
 Run = Callable[..., tuple[int, str]]
 
 OVMS = Path(__file__).parent / "ovms"
-# As the model server's documentation has it, with most of the options that it lists.
+# From the model server's documentation, with most of the options listed there.
 GRAPH = (OVMS / "chat.pbtxt").read_text()
 EMBEDDINGS = (OVMS / "embeddings.pbtxt").read_text()
 COMPOSE = (OVMS / "compose.yaml").read_text()

@@ -30,7 +30,7 @@ def served(name: str, folder: str, state: EngineState = EngineState.READY) -> Se
 
 @pytest.fixture
 def seer() -> ServedModel:
-    """A vision model that failed its test when it loaded."""
+    """A vision model that failed its test on loading."""
     model = served("seer", "tiny-vision")
     EngineStatus.objects.filter(model=model).update(last_error=FAILURE)
     return ServedModel.objects.get()

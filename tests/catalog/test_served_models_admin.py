@@ -26,7 +26,7 @@ def address(model: ServedModel, page: str = "change/") -> str:
 
 
 def served(state: EngineState | None = None, **status: Any) -> ServedModel:
-    """A model in a row, with the status of its engine if it has one."""
+    """A model, with the status of its engine if `state` is given."""
     model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
     if state is not None:
         EngineStatus.objects.create(model=model, state=state, **status)

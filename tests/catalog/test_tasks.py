@@ -1,4 +1,4 @@
-"""What a model does is read from its folder, and its options must suit that."""
+"""The task of a model is read from the folder, and the options must suit the task."""
 
 import json
 import shutil

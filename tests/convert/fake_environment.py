@@ -24,7 +24,8 @@ def write_environment(folder: Path, exporter: str, line_name: str = "5.0") -> En
 
 
 def borrow_environment(folder: Path, lib: Path, line_name: str = "5.0") -> Environments:
-    """Write the environment of a line with the packages in the folder `lib` of another one."""
+    """Write the environment of a line with the packages in the folder `lib` of another
+    environment."""
     environment = folder / line_name
     (environment / "bin").mkdir(parents=True)
     (environment / "pyvenv.cfg").write_text(_CONFIG)

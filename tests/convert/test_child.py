@@ -1,4 +1,4 @@
-"""Programs of other environments: their limits, their output and their end."""
+"""Programs of other environments: limits, output and end."""
 
 import asyncio
 import sys

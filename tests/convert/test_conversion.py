@@ -1,6 +1,6 @@
 """A conversion from its checkpoint to the finished folder, with exporters that the test writes.
 
-They copy the reference model, so the check of the result is the real one.
+The exporters copy the reference model, so the real check judges the result.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def main():
 
 
 class Running:
-    """A conversion of a test, with what it has reported and written."""
+    """A conversion of a test, with reports and output."""
 
     def __init__(self, tmp_path: Path, exporter: str) -> None:
         self.source = write_checkpoint(tmp_path / "tiny")

@@ -49,7 +49,7 @@ asyncio.run(Environments(Path(sys.argv[1])).ensure(line, lambda _: None))
 
 @pytest.fixture(scope="module")
 def made(line: Line, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environments:
-    """One environment for all tests that only look at it. Its first making was killed."""
+    """An environment for all tests that only read. Its first making was killed."""
     folder = tmp_path_factory.mktemp("made")
     all_ = Environments(folder)
     with pytest.MonkeyPatch.context() as patch:

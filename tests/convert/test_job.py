@@ -1,4 +1,4 @@
-"""The job `convert` as its own process, and what asks for it: commands and API."""
+"""The job `convert` as its own process, and the requests of commands and API."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_its_process_reports_stages_a_result_and_a_live_log_or_one_sentence(tmp_
     assert result["folder"] == str(home.output)
     assert result["line"] == "5.0"
     assert b"exporting with" in log
-    # Begun again after its end was not noticed.
+    # Restarted, because nobody noticed the end.
     assert home.run()[0] == [{"result": {"folder": str(home.output)}}]
     assert home.run("discard") == ([], b"")
     assert not home.output.exists()

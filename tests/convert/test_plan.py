@@ -1,4 +1,4 @@
-"""What a conversion is going to do: its line, its task and the exporter's arguments."""
+"""The plan of a conversion: line, task and the exporter's arguments."""
 
 from importlib.metadata import version
 from pathlib import Path

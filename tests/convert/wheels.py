@@ -1,4 +1,4 @@
-"""Wheels that tests make, and a line that consists of them: an environment without the network."""
+"""Wheels that tests make, and a line of these wheels: an environment without the network."""
 
 import zipfile
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Final
 
 from vinery_serving.models.convert.checkpoint import Line
 
-# What the environment imports before it counts as whole.
+# Imported before an environment counts as whole.
 _MODULES: Final = {
     "torch": ("torch",),
     "exporter": (

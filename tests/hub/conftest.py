@@ -1,4 +1,4 @@
-"""A hub on this machine, and an environment in which no other one is asked."""
+"""A hub on this machine, and an environment in which no other hub is asked."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a hub lists is read with the real client, and every refusal names what to do."""
+"""The real client reads lists of a hub, and every refusal names what to do."""
 
 import pytest
 

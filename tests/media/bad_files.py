@@ -103,7 +103,7 @@ def _jpeg_of_size(width: int, height: int, name: str = "jpeg") -> bytes:
 
 
 def _many_scans(side: int, num_scans: int) -> bytes:
-    """A progressive file that goes over all its pixels in each of its scans."""
+    """A progressive file in which each scan covers all pixels."""
     data = _jpeg_of_size(side, side, "progressive-jpeg")
     scans = data[data.index(b"\xff\xda") : -2]
     return data[:-2] + scans * num_scans + b"\xff\xd9"
@@ -299,7 +299,7 @@ def _polyglots() -> Made:
 
 
 def mutated_files(num_files: int, seed: int = 14) -> list[BadFile]:
-    """Good files with a few bytes changed, removed or repeated, most of them in their headers."""
+    """Good files with a few bytes changed, removed or repeated, mostly in the headers."""
     random = Random(seed)
     good = [
         *((IMAGE, data) for data in good_pictures().values()),
@@ -333,7 +333,7 @@ def _mutated(data: bytes, random: Random) -> bytes:
 
 
 def bad_files() -> Iterator[BadFile]:
-    """Some take a part of a second to make, so they are made when they are asked for."""
+    """Yields one file after the other: some take a part of a second to make."""
     of_pictures = (_lying_pngs, _png_bombs, _lying_gifs, _lying_bmps, _lying_jpegs, _lying_tiffs)
     of_others = (_lying_webps, _lying_avifs, _lying_videos, _bad_documents)
     for make in (_truncated, *of_pictures, *of_others, _wrong_types, _polyglots):

@@ -1,4 +1,4 @@
-"""Pictures that tests draw, and what their decoded pixels should be."""
+"""Pictures that tests draw, and the expected pixels."""
 
 from collections.abc import Callable
 from io import BytesIO

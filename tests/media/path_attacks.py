@@ -48,7 +48,7 @@ _NOT_REGULAR: Final = ("pipe", "socket", "inside", "", "inside/", "zero", "missi
 
 
 def build(folder: Path, outside: Path) -> None:
-    """Fill the allowed folder and the one beside it."""
+    """Fill the allowed folder and the folder beside it."""
     outside.mkdir()
     (outside / "secret").write_text("secret")
     (folder / "inside").mkdir(parents=True)

@@ -26,7 +26,8 @@ WEB = ("http", "https")
 
 
 def policy_that_allows(text: str, *others: UrlRule) -> MediaPolicy:
-    """The most lenient policy: it names the very host and port of the attack, if it has any."""
+    """The most lenient policy: a rule names the very host and port of the attack, if there are
+    any."""
     try:
         url = read_url(text)
     except UrlRefused:
@@ -61,7 +62,7 @@ async def test_no_redirect_to_an_attack_is_followed() -> None:
             with pytest.raises((MediaDenied, MediaNotFetched)):
                 await fetch(fetcher, UrlSource(start), policy)
         assert len(sent) >= 900
-        # One connection for each first URL, which its rule allows, and for those that lead back.
+        # Only first URLs, which the rule allows, and redirects back to them are connected.
         assert set(network.connected) == {"127.0.0.1"}
         paths = {headers["host"] for _, headers in server.requests}
         assert paths == {f"start.example:{server.port}"}

@@ -29,12 +29,12 @@ LIMITS = WorkLimits(
 MOST_BYTES = 512 * 2**20
 
 _KNOWN = json.loads(Path(__file__).with_name("bad_files.json").read_text(encoding="utf-8"))
-# What is damaged in these does not matter, or nothing is: they show the drawn quadrants.
+# Files with harmless damage or none: these show the drawn quadrants.
 WHOLE = frozenset(_KNOWN["whole"])
 # Valid as far as the decoder looks, without the drawn quadrants: the colour that is shown.
 PLAIN = {name: tuple(colour) for name, colour in _KNOWN["plain"].items()}
 NAMED = _KNOWN["named"]  # what the refusal of a file names
-# Their decoding is ended by a limit of processor time or memory: no header shows what they cost.
+# A limit of processor time or memory ends the decoding: no header shows the cost.
 ENDED = frozenset(
     {
         *("png-a-million-chunks", "jpeg-fill-bytes", "jpeg-20000-scans"),
@@ -45,7 +45,7 @@ ENDED = frozenset(
 
 @dataclass(frozen=True)
 class Outcome:
-    file: tuple[str, int, bytes]  # as what it was sent, its size and its digest
+    file: tuple[str, int, bytes]  # the kind as sent, the size and the digest
     result: Any  # what was decoded, or the error
     peak_bytes: int  # 0: the worker was killed
 
@@ -99,7 +99,7 @@ def _first_picture(result: Any) -> Picture:
 
 
 def _fault(name: str, outcome: Outcome) -> str | None:
-    """What is wrong about what became of a file."""
+    """Return what is wrong about an outcome; None: nothing."""
     result = outcome.result
     if outcome.peak_bytes > MOST_BYTES:
         return f"the worker had {outcome.peak_bytes} bytes"

@@ -42,7 +42,7 @@ VIDEOS = [
 
 
 def grey_frame(index: int, size: tuple[int, int] = (96, 64)) -> Image.Image:
-    """A frame whose brightness is its number, with the quadrants in its middle."""
+    """A frame with brightness by number, and the quadrants in the middle."""
     frame = Image.new("RGB", size, (index * 4,) * 3)
     frame.paste(quadrants(size[0] // 2, size[1] // 2), (size[0] // 4, size[1] // 4))
     return frame

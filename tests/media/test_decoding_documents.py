@@ -1,4 +1,4 @@
-"""PDFs are decoded to pictures of their pages, and their text."""
+"""PDFs are decoded to pictures of pages, and to text."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pictures of every format are decoded to what they show: upright, on white, in 8 bits."""
+"""Pictures of every format are decoded upright, on white, in 8 bits."""
 
 import subprocess
 import sys

@@ -52,14 +52,13 @@ def fetcher(network: RecordedNetwork) -> MediaFetcher:
 
 @dataclass
 class Web:
-    """A server on this machine that has several names, and a fetcher that asks it."""
+    """A server on this machine with several names, and a fetcher."""
 
     server: Server
     network: RecordedNetwork
     fetcher: MediaFetcher
 
     def limit(self, **limits: float) -> None:
-        """Let the fetcher have these limits."""
         self.fetcher = MediaFetcher(self.network.client(), FetchLimits(**limits))  # type: ignore[arg-type]
 
     def url(self, path: str = "/", host: str = "a.example") -> str:
@@ -74,7 +73,7 @@ class Web:
     async def fetch(
         self, url: str = "", policy: MediaPolicy | None = None, project: int = 1, key: int = 1
     ) -> Fetched:
-        """Fetch a URL, of the server if it is not given, under a policy, by default its rule."""
+        """Fetch a URL, by default the server's, under a policy, by default the server's rule."""
         [fetched] = await self.fetch_all([wanted(url or self.url())], policy, project, key)
         return fetched
 

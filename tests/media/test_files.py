@@ -87,7 +87,7 @@ def test_links_are_refused_wherever_they_are_and_lead(folder: Path) -> None:
 
 
 def swap_after_the_first_look(monkeypatch: pytest.MonkeyPatch, path: Path, other: Path) -> None:
-    """Let someone replace the file between the look at it and its opening."""
+    """Let someone replace the file between `stat` and `open`."""
     look = os.stat
 
     def stat_and_swap(*arguments: object, **options: object) -> os.stat_result:
@@ -151,6 +151,6 @@ def test_a_large_file_is_refused_whatever_it_declares_and_none_stays_open(folder
         except FileRefused:
             continue
     links = Path("/proc/self/fd").iterdir()
-    # Others come and go: those of tests before this one are closed whenever they are collected.
+    # Other files come and go: those of earlier tests are closed at any collection.
     opened = [str(each.readlink()) for each in links if each.is_symlink()]
     assert [path for path in opened if path.startswith(str(folder.parent))] == []

@@ -1,8 +1,8 @@
 """A decoder as an OpenVINO graph, without torch: a shape and random weights in, a model out.
 
 The graph has the form of an exported model (stateful cache named `past_key_values.*`, reordered
-by `beam_idx`), because the pipeline replaces the attention by its paged kind only where it
-finds exactly this pattern. It runs both in the pipeline and by itself.
+by `beam_idx`), because the pipeline replaces the attention by the paged kind only in exactly this
+pattern. The graph runs both in the pipeline and by itself.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class DecoderShape:
     """A decoder-only transformer with grouped queries, RoPE, RMSNorm and a gated MLP, by the names
     of `config.json`. A model of the type qwen2 has biases of Q, K and V, and one of llama none.
 
-    `initializer_range` is the standard deviation of every random weight. It decides how much the
-    layers weigh against the embedding of the last token: at 0.02, the usual choice before
+    `initializer_range` is the standard deviation of every random weight. The deviation decides how
+    much the layers weigh against the embedding of the last token: at 0.02, the usual choice before
     training, a tied model repeats its last token for ever.
     """
 
@@ -77,9 +77,9 @@ def decoder(shape: DecoderShape, quiet_tokens: Collection[int] = ()) -> Model:
 class RandomWeights:
     """Draws weights one after the other. The same order gives the same model.
 
-    They have the form of those of exported int8 models: a matrix is a signed 8-bit constant,
-    converted and multiplied by one scale for each row. The CPU plugin recognises this chain as
-    compressed weights and keeps it in 8 bits.
+    Weights have the form of exported int8 models: a matrix is a signed 8-bit constant, converted
+    and multiplied by one scale for each row. The CPU plugin recognises this chain as compressed
+    weights and keeps it in 8 bits.
     """
 
     def __init__(self, std: float) -> None:
@@ -117,7 +117,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Context:
-    """What every layer reads and none changes."""
+    """Inputs that every layer reads and none changes."""
 
     cos: Node  # float32, (batch, 1, length, head_size)
     sin: Node  # float32, (batch, 1, length, head_size)
@@ -139,7 +139,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer under construction. `sinks` collects the writes to the cache."""
+    """A layer under construction. `sinks` collects the writes to the cache."""
 
     index: int
     shape: DecoderShape

@@ -1,8 +1,8 @@
 """Model folders with random weights, laid out as exports by optimum-intel are.
 
-They have the tokenizer of the reference model. `decoder` writes their graphs.
+The tokenizer is that of the reference model. `decoder` writes the graphs.
 
-A small one loads in a fraction of a second. The models answer with meaningless words, the same ones
+A small folder loads in a fraction of a second. The models answer with meaningless words, the same
 each time, and never end by themselves: an answer always has exactly `max_tokens` tokens.
 """
 

@@ -111,8 +111,6 @@ RESULT: Mapping[str, Any] = {
 
 @pytest.mark.django_db
 class TestStoring:
-    """What becomes of a measurement in the database."""
-
     def a_model(self, state: EngineState) -> ServedModel:
         model = ServedModel.objects.create(name="m", folder=str(TINY_CHAT), options={"a": 1})
         digest = model.settings_digest

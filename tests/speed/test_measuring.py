@@ -1,4 +1,4 @@
-"""What is computed from the times of answers, and the prompts of measurements."""
+"""Speeds from the times of answers, and the prompts of measurements."""
 
 from vinery_serving.models.speed.measuring import Answer, Run, next_turn, prompt_ids
 

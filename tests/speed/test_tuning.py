@@ -16,7 +16,7 @@ Speed = Callable[[Mapping[str, Any]], float]
 
 
 class SlowEngine:
-    """Takes `took_s` for each run. Its answers are those of its options' KV precision."""
+    """Takes `took_s` for each run. The option KV precision decides the answers."""
 
     def __init__(self, options: Mapping[str, Any], took_s: float) -> None:
         self._took_s = took_s

@@ -1,1 +1,1 @@
-"""Media of requests: which may be fetched, how they are fetched, and how they are decoded."""
+"""Media of requests: rules, fetching and decoding."""

@@ -1,9 +1,9 @@
 """Fetches the media that requests name by URL or path, under the policy of their callers.
 
-One `MediaFetcher` for each web process. All rules of a request are checked before anything is
-fetched, and again for every redirect: the URL that it leads to is read, allowed by rules, resolved
-and checked like the first. Fetches are bounded for each key and in all, the same URL in one request
-is fetched once, and a file is kept for a short time within its project.
+Each web process has a `MediaFetcher`. All rules of a request are checked before anything is
+fetched, and again for every redirect: the target is read, allowed by rules, resolved and checked
+like the first URL. Fetches are bounded for each key and in all, the same URL in one request is
+fetched once, and a file is kept for a short time within its project.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _ACCEPT: Final = {"accept": "image/*, video/*, application/pdf, */*;q=0.1"}
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Of one web process, whatever the rules allow."""
+    """Limits of one web process, whatever the rules allow."""
 
     max_running: int = 32
     max_running_of_key: int = 8
@@ -74,9 +74,9 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Fetched:
     data: bytes
-    content_type: str | None  # in lower case, as the server declared it
-    max_pixels: int  # of a picture in it, before it is scaled, that the rules allow
-    may_be_kept: bool = True  # the server does not forbid it
+    content_type: str | None  # as the server declared, in lower case
+    max_pixels: int  # that the rules allow in an unscaled picture
+    may_be_kept: bool = True  # False: `no-store`, or a local file
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ class MediaFetcher:
     async def fetch_all(
         self, wanted: Sequence[Wanted], policy: MediaPolicy, *, key: Hashable, project: Hashable
     ) -> tuple[Fetched, ...]:
-        """The files in the order of `wanted`. Raises `InvalidRequest` with the `param` of one that
-        cannot be fetched (`MediaDenied` if the rules refuse it), and `LimitReached` or `Overloaded`
-        if too many others are being fetched."""
+        """The files in the order of `wanted`. Raises `InvalidRequest` with the `param` of a file
+        that cannot be fetched (`MediaDenied` if the rules refuse it), and `LimitReached` or
+        `Overloaded` if too many others are being fetched."""
         first: dict[UrlSource | PathSource, Wanted] = {}
         for each in wanted:
             first.setdefault(each.source, each)
@@ -215,7 +215,7 @@ def _last_step(error: InvalidRequest) -> Step:
     return Step("denied", False, error.message + source)
 
 
-# -- One URL, and those that it redirects to
+# -- A URL and its redirects
 
 
 async def _download(client: Client, url: Url, permit: Permit) -> Fetched:
@@ -238,12 +238,12 @@ async def _download(client: Client, url: Url, permit: Permit) -> Fetched:
 
 
 async def _hop(client: Client, url: Url, permit: Permit) -> Url | Fetched:
-    """The file, or the URL that this one redirects to."""
+    """The file, or the target of the redirect."""
     route = await client.route(url, permit.check_address)
     addresses = ", ".join(route.addresses)
     permit.observe(Step("addresses", True, f"{url.host} has the addresses {addresses}"))
     async with client.exchange(route, headers=_ACCEPT) as response:
-        content_type = _type_of(response)
+        content_type = _declared_type(response)
         text = f"status {response.status}, type {content_type or 'not declared'}"
         permit.observe(Step("response", True, text))
         if response.status in _REDIRECTS:
@@ -258,8 +258,8 @@ async def _hop(client: Client, url: Url, permit: Permit) -> Url | Fetched:
         return Fetched(data, content_type, permit.max_pixels, may_be_kept)
 
 
-def _type_of(response: Response) -> str | None:
-    """The declared type without parameters, in lower case; `invalid` for what is none."""
+def _declared_type(response: Response) -> str | None:
+    """The declared type without parameters, in lower case; `invalid` for another text."""
     declared = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if declared and not _TYPE.fullmatch(declared):
         return "invalid"

@@ -1,9 +1,9 @@
 """Files of the server that requests name: opened without following a link, and read up to a limit.
 
-The path is walked folder by folder, each opened relative to the one before with `O_NOFOLLOW`, so
-that no link leads anywhere, even if folders change meanwhile. This is what `openat2` does with
-RESOLVE_NO_SYMLINKS, and it needs no certain kernel. Only regular files are read: a pipe would wait
-for a writer, and devices have no end.
+The path is walked folder by folder, each opened relative to the former with `O_NOFOLLOW`, so that
+no link is followed, even if folders change meanwhile. `openat2` does the same with
+RESOLVE_NO_SYMLINKS, but not on every kernel. Only regular files are read: a pipe would wait for a
+writer, and devices have no end.
 """
 
 import os
@@ -23,7 +23,7 @@ _CAN_WALK: Final = os.open in os.supports_dir_fd
 
 
 class FileRefused(Exception):
-    """The path is not one of a regular file. The message is a sentence for the client."""
+    """The path does not name a regular file. The message is a sentence for the client."""
 
 
 class FileTooLarge(FileRefused):
@@ -127,7 +127,7 @@ def _read(descriptor: int, max_bytes: int) -> bytes:
     _check_regular(status)
     if status.st_size > max_bytes:
         raise FileTooLarge(f"The file has more than {max_bytes} bytes.")
-    # A file may grow meanwhile, and those of /proc declare no size.
+    # A file may grow meanwhile, and files of /proc declare no size.
     with open(descriptor, "rb", closefd=False) as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:

@@ -1,9 +1,9 @@
-"""Decodes one file in a process of its own and reports what it holds, for the tester of rules.
+"""Decodes a file in a process of its own and reports a `Finding`, for the tester of rules.
 
     python -m vinery_serving.media.probe MAX_PIXELS MAX_FRAMES < FILE
 
-Decoders read what strangers send, so the process has limits of processor time and memory, and its
-parent kills it. It prints one JSON object: what `Finding` has.
+Decoders read files of strangers, so the process has limits of processor time and memory, and its
+parent kills a late process. The output is one JSON object with the fields of `Finding`.
 """
 
 import json
@@ -35,7 +35,8 @@ _KEPT_VARIABLES: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a file holds. Sizes are those of the upright picture, frame or first page, in pixels."""
+    """The contents of a file. Sizes are those of the upright picture, frame or first page, in
+    pixels."""
 
     kind: str = ""
     width: int = 0

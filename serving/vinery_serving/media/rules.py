@@ -1,4 +1,4 @@
-"""Which media a caller may send by URL or path, and why one of them is refused.
+"""The media that a caller may send by URL or path, and the reasons for refusals.
 
 A policy has one level for the platform, and one for each of the caller's organisation and project
 that has rules of its own. Every level must allow a URL or a file, so an organisation or a project
@@ -21,7 +21,7 @@ from vinery_accounts.outbound.urls import DEFAULT_PORTS, Url
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.media.files import is_inside
 
-# What can be decoded, and the types that stores of files give all of them.
+# Types that can be decoded, and types that stores give all files.
 _READ_TYPES: Final = (
     *("image/*", "video/*", "application/pdf"),
     *("application/octet-stream", "binary/octet-stream"),
@@ -33,7 +33,7 @@ _READ_TYPES: Final = (
 @dataclass(frozen=True, slots=True)
 class UrlRule:
     id: int
-    host: str  # lower case, punycode; with a leading `*.` all hosts below it, but not itself
+    host: str  # lower case, punycode; with a leading `*.` all hosts below a domain, not the domain
     schemes: tuple[str, ...] = ("https",)
     ports: tuple[int, ...] = ()  # empty: the scheme's default port
     content_types: tuple[str, ...] = ()  # such as `image/png` or `image/*`; empty: all that is read
@@ -94,7 +94,7 @@ Target = Url | str
 
 @dataclass(frozen=True, slots=True)
 class MediaPolicy:
-    """What a caller may send. `levels` begins with the platform's."""
+    """The media that a caller may send. `levels` begins with the platform's."""
 
     levels: tuple[Level, ...] = (NOTHING,)
 
@@ -105,8 +105,7 @@ class MediaPolicy:
         return min(limits, default=None)
 
     def rules_of(self, target: Target) -> Iterator[tuple[Level, Any]]:
-        """Yield each level that has rules with its first one that allows the target, or with
-        None."""
+        """Yield each level with rules, and the first rule that allows the target, or None."""
         for level in self.levels:
             rules: Any = level.folders if isinstance(target, str) else level.urls
             if rules is not None:
@@ -134,15 +133,15 @@ class DenialReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """One URL or path that was refused. Either `host` or `folder` is empty."""
+    """A refused URL or path. Either `host` or `folder` is empty."""
 
     reason: DenialReason
-    level: str  # of the policy that refused it: "platform", "organization" or "project"
+    level: str  # of the policy that refused: "platform", "organization" or "project"
     scheme: str = ""
     host: str = ""  # lower case, punycode
     port: int = 0
     folder: str = ""  # that holds the file
-    rule_id: int | None = None  # the rule whose value refused it; None: there was no rule
+    rule_id: int | None = None  # the rule whose value refused; None: no rule
     detail: str = ""  # the address, content type or number that was refused
 
     @property
@@ -182,12 +181,12 @@ class MediaNotFetched(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happened while a URL or file was fetched, for the tester of media rules."""
+    """A step of a fetch, for the tester of media rules."""
 
-    # "rule": a level's rule allows it; "addresses" of its host, which are allowed; "redirect" to
+    # "rule": a level's rule allows the target; "addresses" of the host, all allowed; "redirect" to
     # the next URL; "response"; "bytes" were read; "denied" by the rules; "failed"
     name: str
-    is_ok: bool | None  # None: it neither allows nor refuses
+    is_ok: bool | None  # None: neither allows nor refuses
     text: str  # without the query of a URL
 
 
@@ -199,8 +198,8 @@ class Granted:
 
 
 class Permit:
-    """The rules that allow what one fetch reads: a file, or a URL and those that it redirects to.
-    The strictest value of all these rules counts, and a refusal names the rule that it is from."""
+    """The rules that allow one fetch: of a file, or of a URL and its redirects. The strictest value
+    of all these rules counts, and a refusal names the rule of the value."""
 
     def __init__(
         self,
@@ -286,7 +285,6 @@ class Permit:
         return self._denied(DenialReason.TIMEOUT, by, message, most)
 
     def _denied(self, reason: DenialReason, by: Granted, message: str, detail: str) -> MediaDenied:
-        """The refusal by a value of a rule."""
         where = _where(by.target)
         denial = Denial(reason, by.level.scope, **where, rule_id=by.rule.id, detail=detail)
         return MediaDenied(message, denial, param=self.param)
@@ -315,7 +313,7 @@ def _rules_of(level: Level) -> str:
 
 
 def _is_type_allowed(content_type: str | None, allowed: tuple[str, ...]) -> bool:
-    """A file without a type is allowed where the rules name none: its bytes are examined."""
+    """A file without a type is allowed where the rules name none: the bytes are examined."""
     if content_type is None:
         return not allowed
     return any(fnmatchcase(content_type, each.lower()) for each in allowed or _READ_TYPES)

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 
-# What names of models and of their aliases look like.
+# The forms of model names and of alias names.
 
 MODEL_NAME: Final = RegexValidator(
     r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\Z",

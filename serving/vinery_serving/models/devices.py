@@ -1,7 +1,7 @@
 """The devices of this machine on which OpenVINO can run models, and whether a name means one.
 
-The node finds them in a short process of its own, `vinery_serving.node.device_probe`, and stores
-them in the run folder. Other processes read them there: they never load OpenVINO.
+The node finds the devices in a short process, `vinery_serving.node.device_probe`, and stores the
+list in the run folder. Other processes read that list, and never load OpenVINO.
 """
 
 import difflib
@@ -18,7 +18,7 @@ import msgspec
 from vinery_serving.engine.options import EngineOptions
 
 _FILE: Final = "devices.json"
-# Devices of OpenVINO that consist of others, named behind a colon: AUTO:GPU,CPU or BATCH:GPU(4).
+# Devices of OpenVINO that consist of the devices behind a colon: AUTO:GPU,CPU or BATCH:GPU(4).
 _COMPOUNDS: Final = ("AUTO", "HETERO", "BATCH")
 _NO_MULTI: Final = (
     "OpenVINO GenAI cannot run a model on MULTI. Write {auto} to let OpenVINO choose a device, or "
@@ -30,8 +30,8 @@ class Device(msgspec.Struct, frozen=True):
     name: str  # CPU, GPU, GPU.1, NPU
     full_name: str
     memory_bytes: int | None = None  # of the machine for the CPU; None: unknown
-    driver: str | None = None  # its version; None: unknown, or there is none
-    properties: tuple[str, ...] = ()  # of its plugin, which can be set; empty: unknown
+    driver: str | None = None  # the version; None: unknown, or none
+    properties: tuple[str, ...] = ()  # of the plugin, that can be set; empty: unknown
 
     def __str__(self) -> str:
         return f"{self.name} ({self.full_name})"
@@ -55,7 +55,7 @@ def read(run_dir: Path) -> DeviceList | None:
 
 
 def write(run_dir: Path, devices: Sequence[Device]) -> None:
-    """Store what was found. Raises OSError."""
+    """Raises OSError."""
     content = msgspec.json.encode(DeviceList(tuple(devices), time.time()))
     handle, draft = tempfile.mkstemp(dir=run_dir, prefix=f".{_FILE}.")
     try:
@@ -95,7 +95,7 @@ def compound_of(text: str) -> str | None:
 
 def families_of(text: str) -> list[str]:
     """Return the kinds of the devices that a name means, without numbers: GPU and CPU of
-    `AUTO:GPU.1,CPU`. Empty for AUTO alone. Raises ValueError for what is not a device."""
+    `AUTO:GPU.1,CPU`. Empty for AUTO alone. Raises ValueError for a text that is not a device."""
     return list(dict.fromkeys(each.partition(".")[0] for each in _parts(text)))
 
 
@@ -120,7 +120,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _is_there(name: str, known: Iterable[str]) -> bool:
-    """Whether this is one of the devices. GPU is GPU.0, with several of them and with one."""
+    """Whether a name means one of the devices. GPU is GPU.0, of one GPU or several."""
     family, _, number = name.partition(".")
     if name in known:
         return True
@@ -137,22 +137,21 @@ def _no_device(name: str, known: DeviceList) -> str:
     return f"{text} Devices: {devices}. After a change, `vinery devices` looks for them again."
 
 
-# -- Whether the device of a model takes its options. Plugins refuse properties that they lack when
-# a model is compiled, and ignore some: so each option is checked where it is set. The plugin of a
-# device that this machine has lists its properties; the values of an option are those of OpenVINO
-# 2026.4.
+# -- Whether the device of a model takes the options. A plugin refuses an unknown property only when
+# a model is compiled, or ignores it: so each option is checked where an administrator sets it. A
+# plugin lists the properties of a present device; the values of options are OpenVINO 2026.4's.
 
-# The numbers in which each device stores the KV cache.
+# The number formats in which each device stores the KV cache.
 _KV_PRECISIONS: Final = {
     "CPU": ("u8", "u4", "u3", "f16", "bf16", "f32"),
     "GPU": ("u8", "i8", "u4", "i4", "f16"),
 }
 _DISTRIBUTIONS: Final = {"CPU": "tensor_parallel", "HETERO": "pipeline_parallel"}
-_BLOCKS: Final = {"CPU": 32}  # tokens in a block of the KV cache; of all others 16
+_BLOCKS: Final = {"CPU": 32}  # tokens in a block of the KV cache; other devices: 16
 _OF_NPU: Final = ("max_prompt_len", "min_response_len")
-# Of an NPU GenAI reads these; they are no properties of the plugin.
+# On an NPU, GenAI reads these names, which are no properties of the plugin.
 _OF_NPU_PIPELINE: Final = ("PREFILL_HINT", "GENERATE_HINT", "PREFILL_CONFIG", "GENERATE_CONFIG")
-# What OpenVINO itself reads, whatever the device is, or GenAI.
+# Names that OpenVINO itself or GenAI reads, on any device.
 _COMMON: Final = (
     *("ALLOW_AUTO_BATCHING", "AUTO_BATCH_TIMEOUT", "CACHE_DIR", "CACHE_MODE"),
     *("DEVICE_PROPERTIES", "ENABLE_MMAP", "MODEL_PROPERTIES", "sampler_num_threads"),
@@ -164,7 +163,7 @@ _OF_COMPOUNDS: Final = {
     "HETERO": "MODEL_DISTRIBUTION_POLICY MULTI_DEVICE_PRIORITIES",
     "BATCH": "MULTI_DEVICE_PRIORITIES PERF_COUNT",
 }
-# What Vinery sets itself, and by which option.
+# Names that Vinery sets, each with its option.
 _OWN: Final = {
     "adapters": "adapters",
     "draft_model": "draft_model or eagle3_head",
@@ -178,7 +177,7 @@ _OWN: Final = {
 
 def check_device_options(options: EngineOptions, device: str, known: DeviceList | None) -> None:
     """Raise ValueError with a sentence for an option that the device does not take. What depends on
-    the devices of the machine is not checked while they are unknown."""
+    the machine is not checked while the devices are unknown."""
     if options.draft_device:
         try:
             check_device(options.draft_device, known)
@@ -235,7 +234,7 @@ def _check_properties(options: EngineOptions, device: str, known: DeviceList | N
 
 
 def _properties_of(device: str, known: DeviceList | None) -> Collection[str] | None:
-    """Return what can be set for a device; None: it is unknown."""
+    """Return the names that can be set; None: unknown."""
     compound, families = compound_of(device), families_of(device)
     if known is None or not families:
         return None

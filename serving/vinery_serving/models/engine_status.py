@@ -1,4 +1,4 @@
-"""What the node reports of a model's engine, and the states that administrators see."""
+"""The node's report of a model's engine, and the states that administrators see."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from django.db import models
 
-# How the last error of a vision model begins that does not see what it is shown.
+# The beginning of the last error of a vision model that fails its self-test.
 PICTURES_FAILED: Final = "The self-test with pictures failed on"
 
 
@@ -14,14 +14,13 @@ class EngineState(models.TextChoices):
     UNLOADED = "unloaded"
     LOADING = "loading"
     READY = "ready"
-    ASLEEP = "asleep"  # until a request comes for it: it was idle, or others need the memory
-    RETRYING = "retrying"  # it could not load, and is tried again
-    FAILED = "failed"  # until its files or settings change, or an administrator tries again
+    ASLEEP = "asleep"  # until the next request: idle, or others need the memory
+    RETRYING = "retrying"  # loading failed, and is tried again
+    FAILED = "failed"  # until files or settings change, or an administrator tries again
 
 
 class ShownState(models.TextChoices):
-    """The state of a model: that of its engine or of the job that makes its folder, or a change
-    that is pending."""
+    """The state of a model's engine, of the job that makes the folder, or of a pending change."""
 
     REGISTERED = "registered", "Without files"
     PULLING = "pulling"
@@ -104,12 +103,12 @@ class EngineStatus(models.Model):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the model could not load, even if it is tried again by itself."""
+        """Whether loading failed, even if the node tries again."""
         return self.state in (EngineState.RETRYING, EngineState.FAILED)
 
     @property
     def memory_text(self) -> str:
-        """What it needs and what was measured, in words; empty while that is unknown."""
+        """The expected and the measured memory, in words; empty while the need is unknown."""
         if self.needed_bytes is None:
             return ""
         needed = f"{self.needed_bytes >> 20} MB are expected"
@@ -122,7 +121,7 @@ class EngineStatus(models.Model):
 
     @property
     def attempts_text(self) -> str:
-        """How many attempts to load it have failed, and when the next one is; empty: none has."""
+        """The failed attempts to load, and the time of the next; empty: none failed."""
         if not self.num_attempts:
             return ""
         failed, next_at = f"{self.num_attempts} of {self.max_attempts} failed", self.next_attempt_at
@@ -130,7 +129,7 @@ class EngineStatus(models.Model):
 
     @property
     def can_be_tried(self) -> bool:
-        """Whether it is not loaded, although it should be, until a request comes or for good."""
+        """Whether an administrator can ask to load: loading failed, or the engine sleeps."""
         return self.has_failed or self.state == EngineState.ASLEEP
 
     @property
@@ -139,5 +138,5 @@ class EngineStatus(models.Model):
 
     @property
     def picture_failure(self) -> str:
-        """Why the self-test of a vision model has failed; empty: it has not."""
+        """Why the self-test of a vision model failed; empty: it did not."""
         return self.reason if self.reason.startswith(PICTURES_FAILED) else ""

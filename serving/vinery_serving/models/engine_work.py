@@ -1,4 +1,4 @@
-"""The engines of a model: what they do now and have logged, and what the API shows of them."""
+"""The work and the logs of a model's engines, and the fields of the API about them."""
 
 from __future__ import annotations
 
@@ -208,9 +208,9 @@ def _memory_bytes(pid: int) -> int | None:
 NUM_LINES: Final = 50
 # How many lines a page that follows a log gets at once.
 NUM_FOLLOWED: Final = 500
-# The rest of the file that was read, and what has come since in the newer ones.
+# The rest of the former file, and then newer files.
 _MOST_READS: Final = 3
-# What pages show where there is no log.
+# Shown where there is no log.
 NO_LOG: Final = (
     "No engine of this model has logged anything on this host. With several hosts, the log is on "
     "the host that runs the engine: vinery logs --model {model}"

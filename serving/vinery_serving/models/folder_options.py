@@ -1,4 +1,4 @@
-"""What the files of a model's folder show: what the model does, and whether it takes its options.
+"""Reads the task of a model from the files of the folder, and checks options against these files.
 
 The outputs of the graph decide on the task, because a folder may keep the configuration of another
 export: the same BERT is exported for embeddings, for ranking and for filling in words.
@@ -97,12 +97,12 @@ def _has_linear_attention(graph: Path) -> bool:
     return False
 
 
-# -- Heads for speculative decoding: models that read the hidden states of another one. The exporter
-# notes the kind of a head at the end of its graph, and the training in its config.json.
+# -- Heads for speculative decoding: models that read the hidden states of another model. The
+# exporter notes the kind of a head at the end of the graph; the training notes it in config.json.
 
 _NOTES_BYTES: Final = 1 << 16
 _KINDS: Final = ((b"eagle3", "EAGLE-3"), (b"dflash", "DFlash"))
-# From so many on GenAI 2026.4.1 chooses the layers that a head reads.
+# With so many layers or more, GenAI 2026.4.1 chooses those that a head reads.
 _LEAST_LAYERS: Final = 10
 
 
@@ -157,7 +157,7 @@ def _num_layers(folder: Path) -> int:
         return 0
 
 
-# -- Models that ship with Vinery: their names do for folders, in a clone and in a wheel
+# -- Models that ship with Vinery: a name stands for the folder, in a clone and in a wheel
 
 
 def shipped_models() -> tuple[str, ...]:
@@ -176,18 +176,17 @@ _FAST_TOKENIZER: Final = "tokenizer.json"
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 _VECTORS: Final = frozenset({"sentence_embedding", "last_hidden_state", "token_embeddings"})
 _SCORES: Final = "logits"
-# What remembers a conversation generates text, whatever its outputs are called.
+# A graph that keeps a state generates text, whatever the names of the outputs.
 _STATE: Final = 'type="ReadValue"'
 _MAX_LABELS: Final = 2
 
 
 class UnusableModel(ValueError):
-    """The model does what Vinery does not serve. The message is for administrators."""
+    """The model has a task that Vinery does not serve. The message is for administrators."""
 
 
 def read_task(folder: Path) -> Task | None:
-    """Return the task of the model in a folder; None: it has no graph that can be read. Raises
-    UnusableModel."""
+    """Return the task of the model in a folder; None: no readable graph. Raises UnusableModel."""
     if (folder / EMBEDDINGS).is_file():
         return Task.VISION
     try:
@@ -242,7 +241,7 @@ def _check_labels(folder: Path) -> None:
 
 
 def _has_template(folder: Path) -> bool:
-    """As `prompting.folder` finds chat templates."""
+    """Looks where `prompting.folder` finds chat templates."""
     files = ("chat_template.jinja", "chat_template.json")
     if any((folder / name).is_file() for name in files):
         return True

@@ -1,4 +1,4 @@
-"""What the management API returns of hubs and the catalogue, and the actions that ask hubs."""
+"""Answers of the management API about hubs and the catalogue, and the actions that ask hubs."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -100,8 +100,6 @@ class CatalogueSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
 
 class _Entry:
-    """A model of the catalogue, and whether it fits."""
-
     def __init__(self, model: CatalogueModel, machine: Machine) -> None:
         self._model, self.need, self.fits = model, model.need_on(machine), model.fits(machine)
 
@@ -118,7 +116,7 @@ def catalogue_body() -> dict[str, Any]:
 
 
 def _answered(ask: Callable[[], ResultT]) -> ResultT:
-    """Raises ValidationError with the sentence of what a hub refuses, or what it does not have."""
+    """Turns `PullFailed` into a ValidationError with the same sentence."""
     try:
         return ask()
     except PullFailed as error:

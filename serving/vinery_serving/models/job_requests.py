@@ -1,7 +1,7 @@
-"""What administrators ask of jobs, and what becomes of the results. Each request is audited.
+"""Requests for jobs, and the storage of their results. Each request is audited.
 
-Each kind has a frozen class with its parameters, which the API, the console and the commands read,
-and a function that stores its results.
+The parameters of a kind are a frozen class, which the API, the console and the commands read. Each
+kind has a function that stores results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MEASURABLE: Final = (ShownState.READY, ShownState.ASLEEP)
 
 
 def begin(model: ServedModel, kind: JobKind, parameters: Mapping[str, Any]) -> ModelJob:
-    """Ask the node for a job. Raises ValidationError while one of its kind has not ended."""
+    """Ask the node for a job. Raises ValidationError while a job of this kind has not ended."""
     ended = ModelJob.objects.filter(model=model).exclude(state__in=UNFINISHED)
     kept = ended.values_list("pk", flat=True)[:_MAX_ENDED]
     ended.exclude(pk__in=list(kept)).delete()
@@ -64,12 +64,12 @@ def pause(job: ModelJob) -> ModelJob:
 
 
 def cancel(job: ModelJob) -> ModelJob:
-    """End a job for good. What it has made so far is deleted."""
+    """End a job for good. Its files so far are deleted."""
     return changes.switch(job, "cancel", asked=Asked.CANCEL)
 
 
 def resume(job: ModelJob) -> ModelJob:
-    """Go on with a job that is paused, or begin one again that has failed."""
+    """Continue a paused job, or restart a failed or cancelled job."""
     if job.state in (JobState.FAILED, JobState.CANCELLED):
         return changes.switch(
             job,
@@ -109,8 +109,8 @@ class Conversion:
 
 
 def convert(asked: Conversion) -> ModelJob:
-    """Ask the node to convert a checkpoint. A model that has a folder serves from it until the new
-    one is ready.
+    """Ask the node to convert a checkpoint. A model with a folder serves from it until the new
+    folder is ready.
 
     Raises ValidationError for a checkpoint (`folder`) or options with which no conversion can
     begin, by their names.
@@ -139,8 +139,8 @@ def pulled_checkpoints() -> list[str]:
 
 
 def checkpoint_of(model: ServedModel) -> str:
-    """Return the folder of the checkpoint that the model was last converted from; empty: it was
-    not, is being converted, or the folder is gone."""
+    """Return the folder of the model's last converted checkpoint; empty: there is none, the
+    conversion has not ended, or the folder is gone."""
     job = ModelJob.objects.filter(model=model, kind=JobKind.CONVERT).first()
     if job is None or job.is_unfinished or not Path(job.parameters["source"]).is_dir():
         return ""
@@ -183,8 +183,8 @@ class Tune:
 
 
 def tune(model: ServedModel, asked: Tune) -> ModelJob:
-    """Ask the node to look for better engine options, in engines beside the one that serves.
-    Raises ValidationError for a model without a folder."""
+    """Ask the node to look for better engine options, in engines beside the serving one. Raises
+    ValidationError for a model without a folder."""
     _check_task(model)
     if not model.folder:
         raise ValidationError(f"{model} has no folder yet: it is {model.state_text}.")
@@ -200,8 +200,8 @@ def tune(model: ServedModel, asked: Tune) -> ModelJob:
 
 
 def apply_tuning(model: ServedModel) -> ServedModel:
-    """Set the best options that the last tuning has found. Raises ValidationError without one, or
-    if the model has other options or another folder than it had then."""
+    """Set the best options that the last tuning has found. Raises ValidationError without a tuning,
+    or if folder, device or options have changed since."""
     tunings = ModelJob.objects.filter(model=model, kind=JobKind.TUNE, state=JobState.DONE)
     job = tunings.first()
     if job is None:
@@ -234,7 +234,7 @@ TakeResult = Callable[[ModelJob, Mapping[str, Any]], None]
 
 
 def take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
-    """Store the result and end the job. Returns what is wrong with it; empty: nothing."""
+    """Store the result and end the job. Returns what is wrong with the result; empty: nothing."""
     try:
         _TAKERS[JobKind(job.kind)](job, result)
     except (ValidationError, ValueError) as error:
@@ -257,8 +257,8 @@ def _take_folder(job: ModelJob, result: Mapping[str, Any]) -> None:
 
 
 def _take_pull(job: ModelJob, result: Mapping[str, Any]) -> None:
-    """Give the model what was pulled; a checkpoint is converted first. Raises ValidationError for a
-    folder that cannot be served."""
+    """Give the model the pulled folder; a checkpoint is converted first. Raises ValidationError for
+    a folder that cannot be served."""
     ServedModel.objects.filter(pk=job.model_id).update(source=result.get("source", {}))
     if "precision" not in result:
         _take_folder(job, result)
@@ -290,8 +290,8 @@ def _take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:
 
 
 def why_futile(job: ModelJob) -> str:
-    """Return why a measurement cannot end well any more, for administrators; empty: it can, or the
-    job measures nothing. The job's process knows the engine's socket alone."""
+    """Return why a measurement can no longer succeed, for administrators; empty: it can, or the job
+    is of another kind. The job's process knows the engine's socket alone."""
     model = job.model
     if job.kind != JobKind.BENCH:
         return ""

@@ -1,8 +1,8 @@
-"""Long work on models, each a row that the node carries out, and the history of models.
+"""Jobs, long work on models that the node carries out, and the history of models.
 
-Administrators write what they want of a job (`asked`), the node what has become of it. A job is
-carried out by a process that may be killed at any time: it begins again, and goes on where it was
-as far as its kind can. See `node.job_runner`.
+Administrators write the column `asked` of a job, the node writes the state and the result. The
+process of a job may be killed at any time: the job restarts, and continues where its kind can. See
+`node.job_runner`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class JobKind(models.TextChoices):
 
 
 class JobState(models.TextChoices):
-    WAITING = "waiting", "waiting"  # for the node, for its turn or for its next attempt
+    WAITING = "waiting", "waiting"  # for the node, a turn or the next attempt
     RUNNING = "running", "running"
     PAUSED = "paused", "paused"
     DONE = "done", "done"
@@ -37,7 +37,7 @@ class JobState(models.TextChoices):
 
 
 class Asked(models.TextChoices):
-    """What an administrator wants of a job."""
+    """The last request of an administrator for a job."""
 
     RUN = "run", "run"
     PAUSE = "pause", "pause"
@@ -45,7 +45,7 @@ class Asked(models.TextChoices):
 
 
 UNFINISHED: Final = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)
-# These make the folder of their model: no engine can load it before they are done.
+# Jobs that make the folder of a model: no engine can load the folder before the end.
 FOLDER_KINDS: Final = (JobKind.PULL, JobKind.CONVERT)
 
 
@@ -99,7 +99,7 @@ class ModelJob(models.Model):
 
     @property
     def log_path(self) -> Path:
-        """The file that its process logs to. It is of this host."""
+        """The log of the job's process, on this host."""
         return log_path(Path(settings.VINERY_LOG_DIR), f"job-{self.pk}")
 
     @property
@@ -149,8 +149,8 @@ def asker_of(model_id: int) -> str:
 
 
 def record_event(model_id: int, state: str, reason: str = "") -> None:
-    """Add an event, unless it repeats the newest one, or has no reason for the same state. Raises
-    DatabaseError."""
+    """Add an event. The event is dropped if the newest event has the same state, and the reason is
+    the same or empty. Raises DatabaseError."""
     events = ModelEvent.objects.filter(model_id=model_id)
     newest = events.first()
     if newest is not None and newest.state == state and reason in ("", newest.reason):

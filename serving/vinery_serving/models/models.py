@@ -175,8 +175,8 @@ class ServedModel(models.Model):
         return ModelJob.objects.filter(model=self, kind__in=FOLDER_KINDS).first()
 
     def _is_obsolete(self, status: EngineStatus) -> bool:
-        """Whether the node reported this before a change that needs another engine, or before an
-        administrator asked to try again: it reports each step after one."""
+        """Whether the report is older than a change that needs another engine, or than a retry of
+        an administrator: the node reports each step after a retry."""
         if status.settings_digest not in ("", self.settings_digest):
             return True
         was_retried = self.retried_at is not None and self.retried_at > status.changed_at
@@ -184,7 +184,7 @@ class ServedModel(models.Model):
 
     @property
     def settings_digest(self) -> str:
-        """Names what the engine depends on. Another digest needs another engine."""
+        """SHA-256 of the settings of the engine. Another digest needs another engine."""
         devices = ", ".join([self.device, *self.replica_devices])
         return settings_digest(self.name, self.folder, devices, options_text(self.options))
 
@@ -193,7 +193,7 @@ class ServedModel(models.Model):
         return devices[replica % len(devices)] if devices else self.device
 
     def read_task(self) -> None:
-        """Read the task from the folder. Without a graph there it stays as it is."""
+        """Read the task from the folder. Without a graph there, the task stays."""
         with contextlib.suppress(UnusableModel):
             self.task = str(read_task(Path(self.folder)) or self.task)
 
@@ -262,13 +262,13 @@ class ServedModel(models.Model):
 
 
 def options_text(options: Mapping[str, Any]) -> str:
-    """Return those of a model's options that its engine is started with, as canonical JSON: equal
-    ones compare equal."""
+    """Return the options that the engine is started with, as canonical JSON: equal options compare
+    equal."""
     return json.dumps(of_engine(options), sort_keys=True)
 
 
 def settings_digest(name: str, folder: str, devices: str, options: str) -> str:
-    """Hexadecimal SHA-256 of what engines depend on. `options` is that of `options_text`."""
+    """Hexadecimal SHA-256 of the settings of engines. `options` comes from `options_text`."""
     return sha256("\0".join((name, folder, devices, options)).encode()).hexdigest()
 
 

@@ -1,8 +1,8 @@
-"""Models of hubs: what is asked of them, whether they will load on this machine, and pulling them.
+"""Models of hubs: questions to hubs, the verdict whether a model will load here, and pulls.
 
 Pages and the management API ask hubs a few questions at a time, each with a deadline. A question
-occupies a thread. One that is not answered in time goes on until its connection ends, and counts as
-long: a slow hub cannot collect threads.
+occupies a thread. A late question counts until its connection ends: a slow hub cannot collect
+threads.
 """
 
 import threading
@@ -109,8 +109,8 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What would be pulled, whether it will load here, and the name of the model. An archive is
-    judged only when it is unpacked."""
+    """The origin of a pull, the verdict, and the name of the model. An archive has no verdict
+    before it is unpacked."""
 
     origin: Origin
     verdict: Verdict | None
@@ -119,7 +119,7 @@ class Judged:
 
 def ask(question: Callable[[], ResultT], within_s: float = WITHIN_S) -> ResultT:
     """Return the answer. Raises what the question raises, and `HubUnavailable` after the deadline
-    or while too many others run."""
+    or while too many questions run."""
     if not _RUNNING.acquire(blocking=False):
         raise HubUnavailable("Too many questions to hubs are running. Try again in a moment.")
     answer: Future[ResultT] = Future()
@@ -144,7 +144,7 @@ def _answer(question: Callable[[], ResultT], answer: Future[ResultT]) -> None:
 
 def look(asked: Repository, context: int = CONTEXT_TOKENS, within_s: float = WITHIN_S) -> Judged:
     """Ask the hub, and judge the model for the device. Raises `PullFailed`."""
-    machine = machine_for(asked.device)  # in this thread: it asks the database
+    machine = machine_for(asked.device)  # in this thread, which may ask the database
     return ask(lambda: judge(asked, machine, context), within_s)
 
 
@@ -176,9 +176,9 @@ def judge(asked: Repository, machine: Machine, context: int = CONTEXT_TOKENS) ->
 
 
 def pull(asked: Pull, judged: Judged | None = None) -> ModelJob:
-    """Judge a model, unless it is judged, and ask the node to pull it. A model that has a folder
-    serves from it until the new one is ready. Raises `PullFailed`, and ValidationError for what
-    will not load."""
+    """Judge a model, unless `judged` is given, and ask the node for the pull. A model with a folder
+    serves from it until the new folder is ready. Raises `PullFailed`, and ValidationError for a
+    model that will not load."""
     judged = judged or look(asked)
     if judged.verdict is not None and judged.verdict.answer is Answer.NO:
         raise ValidationError(" ".join(judged.verdict.reasons))
@@ -199,8 +199,7 @@ def pull(asked: Pull, judged: Judged | None = None) -> ModelJob:
 
 
 def facts_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what pages and commands show of a verdict, the most important
-    first."""
+    """Yield names and texts of a verdict for pages and commands, the most important first."""
     need, machine = verdict.need, verdict.machine
     commit = f" at {verdict.commit[:12]}" if verdict.commit else ""  # files of this machine: none
     basis = "(as measured here with other models)" if need.is_corrected else "(estimated)"
@@ -232,7 +231,7 @@ def _repository_of(name: str) -> str:
 
 
 def machine_for(device: str) -> Machine:
-    """Return this machine, with the memory of a device and the engines measured on it."""
+    """Return this machine, with the memory of a device and the engines that were measured there."""
     known = devices.read(Path(settings.VINERY_RUN_DIR))
     found = [each for each in known.devices if each.name == device] if known else []
     own_bytes = found[0].memory_bytes if found and device != _CPU else None
@@ -241,8 +240,8 @@ def machine_for(device: str) -> Machine:
 
 
 def _measured() -> Iterator[MeasuredEngine]:
-    """The engines that the node has measured. Other devices have memory that is not measured, and
-    one with a draft model has the weights of two models: they are left out."""
+    """The engines that the node has measured on the CPU: memory of other devices is not measured.
+    An engine with a draft model is left out, because it has the weights of two models."""
     for model in ServedModel.objects.filter(device=_CPU).select_related("engine"):
         weights_bytes = weights_bytes_of(Path(model.folder))
         loaded_bytes = model.status.loaded_bytes

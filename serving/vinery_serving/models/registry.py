@@ -60,7 +60,7 @@ def list_models() -> list[ServedModel]:
 
 
 def read_served() -> list[Served]:
-    """Return models, those that are ready first, and aliases."""
+    """Return models, the ready ones first, and aliases."""
     models = sorted(list_models(), key=lambda each: each.shown_state is not ShownState.READY)
     found = {each.name: _served(each) for each in models}
     for alias in ModelAlias.objects.all():
@@ -82,8 +82,8 @@ def _served(model: ServedModel) -> Served:
 
 
 def models_seen_by(access: Access) -> list[ServedModel]:
-    """Return the models that a user of the console sees: administrators all, others those of their
-    projects and those of all projects."""
+    """Return the models that a user of the console sees: an administrator all models, others the
+    models of their projects and of all projects."""
     models = list_models()
     if access.is_superuser or not any(model.project_ids for model in models):
         return models

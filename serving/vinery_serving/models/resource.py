@@ -61,9 +61,9 @@ def targets_text(targets: dict[str, int]) -> str:
     return ", ".join(f"{name} {weight}" for name, weight in by_weight)
 
 
-# -- What goes by the name of a model, when it gets another one. Aliases follow it. All else stays
-# behind: a limit counts what the usage records of its name have, and a key whose client still sends
-# the old name must not silently get another one.
+# -- A new name of a model. Aliases follow the name. All else keeps the old name: a limit counts the
+# usage records of that name, and a key whose client still sends the old name must not silently get
+# another model.
 
 
 def follow_name(old_name: str, new_name: str) -> None:
@@ -243,7 +243,7 @@ class ServedModels(PlatformResource[ServedModel]):
         RowAction(
             "bench",
             Action.MANAGE,
-            lambda row: _asked(row, lambda: job_requests.measure(row)),
+            lambda row: _or_conflict(row, lambda: job_requests.measure(row)),
             "Measure the speed of a loaded model on this host, beside its requests. "
             "`/api/speed-results/` has the result within minutes.",
             "being measured",
@@ -251,7 +251,7 @@ class ServedModels(PlatformResource[ServedModel]):
         RowAction(
             "tune",
             Action.MANAGE,
-            lambda row, **values: _asked(
+            lambda row, **values: _or_conflict(
                 row, lambda: job_requests.tune(row, job_requests.Tune(**values))
             ),
             "Look for faster engine options in trials beside the running engine. The job of kind "
@@ -262,7 +262,7 @@ class ServedModels(PlatformResource[ServedModel]):
         RowAction(
             "apply-tuning",
             Action.MANAGE,
-            lambda row: _asked(row, lambda: job_requests.apply_tuning(row)),
+            lambda row: _or_conflict(row, lambda: job_requests.apply_tuning(row)),
             "Set the best options that the last tuning has found. An engine with them takes over.",
             "changed",
         ),
@@ -278,7 +278,7 @@ class ServedModels(PlatformResource[ServedModel]):
         return rows
 
     def change(self, access: Access, row: ServedModel, values: Mapping[str, Any]) -> ServedModel:
-        """Change a model. After a new name, `warnings` of the row has what still has the old."""
+        """Change a model. After a new name, `warnings` of the row names rows with the old name."""
         old_name = ServedModel.objects.values_list("name", flat=True).get(pk=row.pk)
         if values.get("folder", row.folder) != row.folder:
             values = {**values, "source": {}}
@@ -314,7 +314,7 @@ def _tested(row: ServedModel) -> ServedModel:
     return row
 
 
-def _asked(row: ServedModel, ask: Callable[[], object]) -> ServedModel:
+def _or_conflict(row: ServedModel, ask: Callable[[], object]) -> ServedModel:
     try:
         result = ask()
     except ValidationError as error:

@@ -32,7 +32,7 @@ class TargetsField(forms.CharField):
         return ", ".join(f"{name}={weight}" for name, weight in value.items())
 
     def to_python(self, value: Any) -> Any:
-        """Return weights by names. Raises ValidationError for what is no name or no weight."""
+        """Return weights by names. Raises ValidationError for a wrong name or weight."""
         words = (value or "").replace(",", " ").split()
         return dict(map(_target, words))
 
@@ -73,7 +73,7 @@ class _AliasPage(AdministratorPage, RowForm):
 
 @at("models/aliases/new/", "alias-new")
 class NewAlias(_AliasPage, NewRow):
-    """`model=qwen-a` is what the form begins with."""
+    """`model=qwen-a` fills in the form."""
 
     heading, button = "Another name for models", "Save"
     done = "{row} is another name now."
@@ -105,7 +105,7 @@ class RemoveAlias(ConfirmPage):
 
 _OF_USERS: Final = ("Model", "Task", "State")
 _OF_ADMINISTRATORS: Final = (*_OF_USERS, "Device", "#Running", "#Waiting", "#Memory")
-# Of the page of a model, too, which has more of them.
+# The page of a model has these actions and more.
 _ACTIONS: Final = frozenset({"load", "unload", "retry"})
 
 

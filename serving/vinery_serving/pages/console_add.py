@@ -60,7 +60,7 @@ class AddPage(AdministratorPage):
         return redirect("console:model", job.model_id)
 
     def pull(self, form: FilesForm, asked: Pull, what: str) -> HttpResponse:
-        """Raises ValidationError for what will not load, and if a server does not answer."""
+        """Raises ValidationError if the model will not load, or a server does not answer."""
         try:
             judged = pulls.look(asked)
             if judged.verdict is not None and judged.verdict.answer is Answer.NO:
@@ -115,8 +115,8 @@ def _add(entry: CatalogueModel) -> ServedModel:
 
 @at("models/add/hub/", "model-add-hub")
 class AddFromHub(AddPage, FormPage):
-    """`q` has words to search for, or a name of a repository, which is judged before it is pulled.
-    A POST pulls it."""
+    """`q` has words to search for, or the name of a repository to judge. A POST pulls the
+    repository."""
 
     way = "hub"
     template_name = "console/model_add_hub.html"
@@ -142,7 +142,7 @@ class AddFromHub(AddPage, FormPage):
         return super().get(request, *args, **kwargs)
 
     def pulled(self, **more: Any) -> Pull:
-        """Return what the address names."""
+        """Return the parameters in the address of the page."""
         return Pull(
             repository=self.asked,
             revision=self.request.GET.get("revision", "").strip()[:_MAX_TEXT] or None,
@@ -208,7 +208,7 @@ class AddFile(AddPage, FormPage):
         return form
 
     def save(self, form: FilesForm) -> HttpResponse:
-        """Raises ValidationError, also for what is neither a URL nor an absolute path."""
+        """Raises ValidationError, also for neither a URL nor an absolute path."""
         what = form.cleaned_data["repository"].strip()
         if "://" not in what and not what.startswith("/"):
             text = "Write a URL, or an absolute path, which begins with /."

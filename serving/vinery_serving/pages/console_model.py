@@ -1,6 +1,6 @@
-"""The console's page of one model for administrators: its state and history, what it does now, its
-jobs, its settings, buttons that act on it, the pages that follow a log, and the page that looks for
-faster engine options."""
+"""The console's page of one model for administrators: state and history, present work, jobs,
+settings and buttons; the pages that follow a log, and the page that looks for faster engine
+options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class _Moment:
 
 
 def speed_of(model: ServedModel) -> dict[str, Any]:
-    """Return what the page shows: charts from two measurements on, and rows of the newest one."""
+    """Return what the page shows: charts from two measurements on, and rows of the newest."""
     results = list(SpeedResult.objects.filter(model=model)[:_NUM_SHOWN])
     if not results:
         return {"speed": None, "speed_charts": [], "speed_rows": []}
@@ -118,8 +118,8 @@ def _row(point: dict[str, Any]) -> dict[str, str]:
 
 @at(f"{_MODEL}tune/", "model-tune")
 class Tune(RowPage, LivePage, FormPage):
-    """The form, the search that runs, what each trial of the last one gave, and a button that sets
-    the best."""
+    """The form, the running search, the trials of the last search, and a button that sets the best
+    options."""
 
     template_name = "console/model_tune.html"
     resource = MODELS
@@ -220,7 +220,7 @@ class ModelPage(LivePage, ChangeRow):
 
 
 def _cache_grows(model: ServedModel) -> bool | None:
-    """Whether its KV cache has no fixed size; None: it has no cache."""
+    """Whether the KV cache has no fixed size; None: there is no cache."""
     return not model.options.get("cache_size_gb") if Task(model.task).is_generation else None
 
 
@@ -255,8 +255,6 @@ class RemoveModel(ConfirmPage):
 
 @at(_JOB, "model-job", "pause", "resume")
 class ActOnJob(ButtonPage):
-    """Buttons of the model's page."""
-
     resource = MODEL_JOBS
 
     def back_address(self) -> str:
@@ -279,12 +277,11 @@ class CancelJob(ConfirmPage):
         return reverse("console:model", args=[self.row.model_id])
 
 
-# -- Pages that follow a log: that of a model's engine, and that of a job
+# -- Pages that follow the log of an engine or of a job
 
 
 class LogPage(RowPage):
-    """A page with a log. A script asks it for the lines after those that it has, with
-    `?after=POSITION`."""
+    """A page with a log. A script asks for newer lines with `?after=POSITION`."""
 
     template_name = "console/model_log.html"
 

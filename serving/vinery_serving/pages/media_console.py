@@ -1,5 +1,5 @@
-"""The console's pages of media rules: what is allowed, what was refused, and the tester; with the
-forms of rules, and links to them. All are in Django's admin, too."""
+"""The console's pages of media rules: allowed and refused media, and the tester; with the forms of
+rules, and links to the forms. All are in Django's admin, too."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -55,7 +55,8 @@ class MediaScopeField(ScopeField):
         super().__init__(access, label, help_text, choices)
 
     def to_python(self, value: Any) -> Any:
-        """Return the row, or `platform`. Raises ValidationError for what the user does not own."""
+        """Return the row, or `platform`. Raises ValidationError for a scope that the user does not
+        own."""
         row = PLATFORM if value == PLATFORM else super().to_python(value)
         if row is not None and not self._access.owns(*ids_of(row)):
             raise ValidationError("Choose an entry of the list.")
@@ -64,7 +65,7 @@ class MediaScopeField(ScopeField):
 
 class ScopedForm(ResourceForm):
     """A form of a row that applies to the platform, an organisation or a project. A stored row
-    keeps what it applies to."""
+    keeps its scope."""
 
     names: ClassVar[tuple[str, ...]]
 
@@ -82,7 +83,7 @@ class ScopedForm(ResourceForm):
             more["initial"] = {**usual, **more["initial"]}
         super().__init__(resource, access, data, self.names, row, **more)
         for field in self.fields.values():
-            # An empty number is none of the default: it is asked for.
+            # An empty number does not mean the default: a number is required.
             is_number = isinstance(field, forms.IntegerField | forms.FloatField)
             field.required = field.required or is_number
         if row is None:
@@ -151,9 +152,9 @@ class TestForm(SerializerForm):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """To the form of the rule that would allow what was refused."""
+    """A link to the form of the rule that would allow a refused target."""
 
-    row: MediaRule | MediaFolder  # a new one, or the one that refused it
+    row: MediaRule | MediaFolder  # new, or the rule that refused
     address: str
 
     @property
@@ -169,7 +170,7 @@ def link_of(denial: Denial, organization_id: int | None, project_id: int | None)
     gone. The form of a new rule takes its values from the query of the address."""
     table: type[Any] = MediaFolder if denial.folder else MediaRule
     if denial.reason is not DenialReason.NO_RULE:
-        return _link_to(table.objects.filter(pk=denial.rule_id or 0).first())
+        return _row_link(table.objects.filter(pk=denial.rule_id or 0).first())
     ids: dict[str, Any] = {
         "organization_id": None if denial.level == "platform" else organization_id,
         "project_id": project_id if denial.level == "project" else None,
@@ -178,10 +179,10 @@ def link_of(denial: Denial, organization_id: int | None, project_id: int | None)
     stored = table.objects.filter(**ids, **what).first()
     query = {"of": _scope_value(**ids), **what, **_unusual(denial)}
     new = reverse("console:media-folder-new" if denial.folder else "console:media-rule-new")
-    return _link_to(stored) or Link(table(**ids), f"{new}?{urlencode(query)}")
+    return _row_link(stored) or Link(table(**ids), f"{new}?{urlencode(query)}")
 
 
-def _link_to(row: MediaRule | MediaFolder | None) -> Link | None:
+def _row_link(row: MediaRule | MediaFolder | None) -> Link | None:
     if row is None:
         return None
     kind = "folder" if isinstance(row, MediaFolder) else "rule"
@@ -272,7 +273,7 @@ def _is_useless(row: MediaRule, platform_hosts: Iterable[str]) -> bool:
 
 
 class _MediaForm(RowForm):
-    """A form of a rule, a folder or a number; `kind` is which of them."""
+    """A form of a rule, a folder or a number, as `kind` names."""
 
     template_name = "console/media_form.html"
     resource = MEDIA_RULES
@@ -335,7 +336,7 @@ class TestMedia(FormPage):
 
     def save(self, form: TestForm) -> HttpResponse:
         """Show the steps. Raises nothing while too many tests run, or if the model was unloaded:
-        the form shows it."""
+        the form shows the error."""
         what, ids = form.cleaned_data["what"], ids_of(form.cleaned_data["of"])
         context: dict[str, Any] = {"what": what}
         try:

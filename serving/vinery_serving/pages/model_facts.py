@@ -1,5 +1,5 @@
-"""What pages and commands show of a model: facts about its engine, its jobs and trials of other
-options, and an example."""
+"""Facts about a model for pages and commands: the engine, jobs, trials of other options, and an
+example."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -37,8 +37,6 @@ _EXAMPLES: Final[Mapping[Task, tuple[str, Mapping[str, Any]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as the page shows it, with the actions that it takes now."""
-
     job: ModelJob
 
     @property
@@ -57,7 +55,7 @@ class JobView:
 
     @property
     def percent(self) -> int | None:
-        """How much of a job is done that has not ended; None: unknown."""
+        """The done part of an unfinished job; None: unknown, or ended."""
         if not self.job.is_unfinished or not self.job.total_bytes:
             return None
         return min(100, 100 * self.job.done_bytes // self.job.total_bytes)
@@ -71,9 +69,9 @@ def jobs_of(model: ServedModel, num_jobs: int) -> list[JobView]:
 def engine_facts(
     body: Mapping[str, Any], attempts: str, *, cache_grows: bool | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what is known of an engine. `body` is that of the API,
-    `attempts` the text about them. `cache_grows`: its KV cache has no fixed size;
-    None: it has none."""
+    """Yield names and texts of facts about an engine. `body` is that of the API, `attempts` the
+    text about attempts to load. `cache_grows`: the KV cache has no fixed size; None: there is no
+    cache."""
     if body["num_running"] is not None:
         yield "Running requests", str(body["num_running"])
         yield "Waiting requests", str(body["num_waiting"])
@@ -81,7 +79,7 @@ def engine_facts(
         yield from _work_facts(body["work"], cache_grows=cache_grows)
     if body["memory_bytes"] is not None:
         yield "Memory now", bytes_text(body["memory_bytes"])
-    # It is measured once a minute, and without what other engines share.
+    # The peak is measured once a minute, without memory that engines share.
     if (body["peak_bytes"] or 0) > (body["memory_bytes"] or 0):
         yield "Memory at most", bytes_text(body["peak_bytes"])
     if body["needed_bytes"] is not None:
@@ -158,7 +156,7 @@ def curl_of(model: ServedModel, base_url: str) -> str:
 
 
 def trial_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what each trial gave, in the order in which they ran. `result` is that of the job."""
+    """Yield the results of trials, in the order of the trials. `result` is that of the job."""
     for trial in result["trials"]:
         gain = trial["gain"]
         yield {
@@ -171,7 +169,7 @@ def trial_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def is_better(result: Mapping[str, Any]) -> bool:
-    """Whether the search has found options that are better than those it began with."""
+    """Whether the search has found better options than the first."""
     return bool(result["best"] != result["present"])
 
 

@@ -79,7 +79,7 @@ class OptionsField(forms.Field):
     widget = OptionsWidget
 
     def to_python(self, value: Any) -> dict[str, Any]:
-        """Raises ValidationError for a member of what is no group."""
+        """Raises ValidationError for a member of an option that is no group."""
         options: dict[str, Any] = {}
         for name, text in sorted((value or {}).items()):  # a group before its members
             if not text.strip():
@@ -98,7 +98,7 @@ class OptionsField(forms.Field):
 
 
 def option_value(text: str) -> Any:
-    """Return the value that a text means: JSON where it is valid JSON, else the text itself."""
+    """Return the value that a text means: parsed if valid JSON, else the text itself."""
     try:
         return json.loads(text)
     except ValueError:
@@ -130,7 +130,7 @@ def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """Return what `option_value` reads as this value."""
+    """Return a text that `option_value` reads as this value."""
     is_plain = isinstance(value, str) and option_value(value) == value and value != ""
     return value if is_plain else json.dumps(value, ensure_ascii=False)
 
@@ -161,13 +161,13 @@ class ModelForm(ResourceForm):
 
     @property
     def num_options(self) -> int:
-        """How many options differ from their defaults, as they are shown."""
+        """How many options have a value in the form."""
         return sum(1 for text in self["options"].value().values() if text)
 
 
 def _project_field(ids: list[int]) -> forms.Field:
-    """`ids` are those that the model has. One that no project has any more stays a choice: without
-    it the model would be for all keys."""
+    """`ids` are those of the model. A removed project stays a choice: without it the model would be
+    for all keys."""
     known = {project.pk: str(project) for project in Project.objects.order_by("name", "pk")}
     removed = {each: f"removed project {each}" for each in ids if each not in known}
     return forms.TypedMultipleChoiceField(
@@ -180,8 +180,8 @@ def _project_field(ids: list[int]) -> forms.Field:
 
 
 class ChangedModelForm(ModelForm):
-    """All fields of a stored model but those that actions change, and its folder while a job makes
-    it."""
+    """All fields of a stored model but `is_loaded`, which actions change, and `folder` while a job
+    makes the folder."""
 
     def __init__(
         self,
@@ -206,8 +206,7 @@ def _awaits_folder(model: ServedModel) -> bool:
 
 
 class FilesForm(ParametersForm):
-    """The parameters of a job that makes files for a name: of a new model, or of one that gets them
-    instead of its own."""
+    """The parameters of a job that makes the files of a new model, or replaces those of a model."""
 
     rare: ClassVar[tuple[str, ...]] = ("options",)
     replaces = forms.BooleanField(
@@ -240,8 +239,8 @@ class FilesForm(ParametersForm):
 
 
 class ConvertForm(FilesForm):
-    """A checkpoint on this server, and what becomes of it. The options of the conversion are
-    folded."""
+    """A checkpoint on this server, and the model that gets the result. The options of the
+    conversion are folded."""
 
     rare = tuple(each.name for each in fields(ConvertOptions) if each.name != "precision")
 

@@ -1,10 +1,10 @@
 """Turns files of pictures, videos and documents into pixels of the size that a model takes.
 
-Decoders are native code that reads what strangers send, so these functions run in worker processes
-alone, one file in each call: a file that crashes its decoder, or needs too much time or memory,
-costs the process and is refused by the name of its part. The web process imports this package, but
-none of the libraries behind it. What a file is, its first bytes decide: declared types and names of
-files are often wrong.
+Decoders are native code that reads files of strangers, so these functions run in worker processes
+alone, one file in each call. A file that crashes the decoder, or needs too much time or memory,
+costs the process, and the refusal names the part of the request. The web process imports this
+package, but none of the libraries behind it. The first bytes decide the type of a file: declared
+types and names are often wrong.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +18,8 @@ from vinery_serving.core.media import Clip, MediaKind, Page, Picture
 
 # -- Limits and refusals
 
-# From the width and height of a picture in pixels, upright, to those that it is scaled to. May
-# raise `InvalidRequest`.
+# From width and height of an upright picture, in pixels, to those of the scaled picture. May raise
+# `InvalidRequest`.
 Fit = Callable[[int, int], tuple[int, int]]
 
 _UNKNOWN_RATE: Final = 1.0
@@ -31,12 +31,12 @@ class DecodeLimits:
 
     max_bytes: int = 20 * 2**20
     max_pixels: int = 40_000_000  # of a picture, a frame or a page
-    max_frames: int = 32  # that are taken from a video, evenly
-    # Of all frames that must be decoded for them: a decoder needs about 5 ns for a pixel.
+    max_frames: int = 32  # taken evenly from a video
+    # Of all frames that must be decoded: a decoder needs about 5 ns for a pixel.
     max_video_pixels: int = 300_000_000
     max_duration_s: float = 3600.0  # of a video
     max_pages: int = 20
-    cpu_s: float = 1.8  # processor time for one file; the caller sets it for its process
+    cpu_s: float = 1.8  # processor time for one file; the caller limits the process
 
 
 class Unreadable(Exception):
@@ -62,7 +62,7 @@ def refusals(param: str) -> Iterator[None]:
 
 @contextmanager
 def reading(file_type: str) -> Iterator[None]:
-    """Raise `Unreadable` for any error of a library: damaged files cause those of all types."""
+    """Raise `Unreadable` for any error of a library: damaged files cause all types of errors."""
     try:
         yield
     except (Unreadable, MemoryError):
@@ -128,7 +128,7 @@ _READABLE: Final = {
     MediaKind.VIDEO: "MP4, WebM, Matroska, QuickTime, AVI, or an animated GIF",
     MediaKind.DOCUMENT: "PDF",
 }
-# So many bytes decide.
+# The number of bytes that decide.
 _HEAD_BYTES: Final = 512
 
 
@@ -191,7 +191,7 @@ _MARKUP: Final = ((b"<svg", "SVG"), (b"<!doctype html", "HTML"), (b"<html", "HTM
 
 
 def kind_of(data: bytes) -> MediaKind | None:
-    """None: the file is none that is read."""
+    """None: no file of a type that is read."""
     file_type = type_of(data)
     return file_type.kind if file_type else None
 
@@ -217,7 +217,7 @@ def _iso_type(head: bytes) -> FileType:
 
 
 def _brands(head: bytes) -> Iterator[bytes]:
-    """The major brand, and then those that the file is compatible with."""
+    """The major brand, and then the compatible brands."""
     end = min(int.from_bytes(head[:4]), len(head))
     yield head[8:12]
     for start in range(16, end, 4):
@@ -286,5 +286,5 @@ def decode_document(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> 
 
 
 def load_libraries() -> None:
-    """Import what decodes, which takes a part of a second, before workers are forked."""
+    """Import the decoders, which takes a part of a second, before workers are forked."""
     from vinery_serving.media.decoding import documents, videos  # noqa: F401

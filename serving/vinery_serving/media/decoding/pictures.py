@@ -1,8 +1,8 @@
 """Decodes pictures, and frames of animated ones, with Pillow: upright, in RGB, on white, and in the
 size that a model takes.
 
-One decoder for each file, chosen by its first bytes. Pillow's other decoders, some of which start
-programs, are never tried.
+The first bytes of a file choose the decoder. Pillow's other decoders, some of which start programs,
+are never tried.
 """
 
 import warnings
@@ -108,8 +108,8 @@ def _duration_ms(image: ImageFile.ImageFile) -> float:
 
 @contextmanager
 def _reading(file_type: FileType, max_pixels: int) -> Iterator[None]:
-    """Raise `Unreadable` for all errors of Pillow, and let it refuse more pixels wherever it
-    allocates them, such as for a later frame."""
+    """Raise `Unreadable` for all errors of Pillow. Pillow refuses more pixels at each allocation,
+    such as for a later frame."""
     before = Image.MAX_IMAGE_PIXELS
     Image.MAX_IMAGE_PIXELS = (max_pixels + 1) // 2  # Pillow raises for twice as many
     try:
@@ -153,7 +153,7 @@ _TRANSPOSITIONS: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# From a mode of Pillow to the one with 8 bits that has the same colours and transparency.
+# From a mode of Pillow to the mode with 8 bits that has the same colours and transparency.
 _EIGHT_BIT_MODES: Final = {
     **{mode: mode for mode in ("L", "LA", "RGB", "RGBA")},
     **dict.fromkeys(("P", "CMYK", "YCbCr", "HSV", "RGBX"), "RGB"),
@@ -169,7 +169,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def _stored(size: tuple[int, int], orientation: int) -> tuple[int, int]:
-    """Return the size of the stored picture for that of the upright one, or the reverse."""
+    """Return the size of the stored picture for an upright size, or the reverse."""
     return size[::-1] if orientation >= 5 else size
 
 

@@ -1,9 +1,9 @@
-"""Decodes frames of a video with FFmpeg's libraries, from memory alone. Pillow decodes those of an
-animated picture.
+"""Decodes frames of a video with FFmpeg's libraries, from memory alone. Pillow decodes animated
+pictures.
 
 A video may be long, and a model sees few of its frames. So all packets are read first, which costs
-little. Then a decoder gets those between a wanted frame and the key frame that it needs. If these
-are too many, key frames are taken instead.
+little. Then a decoder gets the packets from a key frame to the wanted frame. If these are too many,
+key frames are taken instead.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,8 +52,8 @@ av.logging.set_libav_level(av.logging.PANIC)
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Packets that follow each other from a key frame on, and the times of the frames that are
-    wanted of them, in the stream's unit and in their order."""
+    """Consecutive packets from a key frame on, and the sorted times of the wanted frames, in the
+    stream's unit."""
 
     packets: Sequence[_Packet]
     times: Sequence[int]
@@ -133,13 +133,13 @@ def _video_stream(container: InputContainer) -> VideoStream:
 def _packets(
     container: InputContainer, stream: VideoStream, num_bytes: int, limits: DecodeLimits
 ) -> list[_Packet]:
-    """Return those of all frames, in the order of decoding."""
+    """Return the packets of all frames, in the order of decoding."""
     _check_duration((container.duration or 0) / _MICROSECONDS, limits)
     packets: list[_Packet] = []
     most_bytes = _MAX_PACKET_BYTES * num_bytes
     for number, packet in enumerate(container.demux(stream)):
         most_bytes -= packet.size
-        if most_bytes < 0 or number > _MAX_PACKETS:  # the last one is none
+        if most_bytes < 0 or number > _MAX_PACKETS:  # the last packet is empty
             raise Unreadable("has more frames than can be read. Send a shorter video")
         if packet.size:
             packets.append(packet)
@@ -182,7 +182,7 @@ def _runs(packets: Sequence[_Packet], num_pixels: int, limits: DecodeLimits) -> 
 
 
 def _key_frames(packets: Sequence[_Packet]) -> list[int]:
-    """Return the last key frame up to each packet, by their indexes."""
+    """Return the index of the last key frame up to each packet."""
     latest, keys = 0, []
     for index, packet in enumerate(packets):
         latest = index if packet.is_keyframe else latest
@@ -191,7 +191,7 @@ def _key_frames(packets: Sequence[_Packet]) -> list[int]:
 
 
 def _decoded(context: VideoCodecContext, runs: Iterable[_Run]) -> Iterator[VideoFrame]:
-    """Yield the wanted frames. If one does not come out, the next one is taken."""
+    """Yield the wanted frames. If a frame does not come out, the next frame is taken."""
     for run in runs:
         times = list(run.times)
         for packet in (*run.packets, None):

@@ -1,8 +1,8 @@
 """The media that the rules refused, counted in memory until a thread stores the counts.
 
 The event loop calls `put`, which returns at once; a thread calls `store` about once a second. A
-killed process loses what it has not stored: the list is for people who write rules, and counts no
-usage.
+killed process loses counts that are not stored: the list is for people who write rules, and counts
+no usage.
 """
 
 import logging
@@ -59,8 +59,8 @@ class DenialQueue:
         self._add({refused: Count(1, now, now, denial)})
 
     def store(self) -> None:
-        """Store what waits. It waits on while the database is unavailable; what has another error
-        is dropped."""
+        """Store the waiting counts. Counts wait on while the database is unavailable; another error
+        drops them."""
         with self._lock:
             batch, self._waiting = self._waiting, {}
         if not batch:
@@ -112,7 +112,7 @@ def _add(refused: Refused, count: Count, names: Mapping[str, str]) -> None:
     }
     del key["detail"], key["rule_id"]
     row = MediaDenial(**key, first_at=count.first_at, last_at=count.last_at)
-    # Another process may store the same row: it then stays as it is.
+    # Another process may have stored the same row, which then stays.
     MediaDenial.objects.bulk_create([row], ignore_conflicts=True)
     MediaDenial.objects.filter(**key).update(
         num=F("num") + count.num,
@@ -124,7 +124,8 @@ def _add(refused: Refused, count: Count, names: Mapping[str, str]) -> None:
 
 
 def _storable(text: str) -> str:
-    """Return a client's text without what no database stores: NUL, and halves of characters."""
+    """Return a client's text without parts that no database stores: NUL, and halves of
+    characters."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 

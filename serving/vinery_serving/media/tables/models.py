@@ -34,7 +34,7 @@ def default_schemes() -> list[str]:
 
 
 def check_timeout(value: float) -> None:
-    """Raises ValidationError unless it is from 0.1 to 120 seconds, as NaN is not."""
+    """Raises ValidationError for NaN, and for a value outside of 0.1 to 120 seconds."""
     if not 0.1 <= value <= 120:
         raise ValidationError("Give from 0.1 to 120 seconds.")
 
@@ -184,14 +184,14 @@ class MediaFolder(_Rule):
         return self.folder
 
     def readers(self) -> dict[str, Callable[[Any], Any]]:
-        """An owner of an organisation does not learn which folders the server has: only those of
-        the platform's rules are looked at."""
+        """An owner of an organisation does not learn which folders the server has: only folders of
+        the platform's rules are looked up."""
         is_of_platform = self.organization_id is None
         return {"folder": read_folder if is_of_platform else read_absolute}
 
 
 class MediaLimit(Stamped, ScopedRow):
-    """How many media a request may have, also those that it holds itself."""
+    """The most media of a request, inline media included."""
 
     max_media = models.PositiveIntegerField(
         "max. media", validators=_between(0, 1000), help_text="Of one request; 0: none."
@@ -217,7 +217,7 @@ class MediaLimit(Stamped, ScopedRow):
         return f"at most {self.max_media} in a request"
 
 
-# Each in short, and as a sentence.
+# Each reason in short, and as a sentence.
 _REASONS: Final = {
     "no_rule": ("no rule allows it", "No rule of {whose} allows it."),
     "address": ("the address is not public", "The address {detail} is not public."),
@@ -286,7 +286,6 @@ class MediaDenial(models.Model):
 
     @property
     def what(self) -> str:
-        """The folder, or the URL without its path."""
         return self.denial.what
 
     def why(self, *, with_address: bool = True) -> str:

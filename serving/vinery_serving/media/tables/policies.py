@@ -16,7 +16,7 @@ RuleT = TypeVar("RuleT", UrlRule, FolderRule)
 # The ids of an organisation and of a project; 0 for none.
 Scope = tuple[int, int]
 _PLATFORM: Final[Scope] = (0, 0)
-# Addresses are decided by the platform's rule: narrower rules leave them as they are.
+# The platform's rule decides on addresses: narrower rules allow all networks.
 _ALL_NETWORKS: Final = ("0.0.0.0/0", "::/0")
 
 
@@ -73,8 +73,8 @@ def level_of(
     folders: Sequence[MediaFolder] | None,
     limits: Sequence[MediaLimit] | None,
 ) -> Level:
-    """Return a level. Inactive rules allow nothing, but a level that has only such rules allows
-    nothing at all."""
+    """Return a level. Inactive rules still narrow: a level that has only such rules allows
+    nothing."""
     return Level(
         scope,
         name,
@@ -85,8 +85,8 @@ def level_of(
 
 
 def _most_specific_first(rules: Iterable[UrlRule]) -> tuple[UrlRule, ...]:
-    """Return hosts before wildcards, and long wildcards before short ones, so that the first match
-    is the rule that an administrator wrote for the host."""
+    """Return hosts before wildcards, and long wildcards before short: the first match is the rule
+    that an administrator wrote for the host."""
     return tuple(sorted(rules, key=lambda rule: (rule.host.startswith("*."), -len(rule.host))))
 
 

@@ -43,7 +43,7 @@ _RULE_FIELDS: Final = ("max_bytes", "max_pixels", "note", "is_active", "created_
 
 
 class _ScopedSerializer(StrictModelSerializer):
-    """What a row holds for: the platform, an organisation or a project."""
+    """The scope of a row: the platform, an organisation or a project."""
 
     scope = serializers.ChoiceField(choices=SCOPES, read_only=True)
     organization = VisibleRelatedField(
@@ -84,8 +84,8 @@ class ScopedFilters(Filters):
 
 
 class _ScopedResource(Resource[RowT]):
-    """Rows of the platform, which administrators change, and rows of organisations and projects,
-    which narrow them and which owners change."""
+    """Rows of the platform, which administrators change, and narrower rows of organisations and
+    projects, which owners change."""
 
     related = ("organization", "project__organization")
     verbs = frozenset({"create", "change", "remove"})

@@ -1,8 +1,7 @@
-"""What would happen to a URL or a path of a request, step by step. Nothing is kept.
+"""Tests a URL or a path step by step, as a request would fetch it. Nothing is kept.
 
-Rules, addresses, redirects and bytes are those of `MediaFetcher.examine`, the fetcher of requests.
-The file is then decoded in a process of its own, and the processor of a vision model counts what
-it would cost.
+Rules, addresses, redirects and bytes come from `MediaFetcher.examine`, the fetcher of requests. The
+file is then decoded in a process of its own, and the processor of a vision model counts the tokens.
 """
 
 import asyncio
@@ -53,7 +52,6 @@ class Verdict:
 
     @property
     def body(self) -> dict[str, Any]:
-        """As JSON."""
         return {"is_allowed": self.is_allowed, "steps": [asdict(step) for step in self.steps]}
 
     def seen_by(self, access: Access) -> "Verdict":
@@ -91,7 +89,7 @@ def test(
 def _verdict(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Verdict:
     is_path = text.startswith("/") or is_file_url(text)
     source: UrlSource | PathSource = PathSource(text) if is_path else UrlSource(text)
-    # In a loop of its own: that of the web process has requests to serve.
+    # In a loop of its own: the loop of the web process has requests to serve.
     examined = asyncio.run(_examine(source, policy))
     denial = examined.error.denial if isinstance(examined.error, MediaDenied) else None
     return Verdict(
@@ -114,8 +112,8 @@ def _levels(
     examined: Examination,
     denial: Denial | None,
 ) -> Iterator[Step]:
-    """Yield the levels without rules, and those that allow what a narrower one refuses: the fetcher
-    reports rules only where all levels allow."""
+    """Yield the levels without rules, and the levels that allow a target that a narrower level
+    refuses: the fetcher reports rules only where all levels allow."""
     refusing = denial.level if denial and examined.steps[0].name == "denied" else None
     for level in policy.levels:
         if level.scope == refusing:
@@ -183,7 +181,7 @@ class MediaTestSerializer(StrictSerializer):
     )
 
     def validate_model(self, name: str | None) -> str | None:
-        """Return the name. Raises ValidationError unless it is that of a loaded vision model."""
+        """Return the name. Raises ValidationError unless a loaded vision model has the name."""
         try:
             choose(name)
         except ValueError as error:
@@ -231,7 +229,7 @@ TEST: Final = RowAction(
 )
 
 
-# -- What the loaded vision models make of media: the size that they see, and the tokens
+# -- Size and tokens of media in the loaded vision models
 
 
 def vision_models() -> list[ServedModel]:
@@ -253,8 +251,7 @@ def choose(name: str | None) -> ServedModel | None:
 
 
 def seen_by(model: ServedModel, found: Finding) -> Step:
-    """Return what the model makes of a file that was decoded, with `detail` auto: the size that it
-    sees, and the tokens."""
+    """Return the size that the model sees of a decoded file, with `detail` auto, and the tokens."""
     try:
         processor = load_processor(ModelFolder.read(Path(model.folder)))
     except UnusableFolder as error:

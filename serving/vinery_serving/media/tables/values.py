@@ -48,7 +48,7 @@ def _address(name: str) -> str | None:
 
 
 def host_pattern(text: str) -> str:
-    """Return `ascii_host` of a name, or of one behind a leading `*.`. Raises ValueError."""
+    """Return `ascii_host` of a name, or of a name behind a leading `*.`. Raises ValueError."""
     stripped = text.strip()
     if stripped in ("*", "*."):
         raise ValueError("* would allow every host. Name a host, or a domain such as *.example.org")
@@ -119,8 +119,8 @@ def _texts(value: Any, what: str) -> list[str]:
 
 
 def read_absolute(text: str) -> str:
-    """Return the path without a slash at its end. Raises ValueError for one that is not absolute
-    or names a parent."""
+    """Return the path without a slash at its end. Raises ValueError for a relative path, and for a
+    path with a parent or to the root."""
     path = PurePosixPath(text)
     if not path.is_absolute() or "\0" in text:
         raise ValueError(f"{text} is not an absolute path. Write one such as /srv/pictures.")
@@ -132,7 +132,7 @@ def read_absolute(text: str) -> str:
 
 
 def read_folder(text: str) -> str:
-    """Return the path of a folder of the server. Raises ValueError, also for one behind a link."""
+    """Return the path of a folder of the server. Raises ValueError, also behind a link."""
     path = read_absolute(text)
     if not os.path.isdir(path):  # noqa: PTH112
         raise ValueError(f"There is no folder {path} on the server.")

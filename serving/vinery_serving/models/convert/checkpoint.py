@@ -1,7 +1,7 @@
-"""What can be converted: architectures with the line that each needs, and checkpoints of them.
+"""Architectures that can be converted, each with the line for the export, and checkpoints.
 
-A line, in `lines.toml`, is one release of transformers with all packages that are installed beside
-it. A checkpoint is a folder as Hugging Face writes them.
+A line, in `lines.toml`, is one release of transformers with all packages beside it. A checkpoint is
+a folder in Hugging Face's layout.
 """
 
 import difflib
@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, Self
 
 
 class ConvertError(Exception):
-    """The message is a sentence that names what to change. `option` is the option whose value is
-    wrong; empty: the checkpoint is, or several are."""
+    """The message is a sentence that names what to change. `option` has the wrong value; empty: no
+    single option is at fault."""
 
     def __init__(self, message: str, option: str = "") -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ _DATA: Final = Path(__file__).with_name("lines.toml")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One environment: its name, such as 5.0, and what is installed, such as `nncf==3.4.0`."""
+    """An environment: a name such as 5.0, and packages such as `nncf==3.4.0`."""
 
     name: str
     packages: tuple[str, ...]
@@ -38,7 +38,7 @@ class Line:
 
     @property
     def digest(self) -> str:
-        """Names what is installed: an environment with another one is obsolete."""
+        """SHA-256 of the packages: an environment with another digest is obsolete."""
         return hashlib.sha256("\n".join((self.torch, *self.packages)).encode()).hexdigest()
 
 
@@ -100,7 +100,7 @@ def _line(name: str, table: Mapping[str, Any], data: Mapping[str, Any]) -> Line:
 
 _WEIGHTS: Final = (".safetensors", ".bin", ".pt", ".pth")
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
-# The end of the class that `architectures` of config.json names, and its task.
+# Ends of class names in `architectures` of config.json, and their tasks.
 _TASKS_OF_CLASSES: Final[tuple[tuple[str, Task], ...]] = (
     ("ForCausalLM", "text-generation"),
     ("LMHeadModel", "text-generation"),
@@ -120,7 +120,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, folder: Path, task: Task | None = None) -> Self:
-        """Read a checkpoint; `task` None: the one of its class. Raises `ConvertError`."""
+        """Read a checkpoint; `task` None: the task of its class. Raises `ConvertError`."""
         config = _config(folder)
         model_type = config.get("model_type")
         if not isinstance(model_type, str) or not model_type:

@@ -1,6 +1,6 @@
-"""Runs a program of another environment: its own process group, a memory limit, its output live.
+"""Runs a program of another environment in a process group, with a memory limit and live output.
 
-It ends with this process, also when this one is killed.
+The program ends with this process, also when this process is killed.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from vinery_serving.models.convert.checkpoint import ConvertError
 from vinery_serving.processes import parent
 from vinery_serving.processes.child import ChildProcess
 
-# No secrets: what is installed or converted may run code of others.
+# No secrets: packages and checkpoints may run code of others.
 _PASSED_ON: Final = re.compile(
     r"PATH|HOME|LANG|LC_.*|TMPDIR|LD_LIBRARY_PATH|PIP_.*|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|"
     r"(?i:https?_proxy|no_proxy|all_proxy)"
@@ -36,7 +36,7 @@ _OUT_OF_MEMORY: Final = re.compile(
 
 
 class ChildFailed(ConvertError):
-    """The program ended with an error. `output` is the end of what it wrote."""
+    """The program ended with an error. `output` is the end of its output."""
 
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
@@ -65,10 +65,10 @@ async def run(
     *,
     variables: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a program, give its output to `write`, and return the most memory it had, in bytes.
+    """Run a program, pass the output to `write`, and return the peak memory in bytes.
 
-    Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. When it is cancelled, the program gets
-    SIGTERM, and its group SIGKILL after 5 s at most.
+    Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. On cancellation the program gets
+    SIGTERM, and the group SIGKILL after 5 s at most.
     """
     passed_on = {name: each for name, each in os.environ.items() if _PASSED_ON.fullmatch(name)}
     child = ChildProcess(
@@ -124,7 +124,7 @@ def _raise(name: str, status: int, output: str, memory: "_Memory") -> None:
 
 
 class _Memory:
-    """The memory that a group of processes has allocated. Above the limit it kills the group."""
+    """Measures the memory of a group of processes, and kills the group above the limit."""
 
     def __init__(self, child: ChildProcess, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

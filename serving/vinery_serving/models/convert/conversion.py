@@ -2,10 +2,10 @@
 
     {"source": "/checkpoints/qwen", "precision": "int4", "group_size": 64}
 
-A conversion makes the environment if it is missing, exports into a draft folder beside the output,
-checks that OpenVINO reads what was written, and renames the draft. Killed at any moment, it can
-begin again: a draft is removed, and an output is whole or not there. The output is named after the
-job, so a job that is begun again finds what it had finished.
+A conversion makes a missing environment, exports into a draft folder beside the output, checks that
+OpenVINO reads what was written, and renames the draft. A killed conversion can begin again: the
+draft is removed, and an output is whole or not there. The output is named after the job, so a
+restarted job finds a finished output.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _EXPORTER: Final = (
     "from optimum.commands.optimum_cli import main; import sys; sys.argv[0] = 'optimum-cli'; main()"
 )
 _CHECK: Final = f"from {__name__} import check_loads; import sys; check_loads(sys.argv[1])"
-# Of the weights, for the output and the exporter's files beside it: they are written as fp16 first.
+# The needed disk as a multiple of the weights: the output, and the exporter's fp16 files.
 _DISK_FACTOR: Final = 2.0
 _SPARE_BYTES: Final = 1 << 30
 _CHECK_TIMEOUT_S: Final = 600.0
@@ -51,7 +51,7 @@ Write = Callable[[bytes], object]
 def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     """Raises JobFailed."""
     output = _output(document)
-    if output.is_dir():  # a process that was killed had finished it
+    if output.is_dir():  # finished by a process that was killed
         return {"folder": str(output)}
     try:
         return asyncio.run(_run(document, output, reporter))
@@ -100,10 +100,10 @@ async def convert(
     report: Callable[[str], object],
     write: Write,
 ) -> dict[str, Any]:
-    """Convert a checkpoint into a new folder, and return the result of the job. `report` takes what
-    the conversion does now.
+    """Convert a checkpoint into a new folder, and return the result of the job. `report` gets the
+    present stage.
 
-    Raises `ConvertError`. When it is cancelled, its programs are ended and its draft is removed.
+    Raises `ConvertError`. On cancellation the programs end, and the draft is removed.
     """
     began_s = time.monotonic()
     checkpoint = Checkpoint.read(source, options.task)
@@ -147,7 +147,7 @@ async def _export(
     scratch = _scratch(draft)
     scratch.mkdir(mode=0o700)
     variables = {
-        # All files are here: a model that names others must not fetch them.
+        # All files are local: a model must not fetch others.
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(scratch / "hub"),
         "TMPDIR": str(scratch),
@@ -162,8 +162,8 @@ async def _export(
 
 
 async def _check(draft: Path, write: Write) -> None:
-    """Raises `ConvertError` for files that OpenVINO, which is large, cannot read in a process of
-    its own."""
+    """Raises `ConvertError` for files that OpenVINO cannot read. A process of its own loads the
+    large library."""
     try:
         await child.run(
             (sys.executable, "-c", _CHECK, str(draft)),
@@ -191,7 +191,7 @@ def check_loads(folder: str) -> None:
             raise UnusableFolder(f"The tokenizer of {folder} makes no tokens of {_PROBE!r}.")
         core = openvino.Core()
         for graph in sorted(Path(folder).glob("*.xml")):
-            # Those of the tokenizer need GenAI's extension, and were read above.
+            # The tokenizer's graphs need GenAI's extension, and were read above.
             if graph.stem not in ("openvino_tokenizer", "openvino_detokenizer"):
                 core.read_model(graph)
     except (UnusableFolder, RuntimeError) as error:
@@ -215,7 +215,7 @@ def _check_output(output: Path, checkpoint: Checkpoint) -> None:
 
 
 def _memory_limit(options: ConvertOptions) -> int:
-    """The limit of the job, or of the server, or what is free at the beginning, in bytes."""
+    """The limit of the job or the server, or the memory that is free at the beginning, in bytes."""
     of_server = os.environ.get("VINERY_JOB_MEMORY_MB", "").strip()
     if limit_mb := options.memory_limit_mb or int(of_server or 0):
         return limit_mb << 20
@@ -223,7 +223,7 @@ def _memory_limit(options: ConvertOptions) -> int:
 
 
 def _finish(draft: Path, output: Path) -> None:
-    """Give the draft its name. Its files reach the disk first."""
+    """Rename the draft. Its files reach the disk first."""
     for path in (*draft.iterdir(), draft):
         fd = os.open(path, os.O_RDONLY)
         try:

@@ -1,8 +1,8 @@
 """The environments of the exporter: a folder for each line, made on demand and whole or not at all.
 
-A new one is made in a draft folder, tried, and renamed. A draft that is found was left by a
-process that was killed, and is removed. Programs run as `bin/python -m`: a virtual environment may
-be renamed, but the first lines of its scripts name the old folder.
+A new environment is made in a draft folder, tried, and renamed. A draft that a killed process has
+left is removed. Programs run as `bin/python -m`: a virtual environment may be renamed, but the
+first lines of its scripts name the old folder.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from vinery_serving.models.convert import child
 from vinery_serving.models.convert.checkpoint import ConvertError, Line, lines
 from vinery_serving.models.convert.child import ChildFailed, ChildLimits
 
-_NOTE: Final = "vinery.json"  # the digest of the line; it is written last
+_NOTE: Final = "vinery.json"  # the digest of the line, written last
 _NEEDED_BYTES: Final = 6 << 30  # packages, their archives, and room for a conversion's files
 _INSTALL_TIMEOUT_S: Final = 3600.0
 _TRY: Final = "import torch, transformers, nncf, openvino_tokenizers, optimum.exporters.openvino"
@@ -92,7 +92,7 @@ class Environments:
 
     @contextmanager
     def used(self, line: Line) -> Iterator[Path]:
-        """Hold an environment, so that it is not removed. Raises `ConvertError` without one."""
+        """Hold an environment against removal. Raises `ConvertError` if there is none."""
         with self._lock(line, fcntl.LOCK_SH, f"The environment {line.name} is being made."):
             environment = self.find(line)
             if environment is None:
@@ -100,8 +100,8 @@ class Environments:
             yield environment
 
     async def ensure(self, line: Line, write: Callable[[bytes], object]) -> Path:
-        """Return the environment, and make it first if it is missing or obsolete. Another process
-        that makes it is waited for. Raises `ConvertError`."""
+        """Return the environment, made first if missing or obsolete. Waits for another process that
+        makes it. Raises `ConvertError`."""
         if environment := self.find(line):
             return environment
         lock = self._open_lock(line)
@@ -178,7 +178,7 @@ class Environments:
         return self._folder / f".{line.name}.new"
 
     def _discard(self, path: Path) -> None:
-        """Remove a folder. It is renamed first: half of it must never be found under its name."""
+        """Remove a folder. It is renamed first: no half folder may have the name."""
         if not path.exists():
             return
         trash = path.with_name(f".{path.name.lstrip('.')}.old")
@@ -192,7 +192,7 @@ class Environments:
 
     @contextmanager
     def _lock(self, line: Line, how: int, busy: str) -> Iterator[None]:
-        """Raises `ConvertError` with the text `busy` while another process holds it."""
+        """Raises `ConvertError` with the text `busy` while another process holds the lock."""
         lock = self._open_lock(line)
         try:
             try:

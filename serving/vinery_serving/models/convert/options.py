@@ -1,4 +1,4 @@
-"""What an administrator chooses for a conversion, and the exporter's arguments for it."""
+"""The options of a conversion, and the exporter's arguments for them."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,7 +9,7 @@ import msgspec
 from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError, Task
 
 Precision = Literal["fp16", "int8", "int4"]
-# The tasks of the exporter's command line, where they have another name.
+# Tasks with another name on the exporter's command line.
 _EXPORTER_TASKS: Final = {"text-generation": "text-generation-with-past"}
 _INT4_ONLY: Final = ("group_size", "ratio", "all_layers", "awq")
 

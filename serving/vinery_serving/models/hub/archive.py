@@ -35,7 +35,7 @@ def unpack(archive: Path, name: str, target: Path) -> None:
         archive.stat().st_size * _MAX_RATIO + _BLOCK_BYTES, free_bytes(target) - DISK_MARGIN_BYTES
     )
     seen: set[str] = set()
-    for path, content in _files_of(archive, name):
+    for path, content in _plain_members(archive, name):
         check_path(path, name)
         if path.casefold() in seen:
             raise PullFailed(f"{name} has {path!r} twice.")
@@ -72,15 +72,15 @@ def _readable(name: str) -> Iterator[None]:
         raise PullFailed(f"{name} is no archive that can be read, or is damaged: {error}") from None
 
 
-def _files_of(archive: Path, name: str) -> Iterator[tuple[str, IO[bytes]]]:
+def _plain_members(archive: Path, name: str) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the paths and contents of the plain files. Raises `PullFailed` for other members."""
     if zipfile.is_zipfile(archive):
-        yield from _of_zip(archive, name)
+        yield from _zip_members(archive, name)
     else:
-        yield from _of_tar(archive, name)
+        yield from _tar_members(archive, name)
 
 
-def _of_zip(archive: Path, name: str) -> Iterator[tuple[str, IO[bytes]]]:
+def _zip_members(archive: Path, name: str) -> Iterator[tuple[str, IO[bytes]]]:
     with _readable(name):
         packed = zipfile.ZipFile(archive)
     with packed:
@@ -98,7 +98,7 @@ def _of_zip(archive: Path, name: str) -> Iterator[tuple[str, IO[bytes]]]:
                 yield member.filename, content
 
 
-def _of_tar(archive: Path, name: str) -> Iterator[tuple[str, IO[bytes]]]:
+def _tar_members(archive: Path, name: str) -> Iterator[tuple[str, IO[bytes]]]:
     with _readable(name):
         packed = tarfile.open(archive, "r:*", tarinfo=_Header)  # noqa: SIM115
     with packed:

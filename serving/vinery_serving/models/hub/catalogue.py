@@ -1,7 +1,7 @@
 """The catalogue: ready-made models that `vinery model pull NAME` fetches and serves.
 
-Its entries are in `catalogue.toml`. Sizes are those of the hub's pages, or follow from the number
-of parameters; `check` compares all of them with a hub.
+The entries are in `catalogue.toml`. Sizes are from the hub's pages, or follow from the number of
+parameters; `check` compares all entries with a hub.
 """
 
 import tomllib
@@ -20,13 +20,13 @@ from vinery_serving.models.hub.verdict import gigabytes
 Ability = Literal["tools", "thinking", "vision"]
 
 _FILE: Final = "catalogue.toml"
-# By which a size may differ from that of the hub.
+# The part by which a size may differ from the hub's.
 _TOLERANCE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueModel:
-    """An entry. Without a repository it ships with Vinery."""
+    """An entry. A model that ships with Vinery has no repository."""
 
     name: str
     task: Task

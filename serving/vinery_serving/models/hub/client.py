@@ -1,6 +1,6 @@
-"""The client of a hub: lists, small files, searches, and the bytes of files from any of them on.
+"""The client of a hub: lists, small files, searches, and files from any byte on.
 
-`huggingface_hub` speaks with it: HF_ENDPOINT and HF_TOKEN hold for it. Lists and small JSON files
+`huggingface_hub` sends the requests, so HF_ENDPOINT and HF_TOKEN hold. Lists and small JSON files
 are read first, so that a model is judged before its weights are fetched.
 """
 
@@ -21,7 +21,7 @@ from vinery_serving.models.hub.gguf import architecture_of_head
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name, check_path
 from vinery_serving.models.hub.transfer import Stream, WrongContent
 
-# Its lines have URLs, and those of storage are signed.
+# The log lines have URLs, and URLs of storage are signed.
 logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 PUBLIC_HUB: Final = "https://huggingface.co"
@@ -36,14 +36,14 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """A hub. Its token is the one that `huggingface_hub` finds: HF_TOKEN, or that of its login."""
+    """A hub. `huggingface_hub` finds the token: HF_TOKEN, or that of its login."""
 
     endpoint: str = PUBLIC_HUB  # without a slash at its end
 
     @classmethod
     def of_environment(cls, endpoint: str | None = None) -> Self:
-        """Return the hub of HF_ENDPOINT, or the one at `endpoint`. Raises `PullFailed` for what is
-        no URL of HTTP."""
+        """Return the hub at `endpoint`, or that of HF_ENDPOINT. Raises `PullFailed` for another
+        text than a URL of HTTP."""
         url = (endpoint or os.environ.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
         parts = urlsplit(url)
         if parts.username or parts.password:
@@ -63,8 +63,8 @@ class Hub:
         found = Repository(
             name=name,
             revision=revision or "main",
-            commit=_commit_of(info.sha, name),
-            files=_files_of(info, name),
+            commit=_checked_commit(info.sha, name),
+            files=_checked_files(info, name),
             licence=licence if isinstance(licence, str) else None,
             pipeline_tag=info.pipeline_tag,
         )
@@ -81,8 +81,8 @@ class Hub:
         }
 
     def _gguf_architecture(self, found: Repository, info: Any) -> str | None:
-        """The architecture of the GGUF files as the hub lists it, or as the first of them begins:
-        mirrors do not list it."""
+        """The architecture of the GGUF files by the hub's list, or by the first file: mirrors do
+        not list it."""
         listed: Any = getattr(info, "gguf", None)
         named = listed.get("architecture") if isinstance(listed, dict) else None
         first = next((each.path for each in found.files if each.path.endswith(".gguf")), None)
@@ -140,8 +140,8 @@ class Hub:
     def open(
         self, repository: Repository, path: str, start: int, stall_s: float
     ) -> Iterator[Stream]:
-        """Begin to read a file, see `transfer.Open`. Without compression, so that a byte of the
-        response is one of the file."""
+        """Begin to read a file, see `transfer.Open`. Without compression, so that bytes of the
+        response are bytes of the file."""
         headers = {"Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
@@ -152,25 +152,25 @@ class Hub:
         return explained(self.endpoint, repository.name, repository.revision)
 
 
-def _commit_of(sha: object, name: str) -> str:
+def _checked_commit(sha: object, name: str) -> str:
     if not isinstance(sha, str) or not _COMMIT.fullmatch(sha):
         raise PullFailed(f"The hub names no commit of {name}.")
     return sha
 
 
-def _files_of(info: Any, name: str) -> tuple[RepositoryFile, ...]:
-    """Raises `PullFailed` for a list that no hub should send: it decides where files are
+def _checked_files(info: Any, name: str) -> tuple[RepositoryFile, ...]:
+    """Raises `PullFailed` for a list that no hub should send: paths decide where files are
     written."""
     listed = info.siblings or []
     if len(listed) > _MAX_FILES:
         raise PullFailed(f"{name} has {len(listed):,} files: that is no model.")
-    files = tuple(_file_of(each, name) for each in listed)
+    files = tuple(_checked_file(each, name) for each in listed)
     if len({each.path.casefold() for each in files}) < len(files):
         raise PullFailed(f"{name} has two files whose names differ in upper and lower case only.")
     return files
 
 
-def _file_of(listed: Any, name: str) -> RepositoryFile:
+def _checked_file(listed: Any, name: str) -> RepositoryFile:
     path = listed.rfilename
     check_path(path, name)
     if not isinstance(listed.size, int) or listed.size < 0:
@@ -192,7 +192,7 @@ class Found:
     name: str
     downloads: int  # in the last month
     tag: str  # the hub's name of the task; empty: unknown
-    is_openvino: bool  # whether the hub lists it as one in OpenVINO's format
+    is_openvino: bool  # whether the hub lists OpenVINO's format
 
 
 def search(hub: Hub, text: str, *, only_openvino: bool = True) -> list[Found]:
@@ -222,7 +222,7 @@ def _found(listed: Any) -> Iterator[Found]:
         )
 
 
-# -- The bytes of a file, from any of them on
+# -- A file from any byte on
 
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
 _BEYOND_THE_END: Final = 416

@@ -1,4 +1,4 @@
-"""What ends a look at a hub or a pull, as sentences for an administrator that name what to do."""
+"""Errors of hubs and pulls, as sentences for administrators that name what to do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 class PullFailed(Exception):
-    """It does not work, and would not work again. The message names what to change."""
+    """Another attempt would fail, too. The message names what to change."""
 
 
 class HubUnavailable(PullFailed):
-    """The hub does not answer, or answers that it cannot now. Another attempt may work, after the
-    seconds that the hub names; 0: it names none."""
+    """The hub does not answer, or cannot answer now. Another attempt may work after
+    `retry_after_s`, the seconds that the hub names; 0: none."""
 
     def __init__(self, message: str, retry_after_s: float = 0) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class HubUnavailable(PullFailed):
 
 @contextmanager
 def explained(endpoint: str, name: str, revision: str) -> Iterator[None]:
-    """Raises `PullFailed`, or `HubUnavailable` for what may pass, in the stead of these errors. No
+    """Turns these errors into `PullFailed`, or `HubUnavailable` for errors that may pass. No
     message has a token, or a URL with one."""
     import httpx2  # 0.1 s of each command
     from huggingface_hub import errors as hub_errors

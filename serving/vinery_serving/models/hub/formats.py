@@ -1,8 +1,8 @@
-"""The format and the files of a repository's weights, its architecture, and its task.
+"""The format and the files of a repository's weights, the architecture, and the task.
 
-Text: the classes in GenAI's list of supported models (August 2026). It reads other decoders too,
-since it transforms their attention by its form, so an unlisted one is warned about, not refused.
-Vision: the types of which Vinery knows how many tokens a picture has.
+Text: the classes in GenAI's list of supported models (August 2026). GenAI finds the attention of
+other decoders by its form, so an unlisted class gets a warning, not a refusal. Vision: the types of
+which Vinery knows how many tokens a picture has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from vinery_serving.models.hub.repository import Repository
 _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 _NO_WEIGHTS: Final = ("openvino_tokenizer.bin", "openvino_detokenizer.bin")
 _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-# Weights for other software, which some repositories have beside those that are wanted.
+# Weights for other software, which some repositories have, too.
 _FOREIGN: Final = (*_PICKLES, ".onnx", ".onnx_data", ".h5", ".msgpack", ".tflite", ".mlmodel")
 
 
@@ -36,7 +36,7 @@ _SUFFIXES: Final = {
 
 
 def format_of(repository: Repository) -> Format:
-    """Return the format that needs the least work among those that a repository has."""
+    """Return the format of a repository; of several, the format that needs the least work."""
     paths = [each.path for each in repository.files]
     if any(map(repository.has, _GRAPHS)):
         return Format.OPENVINO
@@ -62,8 +62,9 @@ def weights_of(repository: Repository, format_: Format) -> int:
 
 
 def needed_files(repository: Repository) -> Repository:
-    """Return it without the weights of other formats: none of them is read, and files in Python's
-    pickle format could run code. One without a format that is read stays as it is, to be judged."""
+    """Return the repository without weights of other formats: these are not read, and files in
+    Python's pickle format could run code. A repository without a readable format stays whole, to be
+    judged."""
     kept = _SUFFIXES.get(format_of(repository))
     if kept is None:
         return repository
@@ -79,8 +80,8 @@ def _is_needed(repository: Repository, path: str, kept: str) -> bool:
 
 
 def wanted_files(repository: Repository, patterns: Sequence[str]) -> Repository:
-    """Return it with the files that match the patterns; without patterns with those that its format
-    needs. Raises `PullFailed` if no file matches."""
+    """Return the repository with the files that match the patterns; without patterns, with the
+    files that the format needs. Raises `PullFailed` if no file matches."""
     return repository.only(patterns) if patterns else needed_files(repository)
 
 

@@ -1,9 +1,9 @@
-"""Reads the metadata of a GGUF file, and makes a folder that can be served of it.
+"""Reads the metadata of a GGUF file, and makes a folder that can be served.
 
-The format is that of version 2 and 3, see the specification in the repository ggml-org/ggml: a
+The format is GGUF's version 2 or 3, see the specification in the repository ggml-org/ggml: a
 header, keys with values, and where the weights end. OpenVINO GenAI reads three architectures, and
-writes model and tokenizer in OpenVINO's format beside the file. What the gateway reads beside them
-follows from the metadata: the configuration, the chat template and the special tokens.
+writes model and tokenizer in OpenVINO's format beside the file. The gateway's files follow from the
+metadata: the configuration, the chat template and the special tokens.
 """
 
 import io
@@ -143,7 +143,7 @@ _CLASSES: Final = {
     "qwen3": "Qwen3ForCausalLM",
 }
 GGUF_ARCHITECTURES: Final = tuple(_CLASSES)
-# Keys of config.json, and those of the metadata behind the name of the architecture.
+# Keys of config.json, and keys of the metadata behind the name of the architecture.
 _CONFIG_KEYS: Final = {
     "max_position_embeddings": "context_length",
     "num_hidden_layers": "block_count",
@@ -161,7 +161,7 @@ _WRITTEN: Final = (
 
 
 def checked_metadata(file: Path) -> dict[str, Any]:
-    """Return the metadata of a file that GenAI reads. Raises `PullFailed` for another one."""
+    """Return the metadata of a file that GenAI reads. Raises `PullFailed` for another file."""
     metadata = read_metadata(file)
     found = metadata.get("general.architecture")
     if found not in GGUF_ARCHITECTURES:

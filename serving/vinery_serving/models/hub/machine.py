@@ -1,9 +1,9 @@
-"""What this machine has for a model, and how much memory a model needs.
+"""The memory and disk of this machine, and the memory that a model needs.
 
-The need is estimated from files and configuration: weights as they are in the file; the KV cache by
-its formula in 16 bits, which is the most that OpenVINO takes; and what an engine process has beside
-them. The last is corrected by what the node has measured on this machine of the model whose weights
-are the most similar in size.
+The need is estimated from files and configuration: the weights as stored; the KV cache by its
+formula in 16 bits, the most that OpenVINO takes; and the overhead of an engine process. A
+measurement of the node corrects the overhead: that of the model, on this machine, with weights of
+the most similar size.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from vinery_serving.core.model_files import context_of, kv_numbers_of_token
 
-# One conversation of this length is what a model should have room for.
+# The length of one conversation that a model should have room for.
 CONTEXT_TOKENS: Final = 8192
 _KV_BYTES: Final = 2  # of a value
 # An engine process without a model (measured: 154-159 MB), and a tenth of the weights for the
@@ -29,14 +29,14 @@ _MAX_CORRECTION: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class MeasuredEngine:
-    """The weights of a model on this machine, and what its process had after loading, in bytes."""
+    """The weights of a model on this machine, and the memory of the loaded process, in bytes."""
 
     weights_bytes: int
     loaded_bytes: int
 
     @property
     def correction(self) -> float:
-        """What it has beside its weights, as a multiple of the estimate of that."""
+        """The measured overhead as a multiple of the estimate, within `_MAX_CORRECTION`."""
         overhead_bytes = self.loaded_bytes - self.weights_bytes
         factor = overhead_bytes / _estimated_overhead(self.weights_bytes)
         return min(max(factor, 1 / _MAX_CORRECTION), _MAX_CORRECTION)
@@ -58,7 +58,7 @@ class MemoryNeed:
 
     @property
     def least_bytes(self) -> int:
-        """Without a KV cache: with less the model cannot be loaded at all."""
+        """Without a KV cache: with less memory the model cannot be loaded at all."""
         return self.weights_bytes + self.overhead_bytes
 
 
@@ -76,8 +76,8 @@ def memory_need(
 def need_of(
     weights_bytes: int, kv_bytes: int, tokens: int, engines: Sequence[MeasuredEngine] = ()
 ) -> MemoryNeed:
-    """Return the need for `tokens` that take `kv_bytes` each in the KV cache. `engines` are those
-    that were measured on the machine."""
+    """Return the need for `tokens` that take `kv_bytes` each in the KV cache. `engines` were
+    measured on the machine."""
     similar = min(
         engines, key=lambda each: _distance(each.weights_bytes, weights_bytes), default=None
     )
@@ -96,7 +96,7 @@ def _estimated_overhead(weights_bytes: int) -> float:
 
 
 def _distance(one_bytes: int, other_bytes: int) -> float:
-    """How many times as large one is as the other, as a logarithm."""
+    """The logarithm of the ratio of two sizes, positive."""
     return abs(math.log(max(one_bytes, 1) / max(other_bytes, 1)))
 
 
@@ -116,8 +116,8 @@ _CGROUPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Memory of the device that a model should run on, the disk that it is stored on, and the
-    engines that were measured on the device."""
+    """The memory of the device for a model, the free disk, and the engines that were measured on
+    the device."""
 
     memory_bytes: int
     free_disk_bytes: int
@@ -131,8 +131,8 @@ def this_machine(
     device_bytes: int | None = None,
     engines: Iterable[MeasuredEngine] = (),
 ) -> Machine:
-    """Return this machine. `device_bytes` is the memory of a device with its own; None: it has that
-    of the machine, or of the container that this process runs in."""
+    """Return this machine. `device_bytes` is a device's own memory; None: the memory of the
+    machine, or of the container of this process."""
     return Machine(
         memory_bytes=device_bytes or memory_limit(),
         free_disk_bytes=free_bytes(models_dir),

@@ -1,8 +1,8 @@
-"""What a model is pulled from, and the job that pulls it: see `vinery_serving.models.jobs`.
+"""The origins of models, and the job that pulls a model: see `vinery_serving.models.jobs`.
 
-A repository of a hub, an archive, or files of this machine: each is fixed when an administrator
-asks for it, to a commit or a state of the file, so that a job that begins again fetches the same.
-None has a secret: a token is in the environment.
+An origin is a repository of a hub, an archive, or files of this machine. The request fixes a commit
+or a state of the file, so that a restarted job fetches the same bytes. No origin has a secret: a
+token is in the environment.
 """
 
 import sys
@@ -34,7 +34,7 @@ from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 
 
 class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """`fetch` returns the folder and what is known of the source, and raises `PullFailed`."""
+    """`fetch` returns the folder and facts about the source, and raises `PullFailed`."""
 
 
 class HubOrigin(_Origin, frozen=True, kw_only=True, tag="hub"):
@@ -43,7 +43,7 @@ class HubOrigin(_Origin, frozen=True, kw_only=True, tag="hub"):
     commit: str
     include: list[str] = []
     endpoint: str
-    precision: str | None = None  # to which a checkpoint is converted then; None: it is none
+    precision: str | None = None  # of a checkpoint's conversion; None: no checkpoint
 
     def folders(self, models_dir: Path) -> PullFolders:
         check_name(self.repository)
@@ -118,7 +118,7 @@ class FilesOrigin(_Origin, frozen=True, kw_only=True, tag="files"):
 
     @classmethod
     def look(cls, path: Path) -> "FilesOrigin":
-        """Raises `PullFailed` if there is nothing."""
+        """Raises `PullFailed` if the path cannot be read."""
         try:
             return cls(path=str(path), changed_ns=path.stat().st_mtime_ns)
         except OSError as error:
@@ -170,21 +170,21 @@ def origin_of(parameters: Mapping[str, Any]) -> Origin:
 
 
 def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
-    """Pull the model. Raises `JobFailed`."""
+    """Raises `JobFailed`."""
     try:
         origin = origin_of(document.parameters)
         folder, source = origin.fetch(models_dir(document.home), reporter.progress)
         is_judged = isinstance(origin, HubOrigin)
-        precision = origin.precision if is_judged else _precision_of(folder)
+        precision = origin.precision if is_judged else _conversion_precision(folder)
     except PullFailed as error:
         raise JobFailed(str(error)) from None
     result = {"folder": str(folder), "source": {"kind": document.parameters["kind"], **source}}
     return result | ({"precision": precision} if precision else {})
 
 
-def _precision_of(folder: Path) -> str | None:
-    """To what a checkpoint, which only its files show to be one, is converted; None: it is none.
-    Raises `PullFailed` for what will not load."""
+def _conversion_precision(folder: Path) -> str | None:
+    """The precision of a checkpoint's conversion; None: the files show no checkpoint. Raises
+    `PullFailed` for a model that will not load."""
     machine = Machine(memory_bytes=memory_limit(), free_disk_bytes=sys.maxsize)
     verdict = will_it_load(local_repository(folder), machine)
     if verdict.answer is Answer.NO:

@@ -1,14 +1,14 @@
-"""Pulls a model from a hub into a folder, which has its final name only when it is complete.
+"""Pulls a model from a hub into a folder, which gets the final name when complete.
 
-    models/OpenVINO--Qwen3-8B-int4-ov/3f2a9c1b7d10/             complete, under its final name
+    models/OpenVINO--Qwen3-8B-int4-ov/3f2a9c1b7d10/             complete, under the final name
     models/.partial/OpenVINO--Qwen3-8B-int4-ov/3f2a9c1b7d10/    a pull that has not ended
         whole/          files that are complete and checked, by their names
-        unfinished/     the beginnings of others
+        unfinished/     the beginnings of other files
         lock            held by the process that pulls
 
-The second name is the commit, so that a new version does not touch the files of one that is
-served; of a part of a repository it ends with a digest of the patterns. A pull may be ended at any
-moment, also by kill -9: the next one fetches only the missing bytes, of the same commit.
+The second name is the commit, so that a new version does not touch served files; for a part of a
+repository, a digest of the patterns follows. A pull may end at any moment, also by kill -9: the
+next pull fetches only the missing bytes, of the same commit.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ _SAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class PullFolders:
-    """The folders of one pull. `root` is that of all models."""
+    """The folders of one pull. `root` is the folder of all models."""
 
     root: Path
     name: str
@@ -54,7 +54,8 @@ class PullFolders:
 
     @classmethod
     def of_text(cls, root: Path, text: str, hint: str) -> Self:
-        """Return those of what has no commit, such as a URL; `hint` is for readers."""
+        """Return the folders of an origin without a commit, such as a URL; `hint` is for
+        readers."""
         name = _SAFE.sub("-", hint).strip(".-")[:80] or "model"
         return cls(root, name, _short_digest(text))
 
@@ -78,7 +79,7 @@ class PullFolders:
         (self.partial / "unfinished").mkdir(exist_ok=True)
 
     def empty_whole(self) -> None:
-        """Remove the files that an attempt has made which cannot be continued. Raises OSError."""
+        """Remove the files of an attempt that cannot be continued. Raises OSError."""
         shutil.rmtree(self.whole)
         self.whole.mkdir()
 
@@ -98,7 +99,7 @@ class PullFolders:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock of the pull, which ends with the process. Raises `PullFailed` if another
-        process has it."""
+        process has the lock."""
         self.partial.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.partial / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -127,7 +128,7 @@ def _sync(folder: Path) -> None:
 
 # -- A pull of a repository
 
-# One of them is beside the model, whose folder may be within that of an archive.
+# The model's folder, which may lie within an archive's, has one of these files.
 _MODEL_FILES: Final = ("openvino_model.xml", "openvino_language_model.xml", "config.json")
 
 
@@ -140,8 +141,8 @@ def pull(
     patterns: Sequence[str] = (),
     patience: Patience = Patience(),  # noqa: B008
 ) -> Path:
-    """Fetch the files of a repository, and return their folder. `patterns` are those that the files
-    were chosen by. Raises `PullFailed`."""
+    """Fetch the files of a repository, and return their folder. `patterns` have chosen the files.
+    Raises `PullFailed`."""
     folders = PullFolders.of_repository(models_dir, repository, patterns)
 
     def fill() -> None:
@@ -151,8 +152,8 @@ def pull(
 
 
 def complete(folders: PullFolders, fill: Callable[[], None], report: Report) -> Path:
-    """Let `fill` put the files into the folder of a pull, unless they are there, and return where a
-    model can be served from. Of a GGUF file one is made first. Raises `PullFailed`."""
+    """Let `fill` put the files into the folder of a pull, unless it is complete. GGUF files are
+    converted. Returns the folder that can be served. Raises `PullFailed`."""
     try:
         if not folders.final.is_dir():
             with folders.locked():
@@ -170,7 +171,7 @@ def complete(folders: PullFolders, fill: Callable[[], None], report: Report) -> 
 
 
 def _served_folder(final: Path) -> Path:
-    """Return the folder with the model, and remove the GGUF file that it was made of."""
+    """Return the folder with the model, and remove converted GGUF files."""
     for file in sorted(final.rglob("*.gguf")):
         file.unlink()
     for name in _MODEL_FILES:

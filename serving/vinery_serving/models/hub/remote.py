@@ -1,4 +1,4 @@
-"""Files at `https://`, `http://` and `s3://`: what they are, and their bytes from any of them on.
+"""Files at `https://`, `http://` and `s3://`: size, ETag, and bytes from any position on.
 
 Only administrators name these URLs. Addresses of a private network are allowed, since stores of
 models are there; the metadata services of clouds are refused, at every redirect. Credentials of a
@@ -30,13 +30,13 @@ _METADATA: Final = read_networks(
 
 class RemoteFile(NamedTuple):
     size_bytes: int
-    etag: str  # another one: another content; empty: the server has none
+    etag: str  # of this content; empty: the server has none
 
 
 def remote_of(url: str, *, is_checked: bool, etag: str = "") -> "WebFile | S3File":
-    """Return the file at a URL. `is_checked`: its digest is known, so that HTTP without TLS will
-    do. `etag`: only this content goes on where an earlier attempt has ended, and an object of S3
-    has no other. Raises `PullFailed` for another URL."""
+    """Return the file at a URL. `is_checked`: the digest is known, so that HTTP without TLS will
+    do. `etag` is the content of an earlier attempt: HTTP continues no other content, and S3 reads
+    no other. Raises `PullFailed` for another URL."""
     parts = urlsplit(url)
     if parts.username or parts.password:
         raise PullFailed("Leave the password out of the URL: it would be shown with the job.")
@@ -58,7 +58,7 @@ def shown(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WebFile:
-    """`etag` is that of the content that an earlier attempt has begun; empty: not known."""
+    """`etag` is that of the content that an earlier attempt began; empty: unknown."""
 
     url: str
     etag: str = ""
@@ -77,7 +77,8 @@ class WebFile:
     @contextmanager
     def open(self, start: int, stall_s: float) -> Iterator[Stream]:
         headers = {"Range": f"bytes={start}-"} if start else {}
-        # A server with another content sends all of it, RFC 9110 13.1.5. It compares no weak tags.
+        # A server with another content sends all of it, RFC 9110 13.1.5. Weak tags are not
+        # compared.
         if start and self.etag and not self.etag.startswith("W/"):
             headers["If-Range"] = self.etag
         with self._get(headers, stall_s) as response:
@@ -118,15 +119,15 @@ def _refuse_metadata(url: str) -> None:
 # -- Objects of a store that speaks S3, with the client of `vinery-platform[s3]`
 
 _T = TypeVar("_T")
-# Asked for at once, and fetched again if the connection is cut.
+# The bytes of one read, which a cut connection repeats.
 _BLOCK_BYTES: Final = 16 << 20
-# What `s3fs` makes of the answers 500, 503 and SlowDown, and of an object that has changed.
+# Errors of `s3fs` for the answers 500, 503 and SlowDown, and for a changed object.
 _PASSING: Final = (errno.EBUSY, errno.EREMOTEIO, errno.ETIMEDOUT, errno.ECONNRESET)
 
 
 @dataclass(frozen=True, slots=True)
 class S3File:
-    """An object. `etag` is that of the content that is wanted; empty: any."""
+    """An object. `etag` is that of the wanted content; empty: any."""
 
     url: str
     etag: str = ""
@@ -171,10 +172,10 @@ class S3File:
 
 
 def _client(timeout_s: float) -> Any:
-    """Return a client that neither keeps lists of objects nor tries again: a transfer does."""
+    """Return a client without cached lists and without retries: a transfer retries."""
     import s3fs
 
-    for library in ("aiobotocore", "botocore"):  # they log where they find credentials
+    for library in ("aiobotocore", "botocore"):  # these log where credentials are
         logging.getLogger(library).setLevel(logging.WARNING)
     client = s3fs.S3FileSystem(
         skip_instance_cache=True,

@@ -1,5 +1,5 @@
-"""A model before it is pulled, with sizes, digests and configuration of its files: a repository of
-a hub at one commit, or files of this machine."""
+"""A model before the pull, with sizes, digests and configuration of the files: a repository of a
+hub at one commit, or files of this machine."""
 
 import fnmatch
 import json
@@ -17,7 +17,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFile:
-    """A file. Large ones have the SHA-256 of their content, others that of git's blob."""
+    """A file. Large files have the SHA-256 of the content, others the SHA-1 of git's blob."""
 
     path: str  # within the repository, with slashes
     size_bytes: int
@@ -47,15 +47,14 @@ class Repository:
         return sum(each.size_bytes for each in self.files)
 
     def file(self, path: str) -> RepositoryFile | None:
-        """Return a file by its path; None if there is none."""
         return next((each for each in self.files if each.path == path), None)
 
     def has(self, path: str) -> bool:
         return self.file(path) is not None
 
     def only(self, patterns: Iterable[str]) -> Self:
-        """Return it with the files that match one of the patterns, such as `*.json`; without
-        patterns with all. Raises `PullFailed` if no file matches."""
+        """Return the repository with the files that match a pattern, such as `*.json`; without
+        patterns, with all files. Raises `PullFailed` if no file matches."""
         wanted = tuple(patterns)
         if not wanted:
             return self
@@ -73,7 +72,7 @@ class Repository:
 
 
 def check_name(name: str) -> None:
-    """Raises `PullFailed` for what cannot be the name of a repository: it becomes a folder."""
+    """Raises `PullFailed` for an unsafe name of a repository: the name becomes a folder."""
     if not _NAME.fullmatch(name) or ".." in name or "--" in name:
         raise PullFailed(
             f"{name!r} is no name of a repository. Write it as on the hub, such as "
@@ -82,7 +81,7 @@ def check_name(name: str) -> None:
 
 
 def check_path(path: str, source: str) -> None:
-    """Raises `PullFailed` for the name of a file that is not below the folder it is written to."""
+    """Raises `PullFailed` for a path that would leave the folder of the files."""
     parts = path.split("/")
     is_plain = path.isprintable() and "\\" not in path and ":" not in path
     if not is_plain or any(part in ("", ".", "..") for part in parts) or len(path) > 1024:
@@ -103,7 +102,7 @@ def local_repository(path: Path) -> Repository:
     """Return the files of a folder, or a GGUF file, as a repository without a commit, to be judged.
     Raises `PullFailed`."""
     if path.is_file():
-        return _of_gguf(path)
+        return _gguf_repository(path)
     if not path.is_dir():
         raise PullFailed(f"There is no folder or file {path}.")
     files = tuple(
@@ -125,7 +124,7 @@ def local_repository(path: Path) -> Repository:
     )
 
 
-def _of_gguf(path: Path) -> Repository:
+def _gguf_repository(path: Path) -> Repository:
     architecture = read_metadata(path).get("general.architecture")
     files = (RepositoryFile(path.name, path.stat().st_size),)
     return Repository(path.stem, "", "", files, gguf_architecture=architecture)

@@ -1,7 +1,7 @@
-"""Fetches one file, and goes on where an earlier attempt has ended.
+"""Fetches one file, and continues an earlier attempt.
 
-The downloads of `huggingface_hub` 2 begin again after a kill, so its client is used, and the bytes
-are kept here. A wrong content is found by its digest, whatever an earlier attempt has left.
+The downloads of `huggingface_hub` 2 begin again after a kill, so this module keeps the bytes and
+uses only the client. The digest finds wrong content, whatever an earlier attempt has left.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _LEAST_BYTES: Final = 1024
 
 
 class WrongContent(PullFailed):
-    """The bytes that came are not those that were listed."""
+    """The bytes do not have the listed size or digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class _Transfer:
     patience: Patience
 
     def run(self) -> None:
-        """Fetch what is missing in several attempts, and check all of it."""
+        """Fetch the missing bytes in several attempts, and check the whole file."""
         attempts, in_row = 0, 0
         while (before := _size(self.path)) != self.file.size_bytes or not self.path.exists():
             try:
@@ -91,7 +91,7 @@ class _Transfer:
         check_content(self.file, self.path)
 
     def _wait_s(self, error: HubUnavailable, in_row: int) -> float:
-        """How long to wait: longer each time, and as long as the hub asks for within reason."""
+        """Longer each time, and as long as the hub asks for within reason."""
         patience = self.patience
         own_s: float = min(patience.first_wait_s * 2**in_row, patience.max_wait_s)
         return max(own_s, min(error.retry_after_s, patience.max_asked_wait_s))
@@ -165,7 +165,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-# -- What a pull reports while it runs: its stage, and bytes that it has and needs
+# -- The progress of a pull: the stage, the bytes done and in all
 
 Report = Callable[[str, int, int | None], None]
 """Takes a stage, the bytes that are done, and the bytes in all; None: unknown."""
@@ -183,6 +183,6 @@ class Progress:
         self.advance(0)
 
     def advance(self, num_bytes: int) -> None:
-        """Count bytes that came, or with less than 0 some that were dropped."""
+        """Count fetched bytes; less than 0: dropped bytes."""
         self._done += num_bytes
         self._report(self._stage, self._done, self._total)

@@ -24,7 +24,7 @@ from vinery_serving.models.hub.repository import Repository
 
 # Beside the files themselves.
 DISK_MARGIN_BYTES: Final = 256 << 20
-# Of the public hub, for a file that is fetched by HTTP.
+# The public hub's limit for a file by HTTP.
 _MAX_FILE_BYTES: Final = 50 * 10**9
 _PRECISION: Final = re.compile(r"(?<![a-z])(int4|int8|nf4|fp4|fp8|fp16|bf16|fp32|f16|f32)", re.I)
 # The bytes that a weight takes after a conversion, with its scales; see docs/guides/sizing.md.
@@ -85,11 +85,11 @@ def will_it_load(
 
 
 def _weights(repository: Repository, format_: Format, machine: Machine) -> tuple[str | None, int]:
-    """The precision and the bytes of the weights when they are loaded. Of a checkpoint: those of
-    the first conversion that fits, or of the smallest."""
+    """The precision and the bytes of the loaded weights. For a checkpoint: of the first conversion
+    that fits, or of the smallest."""
     stored_bytes = weights_of(repository, format_)
     if format_ is not Format.CHECKPOINT:
-        return _precision_of(repository), stored_bytes
+        return _declared_precision(repository), stored_bytes
     dtype = repository.config.get("torch_dtype") or repository.config.get("dtype")
     num_weights = stored_bytes / _DTYPES.get(str(dtype), 2)
     for precision, bytes_ in _CONVERTED.items():
@@ -100,8 +100,8 @@ def _weights(repository: Repository, format_: Format, machine: Machine) -> tuple
     return precision, converted
 
 
-def _precision_of(repository: Repository) -> str | None:
-    """What the repository's quantisation, or else its name, names."""
+def _declared_precision(repository: Repository) -> str | None:
+    """By openvino_config.json, or else by the repository's name."""
     dtype = repository.openvino_config.get("dtype")
     config: Any = repository.openvino_config.get("quantization_config")
     bits = config.get("bits") if isinstance(config, dict) else None

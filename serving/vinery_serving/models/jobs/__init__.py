@@ -1,11 +1,11 @@
-"""What a job's process reads, and what it reports on its standard output: JSON lines, the last one
-its end.
+"""The input of a job's process, and the report on standard output: JSON lines, the last with the
+result or an error.
 
     {"stage": "fetching model.safetensors", "done_bytes": 12, "total_bytes": 40}
     {"result": {"folder": "..."}}
     {"error": "The repository does not exist. ..."}
 
-A process that ends without a result or an error was killed, and is begun again.
+A process that ends without a result or an error was killed, and the job restarts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class JobFailed(Exception):
 
 
 class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job's process reads from its standard input."""
+    """The standard input of a job's process."""
 
     kind: str
     action: str = "run"  # or `discard`: delete what the job has made so far
@@ -54,7 +54,7 @@ class Reporter:
         self._next_at_s = 0.0
 
     def progress(self, stage: str, done_bytes: int = 0, total_bytes: int | None = None) -> None:
-        """Report what the job does now, a sentence's beginning such as `fetching config.json`."""
+        """Report the stage, the beginning of a sentence such as `fetching config.json`."""
         now_s = time.monotonic()
         if stage == self._stage and now_s < self._next_at_s and done_bytes != total_bytes:
             return

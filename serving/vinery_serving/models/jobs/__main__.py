@@ -2,7 +2,7 @@
 
     python -m vinery_serving.models.jobs KIND < document
 
-Its standard error is the job's log. It ends with the node that has started it.
+Standard error is the job's log. The process ends with the node that started it.
 """
 
 import logging

@@ -1,1 +1,1 @@
-"""What OpenVINO Model Server is configured with, as served models and a report."""
+"""Reads a configuration of OpenVINO Model Server into served models and a report."""

@@ -1,4 +1,4 @@
-"""Finds what a model server serves: in its config.json, its graphs and its command line."""
+"""Finds the models of a model server in config.json, graphs and the command line."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 GRAPH: Final = "graph.pbtxt"
 _LLM: Final = "LLMCalculatorOptions"
-# What nodes of other graphs do.
+# Tasks of other graphs, by the beginning of a node's calculator.
 _TASKS: Final = {
     "Embeddings": "embeddings",
     "Rerank": "rerank",
@@ -71,16 +71,17 @@ def read_path(path: Path, roots: Roots) -> Found:
         raise UnreadableSource(f"{path} has no config.json of a model server and no {GRAPH}.")
     return Found(
         tuple(
-            _of_graph(each, str(each.parent.relative_to(path)), str(each), roots) for each in graphs
+            _graph_servable(each, str(each.parent.relative_to(path)), str(each), roots)
+            for each in graphs
         )
     )
 
 
 def _read_file(path: Path, roots: Roots) -> Found:
     if path.suffix == ".pbtxt":
-        return Found((_of_graph(path, path.parent.resolve().name, str(path), roots),))
+        return Found((_graph_servable(path, path.parent.resolve().name, str(path), roots),))
     if path.suffix == ".json":
-        return Found(tuple(_of_config(path, _json(path), roots)))
+        return Found(tuple(_config_servables(path, _json(path), roots)))
     return read_command(_text(path), roots, base=path.parent)
 
 
@@ -92,9 +93,9 @@ def read_command(text: str, roots: Roots, *, base: Path = Path()) -> Found:
     servables: list[Servable] = []
     if "config_path" in flags:
         path = roots.resolve(flags["config_path"], base)
-        servables += _of_config(path, _json(path), roots)
+        servables += _config_servables(path, _json(path), roots)
     else:
-        servables += _of_flags(flags, roots, base)
+        servables += _flag_servables(flags, roots, base)
     return Found(tuple(servables), flags)
 
 
@@ -128,7 +129,7 @@ def _words(text: str) -> list[str]:
     return [each for each in stripped if each not in ("", "-")]
 
 
-def _of_flags(flags: Mapping[str, str], roots: Roots, base: Path) -> Iterator[Servable]:
+def _flag_servables(flags: Mapping[str, str], roots: Roots, base: Path) -> Iterator[Servable]:
     repository, source = flags.get("model_repository_path"), flags.get("source_model")
     name = flags.get("model_name") or source
     text = flags.get("model_path") or (f"{repository}/{source or name}" if repository else "")
@@ -140,7 +141,7 @@ def _of_flags(flags: Mapping[str, str], roots: Roots, base: Path) -> Iterator[Se
     options: dict[str, Any] = {}
     found_task = "chat" if task == "text_generation" else task
     if graph.is_file():
-        served = _of_graph(graph, name, str(graph), roots)
+        served = _graph_servable(graph, name, str(graph), roots)
         options, folder, found_task = dict(served.options), served.folder, served.task
     given = {GRAPH_NAMES.get(key, key): value for key, value in flags.items()}
     options |= {key: _typed(value) for key, value in given.items() if key in OF_MODELS}
@@ -177,21 +178,21 @@ def _is_config(document: Any) -> bool:
     return isinstance(document, dict) and any(each in document for each in lists)
 
 
-def _of_config(path: Path, document: Any, roots: Roots) -> Iterator[Servable]:
+def _config_servables(path: Path, document: Any, roots: Roots) -> Iterator[Servable]:
     if not _is_config(document):
         raise UnreadableSource(f"{path} has no model_config_list and no mediapipe_config_list.")
     for each in _entries(document, "mediapipe_config_list", path):
         name = str(each.get("name", ""))
         base = roots.resolve(str(each.get("base_path") or name), path.parent)
         graph = roots.resolve(str(each.get("graph_path") or GRAPH), base)
-        yield _of_graph(graph, name, f"{path}: mediapipe_config_list", roots)
+        yield _graph_servable(graph, name, f"{path}: mediapipe_config_list", roots)
     for each in _entries(document, "model_config_list", path):
         config = each.get("config", {})
         name = str(config.get("name", ""))
         base = roots.resolve(str(config.get("base_path") or name), path.parent)
         source = f"{path}: model_config_list"
         if (base / GRAPH).is_file():
-            yield _of_graph(base / GRAPH, name, source, roots)
+            yield _graph_servable(base / GRAPH, name, source, roots)
         else:
             yield Servable(name, base, source, {}, task="inference of a classic model")
 
@@ -203,7 +204,7 @@ def _entries(document: Mapping[str, Any], key: str, path: Path) -> Sequence[Mapp
     return entries
 
 
-def _of_graph(path: Path, name: str, source: str, roots: Roots) -> Servable:
+def _graph_servable(path: Path, name: str, source: str, roots: Roots) -> Servable:
     """Raises `UnreadableSource`."""
     text = _text(path)
     try:
@@ -235,7 +236,7 @@ def _node_options(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(message: Any) -> dict[str, Any]:
-    """Return the last value of each field, as protocol buffers do, also in its messages."""
+    """Return the last value of each field, as protocol buffers do, also in nested messages."""
     if not isinstance(message, dict):
         return {}
     last = {name: values[-1] for name, values in message.items() if values}
@@ -271,12 +272,12 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _CLOSING: Final = {"{": "}", "<": ">"}
-# Graphs are flat. Deeper ones are no graphs, and would exhaust the stack.
+# Graphs are flat. A deeper text is no graph, and would exhaust the stack.
 _MAX_DEPTH: Final = 50
 
 
 def parse_graph(text: str) -> Message:
-    """Return the message of a file. Raises ValueError with the line of what cannot be read."""
+    """Return the message of a file. Raises ValueError with the line of the error."""
     return _Reader(text).message(None, 0)
 
 
@@ -296,7 +297,7 @@ class _Reader:
         self._index = 0
 
     def message(self, end: str | None, depth: int) -> Message:
-        """Read the fields up to `end`; None: that of the file."""
+        """Read the fields up to `end`; None: the end of the file."""
         if depth > _MAX_DEPTH:
             raise self._unexpected()
         fields: Message = {}

@@ -1,4 +1,4 @@
-"""Turns a model of the model server into one of Vinery, with a line for each of its options."""
+"""Turns a model of the model server into a model of Vinery, with a line for each option."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from vinery_serving.models.ovms.sources import Roots, Servable
 
 @dataclass(slots=True)
 class Translation:
-    """A model as Vinery serves it, and what became of each option."""
+    """A model in Vinery, and what became of each option."""
 
     name: str
     folder: Path
@@ -37,7 +37,7 @@ class Translation:
 
 
 def translate(servable: Servable, roots: Roots) -> Translation:
-    """Return the model. What has no counterpart is in `lost` of the translation."""
+    """Options without a counterpart are in `lost`."""
     model = Translation(_usable_name(servable.name), servable.folder)
     if model.name != servable.name:
         model.changed.append(f"the name {servable.name} is {model.name}: names have no other signs")
@@ -122,7 +122,7 @@ def _is_true(value: Any) -> bool:
     return value if isinstance(value, bool) else str(value).lower() in ("true", "yes", "1")
 
 
-# The member of a group for each of a message, and how its value is read.
+# By the field of a message: the member of a group, and the function that reads the value.
 _Table = Mapping[str, tuple[str, Callable[[Any], Any]]]
 _EVICTION: Final[_Table] = {
     "aggregation_mode": ("aggregation", str.lower),
@@ -310,7 +310,7 @@ _SAMPLED: Final = (
 
 
 def _settle_prefix_cache(model: Translation, given: Mapping[str, Any]) -> None:
-    """In graphs the cache of prefixes is off unless they turn it on; in Vinery it is on."""
+    """The prefix cache is off by default in graphs, and on in Vinery."""
     if "enable_prefix_caching" in given:
         return
     if "cache_eviction" in model.options:
@@ -323,7 +323,7 @@ def _settle_prefix_cache(model: Translation, given: Mapping[str, Any]) -> None:
 
 
 def _settle_split_fuse(model: Translation) -> None:
-    """Without it, a step must have room for a token of each answer."""
+    """Without split fuse, a step must have room for a token of each answer."""
     options = EngineOptions()
     if model.options.get("dynamic_split_fuse", True):
         return
@@ -336,7 +336,7 @@ def _settle_split_fuse(model: Translation) -> None:
         model.change("max_running", num_tokens, "max_num_seqs", why)
 
 
-# Flags of the server, and what does the same. Those of models are options above.
+# Flags of the server, and what does the same. Flags of models are options above.
 _FLAGS: Final = {
     "port": "gRPC is not served; clients use HTTP",
     "rest_port": "set VINERY_PORT",

@@ -1,6 +1,5 @@
 """The job `bench`: the speed card of a served model, measured through the socket of its engine with
-several numbers of streams, one after the other. A model that is asleep wakes for it, as for a
-request.
+several numbers of streams, one after the other. A sleeping model wakes, as for a request.
 
     {"model_id": 3, "settings_digest": "0a1b...", "folder": "/models/tiny-chat"}
 """

@@ -1,8 +1,8 @@
-"""Sends requests to an engine, several at once, and measures what comes back.
+"""Sends requests to an engine, several at once, and measures the answers.
 
-The engine's socket is what the gateway uses: a client of the HTTP API sees the same speed, plus
-well under a millisecond for each request. It needs no key and is no usage. Prompts are plain
-sentences, a different text for each, the same in each run.
+The gateway uses the same socket: a client of the HTTP API sees the same speed, plus well under a
+millisecond for each request. A measurement needs no key and is no usage. Prompts are plain
+sentences, each different, the same in each run.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class MeasurementFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One greedy answer. Times are of the monotonic clock, in seconds."""
+    """A greedy answer. Times are of the monotonic clock, in seconds."""
 
     num_prompt_tokens: int
     token_ids: tuple[int, ...]
@@ -64,7 +64,7 @@ class Run:
 
     @property
     def prompt_tokens_per_s(self) -> float:
-        """Of all streams together, until the last of them has its first token."""
+        """Of all streams together, until the last stream has a first token."""
         last_first_s = max(each.first_s for each in self.answers)
         began_s = min(each.began_s for each in self.answers)
         num_tokens = sum(each.num_prompt_tokens for each in self.answers)
@@ -83,7 +83,8 @@ class Run:
 
 @dataclass
 class Engine:
-    """An engine that is measured. `num_own_tokens` counts what this client has received."""
+    """An engine that is measured. `num_own_tokens` counts the tokens that this client has
+    received."""
 
     client: EngineClient
     num_own_tokens: int = field(default=0)

@@ -1,5 +1,5 @@
-"""The job `tune`: looks for better engine options of a model, in engines of its own beside the one
-that serves.
+"""The job `tune`: looks for better engine options of a model, in engines of its own beside the
+serving one.
 
     {"folder": "/models/tiny-chat", "device": "CPU", "options": {}, "max_context": 2048,
      "time_limit_s": 300, "allow_other_answers": false}
@@ -28,7 +28,7 @@ from vinery_serving.models.speed.tuning import Tuner
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
-# Of the weights, for an engine with a small cache: with it, and what its process needs beside.
+# The memory of an engine with a small cache: a multiple of the weights, and the process.
 _MEMORY_FACTOR: Final = 1.3
 _MEMORY_BASE_BYTES: Final = 400 << 20
 _NUM_ENGINES: Final = 2
@@ -66,7 +66,7 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
 
 
 def _check_memory(folder: Path, device: str) -> None:
-    """Raises JobFailed if the engines of the trials would not fit beside what runs."""
+    """Raises JobFailed if the engines of the trials do not fit into the free memory."""
     if device != "CPU":
         return
     num_bytes = sum(file.stat().st_size for file in folder.glob("*.bin"))
@@ -89,7 +89,8 @@ _END_TIMEOUT_S: Final = 5.0
 async def trial_engine(
     folder: Path, device: str, options: dict[str, Any], max_context: int, timeout_s: float
 ) -> AsyncIterator[Engine]:
-    """Run an engine until the block ends. Raises `MeasurementFailed` if it does not load."""
+    """Run an engine until the block ends. Raises `MeasurementFailed` if the engine does not
+    load."""
     with tempfile.TemporaryDirectory(prefix="vinery-trial-") as scratch:
         config = EngineConfig(
             name="trial",

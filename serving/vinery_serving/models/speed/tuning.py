@@ -1,8 +1,8 @@
 """Looks for better engine options: one setting after the other, the best value of each is kept.
 
 Each trial runs in an engine of its own, beside one with the present options. Both do the same work
-in turns, so that what else the machine does meanwhile slows both. The work is what chats do: each
-turn repeats those before.
+in turns, so that other load of the machine slows both. The work is a chat: each turn repeats all
+former turns.
 """
 
 import os
@@ -34,7 +34,7 @@ _GROUP: Final = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of engine options. Those of `plugin` are added to the others in it."""
+    """A change of engine options. `plugin` is merged with the present properties."""
 
     what: str  # in words for administrators
     options: dict[str, Any]
@@ -51,8 +51,8 @@ GENAI_DEFAULTS: Final[Mapping[str, Any]] = {"enable_prefix_caching": False}
 
 
 def knobs(options: Mapping[str, Any], *, device: str, is_vision: bool) -> Iterator[list[Change]]:
-    """Yield the values of each setting that the device has and that differ from `options`. What
-    mostly helps comes first."""
+    """Yield the values of each setting that the device has and that differ from `options`. The most
+    helpful settings come first."""
     is_cpu = device == "CPU"
     if not options.get("enable_prefix_caching", True):
         yield [Change("prefix caching", {"enable_prefix_caching": True})]
@@ -94,11 +94,11 @@ STREAMS: Final = (1, 4)
 _PROMPT_TOKENS: Final = 96
 _OUTPUT_TOKENS: Final = 24
 _NUM_TURNS: Final = 3
-# Rounds of each number of streams: more while they are short, because those differ more.
+# Rounds of each number of streams: more if rounds are short, because short rounds differ more.
 _MIN_ROUNDS: Final = 2
 _MAX_ROUNDS: Final = 8
 _ENOUGH_S: Final = 6.0
-# What is slower than this in one round is not measured again.
+# Options with a lower gain in one round are not measured again.
 _HOPELESS: Final = 0.9
 # A smaller gain is within what repeated measurements differ by.
 _LEAST_GAIN: Final = 1.03
@@ -107,7 +107,7 @@ Start = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Engine]]
 
 
 class TrialResult(msgspec.Struct, frozen=True):
-    """One trial. A gain of 1.2: the same work is done 1.2 times as fast as with the present
+    """A trial. A gain of 1.2: the same work is done 1.2 times as fast as with the present
     options."""
 
     what: str
@@ -125,7 +125,7 @@ class Tuning(msgspec.Struct, frozen=True):
     trials: tuple[TrialResult, ...]
     best: dict[str, Any]
     best_gain: float
-    genai_gain: float | None  # of GenAI's defaults; None: they were not tried
+    genai_gain: float | None  # of GenAI's defaults; None: the trial failed
     is_complete: bool  # False: the time ended before all settings were tried
     took_s: float
 
@@ -180,7 +180,7 @@ class Tuner:
         )
 
     def _may_win(self, trial: TrialResult) -> bool:
-        """Whether it is faster in nearly every round, with answers that are allowed."""
+        """Whether the worst rounds are no slower on average, with answers that are allowed."""
         has_answers = self.allows_other_answers or trial.same_answers == 1
         return trial.gain is not None and has_answers and _mean(trial.worst.values()) >= 1
 
