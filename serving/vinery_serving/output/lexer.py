@@ -30,14 +30,14 @@ class EndOfText(Exception):
 
 
 class UnexpectedText(Exception):
-    """What comes next is not what is read: for example, it is no call."""
+    """The next text does not fit the parser: it is no call, for example."""
 
 
 class Literals:
     """A fixed set of strings. Raises ValueError for an empty string.
 
-    The first string that is complete is found, and the longest one of those that end at the
-    same index. So the result does not depend on how the text was cut.
+    The first complete string is found; of strings that end at the same index, the longest. So the
+    result does not depend on how the text was cut.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
@@ -79,7 +79,7 @@ class Literals:
 
 @cache
 def literals(*strings: str) -> Literals:
-    """Return the set of these strings, for the constants of a syntax: it is kept."""
+    """Return a cached set of these strings, for the constants of a syntax."""
     return Literals(strings)
 
 
@@ -94,9 +94,8 @@ class Tag(Literals):
 class Lexer:
     def __init__(self) -> None:
         self.text = ""
-        self.at = 0  # what comes next
-        # Where text begins that is part of the answer unless it becomes a call. None: there is
-        # no such text.
+        self.at = 0  # the index of the next character
+        # The index of text that belongs to the answer unless it becomes a call. None: no such text.
         self.mark: int | None = None
         # The text so far ends inside reasoning.
         self.is_reasoning = False
@@ -151,9 +150,9 @@ class Lexer:
         return run
 
     def size_of_run(self, pattern: re.Pattern[str], size: int = 0) -> Reading[int]:
-        """Return how many characters `pattern` matches, once other text follows; `size` of them
-        are known. It goes on where it stopped, so the pattern is the repetition of one thing:
-        `[a-z]*`, and not `[a-z]*[0-9]*`."""
+        """Return how many characters `pattern` matches, once other text follows; `size` of them are
+        known. The match continues where it stopped, so the pattern repeats one thing: `[a-z]*`, and
+        not `[a-z]*[0-9]*`."""
         while (end := end_of(pattern, self.text, self.at + size)) == len(self.text):
             size = end - self.at
             yield
@@ -170,8 +169,8 @@ class Lexer:
         return size + found[0], size + found[1]
 
     def take_until(self, tag: Literals, write: Callable[[str], None]) -> Reading[str]:
-        """Pass on the text before the tag while it grows. Read the tag and return the spelling
-        that was found. What may begin a tag is not read before that is sure."""
+        """Pass on the text before the tag while it grows. Read the tag and return the spelling that
+        was found. A possible beginning of a tag is held back."""
         while True:
             text = self.text[self.at :]
             found = tag.find(text)
@@ -187,7 +186,7 @@ class Lexer:
 
     @contextmanager
     def after_call(self) -> Iterator[None]:
-        """After a call: what is read here is syntax if the text ends here, or if another call
+        """Text that is read here, after a call, is syntax if the output ends here or another call
         follows. The text is marked."""
         self.mark = self.at
         try:
@@ -200,9 +199,9 @@ class Lexer:
 class Parser(Lexer):
     """Runs the generator that `read` returns over text while it arrives.
 
-    The generator writes what it finds to an `EventWriter`, and holds back text that may be syntax.
-    Text that is fed at once gives the same answer as its parts do, with fewer calls of the writer.
-    So streamed and unary answers cannot differ.
+    The generator writes to an `EventWriter`, and holds back text that may be syntax. Text that is
+    fed at once gives the same answer as its parts do, with fewer calls of the writer. So streamed
+    and unary answers cannot differ.
     """
 
     def __init__(
@@ -217,7 +216,7 @@ class Parser(Lexer):
         if self.write_rest is not None:
             self.write_rest(text)
             return
-        # What has been read and is not marked is dropped.
+        # Text that was read and is not marked is dropped.
         if self.mark is None:
             rest = self.text[self.at :]
             self.text = rest + text if rest else text
@@ -229,7 +228,7 @@ class Parser(Lexer):
         next(self._reading, None)
 
     def close(self) -> None:
-        """A closing tag ends what is read, and more text follows it."""
+        """End the text at its closing tag; more text follows the tag."""
         self.finish(is_closed=True)
 
     def finish(self, *, is_closed: bool = False) -> None:
@@ -240,6 +239,6 @@ class Parser(Lexer):
 
 
 def end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return where the match of `pattern` at an index ends: at the index itself without one."""
+    """Return the end of the match of `pattern` at an index; the index itself without a match."""
     match = pattern.match(text, at)
     return match.end() if match else at

@@ -215,9 +215,9 @@ class _CustomInput:
 
         {"input": "print(\"hi\")\n"}        becomes        print("hi")
 
-    The model sees such a tool as a function of one string (see `core/tools`). The string is
-    passed on without its escapes while it grows. Arguments of another form are not lost: a value
-    that is no string is passed on as JSON, and arguments without an input as they were written.
+    The model sees such a tool as a function of one string (see `core/tools`). The growing string is
+    passed on without escapes. Arguments of another form are not lost: a value that is no string is
+    passed on as JSON, and arguments without an input as they were written.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the text of an argument means, by the schema of its parameter.
+"""Reads the text of an argument by the schema of its parameter.
 
 Families that write arguments between tags do not mark whether `5` is a number or a text; the
 tool's schema decides. Only text that must be a string can be passed on while it grows.
@@ -131,8 +131,8 @@ def _type_name(value: Any) -> str:
 def json_of(text: str, types: frozenset[str]) -> str:
     """Return the JSON text of an argument that the model wrote as `text`.
 
-    JSON stays unchanged. Words and literals of Python are translated, because models write
-    them. What is no value of the types becomes a string.
+    JSON stays unchanged. Words and literals of Python are translated, because models write them.
+    Text that is no value of the types becomes a string.
     """
     kind = kind_of(types)
     if kind is Kind.TEXT:

@@ -1,11 +1,11 @@
-"""An output that is a sequence of messages, each with a head that names its recipient:
+"""An output as a sequence of messages, each with a head that names the recipient:
 
     <|channel|>analysis<|message|>The user says hello.<|end|>
     <|start|>assistant<|channel|>final<|message|>Hello!
 
-The head decides what the body is: reasoning, the answer, or a call. Text is passed on as it
-comes, so a message that is cut is not lost. Output without any head is the answer. The prompt ends
-with `<|start|>assistant`.
+The head decides what the body is: reasoning, the answer, or a call. Text is passed on at once, so a
+message that is cut is not lost. Output without any head is the answer. The prompt ends with
+`<|start|>assistant`.
 """
 
 import re
@@ -42,9 +42,9 @@ def read_messages(
     ends: tuple[str, ...],
     new_body: Callable[[str], Parser],
 ) -> Reading[None]:
-    """Read messages. `heads`: the texts that begin a head; `ends`: the tags that close a
-    message; `new_body` returns the parser of a message for its head. The tag of a head closes
-    reasoning, too."""
+    """Read messages. `heads`: the beginnings of heads. `ends`: the tags that close a message.
+    `new_body` returns the parser of a message for its head. The tag of a head closes reasoning,
+    too."""
     end_tag, message_tag = Tag(START, *ends), Tag(MESSAGE)
     reasoning_end = Tag(*end_tag.strings, *(head for head in heads if head.startswith("<|")))
     end = ""
@@ -55,7 +55,8 @@ def read_messages(
             if end == START or (yield from lexer.next_of(START, MESSAGE, *heads)):
                 yield from lexer.take_until(message_tag, head.append)
         except EndOfText:
-            # A head that is cut is syntax. What only looks like the beginning of one is text.
+            # A head that is cut is syntax. Text that only resembles the beginning of a head is
+            # text.
             text = "".join(head) + lexer.take_all()
             if text.strip() and "<|" not in text:
                 writer.text(text)

@@ -29,7 +29,7 @@ _CLOSING: Final = {"[": "]", "(": ")", "{": "}"}
 _SPACE: Final = re.compile(r"\s*")
 _NO_JSON_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-# What may be one. Python converts longer numbers in more than linear time.
+# Possible numbers. Python converts longer numbers in more than linear time.
 _PYTHON_NUMBER: Final = re.compile(r"[+-]?[0-9.][0-9a-fA-FxXoO_.+-]{0,63}")
 
 # Text without quotes: a constant, or the words of a string that has lost its quotes.
@@ -84,10 +84,10 @@ def gemma_notation(mark: str) -> Notation:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """What is around a value. `tags` end the call or begin another one. `closing`: what closes the
-    brackets of the call that are still open, the innermost last, and `around_call` those around it.
-    `is_named`: the value is that of a named argument. `has_bare_strings`: a word that is no
-    constant is a string without its quotes."""
+    """The surroundings of a value. `tags` end the call or begin another call. `closing`: the
+    closing brackets that the call still needs, the innermost last; `around_call`: the closing
+    brackets after the call. `is_named`: the value of a named argument. `has_bare_strings`: a word
+    that is no constant is a string without quotes."""
 
     tags: tuple[str, ...] = ()
     closing: str = ""
@@ -113,23 +113,23 @@ class ValueText:
         self._notation = notation
         self._write = write
         self._border = border
-        # What closes the open brackets, the innermost last. Not a recursion, because the depth is
-        # up to the model.
+        # The closing brackets that are needed, the innermost last. No recursion: the depth is up to
+        # the model.
         self._open: list[str] = []
         self._num_open = Counter[str]()  # the same, by kind
-        self._ends: list[str] = []  # what closes them in JSON: a set becomes an array
-        # A comma and the space after it, held back because another item may not come.
+        self._ends: list[str] = []  # the same in JSON: a set becomes an array
+        # A comma and its space, held back because there may be no further item.
         self._comma: list[str] = []
         self._is_in_string = False
         self._num_looked_at = 0
         self._needs_value = border.is_named  # a key was read
 
     def read(self) -> Reading[bool]:
-        """Read the value, and pass on its JSON text while it grows.
+        """Read the value, and pass on its growing JSON text.
 
-        Returns whether it had all its closing brackets; they are written where the call ends
-        without them. Raises `UnexpectedText` for what is no value, and `EndOfText` for what is
-        cut.
+        Returns whether the value had all closing brackets; missing brackets are written where the
+        call ends. Raises `UnexpectedText` for a text that is no value, and `EndOfText` for a cut
+        value.
         """
         try:
             while (yield from self._read_item()):
@@ -145,8 +145,8 @@ class ValueText:
         return is_whole
 
     def _read_item(self) -> Reading[bool]:
-        """Read an opening bracket or a value, and what is between it and the next one. Returns
-        whether there is a next one."""
+        """Read an opening bracket or a value, and the text up to the next item. Returns whether
+        there is a next item."""
         bracket = yield from self._peek()
         if (yield from self._is_at_tag(is_text=bool(self._notation.mark))):
             self._write_missing()
@@ -232,8 +232,8 @@ class ValueText:
         self._comma = [", "]
 
     def _close(self, mark: str) -> bool:
-        """Read a closing bracket, and close those inside it. One that is not open is dropped,
-        unless it is the call's: returns False then."""
+        """Read a closing bracket, and close the brackets inside it. A bracket that is not open is
+        dropped. Returns False for a bracket of the call, which stays unread."""
         if not self._num_open[mark]:
             self._lexer.at += mark not in self._border.closing
             return mark not in self._border.closing
@@ -310,8 +310,8 @@ class ValueText:
         )
 
     def _read_run(self) -> Reading[str]:
-        """Read text without quotes, and the white space after it. Where a comma is missing after
-        a constant, that is all."""
+        """Read text without quotes, and the white space after it; only the constant, where no comma
+        comes before the next member."""
         lexer = self._lexer
         try:
             size = yield from lexer.size_of_run(_WORD)
@@ -338,8 +338,8 @@ class ValueText:
         return _MEMBER.match(lexer.text, lexer.at + size) is not None
 
     def _read_up_to_mark(self) -> Reading[str | None]:
-        """Read a string whose first mark is missing, and its last one. Returns its JSON text. None:
-        the next mark does not end it."""
+        """Read a string without a first mark, up to and with the last mark. Returns its JSON text.
+        None: the next mark does not end the string."""
         lexer, mark, most = self._lexer, self._notation.mark, _MAX_LOOKED_AT - self._num_looked_at
         is_end: bool | None = None
         try:
