@@ -1,4 +1,4 @@
-"""What a family is: its name, how it is detected, what reads its output and what forces it."""
+"""A family of models: name, marks of its templates, parser of outputs, and grammars."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class GrammarFamily:
     """Forces the output of one family of models.
 
     Each call is one tag, in free text where `trigger` begins it. With `begin`, which starts with
-    `trigger`, all calls of an answer are between one `begin` and one `end`. Without `call` the
-    family has no form for calls.
+    `trigger`, all calls of an answer share a `begin` and an `end`. Without `call` the family has no
+    form for calls.
     """
 
     call: CallTag | None = None
@@ -39,7 +39,7 @@ class GrammarFamily:
     # None: a grammar leaves no reasoning before what it demands.
     reasoning: ReasoningTags | None = None
     # The models begin with reasoning of their own accord, whatever the prompt contains. A grammar
-    # lets them, because they never learned to answer without.
+    # allows the reasoning: these models never learned to answer without it.
     may_reason_first: bool = False
 
     @property

@@ -81,7 +81,7 @@ LLAMA3 = Family(
     "llama3",
     (("<|start_header_id|>", "<|python_tag|>"), ("<|start_header_id|>", '"parameters": ')),
     parsers.LLAMA3,
-    # Where a grammar holds free text to its calls, the trigger always begins one.
+    # Where a grammar checks calls in free text, the trigger always begins a call.
     GrammarFamily(_object_calls(key="parameters"), '{"name": ', "; "),
 )
 GRANITE = Family(

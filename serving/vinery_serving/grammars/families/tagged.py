@@ -1,7 +1,7 @@
 """The calls of families that write arguments between tags (see the parser `tagged`).
 
-Strings are raw text there, so they have rules of their own: any text up to the closing tag, one
-of some texts, or a text of a bounded length. All other values are JSON.
+Strings are raw text there and have special rules: any text up to the closing tag, one of some
+texts, or a text of a bounded length. All other values are JSON.
 """
 
 import json
@@ -35,13 +35,14 @@ from vinery_serving.output.parsers.tagged import CDATA, TagSyntax
 _NOTHING: Final = grammar_tag('root ::= ""')
 # Repetitions are unrolled by the compiler: a longer bound is not worth its cost.
 _MAX_LENGTH: Final = 256
-# As many as the alternatives of a value in JSON: references to the parameter itself double them.
+# The limit on alternatives of a JSON value, too: references to the parameter itself double the
+# options.
 _MAX_OPTIONS: Final = 500
 _STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
 
 
 def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
-    """Return a call as a tag, in its wrapper where the family has one.
+    """Return a call as a tag, in the family's wrapper, if any.
 
     Raises `UnsupportedParameter` for a strict tool whose schema is more than a list of
     parameters. Calls of other tools may have any arguments then.

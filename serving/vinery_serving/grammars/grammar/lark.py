@@ -1,10 +1,10 @@
 """Lark grammars as grammar rules: the texts that fit the rule `start`.
 
-Lark only parses the grammar. Its loader is not used, because it opens files for imports and
-expands options without bounds. A text fits if it can be split into terminals in any way, as
-with Lark's Earley parser and the lexer `dynamic_complete`. So priorities, aliases and rule
-modifiers, which choose among parses and format trees, have no effect. Terminals may match the
-empty text. Only the module `common` can be imported.
+Lark only parses the grammar. Lark's loader is not used, because it opens files for imports and
+expands options without bounds. A text fits if it can be split into terminals in any way, as with
+Lark's Earley parser and the lexer `dynamic_complete`. So priorities, aliases and rule modifiers,
+which choose among parses and format trees, have no effect. Terminals may match the empty text. Only
+the module `common` can be imported.
 """
 
 from __future__ import annotations

@@ -44,18 +44,18 @@ _BUNDLE: Final = 40
 
 
 class TooManyRules(NotRegular):
-    """A grammar has more rules, or its automata more states together, than its rule set accepts."""
+    """A grammar has more rules, or all its automata more states, than the rule set accepts."""
 
     def __init__(self) -> None:
         super().__init__("its rules and automata are too many together")
 
 
 class RuleSet:
-    """The rules of one grammar while it is built. It begins with the rules of JSON.
+    """The rules of one grammar that is being built, from the rules of JSON on.
 
     `is_compact`: JSON without blanks. `excluded`: texts that no regular language of the grammar
-    contains, because they would end the text that the grammar describes. `max_states`: of all
-    automata together; real grammars stay far below 5,000.
+    contains, because they would end the described text. `max_states`: of all automata together;
+    real grammars stay far below 5,000.
     """
 
     def __init__(
@@ -211,9 +211,9 @@ _SHORT_ESCAPES: Final = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92:
 
 @lru_cache(maxsize=256)
 def in_json(intervals: Intervals) -> Expr:
-    """Write characters as they appear inside a JSON string: escaped where JSON demands it.
+    """Write characters as inside a JSON string: escaped where JSON demands escapes.
 
-    The rule `char` is any character in any form, `special` any that needs an escape.
+    The rule `char` is any character in any form, `special` any character that needs an escape.
     """
     if intervals == ANY_CHARS:
         return Ref("char")

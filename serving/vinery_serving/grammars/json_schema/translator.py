@@ -316,7 +316,8 @@ class _Translator:
     def _other_members(
         self, nodes: Alternative, patterns: Sequence[str], free: Language
     ) -> Iterator[Expr]:
-        """One for each set of patterns that a name can match while it matches no other."""
+        """Yield the members for each set of patterns that a name can match without the other
+        patterns."""
         languages = {each: pattern_language(each) for each in patterns}
         for size in range(len(patterns) + 1):
             for matched in combinations(patterns, size):

@@ -76,7 +76,7 @@ class KnownValues:
                 return self._object_fits(value, node)
 
     def _is_listed(self, value: Any, node: SchemaNode) -> bool:
-        """Whether the `const` and the `enum` of a node, as far as it has them, list the value."""
+        """Whether the value is in the `const` and in the `enum` of a node, if present."""
         listed = self._listed.get(node)
         if listed is None:
             lists = [

@@ -85,8 +85,6 @@ class TagSyntax:
 
 
 class TaggedCall:
-    """Reads one call."""
-
     def __init__(
         self,
         lexer: Lexer,

@@ -100,8 +100,6 @@ NO_BORDER: Final = Border()
 
 
 class ValueText:
-    """Reads one value."""
-
     def __init__(
         self,
         lexer: Lexer,
@@ -376,7 +374,7 @@ class ValueText:
         return "".join(parts)
 
     def _is_at_tag(self, *, is_text: bool = False) -> Reading[bool]:
-        """Whether a tag comes next, or what looks like one, unless that may be text (`is_text`).
+        """Whether a tag or its beginning comes next, unless a beginning may be text (`is_text`).
         Not inside a string."""
         lexer, tags = self._lexer, self._border.tags
         while tags and lexer.text[lexer.at] == "<":
@@ -425,7 +423,7 @@ class ValueText:
 
 def json_text_of(text: str, *, is_surely_a_value: bool) -> str | None:
     """Return the JSON text of a value that is written as `text`, in JSON or Python; None for other
-    text. If it is sure to be a value, brackets and quotes may be missing."""
+    text. If the text is surely a value, brackets and quotes may be missing."""
     parts: list[str] = []
     has_read_all = False
 
@@ -447,7 +445,7 @@ def json_text_of(text: str, *, is_surely_a_value: bool) -> str | None:
 
 
 def rest_begins(lexer: Lexer, text: str) -> bool:
-    """Whether what comes next begins with `text`, or may begin with it."""
+    """Whether the next text begins with `text`, or may begin so."""
     rest = lexer.text[lexer.at : lexer.at + len(text)]
     return text.startswith(rest)
 
@@ -462,7 +460,7 @@ def skip_comment(lexer: Lexer, tags: Sequence[str]) -> Reading[None]:
 
 
 def read_quote(lexer: Lexer, notation: Notation) -> Reading[str]:
-    """Read the mark that begins a string; "" for other text. A mark that may begin a longer one
+    """Read the mark that begins a string; "" for other text. A mark that may begin a longer mark
     waits."""
     while True:
         quote = next((each for each in notation.quotes if rest_begins(lexer, each)), "")
@@ -473,8 +471,8 @@ def read_quote(lexer: Lexer, notation: Notation) -> Reading[str]:
 
 
 def read_key(lexer: Lexer, notation: Notation, quote: str) -> Reading[str]:
-    """Read the key of a member, from after its quote if it has one, and the colon. Returns the
-    JSON text of both. Raises `UnexpectedText` for what is no key."""
+    """Read the key of a member, after any quote, and the colon. Returns the JSON text of both.
+    Raises `UnexpectedText` for a text that is no key."""
     if quote:
         return (yield from _read_quoted_key(lexer, quote, notation.quotes[quote]))
     while _UNFINISHED_KEY.fullmatch(lexer.text, lexer.at):
@@ -487,7 +485,7 @@ def read_key(lexer: Lexer, notation: Notation, quote: str) -> Reading[str]:
 
 
 def _read_quoted_key(lexer: Lexer, quote: str, escapes: Escapes) -> Reading[str]:
-    """Read a key from after its first quote. The last one may be missing."""
+    """Read a key after the first quote. The last quote may be missing."""
     try:
         size = yield from _find_quote(lexer, quote)
         end = yield from lexer.size_of_run(_SPACE, size + len(quote))
@@ -531,7 +529,8 @@ def _key_without_quote(lexer: Lexer, end: int) -> str:
 
 
 def _number(word: str) -> str | None:
-    """JSON's numbers stay unchanged. Python's others (`1_000`, `0x1f`, `.5`) are written anew."""
+    """JSON's numbers stay unchanged. Other numbers of Python (`1_000`, `0x1f`, `.5`) are written
+    anew."""
     if _JSON_NUMBER.fullmatch(word):
         return word
     if not _PYTHON_NUMBER.fullmatch(word):
