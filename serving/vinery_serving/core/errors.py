@@ -1,7 +1,7 @@
 """The errors of a request, as one class tree. docs/errors.md lists all codes.
 
-Errors are raised, never returned. Each protocol encodes them in one function. The message is
-the only part that a client's user sees, so it states what to change.
+Errors are raised, never returned. Each protocol encodes them in one function. A client's user sees
+only the message, so it states what to change.
 """
 
 import re

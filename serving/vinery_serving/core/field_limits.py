@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Counted(StrEnum):
-    """What a limit counts. The value is the word in its error message."""
+    """The unit of a limit. The value is the word in the error message."""
 
     ENTRIES = "entries"  # of an array
     MEMBERS = "members"  # of an object
@@ -32,7 +32,7 @@ class Counted(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class FieldLimit:
-    """One row: what is counted in which fields, and how much is accepted.
+    """A row of the table: fields, the unit, and the accepted number.
 
     Only `configure` changes it: `value` is the limit in this process.
     """

@@ -1,7 +1,7 @@
 """Structural tags as plain grammars.
 
-XGrammar accepts a choice between tags only if all of them have an end of their own, or none
-has. A sequence of calls has none and an answer has one; as grammars, both have one.
+XGrammar accepts a choice between tags only if all or none of them have an own end. A sequence of
+calls has no end and an answer has one; as grammars, both have an end.
 """
 
 from collections.abc import Mapping, Sequence

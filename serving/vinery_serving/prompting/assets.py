@@ -48,7 +48,7 @@ class Prompt:
     reasoning_budget: int | None = None
     # Tokens that end the answer beside the model's own end tokens.
     end_ids: tuple[int, ...] = ()
-    # Its pictures and clips, whose tokens are in `token_ids`. `text` shows each by its markup.
+    # The pictures and clips, whose tokens are in `token_ids`. `text` shows each by its markup.
     media: tuple[PromptMedia, ...] = ()
 
     @property
@@ -71,14 +71,14 @@ class ModelAssets:
         renderers: Sequence[ChatRenderer],
         vision: VisionProcessor | None = None,
     ) -> None:
-        """`renderers`: none, one, or one for conversations without tools and one for those
-        with tools or calls. Raises `UnusableFolder` if the tokenizer does not fit `vision`."""
+        """`renderers`: none, one for all conversations, or two, the second for conversations with
+        tools or calls. Raises `UnusableFolder` if the tokenizer does not fit `vision`."""
         self.folder = folder
         self.tokenizer = tokenizer
         self.vision = vision  # None: the model takes text only
         self._media_tokens = None if vision is None else MediaTokens.of(vision, tokenizer)
-        # What most models write around reasoning; replaced for a model that marks it differently.
-        # After a prompt that ends with the first, the output begins inside the reasoning.
+        # The usual tags around reasoning, replaced for a model with other tags. After a prompt that
+        # ends with the first tag, the output begins inside the reasoning.
         self.reasoning_tags = ("<think>", "</think>")
         self._renderers = renderers
 

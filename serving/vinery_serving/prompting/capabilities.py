@@ -142,9 +142,9 @@ class TemplateCapabilities:
         return all(self._render(turns, **each).count(_WORD) >= num_words for each in variables)
 
     def _renders_null_content(self) -> bool:
-        """True wherever null works: some templates print an empty answer beside the call for
-        "". Templates that print null as `None` get "", and so do those that raise for null when
-        a conversation with calls has no tools."""
+        """True wherever null works: some templates print an empty answer beside the call for "".
+        Templates that print null as `None` get "". So do templates that raise for null when a
+        conversation with calls has no tools."""
         null, empty = self._rendered_calls(null=True), self._rendered_calls(null=False)
         if not null or null.count("None") > empty.count("None"):
             return False

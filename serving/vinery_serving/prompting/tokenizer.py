@@ -64,7 +64,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def token_name(self, token_id: int) -> str:
-        """Return the token as the vocabulary spells it, with its letters for spaces and bytes."""
+        """Return the spelling of the token in the vocabulary, with letters for spaces and bytes."""
 
     @abstractmethod
     def token_id(self, name: str) -> int | None:

@@ -35,7 +35,7 @@ from vinery_serving.output.parsers.tagged import CDATA, TagSyntax
 _NOTHING: Final = grammar_tag('root ::= ""')
 # Repetitions are unrolled by the compiler: a longer bound is not worth its cost.
 _MAX_LENGTH: Final = 256
-# The limit on alternatives of a JSON value, too: references to the parameter itself double the
+# The same limit as on alternatives of a JSON value: references to the parameter itself double the
 # options.
 _MAX_OPTIONS: Final = 500
 _STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))

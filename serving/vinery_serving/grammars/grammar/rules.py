@@ -1,7 +1,7 @@
 """Grammar rules for regular languages and for JSON.
 
 A `RuleSet` collects the rules of one grammar. A `Spelling` writes a set of characters in it:
-as they are, or as they appear inside a JSON string.
+unchanged, or as inside a JSON string.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,8 +38,8 @@ Spelling = Callable[[Intervals], Expr]
 _MAX_RULES: Final = 20_000
 # XGrammar tries the vocabulary at each position of a set, but once for a shared rule.
 _MAX_COPIES: Final = 4
-# It counts more than 128 repetitions, and then a token takes 100 ms and more. So repetitions come
-# in bundles of so many.
+# XGrammar counts more than 128 repetitions, and then a token takes 100 ms and more. So repetitions
+# come in bundles of this size.
 _BUNDLE: Final = 40
 
 

@@ -122,9 +122,9 @@ class StringContext:
         return found.start()
 
     def end_before(self, text: str, start: int, end: int, own: Counter[str]) -> tuple[int, bool]:
-        """Return where a string without its quote ends, at `end` at the latest, and whether
-        brackets close after it. `own`: the closing brackets that the string before `start` needs.
-        Such brackets, and brackets that cannot close here, belong to the string."""
+        """Return the end of a string without its quote, at most `end`, and whether brackets close
+        after the string. `own`: the closing brackets that the string before `start` needs. Such
+        brackets, and brackets that cannot close here, belong to the string."""
         own = own.copy()
         last = _LAST_CLOSING.search(text, self.tail_at(text, start, end), end)
         assert last is not None
