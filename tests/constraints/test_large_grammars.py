@@ -1,7 +1,7 @@
 """Schemas, patterns, Lark grammars, tags and tools that are small to send and large to translate.
 
-Their work grows with their size, and what is too large is refused by counts. A worker process with
-a limit on CPU time does the rest (`tests/workers`). Calls are counted, never time.
+The work grows with the size, and counts refuse larger sources. A worker process with a limit on CPU
+time does the rest (`tests/workers`). Calls are counted, never time.
 """
 
 import json
@@ -31,12 +31,12 @@ from vinery_serving.output.parsers.argument_types import ParameterTypes
 Work = Callable[[], Any]
 TEXT = {"type": "string"}
 REQUIRED = req.ToolChoice(req.ToolMode.REQUIRED)
-# One of each form of arguments: JSON, tags, Python and Gemma's.
+# A family for each form of arguments: JSON, tags, Python and Gemma's.
 FORMS = ("hermes", "qwen3coder", "llama4_pythonic", "gemma4", "gptoss")
 
 
 def anew(work: Work) -> Any:
-    """Translate what no cache knows."""
+    """Translate without caches."""
     for module in (translator, texts):
         module._known_grammar.cache_clear()
     return work()
@@ -347,7 +347,7 @@ def test_a_parameter_of_recursive_options_is_refused(family):
 
 
 def test_the_types_of_an_argument_are_read_once_for_each_schema():
-    """They are read while an answer streams, also for schemas that were never translated."""
+    """Types are read while an answer streams, also for schemas that were never translated."""
     types = ParameterTypes([req.Tool("f", "", recursive_options(100))])
 
     num_calls = calls(lambda: types.of("f", "a"))

@@ -64,13 +64,14 @@ def test_an_input_fits_its_lark_grammar(model, name):
 
     result, is_ended = model.answer_part(chat, max_tokens=160)
 
-    # It may write blanks or sums until any limit.
+    # The model may write blanks or sums until any limit.
     assert (AS_LARK if is_ended else BEGUN_AS_LARK).fullmatch(input_of(result))
 
 
 @every_family
 def test_a_text_that_ends_the_familys_notation_is_not_written(model, name):
-    """What a tag or quote would end is not offered to the model, and the rest is."""
+    """The model cannot choose a text that the family's tag or quote would end; the other texts are
+    offered."""
     ends = ("</parameter>", "</arg_value>", "</param>", '<|"|>', "</atem:parameter>", "x")
     model.use(straight(name))
     tools = [a_tool(TextSyntax.REGEX, "|".join(map(re.escape, ends)))]

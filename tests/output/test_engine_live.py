@@ -1,4 +1,4 @@
-"""The real engine with the reference model: what it writes is what the room reads."""
+"""The real engine with the reference model: the parsers read its output."""
 
 import json
 

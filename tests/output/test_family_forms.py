@@ -1,5 +1,5 @@
-"""What each family writes in its own way. Each text is also read character by character, and in any
-two parts."""
+"""The special forms of each family. Each text is also read character by character, and in any two
+parts."""
 
 import json
 from pathlib import Path

@@ -31,12 +31,12 @@ from .families import PING, WRITERS, written
 
 TOKEN_CHARS = 4
 SHORT, LONG = 800, 3_200
-# One family of each way to write a value.
+# A family for each way to write a value.
 FAMILIES = ("hermes", "lfm2", "gemma4", "gptoss", "qwen3coder")
 # Of the work for each character; work that is quadratic grows to four times as much.
 MOST_GROWTH = 1.5
-# A pattern that finds nothing has looked no further: keys, escapes and what follows a quote are
-# bounded.
+# The most characters that a pattern reads without a match: keys, escapes and the text after a quote
+# are bounded.
 MOST_IN_VAIN = 300
 
 TOOLS = [

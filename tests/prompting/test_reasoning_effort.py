@@ -17,7 +17,7 @@ LEVELS |= {"high": "high", "xhigh": "high", "max": "high"}
 # Qwen 3, and DeepSeek V3.1
 SWITCH = "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
 OTHER_SWITCH = "{% if not thinking is defined %}{% set thinking = false %}{% endif %}{{ thinking }}"
-# gpt-oss names only its default level, Mistral Small all its levels.
+# gpt-oss names only the default level, Mistral Small all levels.
 LEVEL = '{% if reasoning_effort is not defined %}{% set reasoning_effort = "medium" %}{% endif %}'
 TWO_LEVELS = (
     "{% if reasoning_effort not in ['none', 'high'] %}{{ raise_exception('no') }}{% endif %}"

@@ -1,7 +1,7 @@
 """Structural tags as plain grammars.
 
-XGrammar accepts a choice between tags only if all or none of them have an own end. A sequence of
-calls has no end and an answer has one; as grammars, both have an end.
+XGrammar accepts a choice between tags only if all or none of them have an end. A sequence of calls
+has no end, but an answer has; as grammars, both have an end.
 """
 
 from collections.abc import Mapping, Sequence

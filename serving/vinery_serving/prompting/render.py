@@ -1,7 +1,7 @@
 """Renders a conversation to the text that the model was trained to answer.
 
 Each message gets the form that the template renders (see `capabilities`), so that no message is
-dropped or printed in a form that is new to the model.
+dropped, or printed in a form unknown to the model.
 """
 
 import base64

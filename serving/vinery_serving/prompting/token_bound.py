@@ -36,7 +36,7 @@ class TokenBound:
 
     max_token_bytes: int | None = None  # None: texts of any length may be one token
     factor: int = 1  # by which texts other than ASCII may be shortened first
-    # Some special tokens include the white space beside them, whatever its length.
+    # Some special tokens include all white space beside them.
     ignores_space: bool = False
 
     def least_tokens(self, *texts: str) -> int:

@@ -1,7 +1,7 @@
 """Grammars as values, and their text in XGrammar's EBNF.
 
 A grammar is a set of named rules. `text_of` first removes the parts that can never end: an
-alternative whose required part no text fits, a rule that only leads to itself. So a model can
+alternative with a required part that no text fits, a rule that only leads to itself. So a model can
 finish any text that the grammar lets it begin.
 """
 
@@ -28,7 +28,7 @@ _MAX_INLINED_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Exactly these characters, or the empty text."""
+    """Exactly these characters, possibly none."""
 
     text: str
 

@@ -113,8 +113,8 @@ class Multiple(_Expression):
     """Decimal numerals without a sign of the multiples of `factor` / 10**`num_decimals`.
 
     `remainder` is the remainder of the digits read so far, as far as it matters: before the point
-    of a price, any remainder is the same. `num_left` is how many digits may follow the point, or
-    None before it.
+    of a price, no digit matters. `num_left` is how many digits may follow the point, or None before
+    it.
     """
 
     factor: int

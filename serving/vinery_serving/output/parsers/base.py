@@ -72,8 +72,8 @@ Read = Callable[[Lexer, EventWriter, Sequence[Tool]], Reading[None]]
 class ParserFamily:
     """Reads the output of one family of models.
 
-    `special_texts`: tokens that are syntax to this family, which the decoder passes on even where
-    the tokenizer calls them special. `reasoning` None: the family writes no reasoning.
+    `special_texts`: tokens of this family's syntax. The decoder passes on even tokens that the
+    tokenizer calls special. `reasoning` None: the family writes no reasoning.
     """
 
     read: Read
