@@ -35,7 +35,7 @@ REQUIRED = req.ToolChoice(req.ToolMode.REQUIRED)
 FORMS = ("hermes", "qwen3coder", "llama4_pythonic", "gemma4", "gptoss")
 
 
-def anew(work: Work) -> Any:
+def uncached(work: Work) -> Any:
     """Translate without caches."""
     for module in (translator, texts):
         module._known_grammar.cache_clear()
@@ -206,9 +206,9 @@ LINEAR = {name: (of_schema(build), size) for name, (build, size) in SCHEMAS.item
 @table("name", LINEAR)
 def test_twice_the_size_is_about_twice_the_work(name):
     build, size = LINEAR[name]
-    anew(build(3))  # what is loaded once
+    uncached(build(3))  # what is loaded once
 
-    num_calls = [calls(partial(anew, build(number))) for number in (size, 2 * size)]
+    num_calls = [calls(partial(uncached, build(number))) for number in (size, 2 * size)]
 
     assert num_calls[1] <= 2.4 * num_calls[0]
 
@@ -264,7 +264,7 @@ def test_a_hostile_schema_is_translated_or_refused(name, is_strict):
 @table("name", HOSTILE_GRAMMARS)
 def test_a_hostile_grammar_is_translated_or_refused(name):
     with suppress(InvalidGrammar):
-        anew(HOSTILE_GRAMMARS[name])
+        uncached(HOSTILE_GRAMMARS[name])
 
 
 @table(
@@ -326,12 +326,14 @@ def test_a_number_with_too_many_digits_is_refused_with_its_path(schema, path):
 
 
 def test_lists_in_lists_of_tags_do_not_double_the_grammar_and_many_tools_are_translated():
-    lengths = [len(anew(tag(lists_in_lists(depth))).source) for depth in (4, 8)]
+    lengths = [len(uncached(tag(lists_in_lists(depth))).source) for depth in (4, 8)]
     assert lengths[1] <= 2.3 * lengths[0]
 
     page = {"type": "integer", "minimum": 1, "maximum": 100}
     schema = {**PARAMETERS, "properties": {"page": page, "per_page": page}, "required": ["page"]}
-    assert anew(tools([req.Tool(f"f{at}", "", {**schema, "title": f"{at}"}) for at in range(128)]))
+    assert uncached(
+        tools([req.Tool(f"f{at}", "", {**schema, "title": f"{at}"}) for at in range(128)])
+    )
 
 
 def recursive_options(number: int) -> Any:
@@ -343,7 +345,7 @@ def recursive_options(number: int) -> Any:
 @table("family", CALLING)
 def test_a_parameter_of_recursive_options_is_refused(family):
     with pytest.raises(InvalidRequest, match=r"too large|refers to itself"):
-        anew(tools([req.Tool("f", "", recursive_options(200))], family))
+        uncached(tools([req.Tool("f", "", recursive_options(200))], family))
 
 
 def test_the_types_of_an_argument_are_read_once_for_each_schema():
@@ -378,7 +380,7 @@ def test_an_invalid_schema_of_a_tool_is_refused_and_the_types_of_its_arguments_k
     tool = req.Tool("f", "", {"type": "object", **schema}, strict=True)
 
     with pytest.raises(InvalidRequest) as caught:
-        anew(tools([tool], family))
+        uncached(tools([tool], family))
 
     assert (caught.value.param or "").startswith("tools")
     assert ParameterTypes([req.Tool("f", "", schema)]).of("f", "a")

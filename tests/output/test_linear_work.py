@@ -23,7 +23,7 @@ from vinery_serving.output.parsers import (
     tagged,
     value_text,
 )
-from vinery_serving.output.parsers.value_text import json_text_of
+from vinery_serving.output.parsers.value_text import value_json
 from vinery_serving.output.reader import ChoiceReader
 
 from .builders import Parsing, ids_of, object_of
@@ -193,7 +193,7 @@ def test_the_work_grows_with_the_length_of_an_answer(family, kind, work):
 @table("kind", VALUES)
 def test_so_does_that_for_a_value_between_tags(kind, work):
     values = {size: VALUES[kind](size) for size in (SHORT, LONG)}
-    check_growth(work, lambda size: lambda: json_text_of(values[size], is_surely_a_value=True))
+    check_growth(work, lambda size: lambda: value_json(values[size], is_certain=True))
 
 
 @table("way", {family: way for way, (family, _) in WRITERS.items()}.values())

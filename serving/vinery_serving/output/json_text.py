@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable
 
-from vinery_serving.output.lexer import EndOfText, Lexer, Reading, end_of
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, match_end
 
 _STRING = re.compile(r'(?:[^"\\]|\\[\s\S])*')
 
@@ -34,10 +34,10 @@ def read_string(lexer: Lexer, write: Callable[[str], None]) -> Reading[None]:
     lexer.at += 1
     try:
         while True:
-            end = end_of(_STRING, lexer.text, lexer.at)
+            end = match_end(_STRING, lexer.text, lexer.at)
             if lexer.text.startswith('"', end):
                 break
-            complete = end_of(_COMPLETE, lexer.text, lexer.at)
+            complete = match_end(_COMPLETE, lexer.text, lexer.at)
             text, lexer.at = lexer.text[lexer.at : complete], complete
             write(unquote(text))
             yield

@@ -110,17 +110,17 @@ class Lexer:
     def peek(self, skipped: re.Pattern[str] = _SPACE) -> Reading[str]:
         """Skip white space, or what `skipped` matches. Return the next character."""
         while True:
-            self.at = end_of(skipped, self.text, self.at)
+            self.at = match_end(skipped, self.text, self.at)
             if self.at < len(self.text):
                 return self.text[self.at]
             yield
 
-    def next_of(self, *texts: str, after: int = 0) -> Reading[str]:
+    def peek_text(self, *texts: str, after: int = 0) -> Reading[str]:
         """Return which of these texts comes next, after some characters and white space, the
         longest if there are several; "" for other text."""
         num_space, most = after, max(map(len, texts))
         while True:
-            start = end_of(_SPACE, self.text, self.at + num_space)
+            start = match_end(_SPACE, self.text, self.at + num_space)
             num_space = start - self.at
             rest = self.text[start : start + most]
             found = max((text for text in texts if rest.startswith(text)), key=len, default="")
@@ -136,9 +136,9 @@ class Lexer:
     def take(self, *texts: str) -> Reading[str]:
         """Read white space and one of these texts, and return it. Read nothing and return ""
         if other text comes next."""
-        text = yield from self.next_of(*texts)
+        text = yield from self.peek_text(*texts)
         if text:
-            self.at = end_of(_SPACE, self.text, self.at) + len(text)
+            self.at = match_end(_SPACE, self.text, self.at) + len(text)
         return text
 
     def take_run(self, pattern: re.Pattern[str]) -> Reading[str]:
@@ -153,7 +153,7 @@ class Lexer:
         """Return how many characters `pattern` matches, once other text follows; `size` of them are
         known. The match continues where it stopped, so the pattern repeats one thing: `[a-z]*`, and
         not `[a-z]*[0-9]*`."""
-        while (end := end_of(pattern, self.text, self.at + size)) == len(self.text):
+        while (end := match_end(pattern, self.text, self.at + size)) == len(self.text):
             size = end - self.at
             yield
         return end - self.at
@@ -238,7 +238,7 @@ class Parser(Lexer):
                 self._reading.throw(EndOfText(is_closed=is_closed))
 
 
-def end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+def match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
     """Return the end of the match of `pattern` at an index; the index itself without a match."""
     match = pattern.match(text, at)
     return match.end() if match else at

@@ -20,7 +20,7 @@ from vinery_serving.core.request import Tool
 from vinery_serving.core.tools import INPUT
 from vinery_serving.output.attribution import Attribution
 from vinery_serving.output.json_text import read_string
-from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText, end_of
+from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText, match_end
 from vinery_serving.output.parsers.value_text import JSON, ValueText, read_key
 from vinery_serving.output.stop import StopStrings
 
@@ -268,7 +268,7 @@ class _CustomInput:
         elif first in "{[":
             yield from ValueText(lexer, JSON, write).read()
         else:
-            while (end := end_of(_SCALAR, lexer.text, lexer.at)) == len(lexer.text):
+            while (end := match_end(_SCALAR, lexer.text, lexer.at)) == len(lexer.text):
                 write(lexer.take_all())
                 yield
             write(lexer.text[lexer.at : end])

@@ -27,7 +27,13 @@ from vinery_serving.grammars.json_schema.translator import check_schema, json_ta
 from vinery_serving.grammars.texts import text_tag
 from vinery_serving.output.parsers import messages
 from vinery_serving.output.parsers import tagged as parsers
-from vinery_serving.output.parsers.argument_types import MAX_DEPTH, Kind, kind_of, target, types_of
+from vinery_serving.output.parsers.argument_types import (
+    MAX_DEPTH,
+    Kind,
+    schema_types,
+    target,
+    value_kind,
+)
 from vinery_serving.output.parsers.base import ParserFamily
 from vinery_serving.output.parsers.messages import MESSAGE, ONYX_REASONING, ONYX_TAGS
 from vinery_serving.output.parsers.tagged import CDATA, TagSyntax
@@ -95,7 +101,7 @@ def _value(schema: Any) -> StructuralTag:
     """JSON, or raw text, or a choice of both. A schema that allows any string allows any
     text."""
     document = schema if isinstance(schema, Mapping) else {}
-    if kind_of(types_of(schema, document)) is Kind.JSON:
+    if value_kind(schema_types(schema, document)) is Kind.JSON:
         return json_tag(schema)
     found = list(islice(_options_of(schema, document), _MAX_OPTIONS + 1))
     if len(found) > _MAX_OPTIONS:
@@ -135,7 +141,7 @@ def _options_of(
 def _option(schema: Mapping[str, Any], document: Mapping[str, Any]) -> StructuralTag:
     """Raises `InvalidGrammar` for an invalid schema."""
     check_schema({word: schema[word] for word in schema if word not in DEFINITIONS})
-    kind = kind_of(types_of(schema, document))
+    kind = value_kind(schema_types(schema, document))
     if kind is Kind.JSON:
         definitions = {word: document[word] for word in DEFINITIONS if word in document}
         return json_tag({**definitions, **schema})

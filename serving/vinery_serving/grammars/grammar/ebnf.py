@@ -127,7 +127,7 @@ def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
     if root not in ending:
         return None
     bodies: dict[str, Expr] = {}
-    for name in _users_last(rules):
+    for name in _sorted_by_use(rules):
         if (body := _simplified(rules[name], ending, bodies)) is not None:
             bodies[name] = body
     names: dict[str, str] = {}
@@ -136,7 +136,7 @@ def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
     return "".join(f"{names[name]} ::= {_written(bodies[name], names)}\n" for name in names)
 
 
-def _users_last(rules: Mapping[str, Expr]) -> list[str]:
+def _sorted_by_use(rules: Mapping[str, Expr]) -> list[str]:
     """Return the names of the rules, each after the used rules, as far as recursion allows."""
     order: list[str] = []
     seen: set[str] = set()

@@ -143,7 +143,7 @@ def _marks(node: SchemaNode) -> Mapping[Steps, frozenset[str]]:
     """Return the marks of a node: types, the texts of constants, and of the constants of each
     required property."""
     words = node.keywords
-    kinds = ("number" if kind == "integer" else kind for kind in types_of((node,)))
+    kinds = ("number" if kind == "integer" else kind for kind in allowed_types((node,)))
     found: dict[Steps, frozenset[str]] = {("type",): frozenset(kinds)}
     properties = words.get("properties", {})
     named = [(("properties", each), properties.get(each)) for each in words.get("required", ())]
@@ -168,7 +168,7 @@ def _check_number(num_alternatives: int) -> None:
         )
 
 
-def types_of(nodes: Sequence[SchemaNode]) -> list[str]:
+def allowed_types(nodes: Sequence[SchemaNode]) -> list[str]:
     """Return the types that all nodes allow; without `type`, the types of the nodes' keywords.
     `integer` is left out where `number` is allowed."""
     given = [node.keywords["type"] for node in nodes if "type" in node.keywords]

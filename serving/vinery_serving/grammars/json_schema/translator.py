@@ -62,11 +62,11 @@ from vinery_serving.grammars.json_schema.alternatives import (
     NUMBER_KEYWORDS,
     Alternative,
     SchemaDocument,
+    allowed_types,
     at_all,
     count_bounds,
     item_nodes,
     names_in,
-    types_of,
     unnamed_member_nodes,
 )
 from vinery_serving.grammars.json_schema.check import check
@@ -207,7 +207,7 @@ class _Translator:
     def _alternative(self, nodes: Alternative) -> Expr:
         if any(node.keywords.keys() & {"enum", "const"} for node in nodes):
             return self._constants(nodes)
-        return alt(self._of_type(kind, nodes) for kind in types_of(nodes))
+        return alt(self._of_type(kind, nodes) for kind in allowed_types(nodes))
 
     def _of_type(self, kind: str, nodes: Alternative) -> Expr:
         match kind:

@@ -100,7 +100,7 @@ def read_residue(lexer: Lexer, tags: CallTags, next_call: str = "\0") -> Reading
     """Read the syntax after the end of a call: surplus brackets and quotes, and closing tags.
     Returns the next character if it is `next_call`, else "". The text is marked from here on."""
     following = yield from lexer.peek(_RESIDUE)
-    if following != next_call and not (tags.all and (yield from lexer.next_of(*tags.all))):
+    if following != next_call and not (tags.all and (yield from lexer.peek_text(*tags.all))):
         lexer.at = lexer.mark or 0
         yield from lexer.take_run(_BRACKETS)
     while tags.close and (yield from lexer.take(*tags.close)):

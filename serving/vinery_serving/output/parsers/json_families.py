@@ -94,7 +94,7 @@ def _read_mistral(
     tags = CallTags((MISTRAL_OPEN,))
     if opening == _MISTRAL_BARE:
         yield from read_bare_calls(lexer, writer, tools)
-    elif (yield from lexer.next_of("[", "{")):
+    elif (yield from lexer.peek_text("[", "{")):
         yield from read_json_calls(lexer, writer, tags)
     else:
         names = {tool.name for tool in tools}

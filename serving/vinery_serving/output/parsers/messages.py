@@ -52,7 +52,7 @@ def read_messages(
         lexer.is_reasoning = False
         head: list[str] = []
         try:
-            if end == START or (yield from lexer.next_of(START, MESSAGE, *heads)):
+            if end == START or (yield from lexer.peek_text(START, MESSAGE, *heads)):
                 yield from lexer.take_until(message_tag, head.append)
         except EndOfText:
             # A head that is cut is syntax. Text that only resembles the beginning of a head is
@@ -75,7 +75,7 @@ def read_messages(
         writer.end_message()
 
 
-def recipient_of(head: str) -> str:
+def message_recipient(head: str) -> str:
     """Return the recipient that a head names; "" without one."""
     recipient = _RECIPIENT.search(head)
     return recipient[1] if recipient else ""
@@ -146,7 +146,7 @@ def _read_gptoss(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Re
 
 
 def _gptoss_body(writer: EventWriter, tools: Sequence[Tool], head: str) -> Parser:
-    name = recipient_of(head).removeprefix(_FUNCTIONS)
+    name = message_recipient(head).removeprefix(_FUNCTIONS)
     if tools and name and name not in _ROLES:
         is_custom = any(tool.is_custom for tool in tools if tool.name == name)
         return Parser(lambda lexer: read_call_message(lexer, writer, name, is_custom=is_custom))
@@ -195,7 +195,7 @@ def _read_onyx(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Read
     types = ParameterTypes(tools)
 
     def new_body(head: str) -> Parser:
-        is_reasoning = recipient_of(head) == "self"
+        is_reasoning = message_recipient(head) == "self"
         if not tools:
             return text_parser(writer, is_reasoning=is_reasoning)
         if is_reasoning:

@@ -176,7 +176,7 @@ class _PythonicCall:
             lexer.at += 1
             return True
         is_sure = lexer.mark is None and bool(self._tags.all)
-        return is_sure and bool((yield from lexer.next_of(*self._tags.all)))
+        return is_sure and bool((yield from lexer.peek_text(*self._tags.all)))
 
     @property
     def _border(self) -> Border:

@@ -129,7 +129,7 @@ class StringText:
         """Read up to and with the last quote, or up to the text that shows a missing quote."""
         self._write('"')
         try:
-            while not (yield from self._read_on()):
+            while not (yield from self._read_part()):
                 pass
         except EndOfText as end:
             if not self._ends_with_text(is_closed=end.is_closed):
@@ -137,7 +137,7 @@ class StringText:
                 raise
         self._write('"')
 
-    def _read_on(self) -> Reading[bool]:
+    def _read_part(self) -> Reading[bool]:
         """Read up to the next quote, escape or tag. Returns whether the string has ended."""
         lexer = self._lexer
         stop = self._stops.search(lexer.text, lexer.at + self._num_ahead)

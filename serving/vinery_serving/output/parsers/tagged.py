@@ -24,14 +24,14 @@ from vinery_serving.output.lexer import (
     Reading,
     Tag,
     UnexpectedText,
-    end_of,
     literals,
+    match_end,
 )
 from vinery_serving.output.parsers.argument_types import (
     Kind,
     ParameterTypes,
-    json_of,
-    kind_of,
+    argument_json,
+    value_kind,
 )
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
 from vinery_serving.output.parsers.string_text import inside, quoted
@@ -132,7 +132,7 @@ class TaggedCall:
         while (mark := (yield from lexer.take(*marks))) == syntax.key_begin:
             yield from self._read_argument()
         is_sure = lexer.mark is None
-        if not (mark or (is_sure and (yield from lexer.next_of(*syntax.opening.strings)))):
+        if not (mark or (is_sure and (yield from lexer.peek_text(*syntax.opening.strings)))):
             raise UnexpectedText
         start_call(lexer, self._writer, self._name)
         return mark
@@ -144,7 +144,7 @@ class TaggedCall:
     def _read_name(self) -> Reading[None]:
         lexer, after_name = self._lexer, self._syntax.name_end
         while True:
-            end = end_of(_NAME, lexer.text, lexer.at)
+            end = match_end(_NAME, lexer.text, lexer.at)
             after = lexer.text[end:]
             if after and end > lexer.at and after.startswith(after_name):
                 break
@@ -215,7 +215,7 @@ class TaggedCall:
         ends = literals(*syntax.value_ends)
         while (found := (yield from lexer.take_until(ends, value.feed))) != syntax.value_end:
             lexer.at -= len(found)
-            if (yield from self._has_lost_its_end(found)):
+            if (yield from self._is_end_missing(found)):
                 return
             lexer.at += len(found)
             value.feed(found)
@@ -233,7 +233,7 @@ class TaggedCall:
         found: tuple[int, int] | None = None
         following = (syntax.key_begin, syntax.call_end, syntax.wrapper_end, *syntax.opening.strings)
         try:
-            while not (yield from lexer.next_of(*filter(None, following), after=after)):
+            while not (yield from lexer.peek_text(*filter(None, following), after=after)):
                 found = None
                 found = yield from lexer.find(literals(*syntax.value_ends), _MAX_HELD, after)
                 if found is None or not lexer.text.startswith(
@@ -253,7 +253,7 @@ class TaggedCall:
         lexer.at += len(mark) if rest == mark else 0
         return rest == mark
 
-    def _has_lost_its_end(self, tag: str) -> Reading[bool]:
+    def _is_end_missing(self, tag: str) -> Reading[bool]:
         """Whether a tag in a value shows that the value's closing tag is missing: it begins another
         argument, or ends the call. Otherwise the tag is text."""
         syntax = self._syntax
@@ -273,13 +273,13 @@ class TaggedCall:
     def _begins_argument(self) -> Reading[bool]:
         lexer, syntax = self._lexer, self._syntax
         begins = [f"{syntax.key_begin}{name}{syntax.key_end}" for name in self._missing_names]
-        return bool(begins) and bool((yield from lexer.next_of(*begins)))
+        return bool(begins) and bool((yield from lexer.peek_text(*begins)))
 
     def _ends_call(self) -> Reading[bool]:
         """Whether a closing tag ends the call: a call, the wrapper's end or nothing follows."""
         syntax = self._syntax
         following = filter(None, (*syntax.opening.strings, syntax.wrapper_end))
-        return bool((yield from self._lexer.next_of(*following, after=len(syntax.call_end))))
+        return bool((yield from self._lexer.peek_text(*following, after=len(syntax.call_end))))
 
 
 def tagged_family(syntax: TagSyntax, *special_texts: str) -> ParserFamily:
@@ -299,7 +299,7 @@ class _Value:
 
     def __init__(self, writer: EventWriter, prefix: str, types: frozenset[str]) -> None:
         self._writer = writer
-        self._is_text = kind_of(types) is Kind.TEXT
+        self._is_text = value_kind(types) is Kind.TEXT
         self._prefix = f'{prefix}"' if self._is_text else prefix
         self._types = types
         self.has_lines = False
@@ -318,7 +318,7 @@ class _Value:
             self._prefix = ""
 
     def end(self) -> None:
-        rest = '"' if self._is_text else json_of("".join(self._held), self._types)
+        rest = '"' if self._is_text else argument_json("".join(self._held), self._types)
         self._writer.arguments(self._prefix + rest)
 
 

@@ -213,7 +213,7 @@ class ValueText:
                 self._comma = [] if is_first else [","]
                 may_begin = True
             elif mark not in "}])":
-                self._find_item(mark, may_begin=may_begin)
+                self._check_item(mark, may_begin=may_begin)
                 return True
             elif self._close(mark):
                 may_begin = is_first = False
@@ -221,7 +221,7 @@ class ValueText:
                 return False
         return False
 
-    def _find_item(self, mark: str, *, may_begin: bool) -> None:
+    def _check_item(self, mark: str, *, may_begin: bool) -> None:
         """Raises `UnexpectedText` if no item begins with this mark. A comma may be missing."""
         if may_begin:
             return
@@ -388,7 +388,7 @@ class ValueText:
             yield
         if tags and lexer.text[lexer.at] == "`":
             return True
-        return bool(tags) and bool((yield from lexer.next_of(*tags)))
+        return bool(tags) and bool((yield from lexer.peek_text(*tags)))
 
     def _peek(self) -> Reading[str]:
         """Pass on white space, and drop comments. Return the character after them."""
@@ -421,7 +421,7 @@ class ValueText:
             self._comma = []
 
 
-def json_text_of(text: str, *, is_surely_a_value: bool) -> str | None:
+def value_json(text: str, *, is_certain: bool) -> str | None:
     """Return the JSON text of a value that is written as `text`, in JSON or Python; None for other
     text. If the text is surely a value, brackets and quotes may be missing."""
     parts: list[str] = []
@@ -430,13 +430,13 @@ def json_text_of(text: str, *, is_surely_a_value: bool) -> str | None:
     def read(lexer: Lexer) -> Reading[None]:
         nonlocal has_read_all
         yield
-        border = Border(has_bare_strings=is_surely_a_value)
+        border = Border(has_bare_strings=is_certain)
         try:
             is_whole = yield from ValueText(lexer, JSON, parts.append, border).read()
         except UnexpectedText:
             return
-        rest = lexer.take_all().strip("}]) \n" if is_surely_a_value else " \n")
-        has_read_all = not rest and (is_whole or is_surely_a_value)
+        rest = lexer.take_all().strip("}]) \n" if is_certain else " \n")
+        has_read_all = not rest and (is_whole or is_certain)
 
     parser = Parser(read)
     parser.feed(text)
