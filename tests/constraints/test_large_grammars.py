@@ -206,14 +206,14 @@ LINEAR = {name: (of_schema(build), size) for name, (build, size) in SCHEMAS.item
 @table("name", LINEAR)
 def test_twice_the_size_is_about_twice_the_work(name):
     build, size = LINEAR[name]
-    uncached(build(3))  # what is loaded once
+    uncached(build(3))  # loads data that later calls share
 
     num_calls = [calls(partial(uncached, build(number))) for number in (size, 2 * size)]
 
     assert num_calls[1] <= 2.4 * num_calls[0]
 
 
-# Each never ended, took many seconds, or needed gigabytes, as did those of `tests/hostile`.
+# Each never ended, took many seconds, or needed gigabytes, as did the schemas of `tests/hostile`.
 HOSTILE: dict[str, Any] = {
     **{name: build(min(size, 1 << 15)) for name, (size, build) in HOSTILE_SCHEMAS.items()},
     "optional properties with a maximum": an_object(3000, maxProperties=1500),

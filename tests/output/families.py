@@ -1,4 +1,4 @@
-"""How each family writes calls: one table for all tests, and what is read back."""
+"""Writers of each family's calls: one table for all tests, and readers."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -242,7 +242,7 @@ AMONG_TEXT: dict[str, tuple[str, Writer]] = {
     "onyx without heads": ("onyx", onyx_block),
 }
 RECIPIENT_FIRST = " to=functions.{}<|channel|>commentary json<|message|>"
-# In these every call is a message of its own.
+# Families in which every call is a separate message.
 AS_MESSAGES: dict[str, tuple[str, Writer]] = {
     "onyx": ("onyx", onyx),
     "gptoss": ("gptoss", gptoss),

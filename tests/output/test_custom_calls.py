@@ -75,7 +75,7 @@ def test_any_cut_of_strange_arguments_gives_the_same(arguments, cuts):
         # A value that is no text is sent as JSON.
         ('{"input": {"a": [1, "}"]}}', '{"a": [1, "}"]}'),
         ('{"input": 12}', "12"),
-        # Without an input, what was written is sent.
+        # Without an input, the written text is sent.
         ('{"code": "a\\nb"}', '{"code": "a\\nb"}'),
         ("{}", ""),
         ('"{\\"input\\": \\"a\\"}"', "a"),

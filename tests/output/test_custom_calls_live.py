@@ -1,7 +1,6 @@
 """The real engine, forced to write the inputs of custom tools in every family's form.
 
-What it writes is read back, and fits the grammar: whatever escapes and marks the family's
-notation has.
+The written input is read back, and fits the grammar, with the escapes and marks of any family.
 """
 
 import re
@@ -18,7 +17,7 @@ from .tiny_chat import asked, straight
 
 pytestmark = pytest.mark.live
 
-# All that one notation or another escapes or ends with, and an end.
+# The signs that some notation escapes or ends with.
 PATTERN = r"""[a-c]{2}\n["'\\]{2}é\t<[/|]"""
 SUMS = r"""
 start: "sum\n" sum ";"

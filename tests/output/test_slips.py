@@ -270,7 +270,7 @@ RAW: Rows = {
     for text, new in [
         ("\nprint(f'\\n{x}')", "\nprint(f'\\n{x}')"),
         ('cry "hi" \\n \\"you\\" C:\\\\', 'cry "hi" \\n \\"you\\" C:\\\\'),
-        # Until then escapes are escapes, as in a string that has all of them.
+        # Escapes before a raw line break are escapes, as in a string with all escapes.
         ("a\\nb\nc\\nd", "a\nb\nc\\nd"),
         ('\\"a\\" \\n', '"a" \n'),
     ]

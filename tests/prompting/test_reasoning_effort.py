@@ -1,4 +1,5 @@
-"""An effort becomes variables of the template, or a budget for what the template cannot express."""
+"""An effort becomes variables of the template, or a budget for efforts that the template cannot
+express."""
 
 from tests.tables import table
 from vinery_serving.core.request import Effort, Rendering

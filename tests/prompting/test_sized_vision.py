@@ -1,7 +1,7 @@
 """How prompts of Gemma 3, LLaVA, LLaVA-NeXT and InternVL show pictures.
 
-The folders are those of the engine's tests. Their tokenizer has a token for each byte, and one for
-two or three line breaks, as Gemma's has.
+The folders come from the engine's tests. The tokenizer has tokens for each byte, and for two or
+three line breaks, like Gemma's.
 """
 
 import json

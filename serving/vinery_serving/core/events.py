@@ -82,7 +82,7 @@ class Started:
     prompt_texts: tuple[str, ...] = ()
     prompt_chars: tuple[int, ...] = ()
     num_prompt_tokens: int = 0  # of all prompts
-    # The values in force of what the request leaves to the model, for Responses only.
+    # The values in force of parameters that the request leaves to the model, for Responses only.
     sampling: Sampling | None = None
 
 

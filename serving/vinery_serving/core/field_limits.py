@@ -250,7 +250,7 @@ STOPS_V3: Final = FieldLimit(
 )
 STOP_CHARS: Final = FieldLimit("stop_chars", "each text of `stop`", Counted.CHARACTERS, 256)
 STOP_IDS: Final = FieldLimit("stop_ids", "`stop_token_ids`", Counted.ENTRIES, 1000)
-# Each token is compared with this many tokens before it. vLLM has no limit; this one is longer
+# Each token is compared with this many tokens before it. vLLM has no limit; this limit is longer
 # than a paragraph.
 PATTERN_TOKENS: Final = FieldLimit(
     "pattern_tokens",

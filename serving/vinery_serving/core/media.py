@@ -1,7 +1,7 @@
 """Pictures, videos and documents of a request: their sources, and their decoded forms.
 
 A part of a message names its source. Before the prompt is rendered, the source of each part is
-replaced by the decoded picture or clip. The pages of a document become parts of their own.
+replaced by the decoded picture or clip. The pages of a document become separate parts.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""To what size a vision model's pictures are scaled, and how many tokens they have then.
+"""The sizes that a vision model's pictures are scaled to, and the tokens of these sizes.
 
 The numbers follow from the model's files as OpenVINO GenAI reads them (measured, 2026.4.1). Each
 `fit` gives a size that GenAI does not scale again, so gateway and engine count the same tokens.
@@ -104,7 +104,7 @@ class CroppedSize:
 @dataclass(frozen=True, slots=True)
 class TileSizes:
     """InternVL: a picture is scaled to a grid of square tiles. Beside several tiles the model sees
-    the whole picture in one more."""
+    the whole picture in an extra tile."""
 
     side: int
     tokens: int  # of a tile

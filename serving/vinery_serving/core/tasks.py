@@ -63,5 +63,5 @@ _EXPLANATIONS: Final = {
 
 
 def explanation(task: Task) -> str:
-    """Return what a model of this task does, and where, after its name."""
+    """Return the words after a model's name: its use, and the endpoint."""
     return _EXPLANATIONS[task]

@@ -15,7 +15,7 @@ from typing import Final, assert_never
 
 from vinery_serving.core.errors import LimitReached, Overloaded, ServingError
 
-# The wait queue of all keys together is so many times as long as the queue of a key.
+# The wait queue of all keys together is this many times as long as the queue of a key.
 _NUM_LONG_QUEUES: Final = 4
 _RETRY_AFTER_S: Final = 2
 
@@ -23,7 +23,7 @@ _RETRY_AFTER_S: Final = 2
 class NoTurn(Enum):
     """Why a call gets no turn."""
 
-    LATE = auto()  # it has waited too long
+    LATE = auto()  # the call has waited too long
     CROWDED = auto()  # all keys together wait too often
     TOO_MANY = auto()  # this key waits too often
 
@@ -105,7 +105,7 @@ class FairTurns:
             self.end(key)
 
     def begin_now(self, key: Hashable) -> bool:
-        """Take a slot, which `end` gives back, if there is one."""
+        """Take a free slot, which `end` gives back. Returns False without a free slot."""
         lane = self._lanes.get(key)
         num_own = 0 if lane is None else lane.num_running
         if self.num_running >= self._num_slots or num_own >= self._max_each:
@@ -168,7 +168,7 @@ class FairTurns:
         self._move(lane, lane.num_running + 1)
 
     def _move(self, lane: _Lane, num_running: int) -> None:
-        """Put a lane behind the others that have so many slots."""
+        """Put a lane behind the other lanes with so many slots."""
         del self._by_slots[lane.num_running][lane.key]
         lane.num_running = num_running
         self._by_slots[num_running][lane.key] = lane
@@ -190,7 +190,7 @@ class FairTurns:
             granted.set_result(None)
 
     def _next(self) -> _Lane | None:
-        """Return the lane that has the next turn. Lanes that wait for nothing hold a slot, so few
-        of them are passed."""
+        """Return the lane that has the next turn. Lanes without waiting calls hold a slot, so few
+        such lanes are passed."""
         lanes = (lane for each in self._by_slots[: self._max_each] for lane in each.values())
         return next((lane for lane in lanes if lane.waiting), None)

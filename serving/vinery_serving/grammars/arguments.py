@@ -186,8 +186,8 @@ def _free(notation: ArgumentNotation) -> str:
 
 
 def _listed(parameters: Parameters, notation: ArgumentNotation) -> str:
-    """Build rules from the last parameter to the first. Each writes the rest of the arguments,
-    as the first argument or after another one."""
+    """Build rules from the last parameter to the first. Each rule writes the rest of the arguments,
+    from the first argument on or after another argument."""
     rules: list[str] = []
     after = first = '""'
     for index, parameter in reversed(list(enumerate(parameters.listed))):

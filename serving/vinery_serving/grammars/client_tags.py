@@ -26,8 +26,8 @@ _MAX_NESTING: Final = 30
 def client_tag(tag: Any, *, param: str, is_strict: bool) -> StructuralTag:
     """Return the format of a structural tag from the field `param`.
 
-    Raises `InvalidGrammar` with the path of what is wrong, and `UnsupportedParameter` as
-    `json_tag` does.
+    Raises `InvalidGrammar` with the path of the fault, and `UnsupportedParameter` as `json_tag`
+    does.
     """
     at = _Path(param, is_strict=is_strict)
     if not isinstance(tag, dict):

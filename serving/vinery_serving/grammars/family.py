@@ -36,10 +36,10 @@ class GrammarFamily:
     end: str = ""
     # The syntax before an answer.
     answer_begin: str = ""
-    # None: a grammar leaves no reasoning before what it demands.
+    # None: a grammar allows no reasoning before the demanded text.
     reasoning: ReasoningTags | None = None
-    # The models begin with reasoning of their own accord, whatever the prompt contains. A grammar
-    # allows the reasoning: these models never learned to answer without it.
+    # The models begin with reasoning, whatever the prompt contains. A grammar allows the reasoning:
+    # these models never learned to answer without it.
     may_reason_first: bool = False
 
     @property
@@ -103,7 +103,7 @@ class GrammarFamily:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family of model output. `name` is what configuration calls it."""
+    """A family of model output. `name` is the name in configuration."""
 
     name: str
     marks: Marks

@@ -33,7 +33,7 @@ class _Lowering:
         self._num_lists = 0
 
     def of(self, tag: StructuralTag, ends: Sequence[str]) -> str | None:
-        """Return an expression. `ends` follow the tag: free text contains none of them."""
+        """Return an expression. `ends` follow the tag: free text contains no end."""
         match tag["type"]:
             case "const_string":
                 return quoted(tag["value"])

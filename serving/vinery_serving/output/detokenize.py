@@ -1,8 +1,8 @@
 """Token ids -> text, one token at a time, and never half a character.
 
-A character may be spread over several tokens. Their text is held back until the character is
-whole, and becomes U+FFFD if the generation ends first. Special tokens leave no text, except those
-that are syntax to the model's output format.
+A character may be spread over several tokens. Their text is held back until the character is whole,
+and becomes U+FFFD if the generation ends first. Special tokens leave no text, except syntax of the
+model's output format.
 
 `tokenizers.DecodeStream` needs less than a microsecond for a token. Models with only an OpenVINO
 detokenizer cost about eighty times as much: a short window of the last tokens is decoded again
@@ -34,7 +34,7 @@ class Decoder(Protocol):
         """Return the text that this token completes: "" in the middle of a character."""
 
     def feed_all(self, token_ids: Sequence[int]) -> str:
-        """Return the text that these tokens complete, as `feed` does for one."""
+        """Return the text that these tokens complete."""
 
     def finish(self) -> str:
         """Return the text that was held back."""

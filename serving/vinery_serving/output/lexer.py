@@ -1,11 +1,11 @@
 """Text that arrives in parts: finds fixed strings (tags, stop strings) in it.
 
-What counts as a tag depends on where a parser is: inside a JSON string nothing does. So each
-read names the tags that count. A part of a tag at the end of the text is held back.
+The tags depend on the parser's position: inside a JSON string there are none. So each read names
+its tags. A part of a tag at the end of the text is held back.
 
 Parsers are generators over a `Lexer`. At each `yield` a parser waits for more text, or gets
-`EndOfText`. So it is written like a parser of whole texts. An index is not valid any more after
-a `yield`, except those of the lexer.
+`EndOfText`. So it is written like a parser of whole texts. After a `yield` no index is valid,
+except the lexer's.
 """
 
 import re
@@ -46,7 +46,7 @@ class Literals:
             raise ValueError("an empty string is found everywhere")
         self._sorted = sorted(self.strings)
         self._max_held = max(map(len, self.strings), default=1) - 1
-        # The last letters of what may be held, which most texts do not end with.
+        # The last letters of text that may be held: most texts do not end with these.
         self._ends = tuple({letter for string in self.strings for letter in string[:-1]})
         first_letters = {string[0] for string in self.strings}
         self._begin = re.compile("|".join(map(re.escape, first_letters)) or r"(?!)")
@@ -150,17 +150,17 @@ class Lexer:
         return run
 
     def size_of_run(self, pattern: re.Pattern[str], size: int = 0) -> Reading[int]:
-        """Return how many characters `pattern` matches, once other text follows; `size` of them are
-        known. The match continues where it stopped, so the pattern repeats one thing: `[a-z]*`, and
-        not `[a-z]*[0-9]*`."""
+        """Return how many characters `pattern` matches, once other text follows; `size` characters
+        are known. The match continues where it stopped, so the pattern repeats one thing: `[a-z]*`,
+        and not `[a-z]*[0-9]*`."""
         while (end := match_end(pattern, self.text, self.at + size)) == len(self.text):
             size = end - self.at
             yield
         return end - self.at
 
     def find(self, tag: Literals, most: int, size: int = 0) -> Reading[tuple[int, int] | None]:
-        """Find a tag within the next `most` characters, after the first `size`. Returns where it
-        starts and ends, counted from what comes next, and reads nothing."""
+        """Find a tag within the next `most` characters, after the first `size`. Returns the start
+        and end of the tag, counted from the next character, and reads nothing."""
         while (found := tag.find(rest := self.text[self.at + size : self.at + most])) is None:
             size += len(rest) - tag.num_held(rest)
             if len(self.text) - self.at >= most:
@@ -232,7 +232,7 @@ class Parser(Lexer):
         self.finish(is_closed=True)
 
     def finish(self, *, is_closed: bool = False) -> None:
-        """Release what was held back. A call that is cut in its arguments stays open."""
+        """Release the held text. A call that is cut in its arguments stays open."""
         with suppress(EndOfText, StopIteration):
             while True:
                 self._reading.throw(EndOfText(is_closed=is_closed))

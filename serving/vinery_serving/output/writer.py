@@ -1,4 +1,4 @@
-"""The events of one choice, from what its parser finds.
+"""The events of one choice, from the findings of the parser.
 
 The writer numbers calls, joins neighbouring text, and applies stop strings. Stop strings come
 after the parser because they are about the text that a client reads: reasoning or the syntax of
@@ -32,7 +32,7 @@ _SCALAR = re.compile(r"[^,}\]\s<]*")
 
 
 class EventWriter:
-    """Turns what a parser finds into the events of one choice. Empty text adds nothing.
+    """Turns the findings of a parser into the events of one choice. Empty text adds nothing.
 
     `new_call_id` returns the id of the call of an index. `tools`: the calls of custom tools
     among them have an input instead of arguments. `exposes_tokens`: text comes with the tokens
@@ -60,7 +60,7 @@ class EventWriter:
         self._events: list[Event] = []
         # False before the least number of tokens: text until then is no part of a stop string.
         self.checks_stop = True
-        self.stop_string: str | None = None  # the one that ended the choice
+        self.stop_string: str | None = None  # the stop string that ended the choice
         self.num_calls = 0
         self.has_open_call = False
         self._input: _CustomInput | None = None  # of the open call of a custom tool
@@ -142,7 +142,7 @@ class EventWriter:
         self.has_open_call = False
 
     def end_message(self) -> None:
-        """Separate text and reasoning that follow from those before by a line break."""
+        """Put a line break before the text and the reasoning of the next message."""
         self._text_gap = _GAP if self._has_text else ""
         self._reasoning_gap = _GAP if self._has_reasoning else ""
 
@@ -192,7 +192,7 @@ def merged(events: Iterable[Event]) -> list[Event]:
 
 
 def append(events: list[Event], event: Event) -> None:
-    """Append an event, or join it with the last one where both are parts of the same text."""
+    """Append an event, or join it with the last event where both are parts of the same text."""
     last = events[-1] if events else None
     if type(last) is not type(event):
         events.append(event)
@@ -233,7 +233,7 @@ class _CustomInput:
         return undecided + self.cut()
 
     def cut(self) -> str:
-        """Return the rest when the call is cut: what is not yet an input is dropped."""
+        """Return the rest when the call is cut: text that is not yet an input is dropped."""
         self._parser.finish()
         return self._take()
 
@@ -243,7 +243,7 @@ class _CustomInput:
         return text
 
     def _read(self, lexer: Lexer) -> Reading[None]:
-        """All arguments are marked until it is decided what the input is."""
+        """All arguments are marked until the input is found."""
         lexer.mark = 0
         write: Callable[[str], None] = _drop
         if (yield from lexer.peek()) == '"':

@@ -116,7 +116,8 @@ class ModelAssets:
         return self._infill is not None
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
-        """Return the prompt of a chat. Raises `InvalidRequest` for what the model cannot render.
+        """Return the prompt of a chat. Raises `InvalidRequest` for a prompt that the model cannot
+        render.
 
         Ignores a template that came with the request: see `render_untrusted`.
         """
@@ -197,7 +198,7 @@ class ModelAssets:
         return self.tokenizer.decode(prompt.token_ids) if prompt.text is None else prompt.text
 
     def ids_of_text(self, text: str, encoding: Encoding = _WHOLE) -> Sequence[int]:
-        """Return the tokens of a raw text, none for an empty one. Raises `InvalidRequest`."""
+        """Return the tokens of a raw text; none for an empty text. Raises `InvalidRequest`."""
         _check_text(text, "prompt")
         return self._encode(text, encoding, is_bare=True).token_ids
 

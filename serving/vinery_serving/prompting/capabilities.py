@@ -21,7 +21,7 @@ _KEY, _VALUE = "zqkey", "zqvalue"
 # The names by which templates read the reasoning of earlier turns.
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
-# Mistral's templates accept only ids of nine letters and digits. The other is as OpenAI's.
+# Mistral's templates accept only ids of nine letters and digits. The long id is like OpenAI's ids.
 _CALL_ID = "zqcall001"
 _OTHER_CALL_ID = "zqcall002"
 _LONG_CALL_ID = "call_zqcall00000000000002"
@@ -60,7 +60,7 @@ class TemplateCapabilities:
         self.needs_tool_list, self.wants_parts = False, False
         self.needs_tool_list, self.wants_parts = self._basic_form()
         question = self._turn("user", "Hi")
-        # A leading system message is rendered, and so are later ones.
+        # A leading system message is rendered, and so are later system messages.
         self.has_system = self._shows(_WORD, self._turn("system", _WORD), question)
         self.has_many_systems = self._shows_later_system(question)
         # The template knows the role `developer`, and does not merely print the role's name, as

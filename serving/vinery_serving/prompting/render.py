@@ -64,7 +64,7 @@ class ChatRenderer:
         return self._capabilities.has_tools
 
     def render(self, conversation: Conversation) -> Rendered:
-        """Raises `InvalidRequest` for what the template refuses or cannot render."""
+        """Raises `InvalidRequest` for messages that the template refuses or cannot render."""
         rendering, template = conversation.rendering, self._template
         reasoning = reasoning_settings(rendering.effort, template.variables, template.constants)
         variables = {**reasoning.template_variables, **conversation.template_kwargs}
@@ -200,11 +200,11 @@ class ChatRenderer:
 
 
 def render_untrusted(conversation: Conversation, named_tokens: Mapping[str, str]) -> Rendered:
-    """Return the text of a conversation with a chat template of its own, in a worker process.
+    """Return the text of a conversation with the client's chat template, in a worker process.
 
     Jinja's sandbox keeps such a template from the server's objects, but not from endless loops or
     texts that fill the memory. A worker process has limits for both, and may be killed. Raises
-    `InvalidRequest` for what the template refuses or cannot do within these limits.
+    `InvalidRequest` for messages that the template refuses or cannot render within these limits.
     """
     template = conversation.rendering.template
     assert template is not None

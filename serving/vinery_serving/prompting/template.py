@@ -115,7 +115,7 @@ def _to_json(
 
 
 def _from_json(value: Any) -> Any:
-    """Return the value of JSON text; other values as they are, since arguments of calls may be
+    """Return the value of JSON text; other values unchanged, since arguments of calls may be
     objects already. Raises `TemplateRefusal`."""
     if not isinstance(value, str):
         return value

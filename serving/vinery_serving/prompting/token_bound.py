@@ -75,7 +75,7 @@ def bound_of_fast(raw: RawTokenizer, vocabulary: Iterable[str]) -> TokenBound:
     if not _knows_all_bytes(set(names), raw, is_byte_level=is_byte_level):
         return NO_BOUND
     added = raw.get_added_tokens_decoder().values()
-    # A letter of a byte-level vocabulary is one byte. Added tokens are written as they are.
+    # A letter of a byte-level vocabulary is one byte. Added tokens are written as plain text.
     own = max(map(len, names)) if is_byte_level else max(len(name.encode()) for name in names)
     longest = max(own, *(len(token.content.encode()) for token in added), 1)
     return TokenBound(longest, factor, any(token.lstrip or token.rstrip for token in added))
@@ -91,7 +91,7 @@ def bound_of_vino(folder: Path, vocabulary: Iterable[bytes]) -> TokenBound:
 
 
 def _parts(component: Any, members: str) -> list[dict[str, Any]]:
-    """The settings of a component of the library, and of those in a sequence."""
+    """Return the settings of a component of the library, or of all components in a sequence."""
     if component is None:
         return []
     return list(_flat(json.loads(component.__getstate__()), members))
@@ -120,7 +120,7 @@ def _factor(normalizers: Iterable[dict[str, Any]]) -> int | None:
 
 
 def _knows_all_bytes(names: set[str], raw: RawTokenizer, *, is_byte_level: bool) -> bool:
-    """Whether no byte of a text is unknown: unknown ones may be dropped, or be one token."""
+    """Whether no byte of a text is unknown: unknown bytes may be dropped, or be one token."""
     if is_byte_level:
         return names.issuperset(ByteLevel.alphabet())
     has_fallback = bool(getattr(raw.model, "byte_fallback", False))

@@ -92,7 +92,7 @@ class FastTokenizer(Tokenizer):
         added = self.raw.get_added_tokens_decoder()
         self._special_ids = {id_ for id_, token in added.items() if token.special}
         self._added_ids = frozenset(added)
-        # None: the file has no decoder, as those of models that never write text.
+        # None: the file has no decoder, as with models that never write text.
         decoder = b"" if self.raw.decoder is None else self.raw.decoder.__getstate__()
         self._is_byte_level = b'"ByteLevel"' in decoder
         self._has_byte_tokens = b'"ByteFallback"' in decoder

@@ -293,7 +293,7 @@ class MediaTokens:
         others: Mapping[int, frozenset[MediaKind]],
     ) -> None:
         """`kinds` are the ids that are repeated. `others` are the other reserved ids, with the
-        kinds whose markup has them once."""
+        kinds of media whose markup has the id once."""
         self._processor = processor
         self._kinds = kinds
         self._others = others

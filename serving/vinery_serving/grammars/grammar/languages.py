@@ -1,9 +1,9 @@
 """Regular languages: sets of texts that can be united, intersected and complemented.
 
-An expression becomes an automaton by derivatives: what may follow after a character is an
-expression again (Brzozowski 1964; character classes as in Owens, Reppy and Turon 2009).
-Derivatives give intersection and complement, which backtracking engines lack, and a match
-takes time in proportion to the text.
+An expression becomes an automaton by derivatives: the texts that may follow a character are an
+expression again (Brzozowski 1964; character classes as in Owens, Reppy and Turon 2009). Derivatives
+give intersection and complement, which backtracking engines lack, and a match takes time in
+proportion to the text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ANY_CHARS: Final[Intervals] = ((0, 0xD7FF), (0xE000, _LAST))
 # The states of one automaton. A grammar with more rules compiles slowly.
 MAX_STATES: Final = 2000
 # The sizes of the expressions of one automaton or one match, for each set of characters with the
-# same derivative: an expression can grow while its states stay few.
+# same derivative: an expression can grow while the states stay few.
 MAX_WORK: Final = 100_000
 
 

@@ -48,7 +48,8 @@ class InvalidLark(Exception):
 def lark_expression(definition: str, rules: RuleSet) -> Expr:
     """Return an expression of all texts that fit, and add its rules to `rules`.
 
-    Raises `InvalidLark` with what to change, or `NotRegular` for a terminal that is too large.
+    Raises `InvalidLark` with the necessary change, or `NotRegular` for a terminal that is too
+    large.
     """
     if len(definition) > LARK.value:
         raise InvalidLark(f"it is longer than {LARK.value} characters")
@@ -113,7 +114,7 @@ class _Reader:
         self._rules = rules
         self._names: dict[_Name, str] = {}
         self._queue: deque[_Name] = deque()
-        # The ignored terminals, which may occur before the first terminal and after each one.
+        # The ignored terminals, which may occur before the first terminal and after each terminal.
         self._gap: Expr = EMPTY
 
     def start(self) -> Expr:

@@ -110,8 +110,7 @@ class RuleSet:
         num_bundles, rest = divmod(least, _BUNDLE)
         if most is None:
             return seq(self.repeated(bundle, num_bundles, num_bundles), Repeat(one, rest, None))
-        # The single ones behind the bundles are as many as one more bundle has: no number is left
-        # out.
+        # The single repetitions after the bundles reach the next bundle: no number is left out.
         most_bundles = max(num_bundles, (most - rest + 1) // _BUNDLE - 1)
         singles = Repeat(one, rest, most - most_bundles * _BUNDLE)
         return self._shared(seq(self.repeated(bundle, num_bundles, most_bundles), singles))
@@ -125,8 +124,8 @@ class RuleSet:
         return self._shared_rules[part]
 
     def _with_reference(self, expr: Expr) -> Expr:
-        """The same with a set of characters in a rule of its own: XGrammar copies rules that refer
-        to no other into their users."""
+        """Return the same with a set of characters as a separate rule: XGrammar copies rules
+        without references into the rules that use them."""
         match expr:
             case Chars(((first, last), *more)):
                 others = () if first == last else ((first + 1, last),)
@@ -235,7 +234,7 @@ ANY_MEMBER: Final = seq(Ref("string"), COLON, Ref("value"))
 def _json_rules(blank: str) -> Iterator[tuple[str, Expr]]:
     """The rules of JSON. `blank` may follow a comma or a colon."""
     digit, hexadecimal = _set("09"), _set("09", "AF", "af")
-    # Half a surrogate pair is no character, and models write a whole one as one character.
+    # Half a surrogate pair is no character, and models write a whole pair as one character.
     code = alt(
         (
             seq(_set("09", "AC", "EF", "ac", "ef"), Repeat(hexadecimal, 3, 3)),

@@ -1,8 +1,8 @@
-"""Schema alternatives: what a value must fit, without references and options.
+"""Schema alternatives: the schemas that a value must fit, without references and options.
 
-An alternative is a set of schema nodes that a value must fit all. References and `allOf` add
-nodes to an alternative; each option of `anyOf` and `oneOf` makes an alternative of its own.
-The functions below read from an alternative what it demands of values of one type.
+An alternative is a set of schema nodes that a value must fit all. References and `allOf` add nodes
+to an alternative; each option of `anyOf` and `oneOf` makes a separate alternative. The functions
+below read an alternative's demands on values of one type.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

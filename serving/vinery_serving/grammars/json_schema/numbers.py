@@ -28,7 +28,7 @@ from vinery_serving.grammars.grammar.languages import (
 from vinery_serving.grammars.json_schema.nodes import SchemaNode
 
 _NUM_DIGITS: Final = 20
-# A float distinguishes all numbers of so many.
+# A float distinguishes all numbers with so many digits.
 _FLOAT_DIGITS: Final = 15
 _MAX_DECIMALS: Final = 6
 # The automaton of a multiple has states for each digit and remainder, so the numerals of multiples
@@ -122,8 +122,8 @@ NOT_NEGATIVE: Final = NumberRange(low=Bound(Decimal(0)))
 
 
 def number_range(nodes: Sequence[SchemaNode]) -> NumberRange:
-    """Return what the number keywords of all nodes demand. A bound outside of all numerals
-    counts as none."""
+    """Return the range of the number keywords of all nodes. A bound outside of all numerals has no
+    effect."""
     lows = _bounds(nodes, "minimum", "exclusiveMinimum")
     highs = _bounds(nodes, "maximum", "exclusiveMaximum")
     low = max(lows, key=lambda each: (each.value, each.is_exclusive), default=None)

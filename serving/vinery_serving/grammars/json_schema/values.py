@@ -111,7 +111,7 @@ class KnownValues:
         )
 
     def member_nodes(self, node: SchemaNode, name: str) -> list[SchemaNode]:
-        """Return the schemas that the member of this name must fit, all of them."""
+        """Return all schemas that the member of this name must fit."""
         words = node.keywords
         found = [node.at("properties", name)] if name in words.get("properties", {}) else []
         for pattern in words.get("patternProperties", ()):

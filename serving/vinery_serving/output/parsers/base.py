@@ -113,8 +113,8 @@ PLAIN = ParserFamily(_read_text)
 
 _LEAST_TAG: Final = 2
 
-# Reads one call, or all calls of one opening tag, from after the spelling of the tag that was
-# met. Raises `UnexpectedText` for what is no call, unless a call has started.
+# Reads one call, or all calls of one opening tag, after the given spelling of the tag. Raises
+# `UnexpectedText` for text that is no call, unless a call has started.
 ReadCalls = Callable[[Lexer, EventWriter, str, Sequence[Tool]], Reading[None]]
 
 

@@ -82,7 +82,7 @@ def read_json_calls(
     """Read the calls after an opening, up to and with the closing tag.
 
     `is_array`: the opening has begun the array. `only`: see `_JsonCall`. Raises `UnexpectedText`
-    for what is no call, unless a call has started.
+    for text that is no call, unless a call has started.
     """
     first = yield from lexer.peek()
     if first == "[" and not is_array:
@@ -163,8 +163,8 @@ class _JsonCall:
         self._is_empty = True  # the arguments have no text
 
     def read(self) -> Reading[None]:
-        """Read from the opening brace to the closing one. A call that has started can only
-        end. Raises `UnexpectedText` for what is no call."""
+        """Read from the opening to the closing brace. A call that has started can only end. Raises
+        `UnexpectedText` for text that is no call."""
         lexer = self._lexer
         try:
             yield from self._read_members()
@@ -331,7 +331,7 @@ class Section:
     def _read(
         self, lexer: Lexer, writer: EventWriter, opening: str, _: Sequence[Tool]
     ) -> Reading[None]:
-        """Read what follows the first opening tag, up to and with the last tag."""
+        """Read the text after the first opening tag, up to and with the last tag."""
         call_begin = self.call_begin.text
         call_end = self.call_end.text
         # The line break belongs to the end of the call, even if it arrives before the fence.

@@ -3,8 +3,8 @@
     <|channel|>analysis<|message|>The user says hello.<|end|>
     <|start|>assistant<|channel|>final<|message|>Hello!
 
-The head decides what the body is: reasoning, the answer, or a call. Text is passed on at once, so a
-message that is cut is not lost. Output without any head is the answer. The prompt ends with
+The head decides whether the body is reasoning, the answer, or a call. Text is passed on at once, so
+a message that is cut is not lost. Output without any head is the answer. The prompt ends with
 `<|start|>assistant`.
 """
 
@@ -90,9 +90,8 @@ def text_parser(writer: EventWriter, *, is_reasoning: bool) -> Parser:
 def read_call_message(
     lexer: Lexer, writer: EventWriter, name: str, *, is_custom: bool
 ) -> Reading[None]:
-    """Read a message that is a call: arguments, in JSON or as they are, or the input of a custom
-    tool. Text after JSON is dropped. A message that is cut after its last bracket holds a
-    complete call."""
+    """Read a message that is a call: arguments, in JSON or raw, or the input of a custom tool. Text
+    after JSON is dropped. A message that is cut after its last bracket holds a complete call."""
     is_complete, is_empty = False, True
     lexer.mark = 0
     try:
@@ -118,8 +117,8 @@ def read_call_message(
 
 # -- Harmony, the form of gpt-oss ---------------------------------------------------------
 
-# Reasoning, notes before calls, calls and answers are messages of their own. The recipient of a
-# call may also come before the channel, and `json` may come without the mark `<|constrain|>`.
+# Reasoning, notes before calls, calls and answers are separate messages. The recipient of a call
+# may also come before the channel, and `json` may come without the mark `<|constrain|>`.
 #
 #     <|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>
 #     {"city": "Paris"}<|call|>

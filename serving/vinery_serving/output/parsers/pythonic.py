@@ -55,7 +55,7 @@ def _read_list(
     *,
     is_bare: bool = False,
 ) -> Reading[None]:
-    """Read calls after the name of the first one. `written` gets their names and arguments."""
+    """Read calls after the name of the first call. `written` gets the names and arguments."""
     while name:
         written.append(name)
         yield from _PythonicCall(lexer, writer, name, tags, written, is_bare=is_bare).read()
@@ -136,7 +136,7 @@ class _PythonicCall:
 
     def read(self) -> Reading[None]:
         """Read up to and with the last parenthesis. A call that has started can only end. Raises
-        `UnexpectedText` for what is no call."""
+        `UnexpectedText` for text that is no call."""
         lexer, writer = self._lexer, self._writer
         try:
             yield from self._read_arguments()

@@ -200,7 +200,7 @@ def count_brackets(text: str, own: Counter[str]) -> None:
 
 
 def _matches(expected: _Expected, text: str) -> bool | None:
-    """Whether `text` begins with what is expected. None: it may, with more text."""
+    """Whether `text` begins as expected. None: more text decides."""
     whole, begin = expected
     if whole.match(text):
         return True
@@ -208,7 +208,7 @@ def _matches(expected: _Expected, text: str) -> bool | None:
 
 
 def _begins_any(tags: Sequence[str], text: str) -> bool | None:
-    """Whether `text` begins with one of the tags. None: it may, with more text."""
+    """Whether `text` begins with a tag. None: more text decides."""
     if text.startswith(tuple(tags)):
         return True
     return None if any(tag.startswith(text) for tag in tags) else False

@@ -31,7 +31,7 @@ _PYTHON_ESCAPE: Final = re.compile(
           | [\s\S] )""",
     re.VERBOSE,
 )
-# The end of the text, where more of it may make another escape.
+# The end of the text, where more text may make another escape.
 _UNFINISHED_PYTHON: Final = re.compile(
     r"""\\(?: u[0-9a-fA-F]{0,3}
           | u[dD][89abAB][0-9a-fA-F]{2}(?: \\ (?: u[0-9a-fA-F]{0,3} )? )?
@@ -160,7 +160,7 @@ class StringText:
         return False
 
     def _pass_on(self) -> None:
-        """Pass on the text so far, except what may be syntax."""
+        """Pass on the text so far, except possible syntax."""
         lexer = self._lexer
         end = len(lexer.text) - self._beginnings.num_held(lexer.text[lexer.at :])
         if self._tag is None:

@@ -61,7 +61,7 @@ class TagSyntax:
     value_begin: str = ""
     wrapper: str = ""
     wrapper_end: str = ""
-    # A value has lines of its own: one line break at each end is syntax.
+    # A value is on separate lines: a line break at each end is syntax.
     has_lines: bool = False
     # The same, but only some values have such lines.
     may_have_lines: bool = False
@@ -102,8 +102,8 @@ class TaggedCall:
         self._is_in_value = False
 
     def read(self, opening: str) -> Reading[None]:
-        """Read what follows `opening`, up to and with the wrapper's end. A call that has started
-        can only end. Raises `UnexpectedText` for what is no call."""
+        """Read the text after `opening`, up to and with the wrapper's end. A call that has started
+        can only end. Raises `UnexpectedText` for text that is no call."""
         lexer, syntax = self._lexer, self._syntax
         if opening != syntax.call_begin and not (yield from lexer.take(syntax.call_begin)):
             raise UnexpectedText
@@ -323,7 +323,7 @@ class _Value:
 
 
 # Qwen3-Coder, Qwen3.5 and others that learned from them. The outer tags may be missing: smaller
-# models forget the first one.
+# models forget the first tag.
 #
 #     <tool_call>
 #     <function=get_weather>

@@ -1,8 +1,8 @@
-"""A value in a call as JSON text while it grows: JSON as it is, and other notations translated.
+"""A growing value in a call, as JSON text: JSON unchanged, other notations translated.
 
-Models write JSON, Python, Gemma's notation, or mixtures of them, and leave out quotes, commas and
-brackets. Nothing is evaluated: the value is written anew mark by mark, so that a long string
-reaches the client while the model still writes it. Valid JSON stays exactly as it is.
+Models write JSON, Python, Gemma's notation, or mixtures, and leave out quotes, commas and brackets.
+Nothing is evaluated: the value is translated mark by mark, so that the client gets a long string
+while the model still writes it. Valid JSON stays unchanged.
 """
 
 import json
@@ -50,9 +50,9 @@ _KEY_WITHOUT_QUOTE: Final = re.compile(r"([\w.\- ]{1,64}?)\s*:")
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How a family writes values. `quotes`: the marks around a string, longer marks first, and
-    what a backslash means between them. `arrays`: the opening brackets of arrays. `has_names`: its
-    keys have no quotes. `is_python`: it has sets, calls of `dict`, and comments."""
+    """How a family writes values. `quotes`: the marks around a string, longer marks first, and the
+    escapes between these marks. `arrays`: the opening brackets of arrays. `has_names`: keys have no
+    quotes. `is_python`: there are sets, calls of `dict`, and comments."""
 
     quotes: Mapping[str, Escapes]
     arrays: str = "["
@@ -358,7 +358,7 @@ class ValueText:
         return quoted(text)
 
     def _read_bare_string(self, run: str) -> Reading[str]:
-        """Read the rest of a string whose first quote is missing. The last one may be there."""
+        """Read the rest of a string whose first quote is missing. The last quote may be there."""
         lexer, around = self._lexer, self._around()
         parts = [run]
         while lexer.text[lexer.at : lexer.at + 1] in ("'", '"'):
@@ -502,7 +502,7 @@ def _read_quoted_key(lexer: Lexer, quote: str, escapes: Escapes) -> Reading[str]
 
 
 def _find_quote(lexer: Lexer, quote: str, size: int = 0) -> Reading[int]:
-    """Return how many characters stand before the next quote without a backslash; `size` of them
+    """Return how many characters stand before the next quote without a backslash; `size` characters
     are known."""
     marks = _quote_or_escape(quote)
     while (found := marks.search(lexer.text, lexer.at + size)) is None or found[0] != quote:
@@ -529,8 +529,8 @@ def _key_without_quote(lexer: Lexer, end: int) -> str:
 
 
 def _number(word: str) -> str | None:
-    """JSON's numbers stay unchanged. Other numbers of Python (`1_000`, `0x1f`, `.5`) are written
-    anew."""
+    """JSON's numbers stay unchanged. Other numbers of Python (`1_000`, `0x1f`, `.5`) are
+    translated."""
     if _JSON_NUMBER.fullmatch(word):
         return word
     if not _PYTHON_NUMBER.fullmatch(word):
