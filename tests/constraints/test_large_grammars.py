@@ -36,7 +36,6 @@ FORMS = ("hermes", "qwen3coder", "llama4_pythonic", "gemma4", "gptoss")
 
 
 def uncached(work: Work) -> Any:
-    """Translate without caches."""
     for module in (translator, texts):
         module._known_grammar.cache_clear()
     return work()

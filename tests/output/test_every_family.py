@@ -42,7 +42,7 @@ def texts_in(tag: Any) -> Iterator[str]:
 
 
 def syntax_of(name: str) -> list[str]:
-    """Return the family's syntax: whole calls, parts of calls, and tags."""
+    """Return whole calls, parts of calls, and tags."""
     family = by_name(name)
     texts = [*family.parser.special_texts]
     if family.grammar.supports_calls:

@@ -23,8 +23,6 @@ from .builders import MODEL, choice_of
 
 
 class Model:
-    """The reference model, asked directly."""
-
     def __init__(self) -> None:
         import openvino
         import openvino_genai

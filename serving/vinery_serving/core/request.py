@@ -48,8 +48,6 @@ PartsOf = Callable[[MediaPart], Sequence[ContentPart]]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call of the assistant."""
-
     id: str
     name: str
     arguments: str  # the JSON text of an object, or the input text of a custom tool
@@ -92,7 +90,7 @@ class Message:
 
     @property
     def num_chars(self) -> int:
-        """The characters of all its texts that a template may show."""
+        """The characters of all texts that a template may show."""
         num_chars = len(self.name or "") + len(self.reasoning or "") + len(self.tool_call_id or "")
         for part in self.texts:
             num_chars += len(part.text)
@@ -229,7 +227,6 @@ class Conversation:
 
     @property
     def offers_tools(self) -> bool:
-        """Whether the model may call a tool."""
         return bool(self.tools) and self.tool_choice.mode is not ToolMode.NONE
 
     @property

@@ -21,8 +21,6 @@ _RETRY_AFTER_S: Final = 2
 
 
 class NoTurn(Enum):
-    """Why a call gets no turn."""
-
     LATE = auto()  # the call has waited too long
     CROWDED = auto()  # all keys together wait too often
     TOO_MANY = auto()  # this key waits too often

@@ -48,7 +48,7 @@ class GrammarFamily:
 
     @property
     def starts_in_reasoning(self) -> bool:
-        """Whether the output begins with reasoning whatever the prompt ends with."""
+        """Whether the output begins with reasoning, whatever the end of the prompt."""
         starts_open = self.reasoning is not None and self.reasoning.starts_open
         return self.may_reason_first or starts_open
 

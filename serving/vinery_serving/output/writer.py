@@ -167,7 +167,7 @@ class EventWriter:
             append(self._events, delta)
 
     def _release(self) -> None:
-        """Nothing that follows can complete a stop string that has begun."""
+        """Pass on the held text: no stop string can be completed."""
         if self._stop is not None and not self.is_stopped:
             self._write_text(self._stop.release())
 

@@ -57,7 +57,6 @@ class Prompt:
 
     @property
     def num_media_tokens(self) -> int:
-        """How many of the tokens are parts of pictures and clips."""
         return sum(each.num_tokens for each in self.media)
 
 

@@ -36,7 +36,7 @@ Turn = Mapping[str, Any]
 
 
 def _tool(**description: str) -> dict[str, Any]:
-    """A tool that has the description, and so has its parameter."""
+    """Return a tool with the description, which the parameter has, too."""
     city = {"type": "string", **description}
     parameters = {"type": "object", "properties": {"city": city}, "required": ["city"]}
     function = {"name": _TOOL_WORD, **description, "parameters": parameters}

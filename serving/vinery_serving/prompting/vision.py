@@ -42,14 +42,11 @@ class Markup:
         return self.replacement or self.image
 
     def with_encoded_images(self, text: str) -> str:
-        """Return a rendered prompt as it is encoded."""
         return text if self.replacement is None else text.replace(self.image, self.replacement)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptMedia:
-    """A picture or clip in a prompt."""
-
     start: int  # index of the first of its tokens, which follow each other
     grid: Grid
     source: Picture | Clip

@@ -80,7 +80,6 @@ def _read_calls(
 def _read_call(
     lexer: Lexer, writer: EventWriter, tags: CallTags, notation: Notation
 ) -> Reading[None]:
-    """Read a name and the arguments."""
     yield from lexer.peek()
     name = yield from lexer.take_run(_NAME)
     if not name or (yield from lexer.peek()) != "{":
